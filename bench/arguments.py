@@ -16,7 +16,7 @@ from webnorm.norms.ops import OPS
 from webnorm.norms.problem import STORAGE
 from webnorm.web import tint
 
-# The exit status where something is not known, as in webnorm/cli/running.py; a test holds them equal.
+# The exit status where something is not known, as in webnorm/cli/work/jobs.py; a test holds them equal.
 INCONCLUSIVE = 3
 
 

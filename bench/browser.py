@@ -22,23 +22,24 @@ from pathlib import Path
 from bench.arguments import add_dawn, check_dawn, command, ops_and_dtypes, parser, run, shapes
 from webnorm.choice.defaults import best_variant
 from webnorm.errors import WebnormError
-from webnorm.files import check_writable, write_text
+from webnorm.files.atomic import check_writable, write_text
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device, find_adapter, open_device
 from webnorm.gpu.plan import Plan
-from webnorm.kernels.library import discover
-from webnorm.lab import bench
-from webnorm.lab.board import Board
-from webnorm.lab.proof import set_up
-from webnorm.lab.repeated import RepeatedRows
+from webnorm.kernels.headers.library import discover
+from webnorm.lab.run import bench
+from webnorm.lab.verify.problem_buffers import ProblemBuffers
+from webnorm.lab.verify.repeated_rows import RepeatedRows
+from webnorm.lab.verify.timed_work import timing_setup
 from webnorm.norms.ops import OPS, Op, Task
-from webnorm.web import site, tint
-from webnorm.web.bundle import bundle_of
-from webnorm.web.classes import CLASSES
-from webnorm.web.folder import write
-from webnorm.web.native import natively
+from webnorm.web import tint
+from webnorm.web.folder import write_folder
+from webnorm.web.lab_site import site
+from webnorm.web.package.bundle import bundle_of
+from webnorm.web.package.device_classes import CLASSES
+from webnorm.web.package.native import native_text
+from webnorm.web.package.request import ExportRequest
 from webnorm.web.pages import page_files
-from webnorm.web.request import ExportRequest
 
 _SHAPES = ((65536, 1024), (16384, 4096), (8192, 8192))
 _DAWN = Path(__file__).with_name("dawn.mjs")
@@ -50,7 +51,7 @@ _ABOUT = (
 
 
 @dataclass(frozen=True)
-class Line:
+class BrowserCost:
     """One candidate's outcome: `gbps` is the bytes that any kernel has to move over the median, and `percent`
     is of the copy that took turns with it.
     """
@@ -70,7 +71,7 @@ def request(op: Op, cols: int, dtype: str) -> ExportRequest:
     return ExportRequest(op=op, cols=(cols,), kernels=kernels, dtype=dtype, options=options)
 
 
-def candidates(board: Board, op: Op, cols: int, dtype: str) -> Iterator[tuple[str, Plan]]:
+def candidates(board: ProblemBuffers, op: Op, cols: int, dtype: str) -> Iterator[tuple[str, Plan]]:
     """The copy, the native variant, and the exported texts that are not for software adapters."""
     traits = board.device.traits
     by_op = {name: [k for k in discover() if k.op.name == name] for name in ("copy", op.name)}
@@ -82,17 +83,17 @@ def candidates(board: Board, op: Op, cols: int, dtype: str) -> Iterator[tuple[st
         if not CLASSES[one.adapter_class].software:
             yield (
                 f"browser, {one.adapter_class}",
-                board.bind(replace(natively(one.shader), problem=board.problem)),
+                board.bind(replace(native_text(one.shader), problem=board.problem)),
             )
 
 
-def measure(device: Device, op: Op, rows: int, cols: int, dtype: str, rounds: int) -> list[Line]:
+def measure(device: Device, op: Op, rows: int, cols: int, dtype: str, rounds: int) -> list[BrowserCost]:
     """Check every candidate against float64, then time them in turn."""
     problem = replace(request(op, cols, dtype).task(cols).problem, rows=rows)
     task = Task(op, problem)
     board = RepeatedRows(device, task, bench.sets_for(task, device.traits))
-    rule = timing.Rule(least=rounds, most=rounds, budget_s=600)
-    setup = set_up(board, rule.settle_s)
+    rule = timing.StoppingRule(least=rounds, most=rounds, budget_s=600)
+    setup = timing_setup(board, rule.settle_s)
     running = []
     for name, plan in candidates(board, op, cols, dtype):
         board.outputs(plan.shader.variant).poison()
@@ -106,17 +107,17 @@ def measure(device: Device, op: Op, rows: int, cols: int, dtype: str, rounds: in
     samples: list[list[float]] = [[] for _ in running]
     for _ in timing.take_turns(samplers, samples, rule, setup.pace):
         pass
-    lines: list[Line] = []
+    lines: list[BrowserCost] = []
     for own, (name, plan, error) in zip(samples, running, strict=True):
         kernel = plan.shader.variant.kernel
         median = timing.statistics(own).median
         gbps = kernel.op.minimum_bytes(board.problem_of(plan.shader.variant)) / median
         copy = lines[0].gbps if lines else gbps
-        lines.append(Line(name, kernel.name, median, gbps, 100 * gbps / copy, error))
+        lines.append(BrowserCost(name, kernel.name, median, gbps, 100 * gbps / copy, error))
     return lines
 
 
-def through_dawn(op: Op, rows: int, cols: int, dtype: str, webgpu: Path) -> Iterator[Line]:
+def through_dawn(op: Op, rows: int, cols: int, dtype: str, webgpu: Path) -> Iterator[BrowserCost]:
     """The copy and the exported text that a page would choose on this machine, on Dawn in node.
 
     WebnormError where node or Dawn fails, and where a text is wrong.
@@ -125,9 +126,9 @@ def through_dawn(op: Op, rows: int, cols: int, dtype: str, webgpu: Path) -> Iter
     kernels = [kernel for kernel in discover() if kernel.op is exact]
     copies = site.read_bundle(Task(exact, exact.problem(rows, cols, dtype)), kernels, (), "bench.browser")
     norm = bundle_of(request(op, cols, dtype))
-    asked = {"norm": site.as_read(norm), "copy": site.as_read(copies), "rows": rows}
+    asked = {"norm": site.bundle_as_json(norm), "copy": site.bundle_as_json(copies), "rows": rows}
     with tempfile.TemporaryDirectory() as folder:
-        write({**page_files("lab"), "package.json": b'{"type": "module"}'}, Path(folder))
+        write_folder({**page_files("lab"), "package.json": b'{"type": "module"}'}, Path(folder))
         Path(folder, "problem.json").write_text(json.dumps(asked), encoding="utf-8")
         told = tint.run_node(_DAWN, Path(folder), webgpu)
     classes = {one.name: one.adapter_class for one in norm.carried}
@@ -137,12 +138,12 @@ def through_dawn(op: Op, rows: int, cols: int, dtype: str, webgpu: Path) -> Iter
             raise WebnormError(f"{name}, {rows}x{cols} {dtype} on {told['adapter']}: {one['reason']}")
         if "unsettled" in one["flags"]:
             name += " (unsettled)"
-        yield Line(
+        yield BrowserCost(
             name, one["kernel"], one["median_ns"], one["gbps"], one["percent_of_copy"], one["max_abs_error"]
         )
 
 
-def table(title: str, lines: list[Line]) -> str:
+def table(title: str, lines: list[BrowserCost]) -> str:
     """The lines as a Markdown table."""
     rows = [
         f"| {line.name} | {line.kernel} | {line.median_ns / 1000:.1f} | {line.gbps:.0f} | "

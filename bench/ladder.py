@@ -13,16 +13,16 @@ from pathlib import Path
 
 from bench.numerics import DOCS, ROWS, between_markers, largest_error
 from webnorm.choice.defaults import default_variant
-from webnorm.files import write_text
+from webnorm.files.atomic import write_text
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device, find_adapter, open_device
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import discover, select
-from webnorm.kernels.render import Shader, render_shader
-from webnorm.kernels.traits import Traits
-from webnorm.kernels.variants import Variant
-from webnorm.lab import bench, cost
-from webnorm.lab.worker import Worker
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.library import discover, select
+from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.rendering.render import Shader, render_shader
+from webnorm.lab.process.worker import Worker
+from webnorm.lab.run import bench, cost
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Options, Problem
 
@@ -61,7 +61,7 @@ def body(rung: str) -> str:
 
 def costs(device: Device, rung: str) -> list[str]:
     """Reads of x and writes of y per element, barriers and subgroup operations per row."""
-    counted = cost.count(device, variant_of(rung), PROBLEM)
+    counted = cost.count_cost(device, variant_of(rung), PROBLEM)
     values = (counted.row_reads, counted.writes, counted.barriers, counted.subgroup_operations)
     return ["-" if value is None else f"{value:.4g}" for value in values]
 
@@ -84,7 +84,7 @@ def shares(adapter: str | None) -> Mapping[str, float | None]:
             tasks=(Task(OPS["layer_norm"], Problem(rows=rows, cols=PROBLEM.cols)),),
             kernels=tuple(map(kernel_of, RUNGS)),
             copies=tuple(kernel for kernel in kernels if kernel.op.exact),
-            rule=timing.Rule(),
+            rule=timing.StoppingRule(),
         )
         results = [event for event in bench.run(request, worker, traits) if isinstance(event, list)]
     return {result.kernel: result.percent_of_copy for result in results[-1]}

@@ -25,12 +25,12 @@ from webnorm import (
     select,
 )
 from webnorm.choice.defaults import default_variant
-from webnorm.files import write_text
+from webnorm.files.atomic import write_text
 from webnorm.gpu.device import Device
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import Shader
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.rendering.render import Shader
 from webnorm.norms.ops import Task, complete_inputs
-from webnorm.norms.reference import normalise
+from webnorm.norms.reference import normalize
 
 DOCS = Path(__file__).parents[1] / "docs"
 ROWS, COLS = 16, 4096
@@ -62,7 +62,7 @@ def largest_error(device: Device, shader: Shader, mean: float) -> float:
     inputs, outputs = Inputs(device, {"x": x}), Outputs(device, problem, op.outputs(problem))
     Plan(device, shader, inputs.buffers, outputs.buffers, compile_shader(device, shader)).run()
     y, _ = outputs.read("y")
-    return float(np.abs(y - normalise(x, problem.eps, has_mean=True).xhat).max())
+    return float(np.abs(y - normalize(x, problem.eps, has_mean=True).xhat).max())
 
 
 def gradient_error(device: Device, kernel: Kernel, words: int, mean: float) -> float:

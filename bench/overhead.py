@@ -34,18 +34,18 @@ from bench.arguments import positive, run
 from webnorm.choice.auto import choose_own
 from webnorm.choice.tuning import Platform, applicable
 from webnorm.errors import WebnormError
-from webnorm.files import cache_folder, check_writable, write_text
+from webnorm.files.atomic import cache_folder, check_writable, write_text
 from webnorm.gpu import timing
 from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device, find_adapter, open_device
 from webnorm.gpu.plan import Plan
 from webnorm.gpu.pool import BufferPool
-from webnorm.gpu.readback import STAGING_USAGE, read
+from webnorm.gpu.readback import STAGING_USAGE, read_buffers
 from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch
-from webnorm.kernels.variants import Variant
-from webnorm.lab.board import Board
-from webnorm.lab.tables import time_text
-from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
+from webnorm.kernels.headers.variants import Variant
+from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied
+from webnorm.lab.results.tables import time_text
+from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.norms.ops import OPS, Op, Task, make_inputs
 from webnorm.norms.problem import DTYPES, STORAGE
 
@@ -62,7 +62,7 @@ _AGAINST = {
 
 
 @dataclass(frozen=True)
-class Line:
+class OverheadLine:
     """A median in nanoseconds, and where there is something to hold it against the ratio to that; of what is
     called again and again the median of the thread's processor time, too.
     """
@@ -85,9 +85,9 @@ def chosen(device: Device, task: Task) -> Variant:
     return choose_own(task, device.traits, tuning).variant
 
 
-def bound(device: Device, task: Task, variant: Variant) -> tuple[Board, Plan]:
+def bound(device: Device, task: Task, variant: Variant) -> tuple[ProblemBuffers, Plan]:
     """The problem's buffers, and a plan of a variant."""
-    board = Board(device, task.problem, make_inputs(task.op, task.problem), ())
+    board = ProblemBuffers(device, task.problem, make_inputs(task.op, task.problem), ())
     return board, board.prepare(variant)
 
 
@@ -107,9 +107,9 @@ def first_parts(device: Device, task: Task) -> Iterator[dict[str, float]]:
     yield {"choose_ns": spent, **board.spent}
 
 
-def first(adapter: str | None, task: Task) -> list[Line]:
+def first(adapter: str | None, task: Task) -> list[OverheadLine]:
     """The first call, and what of it is choosing, rendering, compiling and making pipelines."""
-    lines: list[Line] = []
+    lines: list[OverheadLine] = []
     # Recorded tunings lie in the same folder.
     os.environ.setdefault("WEBNORM_TUNINGS", str(cache_folder("tunings")))
     with TemporaryDirectory() as one, TemporaryDirectory() as other, _environment():
@@ -117,8 +117,8 @@ def first(adapter: str | None, task: Task) -> list[Line]:
         for what in ("first call on GpuArrays, nothing kept", "first call on GpuArrays"):
             whole = _alone(adapter, first_call, task, one)
             parts = _alone(adapter, first_parts, task, other)
-            lines.append(Line(what, whole))
-            lines += [Line(f"  {name.removesuffix('_ns')}", spent) for name, spent in parts.items()]
+            lines.append(OverheadLine(what, whole))
+            lines += [OverheadLine(f"  {name.removesuffix('_ns')}", spent) for name, spent in parts.items()]
     return lines
 
 
@@ -150,7 +150,7 @@ def in_a_row(work: Callable[[], Any]) -> None:
         work()
 
 
-def steady(device: Device, task: Task, rounds: int) -> list[Line]:
+def steady(device: Device, task: Task, rounds: int) -> list[OverheadLine]:
     """Calls after the first, and what they are held against."""
     works = _works(device, task)
     samples: dict[str, list[float]] = {what: [] for what in works}
@@ -166,7 +166,7 @@ def steady(device: Device, task: Task, rounds: int) -> list[Line]:
                 busy[what].append((time.thread_time_ns() - began) / _IN_A_ROW)
     medians = {what: timing.statistics(own).median for what, own in samples.items()}
     return [
-        Line(
+        OverheadLine(
             what,
             median,
             median / medians[_AGAINST[what]] if what in _AGAINST else None,
@@ -186,7 +186,7 @@ def _works(device: Device, task: Task) -> dict[str, Callable[[], Any]]:
         (plan.buffers[tensor.name][0], tensor.shape(problem), DTYPES[tensor.dtype(problem)])
         for tensor in op.outputs(problem)
     ]
-    read_back = partial(read, device, BufferPool(_STAGING_BYTES, STAGING_USAGE), outputs)
+    read_back = partial(read_buffers, device, BufferPool(_STAGING_BYTES, STAGING_USAGE), outputs)
 
     def upload() -> None:
         for name, array in arrays.items():
@@ -214,7 +214,7 @@ def _works(device: Device, task: Task) -> dict[str, Callable[[], Any]]:
     }
 
 
-def table(lines: list[Line]) -> Table:
+def table(lines: list[OverheadLine]) -> Table:
     """The lines; what a call is held against stands indented below it."""
     shown = Table()
     shown.add_column("what")

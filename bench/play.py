@@ -24,12 +24,12 @@ from rich.table import Table
 
 from bench.arguments import positive, run
 from webnorm.errors import WebnormError
-from webnorm.kernels.library import discover, select
-from webnorm.kernels.sources import stamp
-from webnorm.play.session import Session
-from webnorm.play.state import Attempt, Settings
-from webnorm.play.store import FOLDER_VARIABLE
-from webnorm.play.watch import Watch
+from webnorm.kernels.headers.library import discover, select
+from webnorm.kernels.headers.sources import stamp
+from webnorm.play.attempt_store import FOLDER_VARIABLE
+from webnorm.play.file_watch import FileWatch
+from webnorm.play.session import PlaygroundSession
+from webnorm.play.state import AttemptState, Settings
 
 # Milliseconds that the median is to take.
 GOALS = {
@@ -73,7 +73,7 @@ class _File:
 def seen(file: _File, saves: int) -> Iterator[float]:
     """Milliseconds from a renaming to the watch's call."""
     called = threading.Event()
-    with Watch(lambda: stamp(str(file.path)), called.set, print):
+    with FileWatch(lambda: stamp(str(file.path)), called.set, print):
         for _ in range(saves):
             called.clear()
             file.save()
@@ -86,7 +86,9 @@ def seen(file: _File, saves: int) -> Iterator[float]:
             threading.Event().wait(0.3)
 
 
-def answered(session: Session, file: _File, shown: Callable[[Attempt], bool], *changes: Change) -> float:
+def answered(
+    session: PlaygroundSession, file: _File, shown: Callable[[AttemptState], bool], *changes: Change
+) -> float:
     """Milliseconds from a renaming until something is so of its attempt."""
     now = session.state.now.attempt
     number = 0 if now is None else now.number
@@ -96,7 +98,7 @@ def answered(session: Session, file: _File, shown: Callable[[Attempt], bool], *c
     return 1e3 * (perf_counter() - began)
 
 
-def _until(session: Session, holds: Callable[[Attempt], bool]) -> None:
+def _until(session: PlaygroundSession, holds: Callable[[AttemptState], bool]) -> None:
     """Return as soon as a snapshot has such an attempt."""
     if session.state.until(lambda now: now.attempt and holds(now.attempt), _PATIENCE_S) is not None:
         return
@@ -104,24 +106,24 @@ def _until(session: Session, holds: Callable[[Attempt], bool]) -> None:
     raise WebnormError(f"no answer within {_PATIENCE_S:g} s{': ' if notices else ''}{notices}")
 
 
-def _spared(session: Session) -> None:
+def _spared(session: PlaygroundSession) -> None:
     """Wait until a spare worker stands ready, as it does for who writes for a few seconds."""
     deadline = perf_counter() + _PATIENCE_S
     while len(session.worker_pids) < 2 and perf_counter() < deadline:
         threading.Event().wait(0.05)
 
 
-def refused(attempt: Attempt) -> bool:
+def refused(attempt: AttemptState) -> bool:
     """Whether a mistake is shown."""
     return bool(attempt.mistakes)
 
 
-def judged(attempt: Attempt) -> bool:
+def has_verdict(attempt: AttemptState) -> bool:
     """Whether the verdict is shown."""
     return attempt.ok is not None
 
 
-def timed(attempt: Attempt) -> bool:
+def is_timed(attempt: AttemptState) -> bool:
     """Whether a time is shown, proved or not."""
     return attempt.time is not None
 
@@ -130,30 +132,30 @@ def latencies(file: _File, adapter: str | None, saves: int) -> Iterator[tuple[st
     """Each line of the table as it is measured."""
     yield "save seen", list(seen(file, saves))
     verdict_alone = Settings(time=False, corpus=False)
-    with Session(file.path, verdict_alone, adapter=adapter) as session:
-        _until(session, judged)
+    with PlaygroundSession(file.path, verdict_alone, adapter=adapter) as session:
+        _until(session, has_verdict)
         parts: dict[str, list[float]] = {name: [] for name in GOALS}
         for _ in range(saves):
             parts["compile error shown"].append(answered(session, file, refused, *_REFUSED))
             # The first one after an error is no other than the next.
             session.idle(_PATIENCE_S)
-            parts["verdict, warm"].append(answered(session, file, judged))
+            parts["verdict, warm"].append(answered(session, file, has_verdict))
             session.idle(_PATIENCE_S)
         yield from ((name, parts[name]) for name in ("compile error shown", "verdict, warm"))
         for _ in range(saves):
             _spared(session)
             answered(session, file, refused, *_DEADLY)
             session.idle(_PATIENCE_S)
-            parts["next verdict after a death"].append(answered(session, file, judged))
+            parts["next verdict after a death"].append(answered(session, file, has_verdict))
             session.idle(_PATIENCE_S)
         yield "next verdict after a death", parts["next verdict after a death"]
-    with Session(file.path, Settings(corpus=False), adapter=adapter) as session:
+    with PlaygroundSession(file.path, Settings(corpus=False), adapter=adapter) as session:
         session.run()
-        _until(session, timed)
+        _until(session, is_timed)
         session.idle(_PATIENCE_S)
         found = []
         for _ in range(saves):
-            found.append(answered(session, file, timed))
+            found.append(answered(session, file, is_timed))
             session.idle(_PATIENCE_S)
         yield "first time shown", found
 

@@ -34,9 +34,9 @@ import wgpu
 
 import webnorm
 from bench.arguments import INCONCLUSIVE, positive, run, whole
-from webnorm.files import check_writable, write_text
+from webnorm.files.atomic import check_writable, write_text
 from webnorm.gpu.device import Device, find_adapter, open_device
-from webnorm.lab.accuracy import assess
+from webnorm.lab.verify.accuracy import assess
 from webnorm.norms.ops import OPS, Op, Task, make_inputs
 from webnorm.norms.problem import FP8, STORAGE, Array, Options
 
@@ -48,15 +48,15 @@ _RECENT, _HELD = 8, 32
 _CHECKED = 25
 # Lines; the second half of them tells what a call adds.
 _PARTS = 20
-# What a call may add to each of a Sight's numbers: the pool of free buffers goes on to meet more of one size
-# at once, ever more seldom, and a driver gives back what it took when it likes. Calls 10,000 to 20,000 on
-# llvmpipe added 370 and 750 bytes through Vulkan, of which 300 and 150 were that pool's, and -10 through
+# What a call may add to each of a MemorySight's numbers: the pool of free buffers goes on to meet more of one
+# size at once, ever more seldom, and a driver gives back what it took when it likes. Calls 10,000 to 20,000
+# on llvmpipe added 370 and 750 bytes through Vulkan, of which 300 and 150 were that pool's, and -10 through
 # OpenGL; 0.01 objects; up to 0.15 blocks, some ten for each buffer's object. A pipeline takes megabytes.
 MOST_ADDED = {"resident": 2048.0, "objects": 0.1, "native": 0.1, "blocks": 0.5}
 
 
 @dataclass(frozen=True)
-class Shape:
+class SoakShape:
     """What is called, on GpuArrays or not."""
 
     task: Task
@@ -64,7 +64,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Sight:
+class MemorySight:
     """What there is behind so many calls: bytes of the process and of wgpu's buffers, objects of wgpu-py and
     of wgpu-native, blocks of Python's memory.
     """
@@ -84,15 +84,15 @@ class Sight:
 
 
 @dataclass
-class Found:
+class SoakFindings:
     """What a soak saw, and what was wrong."""
 
-    sights: list[Sight] = field(default_factory=list)
+    sights: list[MemorySight] = field(default_factory=list)
     checked: int = 0
     wrong: list[str] = field(default_factory=list)
 
     @property
-    def compared(self) -> list[tuple[Sight, Sight]]:
+    def compared(self) -> list[tuple[MemorySight, MemorySight]]:
         """The pairs of sights of the second half."""
         return list(combinations(self.sights[len(self.sights) // 2 :], 2))
 
@@ -118,12 +118,12 @@ class Found:
 # --- shapes
 
 
-def drawn_shapes(count: int, seed: int) -> list[Shape]:
+def drawn_shapes(count: int, seed: int) -> list[SoakShape]:
     """So many shapes of all ops, each another."""
     rng = np.random.default_rng([seed, 0])
-    found: dict[tuple[str, bool], Shape] = {}
+    found: dict[tuple[str, bool], SoakShape] = {}
     while len(found) < count:
-        shape = Shape(_drawn_task(rng), bool(rng.integers(2)))
+        shape = SoakShape(_drawn_task(rng), bool(rng.integers(2)))
         found[str(shape.task), shape.here] = shape
     return list(found.values())
 
@@ -156,7 +156,7 @@ def _drawn_options(rng: np.random.Generator, op: Op, dtype: str) -> Options:
 # --- calls
 
 
-def call(device: Device, shape: Shape, arrays: Mapping[str, Array]) -> dict[str, Any]:
+def call(device: Device, shape: SoakShape, arrays: Mapping[str, Array]) -> dict[str, Any]:
     """The outputs of a shape by name, as the op's function of the Python interface gives them."""
     op, problem = shape.task.op, shape.task.problem
     function = getattr(webnorm, op.name)
@@ -197,10 +197,12 @@ def objection(
     return assess({name: (array, True) for name, array in shaped.items()}, answers, shader).reason
 
 
-def soak(device: Device, shapes: Sequence[Shape], calls: int, seed: int, found: Found) -> Iterator[Sight]:
+def soak(
+    device: Device, shapes: Sequence[SoakShape], calls: int, seed: int, found: SoakFindings
+) -> Iterator[MemorySight]:
     """Call, check and look; each sight as it is seen. All of it goes to `found`."""
     rng = np.random.default_rng([seed, 1])
-    recent: deque[Shape] = deque(maxlen=_RECENT)
+    recent: deque[SoakShape] = deque(maxlen=_RECENT)
     held: deque[dict[str, Any]] = deque(maxlen=_HELD)
     for number in range(1, calls + 1):
         among = recent if recent and rng.random() < 0.5 else shapes
@@ -219,13 +221,13 @@ def soak(device: Device, shapes: Sequence[Shape], calls: int, seed: int, found: 
             yield found.sights[-1]
 
 
-def look(calls: int) -> Sight:
+def look(calls: int) -> MemorySight:
     """What there is now, garbage aside."""
     gc.collect()
     ours = wgpu.diagnostics.object_counts.get_dict()["total"]
     native = wgpu.diagnostics.wgpu_native_counts.get_dict()["total"]["count"]
     blocks = sys.getallocatedblocks()
-    return Sight(calls, resident_bytes(), ours["resource_mem"], ours["count"], native, blocks)
+    return MemorySight(calls, resident_bytes(), ours["resource_mem"], ours["count"], native, blocks)
 
 
 def resident_bytes() -> int:
@@ -247,7 +249,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.json is not None:
         check_writable(given.json)
-    device, found = open_device(find_adapter(given.adapter)), Found()
+    device, found = open_device(find_adapter(given.adapter)), SoakFindings()
     print(f"{device.adapter}: {given.calls} calls of {given.shapes} shapes", flush=True)
     for sight in soak(device, drawn_shapes(given.shapes, given.seed), given.calls, given.seed, found):
         print(sight, flush=True)
@@ -264,7 +266,7 @@ def main() -> None:
     sys.exit(status(found))
 
 
-def status(found: Found) -> int:
+def status(found: SoakFindings) -> int:
     """The exit status: a leak or a wrong result, or too few calls to know of either."""
     if found.leaks() or found.wrong:
         return 1

@@ -22,9 +22,10 @@ import numpy as np
 
 from bench.arguments import positive, run
 from webnorm.errors import WebnormError
-from webnorm.lab import bench, result_files, runs
-from webnorm.lab.compare import compare
-from webnorm.lab.results import Report, Result
+from webnorm.lab.report.comparison import compare
+from webnorm.lab.results import intervals, result_files
+from webnorm.lab.results.result import Report, Result
+from webnorm.lab.run import bench
 
 ROWS, COLS = 256, 1024
 # The kernel with the first of the constants is what becomes slower.
@@ -34,7 +35,7 @@ BESIDE = (SLOWER, "welford_subgroup")
 
 
 @dataclass(frozen=True)
-class Rates:
+class VerdictRates:
     """Of `pairs` of results that did not change `false` were called FASTER or SLOWER, of `changes` to what is
     slower `found` were called SLOWER. `drifts` is how far the copies moved from file to file: new over old
     time.
@@ -47,7 +48,7 @@ class Rates:
     drifts: tuple[float, ...]
 
 
-def rates(files: Sequence[Report]) -> Rates:
+def rates(files: Sequence[Report]) -> VerdictRates:
     """The verdicts on each file and the next."""
     verdicts = [compare(old, new) for old, new in pairwise(files)]
     unchanged = [one for found in verdicts for one in found.comparisons if one.ratio is not None]
@@ -57,7 +58,7 @@ def rates(files: Sequence[Report]) -> Rates:
         for one in compare(with_times_of(KERNEL, old), with_times_of(SLOWER, new)).comparisons
         if one.result.kernel == KERNEL
     ]
-    return Rates(
+    return VerdictRates(
         false=sum(one.verdict in ("FASTER", "SLOWER") for one in unchanged),
         pairs=len(unchanged),
         found=sum(one.verdict == "SLOWER" for one in slower),
@@ -86,14 +87,14 @@ def of_runs(found: Sequence[Report], count: int) -> Iterator[Report]:
     for at in range(0, len(found) - count + 1, count):
         members = found[at : at + count]
         yield replace(
-            members[0], results=tuple(bench.merged([one.results for one in members])), complete=True
+            members[0], results=tuple(bench.merge_runs([one.results for one in members])), complete=True
         )
 
 
 def truth(files: Sequence[Report]) -> float:
     """The slower kernel's time over KERNEL's, by all runs."""
     ratios = [
-        runs.log_ratios(found_in(file, SLOWER).samples_by_run, found_in(file, KERNEL).samples_by_run)
+        intervals.log_ratios(found_in(file, SLOWER).samples_by_run, found_in(file, KERNEL).samples_by_run)
         for file in files
     ]
     return float(np.exp(np.median(np.concatenate(ratios))))

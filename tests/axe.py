@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from patience import HANG_S
-from webnorm.files import cache_folder
+from webnorm.files.atomic import cache_folder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

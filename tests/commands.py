@@ -23,15 +23,16 @@ import pytest
 import tiers
 from patience import HANG_S
 from webnorm.cli import app as cli
-from webnorm.cli.running import OK
+from webnorm.cli.work.jobs import OK
 from webnorm.gpu.device import ADAPTER_VARIABLE
-from webnorm.lab import worker
-from webnorm.lab.worker import Ticket, Work, Worker
-from webnorm.web import browser, verify
-from webnorm.web.browser import Browser
+from webnorm.lab.process import worker
+from webnorm.lab.process.worker import TaskLimits, Work, Worker
+from webnorm.web.browser import visits
+from webnorm.web.browser.visits import PageVisitor
+from webnorm.web.verification import verify
 
 # What commands that say nothing of it give their worker, and a page: a busy machine may take longer.
-_USUAL_LIMIT_S, _USUAL_PAGE_LIMIT_S = worker.TIME_LIMIT_S, browser.TIME_LIMIT_S
+_USUAL_LIMIT_S, _USUAL_PAGE_LIMIT_S = worker.TIME_LIMIT_S, visits.TIME_LIMIT_S
 
 
 def _surroundings() -> tuple[str, dict[str, str]]:
@@ -66,7 +67,7 @@ class _SharedWorker(Worker):
         self._key = (self.adapter, chosen, tuple(sys.path))
         self._at_rest = True
 
-    def stream(self, work: Work, job: Any, ticket: Ticket | None = None) -> Iterator[Any]:
+    def stream(self, work: Work, job: Any, ticket: TaskLimits | None = None) -> Iterator[Any]:
         self._at_rest = False
         if self._child is None:
             self._adopt()
@@ -91,7 +92,7 @@ class _SharedWorker(Worker):
             super().__exit__()
 
 
-class _SharedBrowser(Browser):
+class _SharedBrowser(PageVisitor):
     """A browser that is left to the next one of the same name and environment."""
 
     _left: _SharedBrowser | None = None
@@ -106,7 +107,7 @@ class _SharedBrowser(Browser):
             self._thread, self._loop, self._playwright = left._thread, left._loop, left._playwright
             self._opened = left._opened
         elif left is not None:
-            Browser.__exit__(left)
+            PageVisitor.__exit__(left)
 
     def __exit__(self, *_: object) -> None:
         _SharedBrowser._left = self
@@ -117,7 +118,7 @@ def end() -> None:
     if _SharedWorker._left is not None:
         _SharedWorker._left.stop()
     if _SharedBrowser._left is not None:
-        Browser.__exit__(_SharedBrowser._left)
+        PageVisitor.__exit__(_SharedBrowser._left)
     _SharedWorker._left = _SharedBrowser._left = None
 
 
@@ -142,7 +143,7 @@ def webnorm(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProce
         contextlib.redirect_stderr(err),
         patch.object(sys, "argv", ["webnorm", *arguments]),
         patch.object(worker, "Worker", _SharedWorker),
-        patch.object(verify, "Browser", _SharedBrowser),
+        patch.object(verify, "PageVisitor", _SharedBrowser),
         pytest.raises(SystemExit) as ended,
     ):
         cli.run()

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 import commands
 import tiers
 import unhurried
-from webnorm.cli.running import BAD_USAGE
+from webnorm.cli.work.jobs import BAD_USAGE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
 

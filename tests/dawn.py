@@ -21,4 +21,4 @@ def missing() -> str | None:
     """What keeps it from running, and what mends it."""
     if not SWIFTSHADER.exists():
         return f"no adapter for node: install chromium, which brings {SWIFTSHADER}"
-    return tint.available()
+    return tint.tint_unavailable()

@@ -7,8 +7,8 @@ from pathlib import Path
 from patience import write_later
 from testbed import GPU
 from webnorm.choice.defaults import default_variant
-from webnorm.kernels.header import load
-from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.norms.problem import Problem
 
 HEADER = """// /// webnorm

@@ -15,17 +15,18 @@ import pytest
 import tiers
 from patience import HANG_MS
 from webnorm import system
-from webnorm.web import opening, tint
+from webnorm.web import tint
+from webnorm.web.browser import launch as opening
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
     from playwright.sync_api import BrowserContext, Page, Playwright
 
-MISSING = next((mend.missing for mend in opening.mends()), None)
+MISSING = next((mend.missing for mend in opening.browser_fixes()), None)
 if MISSING is not None:
     tiers.excuse("browser", reason=MISSING)
 needs_browser = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
-needs_tint = pytest.mark.skipif(tint.available() is not None, reason=str(tint.available()))
+needs_tint = pytest.mark.skipif(tint.tint_unavailable() is not None, reason=str(tint.tint_unavailable()))
 # A canvas that WebGPU draws to is shown by SwiftShader if the page's compositor runs on it, too.
 CANVAS = ("--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=vulkan")
 
@@ -37,7 +38,7 @@ def launched(playwright: Playwright, arguments: Sequence[str]) -> Iterator[Chrom
     # Chromium's own driver is tested on; where another is named, what draws a canvas would take that.
     environment.pop("VK_ICD_FILENAMES", None)
     browser = playwright.chromium.launch(
-        executable_path=opening.find(),
+        executable_path=opening.find_browser(),
         args=arguments,
         chromium_sandbox=not system.is_root(),
         env=environment,

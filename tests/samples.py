@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from webnorm._version import __version__
-from webnorm.choice.tuning import Choice, Platform, Tuning
-from webnorm.lab.results import Origin, Report, Result
+from webnorm.choice.tuning import Platform, TunedChoice, Tuning
+from webnorm.lab.results.result import Origin, Report, Result
 from webnorm.norms.problem import Options, Problem
 
 PROBLEM = Problem(rows=64, cols=768, options=Options(bias=False, out_dtype="int8"))
@@ -71,8 +71,8 @@ PLATFORM = Platform(
 TUNED_PROBLEM = Problem(rows=1000, cols=64)
 
 
-def choice(problem: Problem = TUNED_PROBLEM, **changes: Any) -> Choice:
-    base = Choice(
+def choice(problem: Problem = TUNED_PROBLEM, **changes: Any) -> TunedChoice:
+    base = TunedChoice(
         op="layer_norm",
         problem=problem,
         kernel="two_pass",
@@ -84,7 +84,7 @@ def choice(problem: Problem = TUNED_PROBLEM, **changes: Any) -> Choice:
     return replace(base, **changes)
 
 
-def tuned(*choices: Choice, platform: Platform = PLATFORM) -> Tuning:
+def tuned(*choices: TunedChoice, platform: Platform = PLATFORM) -> Tuning:
     return Tuning(platform=platform, date="2026-01-31", choices=choices or (choice(),))
 
 

@@ -15,7 +15,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from webnorm.kernels.render import Shader
+from webnorm.kernels.rendering.render import Shader
 
 
 def count(shader: Shader) -> None:

@@ -24,19 +24,21 @@ from commands import webnorm
 from full import full_disk
 from patience import HANG_S
 from samples import PLATFORM, choice
-from webnorm import files
 from webnorm.choice import tuning
 from webnorm.choice.defaults import chosen_variants
 from webnorm.errors import WebnormError, one_line
+from webnorm.files import atomic
 from webnorm.gpu.device import Device
-from webnorm.kernels.header import load
-from webnorm.kernels.library import discover, select
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.traits import BROWSER
-from webnorm.lab import bench, npy, tune
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.library import discover, select
+from webnorm.kernels.headers.traits import BROWSER
+from webnorm.kernels.rendering.render import render_shader
+from webnorm.lab.run import bench, tune
+from webnorm.lab.verify import user_array
 from webnorm.norms.presets import tasks
 from webnorm.norms.problem import Problem
-from webnorm.web import folder, npm
+from webnorm.web import folder
+from webnorm.web.package import npm
 
 # --- reading
 
@@ -59,7 +61,7 @@ def test_what_is_no_sane_json(text: str, complaint: str, tmp_path: Path) -> None
     path = tmp_path / "a.json"
     path.write_text(text)
     with pytest.raises(ValueError) as refused:
-        files.read_json(path)
+        atomic.read_json(path)
     assert complaint in str(refused.value)
 
 
@@ -67,7 +69,7 @@ def test_what_is_no_sane_json(text: str, complaint: str, tmp_path: Path) -> None
 def test_sane_json(text: str, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
-    assert files.read_json(path) == json.loads(text)
+    assert atomic.read_json(path) == json.loads(text)
 
 
 def test_only_plain_files_of_a_sane_size_are_read(tmp_path: Path) -> None:
@@ -86,7 +88,7 @@ def test_only_plain_files_of_a_sane_size_are_read(tmp_path: Path) -> None:
         (tmp_path / "absent", "No such file"),
     ):
         with pytest.raises(OSError) as refused:
-            files.read_bytes(path)
+            atomic.read_bytes(path)
         assert complaint in str(refused.value)
 
 
@@ -106,7 +108,7 @@ def test_a_pipe_that_takes_a_files_place_is_not_waited_for(
         return status
 
     monkeypatch.setattr(os, "stat", then_swapped)
-    for read in (files.read_bytes, npy.read_rows):
+    for read in (atomic.read_bytes, user_array.read_rows):
         with pytest.raises((OSError, WebnormError), match="it is no plain file"):
             read(path)
         path.unlink()
@@ -135,7 +137,7 @@ def test_files_of_the_system_that_have_no_size(empty: str, tmp_path: Path) -> No
 def test_writing_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
     path.write_text("old")
-    files.write_text(path, "new\n")
+    atomic.write_text(path, "new\n")
     assert path.read_bytes() == b"new\n"
     assert os.listdir(tmp_path) == ["out.txt"]
 
@@ -143,7 +145,7 @@ def test_writing_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> No
 def test_a_write_that_breaks_off_leaves_the_old_file_alone(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), files.replacing(path) as beside:
+    with pytest.raises(KeyboardInterrupt), atomic.replacing(path) as beside:
         beside.write_text("half")
         raise KeyboardInterrupt
     assert path.read_text() == "old"
@@ -152,7 +154,7 @@ def test_a_write_that_breaks_off_leaves_the_old_file_alone(tmp_path: Path) -> No
 
 def test_a_written_file_has_the_usual_permissions(tmp_path: Path) -> None:
     (tmp_path / "usual").touch()
-    files.write_text(tmp_path / "written", "")
+    atomic.write_text(tmp_path / "written", "")
     assert (tmp_path / "written").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
@@ -165,11 +167,11 @@ def test_who_may_read_a_file_stays_the_same(mode: int, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(path)
     for name in (path, link):
-        with files.replacing(name) as beside:
+        with atomic.replacing(name) as beside:
             assert beside.stat().st_mode & 0o777 & ~mode & 0o077 == 0
             beside.write_text("new")
         assert path.stat().st_mode & 0o777 == mode
-    folder.write({"out.json": b"again"}, tmp_path)
+    folder.write_folder({"out.json": b"again"}, tmp_path)
     assert path.stat().st_mode & 0o777 == mode and path.stat().st_size == len("again")
 
 
@@ -178,7 +180,7 @@ def test_a_file_that_is_read_only_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     path.write_text("precious")
     path.chmod(0o444)
-    for attempt in (files.check_writable, lambda path: files.write_text(path, "text")):
+    for attempt in (atomic.check_writable, lambda path: atomic.write_text(path, "text")):
         with pytest.raises(WebnormError, match=r"cannot write .*out\.json: it is read-only"):
             attempt(path)
     assert path.read_text() == "precious" and os.listdir(tmp_path) == ["out.json"]
@@ -189,7 +191,7 @@ def test_names_that_differ_by_case(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     ignored = (tmp_path / "A").exists()
     for one, other in (("a", "A"), ("b", "B")):
-        assert files.same_place(tmp_path / one, tmp_path / other) == ignored
+        assert atomic.same_place(tmp_path / one, tmp_path / other) == ignored
     assert os.listdir(tmp_path) == ["a"]
 
 
@@ -224,7 +226,7 @@ def test_one_path_for_two_files(
     np.save(tmp_path / "x.npy", np.ones((2, 8), np.float32))
     (tmp_path / "layer_norm").mkdir()
     (tmp_path / "layer_norm" / "mine.wgsl").write_text(broken.HONEST)
-    monkeypatch.setattr(npm, "package", lambda *_: {"layer_norm/mine.wgsl": b""})
+    monkeypatch.setattr(npm, "package_files", lambda *_: {"layer_norm/mine.wgsl": b""})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     said = mistake(line.split())
     assert re.search("and so is --|which is read|is read, and would be written", said)
@@ -253,7 +255,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
         link.symlink_to(tmp_path / "real")
     except OSError:
         pytest.skip("this system lets us make no links")
-    files.write_text(link, "text")
+    atomic.write_text(link, "text")
     assert link.is_symlink() and (tmp_path / "real").read_text() == "text"
 
 
@@ -270,7 +272,7 @@ def unwritable(tmp_path: Path, kind: str) -> Path:
 @pytest.mark.parametrize("kind", ["no folder", "a folder", "under a file", "a name too long"])
 def test_an_unwritable_path_is_told_before_and_after_the_run(tmp_path: Path, kind: str) -> None:
     path = unwritable(tmp_path, kind)
-    for attempt in (files.check_writable, lambda path: files.write_text(path, "text")):
+    for attempt in (atomic.check_writable, lambda path: atomic.write_text(path, "text")):
         with pytest.raises(WebnormError, match="cannot write"):
             attempt(path)
     assert os.listdir(tmp_path) == ["file"]
@@ -279,16 +281,16 @@ def test_an_unwritable_path_is_told_before_and_after_the_run(tmp_path: Path, kin
 @pytest.mark.skipif(not Path(os.devnull).is_char_device(), reason="no device file to write to")
 def test_a_device_is_not_replaced_by_a_file() -> None:
     with pytest.raises(WebnormError, match="not a plain file"):
-        files.write_text(Path(os.devnull), "text")
+        atomic.write_text(Path(os.devnull), "text")
     assert Path(os.devnull).is_char_device()
 
 
 def test_checking_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
-    files.check_writable(path)
+    atomic.check_writable(path)
     assert os.listdir(tmp_path) == []
     path.write_text("old")
-    files.check_writable(path)
+    atomic.check_writable(path)
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["out.json"]
 
@@ -296,18 +298,18 @@ def test_checking_changes_nothing(tmp_path: Path) -> None:
 def test_a_link_laid_where_the_new_file_is_prepared_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webnorm.files.secrets.token_hex", lambda count: "0")
+    monkeypatch.setattr("webnorm.files.atomic.secrets.token_hex", lambda count: "0")
     precious = tmp_path / "precious"
     precious.write_text("precious")
     (tmp_path / ".out.json.0.part").symlink_to(precious)
     with pytest.raises(WebnormError, match=r"cannot write .*out\.json: File exists"):
-        files.write_text(tmp_path / "out.json", "text")
+        atomic.write_text(tmp_path / "out.json", "text")
     assert precious.read_text() == "precious"
 
 
 def test_a_name_as_long_as_names_may_be(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 250)
-    files.write_text(path, "\ud800")
+    atomic.write_text(path, "\ud800")
     assert path.read_bytes() == rb"\ud800"
 
 
@@ -342,7 +344,7 @@ def test_what_was_there_stays_where_the_disk_is_full(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     path.write_text("old")
     with full_disk(), pytest.raises(WebnormError, match=r"cannot write .*out\.json: File too large"):
-        files.write_text(path, "new" * 100)
+        atomic.write_text(path, "new" * 100)
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["out.json"]
 
 
@@ -375,7 +377,7 @@ from dataclasses import replace
 from samples import PLATFORM, choice
 from webnorm.choice import tuning
 from webnorm.norms.problem import Problem
-from webnorm.kernels.render import render_shader
+from webnorm.kernels.rendering.render import render_shader
 print("ready", flush=True)
 sys.stdin.readline()
 for rows in range(8):
@@ -386,7 +388,7 @@ HOLDS = """
 import sys
 from pathlib import Path
 from webnorm import files
-with files.turn(Path(sys.argv[1])):
+with files.lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()
 """
@@ -421,7 +423,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_a_turn_ends_with_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(atomic, "PATIENCE_S", 0.0)
     path = tmp_path / "tuning.json"
     holder = start(HOLDS, str(path))
     holder.send_signal(signal.SIGKILL)
@@ -432,8 +434,8 @@ def test_a_turn_ends_with_its_process(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_who_waits_is_told_and_does_not_wait_forever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(files, "MOST_WAIT_S", 0.3)
+    monkeypatch.setattr(atomic, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(atomic, "MOST_WAIT_S", 0.3)
     path = tmp_path / "tuning.json"
     told: list[str] = []
     holder = start(HOLDS, str(path))
@@ -459,16 +461,16 @@ def test_a_file_system_without_locks_is_written_all_the_same(
 
 def choosing(
     monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[int], object], count: int
-) -> Sequence[tuning.Choice]:
+) -> Sequence[tuning.TunedChoice]:
     """Make `webnorm tune` find a choice for each task at once, `meanwhile` before each."""
     found = tasks("rms_norm", [(rows + 1, 48) for rows in range(count)])
     choices = [choice(task.problem, op="rms_norm") for task in found]
 
-    def run(*_: object) -> Iterator[tune.Tuned]:
+    def run(*_: object) -> Iterator[tune.TuneResult]:
         for at, task in enumerate(found):
             meanwhile(at)
             rules: Any = "the rules' choice"
-            yield tune.Tuned(task, choices[at], rules, ())
+            yield tune.TuneResult(task, choices[at], rules, ())
 
     monkeypatch.setattr(tune, "run", run)
     return choices
@@ -539,9 +541,9 @@ def test_an_export_into_a_circle_of_links(
 
 def test_nothing_is_written_in_the_place_of_a_circle_of_links(circle: Path) -> None:
     with pytest.raises(WebnormError, match=r"cannot write .*: Too many levels of symbolic links"):
-        files.write_text(circle, "")
+        atomic.write_text(circle, "")
     with pytest.raises(WebnormError, match=r"cannot be written: Too many levels of symbolic links"):
-        folder.write({"a": b""}, circle)
+        folder.write_folder({"a": b""}, circle)
     assert sorted(os.listdir(circle.parent)) == ["a", "b"] and circle.is_symlink()
 
 
@@ -619,7 +621,7 @@ def test_a_link_in_the_place_of_a_lock_is_named(tmp_path: Path) -> None:
     (tmp_path / ".t.json.lock").symlink_to("precious")
     with (
         pytest.raises(WebnormError, match=r"cannot write .*t\.json: its lock .*\.t\.json\.lock: Too many"),
-        files.turn(tmp_path / "t.json"),
+        atomic.lock(tmp_path / "t.json"),
     ):
         raise AssertionError
     assert (tmp_path / "precious").read_text() == "precious"

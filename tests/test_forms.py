@@ -9,9 +9,9 @@ from typing import Any, Literal, TypedDict
 import pytest
 from msgspec import Struct
 
-from webnorm import forms
 from webnorm.errors import WebnormError
-from webnorm.forms import Name, Size
+from webnorm.files import forms
+from webnorm.files.forms import Name, Size
 
 
 class Part(TypedDict, total=False):

@@ -22,22 +22,34 @@ FLOORS = (
     ("webnorm.calls", "webnorm.lab"),
     ("webnorm.choice", "webnorm.gpu"),
     ("webnorm.kernels",),
-    ("webnorm.norms", "webnorm.files", "webnorm.forms", "webnorm.system"),
+    ("webnorm.norms", "webnorm.files", "webnorm.system"),
     ("webnorm.errors", "webnorm.signals", "webnorm._version"),
 )
 MOST_FLOORS = 9
+# The rooms inside large rooms, in the same order. Modules that lie directly in a large room belong to "".
+INNER_FLOORS = {
+    "webnorm.lab": (("run",), ("report", "diagnose"), ("plot", "verify"), ("results", "process")),
+    "webnorm.cli": (("",), ("verbs",), ("options",), ("work",), ("terminal",)),
+    "webnorm.kernels": (("rendering",), ("source_map", "headers"), ("wgsl",)),
+    "webnorm.web": (("verification",), ("lab_site",), ("package", "collection"), ("browser", "")),
+    "bench": (("sweep", "web"), ("record",), ("contenders", "")),
+}
 # What the wall clock says is written down here, and looked at nowhere: it is set, also backwards, while
 # something runs. What is waited for and what is timed goes by clocks that nobody sets.
 DATED = {
-    *("webnorm/choice/tuning.py", "webnorm/lab/results.py", "webnorm/play/course.py", "webnorm/web/store.py"),
-    "webnorm/lab/history/store.py",
+    *(
+        "webnorm/choice/tuning.py",
+        "webnorm/lab/results/result.py",
+        "webnorm/play/attempt_runner.py",
+        "webnorm/web/collection/visit_store.py",
+    ),
+    "webnorm/lab/report/history/store.py",
     "webnorm/web/assets/page/play_times.js",
 }
 WALL_CLOCK = re.compile(
     r"\btime\.time\b|\btime_ns\(|\b(local|gm|c|strf)time\(|\.(now|today|utcnow)\(|\bnew Date\b"
 )
 MOST_ARROWS = 97
-MOST_LINES = 400
 MOST_IN_A_BODY = 40
 FILES = sorted(
     path.relative_to(ROOT) for house in ("webnorm", "bench") for path in (ROOT / house).rglob("*.py")
@@ -111,8 +123,6 @@ def too_long() -> Iterator[str]:
     """Bodies begin behind the docstring."""
     for path in READ:
         lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
-        if len(lines) > MOST_LINES:
-            yield f"{path} has {len(lines)} lines"
         if path.suffix == ".js":
             for begin, count in javascript_bodies(lines):
                 if count > MOST_IN_A_BODY:
@@ -131,6 +141,50 @@ def test_imports_run_down() -> None:
     assert not climbing
 
 
+def inner_room(house: str, name: str) -> str:
+    """The room inside a large room that a module lies in; "" for a module directly in it."""
+    inside = name.removeprefix(f"{house}.").split(".")
+    return inside[0] if any(inside[0] in floor for floor in INNER_FLOORS[house]) else ""
+
+
+def test_imports_inside_large_rooms_run_down() -> None:
+    climbing = []
+    for house, floors in INNER_FLOORS.items():
+        level = {room: index for index, floor in enumerate(floors) for room in floor}
+        for path in FILES:
+            if not (module := module_of(path)).startswith(f"{house}."):
+                continue
+            here = inner_room(house, module)
+            for name in imported(path):
+                there = inner_room(house, name) if name.startswith(f"{house}.") else here
+                if there != here and level[here] >= level[there]:
+                    climbing.append(f"{path}: {name}")
+    assert climbing == []
+
+
+def test_every_folder_of_a_large_room_is_drawn() -> None:
+    for house, floors in INNER_FLOORS.items():
+        folders = {path.parent.name for path in (ROOT / house.replace(".", "/")).glob("*/__init__.py")}
+        assert folders <= {room for floor in floors for room in floor}, house
+        text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+        drawn = re.split(rf"^{house.removeprefix('webnorm.')}$", text.split("```")[3], flags=re.M)[1]
+        assert folders <= set(re.findall(r"\w+", drawn.split("\n\n")[0])), house
+
+
+def test_public_class_names_are_unique() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path))
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
+def test_no_module_is_called_by_a_question_word() -> None:
+    questions = {"what", "when", "where", "which", "who", "whose", "why", "how", "whether", "asked"}
+    assert [path for path in FILES if set(path.stem.split("_")) & questions] == []
+
+
 def test_few_rooms_know_each_other() -> None:
     assert len(FLOORS) <= MOST_FLOORS and len(arrows()) <= MOST_ARROWS
 
@@ -147,34 +201,34 @@ def test_the_wall_clock_decides_nothing() -> None:
 # Where anything may go wrong, as no error of its own kind is told of. All others name the errors they mean.
 BROAD = {
     "webnorm/calls/arguments.py": "what NumPy takes for a dtype",
-    "webnorm/calls/given.py": "the attributes and hashes of a caller's arguments",
-    "webnorm/cli/apart.py": "a driver, in a process of its own",
+    "webnorm/calls/resolved.py": "the attributes and hashes of a caller's arguments",
+    "webnorm/cli/work/isolated.py": "a driver, in a process of its own",
     "webnorm/errors.py": "a __repr__ of the caller's",
-    "webnorm/fleet/head.py": "a task on another machine, and a scheduler that has gone",
+    "webnorm/fleet/dispatcher.py": "a task on another machine, and a scheduler that has gone",
     "webnorm/fleet/serve.py": "what Dask raises at settings that it cannot use",
     "webnorm/fleet/worker.py": "the same",
     "webnorm/gpu/c_types.py": "what cffi and a pickle raise has no common kind",
-    "webnorm/gpu/commands.py": "private names of wgpu-py and cffi",
-    "webnorm/kernels/library.py": "a header of a user's",
-    "webnorm/kernels/tags.py": "a template that is known to be broken",
-    "webnorm/kernels/templates.py": "what a template does",
-    "webnorm/lab/examine.py": "watching for races says nothing of a kernel",
-    "webnorm/lab/hot.py": "a thread that keeps workers ready",
-    "webnorm/lab/jobs.py": "a kernel's run",
-    "webnorm/lab/judging.py": "watching a kernel says nothing of it",
-    "webnorm/lab/npy.py": "a header that NumPy evaluates",
-    "webnorm/lab/trial.py": "a kernel's run",
-    "webnorm/lab/worker.py": "pickles, and exceptions whose own code fails",
-    "webnorm/play/course.py": "a thread that everybody would wait for",
+    "webnorm/gpu/direct_pass.py": "private names of wgpu-py and cffi",
+    "webnorm/kernels/headers/library.py": "a header of a user's",
+    "webnorm/kernels/source_map/template_tags.py": "a template that is known to be broken",
+    "webnorm/kernels/rendering/templates.py": "what a template does",
+    "webnorm/lab/diagnose/examination.py": "watching for races says nothing of a kernel",
+    "webnorm/lab/run/standby_worker.py": "a thread that keeps workers ready",
+    "webnorm/lab/run/jobs.py": "a kernel's run",
+    "webnorm/lab/run/evaluation.py": "watching a kernel says nothing of it",
+    "webnorm/lab/verify/user_array.py": "a header that NumPy evaluates",
+    "webnorm/lab/verify/trial.py": "a kernel's run",
+    "webnorm/lab/process/worker.py": "pickles, and exceptions whose own code fails",
+    "webnorm/play/attempt_runner.py": "a thread that everybody would wait for",
     "webnorm/play/server.py": "a thread whose failure is raised by who waits",
-    "webnorm/play/watch.py": "a thread, and a library of any kind",
-    "webnorm/web/browser.py": "Playwright, in a thread of its own",
-    "webnorm/web/collect.py": "a request to a server that goes on",
+    "webnorm/play/file_watch.py": "a thread, and a library of any kind",
+    "webnorm/web/browser/visits.py": "Playwright, in a thread of its own",
+    "webnorm/web/collection/collector.py": "a request to a server that goes on",
 }
 # No signal's handler is entered there: threads and processes of their own, and a value's name.
 WITHOUT_HANDLERS = {
-    *("webnorm/cli/apart.py", "webnorm/errors.py", "webnorm/web/browser.py"),
-    *("webnorm/play/course.py", "webnorm/play/server.py", "webnorm/play/watch.py"),
+    *("webnorm/cli/work/isolated.py", "webnorm/errors.py", "webnorm/web/browser/visits.py"),
+    *("webnorm/play/attempt_runner.py", "webnorm/play/server.py", "webnorm/play/file_watch.py"),
 }
 
 
@@ -201,7 +255,7 @@ def test_few_places_catch_everything() -> None:
         closed = [node for node in found[path] if isinstance(node, ast.ExceptHandler)]
         through = [node for node in closed if ast.unparse(node.body[0]).startswith("signals.let_through(")]
         # Of an exception's own text and traceback nothing is told that would go wrong.
-        assert len(closed) - len(through) == (2 if path == "webnorm/lab/worker.py" else 0), path
+        assert len(closed) - len(through) == (2 if path == "webnorm/lab/process/worker.py" else 0), path
 
 
 def test_every_package_says_what_it_is_for() -> None:
@@ -211,7 +265,7 @@ def test_every_package_says_what_it_is_for() -> None:
             assert said and said.endswith("."), path
 
 
-def test_files_and_functions_are_read_at_once() -> None:
+def test_functions_are_read_at_once() -> None:
     assert list(too_long()) == []
 
 
@@ -336,8 +390,8 @@ def defaults_of(node: ast.AST) -> list[ast.expr | None]:
 def test_the_tests_lift_every_limit() -> None:
     """Or it is one of those that end nothing which a busy machine would have finished."""
     kept = {
-        "webnorm.files.PATIENCE_S": "then a line is written, and the wait goes on",
-        "webnorm.web.browser._GRACE_S": "it begins when another limit is over",
+        "webnorm.files.atomic.PATIENCE_S": "then a line is written, and the wait goes on",
+        "webnorm.web.browser.visits._GRACE_S": "it begins when another limit is over",
     }
     found = {
         f"{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}.{name}"

@@ -15,12 +15,12 @@ from webnorm.system import (
     CHROMIUM,
     DRIVER,
     INSTALL,
-    Mend,
+    Fix,
     Unavailable,
-    adapter_mend,
-    browser_mend,
+    adapter_fix,
+    browser_fix,
     library,
-    run_mend,
+    run_fix,
 )
 
 
@@ -49,8 +49,8 @@ def system_mend(
     loader: bool = False,
     drivers: tuple[str, ...] = (),
     environment: Mapping[str, str] = MappingProxyType({}),
-) -> Mend | None:
-    return adapter_mend(
+) -> Fix | None:
+    return adapter_fix(
         preferred,
         platform,
         which=finder(*programs),
@@ -62,7 +62,7 @@ def system_mend(
     )
 
 
-def linux_mend(*programs: str, preferred: Seen | None = None, **system: Any) -> Mend:
+def linux_mend(*programs: str, preferred: Seen | None = None, **system: Any) -> Fix:
     mend = system_mend(preferred, *programs, **system)
     assert mend is not None
     return mend
@@ -153,7 +153,7 @@ def test_debian_as_root() -> None:
 
 @pytest.mark.parametrize("manager", INSTALL)
 def test_every_command_goes_through_sudo_for_a_user(manager: str) -> None:
-    browser = browser_mend(False, "linux", which=finder(manager, "sudo"), root=False)
+    browser = browser_fix(False, "linux", which=finder(manager, "sudo"), root=False)
     for mend, packages in ((linux_mend(manager, "sudo", root=False), DRIVER), (browser, CHROMIUM)):
         assert mend is not None
         assert all(command[:2] == ("sudo", manager) for command in mend.commands)
@@ -162,11 +162,11 @@ def test_every_command_goes_through_sudo_for_a_user(manager: str) -> None:
 
 
 def test_nothing_to_mend_with_a_browser() -> None:
-    assert browser_mend(True) is None
+    assert browser_fix(True) is None
 
 
 def test_chromium_on_debian_as_root() -> None:
-    mend = browser_mend(False, "linux", which=finder("apt-get"), root=True)
+    mend = browser_fix(False, "linux", which=finder("apt-get"), root=True)
     assert mend is not None
     assert mend.commands == (("apt-get", "update"), ("apt-get", "install", "-y", "chromium"))
     assert mend.missing == "No browser: neither Chromium nor Chrome nor Edge is installed."
@@ -174,7 +174,7 @@ def test_chromium_on_debian_as_root() -> None:
 
 def test_a_browser_is_the_users_affair_on_macos_and_windows() -> None:
     for platform, hint in (("darwin", "brew install"), ("win32", "Install one of them")):
-        mend = browser_mend(False, platform, which=finder("apt-get", "sudo"))
+        mend = browser_fix(False, platform, which=finder("apt-get", "sudo"))
         assert mend is not None
         assert mend.commands == () and hint in mend.missing
 
@@ -186,7 +186,7 @@ def test_without_sudo_the_commands_are_told_and_not_run(preferred: Seen | None) 
     assert mend.missing.endswith("Run as root: dnf install -y mesa-vulkan-drivers vulkan-loader")
     said: list[str] = []
     with pytest.raises(WebnormError, match="Run as root"):
-        run_mend(mend, said.append)
+        run_fix(mend, said.append)
     assert said == []
 
 
@@ -206,7 +206,7 @@ def test_unknown_package_manager() -> None:
         (linux_mend("apt-get", loader=True), "no Vulkan driver"),
     ],
 )
-def test_the_missing_part_is_named(mend: Mend, said: str) -> None:
+def test_the_missing_part_is_named(mend: Fix, said: str) -> None:
     assert said in mend.missing
     assert "\n" not in mend.missing
 
@@ -215,7 +215,7 @@ def test_run_prints_each_command_before_running_it(capfd: pytest.CaptureFixture[
     def command(text: str) -> tuple[str, ...]:
         return (sys.executable, "-c", f"print({text!r})")
 
-    run_mend(Mend("all", (command("one"), command("two"))), lambda line: print(line, flush=True))
+    run_fix(Fix("all", (command("one"), command("two"))), lambda line: print(line, flush=True))
     printed = capfd.readouterr().out.splitlines()
     assert [line in ("one", "two") for line in printed] == [False, True, False, True]
 
@@ -224,19 +224,19 @@ def test_run_stops_at_the_first_failure() -> None:
     fails = (sys.executable, "-c", "raise SystemExit(3)")
     said: list[str] = []
     with pytest.raises(WebnormError, match="failed with exit status 3") as raised:
-        run_mend(Mend("all", (fails, fails)), said.append)
+        run_fix(Fix("all", (fails, fails)), said.append)
     assert len(said) == 1
     assert "\n" not in str(raised.value)
 
 
 def test_run_of_a_missing_program() -> None:
     with pytest.raises(WebnormError, match="could not be started"):
-        run_mend(Mend("all", (("webnorm-no-such-program",),)), lambda line: None)
+        run_fix(Fix("all", (("webnorm-no-such-program",),)), lambda line: None)
 
 
 def test_run_without_commands_says_what_is_missing() -> None:
     with pytest.raises(WebnormError, match="nothing to install"):
-        run_mend(Mend("nothing to install"), lambda line: None)
+        run_fix(Fix("nothing to install"), lambda line: None)
 
 
 @pytest.mark.parametrize(

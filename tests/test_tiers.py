@@ -11,7 +11,7 @@ import pytest
 
 import tiers
 from pages import ROOT
-from webnorm.kernels.library import discover
+from webnorm.kernels.headers.library import discover
 
 
 @pytest.fixture

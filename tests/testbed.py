@@ -22,19 +22,19 @@ from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
 from webnorm.gpu.plan import Plan
 from webnorm.gpu.probes import _words_of
-from webnorm.kernels.expression import parse
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import discover, select
-from webnorm.kernels.render import Shader, render_shader
-from webnorm.kernels.traits import Traits
-from webnorm.kernels.variants import Variant, runnable_variants
-from webnorm.lab.accuracy import Accuracy, assess
-from webnorm.lab.search import distance
+from webnorm.kernels.headers.expression import parse
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.library import discover, select
+from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.variants import Variant, runnable_variants
+from webnorm.kernels.rendering.render import Shader, render_shader
+from webnorm.lab.run.search import distance
+from webnorm.lab.verify.accuracy import Accuracy, assess
 from webnorm.norms.case import Case, problems
 from webnorm.norms.ops import Op, Task, complete_inputs, make_inputs
 from webnorm.norms.option_cases import OPTION_CASES, OPTION_GRID
 from webnorm.norms.problem import STORAGE, Array, Problem
-from webnorm.norms.reference import Answer, Answers
+from webnorm.norms.reference import Expected, ExpectedOutputs
 
 KERNELS = tuple(discover())
 NORMS = tuple(kernel for kernel in KERNELS if kernel.op.name == "layer_norm")
@@ -211,13 +211,13 @@ def judge(shader: Shader, arrays: Mapping[str, Array], got: Outcome) -> Accuracy
     return assess(got, answers(shader, arrays, got), shader)
 
 
-def answers(shader: Shader, arrays: Mapping[str, Array], got: Outcome) -> Answers:
+def answers(shader: Shader, arrays: Mapping[str, Array], got: Outcome) -> ExpectedOutputs:
     """What every output has to be."""
     h = {"h": got["h"][0]} if "h" in got else {}
     return shader.variant.kernel.op.reference({**arrays, **h}, shader.problem)
 
 
-def judge_rows(shader: Shader, got: Outcome, expected: Answers, rows: slice) -> Accuracy:
+def judge_rows(shader: Shader, got: Outcome, expected: ExpectedOutputs, rows: slice) -> Accuracy:
     """The verdict on some of the rows, as if no others had been computed."""
     outputs, beside = dict(got), dict(expected)
     for tensor in shader.variant.kernel.op.outputs(shader.problem):
@@ -225,8 +225,8 @@ def judge_rows(shader: Shader, got: Outcome, expected: Answers, rows: slice) -> 
             array, guard_intact = got[tensor.name]
             outputs[tensor.name] = array[rows], guard_intact
             whole = expected[tensor.name]
-            value, unit, shaky = np.broadcast_arrays(whole.value, whole.unit, whole.shaky)
-            beside[tensor.name] = Answer(value[rows], unit[rows], shaky[rows])
+            value, unit, shaky = np.broadcast_arrays(whole.value, whole.error_scale, whole.mean_error_scale)
+            beside[tensor.name] = Expected(value[rows], unit[rows], shaky[rows])
     return assess(outputs, beside, shader)
 
 

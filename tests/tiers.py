@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from pages import DOCUMENTS, ROOT
-from webnorm.cli.verbs import VERBS
-from webnorm.kernels.expression import parse
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import discover
+from webnorm.cli.verb_table import VERBS
+from webnorm.kernels.headers.expression import parse
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.library import discover
 from webnorm.norms.problem import DTYPES, STORAGE, Problem
 
 # What pytest's -m selects of the first tier.
@@ -96,7 +96,9 @@ def verbs() -> Iterator[str]:
     for name, (place, _) in VERBS.items():
         module, found = place.split(":")
         if found == "VERBS":
-            yield from (f"{name} {verb}".strip() for verb in import_module(f"webnorm.cli.{module}").VERBS)
+            yield from (
+                f"{name} {verb}".strip() for verb in import_module(f"webnorm.cli.verbs.{module}").VERBS
+            )
         else:
             yield name
 

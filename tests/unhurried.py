@@ -20,17 +20,17 @@ import pytest
 from patience import HANG_S
 from webnorm.cli import app
 from webnorm.gpu.device import Device
-from webnorm.kernels import confined
-from webnorm.lab import hot
+from webnorm.kernels.rendering import sandbox
+from webnorm.lab.run import standby_worker
 from webnorm.play import stages
 
 # Seconds, each: what `play` and its server import.
 _LIMITS = (
-    "webnorm.cli.apart._SILENCE_S",
-    "webnorm.cli.play._NOBODY_WAITS_S",
-    "webnorm.files.MOST_WAIT_S",
-    "webnorm.kernels.confined._START_LIMIT_S",
-    "webnorm.lab.worker.TIME_LIMIT_S",
+    "webnorm.cli.work.isolated._SILENCE_S",
+    "webnorm.cli.verbs.play._NOBODY_WAITS_S",
+    "webnorm.files.atomic.MOST_WAIT_S",
+    "webnorm.kernels.rendering.sandbox._START_LIMIT_S",
+    "webnorm.lab.process.worker.TIME_LIMIT_S",
     "webnorm.play.packing.LIMIT_S",
     "webnorm.play.server._PATIENCE_S",
     "webnorm.play.stages.USUAL_LIMIT_S",
@@ -41,20 +41,20 @@ _LIMITS = (
 )
 # What other commands import.
 _OTHERS = (
-    "webnorm.lab.drawing._LIMIT_S",
-    "webnorm.web.browser.TIME_LIMIT_S",
-    "webnorm.web.collect._PATIENCE_S",
-    "webnorm.web.store._PATIENCE_S",
+    "webnorm.lab.plot.drawing._LIMIT_S",
+    "webnorm.web.browser.visits.TIME_LIMIT_S",
+    "webnorm.web.collection.collector._PATIENCE_S",
+    "webnorm.web.collection.visit_store._PATIENCE_S",
 )
 # What takes Dask.
 _FLEET = (
     "webnorm.fleet.cluster._PATIENCE_S",
-    "webnorm.fleet.head._FETCH_S",
-    "webnorm.fleet.head._PATIENCE_S",
-    "webnorm.fleet.head._SILENCE_S",
+    "webnorm.fleet.dispatcher._FETCH_S",
+    "webnorm.fleet.dispatcher._PATIENCE_S",
+    "webnorm.fleet.dispatcher._SILENCE_S",
 )
 LIFTED = (*_LIMITS, *_OTHERS, *_FLEET)
-_open = hot._open
+_open = standby_worker._open
 
 
 def lift(patch: pytest.MonkeyPatch) -> None:
@@ -62,8 +62,8 @@ def lift(patch: pytest.MonkeyPatch) -> None:
     for limit in _LIMITS:
         patch.setattr(limit, HANG_S)
     patch.setattr(stages, "LIMITS_S", {})
-    patch.setattr(confined, "limits", replace(confined.limits, wait_s=HANG_S))
-    patch.setattr(hot, "_open", open_patient)
+    patch.setattr(sandbox, "limits", replace(sandbox.limits, wait_s=HANG_S))
+    patch.setattr(standby_worker, "_open", open_patient)
 
 
 def lift_all(patch: pytest.MonkeyPatch) -> None:
@@ -75,13 +75,13 @@ def lift_all(patch: pytest.MonkeyPatch) -> None:
 
 def open_patient(device: Device, roots: tuple[Path, ...] | None) -> Iterator[Any]:
     """The first task of the playground's worker, which from then on waits for its renderings."""
-    hot._RENDERING = replace(hot._RENDERING, wait_s=HANG_S)
+    standby_worker._RENDERING = replace(standby_worker._RENDERING, wait_s=HANG_S)
     yield from _open(device, roots)
 
 
 def open_unhurried(device: Device, roots: tuple[Path, ...] | None) -> Iterator[Any]:
     """The same of one whose renderings may take as much of the processor's time as they like, too."""
-    hot._RENDERING = replace(hot._RENDERING, time_s=HANG_S, wait_s=HANG_S)
+    standby_worker._RENDERING = replace(standby_worker._RENDERING, time_s=HANG_S, wait_s=HANG_S)
     yield from _open(device, roots)
 
 
@@ -89,5 +89,5 @@ def run() -> None:
     """Run the command of this process's arguments."""
     with pytest.MonkeyPatch.context() as patch:
         lift(patch)
-        patch.setattr(hot, "_open", open_unhurried)
+        patch.setattr(standby_worker, "_open", open_unhurried)
         app.run()

@@ -34,22 +34,22 @@ if TYPE_CHECKING:
     from webnorm.gpu.device import open_device as open_device
     from webnorm.gpu.pipelines import compile_shader as compile_shader
     from webnorm.gpu.plan import Plan as Plan
-    from webnorm.kernels.kernel import Kernel as Kernel
-    from webnorm.kernels.library import discover as discover
-    from webnorm.kernels.library import select as select
-    from webnorm.kernels.render import Shader as Shader
-    from webnorm.kernels.render import render_shader as render_shader
-    from webnorm.kernels.variants import Variant as Variant
-    from webnorm.kernels.variants import all_variants as all_variants
-    from webnorm.kernels.variants import runnable_variants as runnable_variants
-    from webnorm.lab.accuracy import Accuracy as Accuracy
-    from webnorm.lab.accuracy import assess as assess
-    from webnorm.lab.accuracy import tolerance as tolerance
-    from webnorm.lab.findings import Changes as Changes
-    from webnorm.lab.findings import Findings as Findings
-    from webnorm.lab.functions import bench as bench
-    from webnorm.lab.functions import check as check
-    from webnorm.lab.functions import compare as compare
+    from webnorm.kernels.headers.kernel import Kernel as Kernel
+    from webnorm.kernels.headers.library import discover as discover
+    from webnorm.kernels.headers.library import select as select
+    from webnorm.kernels.headers.variants import Variant as Variant
+    from webnorm.kernels.headers.variants import all_variants as all_variants
+    from webnorm.kernels.headers.variants import runnable_variants as runnable_variants
+    from webnorm.kernels.rendering.render import Shader as Shader
+    from webnorm.kernels.rendering.render import render_shader as render_shader
+    from webnorm.lab.report.findings import Changes as Changes
+    from webnorm.lab.report.findings import Findings as Findings
+    from webnorm.lab.run.api import bench as bench
+    from webnorm.lab.run.api import check as check
+    from webnorm.lab.run.api import compare as compare
+    from webnorm.lab.verify.accuracy import Accuracy as Accuracy
+    from webnorm.lab.verify.accuracy import assess as assess
+    from webnorm.lab.verify.accuracy import tolerance as tolerance
     from webnorm.norms.ops import make_inputs as make_inputs
     from webnorm.norms.problem import Options as Options
     from webnorm.norms.problem import Problem as Problem
@@ -69,13 +69,13 @@ _HOME = {
         "gpu.device": "Device adapters find_adapter open_device",
         "gpu.pipelines": "compile_shader",
         "gpu.plan": "Plan",
-        "kernels.kernel": "Kernel",
-        "kernels.library": "discover select",
-        "kernels.render": "Shader render_shader",
-        "kernels.variants": "Variant all_variants runnable_variants",
-        "lab.accuracy": "Accuracy assess tolerance",
-        "lab.findings": "Changes Findings",
-        "lab.functions": "bench check compare",
+        "kernels.headers.kernel": "Kernel",
+        "kernels.headers.library": "discover select",
+        "kernels.rendering.render": "Shader render_shader",
+        "kernels.headers.variants": "Variant all_variants runnable_variants",
+        "lab.verify.accuracy": "Accuracy assess tolerance",
+        "lab.report.findings": "Changes Findings",
+        "lab.run.api": "bench check compare",
         "norms.ops": "make_inputs",
         "norms.problem": "Options Problem",
     }.items()

@@ -17,7 +17,7 @@ from webnorm.choice import tuning
 from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError, shown
 from webnorm.gpu.device import Device
-from webnorm.kernels.library import own_kernels
+from webnorm.kernels.headers.library import own_kernels
 from webnorm.norms.ops import Task
 from webnorm.norms.problem import DTYPES
 
@@ -53,7 +53,7 @@ def tuned(task: Task, device: Device) -> Tuning | None:
         tuning.prepare(path)
         # What cannot be gone on with is told before anything is tuned.
         tuning.resume(path, platform)
-        with tuning.alone(path):
+        with tuning.tuning_lock(path):
             if recorded := _recorded(task, platform):
                 return recorded
             return tuning.record([_tune(task, device)], path, platform)
@@ -84,18 +84,18 @@ def _alike(task: Task) -> Task:
     return Task(task.op, replace(problem, rows=rows, eps=task.op.default_eps, distribution="normal"))
 
 
-def _tune(task: Task, device: Device) -> tuning.Choice:
+def _tune(task: Task, device: Device) -> tuning.TunedChoice:
     # Who does not tune does not wait for the lab to be imported.
-    from webnorm.lab import bench, tune
-    from webnorm.lab.worker import Worker, failing
+    from webnorm.lab.process.worker import Worker, explain_worker_failure
+    from webnorm.lab.run import bench, tune
 
     _log.info("tuning %s, once on this device (%s)", task, VARIABLE)
     began = time.monotonic()
     kernels = (*own_kernels(task.op.name), *own_kernels("copy"))
     request = tune.TuneRequest((task,), kernels, BUDGET_S)
-    with failing("tuning"), Worker(str(device.adapter.index)) as worker:
+    with explain_worker_failure("tuning"), Worker(str(device.adapter.index)) as worker:
         _, traits = bench.device_of(worker)
-        (found,) = (one for one in tune.run(request, worker, traits) if isinstance(one, tune.Tuned))
+        (found,) = (one for one in tune.run(request, worker, traits) if isinstance(one, tune.TuneResult))
     if found.choice is None:
         raise WebnormError("; ".join(found.dropped) or "no variant is right")
     _log.info(

@@ -19,8 +19,8 @@ import numpy as np
 from webnorm import autotune
 from webnorm.calls import arguments, session
 from webnorm.calls.arrays import GpuArray
-from webnorm.calls.given import Asked, Given, checked, computed
 from webnorm.calls.outputs import DtypeLike, NormOutput, backward_result, forward_result
+from webnorm.calls.resolved import Given, ResolvedCall, checked, computed
 from webnorm.errors import WebnormError, described, shown
 from webnorm.norms.ops import OPS, Op, Tensor
 from webnorm.norms.problem import DTYPES, Array
@@ -156,7 +156,7 @@ class _Outline(GpuArray):
 
 
 def _lazy(name: str, given: Given) -> dict[str, da.Array]:
-    """Every output of an op by name, as `calls.given.computed` gives them, not computed yet."""
+    """Every output of an op by name, as `calls.resolved.computed` gives them, not computed yet."""
     op, x, device = OPS[name], given["x"], given["device"]
     if device is not None:
         raise WebnormError(
@@ -230,7 +230,7 @@ def _whole(array: Array | da.Array) -> da.Array:
     return array.rechunk(-1) if isinstance(array, da.Array) else da.from_array(array, chunks=-1)
 
 
-def _arrays(asked: Asked, given: Given, rows: _Chunks) -> dict[str, da.Array]:
+def _arrays(asked: ResolvedCall, given: Given, rows: _Chunks) -> dict[str, da.Array]:
     """The arrays of a call by name, in chunks that go together."""
     op, problem = asked.task.op, asked.task.problem
     found = {

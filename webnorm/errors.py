@@ -39,7 +39,7 @@ _SHORT.maxlevel = 2
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """A place in a file's text: line and column from 1, and the length in characters.
 
     A length of 0 is not known: from the column to the end of the line.
@@ -61,7 +61,7 @@ class WebnormError(Exception):
     kernel's file, or a snippet, has the mistake, if it is in one.
     """
 
-    def __init__(self, message: str, place: Place | None = None) -> None:
+    def __init__(self, message: str, place: SourceLocation | None = None) -> None:
         super().__init__(shortened(one_line(message), MOST))
         self.place = place
 

@@ -83,7 +83,7 @@ def is_installed(module: str) -> bool:
         return False
 
 
-class Adapter(Protocol):
+class AdapterFacts(Protocol):
     """What of an adapter tells whether a better one is to be had: see `device.AdapterInfo`."""
 
     @property
@@ -100,7 +100,7 @@ class Adapter(Protocol):
 
 
 @dataclass(frozen=True)
-class Mend:
+class Fix:
     """What is missing, in one sentence, and the commands that bring it (none if nothing can be installed)."""
 
     missing: str
@@ -136,8 +136,8 @@ def _software_drivers() -> Iterable[str]:
         yield from map(str, Path(folder).glob(_SOFTWARE_DRIVER))
 
 
-def adapter_mend(
-    preferred: Adapter | None,
+def adapter_fix(
+    preferred: AdapterFacts | None,
     platform: str = sys.platform,
     *,
     which: Callable[[str], str | None] = shutil.which,
@@ -146,7 +146,7 @@ def adapter_mend(
     software_drivers: Callable[[], Iterable[str]] = _software_drivers,
     environment: Mapping[str, str] = os.environ,
     root: bool | None = None,
-) -> Mend | None:
+) -> Fix | None:
     """What a system needs whose preferred WebGPU adapter is this one; None where no better one is to be had.
 
     An adapter through OpenGL works, but has no subgroups. Where it is software, Mesa's Vulkan driver has
@@ -155,13 +155,13 @@ def adapter_mend(
     if preferred is not None and (preferred.backend not in _OPENGL or platform != "linux"):
         return None
     if platform == "darwin":
-        return Mend(
+        return Fix(
             "No WebGPU adapter: macOS brings Metal itself, so this Mac or virtual machine has no usable GPU."
         )
     if platform == "win32":
-        return Mend("No WebGPU adapter: install the graphics driver from the maker of your GPU.")
+        return Fix("No WebGPU adapter: install the graphics driver from the maker of your GPU.")
     if preferred is not None and preferred.type != "CPU":
-        return Mend(
+        return Fix(
             f"{preferred.name} through OpenGL has no subgroups: the Vulkan driver of its maker is missing.",
             optional=True,
         )
@@ -170,10 +170,10 @@ def adapter_mend(
     what = "No subgroups, as the only adapter is software through OpenGL" if works else "No WebGPU adapter"
     named = next((name for name in _DRIVER_VARIABLES if environment.get(name)), None)
     if named is not None:
-        return Mend(f"{what}: {named} names Vulkan drivers that do not work.", optional=works)
+        return Fix(f"{what}: {named} names Vulkan drivers that do not work.", optional=works)
     has_loader = find_library("vulkan") is not None
     if has_loader and any(software_drivers()):
-        return Mend(f"{what}: Mesa's Vulkan driver is installed, but does not work.", optional=works)
+        return Fix(f"{what}: Mesa's Vulkan driver is installed, but does not work.", optional=works)
     why = _linux_missing(
         has_driver=exists("/dev/nvidia0") or which("nvidia-smi") is not None, has_loader=has_loader
     )
@@ -181,26 +181,26 @@ def adapter_mend(
     return replace(_package_mend(f"{what}: {why}", DRIVER, by_hand, which, root), optional=works)
 
 
-def browser_mend(
+def browser_fix(
     has_browser: bool,
     platform: str = sys.platform,
     *,
     which: Callable[[str], str | None] = shutil.which,
     root: bool | None = None,
-) -> Mend | None:
+) -> Fix | None:
     """What a system without Chromium or one of its kin needs; None where there is one already."""
     if has_browser:
         return None
     missing = "No browser: neither Chromium nor Chrome nor Edge is installed."
     if platform == "darwin":
-        return Mend(f"{missing} Install one: brew install --cask google-chrome")
+        return Fix(f"{missing} Install one: brew install --cask google-chrome")
     by_hand = "Install one of them."
     if platform == "win32":
-        return Mend(f"{missing} {by_hand}")
+        return Fix(f"{missing} {by_hand}")
     return _package_mend(missing, CHROMIUM, by_hand, which, root)
 
 
-def run_mend(mend: Mend, echo: Callable[[str], None]) -> None:
+def run_fix(mend: Fix, echo: Callable[[str], None]) -> None:
     """Run the commands, each printed first; a WebnormError says in one line what could not be done."""
     if not mend.runs:
         raise WebnormError(mend.missing)
@@ -221,19 +221,19 @@ def _package_mend(
     by_hand: str,
     which: Callable[[str], str | None],
     root: bool | None,
-) -> Mend:
+) -> Fix:
     """The mend by packages (given per package manager), or `by_hand` where no manager is known."""
     manager = next((name for name in INSTALL if which(name)), None)
     if manager is None:
-        return Mend(f"{missing} {by_hand}")
+        return Fix(f"{missing} {by_hand}")
     *before, install = INSTALL[manager]
     commands = (*before, (*install, *packages[manager]))
     if is_root() if root is None else root:
-        return Mend(missing, commands)
+        return Fix(missing, commands)
     if which("sudo"):
-        return Mend(missing, tuple(("sudo", *command) for command in commands))
+        return Fix(missing, tuple(("sudo", *command) for command in commands))
     line = " && ".join(shell_command(command) for command in commands)
-    return Mend(f"{missing} Run as root: {line}", commands, needs_root=True)
+    return Fix(f"{missing} Run as root: {line}", commands, needs_root=True)
 
 
 def _linux_missing(*, has_driver: bool, has_loader: bool) -> str:

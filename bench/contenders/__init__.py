@@ -12,7 +12,7 @@ import numpy as np
 from webnorm.errors import sentence
 from webnorm.norms.ops import OPS, Op, Task
 from webnorm.norms.problem import Array, finfo
-from webnorm.norms.reference import Answer, Answers
+from webnorm.norms.reference import Expected, ExpectedOutputs
 
 # Tensors by webnorm's names, of whatever type a library has.
 Tensors = Mapping[str, Any]
@@ -76,7 +76,7 @@ def said(error: Exception) -> str:
     return f"{type(error).__name__}: {sentence(first_line)}"
 
 
-def some_rows(answers: Answers) -> tuple[Answers, slice]:
+def some_rows(answers: ExpectedOutputs) -> tuple[ExpectedOutputs, slice]:
     """The answers of up to 64 rows that lie evenly among all, sums over rows whole; and which rows these are.
 
     Answers may stop short of a problem's last rows.
@@ -84,16 +84,18 @@ def some_rows(answers: Answers) -> tuple[Answers, slice]:
     lengths = [len(answer.value) for answer in answers.values() if answer.value.ndim > 1]
     rows = slice(0, min(lengths), max(1, min(lengths) // _ROWS))
 
-    def few(answer: Answer) -> Answer:
+    def few(answer: Expected) -> Expected:
         if answer.value.ndim == 1:
             return answer
-        unit = np.broadcast_to(answer.unit, answer.value.shape)
-        return replace(answer, value=answer.value[rows], unit=unit[rows])
+        unit = np.broadcast_to(answer.error_scale, answer.value.shape)
+        return replace(answer, value=answer.value[rows], error_scale=unit[rows])
 
     return {name: few(answer) for name, answer in answers.items()}, rows
 
 
-def found_wrong(outputs: Mapping[str, Array], answers: Answers, dtype: str) -> tuple[float, str | None]:
+def found_wrong(
+    outputs: Mapping[str, Array], answers: ExpectedOutputs, dtype: str
+) -> tuple[float, str | None]:
     """The largest error of any output, and what is wrong with it, or None.
 
     The bound is looser than webnorm's own: four roundings to `dtype` and 1e-5, of what was added up.
@@ -107,9 +109,9 @@ def found_wrong(outputs: Mapping[str, Array], answers: Answers, dtype: str) -> t
         if got.shape != value.shape:
             return largest, f"{name} has the shape {got.shape}; expected {value.shape}"
         error = np.abs(got.astype(np.float64) - value)
-        limit = allowed * (answer.unit + np.abs(value))
-        if answer.summed is not None:
-            limit = limit + _TOLERANCE * answer.summed
+        limit = allowed * (answer.error_scale + np.abs(value))
+        if answer.abs_sum is not None:
+            limit = limit + _TOLERANCE * answer.abs_sum
         # The comparison is the one that NaN cannot pass.
         if not bool(np.all(error <= limit)):
             return float(np.max(error)), f"{name} is off by up to {np.max(error):.2g}"

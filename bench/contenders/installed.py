@@ -33,7 +33,7 @@ COMPILING = ("torch.compile max-autotune", "torch.compile", "JAX", "QuACK", "Tri
 
 
 @dataclass(frozen=True)
-class Library:
+class ContenderLibrary:
     """Contenders that share their buffers: sets of inputs, how they are timed, and how some rows of their
     outputs are read.
     """
@@ -44,7 +44,9 @@ class Library:
     to_numpy: Callable[[Tensors, slice], Mapping[str, Array]]
 
 
-def libraries(task: Task, arrays: Mapping[str, Array], sets: int, software: bool) -> Iterator[Library]:
+def libraries(
+    task: Task, arrays: Mapping[str, Array], sets: int, software: bool
+) -> Iterator[ContenderLibrary]:
     """What is measured beside webnorm: on the CPU for a software adapter, else on a CUDA card.
 
     What belongs to rows is the arrays' again and again, until it is the task's. What is not installed, or has
@@ -56,7 +58,7 @@ def libraries(task: Task, arrays: Mapping[str, Array], sets: int, software: bool
             name: np.resize(one, (task.problem.rows, one.shape[1])) if one.ndim == 2 else one
             for name, one in arrays.items()
         }
-        yield Library(_contenders(_ON_ARRAYS, task, "cpu"), [whole] * sets, WallClock, _some_rows)
+        yield ContenderLibrary(_contenders(_ON_ARRAYS, task, "cpu"), [whole] * sets, WallClock, _some_rows)
     else:
         yield _on_tensors(_ON_CUDA, task, arrays, sets, "cuda")
         yield _in_jax(task, arrays, sets)
@@ -68,17 +70,17 @@ def _some_rows(outputs: Mapping[str, Array], rows: slice) -> Mapping[str, Array]
 
 def _on_tensors(
     modules: _Modules, task: Task, arrays: Mapping[str, Array], sets: int, device: str
-) -> Library:
+) -> ContenderLibrary:
     """Those that take torch's tensors."""
     sampler = CudaGraph if device == "cuda" else WallClock
     reason = _without_torch(device)
     if reason is not None:
-        return Library(_absent(modules, reason), (), sampler, _some_rows)
+        return ContenderLibrary(_absent(modules, reason), (), sampler, _some_rows)
     from bench.contenders import torch_ops
 
     first = torch_ops.tensors(arrays, device, task.problem.rows)
     inputs = [{name: one.clone() for name, one in first.items()} for _ in range(sets)]
-    return Library(_contenders(modules, task, device), inputs, sampler, torch_ops.to_numpy)
+    return ContenderLibrary(_contenders(modules, task, device), inputs, sampler, torch_ops.to_numpy)
 
 
 def _without_torch(device: str) -> str | None:
@@ -90,16 +92,16 @@ def _without_torch(device: str) -> str | None:
     return None if device == "cpu" or torch.cuda.is_available() else "torch finds no CUDA card"
 
 
-def _in_jax(task: Task, arrays: Mapping[str, Array], sets: int) -> Library:
+def _in_jax(task: Task, arrays: Mapping[str, Array], sets: int) -> ContenderLibrary:
     """Those that take JAX's arrays."""
     sampler = partial(JaxProgram, size=task.op.minimum_bytes(task.problem))
     reason = _without_jax()
     if reason is not None:
-        return Library(_absent(_IN_JAX, reason), (), sampler, _some_rows)
+        return ContenderLibrary(_absent(_IN_JAX, reason), (), sampler, _some_rows)
     from bench.contenders import jax_ops
 
     inputs = jax_ops.sets_of(arrays, task.problem.rows, min(sets, jax_ops.MOST_SETS))
-    return Library(jax_ops.contenders(task, "cuda"), inputs, sampler, jax_ops.to_numpy)
+    return ContenderLibrary(jax_ops.contenders(task, "cuda"), inputs, sampler, jax_ops.to_numpy)
 
 
 def _without_jax() -> str | None:

@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import webnorm
-from bench import record_page
 from bench.arguments import add_dawn, command, run
+from bench.record import readme_block
 from bench.web import hosts, packages, plan, tables, tinygrad_wgsl
 from bench.web.plot import plot
 from webnorm.errors import WebnormError
-from webnorm.files import check_writable, read_json, write_text
-from webnorm.web.folder import write
+from webnorm.files.atomic import check_writable, read_json, write_text
+from webnorm.web.folder import write_folder
 
 _SUFFIXES = (".json", ".md", ".csv", ".svg")
 
@@ -68,7 +68,7 @@ def record(asked: argparse.Namespace) -> dict[str, Any]:
     parts = plan.accuracy_parts() + ([] if asked.accuracy else plan.other_parts())
     node_modules = asked.packages or packages.install()
     found = plan.folder(parts, asked.library, node_modules, _say)
-    host: AbstractContextManager[hosts.Host]
+    host: AbstractContextManager[hosts.PageHost]
     host = hosts.in_node(asked.dawn) if asked.dawn else hosts.in_a_browser(asked.browser)
     # An address is no place.
     browser = Path(asked.browser) if asked.browser and "://" not in asked.browser else None
@@ -80,7 +80,7 @@ def record(asked: argparse.Namespace) -> dict[str, Any]:
         **{kind: [] for kind in ("accuracy", "times", "abilities")},
     }
     with tempfile.TemporaryDirectory() as folder, host as visit:
-        write(found, Path(folder, "site"))
+        write_folder(found, Path(folder, "site"))
         for at, part in enumerate(parts, 1):
             _say(f"{at} of {len(parts)}: {plan.text(part)}")
             report = visit(Path(folder, "site"), at - 1)
@@ -124,7 +124,7 @@ def main() -> None:
     for suffix in _SUFFIXES:
         check_writable(asked.out.with_name(asked.out.name + suffix))
     if asked.readme:
-        record_page.check(asked.out)
+        readme_block.check(asked.out)
     # Written once it is whole: a record that was cut short lacks what its tables promise.
     told = _read(asked.out.with_name(f"{asked.out.name}.json")) if asked.tables else record(asked)
     write_files(asked.out, told)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from bench.arguments import check_dawn
 from webnorm.errors import WebnormError
 from webnorm.web import tint
-from webnorm.web.browser import Browser
+from webnorm.web.browser.visits import PageVisitor
 
 # Of one part: SwiftShader times five libraries on 2 million elements in a minute and a half.
 TIME_LIMIT_S = 600.0
@@ -19,7 +19,7 @@ _POLICY = "default-src 'self' 'wasm-unsafe-eval' blob:"
 _NODE = "bench/node.mjs"
 
 
-class Host(Protocol):
+class PageHost(Protocol):
     """Runs a part of the plan in a folder, and gives what the page reports."""
 
     def __call__(self, folder: Path, part: int) -> dict[str, Any]:
@@ -27,9 +27,9 @@ class Host(Protocol):
 
 
 @contextmanager
-def in_a_browser(named: str | None) -> Iterator[Host]:
+def in_a_browser(named: str | None) -> Iterator[PageHost]:
     """A browser that stays open."""
-    with Browser(named, TIME_LIMIT_S) as browser:
+    with PageVisitor(named, TIME_LIMIT_S) as browser:
 
         def visit(folder: Path, part: int) -> dict[str, Any]:
             seen = browser.visit(folder, f"?part={part}", page="index.html", policy=_POLICY)
@@ -39,7 +39,7 @@ def in_a_browser(named: str | None) -> Iterator[Host]:
 
 
 @contextmanager
-def in_node(webgpu: Path) -> Iterator[Host]:
+def in_node(webgpu: Path) -> Iterator[PageHost]:
     """A process for each part: what one leaves on the device is gone with it."""
     check_dawn(webgpu)
 

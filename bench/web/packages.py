@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from webnorm.errors import WebnormError
-from webnorm.files import cache_folder
+from webnorm.files.atomic import cache_folder
 from webnorm.web.folder import Files
 
 _PINNED = Path(__file__).with_name("npm")

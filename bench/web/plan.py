@@ -10,9 +10,9 @@ from typing import Any
 
 from bench.web import models, packages, tinygrad_wgsl
 from webnorm.web.folder import Files
-from webnorm.web.npm import package
+from webnorm.web.package.npm import package_files
+from webnorm.web.package.request import request_for
 from webnorm.web.pages import page_files
-from webnorm.web.request import request_for
 
 EPS = 1e-5
 MEANS = (0, 100, 1_000, 10_000, 1_000_000)
@@ -37,7 +37,7 @@ _PAGE = Path(__file__).with_name("page")
 
 
 @dataclass(frozen=True)
-class Library:
+class WebLibrary:
     """A contender: its module of the page, and the package that its version is told of."""
 
     name: str
@@ -47,12 +47,12 @@ class Library:
 
 
 LIBRARIES = (
-    Library("webnorm", "webnorm"),
-    Library("onnxruntime-web", "ort", "onnxruntime-web"),
-    Library("tfjs moments", "tfjs", "@tensorflow/tfjs-backend-webgpu"),
-    Library("jax-js composed", "jax", "@jax-js/jax"),
-    Library("jax-js nn.standardize", "jax", "@jax-js/jax", ("standardize",)),
-    Library("tinygrad", "tinygrad", "tinygrad"),
+    WebLibrary("webnorm", "webnorm"),
+    WebLibrary("onnxruntime-web", "ort", "onnxruntime-web"),
+    WebLibrary("tfjs moments", "tfjs", "@tensorflow/tfjs-backend-webgpu"),
+    WebLibrary("jax-js composed", "jax", "@jax-js/jax"),
+    WebLibrary("jax-js nn.standardize", "jax", "@jax-js/jax", ("standardize",)),
+    WebLibrary("tinygrad", "tinygrad", "tinygrad"),
 )
 
 
@@ -108,7 +108,7 @@ def folder(
     return files | {"plan.json": json.dumps(plan).encode()}
 
 
-def _described(library: Library, why: str | None) -> dict[str, Any]:
+def _described(library: WebLibrary, why: str | None) -> dict[str, Any]:
     settings: dict[str, Any] = dict.fromkeys(library.settings, True)
     if why:
         settings["why"] = why
@@ -140,5 +140,5 @@ def _exports(parts: list[dict[str, Any]], say: Callable[[str], None]) -> Files:
         say(f"exporting {name}")
         settings = {"--dtype": dtype, "--eps": EPS, "--scale": None, "--name": None, "--minify": None}
         request = request_for(op, cols, options, "auto", (), settings)
-        files |= {f"exports/{name}/{path}": content for path, content in package(request).items()}
+        files |= {f"exports/{name}/{path}": content for path, content in package_files(request).items()}
     return files

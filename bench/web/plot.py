@@ -8,9 +8,9 @@ from typing import Any
 
 from bench.web.plan import LIBRARIES, MEANS, SHAPES
 from bench.web.tables import first_errors, mean_text
-from webnorm.files import replacing
-from webnorm.lab.drawing import drawn, is_installed
-from webnorm.lab.plot_style import styles
+from webnorm.files.atomic import replacing
+from webnorm.lab.plot.drawing import draw_in_process, is_installed
+from webnorm.lab.plot.style import styles
 
 # Where 0 stands on a logarithmic axis, and where an error that is no number stands.
 _ZERO, _LOST = 10.0, 1e5
@@ -24,7 +24,7 @@ def plot(told: Mapping[str, Any], path: Path) -> bool:
     if not is_installed() or not panels:
         return False
     with replacing(path) as beside:
-        beside.write_bytes(drawn("svg", _figure, panels))
+        beside.write_bytes(draw_in_process("svg", _figure, panels))
     return True
 
 

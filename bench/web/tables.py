@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.numerics import between_markers
-from bench.record_page import PAGE
+from bench.record.readme_block import PAGE
 from bench.web.plan import LIBRARIES, MEANS, SHAPES
-from webnorm.files import write_text
+from webnorm.files.atomic import write_text
 
 Line = Mapping[str, Any]
 _NOTHING = "-"

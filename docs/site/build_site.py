@@ -11,8 +11,9 @@ from tempfile import TemporaryDirectory
 from sphinx.cmd.build import build_main
 
 import staging
-from webnorm.web import folder, site
-from webnorm.web.lab_folder import listed
+from webnorm.web import folder
+from webnorm.web.lab_site import site
+from webnorm.web.lab_site.folder import with_index
 
 HERE = Path(__file__).parent
 
@@ -35,7 +36,7 @@ def main() -> int:
     if given.lab:
         shutil.copytree(given.lab, lab)
     else:
-        folder.write(listed(site.lab()), lab)
+        folder.write_folder(with_index(site.lab_files()), lab)
     print(f"{given.folder}/index.html: open it, or serve it all: python -m http.server -d {given.folder}")
     return 0
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from typer.main import get_command
 
-from webnorm.cli import help
 from webnorm.cli.app import app
-from webnorm.cli.verbs import VERBS
+from webnorm.cli.options import help
+from webnorm.cli.verb_table import VERBS
 from wording import paragraphs, plain
 
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from webnorm.kernels.layouts import layouts
-from webnorm.kernels.names import header_names
-from webnorm.kernels.traits import BROWSER
+from webnorm.kernels.headers.header_names import header_names
+from webnorm.kernels.headers.layouts import layouts
+from webnorm.kernels.headers.traits import BROWSER
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import Problem
 from wording import code, table

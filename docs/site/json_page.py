@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from webnorm.lab import result_files
-from webnorm.web.manifest import LabIndex, Manifest
+from webnorm.lab.results import result_files
+from webnorm.web.package.manifest import LabIndex, PackageManifest
 from wording import code, paragraphs, plain, table
 
 # name: (title, what it is, its forms).
@@ -24,7 +24,7 @@ _FILES = {
     "manifest": (
         "An export's manifest.json",
         "What is relied on when a package is read back; the package's own page tells the rest.",
-        (Manifest,),
+        (PackageManifest,),
     ),
     "lab": ("A lab's index.json", "What is relied on when a lab is read back.", (LabIndex,)),
 }

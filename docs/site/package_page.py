@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from webnorm.web.npm import types
-from webnorm.web.request import request_for
+from webnorm.web.package.npm import type_declarations
+from webnorm.web.package.request import request_for
 
 _COLS = 768
 _OPS = ("layer_norm", "layer_norm_backward")
@@ -18,5 +18,5 @@ def page() -> str:
     ]
     for op in _OPS:
         request = request_for(op, (_COLS,), (), "auto", (), dict.fromkeys(_UNSET))
-        parts.append(f"## {op}\n\n```ts\n{types(request).decode()}```")
+        parts.append(f"## {op}\n\n```ts\n{type_declarations(request).decode()}```")
     return "\n\n".join(parts) + "\n"

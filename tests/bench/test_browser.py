@@ -10,7 +10,8 @@ import dawn
 from bench import browser
 from webnorm.errors import WebnormError
 from webnorm.norms.ops import OPS
-from webnorm.web import site, tint
+from webnorm.web import tint
+from webnorm.web.lab_site import site
 
 pytestmark = pytest.mark.skipif(dawn.missing() is not None, reason=dawn.missing() or "")
 
@@ -32,13 +33,13 @@ def test_dawn_runs_what_a_page_would_choose_beside_its_copy(op: str, dtype: str)
 
 
 def test_a_text_that_is_wrong_on_dawn_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    as_read = site.as_read
+    as_read = site.bundle_as_json
 
     def damaged(bundle: Any) -> Any:
         read = as_read(bundle)
         wrong = {name: text.replace("inverseSqrt(", "sqrt(") for name, text in read["texts"].items()}
         return read | {"texts": wrong}
 
-    monkeypatch.setattr(site, "as_read", damaged)
+    monkeypatch.setattr(site, "bundle_as_json", damaged)
     with pytest.raises(WebnormError, match=r"^Dawn, \S+, 300x256 float32 on SwiftShader.*: y"):
         list(browser.through_dawn(OPS["layer_norm"], 300, 256, "float32", tint.webgpu()))

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from bench import preparing
 from bench.contenders import Contender, found_wrong, installed, said, some_rows
 from bench.contenders.samplers import JaxProgram
+from bench.record import preparing
 from webnorm.norms.ops import OPS, Task, make_inputs
 from webnorm.norms.presets import tasks
 
@@ -218,7 +218,7 @@ def test_some_rows_lie_among_all_and_sums_are_whole() -> None:
     arrays = make_inputs(task.op, replace(task.problem, rows=200))
     answers = task.op.reference(arrays, replace(task.problem, rows=200))
     few, rows = some_rows(answers)
-    assert few["dx"].value.shape == few["dx"].unit.shape == (67, 96)
+    assert few["dx"].value.shape == few["dx"].error_scale.shape == (67, 96)
     assert np.array_equal(few["dx"].value, answers["dx"].value[rows])
     assert few["dweight"] is answers["dweight"]
     # A vector of the wrong length, and rows of another problem.

@@ -11,20 +11,33 @@ from typing import Any
 
 import pytest
 
-from bench import preparing, side_by_side, tuned
 from bench.contenders import Contender, installed
-from bench.contenders.installed import COMPILING, Library
+from bench.contenders.installed import COMPILING, ContenderLibrary
 from bench.contenders.samplers import WallClock
-from bench.laps import Laps
-from bench.own import Tuned, own_variants
-from bench.preparing import Fault, Pool, Tried, Trying, Unit, share_caches
-from bench.side_by_side import Known
+from bench.record import (
+    preparing,
+    side_by_side,
+)
+from bench.record import (
+    tuning as tuned,
+)
+from bench.record.laps import Laps
+from bench.record.preparing import (
+    ContenderFault,
+    PreparePool,
+    PrepareUnit,
+    TriedVariant,
+    TryingVariant,
+    share_caches,
+)
+from bench.record.side_by_side import KnownResults
+from bench.record.variants import TunedVariants, own_variants
 from patience import hang
-from webnorm.choice.tuning import Choice, Platform, Tuning
+from webnorm.choice.tuning import Platform, TunedChoice, Tuning
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
-from webnorm.lab import trial
-from webnorm.lab.worker import Worker, WorkerDied
+from webnorm.lab.process.worker import Worker, WorkerDied
+from webnorm.lab.verify import trial
 from webnorm.norms.ops import OPS, Task, make_inputs
 from webnorm.norms.presets import tasks
 
@@ -53,7 +66,7 @@ def test_variants_are_held_against_float64_in_another_process(
     monkeypatch.setattr(installed, "COMPILING", ())
     task = task_of()
     own = own_variants(task, device.traits)
-    with Pool(str(device.adapter.index), 1, tmp_path) as pool:
+    with PreparePool(str(device.adapter.index), 1, tmp_path) as pool:
         prepared = pool.prepare([task], [], device.traits)
     known = prepared.known[task.problem]
     assert {str(variant) for variant in own.variants} == set(known.results)
@@ -85,22 +98,29 @@ def test_what_takes_a_process_down_is_not_tried_by_the_one_that_measures(device:
     task, traits = task_of(), device.traits
     own = own_variants(task, traits)
     culprit = str(own.variants[3])
-    known = Known()
+    known = KnownResults()
     died = WorkerDied("the process crashed with SIGSEGV")
-    preparing._note(known, Unit(task, "own", Path("lock")), [Trying("other"), Trying(culprit), died], traits)
+    preparing._note(
+        known,
+        PrepareUnit(task, "own", Path("lock")),
+        [TryingVariant("other"), TryingVariant(culprit), died],
+        traits,
+    )
     assert {name: result.status for name, result in known.results.items()} == {culprit: "error"}
     assert known.results[culprit].reason == str(died)
 
-    preparing._note(known, Unit(task, "QuACK", Path("lock")), [Fault("it broke the card")], traits)
-    preparing._note(known, Unit(task, "Triton", Path("lock")), [died], traits)
+    preparing._note(
+        known, PrepareUnit(task, "QuACK", Path("lock")), [ContenderFault("it broke the card")], traits
+    )
+    preparing._note(known, PrepareUnit(task, "Triton", Path("lock")), [died], traits)
     assert known.faults == {"QuACK": "it broke the card", "Triton": str(died)}
     # A search that dies is no contender, and what a search compiles is timed by nobody.
-    preparing._note(known, Unit(task, "search", Path("lock")), [Trying(culprit), died], traits)
+    preparing._note(known, PrepareUnit(task, "search", Path("lock")), [TryingVariant(culprit), died], traits)
     assert len(known.faults) == 2 and len(known.results) == 1
 
     arrays = make_inputs(task.op, task.problem)
     answers = {"layer_norm": task.op.reference(arrays, task.problem)}
-    library = Library((), [arrays], WallClock, lambda outputs, rows: outputs)
+    library = ContenderLibrary((), [arrays], WallClock, lambda outputs, rows: outputs)
     never = Contender("QuACK", lambda t: pytest.fail("it was tried"))
     result = side_by_side.enter(never, library, task, answers, known.faults["QuACK"]).result
     assert (result.status, result.reason) == ("error", "it broke the card")
@@ -114,14 +134,18 @@ def test_a_contender_that_breaks_the_card_is_told_and_one_that_raises_is_not(
 
     monkeypatch.setattr(installed, "rehearse", rehearse)
     monkeypatch.setattr(preparing, "take_turns", lambda lock: None)
-    unit = Unit(task_of(), "QuACK", Path("lock"))
+    unit = PrepareUnit(task_of(), "QuACK", Path("lock"))
     found = []
     for is_broken in (False, True):
         monkeypatch.setattr(installed, "broken", lambda name, is_broken=is_broken: is_broken)
         found.append(list(preparing.prepare(device, unit)))
     assert found[0] == []
     (fault,) = found[1]
-    assert isinstance(fault, Fault) and "illegal memory access" in fault.reason and "\n" not in fault.reason
+    assert (
+        isinstance(fault, ContenderFault)
+        and "illegal memory access" in fault.reason
+        and "\n" not in fault.reason
+    )
 
 
 def test_what_takes_longest_begins_first(
@@ -129,21 +153,21 @@ def test_what_takes_longest_begins_first(
 ) -> None:
     begun: list[str] = []
 
-    def run(self: Pool, unit: Unit) -> tuple[Unit, list[Any], float]:
+    def run(self: PreparePool, unit: PrepareUnit) -> tuple[PrepareUnit, list[Any], float]:
         begun.append(unit.what)
-        return unit, [Tried("one", trial.blank_result(variant, unit.task.problem))], 1.0
+        return unit, [TriedVariant("one", trial.blank_result(variant, unit.task.problem))], 1.0
 
     variant = own_variants(task_of(), device.traits).variants[0]
-    monkeypatch.setattr(Pool, "_run", run)
+    monkeypatch.setattr(PreparePool, "_run", run)
     both = [task_of(), task_of(cols=256)]
-    found = Pool("0", 1, tmp_path).prepare(both, both[:1], device.traits)
+    found = PreparePool("0", 1, tmp_path).prepare(both, both[:1], device.traits)
     assert begun == [what for what in (*COMPILING, "own") for _ in both] + ["search"]
     assert set(found.known) == {task.problem for task in both}
     assert found.seconds.seconds["own"] == 2.0
 
 
-def never_done(device: Device, unit: Unit) -> Iterator[Trying]:
-    yield Trying(unit.what)
+def never_done(device: Device, unit: PrepareUnit) -> Iterator[TryingVariant]:
+    yield TryingVariant(unit.what)
     # As Ctrl-C does, once there is something to wait for.
     os.kill(os.getppid(), signal.SIGINT)
     hang()
@@ -153,7 +177,7 @@ def test_ctrl_c_does_not_wait_for_what_is_prepared(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preparing, "prepare", never_done)
-    with Pool(str(device.adapter.index), 1, tmp_path) as pool, pytest.raises(KeyboardInterrupt):
+    with PreparePool(str(device.adapter.index), 1, tmp_path) as pool, pytest.raises(KeyboardInterrupt):
         pool.prepare([task_of()], [], device.traits)
 
 
@@ -168,7 +192,7 @@ def test_what_a_search_finds_is_timed_beside_the_choice(device: Device) -> None:
     assert found.tried >= 2
     own = own_variants(task, device.traits, found)
     assert {str(one) for one in found.variants} <= {str(one) for one in own.variants}
-    results = side_by_side.measure(device, task, 2, alone=True, known=Known(tuned=found))
+    results = side_by_side.measure(device, task, 2, alone=True, known=KnownResults(tuned=found))
     (auto,) = (result for result in results if result.auto)
     assert auto.tried == found.tried and auto.timed
     assert len(results) == len(own.variants)
@@ -178,7 +202,7 @@ def test_a_tuning_takes_the_place_of_a_search(device: Device) -> None:
     task, traits = task_of(), device.traits
     own = own_variants(task, traits)
     other = next(one for one in own.variants if one.kernel.op is task.op and one != own.auto.variant)
-    choice = Choice(
+    choice = TunedChoice(
         op=task.op.name,
         problem=task.problem,
         kernel=other.kernel.name,
@@ -192,7 +216,7 @@ def test_a_tuning_takes_the_place_of_a_search(device: Device) -> None:
     assert found and [str(one) for one in found.variants] == [str(other)] and found.tried == 77
     assert tuned.recorded(task_of(cols=512), traits, tuning) is None
     # webnorm's own choice is what it is without the tuning.
-    assert own_variants(task, traits, Tuned((other,), 77)).auto == own.auto
+    assert own_variants(task, traits, TunedVariants((other,), 77)).auto == own.auto
 
 
 # --- where the time goes
@@ -213,6 +237,6 @@ def test_processes_are_let_go_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
     told: list[str] = []
     for name in ("kill", "stop"):
         monkeypatch.setattr(Worker, name, lambda worker, name=name: told.append(name))
-    with Pool("0", 2, tmp_path):
+    with PreparePool("0", 2, tmp_path):
         pass
     assert told == ["kill", "kill", "stop", "stop"]

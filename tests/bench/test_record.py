@@ -15,28 +15,41 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import arguments, own, record, record_files, record_lab, record_page, record_times, side_by_side
+from bench import arguments
 from bench.contenders import COPIES, NAMES, Contender, found_wrong
-from bench.contenders.installed import Library, libraries
+from bench.contenders.installed import ContenderLibrary, libraries
 from bench.contenders.samplers import CudaGraph, WallClock
 from bench.numerics import between_markers
-from bench.record_plot import plot
-from bench.record_tables import Summary, summaries, to_markdown
-from bench.record_times import RECORDED
-from bench.sections import SECTIONS, Goal
+from bench.record import (
+    __main__,
+    files,
+    lab_page,
+    readme_block,
+    side_by_side,
+)
+from bench.record import (
+    times as record_times,
+)
+from bench.record import (
+    variants as own,
+)
+from bench.record.plot import plot
+from bench.record.sections import SECTIONS, Goal
+from bench.record.tables import Summary, summaries, to_markdown
+from bench.record.times import RECORDED
 from pages import ROOT
 from testbed import GPU
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device, adapters
-from webnorm.kernels.library import discover, select
-from webnorm.kernels.variants import Variant
-from webnorm.lab.result_files import read
-from webnorm.lab.results import Report, Result
-from webnorm.norms.ops import OPS, Task, make_inputs, plain
+from webnorm.kernels.headers.library import discover, select
+from webnorm.kernels.headers.variants import Variant
+from webnorm.lab.results.result import Report, Result
+from webnorm.lab.results.result_files import read
+from webnorm.norms.ops import OPS, Task, as_copy_problem, make_inputs
 from webnorm.norms.presets import tasks
 from webnorm.norms.problem import Array
-from webnorm.web.site import offers
+from webnorm.web.lab_site.site import lab_offers
 
 DEVICE = {"adapter": "Made-up GPU", "type": "DiscreteGPU", RECORDED: {"forward": "today"}}
 
@@ -46,9 +59,9 @@ def task_of(op: str, cols: int = 96, **options: Any) -> Task:
     return task
 
 
-def entered(task: Task, contender: Contender, library: Library, arrays: dict[str, Array]) -> Result:
+def entered(task: Task, contender: Contender, library: ContenderLibrary, arrays: dict[str, Array]) -> Result:
     answers = {task.op.name: task.op.reference(arrays, task.problem)}
-    answers["copy"] = OPS["copy"].reference(arrays, plain(task.problem))
+    answers["copy"] = OPS["copy"].reference(arrays, as_copy_problem(task.problem))
     return side_by_side.enter(contender, library, task, answers).result
 
 
@@ -160,7 +173,7 @@ def test_a_wrong_contender_says_so(op: str) -> None:
 def test_a_contender_that_is_wrong_or_fails_is_not_timed() -> None:
     task = task_of("layer_norm")
     arrays = make_inputs(task.op, task.problem)
-    library = Library((), [arrays], WallClock, lambda outputs, rows: {"y": outputs["y"][rows]})
+    library = ContenderLibrary((), [arrays], WallClock, lambda outputs, rows: {"y": outputs["y"][rows]})
     doubled = entered(task, Contender("NumPy", lambda t: {"y": 2 * t["x"]}), library, arrays)
     assert doubled.status == "fail" and "y is off" in (doubled.reason or "")
     failing = entered(task, Contender("NumPy", lambda t: {"y": t["nothing"]}), library, arrays)
@@ -335,26 +348,26 @@ def test_merging_replaces_a_problem_of_a_section_whole() -> None:
     old = Report(device=DEVICE, results=(*a_problem(one), *a_problem(two), *a_problem(one, case="odd")))
     device = {**DEVICE, RECORDED: {"forward": "tomorrow"}}
     new = Report(device=device, results=(result("copy", 50.0, one, "copy"),))
-    both = record_files.merged(old, new)
+    both = files.merged(old, new)
     assert [r.gbps for r in both.results if r.case == "forward" and r.problem == one.problem] == [50.0]
     assert len(both.results) == 2 * len(a_problem(two)) + 1
-    assert record_files.merged(None, new) == new
+    assert files.merged(None, new) == new
 
 
 def test_a_section_that_was_recorded_in_part_tells_of_both_times() -> None:
     tasks_ = [task_of("layer_norm", cols) for cols in (96, 256, 512)]
     old = Report(device=DEVICE, results=tuple(r for task in tasks_ for r in a_problem(task)))
     device = {**DEVICE, RECORDED: {"forward": "tomorrow"}}
-    part = record_files.merged(old, Report(device=device, results=tuple(a_problem(tasks_[0]))))
+    part = files.merged(old, Report(device=device, results=tuple(a_problem(tasks_[0]))))
     assert record_times.text(part, ["forward"]) == "tomorrow; 2 of the problems today"
     # The same run goes on, and another one follows.
-    more = record_files.merged(part, Report(device=device, results=tuple(a_problem(tasks_[1]))))
+    more = files.merged(part, Report(device=device, results=tuple(a_problem(tasks_[1]))))
     assert record_times.text(more, ["forward"]) == "tomorrow; 1 of the problems today"
     later = {**DEVICE, RECORDED: {"forward": "tomorrow, too"}}
-    again = record_files.merged(more, Report(device=later, results=tuple(a_problem(tasks_[2]))))
+    again = files.merged(more, Report(device=later, results=tuple(a_problem(tasks_[2]))))
     assert record_times.text(again, ["forward", "odd"]) == "tomorrow, too; 2 of the problems tomorrow"
     results = tuple(r for task in tasks_ for r in a_problem(task))
-    whole = record_files.merged(part, Report(device=device, results=results))
+    whole = files.merged(part, Report(device=device, results=results))
     assert record_times.text(whole, ["forward"]) == "tomorrow"
     assert record_times.text(whole, ["odd"]) == "at an unknown time"
 
@@ -364,14 +377,14 @@ def test_merging_drops_problems_that_were_timed_in_another_way() -> None:
     together = [replace(r, calls="at once") if r.kernel == "registers" else r for r in a_problem(two)]
     old = Report(device=DEVICE, results=tuple(together))
     alone = tuple(a_problem(one))
-    assert record_files.merged(old, Report(device=DEVICE, results=alone)).results == alone
-    assert record_files.measured(old) == set()
+    assert files.merged(old, Report(device=DEVICE, results=alone)).results == alone
+    assert files.measured(old) == set()
 
 
 def test_merging_another_adapter_is_refused() -> None:
     other = Report(device={**DEVICE, "adapter": "Another"}, results=())
     with pytest.raises(WebnormError, match="'Made-up GPU', not of 'Another'"):
-        record_files.merged(Report(device=DEVICE, results=()), other)
+        files.merged(Report(device=DEVICE, results=()), other)
 
 
 @pytest.mark.slow
@@ -395,9 +408,9 @@ def test_every_problem_of_a_section_is_one_that_its_op_has(name: str) -> None:
 
 
 def test_cpu_without_a_software_adapter_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "adapters", lambda: [])
+    monkeypatch.setattr(__main__, "adapters", lambda: [])
     with pytest.raises(WebnormError, match="--cpu needs a software adapter"):
-        record.software_adapter()
+        __main__.software_adapter()
 
 
 def test_neighbours_are_one_step_away(device: Device) -> None:
@@ -432,27 +445,27 @@ def test_what_is_missing_is_measured_and_nothing_else(
         measured.append(task)
         return [replace(result, case="cpu") for result in a_problem(task)]
 
-    monkeypatch.setattr(record, "measure", measure)
+    monkeypatch.setattr(__main__, "measure", measure)
     words = ["--out", str(tmp_path / "a"), "--section", "cpu", "--op", "layer_norm", "rms_norm", "--missing"]
     monkeypatch.setattr(sys, "argv", ["record", *words])
-    asked = record.arguments()
-    reports = list(record.record(asked, None))
+    asked = __main__.arguments()
+    reports = list(__main__.record(asked, None))
     assert [report.complete for report in reports] == [False] * 7 + [True]
     whole, interrupted = reports[-1], reports[2]
     first = measured[:3]
     measured.clear()
-    *_, again = record.record(asked, interrupted)
+    *_, again = __main__.record(asked, interrupted)
     assert len(measured) == 5 and not any(task in first for task in measured)
     assert "5 problems are missing" in capsys.readouterr().out
     assert {(one.case, one.problem) for one in again.results} == {(r.case, r.problem) for r in whole.results}
-    assert not list(record.record(asked, again))
+    assert not list(__main__.record(asked, again))
 
 
 # The record's own program on 64 rows: how fast software is on a million elements is not asked here.
 ON_FEW_ROWS = """
 import runpy
 from dataclasses import replace
-from bench.sections import SECTIONS
+from bench.record.sections import SECTIONS
 SECTIONS["cpu"] = replace(SECTIONS["cpu"], shapes=lambda *_: [(64, 1024)])
 runpy.run_module("bench.record", run_name="__main__", alter_sys=True)
 """
@@ -570,36 +583,36 @@ def test_the_lab_shows_what_the_record_says(
 ) -> None:
     name, report = kept
     file = tmp_path / "recorded.json"
-    file.write_text(record_lab.FILE.read_text())
-    monkeypatch.setattr(record_lab, "FILE", file)
+    file.write_text(lab_page.FILE.read_text())
+    monkeypatch.setattr(lab_page, "FILE", file)
     # Of a record that is not published it says nothing.
-    record_lab.renew(tmp_path / name, replace(report, results=()))
-    record_lab.renew(RESULTS / name, report)
+    lab_page.renew(tmp_path / name, replace(report, results=()))
+    lab_page.renew(RESULTS / name, report)
     monkeypatch.undo()
     stale = f"stale: python -m bench.record --out bench/results/{name} --tables"
-    assert file.read_text() == record_lab.FILE.read_text(), stale
+    assert file.read_text() == lab_page.FILE.read_text(), stale
     problems = json.loads(file.read_text())[name]["problems"]
     auto = {one.gbps for one in report.results if one.auto}
     assert problems and all(
         one["gbps"] in {float(f"{gbps or 0:.4g}") for gbps in auto} for one in problems.values()
     )
-    assert {*problems} <= {offer.name for offer in offers()}
+    assert {*problems} <= {offer.name for offer in lab_offers()}
 
 
 def test_the_readme_has_the_record(kept: tuple[str, Report]) -> None:
     name, report = kept
-    if f"<!-- {name} -->" not in record_page.PAGE.read_text():
+    if f"<!-- {name} -->" not in readme_block.PAGE.read_text():
         pytest.skip("the README has no block of this record")
-    made = between_markers(record_page.PAGE, name, record_page.block(name, report))
+    made = between_markers(readme_block.PAGE, name, readme_block.block(name, report))
     stale = f"stale: python -m bench.record --out bench/results/{name} --tables --readme"
-    assert made == record_page.PAGE.read_text(), stale
+    assert made == readme_block.PAGE.read_text(), stale
 
 
 def test_the_readme_has_the_largest_x_beside_the_fastest_other(monkeypatch: pytest.MonkeyPatch) -> None:
     large = task_of("layer_norm", 256)
     small = replace(large, problem=replace(large.problem, rows=8))
     results = (*a_problem(small, 50.0), *a_problem(large), *a_problem(task_of("layer_norm", 512), 99.0, 95.0))
-    *_, table = record_page.block("NAME", Report(device=DEVICE, results=results)).split("\n\n")
+    *_, table = readme_block.block("NAME", Report(device=DEVICE, results=results)).split("\n\n")
     assert table.splitlines() == [
         "| columns | 256 | 512 |",
         "| --- | ---: | ---: |",

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from bench import record
-from bench.record_files import of_this_draw
-from bench.sections import HELD_OUT_SEED, SECTIONS, Goal, drawn_cols
+from bench.record import __main__
+from bench.record.files import of_this_draw
+from bench.record.sections import HELD_OUT_SEED, SECTIONS, Goal, drawn_cols
 from webnorm.choice.measured import measured_cols
-from webnorm.lab.results import Report, Result
+from webnorm.lab.results.result import Report, Result
 from webnorm.norms.problem import DTYPES
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[record.Wanted]:
+def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[__main__.WantedProblem]:
     monkeypatch.setattr(sys, "argv", ["record", "--out", str(Path("a")), *words])
-    return record.chosen(record.arguments(), software=False)
+    return __main__.chosen(__main__.arguments(), software=False)
 
 
 def test_columns_are_drawn_by_their_seed() -> None:

@@ -8,23 +8,23 @@ import pytest
 
 import webnorm
 from bench import arguments, soak
-from bench.soak import Found, Sight, drawn_shapes
-from webnorm.calls import given, session
-from webnorm.cli.running import INCONCLUSIVE, OK, WRONG
+from bench.soak import MemorySight, SoakFindings, drawn_shapes
+from webnorm.calls import resolved, session
+from webnorm.cli.work.jobs import INCONCLUSIVE, OK, WRONG
 from webnorm.gpu.device import Device, open_device
 
 pytestmark = pytest.mark.opengl
 
 
-def soaked(device: Device, monkeypatch: pytest.MonkeyPatch, shapes: int, calls: int) -> Found:
+def soaked(device: Device, monkeypatch: pytest.MonkeyPatch, shapes: int, calls: int) -> SoakFindings:
     """What there is behind calls on a device of their own, of which little is kept."""
     for name, most in {"PROGRAMS": 3, "SCHEDULES": 5, "BINDINGS": 8, "POOL_BYTES": 1 << 14}.items():
         monkeypatch.setattr(session, name, most)
-    monkeypatch.setattr(given, "MOST_KNOWN", 4)
+    monkeypatch.setattr(resolved, "MOST_KNOWN", 4)
     monkeypatch.setattr(soak, "_MOST_ELEMENTS", 1 << 9)
     monkeypatch.setattr(soak, "_MOST_COLS", 1 << 7)
     monkeypatch.setattr(soak, "_HELD", 4)
-    found = Found()
+    found = SoakFindings()
     assert len(list(soak.soak(open_device(device.adapter), drawn_shapes(shapes, 5), calls, 1, found))) == 20
     return found
 
@@ -57,11 +57,11 @@ def test_what_calls_leave_is_seen(device: Device, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(("of_a_call", "leaks"), [(0, []), (200, []), (4000, ["resident"]), (-3000, [])])
 def test_what_grows_with_every_call_is_a_leak(of_a_call: int, leaks: list[str]) -> None:
     """Whatever came before, and however much memory goes up and down."""
-    found = Found()
+    found = SoakFindings()
     for part in range(20):
         early = 1000 * min(part, 9)
         found.sights.append(
-            Sight(
+            MemorySight(
                 calls=1000 * part,
                 resident=(1 << 28) + 1000 * of_a_call * part + 4096 * early + (part % 3 << 19),
                 buffers=0,
@@ -71,22 +71,23 @@ def test_what_grows_with_every_call_is_a_leak(of_a_call: int, leaks: list[str]) 
     assert found.leaks() == leaks
 
 
-def sights(count: int, resident: int = 1 << 28) -> list[Sight]:
+def sights(count: int, resident: int = 1 << 28) -> list[MemorySight]:
     return [
-        Sight(at + 1, resident, 0, **dict.fromkeys(("objects", "native", "blocks"), 5)) for at in range(count)
+        MemorySight(at + 1, resident, 0, **dict.fromkeys(("objects", "native", "blocks"), 5))
+        for at in range(count)
     ]
 
 
 @pytest.mark.parametrize(
     ("found", "status"),
     [
-        (Found(sights=sights(20), checked=3), OK),
-        (Found(sights=sights(20), checked=3, wrong=["y is off"]), WRONG),
-        (Found(sights=sights(20), checked=0), INCONCLUSIVE),
-        (Found(sights=sights(1), checked=3), INCONCLUSIVE),
-        (Found(sights=sights(20, resident=0), checked=3), INCONCLUSIVE),
+        (SoakFindings(sights=sights(20), checked=3), OK),
+        (SoakFindings(sights=sights(20), checked=3, wrong=["y is off"]), WRONG),
+        (SoakFindings(sights=sights(20), checked=0), INCONCLUSIVE),
+        (SoakFindings(sights=sights(1), checked=3), INCONCLUSIVE),
+        (SoakFindings(sights=sights(20, resident=0), checked=3), INCONCLUSIVE),
     ],
 )
-def test_what_was_not_looked_at_does_not_count_as_steady(found: Found, status: int) -> None:
+def test_what_was_not_looked_at_does_not_count_as_steady(found: SoakFindings, status: int) -> None:
     assert soak.status(found) == status
     assert arguments.INCONCLUSIVE == INCONCLUSIVE, "as the command has it"

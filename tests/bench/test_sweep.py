@@ -12,18 +12,24 @@ from typing import Any
 
 import pytest
 
-from bench import landscape, sweep, sweep_jobs
-from bench.landscape import Point, known_by, left_out, loss, series_of, to_json
-from bench.sweep_jobs import PARTS, jobs
+from bench.sweep import (
+    __main__,
+    landscape,
+)
+from bench.sweep import (
+    jobs as sweep_jobs,
+)
+from bench.sweep.jobs import PARTS, jobs
+from bench.sweep.landscape import SweepPoint, known_by, left_out, loss, series_of, to_json
 from testbed import GPU, kernel_named
 from webnorm.choice import measured
-from webnorm.choice.measured import Landscape, Measured, decode, measured_cols
-from webnorm.cli.running import INCONCLUSIVE
+from webnorm.choice.measured import MeasuredVariant, SweepLandscape, decode, measured_cols
+from webnorm.cli.work.jobs import INCONCLUSIVE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.kernels.variants import Variant
-from webnorm.lab.result_files import to_json as to_report
-from webnorm.lab.results import Report, Result
+from webnorm.kernels.headers.variants import Variant
+from webnorm.lab.results.result import Report, Result
+from webnorm.lab.results.result_files import to_json as to_report
 from webnorm.norms.problem import Problem
 
 
@@ -38,7 +44,7 @@ def test_jobs_are_different_variants_that_a_gpu_can_run(part: str) -> None:
     lines = list(jobs(PARTS[part], op, "float16", seed=3))
     assert lines == list(jobs(PARTS[part], op, "float16", seed=3))
     for line in lines:
-        task = sweep.task_of(line)
+        task = __main__.task_of(line)
         for constants in line["constants"]:
             refusal = Variant(kernel_named(line["kernel"], op), constants).refusal(task.problem, GPU)
             assert refusal is None, (line, constants)
@@ -54,14 +60,14 @@ def test_a_part_has_what_is_expected_and_what_nobody_expects() -> None:
     assert line["kernel"] == "registers" and line["constants"][0].keys() == ranked[0].keys()
     known = {one for entry in decode_of("rms_norm-float32").entries for one in entry.shares}
     found = {
-        Measured(one["kernel"], tuple(constants.items()))
+        MeasuredVariant(one["kernel"], tuple(constants.items()))
         for one in jobs(PARTS["named"], "rms_norm", "float32", seed=11)
         for constants in one["constants"]
     }
     assert found & known and found - known
 
 
-def decode_of(name: str) -> Landscape:
+def decode_of(name: str) -> SweepLandscape:
     return decode((measured.FOLDER / f"{name}.json").read_bytes())
 
 
@@ -79,20 +85,20 @@ def test_jobs_that_do_not_exist_are_told(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_a_job_is_timed_beside_a_copy(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "_ROTATED_BYTES", 1 << 16)
-    monkeypatch.setattr(sweep, "_AWAKE", 2)
-    monkeypatch.setattr(sweep, "_SAMPLE_NS", 1e5)
-    monkeypatch.setattr(sweep, "_SLOW", 1e3)
+    monkeypatch.setattr(__main__, "_ROTATED_BYTES", 1 << 16)
+    monkeypatch.setattr(__main__, "_AWAKE", 2)
+    monkeypatch.setattr(__main__, "_SAMPLE_NS", 1e5)
+    monkeypatch.setattr(__main__, "_SLOW", 1e3)
     # As if the next problem did not fit.
-    monkeypatch.setattr(sweep, "_KEPT_BYTES", 1 << 15)
-    runner = sweep.Runner(None, multiprocessing.Lock(), multiprocessing.Value("i", 0))
+    monkeypatch.setattr(__main__, "_KEPT_BYTES", 1 << 15)
+    runner = __main__.SweepRunner(None, multiprocessing.Lock(), multiprocessing.Value("i", 0))
     kernel = kernel_named("registers")
     good = {axis: 0 for axis in kernel.tune} | {"threads_per_row": 64, "rows_per_workgroup": 1}
     good |= {"vector_width": 4, "sweeps": 2}
     job = {"op": "layer_norm", "dtype": "float32", "rows": 64, "cols": 256, "kernel": "registers"}
     for rows in (64, 96):
         one, refused = runner.times({**job, "rows": rows, "constants": [good, {**good, "vector_width": 8}]})
-        assert one["constants"] == good and one["samples"] == sweep._ROUNDS
+        assert one["constants"] == good and one["samples"] == __main__._ROUNDS
         assert 0 < one["least"] <= one["ns"] and one["copy_ns"] > 0
         assert one["bytes_over_copy"] == 1
         assert "float16" in refused["error"] and "ns" not in refused
@@ -127,7 +133,7 @@ def lines_of(
 SHARES = {32: 50.0, 64: 90.0, 128: 80.0, 256: 70.0, 512: 60.0}
 
 
-def point(lines: list[dict[str, Any]]) -> Point:
+def point(lines: list[dict[str, Any]]) -> SweepPoint:
     ((_, points),) = series_of(lines).items()
     ((_, found),) = points.items()
     return found
@@ -234,8 +240,8 @@ def test_a_job_that_is_lost_is_each_of_its_variants(monkeypatch: pytest.MonkeyPa
         def times(self, job: Any) -> Any:
             raise RuntimeError("the device is gone")
 
-    monkeypatch.setattr(sweep, "_runner", Broken())
-    found = sweep._work({"op": "layer_norm", "constants": [{"a": 1}, {"a": 2}]})
+    monkeypatch.setattr(__main__, "_runner", Broken())
+    found = __main__._work({"op": "layer_norm", "constants": [{"a": 1}, {"a": 2}]})
     assert [line["constants"] for line in found] == [{"a": 1}, {"a": 2}]
     assert all("the device is gone" in line["error"] for line in found)
 
@@ -250,10 +256,10 @@ def test_a_sweep_ends_though_a_process_took_its_job_along(monkeypatch: pytest.Mo
                 raise multiprocessing.TimeoutError
             return self.there.pop(0)
 
-    monkeypatch.setattr(sweep, "_SILENCE_S", 0.2)
-    found: list[Any] = list(sweep.arriving(Lost(), math.inf))
+    monkeypatch.setattr(__main__, "_SILENCE_S", 0.2)
+    found: list[Any] = list(__main__.arriving(Lost(), math.inf))
     assert found == [["one"], ["two"]]
-    assert not list(sweep.arriving(Lost(), -math.inf))
+    assert not list(__main__.arriving(Lost(), -math.inf))
 
 
 def test_residuals_are_apart() -> None:
@@ -361,13 +367,13 @@ def test_a_sweep_that_is_cut_short_says_so(
     count: int, finished: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "jobs").write_text("")
-    monkeypatch.setattr(sweep, "find_adapter", lambda adapter: None)
-    monkeypatch.setattr(sweep, "json_lines", lambda path, by: [{}] * count)
-    monkeypatch.setattr(sweep, "timed", lambda *_: iter([[]] * finished))
+    monkeypatch.setattr(__main__, "find_adapter", lambda adapter: None)
+    monkeypatch.setattr(__main__, "json_lines", lambda path, by: [{}] * count)
+    monkeypatch.setattr(__main__, "timed", lambda *_: iter([[]] * finished))
     monkeypatch.setattr(sys, "argv", ["sweep", str(tmp_path / "jobs"), "--out", str(tmp_path / "out")])
     if count and finished == count:
-        sweep.main()
+        __main__.main()
         return
     with pytest.raises(SystemExit) as ended:
-        sweep.main()
+        __main__.main()
     assert ended.value.code == INCONCLUSIVE

@@ -15,7 +15,7 @@ from bench.web.plot import plot
 from headless import needs_browser
 from pages import ROOT
 from webnorm.errors import WebnormError
-from webnorm.web.folder import write
+from webnorm.web.folder import write_folder
 
 RESULTS = ROOT / "bench" / "results"
 
@@ -117,7 +117,7 @@ def test_a_page_finds_webnorm_exact_where_onnxruntime_web_is_not(tmp_path: Path)
         "means": [0, 1000],
     }
     files = plan.folder([part], ("webnorm", "onnxruntime-web"), node_modules, lambda _: None)
-    write(files, tmp_path / "site")
+    write_folder(files, tmp_path / "site")
     with hosts.in_a_browser(None) as visit:
         own, ort = visit(tmp_path / "site", 0)["found"]
     assert own["errors"]["0"] < 5e-6 and own["errors"]["1000"] < 5e-6

@@ -21,13 +21,13 @@ import wgpu
 import webnorm
 from patience import HANG_S
 from webnorm.calls import arrays, session
-from webnorm.calls.recent import Recent
+from webnorm.calls.lru import LRU
 from webnorm.gpu import readback
 from webnorm.gpu.buffers import GUARD_BYTES
 from webnorm.gpu.device import Device, open_device
 from webnorm.gpu.pipelines import Pipeline, compile_shader
 from webnorm.gpu.pool import BufferPool
-from webnorm.kernels.render import Shader
+from webnorm.kernels.rendering.render import Shader
 from webnorm.norms.problem import DTYPES, Array
 
 pytestmark = pytest.mark.opengl
@@ -299,7 +299,7 @@ def test_a_buffer_that_comes_back_while_another_is_taken(device: Device) -> None
     """The garbage collector may run in the middle of `take`: it must not wait for what it interrupts."""
     pool = BufferPool(most_bytes=100_000)
     buffer = pool.take(device, 1000)
-    holder = arrays.Storage(pool, device, buffer)
+    holder = arrays.DeviceBuffer(pool, device, buffer)
     with device.gate:
         del holder
         assert pool.bytes == 0
@@ -309,7 +309,7 @@ def test_a_buffer_that_comes_back_while_another_is_taken(device: Device) -> None
 
 def test_many_buffers_that_come_back_do_not_pile_up(device: Device) -> None:
     pool = BufferPool(most_bytes=10_000_000)
-    holders = [arrays.Storage(pool, device, pool.take(device, 1000)) for _ in range(100)]
+    holders = [arrays.DeviceBuffer(pool, device, pool.take(device, 1000)) for _ in range(100)]
     taken = pool.lent_bytes
     del holders
     assert pool.bytes and len(pool._returned) <= 64
@@ -357,7 +357,7 @@ def test_the_most_recent_values_are_kept() -> None:
         made.append(name)
         return name.upper()
 
-    recent: Recent[str] = Recent(2)
+    recent: LRU[str] = LRU(2)
     for name in ("a", "b", "a", "c", "a", "b"):
         assert recent.get(name, lambda name=name: value(name)) == name.upper()  # type: ignore[misc]
     assert made == ["a", "b", "c", "b"] and len(recent) == 2
@@ -512,7 +512,7 @@ def test_arrays_are_read_piece_by_piece(staged: int, device: Device, monkeypatch
     here = [on_device(array) for array in given]
     sources = [(array.buffer, array.shape, array.dtype) for array in here]
     owner = here[0].device
-    back = readback.read(owner, session.session_of(owner).staging, sources)
+    back = readback.read_buffers(owner, session.session_of(owner).staging, sources)
     for one, answer in zip(back, given, strict=True):
         assert one.dtype == answer.dtype
         np.testing.assert_array_equal(one, answer)

@@ -18,16 +18,16 @@ import pytest
 import webnorm
 from patience import HANG_S
 from webnorm import autotune
-from webnorm.calls.session import Session
+from webnorm.calls.session import CallSession
 from webnorm.choice import tuning
 from webnorm.choice.defaults import default_variant
-from webnorm.choice.tuning import LARGE_BYTES, Choice, Platform, Tuning
+from webnorm.choice.tuning import LARGE_BYTES, Platform, TunedChoice, Tuning
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.kernels.library import discover, select
-from webnorm.kernels.variants import Variant
-from webnorm.lab import bench, search
-from webnorm.lab.worker import Worker, WorkerDied
+from webnorm.kernels.headers.library import discover, select
+from webnorm.kernels.headers.variants import Variant
+from webnorm.lab.process.worker import Worker, WorkerDied
+from webnorm.lab.run import bench, search
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Problem
 
@@ -46,14 +46,14 @@ def task_of(rows: int = 64, cols: int = 256) -> Task:
 
 def chosen(device: Device, task: Task) -> Variant:
     """By the first call of a process."""
-    rendered = Session().wanted(device, task, None).rendered
+    rendered = CallSession().wanted(device, task, None).rendered
     assert rendered is not None
     return rendered.shader.variant
 
 
-def choice_of(task: Task, device: Device, kernel: str) -> Choice:
+def choice_of(task: Task, device: Device, kernel: str) -> TunedChoice:
     variant = default_variant(select(discover(), kernel, task.op.name), task.problem, device.traits)
-    return Choice(
+    return TunedChoice(
         op=task.op.name,
         problem=task.problem,
         kernel=kernel,
@@ -90,7 +90,7 @@ def test_a_first_call_tunes_and_the_next_process_follows(
 
 def test_what_was_recorded_is_chosen_at_once(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autotune, "_tune", lambda task, device: choice_of(task, device, "streaming"))
-    shared = Session()
+    shared = CallSession()
     first = shared.wanted(device, task_of(), None).rendered
     assert first is not None and first.shader.variant.kernel.name == "streaming"
     # A problem of other columns is another one, and both stay.
@@ -107,11 +107,11 @@ def test_who_waited_for_another_that_tunes_follows_it(
     path = tuning.path_of(platform)
     tuning.prepare(path)
 
-    def tune(task: Task, device: Device) -> Choice:
+    def tune(task: Task, device: Device) -> TunedChoice:
         raise AssertionError("it is being tuned already")
 
     monkeypatch.setattr(autotune, "_tune", tune)
-    waits, alone = threading.Event(), tuning.alone
+    waits, alone = threading.Event(), tuning.tuning_lock
 
     def turn(path: Path) -> AbstractContextManager[None]:
         waits.set()
@@ -120,7 +120,7 @@ def test_who_waited_for_another_that_tunes_follows_it(
     found: list[Tuning | None] = []
     waiting = threading.Thread(target=lambda: found.append(autotune.tuned(task, device)))
     with alone(path):
-        monkeypatch.setattr(tuning, "alone", turn)
+        monkeypatch.setattr(tuning, "tuning_lock", turn)
         waiting.start()
         assert waits.wait(HANG_S) and not found
         tuning.record([choice_of(task, device, "workgroup")], path, platform)
@@ -145,14 +145,14 @@ def test_another_value_is_told(device: Device, monkeypatch: pytest.MonkeyPatch) 
 
 def test_who_names_a_kernel_has_it(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autotune, "_tune", None)
-    assert Session().wanted(device, task_of(), "streaming").rendered
+    assert CallSession().wanted(device, task_of(), "streaming").rendered
     assert recorded(device) is None
 
 
 def test_a_failure_leaves_it_to_the_rules(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     tries = []
 
-    def fail(task: Task, device: Device) -> Choice:
+    def fail(task: Task, device: Device) -> TunedChoice:
         tries.append(task)
         raise WebnormError("the card has gone")
 
@@ -220,7 +220,7 @@ def test_what_is_recorded_and_cannot_run_is_not_tuned_again(
 def test_large_problems_are_tuned_with_fewer_rows(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Problem] = []
 
-    def note(task: Task, device: Device) -> Choice:
+    def note(task: Task, device: Device) -> TunedChoice:
         asked.append(task.problem)
         return choice_of(task, device, "streaming")
 

@@ -87,7 +87,7 @@ def test_gradients_are_the_reference_for_any_chunks(device: Device, data: st.Dat
     found = dask.compute(*gradients, scheduler=scheduler, num_workers=4)
     for got, (output, answer) in zip(found, answers.items(), strict=True):
         error = np.abs(got.reshape(answer.value.shape) - answer.value)
-        size = answer.unit if answer.summed is None else answer.summed
+        size = answer.error_scale if answer.abs_sum is None else answer.abs_sum
         assert (error <= 2e-6 * size).all(), output
 
 

@@ -17,9 +17,9 @@ import pytest
 import webnorm
 from webnorm.calls import session
 from webnorm.gpu.device import Device
-from webnorm.kernels.render import Shader
-from webnorm.kernels.sources import wgsl_root
-from webnorm.lab.accuracy import assess
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.rendering.render import Shader
+from webnorm.lab.verify.accuracy import assess
 from webnorm.norms.ops import OPS, Task, make_inputs
 from webnorm.norms.problem import DTYPES, Array, Options, Problem, finfo
 

@@ -18,7 +18,7 @@ from fuzzing import examples
 from odd import ODD, told
 from webnorm.calls import session
 from webnorm.gpu.device import Device
-from webnorm.lab.accuracy import assess
+from webnorm.lab.verify.accuracy import assess
 from webnorm.norms.ops import OPS, Op, Task, complete_inputs, make_inputs
 from webnorm.norms.problem import DTYPES, FP8, STORAGE, Array, Options, Problem
 

@@ -16,11 +16,11 @@ import pytest
 
 import webnorm
 from odd import ODD, normal, told
-from webnorm.calls import given
+from webnorm.calls import resolved
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.kernels.sources import wgsl_root
-from webnorm.kernels.traits import BROWSER
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.headers.traits import BROWSER
 from webnorm.norms.problem import Array
 
 pytestmark = pytest.mark.opengl
@@ -368,22 +368,22 @@ def test_what_was_right_once_says_nothing_of_what_is_equal(device: Device) -> No
 
 
 def test_what_was_asked_is_known_up_to_a_number(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(given, "MOST_KNOWN", 4)
-    monkeypatch.setattr(given, "_known", {})
-    check, checked = given.checked, []
+    monkeypatch.setattr(resolved, "MOST_KNOWN", 4)
+    monkeypatch.setattr(resolved, "_known", {})
+    check, checked = resolved.checked, []
 
     def counting(*what: Any) -> Any:
         checked.append(what)
         return check(*what)
 
-    monkeypatch.setattr(given, "checked", counting)
+    monkeypatch.setattr(resolved, "checked", counting)
     x = np.ones((3, 4), np.float32)
     for _ in range(3):
         webnorm.rms_norm(x, 4, device=device)
     assert len(checked) == 1
     for rows in range(1, 12):
         webnorm.rms_norm(x[:1].repeat(rows, axis=0), 4, device=device)
-        assert len(given._known) <= 4
+        assert len(resolved._known) <= 4
     # Of another shape, and of another number of dimensions.
     assert len(checked) == 11
     assert webnorm.rms_norm(x.reshape(3, 1, 2, 2), (2, 2), device=device).shape == (3, 1, 2, 2)
@@ -391,12 +391,12 @@ def test_what_was_asked_is_known_up_to_a_number(device: Device, monkeypatch: pyt
 
 
 def test_what_was_asked_holds_no_array(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(given, "_known", {})
+    monkeypatch.setattr(resolved, "_known", {})
     x = webnorm.GpuArray.from_numpy(np.ones((3, 4), np.float32), device)
     # NumPy takes an array for the dtype that it has.
     webnorm.layer_norm(x, 4, out_dtype=x)  # type: ignore[call-overload]
     webnorm.layer_norm(x, 4)
-    assert len(given._known) == 1
+    assert len(resolved._known) == 1
     gone = weakref.ref(x)
     del x
     gc.collect()

@@ -31,11 +31,11 @@ from webnorm.choice.defaults import default_variant
 from webnorm.gpu import gate
 from webnorm.gpu.device import Device, open_device
 from webnorm.gpu.gate import Gate
-from webnorm.kernels import templates
-from webnorm.kernels.library import own_kernel
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.traits import BROWSER
-from webnorm.lab import functions
+from webnorm.kernels.headers.library import own_kernel
+from webnorm.kernels.headers.traits import BROWSER
+from webnorm.kernels.rendering import templates
+from webnorm.kernels.rendering.render import render_shader
+from webnorm.lab.run import api
 from webnorm.norms.problem import Array, Problem
 
 pytestmark = pytest.mark.opengl
@@ -363,8 +363,8 @@ def test_rendering_does_so_too(stride: int) -> None:
 def test_check_and_bench_do_so_too(device: Device) -> None:
     """Each begins a worker: some tens of places are tried of some tens of thousands."""
     for work in (
-        lambda: functions.check(["naive"], cases="rows-1"),
-        lambda: functions.bench(["naive"], rows=4, cols=8, budget=0.05),
+        lambda: api.check(["naive"], cases="rows-1"),
+        lambda: api.bench(["naive"], rows=4, cols=8, budget=0.05),
     ):
         assert raises_at_every(work, bool, 1501, most=12) > 5
 

@@ -10,14 +10,14 @@ import pytest
 
 import webnorm
 from webnorm.gpu.device import Device
-from webnorm.norms.case import Case, Changes
+from webnorm.norms.case import Case, Overrides
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import DTYPES, STORAGE, Array, finfo
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-PLAIN = Changes(options=("weight=false", "bias=false"))
+PLAIN = Overrides(options=("weight=false", "bias=false"))
 # Of each kind one: a compilation for every row length and dtype is what costs time here.
 CORPUS = (
     "normal",

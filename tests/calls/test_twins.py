@@ -15,13 +15,13 @@ import pytest
 import webnorm
 from webnorm.errors import described, shown
 from webnorm.gpu.device import Device
-from webnorm.kernels.library import discover, select
-from webnorm.lab import asked
-from webnorm.norms.case import Changes
+from webnorm.kernels.headers.library import discover, select
+from webnorm.lab.run import requests
+from webnorm.norms.case import Overrides
 from webnorm.norms.corpus import CASES
 
 NAIVE = select(discover(), "naive", "layer_norm")
-CHECK = asked.check_request(["naive"], ["layer_norm"])
+CHECK = requests.check_request(["naive"], ["layer_norm"])
 PROBLEM = webnorm.Problem(rows=2, cols=4)
 X = np.ones((2, 4), np.float32)
 
@@ -83,7 +83,7 @@ CALLS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
     # Refused in any case, and before a worker is started.
     "bench": (partial(webnorm.bench, "none"), {"rows": 4, "cols": 8, "budget": 1.0, "seed": 1, "eps": 1e-5}),
     "check": (
-        lambda input, cases, dtype: asked.with_cases(CHECK, CASES, cases, input, dtype, Changes()),
+        lambda input, cases, dtype: requests.with_cases(CHECK, CASES, cases, input, dtype, Overrides()),
         {"input": X, "cases": "normal", "dtype": "float16"},
     ),
     "names": (

@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 
 from testbed import KERNELS
-from webnorm.choice.auto import Chosen, choose, choose_own
-from webnorm.choice.tuning import Choice, Platform, Tuning
+from webnorm.choice.auto import ChosenVariant, choose, choose_own
+from webnorm.choice.tuning import Platform, TunedChoice, Tuning
 from webnorm.errors import WebnormError
-from webnorm.kernels import header
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import own_kernel
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.traits import BROWSER, Traits
-from webnorm.kernels.variants import runnable_variants
+from webnorm.kernels.headers import header
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.library import own_kernel
+from webnorm.kernels.headers.traits import BROWSER, Traits
+from webnorm.kernels.headers.variants import runnable_variants
+from webnorm.kernels.rendering.render import render_shader
 from webnorm.norms.ops import OPS, Op, Task
 from webnorm.norms.problem import STORAGE, Problem
 
@@ -55,7 +55,7 @@ def problems(op: Op) -> Iterator[Problem]:
 
 
 def recorded(op: Op, problem: Problem, kernel: str, constants: dict[str, int]) -> Tuning:
-    choice = Choice(
+    choice = TunedChoice(
         op=op.name,
         problem=problem,
         kernel=kernel,
@@ -129,7 +129,7 @@ def test_what_was_recorded_on_a_greater_adapter_is_followed_only_where_it_runs(o
                     chosen = choose(KERNELS, Task(op, problem), traits, tuning)
                     sources.add(chosen.source)
                     runs = variant.refusal(problem, traits) is None
-                    assert chosen == (Chosen(variant, "tuning") if runs else otherwise)
+                    assert chosen == (ChosenVariant(variant, "tuning") if runs else otherwise)
                     assert choose_own(Task(op, problem), traits, tuning) == chosen
     assert sources == {"tuning", "rules"}
 

@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from bench.landscape import Point, left_out, to_json
+from bench.sweep.landscape import SweepPoint, left_out, to_json
 from testbed import GPU, KERNELS
 from webnorm.choice import measured
 from webnorm.choice.measured import (
-    Entry,
-    Landscape,
-    Measured,
+    MeasuredVariant,
+    SweepEntry,
+    SweepLandscape,
     decode,
     expected,
-    fit,
     known_of,
     ranked,
+    row_fit,
 )
 from webnorm.errors import WebnormError
-from webnorm.kernels.names import header_names
-from webnorm.kernels.variants import Variant
+from webnorm.kernels.headers.header_names import header_names
+from webnorm.kernels.headers.variants import Variant
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, STORAGE, Options, Problem
 
@@ -32,18 +32,18 @@ NORMS = [name for name, op in OPS.items() if not op.exact]
 FILES = sorted(path.stem for path in measured.FOLDER.glob("*.json"))
 
 
-def variant(threads: int, width: int = 4) -> Measured:
-    return Measured("registers", (("threads_per_row", threads), ("vector_width", width)))
+def variant(threads: int, width: int = 4) -> MeasuredVariant:
+    return MeasuredVariant("registers", (("threads_per_row", threads), ("vector_width", width)))
 
 
 FEW, MANY = variant(64), variant(256)
 
 
-def entry(cols: int, percents: Mapping[Measured, float], x_bytes: int = 64 << 20) -> Entry:
-    return Entry(x_bytes // (4 * cols), cols, list(percents.items()))
+def entry(cols: int, percents: Mapping[MeasuredVariant, float], x_bytes: int = 64 << 20) -> SweepEntry:
+    return SweepEntry(x_bytes // (4 * cols), cols, list(percents.items()))
 
 
-def first(known: Landscape, cols: int, x_bytes: int = 64 << 20) -> Measured:
+def first(known: SweepLandscape, cols: int, x_bytes: int = 64 << 20) -> MeasuredVariant:
     shares = expected([known], x_bytes // (4 * cols), cols, 4)
     return max(shares, key=shares.__getitem__)
 
@@ -88,22 +88,22 @@ def test_columns_that_are_left_out_are_chosen_well(op: str, dtype: str) -> None:
 
 
 def test_the_nearest_entry_counts_most() -> None:
-    known = Landscape([entry(1024, {FEW: 90, MANY: 80}), entry(2048, {FEW: 70, MANY: 80})])
+    known = SweepLandscape([entry(1024, {FEW: 90, MANY: 80}), entry(2048, {FEW: 70, MANY: 80})])
     assert first(known, 1024) == first(known, 1032) == FEW
     assert first(known, 2048) == first(known, 2040) == MANY
 
 
 def test_a_share_is_of_the_fastest_there_whatever_all_of_them_lose() -> None:
     """An entry in which every variant is slow says as much of their order as one in which all are fast."""
-    slow = Landscape([entry(1024, {FEW: 45, MANY: 40}), entry(1088, {MANY: 90, FEW: 95})])
+    slow = SweepLandscape([entry(1024, {FEW: 45, MANY: 40}), entry(1088, {MANY: 90, FEW: 95})])
     assert first(slow, 1056) == FEW
     assert expected([slow], 16384, 1024, 4)[FEW] == pytest.approx(0, abs=0.02)
 
 
 def test_variants_of_a_kernel_that_a_rule_names_are_compared_with_each_other() -> None:
-    apart = Measured(measured.ONE_DISPATCH, (("threads_per_row", 64),))
-    other = Measured(measured.ONE_DISPATCH, (("threads_per_row", 128),))
-    known = Landscape([entry(1024, {FEW: 45, MANY: 40, apart: 90, other: 60}), entry(2048, {FEW: 70})])
+    apart = MeasuredVariant(measured.ONE_DISPATCH, (("threads_per_row", 64),))
+    other = MeasuredVariant(measured.ONE_DISPATCH, (("threads_per_row", 128),))
+    known = SweepLandscape([entry(1024, {FEW: 45, MANY: 40, apart: 90, other: 60}), entry(2048, {FEW: 70})])
     plain, own = known.of(None), known.of(measured.ONE_DISPATCH)
     assert first(plain, 1024) == FEW and plain.entries[0].shares[FEW] == 0
     assert first(own, 1024) == apart and set(expected([own], 16384, 1024, 4)) == {apart, other}
@@ -112,37 +112,37 @@ def test_variants_of_a_kernel_that_a_rule_names_are_compared_with_each_other() -
 
 def test_what_lies_past_the_row_costs() -> None:
     """256 invocations hold 1024 columns in a Vec each; at 1032 each has a second one, mostly of nothing."""
-    assert fit(MANY, 1024) == (1, 1.0) and fit(MANY, 1032) == (2, 2048 / 1032)
-    assert fit(variant(64, 8), 1024) == (4, 1.0) and fit(variant(64, 8), 1016) == (4, 1024 / 1016)
+    assert row_fit(MANY, 1024) == (1, 1.0) and row_fit(MANY, 1032) == (2, 2048 / 1032)
+    assert row_fit(variant(64, 8), 1024) == (4, 1.0) and row_fit(variant(64, 8), 1016) == (4, 1024 / 1016)
     # A row of an odd number of columns starts anywhere, so that its Vecs hold some of its neighbours'.
-    assert fit(variant(256, 4), 1023).steps == 2
+    assert row_fit(variant(256, 4), 1023).steps == 2
     # What walks along the row has nothing to fit.
-    assert fit(Measured("split_row", (("part_steps", 2), ("vector_width", 4))), 1000) == (0, 1.0)
-    known = Landscape([entry(1024, {FEW: 90, MANY: 92})])
+    assert row_fit(MeasuredVariant("split_row", (("part_steps", 2), ("vector_width", 4))), 1000) == (0, 1.0)
+    known = SweepLandscape([entry(1024, {FEW: 90, MANY: 92})])
     assert first(known, 1024) == MANY and first(known, 1032) == FEW
 
 
 def test_rows_that_no_vector_divides_are_compared_with_their_like() -> None:
-    known = Landscape([entry(1024, {FEW: 90, MANY: 80}), entry(1157, {FEW: 70, MANY: 80})])
+    known = SweepLandscape([entry(1024, {FEW: 90, MANY: 80}), entry(1157, {FEW: 70, MANY: 80})])
     assert first(known, 1025) == MANY and first(known, 1156) == FEW
 
 
 def test_few_bytes_are_compared_with_few_bytes() -> None:
-    known = Landscape([entry(1024, {FEW: 90, MANY: 80}), entry(1280, {FEW: 70, MANY: 80}, 1 << 20)])
+    known = SweepLandscape([entry(1024, {FEW: 90, MANY: 80}), entry(1280, {FEW: 70, MANY: 80}, 1 << 20)])
     assert first(known, 1024) == FEW and first(known, 1024, 1 << 20) == MANY
 
 
 def test_what_is_known_from_far_away_is_believed_less() -> None:
-    known = Landscape([entry(1024, {FEW: 90}), entry(1400, {FEW: 89, MANY: 90})])
+    known = SweepLandscape([entry(1024, {FEW: 90}), entry(1400, {FEW: 89, MANY: 90})])
     assert first(known, 1024) == FEW
 
 
 def test_a_residual_has_what_was_measured_with_it_before_what_was_not() -> None:
-    plain = Landscape([entry(1024, {FEW: 90, MANY: 80})])
-    own = Landscape([entry(1024, {FEW: 80, MANY: 90})])
-    shares = expected(measured.beside(plain, own), 16384, 1024, 4)
+    plain = SweepLandscape([entry(1024, {FEW: 90, MANY: 80})])
+    own = SweepLandscape([entry(1024, {FEW: 80, MANY: 90})])
+    shares = expected(measured.related_landscapes(plain, own), 16384, 1024, 4)
     assert shares[MANY] > shares[FEW]
-    alone = expected(measured.beside(plain, Landscape()), 16384, 1024, 4)
+    alone = expected(measured.related_landscapes(plain, SweepLandscape()), 16384, 1024, 4)
     assert alone[FEW] > alone[MANY]
 
 
@@ -153,14 +153,14 @@ def test_a_gradient_that_finds_its_statistics_has_data_of_its_own(
     monkeypatch.setattr(measured, "FOLDER", tmp_path)
     op = OPS["layer_norm_backward"]
 
-    def first_of(pairs: Sequence[str]) -> Measured:
+    def first_of(pairs: Sequence[str]) -> MeasuredVariant:
         known_of.cache_clear()
         measured._ranked.cache_clear()
         problem = Problem(rows=16384, cols=1024, options=op.defaults.changed(pairs))
         return ranked(op.name, header_names(op, problem, GPU))[0]
 
-    def put(name: str, percents: Mapping[Measured, float]) -> None:
-        point = Point(16384, 1024)
+    def put(name: str, percents: Mapping[MeasuredVariant, float]) -> None:
+        point = SweepPoint(16384, 1024)
         point.percents = dict(percents)
         (tmp_path / f"{name}.json").write_text(to_json([point]))
 
@@ -194,6 +194,6 @@ def test_a_file_that_is_damaged_is_named(text: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_expectation_is_a_logarithm_of_a_share() -> None:
-    known = Landscape([entry(1024, {FEW: 50, MANY: 100})])
+    known = SweepLandscape([entry(1024, {FEW: 50, MANY: 100})])
     shares = expected([known], 16384, 1024, 4)
     assert shares[FEW] - shares[MANY] == pytest.approx(math.log(0.5))

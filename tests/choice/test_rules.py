@@ -13,11 +13,11 @@ from testbed import run_shader
 from webnorm.choice import rules
 from webnorm.choice.defaults import best_variant, default_variant
 from webnorm.gpu.device import Device
-from webnorm.kernels.library import discover
-from webnorm.kernels.names import header_names
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.traits import BROWSER, Traits
-from webnorm.kernels.variants import Variant
+from webnorm.kernels.headers.header_names import header_names
+from webnorm.kernels.headers.library import discover
+from webnorm.kernels.headers.traits import BROWSER, Traits
+from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.rendering.render import render_shader
 from webnorm.norms.ops import OPS, make_inputs
 from webnorm.norms.problem import STORAGE, Problem
 

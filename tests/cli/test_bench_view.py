@@ -9,9 +9,9 @@ import pytest
 
 from samples import MIXED, result, timed
 from shown import line_of, text
-from webnorm.cli.bench_view import BenchTable, Matrix, outcome
-from webnorm.cli.grid import Strip, fitting, lines
-from webnorm.lab.results import Result
+from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
+from webnorm.cli.verbs.bench_view import BenchTable, ShareMatrix, outcome
+from webnorm.lab.results.result import Result
 from webnorm.norms.problem import Problem
 
 # The constants that MIXED's kernels have.
@@ -136,7 +136,7 @@ def sweep(*cols: int) -> list[Result]:
 
 
 def test_a_matrix_has_a_row_for_each_kernel_and_marks_the_winners() -> None:
-    header, columns, falls, rises, fails, auto = text(Matrix(sweep(256, 512))).splitlines()
+    header, columns, falls, rises, fails, auto = text(ShareMatrix(sweep(256, 512))).splitlines()
     assert header == "layer_norm float32, 64 rows: percent of the copy, * the fastest"
     assert columns.split() == ["kernel", "256", "512"]
     assert falls.split() == ["falls", "90*", "85"] and rises.split() == ["rises", "50", "85*"]
@@ -145,14 +145,14 @@ def test_a_matrix_has_a_row_for_each_kernel_and_marks_the_winners() -> None:
 
 def test_a_matrix_says_why_auto_has_no_figure() -> None:
     said = "auto: - where its choice was not timed\n"
-    assert said not in text(Matrix(sweep(256, 512)))
+    assert said not in text(ShareMatrix(sweep(256, 512)))
     unmarked = [replace(one, auto=None) if one.problem.cols == 512 else one for one in sweep(256, 512)]
-    table = text(Matrix(unmarked))
+    table = text(ShareMatrix(unmarked))
     assert table.endswith(said) and line_of(table, "auto ").split() == ["auto", "90*", "-"]
 
 
 def test_a_matrix_is_broken_where_its_columns_end() -> None:
-    table = text(Matrix(sweep(*range(256, 2304, 64))), 40)
+    table = text(ShareMatrix(sweep(*range(256, 2304, 64))), 40)
     assert table.count("kernel") > 3 and max(map(len, table.splitlines()[1:])) <= 40
     assert table.count("rises") == table.count("kernel")
 
@@ -160,10 +160,10 @@ def test_a_matrix_is_broken_where_its_columns_end() -> None:
 def test_types_and_ops_have_a_matrix_each() -> None:
     narrow = [replace(one, problem=replace(one.problem, dtype="float16")) for one in sweep(256, 512)]
     alone = [replace(one, problem=replace(one.problem, dtype="bfloat16")) for one in sweep(256)]
-    table = text(Matrix([*sweep(256, 512), *narrow, *alone]))
+    table = text(ShareMatrix([*sweep(256, 512), *narrow, *alone]))
     assert table.count("percent of the copy") == 2 and "layer_norm float16, 64 rows" in table
     assert "bfloat16" not in table
-    assert Matrix(narrow).families and not Matrix(alone).families
+    assert ShareMatrix(narrow).families and not ShareMatrix(alone).families
 
 
 def test_the_outcome_of_a_problem_is_a_line() -> None:
@@ -180,14 +180,14 @@ def test_strips_go_in_the_order_of_their_ranks() -> None:
     from rich.text import Text
 
     strips = [
-        Strip("kernel", [Text("registers")], name=True),
-        Strip("a", [Text("1234")], rank=1),
-        Strip("b", [Text("1234")], rank=2),
+        Column("kernel", [Text("registers")], name=True),
+        Column("a", [Text("1234")], rank=1),
+        Column("b", [Text("1234")], rank=2),
     ]
-    assert [strip.heading for strip in fitting(strips, 19)] == ["kernel", "a", "b"]
-    assert [strip.heading for strip in fitting(strips, 18)] == ["kernel", "b"]
-    (name,) = fitting(strips, 5)
-    assert [line.plain for line in lines([name], 5)] == ["kern…", "regi…"]
+    assert [strip.heading for strip in fitting_columns(strips, 19)] == ["kernel", "a", "b"]
+    assert [strip.heading for strip in fitting_columns(strips, 18)] == ["kernel", "b"]
+    (name,) = fitting_columns(strips, 5)
+    assert [line.plain for line in table_lines([name], 5)] == ["kern…", "regi…"]
 
 
 def test_few_samples_give_no_ranks_and_one_winner() -> None:
@@ -202,4 +202,4 @@ def test_few_samples_give_no_ranks_and_one_winner() -> None:
     assert not any("no ranks" in shown(found) for found in (MIXED, [copy, MIXED[-1]]))
     assert "title: slow" in text(outcome([copy, slow, fast], "title"), 120)
     wide = [replace(one, problem=replace(one.problem, cols=99)) for one in (copy, slow, fast)]
-    assert line_of(text(Matrix([copy, slow, fast, *wide])), "slow ").count("*") == 2
+    assert line_of(text(ShareMatrix([copy, slow, fast, *wide])), "slow ").count("*") == 2

@@ -7,11 +7,11 @@ import pytest
 
 from samples import result
 from shown import line_of, text
-from webnorm.cli.check_view import CheckTable
-from webnorm.cli.mistakes import mistakes
-from webnorm.cli.report import race_line
-from webnorm.errors import Place
-from webnorm.lab.results import Result
+from webnorm.cli.verbs.check_view import CheckTable
+from webnorm.cli.work.compile_errors import compile_error_lines
+from webnorm.cli.work.tables import race_line
+from webnorm.errors import SourceLocation
+from webnorm.lab.results.result import Result
 
 
 def test_check_counts_and_names_the_worst_case() -> None:
@@ -97,7 +97,7 @@ def test_check_of_what_never_ran_has_no_worst() -> None:
     assert line_of(shown, "  naive").split()[1:] == ["-", "-", "1", "-"] and "worst:" not in shown
 
 
-def mistaken(path: Path, place: Place | None, reason: str) -> Result:
+def mistaken(path: Path, place: SourceLocation | None, reason: str) -> Result:
     return result(path.stem, None, status="error", max_rel_error=None, reason=reason, place=place)
 
 
@@ -106,10 +106,10 @@ def test_a_mistake_is_told_as_editors_read_it(tmp_path: Path) -> None:
     path.parent.mkdir()
     path.write_text("// a kernel\n\tlet mean = = 1.0;\n")
     reason = f'{path}:2: expected expression, found "=": let mean = = 1.0;'
-    wrong = mistaken(path, Place(str(path), 2, 13, 1), reason)
+    wrong = mistaken(path, SourceLocation(str(path), 2, 13, 1), reason)
     # Of another shape the compiler counts otherwise.
     again = mistaken(path, wrong.place, f"{path}:2: Expression [7] is invalid: let mean = = 1.0;")
-    (told,) = mistakes([wrong, again, wrong])
+    (told,) = compile_error_lines([wrong, again, wrong])
     head, source, caret = told.plain.splitlines()
     assert head == f'{path}:2:13: error: expected expression, found "="'
     assert source == "      let mean = = 1.0;" and caret.index("^") == source.rindex("=")
@@ -118,7 +118,7 @@ def test_a_mistake_is_told_as_editors_read_it(tmp_path: Path) -> None:
 
 def test_a_mistake_without_a_column_or_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.wgsl"
-    (told,) = mistakes([mistaken(path, None, f"{path}:2: unknown key \x1b")])
+    (told,) = compile_error_lines([mistaken(path, None, f"{path}:2: unknown key \x1b")])
     assert told.plain == f"{path}:2: error: unknown key \\x1b"
-    assert mistakes([mistaken(path, None, "the process ended")]) == []
+    assert compile_error_lines([mistaken(path, None, "the process ended")]) == []
     assert "the process ended" in text(CheckTable([mistaken(path, None, "the process ended")]), 120)

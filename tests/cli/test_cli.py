@@ -18,9 +18,9 @@ import pytest
 
 import broken
 from commands import webnorm, webnorm_interrupted, webnorm_process
-from webnorm.cli.running import INCONCLUSIVE, OK
+from webnorm.cli.work.jobs import INCONCLUSIVE, OK
 from webnorm.gpu.device import Device
-from webnorm.lab import baselines
+from webnorm.lab.report import baselines
 
 QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
 
@@ -187,7 +187,7 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_before_there_is_anything_to_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baselines, "names", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(baselines, "baseline_names", Mock(side_effect=KeyboardInterrupt))
     done = webnorm(["baselines"], tmp_path)
     assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; nothing was finished by then\n")
 
@@ -195,7 +195,7 @@ def test_ctrl_c_before_there_is_anything_to_keep(tmp_path: Path, monkeypatch: py
 def test_ctrl_c_while_a_shell_completes_says_nothing_to_the_prompt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(baselines, "names", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(baselines, "baseline_names", Mock(side_effect=KeyboardInterrupt))
     words = {"COMP_WORDS": "webnorm\nbaselines\n", "COMP_CWORD": "2", "_WEBNORM_COMPLETE": "complete_bash"}
     for name, value in words.items():
         monkeypatch.setenv(name, value)
@@ -205,7 +205,7 @@ def test_ctrl_c_while_a_shell_completes_says_nothing_to_the_prompt(
 
 def test_the_parent_of_a_worker_leaves_the_native_backend_to_it() -> None:
     """It takes 0.2 s to import."""
-    probe = "from webnorm.lab import bench, check, tune; import sys; print(*sys.modules)"
+    probe = "from webnorm.lab.run import bench, check, tune; import sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert "wgpu.backends.wgpu_native" not in done.stdout.split()
 

@@ -10,10 +10,10 @@ import pytest
 
 from samples import MIXED_PROBLEM, result
 from shown import line_of, text
-from webnorm.cli.compare_view import CompareTable
-from webnorm.lab import changes
-from webnorm.lab.compare import Comparison, Drift, Verdicts
-from webnorm.lab.findings import Changes
+from webnorm.cli.verbs.compare_view import CompareTable
+from webnorm.lab.report import comparison_text
+from webnorm.lab.report.comparison import Comparison, Drift, Verdicts
+from webnorm.lab.report.findings import Changes
 
 
 def comparison(kernel: str, **changes: Any) -> Comparison:
@@ -65,7 +65,7 @@ CHANGED = Verdicts(
 
 
 def test_a_pull_request_reads_the_worst_first_and_the_rest_folded() -> None:
-    lines = changes.to_markdown(CHANGED, "main", "fix|it").splitlines()
+    lines = comparison_text.to_markdown(CHANGED, "main", "fix|it").splitlines()
     assert lines[0] == r"**webnorm: fix\|it against main: 1 BROKEN, 1 SLOWER, 1 SAME**"
     rows = [line.split(" | ") for line in lines if line.startswith("| layer_norm")]
     assert [row[1] for row in rows] == ["registers threads_per_row=64", "registers", "naive"]
@@ -79,7 +79,7 @@ def test_a_comparison_is_strict_json_and_flat_rows() -> None:
     def refuse(literal: str) -> Any:
         raise AssertionError(literal)
 
-    data = json.loads(changes.to_json(CHANGED), parse_constant=refuse)
+    data = json.loads(comparison_text.to_json(CHANGED), parse_constant=refuse)
     assert data["incomplete"] == ["NEW"] and data["drift"]["ratio"] == 1.0
     slower = data["comparisons"][1]
     assert (slower["op"], slower["kernel"], slower["rows"], slower["cols"]) == (
@@ -112,7 +112,7 @@ def test_what_is_unclear_comes_with_what_to_do(reason: str | None, helps: bool) 
     """Where more runs would not tell, they are not offered."""
     found = Verdicts((comparison("naive", verdict="UNCLEAR", ratio=1.0, reason=reason),), None)
     advice = "1 of 1 are UNCLEAR: measure both sides again with more runs and a longer budget, such as"
-    for said in (text(CompareTable(found), 200), changes.to_markdown(found, "old", "new")):
+    for said in (text(CompareTable(found), 200), comparison_text.to_markdown(found, "old", "new")):
         assert (advice in said) == helps
     assert not found.known and not Changes(found).known
     assert ("--runs" in (Changes(found).advice or "")) == helps

@@ -22,20 +22,21 @@ from commands import webnorm
 from pages import DOCUMENTS, ROOT, blocks, edit, steps
 from testbed import KERNELS, tracked
 from webnorm.calls import functional, modules, onnx_ops
-from webnorm.cli import bench, collect
-from webnorm.cli.running import INCONCLUSIVE, OK
-from webnorm.cli.verbs import VERBS, _loaded
+from webnorm.cli.verb_table import VERBS, _loaded
+from webnorm.cli.verbs import bench, collect
+from webnorm.cli.work.jobs import INCONCLUSIVE, OK
 from webnorm.gpu.device import Device
-from webnorm.kernels import header
-from webnorm.kernels.names import HEADER_NAMES, TEMPLATE_NAMES
-from webnorm.kernels.sources import wgsl_root
+from webnorm.kernels.headers import header
+from webnorm.kernels.headers.header_names import HEADER_NAMES, TEMPLATE_NAMES
+from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.norms import corpus, presets
 from webnorm.norms.case import Case
 from webnorm.norms.ops import OPS, Op
 from webnorm.norms.option_cases import OPTION_GRID
 from webnorm.norms.presets import PRESETS
 from webnorm.norms.problem import Options
-from webnorm.web import opening, tint
+from webnorm.web import tint
+from webnorm.web.browser import launch
 
 KERNEL_PAGE = ROOT / "docs" / "add-a-kernel.md"
 WHOLE_CORPUS, FIXED = corpus.whole_corpus, {case.name for case in corpus.CASES}
@@ -49,8 +50,8 @@ SHORT_S = {"bench": "0.05", "tune": "0.3"}
 
 def missing() -> str | None:
     """What `webnorm verify` lacks here."""
-    lacking = opening.mends()
-    return tint.available() or (lacking[0].missing if lacking else None)
+    lacking = launch.browser_fixes()
+    return tint.tint_unavailable() or (lacking[0].missing if lacking else None)
 
 
 def pages_to_run() -> Iterator[Any]:

@@ -14,16 +14,17 @@ import pytest
 from commands import heeding_interrupts
 from patience import HANG_S
 from webnorm import system
-from webnorm.cli import doctor as verb
 from webnorm.cli.app import run as run_command
-from webnorm.cli.running import BAD_USAGE, OK, WRONG
+from webnorm.cli.verbs import doctor as verb
+from webnorm.cli.work.jobs import BAD_USAGE, OK, WRONG
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, open_device
-from webnorm.system import Mend
-from webnorm.web import opening, tint
+from webnorm.system import Fix
+from webnorm.web import tint
+from webnorm.web.browser import launch
 
 pytestmark = pytest.mark.opengl
 
-BETTER = Mend("A better driver is missing.", ((sys.executable, "-c", "print('installed')"),), optional=True)
+BETTER = Fix("A better driver is missing.", ((sys.executable, "-c", "print('installed')"),), optional=True)
 FAILING = replace(BETTER, commands=((sys.executable, "-c", "raise SystemExit(3)"),))
 
 
@@ -42,10 +43,10 @@ def doctor(
     monkeypatch.delenv(ADAPTER_VARIABLE, raising=False)
     monkeypatch.setattr(verb, "_look_again", lambda: print("looked again"))
 
-    def run(*arguments: str, driver: Mend | None = None, others: tuple[Mend, ...] = ()) -> Said:
-        monkeypatch.setattr(system, "adapter_mend", lambda preferred: driver)
-        monkeypatch.setattr(tint, "mend", lambda: None)
-        monkeypatch.setattr(opening, "mends", lambda: list(others))
+    def run(*arguments: str, driver: Fix | None = None, others: tuple[Fix, ...] = ()) -> Said:
+        monkeypatch.setattr(system, "adapter_fix", lambda preferred: driver)
+        monkeypatch.setattr(tint, "tint_fix", lambda: None)
+        monkeypatch.setattr(launch, "browser_fixes", lambda: list(others))
         monkeypatch.setattr(sys, "argv", ["webnorm", "doctor", *arguments])
         with heeding_interrupts(), pytest.raises(SystemExit) as exited:
             run_command()
@@ -81,10 +82,10 @@ def test_a_better_driver_is_installed_and_looked_for(doctor: Callable[..., Said]
     [
         (FAILING, "failed with exit status 3; its own message is above."),
         (replace(BETTER, missing="Run as root: x", needs_root=True), "Run as root: x"),
-        (Mend("Nothing to install.", optional=True), "Nothing to install."),
+        (Fix("Nothing to install.", optional=True), "Nothing to install."),
     ],
 )
-def test_without_the_better_driver_it_goes_on(doctor: Callable[..., Said], driver: Mend, reason: str) -> None:
+def test_without_the_better_driver_it_goes_on(doctor: Callable[..., Said], driver: Fix, reason: str) -> None:
     said = doctor("--mend", driver=driver)
     assert (said.status, said.error) == (OK, "")
     *_, told, last = said.out.splitlines()
@@ -103,7 +104,7 @@ def test_what_is_needed_and_cannot_be_installed_is_a_mistake(doctor: Callable[..
 def test_one_that_fails_does_not_keep_the_others_from_being_installed(doctor: Callable[..., Said]) -> None:
     needed = replace(BETTER, optional=False)
     said = doctor(
-        "--mend", "--browser", others=(Mend("No commands."), replace(FAILING, optional=False), needed)
+        "--mend", "--browser", others=(Fix("No commands."), replace(FAILING, optional=False), needed)
     )
     assert said.status == BAD_USAGE
     assert "installed" in said.out.splitlines()
@@ -165,14 +166,14 @@ def test_json(doctor: Callable[..., Said], first: Device) -> None:
 # The command in a process that has not loaded wgpu, whose driver ends it once the adapters are told.
 CRASH = """
 import os, signal
-from webnorm.cli import machine
+from webnorm.cli.verbs import machine
 from webnorm.cli.app import run
 from webnorm.errors import WebnormError
 def look(choice, open_it):
-    card = machine.Seen(0, "a card", "its maker", "its driver", "Vulkan", "DiscreteGPU", (), {})
+    card = machine.SeenAdapter(0, "a card", "its maker", "its driver", "Vulkan", "DiscreteGPU", (), {})
     yield machine.Adapters((card,), card, True)
     END
-machine.look = look
+machine.look_for_adapters = look
 run()
 """
 

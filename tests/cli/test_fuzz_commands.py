@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import commands
 from fuzzing import examples
 from shown import fit
-from webnorm.cli import collect
-from webnorm.cli.verbs import VERBS
+from webnorm.cli.verb_table import VERBS
+from webnorm.cli.verbs import collect
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 

@@ -16,9 +16,9 @@ import pytest
 
 from commands import webnorm
 from pages import DOCUMENTS, blocks
-from webnorm.cli import completion, help
-from webnorm.cli.verbs import VERBS, _loaded
-from webnorm.kernels.sources import wgsl_root
+from webnorm.cli.options import completion, help
+from webnorm.cli.verb_table import VERBS, _loaded
+from webnorm.kernels.headers.sources import wgsl_root
 
 
 def _inner(verb: str) -> Mapping[str, Any]:
@@ -50,10 +50,10 @@ def test_every_option_has_its_place() -> None:
     used = {"--help", "--version", "--debug", "--install-completion", "--show-completion"}
     for verb in ALL:
         for one in parameters(verb):
-            assert help.called(one) in help._PLACES, (verb, one.opts)
+            assert help.long_name(one) in help._PLACES, (verb, one.opts)
             assert one.rich_help_panel in help._PANELS
             assert bool(one.metavar) != getattr(one, "is_flag", False), (verb, one.opts)
-            used.add(help.called(one))
+            used.add(help.long_name(one))
     assert used == {*help._PLACES}, "the table has names that no verb has"
 
 
@@ -63,7 +63,7 @@ def test_every_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for verb in ALL:
         words = {*re.findall(r"[\w.-]+", shown(verb, monkeypatch))}
         for one in parameters(verb):
-            few = completion._FEW.get(help.called(one))
+            few = completion._FEW.get(help.long_name(one))
             if few is not None:
                 assert {*few[1]()} <= {word.rstrip(".") for word in words}, (verb, one.opts)
 

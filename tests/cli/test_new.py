@@ -16,13 +16,13 @@ from commands import webnorm
 from testbed import GPU, KERNELS, kernel_named, needs, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
-from webnorm.kernels.drafts import draft
-from webnorm.kernels.header import load
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.plain import plain
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.sources import wgsl_root
-from webnorm.kernels.variants import Variant
+from webnorm.kernels.headers.drafts import draft
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.rendering.render import render_shader
+from webnorm.kernels.rendering.strip_unused import strip_unused
 from webnorm.norms.problem import Problem
 
 BACKWARD = ["--case", "everything-backward-61"]
@@ -42,7 +42,7 @@ def code(variant: Variant, problem: Problem, *roots: Path) -> list[str]:
     calls of the library stay as they are.
     """
     lines = render_shader(variant, problem, "native", GPU, roots=roots).text.splitlines()
-    lines, _, _ = plain(lines, [True] * len(lines))
+    lines, _, _ = strip_unused(lines, [True] * len(lines))
     return [line for line in (re.sub("//.*", "", line).strip() for line in lines) if line]
 
 

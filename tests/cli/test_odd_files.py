@@ -12,8 +12,8 @@ from commands import webnorm
 from headless import needs_tint
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.kernels.header import load
-from webnorm.kernels.library import survey
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.library import survey
 
 OPENING, CLOSING = b"// /// webnorm", b"// ///\n"
 BOM = b"\xef\xbb\xbf"

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from commands import webnorm, webnorm_process
-from webnorm.cli.running import INCONCLUSIVE
+from webnorm.cli.work.jobs import INCONCLUSIVE
 from webnorm.gpu.device import Device
-from webnorm.kernels.drafts import draft
-from webnorm.kernels.header import load
-from webnorm.kernels.sources import wgsl_root
-from webnorm.play.state import File, as_json
-from webnorm.play.store import Store
+from webnorm.kernels.headers.drafts import draft
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.play.attempt_store import AttemptStore
+from webnorm.play.state import WatchedFile, snapshot_as_json
 
 # Latin-1, which is no UTF-8; and what shells, terminals, addresses of SQLite's, browsers, HTML and TOML obey.
 LATIN, OBEYED = os.fsdecode(b"caf\xe9"), "a\tb\x1b[31m\"%20#?'& <b> ;$x"
@@ -128,9 +128,9 @@ def test_a_kernel_that_cannot_be_named_is_refused(name: str, said: str, tmp_path
 
 
 def test_the_page_is_told_of_such_a_file(tmp_path: Path) -> None:
-    file = as_json(File(name="mine.wgsl", path=f"/{LATIN}/mine.wgsl"))
+    file = snapshot_as_json(WatchedFile(name="mine.wgsl", path=f"/{LATIN}/mine.wgsl"))
     assert msgspec.json.decode(msgspec.json.encode(file))["path"] == r"/caf\udce9/mine.wgsl"
-    assert Store.of(tmp_path / LATIN / "mine.wgsl") != Store.of(tmp_path / "cafe" / "mine.wgsl")
+    assert AttemptStore.of(tmp_path / LATIN / "mine.wgsl") != AttemptStore.of(tmp_path / "cafe" / "mine.wgsl")
 
 
 @pytest.mark.slow

@@ -14,9 +14,9 @@ import pytest
 from test_help import ALL, parameters
 
 from commands import webnorm
-from webnorm.cli import help
-from webnorm.cli.rules import RULES, Alone, Excludes, Needs
-from webnorm.cli.running import BAD_USAGE
+from webnorm.cli.options import help
+from webnorm.cli.options.conflicts import RULES, Excludes, Needs, OnlyWith
+from webnorm.cli.work.jobs import BAD_USAGE
 
 # A value for each option that does not name its own in the table of its verb.
 VALUES = {
@@ -82,7 +82,7 @@ VALUES = {
 
 def words(verb: str, name: str) -> list[str]:
     """An option with its value, or an argument, as a command line has it."""
-    param = next(one for one in parameters(verb) if help.called(one) == name)
+    param = next(one for one in parameters(verb) if help.long_name(one) == name)
     if getattr(param, "is_flag", False):
         return [name]
     return [name, VALUES[name]] if name.startswith("--") else [VALUES[name]]
@@ -96,14 +96,14 @@ def given(verb: str, options: Sequence[str]) -> dict[str, Any]:
 def test_rules_are_of_options_that_there_are() -> None:
     assert RULES.keys() <= {*ALL}
     for verb, own in RULES.items():
-        names = {help.called(one) for one in parameters(verb)}
+        names = {help.long_name(one) for one in parameters(verb)}
         for rule in own:
             match rule:
                 case Excludes(options, _, unless):
                     used = (*options, *unless)
                 case Needs(option, others, _):
                     used = (option, *others)
-                case Alone(option, beside, _):
+                case OnlyWith(option, beside, _):
                     used = (option, *beside)
                 case _:
                     pytest.fail(f"unknown rule {rule}")
@@ -118,8 +118,8 @@ def refused_by(verb: str) -> Iterator[tuple[str, ...]]:
                 yield options
             case Needs(option, _, _):
                 yield (option,)
-            case Alone(option, beside, _):
-                names = [help.called(one) for one in parameters(verb)]
+            case OnlyWith(option, beside, _):
+                names = [help.long_name(one) for one in parameters(verb)]
                 rest = {*names} - {option.partition("=")[0], *beside, "--help"}
                 yield from ((option, other) for other in sorted(rest))
 
@@ -133,8 +133,8 @@ def test_what_is_declared_is_refused_before_anything_is_done(verb: str, tmp_path
             name, equals, value = option.partition("=")
             line += ([name] * name.startswith("--") + [value]) if equals else words(verb, name)
         for one in parameters(verb):
-            if one.required and help.called(one) not in {option.partition("=")[0] for option in options}:
-                line += words(verb, help.called(one))
+            if one.required and help.long_name(one) not in {option.partition("=")[0] for option in options}:
+                line += words(verb, help.long_name(one))
         done = webnorm(line, tmp_path)
         assert done.returncode == BAD_USAGE and done.stdout == "", line
         assert re.fullmatch(r"webnorm: .*(exclude|needs).*\n", done.stderr), (line, done.stderr)
@@ -146,7 +146,7 @@ def test_the_help_names_what_is_declared(monkeypatch: pytest.MonkeyPatch, tmp_pa
     for verb, own in RULES.items():
         shown = webnorm([verb, "--help"], tmp_path).stdout
         for rule in own:
-            notes = [note for one in parameters(verb) for note in rule.notes(help.called(one))]
+            notes = [note for one in parameters(verb) for note in rule.notes(help.long_name(one))]
             assert notes and all(note in shown for note in notes), (verb, rule)
 
 
@@ -167,10 +167,13 @@ class _Reached(Exception):
 
 # What a verb hands its work to, and an option that it is never without.
 SINKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "play": (("webnorm.play.session.Session", "webnorm.cli.play._once"), ("file",)),
-    "check": (("webnorm.cli.check.run_on",), ()),
-    "bench": (("webnorm.cli.bench.run_on",), ()),
-    "export": (("webnorm.web.site.lab", "webnorm.web.npm.package"), ("op", "--out", "--cols")),
+    "play": (("webnorm.play.session.PlaygroundSession", "webnorm.cli.verbs.play._once"), ("file",)),
+    "check": (("webnorm.cli.verbs.check.run_on",), ()),
+    "bench": (("webnorm.cli.verbs.bench.run_on",), ()),
+    "export": (
+        ("webnorm.web.lab_site.site.lab_files", "webnorm.web.package.npm.package_files"),
+        ("op", "--out", "--cols"),
+    ),
 }
 # What is only seen when the work is done, or stands for the file that it is.
 UNSEEN = {
@@ -196,9 +199,11 @@ def fingerprint(verb: str, options: Sequence[str], folder: Path) -> str | None:
     with ExitStack() as stack:
         for sink in sinks:
             stack.enter_context(patch(sink, reached))
-        stack.enter_context(patch("webnorm.cli.running._origin", lambda: "origin"))
-        stack.enter_context(patch("webnorm.lab.asked.secrets.randbelow", lambda most: 11))
-        stack.enter_context(patch("webnorm.cli.screen.Screen.__repr__", lambda self: f"stderr={self.stderr}"))
+        stack.enter_context(patch("webnorm.cli.work.jobs._origin", lambda: "origin"))
+        stack.enter_context(patch("webnorm.lab.run.requests.secrets.randbelow", lambda most: 11))
+        stack.enter_context(
+            patch("webnorm.cli.terminal.screen.Screen.__repr__", lambda self: f"stderr={self.stderr}")
+        )
         try:
             done = webnorm(line, folder)
         except _Reached:
@@ -214,7 +219,7 @@ def declared(verb: str, options: Sequence[str]) -> bool:
 
 def pairs(verb: str) -> list[tuple[str, ...]]:
     """The pairs of a verb's options that no rule refuses."""
-    names = [help.called(one) for one in parameters(verb)]
+    names = [help.long_name(one) for one in parameters(verb)]
     names = [one for one in names if one not in ("--help", *UNSEEN[verb])]
     return [pair for pair in combinations(names, 2) if not declared(verb, pair)]
 

@@ -19,16 +19,25 @@ from commands import webnorm
 from headless import needs_tint
 from patience import HANG_S
 from samples import result
-from webnorm.cli import play_view
-from webnorm.cli.screen import Screen
-from webnorm.errors import Place
+from webnorm.cli.terminal.screen import Screen
+from webnorm.cli.verbs import play_view
+from webnorm.errors import SourceLocation
 from webnorm.gpu.device import Device
-from webnorm.kernels.sources import wgsl_root
-from webnorm.lab.judging import Judged
-from webnorm.lab.where import HeatMap
-from webnorm.lab.why import Hint
-from webnorm.play.state import Attempt, File, Mistake, Settings, Snapshot, Stage, StageName, Timed
-from webnorm.play.store import FOLDER_VARIABLE
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.lab.diagnose.heat_map import HeatMap
+from webnorm.lab.diagnose.hints import Hint
+from webnorm.lab.run.evaluation import ProblemVerdict
+from webnorm.play.attempt_store import FOLDER_VARIABLE
+from webnorm.play.state import (
+    AttemptState,
+    LiveTime,
+    LocatedMistake,
+    Settings,
+    Snapshot,
+    StageName,
+    StageTime,
+    WatchedFile,
+)
 
 TWO_PASS = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text(encoding="utf-8")
 
@@ -159,13 +168,13 @@ def shown(*parts: Any, width: int = 100) -> str:
     return capture.get()
 
 
-def attempt(number: int = 2, **known: Any) -> Attempt:
-    return Attempt(number=number, hash="0" * 64, saved="2026-11-24T00:00:00Z", **known)
+def attempt(number: int = 2, **known: Any) -> AttemptState:
+    return AttemptState(number=number, hash="0" * 64, saved="2026-11-24T00:00:00Z", **known)
 
 
 def test_the_caret_stands_below_what_is_meant() -> None:
     source = "\tlet höhe = = 1.0;"
-    mistake = Mistake(
+    mistake = LocatedMistake(
         by="naga",
         message="expected expression",
         file="my.wgsl",
@@ -182,17 +191,17 @@ def test_the_caret_stands_below_what_is_meant() -> None:
 
 def test_what_two_compilers_mark_is_shown_once() -> None:
     place: dict[str, Any] = {"file": "my.wgsl", "line": 3, "column": 5, "length": 1, "source": "let a = b;"}
-    naga, tint = (Mistake(by=by, message=f"no b for {by}", **place) for by in ("naga", "tint"))
-    other = Mistake(by="tint", message="no c", **{**place, "line": 4})
+    naga, tint = (LocatedMistake(by=by, message=f"no b for {by}", **place) for by in ("naga", "tint"))
+    other = LocatedMistake(by="tint", message="no c", **{**place, "line": 4})
     told = shown(*play_view.findings(attempt(mistakes=(naga, tint, other), ok=False)))
     assert told.count("let a = b;") == 2 and "tint: no b for tint\n" in told and "my.wgsl:4:5: no c" in told
 
 
 @pytest.mark.parametrize("width", (40, 80))
 def test_no_step_and_no_key_is_broken_over_two_lines(width: int) -> None:
-    stages = tuple(Stage(name, "done", 1234.0) for name in get_args(StageName))
+    stages = tuple(StageTime(name, "done", 1234.0) for name in get_args(StageName))
     now = Snapshot(
-        file=File(name="my.wgsl", path="my.wgsl"), settings=Settings(), attempt=attempt(stages=stages)
+        file=WatchedFile(name="my.wgsl", path="my.wgsl"), settings=Settings(), attempt=attempt(stages=stages)
     )
     lines = shown(*play_view.screen(now), width=width).splitlines()
     for whole in (*(f"✓ {stage.name} 1234 ms" for stage in stages), "x trace", "u undo", "q quit"):
@@ -200,7 +209,7 @@ def test_no_step_and_no_key_is_broken_over_two_lines(width: int) -> None:
 
 
 def test_a_race_says_its_place_once() -> None:
-    hint = Hint("race", "my.wgsl:3: a race: a[0] is used by two", Place("my.wgsl", 3))
+    hint = Hint("race", "my.wgsl:3: a race: a[0] is used by two", SourceLocation("my.wgsl", 3))
     assert shown(*play_view.findings(attempt(hints=(hint,)))).count("my.wgsl:3") == 1
 
 
@@ -221,10 +230,10 @@ def test_a_narrow_map_has_fewer_cells_and_no_error_less() -> None:
 
 def test_narrow_times_keep_their_names() -> None:
     times = (
-        Timed("copy", result("copy", median_ns=1500.0), True),
-        Timed("best", result("registers", median_ns=1800.0, flags=("noisy",)), False),
-        Timed("attempt", result("two_pass", median_ns=3000.0), True),
-        Timed("previous", result("two_pass", status="skip", reason="too wide"), True),
+        LiveTime("copy", result("copy", median_ns=1500.0), True),
+        LiveTime("best", result("registers", median_ns=1800.0, flags=("noisy",)), False),
+        LiveTime("attempt", result("two_pass", median_ns=3000.0), True),
+        LiveTime("previous", result("two_pass", status="skip", reason="too wide"), True),
     )
     wide, narrow = (
         shown(*play_view.findings(attempt(times=times)), width=width).splitlines() for width in (100, 40)
@@ -241,15 +250,17 @@ def test_narrow_times_keep_their_names() -> None:
 
 
 def test_the_last_good_attempt_stays_while_the_text_is_broken() -> None:
-    broken = attempt(mistakes=(Mistake(by="header", message="no header"),), ok=False)
-    good = attempt(1, hints=(Hint("formula", "y fits a kernel that ...", Place("my.wgsl", 3)),))
-    now = Snapshot(file=File(name="my.wgsl", path="my.wgsl"), settings=Settings(), attempt=broken, good=good)
+    broken = attempt(mistakes=(LocatedMistake(by="header", message="no header"),), ok=False)
+    good = attempt(1, hints=(Hint("formula", "y fits a kernel that ...", SourceLocation("my.wgsl", 3)),))
+    now = Snapshot(
+        file=WatchedFile(name="my.wgsl", path="my.wgsl"), settings=Settings(), attempt=broken, good=good
+    )
     text = shown(*play_view.screen(now))
     assert "header: no header" in text and "attempt 1:" in text and "why: y fits a kernel that ..." in text
 
 
 def test_a_step_that_failed_says_why() -> None:
-    ended = attempt(stages=(Stage("time", "failed", 3.0, "too large"),), ok=True)
+    ended = attempt(stages=(StageTime("time", "failed", 3.0, "too large"),), ok=True)
     assert "time: too large" in shown(*play_view.news(ended))
 
 
@@ -257,8 +268,8 @@ def test_the_numbers_of_a_verdict_are_not_torn(monkeypatch: pytest.MonkeyPatch) 
     for name, value in {"TTY_COMPATIBLE": "1", "COLUMNS": "40", "TERM": "xterm"}.items():
         monkeypatch.setenv(name, value)
     reason = "y[2, 484] is -1.10589778, expected -1.10661816: off by 0.00072, allowed 3.32e-06"
-    judged = Judged("8x768 float32", result("mine", status="fail", reason=reason))
-    ended = attempt(stages=(Stage("verdict", "failed", 3.0),), shapes=(judged,), ok=False)
+    judged = ProblemVerdict("8x768 float32", result("mine", status="fail", reason=reason))
+    ended = attempt(stages=(StageTime("verdict", "failed", 3.0),), shapes=(judged,), ok=False)
     console = Screen()
     with console.capture() as captured:
         for part in play_view.news(ended):

@@ -16,9 +16,9 @@ import pytest
 from patience import HANG_S, all_end
 from ptys import Output, children_of
 from webnorm.gpu.device import Device
-from webnorm.kernels.sources import wgsl_root
-from webnorm.play.state import Attempt
-from webnorm.play.store import FOLDER_VARIABLE, Store
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.play.attempt_store import FOLDER_VARIABLE, AttemptStore
+from webnorm.play.state import AttemptState
 
 if sys.platform == "win32":
     pytest.skip("signals and terminals are POSIX's", allow_module_level=True)
@@ -53,7 +53,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "200")
     path = tmp_path / "layer_norm" / "mine.wgsl"
     path.parent.mkdir()
-    Store.of(path).keep(Attempt(number=1, hash="0" * 64, saved="", ok=True), {})
+    AttemptStore.of(path).keep(AttemptState(number=1, hash="0" * 64, saved="", ok=True), {})
     return path
 
 
@@ -90,7 +90,7 @@ def interrupted(process: subprocess.Popen[str], whole_group: bool) -> None:
 
 
 def kept(file: Path) -> list[str]:
-    return [one.status for one in Store.of(file).entries()]
+    return [one.status for one in AttemptStore.of(file).entries()]
 
 
 @pytest.mark.sampled(3)

@@ -19,16 +19,26 @@ from rich.progress import Progress
 from commands import webnorm
 from patience import HANG_S
 from samples import timed
-from webnorm.cli import screen
-from webnorm.cli.remaining import TimeLeft, in_words
-from webnorm.cli.running import INTERRUPTED, WRONG, Interrupted, Job, Left, Measuring, Opened, run
-from webnorm.cli.screen import Screen
+from webnorm.cli.terminal import screen
+from webnorm.cli.terminal.screen import Screen
+from webnorm.cli.terminal.time_left import TimeLeft, in_words
+from webnorm.cli.work.jobs import (
+    INTERRUPTED,
+    WRONG,
+    AfterInterrupt,
+    Interrupted,
+    MeasuringJob,
+    OpenWorker,
+    WorkerJob,
+    run_job,
+)
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
-from webnorm.kernels.traits import BROWSER
-from webnorm.lab import bench, jobs, worker
-from webnorm.lab.results import Result
-from webnorm.lab.worker import WorkerDied
+from webnorm.kernels.headers.traits import BROWSER
+from webnorm.lab.process import worker
+from webnorm.lab.process.worker import WorkerDied
+from webnorm.lab.results.result import Result
+from webnorm.lab.run import bench, jobs
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Problem
 
@@ -36,11 +46,11 @@ TASK = Task(OPS["layer_norm"], Problem(rows=1, cols=1))
 
 
 @dataclass(kw_only=True)
-class Example(Job):
+class Example(WorkerJob):
     meanwhile: Callable[[], object] = lambda: None
     finished: list[tuple[Any, bool]] = field(default_factory=list)
 
-    def work(self, opened: Opened) -> None:
+    def work(self, opened: OpenWorker) -> None:
         self.meanwhile()
 
     def finish(self, complete: bool) -> None:
@@ -50,8 +60,8 @@ class Example(Job):
         return WRONG
 
     @property
-    def left(self) -> Left:
-        return Left.NOTHING
+    def left(self) -> AfterInterrupt:
+        return AfterInterrupt.NOTHING
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +77,7 @@ def interrupt(*_: object) -> Any:
 def test_a_job_is_finished_and_says_how_the_command_ends() -> None:
     job = Example()
     with pytest.raises(typer.Exit) as ended:
-        run(job, None, 1.0)
+        run_job(job, None, 1.0)
     assert ended.value.exit_code == WRONG
     assert job.finished == [({"adapter": "an adapter"}, True)]
 
@@ -75,7 +85,7 @@ def test_a_job_is_finished_and_says_how_the_command_ends() -> None:
 def test_an_interrupted_job_is_finished_too() -> None:
     job = Example(meanwhile=interrupt)
     with pytest.raises(Interrupted, match=r"^interrupted; nothing was finished by then$"):
-        run(job, None, 1.0)
+        run_job(job, None, 1.0)
     assert job.finished == [({"adapter": "an adapter"}, False)]
 
 
@@ -85,12 +95,12 @@ def test_an_interrupted_job_is_finished_too() -> None:
 def test_what_is_in_no_file_is_not_called_kept(
     path: Path | None, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Found(Measuring):
+    class Found(MeasuringJob):
         found: Sequence[Result] = ()
 
         begin = errands = take = lack = coverage = cast(Any, None)
 
-        def work(self, opened: Opened) -> None:
+        def work(self, opened: OpenWorker) -> None:
             raise KeyboardInterrupt
 
         def results(self) -> Sequence[Result]:
@@ -109,18 +119,18 @@ def test_what_is_in_no_file_is_not_called_kept(
         allow_skipped=False,
     )
     with pytest.raises(Interrupted, match="nothing was finished"):
-        run(job, None, 1.0)
+        run_job(job, None, 1.0)
     problem = Problem(rows=1, cols=1)
     job.found = [Result(op="layer_norm", kernel="naive", constants={}, problem=problem, status="pass")]
     with pytest.raises(Interrupted, match=f"what was finished {says}"):
-        run(job, None, 1.0)
+        run_job(job, None, 1.0)
 
 
 def test_a_job_that_is_interrupted_before_its_adapter_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "device_of", interrupt)
     job = Example()
     with pytest.raises(Interrupted):
-        run(job, None, 1.0)
+        run_job(job, None, 1.0)
     assert job.finished == [({}, False)]
 
 
@@ -174,13 +184,13 @@ def test_an_adapter_that_does_not_open_is_told(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(bench, "device_of", died)
     job = Example()
     with pytest.raises(WebnormError, match=r"^opening the adapter failed: gone; `webnorm doctor`"):
-        run(job, None, 1.0)
+        run_job(job, None, 1.0)
     assert job.finished == []
 
 
 def test_progress_goes_to_the_bar_which_is_away_for_what_is_found() -> None:
     said: list[Any] = []
-    opened = Opened(worker.Worker(), BROWSER, lambda text, share: said.append((text, share)))
+    opened = OpenWorker(worker.Worker(), BROWSER, lambda text, share: said.append((text, share)))
     events = [bench.Progress(TASK, "timing", "1 of 2", 0.5), "found", bench.Progress(TASK, "timing")]
     for found in opened.found(events):
         said.append(found)
@@ -190,8 +200,20 @@ def test_progress_goes_to_the_bar_which_is_away_for_what_is_found() -> None:
 
 def test_a_problem_goes_from_checking_to_timing_to_proving() -> None:
     standing = bench._Standing(TASK, ["copy", "naive"])
-    events = [jobs.Began(0), jobs.Began(1), timing.Round(1, 4), jobs.Leads(1, 94.4), jobs.Began(0)]
-    events += [timing.Round(2, 4), timing.Round(5, 4), jobs.Proving(), jobs.Began(1), jobs.Began(0)]
+    events = [
+        jobs.VariantBegan(0),
+        jobs.VariantBegan(1),
+        timing.RoundDone(1, 4),
+        jobs.LeadingVariant(1, 94.4),
+        jobs.VariantBegan(0),
+    ]
+    events += [
+        timing.RoundDone(2, 4),
+        timing.RoundDone(5, 4),
+        jobs.CheckingTimedWork(),
+        jobs.VariantBegan(1),
+        jobs.VariantBegan(0),
+    ]
     told = [progress for event in events for progress in standing.heard(event)]
     assert [one.doing for one in told] == [
         "checking copy",
@@ -282,7 +304,7 @@ def test_the_bar_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
 _INTERRUPTED = """
 import os, signal, sys
 from webnorm.cli import app
-from webnorm.cli.running import Interrupted
+from webnorm.cli.work.jobs import Interrupted
 
 def complain(text):
     for _ in range(3):

@@ -23,16 +23,17 @@ from ptys import Output
 from samples import COPIES, REPORT, choice, timed, tuned
 from shown import fit
 from webnorm.choice import tuning
-from webnorm.cli import streams, verify_view
-from webnorm.cli.bench_view import BenchTable, Matrix
-from webnorm.cli.check_view import CheckTable
-from webnorm.cli.compare_view import CompareTable
-from webnorm.cli.overview import device_line, tuning_table
-from webnorm.cli.screen import Screen, plain, progress
+from webnorm.cli.terminal import streams
+from webnorm.cli.terminal.screen import Screen, escaped_line, progress
+from webnorm.cli.verbs import verify_view
+from webnorm.cli.verbs.bench_view import BenchTable, ShareMatrix
+from webnorm.cli.verbs.check_view import CheckTable
+from webnorm.cli.verbs.compare_view import CompareTable
+from webnorm.cli.work.overview import device_line, tuning_table
 from webnorm.errors import WebnormError, one_line, printable, shortened
 from webnorm.gpu.device import Device
-from webnorm.lab import result_files, tables
-from webnorm.lab.compare import compare
+from webnorm.lab.report.comparison import compare
+from webnorm.lab.results import result_files, tables
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x9b2J\x7f\u202eback\u2066\u2028\r\ud800"
 ESCAPED = r"\x1b]0;owned\x07\x1b[31mred\x9b2J\x7f\u202eback\u2066\u2028\r\ud800"
@@ -91,7 +92,7 @@ def test_no_way_to_the_screen_is_left_open(name: str) -> None:
     table.add_column(name)
     table.add_row(name)
     table.add_row(Text(name))
-    table.add_row(plain(name))
+    table.add_row(escaped_line(name))
     console.print(table)
     console.print(name)
     console.print(name, style="bold", soft_wrap=True)
@@ -125,7 +126,7 @@ def test_tables_of_results(name: str, tmp_path: Path) -> None:
     (verdicts,) = [compare(found, found)]
     for shown in (
         BenchTable(made, name),
-        Matrix([*made, *(replace(one, problem=replace(one.problem, cols=3)) for one in made)]),
+        ShareMatrix([*made, *(replace(one, problem=replace(one.problem, cols=3)) for one in made)]),
         CheckTable(made),
         CompareTable(verdicts),
         device_line(found.device),

@@ -62,7 +62,7 @@ def test_doctor_opens_the_device_in_a_fork_and_imports_no_wgpu_itself(device: De
     done = subprocess.run([sys.executable, "-c", PROBE, "doctor"], capture_output=True, text=True, check=True)
     _, *modules = done.stdout.split()
     assert HEAVY & {*modules} == set()
-    assert "webnorm.lab.worker" not in modules
+    assert "webnorm.lab.process.worker" not in modules
 
 
 def test_a_first_call_imports_nothing_of_the_lab(device: Device) -> None:

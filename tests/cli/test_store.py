@@ -18,10 +18,10 @@ from commands import webnorm
 from pages import ROOT, blocks
 from patience import HANG_S
 from samples import CARD, kept_run
-from webnorm.cli.running import INCONCLUSIVE, OK
+from webnorm.cli.work.jobs import INCONCLUSIVE, OK
 from webnorm.gpu.device import Device
-from webnorm.lab import result_files
-from webnorm.lab.results import Report
+from webnorm.lab.results import result_files
+from webnorm.lab.results.result import Report
 
 PAGE = ROOT / "docs" / "history.md"
 
@@ -101,7 +101,7 @@ def test_what_is_interrupted_adds_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("webnorm.lab.history.store._row", interrupt)
+    monkeypatch.setattr("webnorm.lab.report.history.store._row", interrupt)
     done = webnorm(["store", "add", names[1]], tmp_path)
     assert done.returncode == 130 and done.stderr.count("\n") == 1
     assert (tmp_path / "data" / "store.db").read_bytes() == before
@@ -150,8 +150,8 @@ def test_names_of_others_are_shown_as_escapes(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
 def test_the_picture_breaks_where_the_driver_changed(tmp_path: Path) -> None:
-    from webnorm.lab.history.picture import panels
-    from webnorm.lab.history.series import Asked, history
+    from webnorm.lab.report.history.picture import history_panels
+    from webnorm.lab.report.history.series import SeriesQuery, history
 
     newer = {**CARD, "driver": "1.3"}
     names = steady(tmp_path, 4)
@@ -162,7 +162,7 @@ def test_the_picture_breaks_where_the_driver_changed(tmp_path: Path) -> None:
     assert done.returncode == 0 and all(
         word in text for word in ("registers", "copy (roofline)", "driver 1.3")
     )
-    (panel,) = panels(history(tmp_path / "data" / "store.db", Asked(), 10))
+    (panel,) = history_panels(history(tmp_path / "data" / "store.db", SeriesQuery(), 10))
     assert [[*piece] for piece in panel.lines["registers"]] == [[0, 1, 2, 3], [4, 5]]
     assert panel.changes == {3.5: "driver 1.3"} and len(panel.dates) == 6
     copies = webnorm(["store", "history", "--op", "copy", "--plot", "copies.png"], tmp_path)

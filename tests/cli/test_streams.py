@@ -14,9 +14,9 @@ import pytest
 import broken
 from patience import HANG_S
 from samples import REPORT
-from webnorm.cli.running import INCONCLUSIVE
+from webnorm.cli.work.jobs import INCONCLUSIVE
 from webnorm.gpu.device import Device
-from webnorm.lab import result_files
+from webnorm.lab.results import result_files
 
 pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 

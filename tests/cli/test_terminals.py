@@ -16,12 +16,12 @@ if sys.platform == "win32":
 from commands import webnorm
 from patience import all_end
 from ptys import ENTER, HIDE, Terminal, animated, as_found, children_of, on_terminal
-from webnorm.cli.running import BAD_USAGE
-from webnorm.cli.screen import Screen, is_dumb, wants_colour
+from webnorm.cli.terminal.screen import Screen, is_dumb, wants_colour
+from webnorm.cli.work.jobs import BAD_USAGE
 from webnorm.gpu.device import Device
-from webnorm.kernels.sources import wgsl_root
-from webnorm.lab import result_files
-from webnorm.play.store import FOLDER_VARIABLE
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.lab.results import result_files
+from webnorm.play.attempt_store import FOLDER_VARIABLE
 
 pytestmark = pytest.mark.xdist_group("play")
 # What each drawing of a whole screen begins with.

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from patience import HANG_S, at_least, hang, until
-from webnorm.fleet.errand import CheckErrand, Errand
-from webnorm.kernels.traits import Traits
-from webnorm.lab import jobs
-from webnorm.lab.bench import Progress
-from webnorm.lab.results import Result
-from webnorm.lab.worker import Ticket, Work, Worker
+from webnorm.fleet.errands import CheckItem, WorkItem
+from webnorm.kernels.headers.traits import Traits
+from webnorm.lab.process.worker import TaskLimits, Work, Worker
+from webnorm.lab.results.result import Result
+from webnorm.lab.run import jobs
+from webnorm.lab.run.bench import Progress
 
 _busy = threading.Lock()
 
@@ -27,7 +27,7 @@ def alone() -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hanging(Errand):
+class Hanging(WorkItem):
     """It gives no sign of life, as a kernel that hangs."""
 
     def run(self, worker: Worker, traits: Traits) -> Iterator[Any]:
@@ -35,7 +35,7 @@ class Hanging(Errand):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting(Errand):
+class Waiting(WorkItem):
     """It waits for a file."""
 
     file: Path
@@ -46,16 +46,16 @@ class Waiting(Errand):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Strict(CheckErrand):
+class Strict(CheckItem):
     """Its limit is of kernels called endless; others, and a child that is started, have all the time."""
 
     def run(self, worker: Worker, traits: Traits) -> Iterator[Progress | list[Result]]:
         own = worker.stream
 
-        def stream(work: Work, job: Any, ticket: Ticket | None = None) -> Iterator[Any]:
-            ticket = Ticket(HANG_S)
+        def stream(work: Work, job: Any, ticket: TaskLimits | None = None) -> Iterator[Any]:
+            ticket = TaskLimits(HANG_S)
             for event in own(work, job, ticket):
-                if isinstance(event, jobs.Began):
+                if isinstance(event, jobs.VariantBegan):
                     endless = job.variants[event.index].path.stem == "endless"
                     ticket.time_limit_s = self.time_limit_s if endless else HANG_S
                 yield event

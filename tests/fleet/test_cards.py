@@ -15,17 +15,17 @@ from unittest.mock import Mock
 import pytest
 
 from commands import webnorm
-from webnorm.cli.running import Left
-from webnorm.cli.spread import _Spread
+from webnorm.cli.work.cluster import _Spread
+from webnorm.cli.work.jobs import AfterInterrupt
 from webnorm.errors import WebnormError
 from webnorm.fleet import cluster
-from webnorm.fleet.cards import Card, Pool, agreeing
-from webnorm.fleet.carried import Carried
-from webnorm.fleet.cluster import Member, is_local
-from webnorm.fleet.errand import CopyErrand
-from webnorm.fleet.head import Found, Lost, gathered
+from webnorm.fleet.adapters import AdapterPool, FleetAdapter, agreeing_adapters
+from webnorm.fleet.cluster import ClusterWorker, is_local
+from webnorm.fleet.dispatcher import ItemLost, ItemResult, run_items
+from webnorm.fleet.errands import CopyItem
+from webnorm.fleet.shipped_files import ShippedFiles
 from webnorm.fleet.worker import dask_setup, options, quieten, why
-from webnorm.kernels.traits import BROWSER
+from webnorm.kernels.headers.traits import BROWSER
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ from webnorm.kernels.traits import BROWSER
     ),
 )
 def test_cards_whose_copies_agree_are_pooled(gbps: dict[str, float], pools: list[list[str]]) -> None:
-    found = agreeing({(host, 0): rate for host, rate in gbps.items()})
+    found = agreeing_adapters({(host, 0): rate for host, rate in gbps.items()})
     assert [sorted(host for host, _ in pool) for pool in found] == pools
 
 
@@ -58,11 +58,11 @@ def test_cards_whose_copies_agree_are_pooled(gbps: dict[str, float], pools: list
 )
 def test_a_card_is_chosen_as_an_adapter_is(choice: str, meant: bool) -> None:
     said = {"adapter": "Some GPU", "backend": "Vulkan", "type": "CPU", "driver": "1.2"}
-    assert Card("here", 1, said, BROWSER).fits(choice) == meant
+    assert FleetAdapter("here", 1, said, BROWSER).fits(choice) == meant
 
 
 def test_a_worker_has_its_card_before_it_is_given_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    card = Card("here", 1, {"adapter": "Some GPU"}, BROWSER)
+    card = FleetAdapter("here", 1, {"adapter": "Some GPU"}, BROWSER)
     monkeypatch.setattr(os, "environ", {**os.environ, **options(1, card)["env"]})
     monkeypatch.setattr(signal, "signal", lambda *given: None)
     started: Any = SimpleNamespace()
@@ -84,10 +84,10 @@ def test_why_somebody_cannot_be_reached_names_no_object_of_dasks() -> None:
 def test_a_card_whose_copy_cannot_be_timed_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    here, there = (Card(host, 0, {"adapter": "Some GPU"}, BROWSER) for host in ("here", "there"))
-    pool = Pool((here,), {here.device: 5.0}, ("here",))
+    here, there = (FleetAdapter(host, 0, {"adapter": "Some GPU"}, BROWSER) for host in ("here", "there"))
+    pool = AdapterPool((here,), {here.device: 5.0}, ("here",))
     monkeypatch.setattr("webnorm.fleet.pools.pooled", lambda *given: [pool])
-    group = [Member("tcp://", card.host, card) for card in (here, there)]
+    group = [ClusterWorker("tcp://", card.host, card) for card in (here, there)]
     job: Any = SimpleNamespace(times=True, for_cards=True)
     client: Any = SimpleNamespace()
     assert _Spread(job, 1.0)._pools(client, group, lambda *given: None) == [pool]
@@ -97,17 +97,17 @@ def test_a_card_whose_copy_cannot_be_timed_is_named(
 
 
 def test_a_scheduler_that_ends_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    card, done = Card("here", 1, {"adapter": "Some GPU"}, BROWSER), Future[Any]()
+    card, done = FleetAdapter("here", 1, {"adapter": "Some GPU"}, BROWSER), Future[Any]()
     done.cancel()
     client: Any = SimpleNamespace(scheduler_info=lambda: {"workers": {}}, submit=lambda *given, **more: done)
-    monkeypatch.setattr("webnorm.fleet.head.Future", Future)
+    monkeypatch.setattr("webnorm.fleet.dispatcher.Future", Future)
     client.subscribe_topic = client.processing = lambda *given: {}
     found = [
         one.value
-        for one in gathered(client, [(Pool((card,), {}), [CopyErrand(time_limit_s=1)])])
-        if isinstance(one, Found)
+        for one in run_items(client, [(AdapterPool((card,), {}), [CopyItem(time_limit_s=1)])])
+        if isinstance(one, ItemResult)
     ]
-    assert found == [Lost("the scheduler does not answer any more")]
+    assert found == [ItemLost("the scheduler does not answer any more")]
     # Nor does Dask's client have anything to add.
     monkeypatch.setattr(os, "environ", dict(os.environ))
     quieten()
@@ -129,7 +129,7 @@ def test_files_travel_by_what_is_in_them(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "secret").write_text("not a kernel")
     os.symlink(tmp_path / "secret", tmp_path / "lib" / "link.wgsl")
     monkeypatch.chdir(tmp_path)
-    carried = Carried.of(["auto", "layer_norm/mine.wgsl"], [tmp_path])
+    carried = ShippedFiles.of(["auto", "layer_norm/mine.wgsl"], [tmp_path])
     mine.unlink()
     snippet.unlink()
     with carried.unpacked() as here:
@@ -146,7 +146,7 @@ def test_files_travel_by_what_is_in_them(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_what_cannot_travel_is_said_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(WebnormError, match=r"gone\.wgsl: cannot be read: No such file"):
-        Carried.of([str(tmp_path / "gone.wgsl")])
+        ShippedFiles.of([str(tmp_path / "gone.wgsl")])
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_settings_that_dask_cannot_use_are_one_line(tmp_path: Path, monkeypatch:
 
 
 def test_what_a_cluster_found_is_shown_where_it_fails_later() -> None:
-    found, nothing = Mock(left=Left.SHOWN), Mock(left=Left.NOTHING)
+    found, nothing = Mock(left=AfterInterrupt.SHOWN), Mock(left=AfterInterrupt.NOTHING)
     work = _Spread(found, 1.0)
     work.jobs = [found, nothing]
     with pytest.raises(WebnormError, match="the cluster failed"):
@@ -212,5 +212,7 @@ def test_what_a_cluster_found_is_shown_where_it_fails_later() -> None:
 def test_dask_is_not_imported_without_a_cluster(tmp_path: Path) -> None:
     import subprocess
 
-    code = "import sys, webnorm, webnorm.cli.bench, webnorm.fleet.errand; sys.exit('dask' in sys.modules)"
+    code = (
+        "import sys, webnorm, webnorm.cli.verbs.bench, webnorm.fleet.errands; sys.exit('dask' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0

@@ -17,8 +17,8 @@ import broken
 import tiers
 from commands import webnorm, webnorm_interrupted
 from webnorm.errors import WebnormError
-from webnorm.fleet import cluster, errand, head, worker
-from webnorm.fleet.cards import Pool
+from webnorm.fleet import cluster, dispatcher, errands, worker
+from webnorm.fleet.adapters import AdapterPool
 from webnorm.gpu.device import Device, find_adapter
 
 pytestmark = pytest.mark.xdist_group("fleet")
@@ -109,9 +109,9 @@ def test_an_errand_that_hangs_costs_no_other(plain: Fleet, tmp_path: Path) -> No
         having, _ = cluster.members(client)
         (tmp_path / "there").touch()
         work = [spans.Hanging(time_limit_s=0.5), spans.Waiting(file=tmp_path / "there")]
-        heard = head.gathered(client, [(Pool((having[0].card,), {}), work)])
-        found = {event.at: event.value for event in heard if isinstance(event, head.Found)}
-    assert found == {0: head.Lost("TimedOut: no sign of life for 0.5 s: stopped"), 1: "awake"}
+        heard = dispatcher.run_items(client, [(AdapterPool((having[0].card,), {}), work)])
+        found = {event.at: event.value for event in heard if isinstance(event, dispatcher.ItemResult)}
+    assert found == {0: dispatcher.ItemLost("WorkerTimedOut: no sign of life for 0.5 s: stopped"), 1: "awake"}
 
 
 def test_a_kernel_that_hangs_costs_no_other(
@@ -126,7 +126,7 @@ def test_a_kernel_that_hangs_costs_no_other(
     assert text != broken.HONEST
     (folder / "endless.wgsl").write_text(text)
     (folder / "honest.wgsl").write_text(broken.HONEST)
-    monkeypatch.setattr(errand, "CheckErrand", spans.Strict)
+    monkeypatch.setattr(errands, "CheckItem", spans.Strict)
     command = ["check", "--wgsl", ".", "--kernel", "endless,honest", "--case", "normal", "--time-limit", "1"]
     done = webnorm([*command, "--cluster", plain.address, "--json", "out.json"], tmp_path)
     reasons = {one["kernel"]: one.get("reason", "") for one in results(tmp_path / "out.json")}

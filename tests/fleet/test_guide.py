@@ -11,7 +11,7 @@ from clusters import BENCH, Fleet, results
 
 from commands import webnorm
 from pages import ROOT, blocks
-from webnorm.cli.running import INCONCLUSIVE, OK
+from webnorm.cli.work.jobs import INCONCLUSIVE, OK
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import adapters, open_device
 

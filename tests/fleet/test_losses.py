@@ -18,9 +18,9 @@ from clusters import BENCH, Fleet, before
 
 from commands import webnorm
 from patience import until
-from webnorm.fleet import cluster, head
-from webnorm.fleet.cards import Pool
-from webnorm.fleet.errand import Errand
+from webnorm.fleet import cluster, dispatcher
+from webnorm.fleet.adapters import AdapterPool
+from webnorm.fleet.errands import WorkItem
 from webnorm.gpu.device import find_adapter
 
 if TYPE_CHECKING:
@@ -73,10 +73,10 @@ def done_by(fleet: Fleet, meantime: Callable[[], None], folder: Path) -> list[tu
     with cluster.connected(fleet.address, None, pytest.fail) as client:
         having, _ = cluster.members(client)
         work = [spans.Waiting(file=folder / "happened") for _ in range(3)]
-        pool = Pool(tuple(one.card for one in having), {})
+        pool = AdapterPool(tuple(one.card for one in having), {})
         with meanwhile(happen):
-            heard = head.gathered(client, [(pool, work)])
-            return [(event.at, event.value) for event in heard if isinstance(event, head.Found)]
+            heard = dispatcher.run_items(client, [(pool, work)])
+            return [(event.at, event.value) for event in heard if isinstance(event, dispatcher.ItemResult)]
 
 
 @pytest.fixture(scope="module")
@@ -129,18 +129,18 @@ def test_without_an_equal_adapter_what_is_left_is_not_known(
     fleet: Fleet, left: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker dies after the first problem, and would never come to an end with the second."""
-    own = head.gathered
+    own = dispatcher.run_items
 
-    def gathered(client: Client, work: Sequence[tuple[Pool, Sequence[Errand]]]) -> Iterator[Any]:
+    def gathered(client: Client, work: Sequence[tuple[AdapterPool, Sequence[WorkItem]]]) -> Iterator[Any]:
         ((pool, (first, _)),) = work
         for event in own(client, [(pool, [first, spans.Waiting(file=tmp_path / "nothing")])]):
             yield event
-            if isinstance(event, head.Found):
+            if isinstance(event, dispatcher.ItemResult):
                 left.kill()
                 # Before, a worker that a busy machine keeps from its heartbeat is not lost.
-                monkeypatch.setattr(head, "_PATIENCE_S", 0.0)
+                monkeypatch.setattr(dispatcher, "_PATIENCE_S", 0.0)
 
-    monkeypatch.setattr(head, "gathered", gathered)
+    monkeypatch.setattr(dispatcher, "run_items", gathered)
     done = webnorm([*BENCH, *COLS, "--cluster", fleet.address, "--json", "out.json"], tmp_path)
     assert done.returncode == 3 and "not timed: 1 problem, for which no worker was left" in done.stderr
     report = json.loads((tmp_path / "out.json").read_text())

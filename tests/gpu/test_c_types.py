@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from patience import HANG_S
+from webnorm.files import user_cache
 from webnorm.gpu import c_types
 from webnorm.gpu.device import Device
-from webnorm.kernels import user_cache
 
 pytestmark = pytest.mark.opengl
 
@@ -102,11 +102,11 @@ def test_they_are_what_cffi_takes_them_for(device: Device) -> None:
 
 
 def test_another_cffi_is_left_alone() -> None:
-    c_types.foresee(SimpleNamespace())
+    c_types.predeclare_types(SimpleNamespace())
 
     def typeof(name: str) -> None:
         raise KeyError("a type that is not in wgpu's header")
 
     other = SimpleNamespace(_parsed_types={}, typeof=typeof)
-    c_types.foresee(other)
+    c_types.predeclare_types(other)
     assert other._parsed_types == {}

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import wgpu
 
-from webnorm.gpu import commands
+from webnorm.gpu import direct_pass
 from webnorm.gpu.buffers import write
-from webnorm.gpu.commands import run_pass
+from webnorm.gpu.compute_programs import ComputeProgram, PreparedDispatches
 from webnorm.gpu.device import Device
-from webnorm.gpu.programs import Prepared, Program
+from webnorm.gpu.direct_pass import run_pass
 
 pytestmark = pytest.mark.opengl
 
@@ -29,7 +29,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways, of which the second is taken where wgpu-py is another."""
     if request.param == "objects":
-        monkeypatch.setattr(commands, "native", lambda: None)
+        monkeypatch.setattr(direct_pass, "native_functions", lambda: None)
     return str(request.param)
 
 
@@ -40,8 +40,8 @@ def buffer(device: Device) -> Any:
     return buffer
 
 
-def on(device: Device, buffer: Any, workgroups: int) -> Prepared:
-    return Program(device.handle, TEXT, ["storage"]).on([(buffer, 0, 64)], workgroups)
+def on(device: Device, buffer: Any, workgroups: int) -> PreparedDispatches:
+    return ComputeProgram(device.handle, TEXT, ["storage"]).on([(buffer, 0, 64)], workgroups)
 
 
 def values(device: Device, buffer: Any) -> list[int]:
@@ -50,32 +50,32 @@ def values(device: Device, buffer: Any) -> list[int]:
 
 def test_it_is_known_what_wgpu_py_has(device: Device) -> None:
     """Where this fails calls are half as fast: a newer wgpu-py, or wgpu-native, has other functions."""
-    assert commands.native() is not None
+    assert direct_pass.native_functions() is not None
 
 
 @pytest.fixture
 def anew() -> Iterator[None]:
-    commands.native.cache_clear()
+    direct_pass.native_functions.cache_clear()
     yield
-    commands.native.cache_clear()
+    direct_pass.native_functions.cache_clear()
 
 
 def test_another_wgpu_py_has_its_objects(device: Device, anew: None, monkeypatch: pytest.MonkeyPatch) -> None:
     from wgpu.backends.wgpu_native import _api
 
     with monkeypatch.context() as changed:
-        changed.setitem(commands._TYPES, "ComputePassEncoderEnd", "void(*)(int)")
-        assert commands.native() is None
-    commands.native.cache_clear()
+        changed.setitem(direct_pass._TYPES, "ComputePassEncoderEnd", "void(*)(int)")
+        assert direct_pass.native_functions() is None
+    direct_pass.native_functions.cache_clear()
     with monkeypatch.context() as changed:
         changed.delattr(_api, "libf")
-        assert commands.native() is None
-    commands.native.cache_clear()
-    assert commands.native() is not None
+        assert direct_pass.native_functions() is None
+    direct_pass.native_functions.cache_clear()
+    assert direct_pass.native_functions() is not None
 
 
 def test_dispatches_follow_one_another(way: str, device: Device, buffer: Any) -> None:
-    several = Prepared.of([on(device, buffer, 4), on(device, buffer, 2), on(device, buffer, 1)])
+    several = PreparedDispatches.of([on(device, buffer, 4), on(device, buffer, 2), on(device, buffer, 1)])
     run_pass(device.handle, several.encode)
     answer = np.arange(16)
     for count in (16, 8, 4):
@@ -106,7 +106,7 @@ def test_mistakes_are_told_alike(
 
 def test_nothing_is_left(device: Device, buffer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was made is let go once, whatever went wrong in between."""
-    known = commands.native()
+    known = direct_pass.native_functions()
     assert known is not None
     held: list[Any] = []
 
@@ -127,14 +127,14 @@ def test_nothing_is_left(device: Device, buffer: Any, monkeypatch: pytest.Monkey
     makers = {name: making(getattr(known, name)) for name in ("create", "begin", "finish")}
     releases = ("release_pass", "release_encoder", "release_commands")
     counted = known._replace(**makers, **{name: letting_go(getattr(known, name)) for name in releases})
-    monkeypatch.setattr(commands, "native", lambda: counted)
+    monkeypatch.setattr(direct_pass, "native_functions", lambda: counted)
     run_pass(device.handle, on(device, buffer, 4).encode)
     assert not held
     for encode in (on(device, buffer, 70_000).encode, lambda compute: compute.set_pipeline(None)):
         with pytest.raises((wgpu.GPUValidationError, AttributeError)):
             run_pass(device.handle, encode)
         assert not held
-    monkeypatch.setattr(commands, "native", lambda: counted._replace(submit=len))
+    monkeypatch.setattr(direct_pass, "native_functions", lambda: counted._replace(submit=len))
     with pytest.raises(TypeError):
         run_pass(device.handle, on(device, buffer, 4).encode)
     assert not held

@@ -18,12 +18,12 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import GUARD_BYTES, buffer_bytes, check_memory, check_reference
 from webnorm.gpu.device import Device, adapters, open_device
 from webnorm.gpu.slices import grid, slices, window
-from webnorm.kernels.header import load
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import Shader, render_shader
-from webnorm.kernels.variants import Variant
-from webnorm.lab.board import Board
-from webnorm.lab.trial import try_variant
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.rendering.render import Shader, render_shader
+from webnorm.lab.verify.problem_buffers import ProblemBuffers
+from webnorm.lab.verify.trial import try_variant
 from webnorm.norms.corpus import PROMISES
 from webnorm.norms.ops import Task, make_inputs
 from webnorm.norms.problem import Problem
@@ -246,7 +246,7 @@ def test_rows_are_cut_however_many_groups_share_them(kernel: Kernel, name: str, 
     assert problem is not None
     constants = default_variant(kernel, problem, device.traits).constants
     variant = Variant(kernel, {**constants, "groups": max(kernel.tune["groups"])})
-    board = Board(device, problem, case.draw(Task(kernel.op, problem)), (), narrow=case.narrow)
+    board = ProblemBuffers(device, problem, case.draw(Task(kernel.op, problem)), (), narrow=case.narrow)
     result, plan, _ = try_variant(board, variant, case.name)
     assert result.status == "pass", result.reason
     assert plan is not None

@@ -18,17 +18,17 @@ from webnorm.gpu import timing
 from webnorm.gpu.device import Device, open_device
 from webnorm.gpu.pipelines import compile_shader
 from webnorm.gpu.plan import Plan
-from webnorm.gpu.stopwatch import Dispatches, Stopwatch
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.traits import Traits
-from webnorm.kernels.variants import Variant
-from webnorm.lab import jobs
-from webnorm.lab.bench import against_copy, sets_for
-from webnorm.lab.board import Board
-from webnorm.lab.proof import SUSPICIOUS_PERCENT, Running, Setup
-from webnorm.lab.results import Calls, Result
-from webnorm.lab.tables import drift_remarks
-from webnorm.norms.ops import OPS, Task, make_inputs, plain
+from webnorm.gpu.stopwatch import Stopwatch, TimedDispatches
+from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.rendering.render import render_shader
+from webnorm.lab.results.result import Calls, Result
+from webnorm.lab.results.tables import drift_remarks
+from webnorm.lab.run import jobs
+from webnorm.lab.run.bench import sets_for, with_share_of_copy
+from webnorm.lab.verify.problem_buffers import ProblemBuffers
+from webnorm.lab.verify.timed_work import SUSPICIOUS_PERCENT, TimedVariant, TimingSetup
+from webnorm.norms.ops import OPS, Task, as_copy_problem, make_inputs
 from webnorm.norms.problem import Problem
 
 GPU = Traits(frozenset(), 1024, 32768, software=False)
@@ -36,7 +36,7 @@ CPU = Traits(frozenset(), 1024, 32768, software=True)
 
 
 def rounds_until_enough(
-    sample: float, jitter: float, rule: timing.Rule, monkeypatch: pytest.MonkeyPatch
+    sample: float, jitter: float, rule: timing.StoppingRule, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[int, float]:
     """Rounds and seconds until the rule says stop, for a plan whose samples take `sample` seconds."""
     now = 0.0
@@ -51,21 +51,21 @@ def rounds_until_enough(
 
 
 def test_quiet_samples_stop_after_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = timing.Rule(least=7, most=50, spread=0.01, budget_s=100)
+    rule = timing.StoppingRule(least=7, most=50, spread=0.01, budget_s=100)
     assert rounds_until_enough(0.001, 0.0, rule, monkeypatch)[0] == 7
 
 
 def test_noise_asks_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = timing.Rule(least=5, most=1000, spread=0.01, budget_s=1e9)
+    rule = timing.StoppingRule(least=5, most=1000, spread=0.01, budget_s=1e9)
     some, _ = rounds_until_enough(0.001, 5.0, rule, monkeypatch)
     more, _ = rounds_until_enough(0.001, 20.0, rule, monkeypatch)
     assert 5 < some < more < 1000
 
 
 def test_the_most_rounds_and_the_budget_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    noisy = timing.Rule(least=5, most=12, spread=1e-9, budget_s=1e9)
+    noisy = timing.StoppingRule(least=5, most=12, spread=1e-9, budget_s=1e9)
     assert rounds_until_enough(0.001, 50.0, noisy, monkeypatch)[0] == 12
-    short = timing.Rule(least=5, most=10**6, spread=1e-9, budget_s=3.0)
+    short = timing.StoppingRule(least=5, most=10**6, spread=1e-9, budget_s=3.0)
     rounds, seconds = rounds_until_enough(0.5, 50.0, short, monkeypatch)
     assert (rounds, seconds) == (3, 3.0)
 
@@ -91,7 +91,7 @@ def result(op: str, gbps: float | None) -> Result:
 
 def test_the_best_copy_counts_and_too_good_is_suspicious() -> None:
     """On any adapter: a program on the CPU has no more memory than its copy has."""
-    found = against_copy(
+    found = with_share_of_copy(
         [
             result("copy", 50.0),
             result("copy", 100.0),
@@ -128,9 +128,9 @@ def test_without_timestamp_queries_the_wall_clock_is_used(device: Device) -> Non
         (jobs.VariantSpec.of(variant),),
         (),
         sets=2,
-        rule=timing.Rule(least=2, most=2),
+        rule=timing.StoppingRule(least=2, most=2),
     )
-    (found,) = [event for event in jobs.time_variants(plain, job) if isinstance(event, jobs.Found)]
+    (found,) = [event for event in jobs.time_variants(plain, job) if isinstance(event, jobs.VariantResult)]
     assert found.result.timing_method == "wall clock"
     assert found.result.median_ns and found.result.median_ns > 0
     assert found.result.cache == "warm" and (found.result.dispatches_per_sample or 0) >= 1
@@ -144,10 +144,10 @@ def test_a_kernel_whose_timed_bits_differ_fails(device: Device, monkeypatch: pyt
     honest = Stopwatch.submit
     stray = default_variant(kernel_named("copy"), problem, device.traits)
 
-    def dishonest(self: Stopwatch, plan: Dispatches, dispatches: range) -> timing.Reading:
+    def dishonest(self: Stopwatch, plan: TimedDispatches, dispatches: range) -> timing.Reading:
         if not isinstance(plan, Plan):
             return honest(self, plan, dispatches)
-        shader = render_shader(stray, plain(problem), "native", device.traits)
+        shader = render_shader(stray, as_copy_problem(problem), "native", device.traits)
         x, y = ({name: plan.buffers[name]} for name in ("x", "y"))
         return honest(self, Plan(device, shader, x, y, compile_shader(device, shader)), dispatches)
 
@@ -158,9 +158,9 @@ def test_a_kernel_whose_timed_bits_differ_fails(device: Device, monkeypatch: pyt
         (jobs.VariantSpec.of(variant),),
         (),
         sets=1,
-        rule=timing.Rule(least=1, most=1),
+        rule=timing.StoppingRule(least=1, most=1),
     )
-    (found,) = [event for event in jobs.time_variants(device, job) if isinstance(event, jobs.Found)]
+    (found,) = [event for event in jobs.time_variants(device, job) if isinstance(event, jobs.VariantResult)]
     assert found.result.status == "fail" and found.result.deterministic is False
     assert found.result.median_ns is None
 
@@ -168,7 +168,9 @@ def test_a_kernel_whose_timed_bits_differ_fails(device: Device, monkeypatch: pyt
 # --- a device that slows down when it idles
 
 
-def run_on(card: Card, pace: timing.Pace, rule: timing.Rule, **samplers: timing.Sampler) -> dict[str, float]:
+def run_on(
+    card: Card, pace: timing.Pace, rule: timing.StoppingRule, **samplers: timing.Sampler
+) -> dict[str, float]:
     """The medians of what takes turns on a card."""
     samples: list[list[float]] = [[] for _ in samplers]
     for _ in timing.take_turns(list(samplers.values()), samples, rule, pace):
@@ -176,7 +178,7 @@ def run_on(card: Card, pace: timing.Pace, rule: timing.Rule, **samplers: timing.
     return {name: float(np.median(own)) for name, own in zip(samplers, samples, strict=True)}
 
 
-RULE = timing.Rule(least=10, most=50, settle_s=0.5)
+RULE = timing.StoppingRule(least=10, most=50, settle_s=0.5)
 
 
 @pytest.fixture
@@ -218,7 +220,7 @@ def test_after_a_pause_of_the_host_the_device_is_brought_back(pause: float, card
     pace, plain = paced(card), card.sampler("a", 70.0)
     samples: list[list[float]] = [[]]
     for event in timing.take_turns([plain], samples, RULE, pace):
-        if isinstance(event, timing.Round) and event.done == 5:
+        if isinstance(event, timing.RoundDone) and event.done == 5:
             card.now += pause
     # The sample that was under way during the pause began before it.
     assert samples[0] == pytest.approx([70.0] * len(samples[0]), rel=1e-3)
@@ -309,7 +311,7 @@ def test_what_is_sampled_between_rounds_has_to_be_enough_too(card: Card) -> None
         others.append(100.0 + 50.0 * (len(others) % 2) * (len(others) < 6))
         return [others]
 
-    rule = timing.Rule(least=3, most=50, spread=0.01, budget_s=60)
+    rule = timing.StoppingRule(least=3, most=50, spread=0.01, budget_s=60)
     for _ in timing.take_turns([card.sampler("a", 70.0)], samples, rule, paced(card), between):
         pass
     assert 6 < len(samples[0]) == len(others) < 50
@@ -321,7 +323,7 @@ def test_drift_is_told_from_noise() -> None:
     assert timing.drifting([100.0] * 15 + [105.0] * 15)
     assert timing.drifting([105.0] * 15 + [100.0] * 15)
     assert not timing.drifting([100.0, 110.0])
-    assert timing.moved([100.0] * 15 + [101.0] * 15)
+    assert timing.ratio_moved([100.0] * 15 + [101.0] * 15)
     noisy = [float(one) for one in 100 * rng.lognormal(0, 0.3, 30)]
     assert not timing.drifting(noisy)
     assert timing.drift([100.0] * 10 + [110.0] * 10) == pytest.approx(0.1)
@@ -373,7 +375,7 @@ def test_a_call_waits_for_the_one_before(
         writable[id(group)] = {id(b) for b in buffers if b.usage & may_write and b not in inputs()}
         return group
 
-    board = Board(device, problem, make_inputs(op, problem), (), sets=4, calls=calls)
+    board = ProblemBuffers(device, problem, make_inputs(op, problem), (), sets=4, calls=calls)
 
     def inputs() -> list[Any]:
         return [] if board._inputs is None else [b for own in board._inputs.buffers.values() for b in own]
@@ -393,8 +395,10 @@ def test_calls_one_by_one_are_as_right(device: Device) -> None:
     variant = default_variant(kernel_named("registers", "layer_norm_backward"), problem, device.traits)
     spec, task = jobs.VariantSpec.of(variant), Task(variant.kernel.op, problem)
     for calls in ("one by one", "at once"):
-        job = jobs.TimingJob(task, (spec,), (), 3, timing.Rule(least=2, most=2, settle_s=0), calls)
-        (found,) = [event for event in jobs.time_variants(device, job) if isinstance(event, jobs.Found)]
+        job = jobs.TimingJob(task, (spec,), (), 3, timing.StoppingRule(least=2, most=2, settle_s=0), calls)
+        (found,) = [
+            event for event in jobs.time_variants(device, job) if isinstance(event, jobs.VariantResult)
+        ]
         assert (found.result.status, found.result.calls) == ("pass", calls)
 
 
@@ -403,7 +407,7 @@ def test_samples_go_on_with_the_sets_where_the_last_one_stopped(
 ) -> None:
     """A sample that began anew would leave the first sets in the cache, and others out."""
     problem = Problem(rows=8, cols=64)
-    board = Board(device, problem, make_inputs(OPS["layer_norm"], problem), (), sets=5)
+    board = ProblemBuffers(device, problem, make_inputs(OPS["layer_norm"], problem), (), sets=5)
     plan = board.prepare(default_variant(kernel_named("naive"), problem, device.traits))
     stopwatch = Stopwatch(device)
     monkeypatch.setattr(Stopwatch, "dispatches", lambda self, plan, turns: 3)
@@ -428,7 +432,7 @@ def test_figures_beside_copies_that_drifted_are_flagged(
     """A device that becomes faster in the middle of a run: it had not come to rest."""
     problem = Problem(rows=8, cols=64)
     specs = tuple(
-        jobs.VariantSpec.of(default_variant(kernel_named(name, op), plain(problem), device.traits))
+        jobs.VariantSpec.of(default_variant(kernel_named(name, op), as_copy_problem(problem), device.traits))
         for name, op in (("copy", "copy"), ("naive", "layer_norm"))
     )
     taken = itertools.count()
@@ -438,11 +442,13 @@ def test_figures_beside_copies_that_drifted_are_flagged(
         return lambda: took
 
     monkeypatch.setattr(Stopwatch, "submit", moving)
-    monkeypatch.setattr(jobs, "proved", lambda setup, one, usual_ns: one.result)
-    monkeypatch.setattr(jobs, "usual_extra", lambda *_: 0.0)
+    monkeypatch.setattr(jobs, "check_timed_work", lambda setup, one, usual_ns: one.result)
+    monkeypatch.setattr(jobs, "clobber_overhead", lambda *_: 0.0)
     task = Task(OPS["layer_norm"], problem)
-    job = jobs.TimingJob(task, specs, (), 1, timing.Rule(least=40, most=40, settle_s=0))
-    found = [event.result for event in jobs.time_variants(device, job) if isinstance(event, jobs.Found)]
+    job = jobs.TimingJob(task, specs, (), 1, timing.StoppingRule(least=40, most=40, settle_s=0))
+    found = [
+        event.result for event in jobs.time_variants(device, job) if isinstance(event, jobs.VariantResult)
+    ]
     assert [("drifting" in one.flags) for one in found] == [flagged] * 2
     assert drift_remarks(found) == (["by the end copy took 20.0 % less time"] if flagged else [])
 
@@ -459,36 +465,38 @@ def test_of_the_copies_the_one_that_others_are_held_against_is_proved(
     took = {64: 3e5, 256: 1e5, 1024: 2e5}
     copies = [Variant(kernel_named("copy", "copy"), {"workgroup_size": size, "accesses": 1}) for size in took]
     naive = default_variant(kernel_named("naive", "layer_norm"), problem, device.traits)
-    seen: dict[str, list[str]] = {"proved": [], "ends": []}
+    seen: dict[str, list[str]] = {"check_timed_work": [], "check_ragged_samples": []}
 
     def sampled(self: Stopwatch, plan: Plan, dispatches: range) -> timing.Reading:
         return lambda: took.get(plan.shader.variant.constants["workgroup_size"], 4e5)
 
     def proof(kind: str) -> Callable[..., Result]:
-        def found(setup: Setup, one: Running, *usual: Any) -> Result:
+        def found(setup: TimingSetup, one: TimedVariant, *usual: Any) -> Result:
             name = str(one.result.constants["workgroup_size"]) if one.result.roofline else one.result.kernel
             seen[kind].append(name)
-            wrong = remembers and (kind, name) == ("proved", "256")
+            wrong = remembers and (kind, name) == ("check_timed_work", "256")
             return replace(one.result, status="fail") if wrong else one.result
 
         return found
 
     monkeypatch.setattr(Stopwatch, "submit", sampled)
-    monkeypatch.setattr(jobs, "usual_extra", lambda *_: 0.0)
+    monkeypatch.setattr(jobs, "clobber_overhead", lambda *_: 0.0)
     for kind in seen:
         monkeypatch.setattr(jobs, kind, proof(kind))
     specs = tuple(map(jobs.VariantSpec.of, [*copies, naive]))
     task = Task(OPS["layer_norm"], problem)
-    job = jobs.TimingJob(task, specs, (), 1, timing.Rule(least=3, most=3, settle_s=0))
-    assert sum(isinstance(event, jobs.Found) for event in jobs.time_variants(device, job)) == len(specs)
-    assert seen == {"proved": proofs, "ends": rest}
+    job = jobs.TimingJob(task, specs, (), 1, timing.StoppingRule(least=3, most=3, settle_s=0))
+    assert sum(isinstance(event, jobs.VariantResult) for event in jobs.time_variants(device, job)) == len(
+        specs
+    )
+    assert seen == {"check_timed_work": proofs, "check_ragged_samples": rest}
 
 
 def test_how_many_rounds_there_will_be_follows_the_budget_and_the_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(timing, "clock", lambda: 10.0)
-    rule = timing.Rule(least=10, most=400, spread=0.01, budget_s=20.0)
+    rule = timing.StoppingRule(least=10, most=400, spread=0.01, budget_s=20.0)
     # Two rounds in a second: forty in the budget, and too few for a word on their noise.
     assert timing.rounds_asked([[1.0, 1.0], [2.0, 2.0]], rule, 9.0) == 40
     quiet = [[1.0] * 20, [2.0] * 21]
@@ -506,24 +514,24 @@ def test_a_round_takes_the_percentiles_of_each_once(card: Card, monkeypatch: pyt
     pace.ready()
     taken: list[int] = []
 
-    def counting(samples: Sequence[float]) -> timing.Statistics:
+    def counting(samples: Sequence[float]) -> timing.TimeStatistics:
         taken.append(len(samples))
         return original(samples)
 
     original = timing.statistics
     monkeypatch.setattr(timing, "statistics", counting)
-    rule = timing.Rule(least=8, most=8)
+    rule = timing.StoppingRule(least=8, most=8)
     samples: list[list[float]] = [[], []]
     rounds = [
         event
         for event in timing.take_turns([card.sampler("a", 70.0)] * 2, samples, rule, pace)
-        if isinstance(event, timing.Round)
+        if isinstance(event, timing.RoundDone)
     ]
     assert [one.of for one in rounds] == [8] * 8
     assert taken == [done for done in range(timing.FEW_SAMPLES, 9) for _ in samples]
 
 
 def test_a_rule_of_few_rounds_goes_by_their_spread() -> None:
-    few = timing.Rule(least=2, most=400)
+    few = timing.StoppingRule(least=2, most=400)
     assert timing.enough([[1.0, 1.0]], few, timing.clock())
     assert not timing.enough([[1.0]], few, timing.clock()) and not timing.enough([[]], few, timing.clock())

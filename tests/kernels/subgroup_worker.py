@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from testbed import FAMILIES, STABLE, covering, run, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device, open_device
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.variants import Variant
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.variants import Variant
 from webnorm.norms.problem import Problem
 
 # Each process tries what falls to its own size when the pairs of all of them are covered.

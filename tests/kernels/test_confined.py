@@ -22,13 +22,13 @@ from patience import HANG_S, all_end, at_least, write_later
 from testbed import GPU, KERNELS, kernel_named, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import LimitReached, WebnormError
-from webnorm.kernels import confined, render, templates
-from webnorm.kernels.header import load
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import Target, render_shader
-from webnorm.kernels.revisions import revision
-from webnorm.kernels.sources import wgsl_root
-from webnorm.kernels.variants import Variant
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.rendering import render, sandbox, templates
+from webnorm.kernels.rendering.render import Target, render_shader
+from webnorm.kernels.rendering.revisions import revision
 from webnorm.norms.problem import Options, Problem
 
 
@@ -36,7 +36,7 @@ from webnorm.norms.problem import Options, Problem
 def within(**limits: Any) -> Iterator[None]:
     """Limits of what is rendered meanwhile; what is to come to its end has the usual ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(confined, "limits", replace(confined.limits, **limits))
+        patch.setattr(sandbox, "limits", replace(sandbox.limits, **limits))
         yield
 
 
@@ -71,7 +71,7 @@ def test_the_other_process_renders_the_same(kernel: Kernel, copies: Path) -> Non
             here.workgroup_bytes,
         )
         placed = replace(there.request, runs=True)
-        assert confined.render(placed) == templates.render(placed)
+        assert sandbox.render(placed) == templates.render(placed)
 
 
 TOO_LONG = (
@@ -103,7 +103,7 @@ def test_time_that_others_have_the_processor_is_not_the_templates(
     shader_of(tmp_path, "fine\n")
     # Many times what it takes of the processor, all of which passes while it has none.
     limit_s = 1.0
-    pid, send = current().process.pid, confined._send
+    pid, send = current().process.pid, sandbox._send
 
     def later() -> None:
         at_least(1.1 * limit_s)
@@ -115,7 +115,7 @@ def test_time_that_others_have_the_processor_is_not_the_templates(
         threading.Thread(target=later).start()
 
     with within(time_s=limit_s), monkeypatch.context() as patch:
-        patch.setattr(confined, "_send", stopped)
+        patch.setattr(sandbox, "_send", stopped)
         assert shader_of(tmp_path, "fine\n").text == "fine\n"
     # Nobody waits for ever.
     os.kill(pid, signal.SIGSTOP)
@@ -173,7 +173,7 @@ def test_a_text_that_is_too_large_is_refused_with_its_bounds(tmp_path: Path, bod
 
 
 def test_who_wants_tighter_bounds_sets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confined, "limits", confined.Limits(time_s=2.0, memory=256 << 20, text=1000))
+    monkeypatch.setattr(sandbox, "limits", sandbox.RenderLimits(time_s=2.0, memory=256 << 20, text=1000))
     assert "renders to more than 1000 characters" in refusal(tmp_path, "x" * 1001)
     assert refusal(tmp_path, '{{ "a" * 3000000000 }}').endswith("too much memory: expected at most 256 MiB")
     monkeypatch.undo()
@@ -259,9 +259,9 @@ def test_what_python_prints_when_it_starts_is_no_answer(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('collecting\\nstatistics' * 1000, flush=True)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    confined.stop()
+    sandbox.stop()
     assert shader_of(tmp_path, "// one\n").text == "// one\n"
-    confined.stop()
+    sandbox.stop()
 
 
 def test_marks_that_a_filter_changed_are_taken_out(tmp_path: Path) -> None:
@@ -355,9 +355,9 @@ def test_a_long_text_is_not_a_deep_one(tmp_path: Path) -> None:
 # --- the process ---------------------------------------------------------------------------------
 
 
-def current() -> confined._Child:
-    assert confined._child is not None
-    return confined._child
+def current() -> sandbox._Child:
+    assert sandbox._child is not None
+    return sandbox._child
 
 
 def test_one_process_serves_all_renderings(tmp_path: Path) -> None:
@@ -377,14 +377,14 @@ def test_a_process_that_was_killed_is_replaced(tmp_path: Path) -> None:
 
 def test_a_process_that_dies_at_work_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shader_of(tmp_path, "a\n")
-    process, send = current().process, confined._send
+    process, send = current().process, sandbox._send
 
     def killed(*given: Any) -> None:
         send(*given)
         process.kill()
 
     with monkeypatch.context() as patch:
-        patch.setattr(confined, "_send", killed)
+        patch.setattr(sandbox, "_send", killed)
         message = refusal(tmp_path, ENDLESS["loops"])
     assert message.endswith("mine.wgsl: the process that renders ended with SIGKILL")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
@@ -395,12 +395,12 @@ def test_a_process_that_dies_at_work_is_told_of(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts open files in /proc")
 def test_nothing_is_left_of_a_process(tmp_path: Path) -> None:
     shader_of(tmp_path, "a\n")
-    confined.stop()
+    sandbox.stop()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(2):
         shader_of(tmp_path, "a\n")
         process = current().process
-        confined.stop()
+        sandbox.stop()
         assert process.returncode is not None
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -425,10 +425,10 @@ def test_threads_take_turns(tmp_path: Path) -> None:
 SCRIPT = """
 import os, sys
 from pathlib import Path
-from webnorm.kernels import confined
+from webnorm.kernels.rendering import sandbox
 from webnorm import render_shader
-from webnorm.kernels.traits import BROWSER
-from webnorm.kernels.header import load
+from webnorm.kernels.headers.traits import BROWSER
+from webnorm.kernels.headers.header import load
 from webnorm.choice.defaults import default_variant
 from webnorm.norms.problem import Problem
 problem = Problem(rows=2, cols=8)
@@ -452,18 +452,18 @@ def test_a_forked_process_has_one_of_its_own(tmp_path: Path) -> None:
     out = run(
         """
 text()
-mine = confined._child.process
-confined._lock.acquire()
+mine = sandbox._child.process
+sandbox._lock.acquire()
 forked = os.fork()
 if forked == 0:
-    assert confined._child is None
+    assert sandbox._child is None
     assert text() == "a 8\\n"
-    assert confined._child.process.pid != mine.pid
-    confined.stop()
+    assert sandbox._child.process.pid != mine.pid
+    sandbox.stop()
     os._exit(7)
-confined._lock.release()
+sandbox._lock.release()
 assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 7
-assert confined._child.process is mine and mine.poll() is None
+assert sandbox._child.process is mine and mine.poll() is None
 assert text() == "a 8\\n"
 print(mine.pid)
 """,
@@ -476,9 +476,9 @@ print(mine.pid)
 def test_it_ends_with_its_parent_however_that_ends(tmp_path: Path) -> None:
     shader_of(tmp_path, "a\n")
     path = str(tmp_path / "layer_norm" / "mine.wgsl")
-    out = run("text(); print(confined._child.process.pid)", path)
+    out = run("text(); print(sandbox._child.process.pid)", path)
     all_end([int(out)])
-    out = run("text(); print(confined._child.process.pid, flush=True); os._exit(0)", path)
+    out = run("text(); print(sandbox._child.process.pid, flush=True); os._exit(0)", path)
     all_end([int(out)])
     # At work, too.
     shader_of(tmp_path, "a\n")
@@ -487,13 +487,13 @@ def test_it_ends_with_its_parent_however_that_ends(tmp_path: Path) -> None:
     )
     out = run(
         """
-send = confined._send
+send = sandbox._send
 def leave(*given):
     send(*given)
-    print(confined._child.process.pid, flush=True)
+    print(sandbox._child.process.pid, flush=True)
     os._exit(0)
-confined.start()
-confined._send = leave
+sandbox.start()
+sandbox._send = leave
 text()
 """,
         path,
@@ -505,7 +505,7 @@ def test_a_folder_full_of_modules_is_not_imported(tmp_path: Path, monkeypatch: p
     for name in ("json", "pickle", "jinja2", "struct", "webnorm", "signal"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('taken over')\n")
     monkeypatch.chdir(tmp_path)
-    confined.stop()
+    sandbox.stop()
     assert shader_of(tmp_path, "a\n").text == "a\n"
 
 
@@ -516,13 +516,13 @@ def test_a_folder_full_of_modules_is_not_imported(tmp_path: Path, monkeypatch: p
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kernels that the other process was asked for."""
     found: list[str] = []
-    before = confined.render
+    before = sandbox.render
 
     def noted(request: templates.RenderRequest) -> templates.Rendering:
         found.append(request.kernel)
         return before(request)
 
-    monkeypatch.setattr(confined, "render", noted)
+    monkeypatch.setattr(sandbox, "render", noted)
     return found
 
 

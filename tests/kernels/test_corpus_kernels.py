@@ -33,10 +33,10 @@ from testbed import (
 )
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.variants import Variant, runnable_variants
-from webnorm.lab.check import must_fail
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.variants import Variant, runnable_variants
+from webnorm.kernels.rendering.render import render_shader
+from webnorm.lab.run.check import one_pass_must_fail
 from webnorm.norms.case import Case, problems
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import OPS, Op, Task, complete_inputs, make_inputs
@@ -135,7 +135,7 @@ def test_corpus(kernel: Kernel, stack: tuple[Case, ...], problem: Problem, devic
         accuracy = judge_rows(shader, outputs, expected, rows)
         if kernel.unstable is None and not accuracy.ok:
             wrong[case.name] = accuracy.reason
-        elif must_fail(kernel, case, problem):
+        elif one_pass_must_fail(kernel, case, problem):
             assert not accuracy.ok, f"one_pass passed {case.name}, which its formula cannot"
     assert first == problem.rows
     assert not wrong

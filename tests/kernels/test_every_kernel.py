@@ -11,7 +11,7 @@ import tiers
 from testbed import KERNELS, run, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
-from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.norms.case import problems
 from webnorm.norms.option_cases import OPTION_CASES
 from webnorm.norms.problem import STORAGE, Problem

@@ -9,8 +9,8 @@ import pytest
 from testbed import compute, kernel_named, run
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.variants import Variant
+from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.rendering.render import render_shader
 from webnorm.norms.ops import OPS as ALL_OPS
 from webnorm.norms.ops import make_inputs
 from webnorm.norms.problem import STORAGE, Problem

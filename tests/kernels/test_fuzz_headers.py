@@ -19,14 +19,14 @@ from patience import effort
 from testbed import GPU, KERNELS, SOFTWARE
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
-from webnorm.kernels import confined
-from webnorm.kernels.header import load
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.names import TEMPLATE_NAMES
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.sources import FORBIDDEN, split_header, wgsl_root
-from webnorm.kernels.traits import BROWSER, Traits
-from webnorm.kernels.variants import runnable_variants
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.header_names import TEMPLATE_NAMES
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.sources import FORBIDDEN, split_header, wgsl_root
+from webnorm.kernels.headers.traits import BROWSER, Traits
+from webnorm.kernels.headers.variants import runnable_variants
+from webnorm.kernels.rendering import sandbox
+from webnorm.kernels.rendering.render import render_shader
 from webnorm.norms.problem import Problem
 
 PROBLEMS = (
@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", autouse=True)
 def short() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(confined, "limits", confined.Limits(time_s=RENDER_S))
+        patch.setattr(sandbox, "limits", sandbox.RenderLimits(time_s=RENDER_S))
         yield
 
 

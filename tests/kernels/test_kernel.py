@@ -14,16 +14,16 @@ import commands
 from testbed import GPU, KERNELS, NORMS, SOFTWARE, STABLE, kernel_named
 from webnorm.choice.defaults import best_variant, chosen_variants, default_variant
 from webnorm.errors import WebnormError
-from webnorm.kernels import header
-from webnorm.kernels.checked import MOST_ENTRIES, MOST_HEADER
-from webnorm.kernels.expression import MOST_PARTS, MOST_TEXT, Tree, evaluate, size
-from webnorm.kernels.header import MOST_WORK, load
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import discover, own_kernels, select, select_for, survey
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.sources import split_header, wgsl_root
-from webnorm.kernels.traits import BROWSER, Traits
-from webnorm.kernels.variants import MOST_POINTS, Variant, all_variants, runnable_variants
+from webnorm.kernels.headers import header
+from webnorm.kernels.headers.expression import MOST_PARTS, MOST_TEXT, Tree, evaluate, size
+from webnorm.kernels.headers.header import MOST_WORK, load
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.library import discover, own_kernels, select, select_for, survey
+from webnorm.kernels.headers.sources import split_header, wgsl_root
+from webnorm.kernels.headers.toml_fields import MOST_ENTRIES, MOST_HEADER
+from webnorm.kernels.headers.traits import BROWSER, Traits
+from webnorm.kernels.headers.variants import MOST_POINTS, Variant, all_variants, runnable_variants
+from webnorm.kernels.rendering.render import render_shader
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import Problem
 
@@ -456,10 +456,10 @@ def test_anything_that_goes_wrong_with_a_users_file_is_its_reason(
             raise MemoryError("too\nmuch")
         return [load(path)]
 
-    monkeypatch.setattr("webnorm.kernels.library.load_all", failing)
+    monkeypatch.setattr("webnorm.kernels.headers.library.load_all", failing)
     (one,) = survey([tmp_path])[1]
     assert one.reason == f"{path}: cannot read the kernel: MemoryError too much"
-    monkeypatch.setattr("webnorm.kernels.library.wgsl_root", lambda: tmp_path)
+    monkeypatch.setattr("webnorm.kernels.headers.library.wgsl_root", lambda: tmp_path)
     with pytest.raises(MemoryError):
         survey()
 

@@ -9,12 +9,12 @@ import pytest
 
 from handmade import HEADER, shader_of
 from headless import needs_tint
-from webnorm.errors import Place, WebnormError, nearest
+from webnorm.errors import SourceLocation, WebnormError, nearest
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
-from webnorm.kernels.diagnostics import Report, characters, read_report
-from webnorm.kernels.header import load
-from webnorm.kernels.render import Shader
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.rendering.render import Shader
+from webnorm.kernels.wgsl.diagnostics import NagaReport, characters, read_report
 from webnorm.web import tint
 
 # What is meant stands between these in the texts below.
@@ -168,7 +168,7 @@ def test_in_what_tint_refuses(tmp_path: Path) -> None:
         shader, place = refused(folder, statement, is_snippet=bool(number % 2))
         shaders.append(shader)
         expected.append(place)
-    verdicts = tint.check([tint.Source("", shader.text, ()) for shader in shaders])
+    verdicts = tint.check_shaders([tint.TintSource("", shader.text, ()) for shader in shaders])
     found = [verdict.messages[0].place(shader) for verdict, shader in zip(verdicts, shaders, strict=True)]
     assert [(Path(p.file).name, p.line, p.column, p.length) for p in found if p] == expected
 
@@ -233,10 +233,10 @@ Shader validation error: Function [0] 'f' is invalid
 """
     lines = ["fn f() -> f32 {", "\t/* é日本 */\tlet x = 1u + 1.5;", " return 1.0;", "}"]
     said = "Function `f` is invalid: Expression `1.5` is invalid"
-    assert read_report(report, lines) == Report(2, said, lines[1].index("1.5") + 1, 3)
+    assert read_report(report, lines) == NagaReport(2, said, lines[1].index("1.5") + 1, 3)
     # Of another text the column is not known.
     said = "Function `f` is invalid: Expression is invalid"
-    assert read_report(report) == read_report(report, ["", "x"]) == Report(2, said)
+    assert read_report(report) == read_report(report, ["", "x"]) == NagaReport(2, said)
     report = """
 Shader '' parsing error: automatic conversions cannot convert elements of `u32` to `f32`
   ┌─ wgsl:1:3
@@ -290,13 +290,13 @@ def test_the_place_of_a_line_and_of_what_has_none(tmp_path: Path) -> None:
     shader = shader_of(tmp_path, "\n\t{{ cols }} «\r\n\tb\n{{ 'c\\nd' }}e\n")
     file = str(tmp_path.resolve() / "layer_norm" / "mine.wgsl")
     assert shader.text == "\t8 «\n\tb\nc\nde\n"
-    assert shader.place(1) == Place(file, START + 2, 2)
-    assert shader.place(1, 2, 1) == Place(file, START + 2, 2, 10)
-    assert shader.place(1, 2, 3) == Place(file, START + 2, 2, 12)
-    assert shader.place(2) == Place(file, START + 3, 2)
+    assert shader.place(1) == SourceLocation(file, START + 2, 2)
+    assert shader.place(1, 2, 1) == SourceLocation(file, START + 2, 2, 10)
+    assert shader.place(1, 2, 3) == SourceLocation(file, START + 2, 2, 12)
+    assert shader.place(2) == SourceLocation(file, START + 3, 2)
     # What an expression goes on with belongs to it.
-    assert shader.place(4, 1, 1) == Place(file, START + 4, 1, 12)
-    assert shader.place(4, 2, 1) == Place(file, START + 4, 13, 1)
+    assert shader.place(4, 1, 1) == SourceLocation(file, START + 4, 1, 12)
+    assert shader.place(4, 2, 1) == SourceLocation(file, START + 4, 13, 1)
     assert shader.place(0) is shader.place(5) is None
 
 
@@ -305,13 +305,13 @@ def test_a_place_in_a_file_that_has_changed_since_is_a_line(tmp_path: Path) -> N
     shader = shader_of(tmp_path, body)
     shader_of(tmp_path, f"{{{{ cols }}}} {body}")
     file = str(tmp_path.resolve() / "layer_norm" / "mine.wgsl")
-    assert shader.place(1, 3, 2) == Place(file, START + 1)
-    assert shader.place(2, 4, 2) == Place(file, START + 2, 4, 2)
+    assert shader.place(1, 3, 2) == SourceLocation(file, START + 1)
+    assert shader.place(2, 4, 2) == SourceLocation(file, START + 2, 4, 2)
     (tmp_path / "layer_norm" / "mine.wgsl").unlink()
-    assert shader_of(tmp_path, body).place(1, 3, 2) == Place(file, START + 1, 3, 2)
+    assert shader_of(tmp_path, body).place(1, 3, 2) == SourceLocation(file, START + 1, 3, 2)
     shader = shader_of(tmp_path, body)
     (tmp_path / "layer_norm" / "mine.wgsl").unlink()
-    assert shader.place(1, 3, 2) == Place(file, START + 1)
+    assert shader.place(1, 3, 2) == SourceLocation(file, START + 1)
 
 
 def test_a_filter_that_changes_text_takes_its_place_away(tmp_path: Path) -> None:
@@ -328,6 +328,6 @@ def test_utf16_units_are_characters() -> None:
 
 
 def test_a_mistake_that_is_sent_keeps_its_place() -> None:
-    error = WebnormError("a:1: b", Place("a", 1, 2, 3))
+    error = WebnormError("a:1: b", SourceLocation("a", 1, 2, 3))
     sent = pickle.loads(pickle.dumps(error))
     assert (str(sent), sent.place) == (str(error), error.place)

@@ -25,16 +25,16 @@ from testbed import (
 )
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
-from webnorm.kernels import render, templates
-from webnorm.kernels.header import load
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import Shader, render_shader
-from webnorm.kernels.sources import wgsl_root
-from webnorm.kernels.traits import Traits
-from webnorm.kernels.variants import Variant
-from webnorm.lab.accuracy import assess, tolerance
-from webnorm.lab.races import Fault, fault
-from webnorm.lab.why import Failure, hints
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.rendering import render, templates
+from webnorm.kernels.rendering.render import Shader, render_shader
+from webnorm.lab.diagnose.hints import WrongResult, hints
+from webnorm.lab.verify.accuracy import assess, tolerance
+from webnorm.lab.verify.races import RaceOrLoopFault, find_fault
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import Task, complete_inputs, make_inputs
 from webnorm.norms.problem import Array, Options, Problem, draw_x
@@ -431,7 +431,7 @@ def caught(
     which: str,
     watch: bool,
     untouched: Path,
-) -> Failure | Fault | None:
+) -> WrongResult | RaceOrLoopFault | None:
     """What the harness has against the kernel on the first of the hard problems that it refuses it on, or the
     race that it sees; its text must have changed.
     """
@@ -445,9 +445,9 @@ def caught(
         if shader.text == unbroken_text(kernel.label, constants, problem, device.traits, untouched):
             continue
         changed = True
-        found: Failure | Fault | None
+        found: WrongResult | RaceOrLoopFault | None
         if watch:
-            found = fault(device, variant, problem, arrays, ())
+            found = find_fault(device, variant, problem, arrays, ())
         else:
             found = failure_of(device, shader, arrays)
             found = None if assess(found.outputs, found.answers, shader, found.allowed).ok else found
@@ -460,10 +460,10 @@ def caught(
     return None
 
 
-def failure_of(device: Device, shader: Shader, arrays: dict[str, Array]) -> Failure:
+def failure_of(device: Device, shader: Shader, arrays: dict[str, Array]) -> WrongResult:
     """What hints are made of, computed once, whether it is wrong or right."""
     got, task = compute(device, shader, arrays), Task(shader.variant.kernel.op, shader.problem)
-    return Failure(task, arrays, got, answers(shader, arrays, got), tolerance(shader))
+    return WrongResult(task, arrays, got, answers(shader, arrays, got), tolerance(shader))
 
 
 @pytest.mark.sampled(ids=["N - 1 for N in the mean", "a mean that leaves the pivots out"])
@@ -487,7 +487,7 @@ def test_mutant(mutant: Mutant, device: Device, tmp_path: Path, untouched: Path)
     assert any(outcomes) == (mutant.equivalent is None), mutant.equivalent or "survived"
     if mutant.name in HINTS:
         found = outcomes[-1]
-        assert isinstance(found, Failure) and HINTS[mutant.name] in hints(found)[0].text
+        assert isinstance(found, WrongResult) and HINTS[mutant.name] in hints(found)[0].text
 
 
 def test_hints_are_those_of_mutants() -> None:

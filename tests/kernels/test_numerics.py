@@ -12,12 +12,12 @@ import pytest
 from testbed import GPU, KERNELS, compute, covering, kernel_named, needs, rows_around, run_shader, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.variants import Variant, runnable_variants
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.variants import Variant, runnable_variants
+from webnorm.kernels.rendering.render import render_shader
 from webnorm.norms.ops import Task, complete_inputs, make_inputs
 from webnorm.norms.problem import Options, Problem
-from webnorm.norms.reference import Float64Array, normalise
+from webnorm.norms.reference import Float64Array, normalize
 
 MEANS = (0.0, *np.logspace(0, 6, 20))
 PLAIN = Options(weight=False, bias=False)
@@ -26,7 +26,7 @@ PLAIN = Options(weight=False, bias=False)
 @lru_cache(maxsize=2)
 def rows(cols: int, means: tuple[float, ...]) -> tuple[np.ndarray, Float64Array]:
     x = rows_around(means, cols)
-    return x, normalise(x, 1e-5, has_mean=True).xhat
+    return x, normalize(x, 1e-5, has_mean=True).xhat
 
 
 def worst(

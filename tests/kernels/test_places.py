@@ -10,9 +10,9 @@ import pytest
 
 from testbed import FAMILIES, GPU, suited
 from webnorm.choice.defaults import default_variant
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.sources import wgsl_root
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.rendering.render import render_shader
 from webnorm.norms.problem import Options, Problem
 
 SHAPES = ((4, 61, "float32"), (4, 768, "float16"), (64, 199, "bfloat16"))

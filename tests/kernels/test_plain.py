@@ -16,12 +16,13 @@ from testbed import GPU, KERNELS, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import refusal
-from webnorm.kernels import declared, templates, tokens, trivial
-from webnorm.kernels import plain as plain_module
-from webnorm.kernels.diagnostics import read_report
-from webnorm.kernels.places import spliced
-from webnorm.kernels.plain import plain
-from webnorm.kernels.render import render_shader
+from webnorm.kernels.rendering import inline_trivial, templates
+from webnorm.kernels.rendering import strip_unused as plain_module
+from webnorm.kernels.rendering.render import render_shader
+from webnorm.kernels.rendering.strip_unused import strip_unused
+from webnorm.kernels.source_map.line_map import spliced
+from webnorm.kernels.wgsl import declarations, tokens
+from webnorm.kernels.wgsl.diagnostics import read_report
 from webnorm.norms.problem import Options, Problem
 
 LIBRARY = """\
@@ -62,7 +63,7 @@ def shown(library: str, own: str = "") -> str:
     """What becomes of text of the library's, and behind it of a user's."""
     lines = [*library.splitlines(), *own.splitlines()]
     count = len(library.splitlines())
-    text, numbers, _ = plain(lines, [at < count for at in range(len(lines))])
+    text, numbers, _ = strip_unused(lines, [at < count for at in range(len(lines))])
     assert len(text) == len(numbers)
     return "\n".join(text)
 
@@ -168,7 +169,7 @@ def test_what_is_declared_twice_stays(declared: str, device: Device) -> None:
     text = f"{BINDINGS}{LIBRARY}{declared}\n{body('y[0] = load_input(0u, 0u);')}\n"
     name = next(word for word in re.findall(r"\w+", declared) if f" {word}" in LIBRARY and word != "f32")
     for own in ([True] * len(text.splitlines()), [line in LIBRARY for line in text.splitlines()]):
-        lines, numbers, _ = plain(text.splitlines(), own)
+        lines, numbers, _ = strip_unused(text.splitlines(), own)
         said = refusal(device, "\n".join(lines))
         assert said is not None and f"redefinition of `{name}`" in said
         second = numbers[(read_report(said, lines).line or 0) - 1]
@@ -212,7 +213,7 @@ def test_comments_are_no_code(own: str) -> None:
 def test_what_stands_in_something_of_the_users_is_left(before: str, behind: str) -> None:
     library = "fn nobodys(value: f32) -> f32 {\n    return value * 2.0;\n}"
     lines = f"{before}\n{library}\n{behind}\n{body('y[0] = 1.0;')}".splitlines()
-    text, _, _ = plain(lines, [line in library.splitlines() for line in lines])
+    text, _, _ = strip_unused(lines, [line in library.splitlines() for line in lines])
     assert library in "\n".join(text)
 
 
@@ -333,7 +334,7 @@ def texts(draw: st.DrawFn) -> list[tuple[str, bool]]:
 )
 def test_a_text_means_what_it_meant(device: Device, drawn: list[tuple[str, bool]]) -> None:
     lines, own = [line for line, _ in drawn], [mine for _, mine in drawn]
-    text, numbers, changes = plain(lines, own)
+    text, numbers, changes = strip_unused(lines, own)
     # What is not the library's stands there, in order, and all that is changed is where it says.
     assert [at for at in numbers if not own[at] and lines[at]] == [
         at for at, line in enumerate(lines) if not own[at] and line
@@ -345,7 +346,7 @@ def test_a_text_means_what_it_meant(device: Device, drawn: list[tuple[str, bool]
             before = splice.of(before)
         assert line == before and (not splices or (own[at] and own[source]))
         assert list(spliced([], splices)) == []
-    again, kept, _ = plain(text, [own[at] for at in numbers])
+    again, kept, _ = strip_unused(text, [own[at] for at in numbers])
     assert again == text and kept == list(range(len(text)))
     # naga refuses the one where it refuses the other, for the same reason and at the same place.
     before_said, said = refusal(device, "\n".join(lines)), refusal(device, "\n".join(text))
@@ -359,7 +360,7 @@ def test_a_text_means_what_it_meant(device: Device, drawn: list[tuple[str, bool]
 
 def steps(work: Callable[[], object]) -> int:
     """How many lines of the rewriter's own code are run."""
-    files = {one.__file__ for one in (declared, plain_module, tokens, trivial)}
+    files = {one.__file__ for one in (declarations, plain_module, tokens, inline_trivial)}
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -399,8 +400,8 @@ def test_the_work_grows_with_the_text(text: Callable[[int], str]) -> None:
         lines: Sequence[str] = text(count).splitlines()
 
         def run() -> object:
-            declared.read_line.cache_clear()
-            return plain(lines, [True] * len(lines))
+            declarations.read_line.cache_clear()
+            return strip_unused(lines, [True] * len(lines))
 
         return run
 
@@ -411,7 +412,7 @@ def test_the_work_grows_with_the_text(text: Callable[[int], str]) -> None:
 def test_what_is_taken_out_was_right(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """webnorm's own text compiles without being rewritten, so that a user's may always stay as it is."""
     monkeypatch.setattr(
-        templates, "plain", lambda lines, _: (list(lines), list(range(len(lines))), dict[int, Any]())
+        templates, "strip_unused", lambda lines, _: (list(lines), list(range(len(lines))), dict[int, Any]())
     )
     for at, kernel in enumerate(KERNELS):
         wide = Problem(rows=64, cols=768, options=kernel.op.defaults)

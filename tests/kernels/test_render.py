@@ -14,14 +14,14 @@ from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
-from webnorm.kernels import confined, templates
-from webnorm.kernels.kept import Texts
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import Shader, render_shader
-from webnorm.kernels.sources import wgsl_root
-from webnorm.kernels.traits import BROWSER, Traits
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.headers.traits import BROWSER, Traits
+from webnorm.kernels.rendering import sandbox, templates
+from webnorm.kernels.rendering.render import Shader, render_shader
+from webnorm.kernels.rendering.render_cache import RenderCache
 from webnorm.norms.problem import Options, Problem
-from webnorm.web.native import natively
+from webnorm.web.package.native import native_text
 
 
 def places(shader: Shader) -> dict[str, str]:
@@ -143,7 +143,7 @@ def test_webnorm_behind_a_link_is_still_named_wgsl(tmp_path: Path, monkeypatch: 
         link.symlink_to(wgsl_root(), target_is_directory=True)
     except OSError:
         pytest.skip("this system lets no test make a symbolic link")
-    monkeypatch.setattr("webnorm.kernels.render.wgsl_root", lambda: link)
+    monkeypatch.setattr("webnorm.kernels.rendering.render.wgsl_root", lambda: link)
     test_a_mistake_in_webnorms_own_snippet(tmp_path)
 
 
@@ -230,7 +230,7 @@ def test_targets(kernel: Kernel) -> None:
         for directive in ("enable subgroups;", "requires subgroup_id;"):
             assert (directive in browser.text) == ("subgroups" in browser.features)
         same = render_shader(browser.variant, problem, "native", BROWSER)
-        assert natively(browser).text.split() == same.text.split()
+        assert native_text(browser).text.split() == same.text.split()
         assert ("weight" in native.text) == (options.weight and kernel.op.name != "copy")
 
 
@@ -278,7 +278,7 @@ def test_long_rows_do_not_make_long_texts(kernel: Kernel, traits: Traits) -> Non
             assert len(render_shader(variant, problem, "native", traits).text.splitlines()) < most
 
 
-@pytest.mark.parametrize("where", [templates, confined])
+@pytest.mark.parametrize("where", [templates, sandbox])
 def test_a_text_is_taken_again_where_nothing_that_a_template_looks_up_is_other(
     where: ModuleType, tmp_path: Path
 ) -> None:
@@ -294,7 +294,7 @@ def test_a_text_is_taken_again_where_nothing_that_a_template_looks_up_is_other(
     first = shader_of(tmp_path, body, lib).request
     found = where.render(first)
     assert found.names >= {"cols", "has_subgroups", "dtype"}
-    texts = Texts()
+    texts = RenderCache()
     texts.keep(first, found)
 
     def known(**changed: object) -> bool:

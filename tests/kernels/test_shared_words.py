@@ -10,7 +10,7 @@ import pytest
 from testbed import compute, judge, kernel_named, nearest
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
-from webnorm.kernels.render import render_shader
+from webnorm.kernels.rendering.render import render_shader
 from webnorm.norms.ops import make_inputs
 from webnorm.norms.problem import Problem
 

@@ -9,9 +9,9 @@ import pytest
 
 from testbed import GPU, KERNELS, suited, tracked
 from webnorm.choice.defaults import default_variant
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import Target, render_shader
-from webnorm.kernels.traits import BROWSER
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.traits import BROWSER
+from webnorm.kernels.rendering.render import Target, render_shader
 from webnorm.norms.problem import Options, Problem
 
 FOLDER = Path(__file__).parent / "snapshots"

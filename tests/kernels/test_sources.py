@@ -14,10 +14,10 @@ from handmade import HEADER, SIMPLE, shader_of
 from testbed import GPU
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
-from webnorm.kernels.header import load
-from webnorm.kernels.library import discover
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.sources import MOST_BYTES
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.library import discover
+from webnorm.kernels.headers.sources import MOST_BYTES
+from webnorm.kernels.rendering.render import render_shader
 
 SECRET = "the secret of another folder\n"
 
@@ -299,8 +299,8 @@ def test_no_command_copies_what_lies_outside(
     home: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if command == "lab":
-        monkeypatch.setattr("webnorm.web.site._LAB_COLS", (256,))
-        monkeypatch.setattr("webnorm.web.site._LAB_DTYPES", ("float32",))
+        monkeypatch.setattr("webnorm.web.lab_site.site._LAB_COLS", (256,))
+        monkeypatch.setattr("webnorm.web.lab_site.site._LAB_DTYPES", ("float32",))
     # Webnorm's own kernels include it, and a user's snippets go before webnorm's.
     link(home / "lib" / "params.wgsl", home.parent / "secret.wgsl")
     shader_of(home, "fine\n")

@@ -9,9 +9,9 @@ import pytest
 from headless import needs_tint
 from testbed import FAMILIES, KERNELS, NORMS, covering, kernel_named, option_problems, suited
 from webnorm.choice.defaults import default_variant
-from webnorm.kernels.render import MOST_BUFFERS, RenderedPass, Shader, render_shader
-from webnorm.kernels.traits import BROWSER
-from webnorm.kernels.variants import Variant, runnable_variants
+from webnorm.kernels.headers.traits import BROWSER
+from webnorm.kernels.headers.variants import Variant, runnable_variants
+from webnorm.kernels.rendering.render import MOST_BUFFERS, RenderedPass, Shader, render_shader
 from webnorm.norms.problem import Options, Problem
 from webnorm.web import tint
 
@@ -19,23 +19,23 @@ pytestmark = needs_tint
 OPTIONS = (Options(), Options(weight=False), Options(bias=False), Options(weight=False, bias=False))
 
 
-def source(name: str, shader: Shader, text: str | None = None) -> tint.Source:
+def source(name: str, shader: Shader, text: str | None = None) -> tint.TintSource:
     kinds = {"read": "read-only-storage", "read_write": "storage"}
 
-    def pipeline(each: RenderedPass) -> tint.EntryPoint:
+    def pipeline(each: RenderedPass) -> tint.TintEntryPoint:
         storage = ((one.index, kinds[one.access]) for one in each.bindings)
-        return tint.EntryPoint(each.entry_point, ((0, "uniform"), *storage))
+        return tint.TintEntryPoint(each.entry_point, ((0, "uniform"), *storage))
 
     passes = tuple(pipeline(each) for each in shader.passes)
-    return tint.Source(name, text or shader.text, passes, tuple(sorted(shader.features)))
+    return tint.TintSource(name, text or shader.text, passes, tuple(sorted(shader.features)))
 
 
 def browser_shader(variant: Variant, problem: Problem) -> Shader:
     return render_shader(variant, problem, "browser", BROWSER)
 
 
-def complaints(sources: list[tint.Source]) -> list[tint.Verdict]:
-    verdicts = tint.check(sources)
+def complaints(sources: list[tint.TintSource]) -> list[tint.TintVerdict]:
+    verdicts = tint.check_shaders(sources)
     assert [verdict.name for verdict in verdicts] == [one.name for one in sources]
     return [verdict for verdict in verdicts if verdict.messages]
 

@@ -18,13 +18,13 @@ from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import refusal
-from webnorm.kernels import filters
-from webnorm.kernels.header import load
-from webnorm.kernels.plain import plain
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.sources import wgsl_root
-from webnorm.kernels.tracing import Kind
-from webnorm.kernels.variants import Variant
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.rendering import trace_filters
+from webnorm.kernels.rendering.render import render_shader
+from webnorm.kernels.rendering.strip_unused import strip_unused
+from webnorm.kernels.rendering.tracing import TraceType
 from webnorm.norms.problem import Options, Problem
 
 # A statement on a line of its own, in functions, loops, macros and bodies of `call`.
@@ -52,7 +52,7 @@ def test_an_ordinary_text_has_nothing_of_its_traces(tmp_path: Path) -> None:
         there = render_shader(Variant(traced, variant.constants), problem, "native", GPU)
         # What is a user's stays as it is.
         lines = there.text.splitlines()
-        lines, _, _ = plain(lines, [True] * len(lines))
+        lines, _, _ = strip_unused(lines, [True] * len(lines))
         assert lines == render_shader(variant, problem, "native", GPU).text.splitlines(), kernel.label
 
 
@@ -109,7 +109,7 @@ def test_what_is_no_expression_is_refused_without_tracing_too(
     ],
 )
 def test_filters(text: str, condition: str | None, numbers: tuple[int, ...]) -> None:
-    found = filters.parse(text)
+    found = trace_filters.parse_filter(text)
     assert found.numbers == numbers
     if condition is not None:
         assert re.sub(r"traced_records\.numbers\[\d+]", "N", found.condition) == condition
@@ -117,7 +117,9 @@ def test_filters(text: str, condition: str | None, numbers: tuple[int, ...]) -> 
 
 def test_both_spellings_are_one_filter() -> None:
     header = "row // 2 == 1 and (invocation < 2 or not (workgroup != 0))"
-    assert filters.parse("row/2u==1u&&(invocation<2u||!(workgroup!=0u))") == filters.parse(header)
+    assert trace_filters.parse_filter(
+        "row/2u==1u&&(invocation<2u||!(workgroup!=0u))"
+    ) == trace_filters.parse_filter(header)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_both_spellings_are_one_filter() -> None:
 )
 def test_what_is_no_filter_is_told_in_a_line(text: str, message: str) -> None:
     with pytest.raises(WebnormError) as caught:
-        filters.parse(text)
+        trace_filters.parse_filter(text)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -160,7 +162,7 @@ CONDITION = re.compile(
 @examples(60)
 def test_nothing_of_a_filter_is_handed_on(text: str) -> None:
     try:
-        found = filters.parse(text)
+        found = trace_filters.parse_filter(text)
     except WebnormError as error:
         assert "\n" not in str(error)
     else:
@@ -169,10 +171,10 @@ def test_nothing_of_a_filter_is_handed_on(text: str) -> None:
 
 def test_types_by_their_names() -> None:
     names = ("f32", "vec4<f32>", "vec2<bool>", "u32", "vec3<i32>", "f16")
-    assert [str(Kind.of(name)) for name in names] == [*names]
-    assert Kind.of("vec2<{AbstractInt}>") == Kind(2, "i32")
+    assert [str(TraceType.of(name)) for name in names] == [*names]
+    assert TraceType.of("vec2<{AbstractInt}>") == TraceType(2, "i32")
     others = ("mat2x2<f32>", "array<f32, 2>", "vec4<f64>", "ptr<private, f32>", "Moments")
-    assert not any(map(Kind.of, others))
+    assert not any(map(TraceType.of, others))
 
 
 def test_the_example_of_the_page_stands_in_two_pass() -> None:

@@ -7,17 +7,17 @@ import pytest
 
 from testbed import GPU, kernel_named
 from webnorm.choice.defaults import default_variant
-from webnorm.kernels.render import Shader, render_shader
-from webnorm.kernels.variants import Variant
-from webnorm.lab.accuracy import VAGUE, WITHOUT_NUMBERS, Accuracy, assess, tolerance
-from webnorm.lab.deviations import Tolerance, rounded_to
-from webnorm.lab.trial import blank_result, with_accuracy
+from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.rendering.render import Shader, render_shader
+from webnorm.lab.verify.accuracy import VAGUE, WITHOUT_NUMBERS, Accuracy, assess, tolerance
+from webnorm.lab.verify.deviations import ToleranceFactors, rounded_to
+from webnorm.lab.verify.trial import blank_result, with_accuracy
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, Array, Options, Problem, finfo
-from webnorm.norms.reference import Answer
+from webnorm.norms.reference import Expected
 
 EXPECTED = np.array([[1.0, -2.0, 0.5], [0.0, 100.0, -1.0]])
-ALLOWED = Tolerance(1e-6, 0.0, 0.0, 0.0, "test")
+ALLOWED = ToleranceFactors(1e-6, 0.0, 0.0, 0.0, "test")
 
 
 def shader_of(name: str, problem: Problem, **constants: int) -> Shader:
@@ -28,7 +28,7 @@ def shader_of(name: str, problem: Problem, **constants: int) -> Shader:
 
 def judge(
     got: Array,
-    allowed: Tolerance = ALLOWED,
+    allowed: ToleranceFactors = ALLOWED,
     expected: Array = EXPECTED,
     *,
     unit: Array | None = None,
@@ -42,11 +42,11 @@ def judge(
     shader = shader_of("naive", Problem(rows=len(expected), cols=3, options=options))
     outputs = {"y": (got, intact)}
     shaky = np.zeros(1) if shaky is None else shaky
-    answers = {"y": Answer(expected.astype(np.float64), unit, shaky)}
+    answers = {"y": Expected(expected.astype(np.float64), unit, shaky)}
     for tensor in OPS["layer_norm"].outputs(shader.problem)[1:]:
         zeros = np.zeros(tensor.shape(shader.problem), np.float32)
         outputs[tensor.name] = zeros, True
-        answers[tensor.name] = Answer(zeros.astype(np.float64), np.ones(1), np.zeros(1))
+        answers[tensor.name] = Expected(zeros.astype(np.float64), np.ones(1), np.zeros(1))
     return assess(outputs, answers, shader, allowed)
 
 
@@ -65,7 +65,9 @@ def test_exact_is_right() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_what_is_not_finite_never_passes(value: float, dtype: str) -> None:
     accuracy = judge(
-        got_with(1, 2, value).astype(DTYPES[dtype]), Tolerance(1e30, 0.0, 0.0, 0.0, "test"), dtype=dtype
+        got_with(1, 2, value).astype(DTYPES[dtype]),
+        ToleranceFactors(1e30, 0.0, 0.0, 0.0, "test"),
+        dtype=dtype,
     )
     assert not accuracy.ok or dtype != "float32"
     strict = judge(got_with(1, 2, value).astype(DTYPES[dtype]), dtype=dtype)
@@ -132,7 +134,7 @@ def test_a_header_buys_no_more_than_the_problem_has() -> None:
 
 
 def test_a_copy_has_to_be_exact() -> None:
-    exact = Tolerance(0.0, 0.0, 0.0, 1.0, "a copy is exact")
+    exact = ToleranceFactors(0.0, 0.0, 0.0, 1.0, "a copy is exact")
     assert judge(EXPECTED.astype(np.float32), exact).ok
     assert not judge(got_with(1, 1, np.nextafter(np.float32(100), np.float32(101))), exact).ok
 
@@ -174,7 +176,7 @@ def test_a_rounded_answer_or_its_neighbour_at_a_boundary(dtype: str) -> None:
     between[0, 1] = (float(rounded[0, 1]) + float(up[0, 1])) / 2 + 2e-7
     for either in (rounded, up):
         assert judge(either, expected=between, dtype=dtype).ok
-    assert not judge(rounded, Tolerance(1e-9, 0.0, 0.0, 0.0, "test"), between, dtype=dtype).ok
+    assert not judge(rounded, ToleranceFactors(1e-9, 0.0, 0.0, 0.0, "test"), between, dtype=dtype).ok
 
 
 def test_neighbours_may_not_be_many() -> None:
@@ -182,7 +184,7 @@ def test_neighbours_may_not_be_many() -> None:
     answers[:20] = 1.0 + 2.0**-11 + 1e-7
     down = np.ones((1000, 3), np.float16)
     assert judge(down, expected=answers, dtype="float16").ok
-    strict = Tolerance(1e-6, 0.0, 0.0, 0.999, "test")
+    strict = ToleranceFactors(1e-6, 0.0, 0.0, 0.999, "test")
     accuracy = judge(down, strict, answers, dtype="float16")
     assert not accuracy.ok and "60 of 3000 elements of y are a neighbour" in (accuracy.reason or "")
     # On the boundary either is right.
@@ -213,7 +215,7 @@ def test_rounding_saturates() -> None:
     assert rounded_to(np.array([0.5, 1.5, 2.5]), "int8").tolist() == [0.0, 2.0, 2.0]
 
 
-def tolerance_of(name: str, cols: int, **constants: int) -> Tolerance:
+def tolerance_of(name: str, cols: int, **constants: int) -> ToleranceFactors:
     return tolerance(shader_of(name, Problem(rows=1, cols=cols), **constants))
 
 
@@ -230,7 +232,7 @@ def test_the_tolerance_follows_from_the_header() -> None:
 
 
 def test_a_tolerance_as_large_as_the_answers_shows_nothing() -> None:
-    coarse = Tolerance(1e-6, 1.0, 0.0, 0.0, "test")
+    coarse = ToleranceFactors(1e-6, 1.0, 0.0, 0.0, "test")
     zeros = np.zeros_like(EXPECTED, dtype=np.float32)
     # What is off by everything is within such a tolerance.
     found = judge(zeros, coarse, shaky=np.full(EXPECTED.shape, 1e3))

@@ -11,11 +11,11 @@ from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import create_module
-from webnorm.kernels.header import load
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.traits import BROWSER
-from webnorm.lab.races import fault
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.traits import BROWSER
+from webnorm.kernels.rendering.render import render_shader
+from webnorm.lab.verify.races import find_fault
 from webnorm.norms.ops import make_inputs
 from webnorm.norms.problem import Options, Problem
 from webnorm.web import tint
@@ -91,13 +91,13 @@ def test_what_naga_refuses_in_a_snippet(
 
 def test_what_tint_refuses_in_a_snippet(tmp_path: Path) -> None:
     """A reduction that not all invocations call: the call is told, not the barrier in it."""
-    if tint.available():
-        pytest.skip(str(tint.available()))
+    if tint.tint_unavailable():
+        pytest.skip(str(tint.tint_unavailable()))
     mean = "    let mean = row_sum(total(sum), place, lane, subgroup_size) * PER_COLUMN;"
     inner = mean.replace("let ", "")
     kernel = kernel_of(tmp_path, mean, f"    var mean = 0.0;\n    if (place == 0u) {{\n{inner}\n    }}")
     shader = render_shader(default_variant(kernel, PROBLEM, BROWSER), PROBLEM, "browser", BROWSER)
-    (verdict,) = tint.check([tint.source_of("mine", shader)])
+    (verdict,) = tint.check_shaders([tint.source_of("mine", shader)])
     told = [message.mistake(shader) for message in verdict.messages if message.refuses]
     assert told and all(one.place is not None and one.place.file == str(kernel.path) for one in told)
     assert any("in wgsl/lib/reduce.wgsl:" in str(one) for one in told)
@@ -108,7 +108,7 @@ def test_a_reduction_that_is_called_twice_has_a_hint_of_its_own(device: Device, 
     second = "    let rstd = inverseSqrt(row_sum(total(sum), place, lane, subgroup_size) + params.eps);"
     kernel = kernel_of(tmp_path, "    let rstd = inverseSqrt(1.0 + params.eps);", second)
     inputs = make_inputs(kernel.op, PROBLEM)
-    found = fault(device, default_variant(kernel, PROBLEM, device.traits), PROBLEM, inputs, ())
+    found = find_fault(device, default_variant(kernel, PROBLEM, device.traits), PROBLEM, inputs, ())
     assert found is not None and found.place.file == str(kernel.path)
     one, two = line_of("let mean"), line_of("let rstd")
     assert found.place.line == two and found.text.startswith("a race: row_sum_partials[")
@@ -116,4 +116,4 @@ def test_a_reduction_that_is_called_twice_has_a_hint_of_its_own(device: Device, 
     assert ", in wgsl/lib/reduce.wgsl:" in found.text
     # Two reductions, or a value that was reduced together with the other, race no more.
     once = kernel_of(tmp_path)
-    assert fault(device, default_variant(once, PROBLEM, device.traits), PROBLEM, inputs, ()) is None
+    assert find_fault(device, default_variant(once, PROBLEM, device.traits), PROBLEM, inputs, ()) is None

@@ -11,7 +11,8 @@ from commands import webnorm
 from full import full_disk
 from samples import COPIES, FULL, ORIGIN, REPORT, timed
 from webnorm.errors import WebnormError
-from webnorm.lab import baselines, result_files
+from webnorm.lab.report import baselines
+from webnorm.lab.results import result_files
 
 
 @pytest.fixture(autouse=True)
@@ -21,28 +22,28 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_newer_baseline_replaces_has_another_name() -> None:
     older = replace(REPORT, device={"adapter": "older"})
-    baselines.save(older, "main")
-    baselines.save(REPORT, "main")
-    assert baselines.read("main").device == REPORT.device
-    assert baselines.read("main~").device == older.device
-    assert baselines.names() == ["main", "main~"]
+    baselines.save_baseline(older, "main")
+    baselines.save_baseline(REPORT, "main")
+    assert baselines.read_baseline("main").device == REPORT.device
+    assert baselines.read_baseline("main~").device == older.device
+    assert baselines.baseline_names() == ["main", "main~"]
 
 
 def test_who_saves_at_the_same_moment_loses_nothing() -> None:
     with ThreadPoolExecutor(2) as threads:
         for turn in range(25):
             both = [{"adapter": f"{turn} {which}"} for which in "ab"]
-            list(threads.map(lambda one: baselines.save(replace(REPORT, device=one), "main"), both))
-            assert [baselines.read(name).device for name in ("main", "main~")] in (both, both[::-1])
+            list(threads.map(lambda one: baselines.save_baseline(replace(REPORT, device=one), "main"), both))
+            assert [baselines.read_baseline(name).device for name in ("main", "main~")] in (both, both[::-1])
 
 
 def test_where_there_is_no_room_for_a_newer_one_both_stay(tmp_path: Path) -> None:
     older, old = ({"adapter": name} for name in ("older", "old"))
     for device in (older, old):
-        kept = baselines.save(replace(REPORT, device=device), "main")
+        kept = baselines.save_baseline(replace(REPORT, device=device), "main")
     with full_disk(kept.stat().st_size + 64), pytest.raises(WebnormError, match="File too large"):
-        baselines.save(replace(REPORT, results=REPORT.results * 9), "main")
-    assert [baselines.read(name).device for name in ("main", "main~")] == [old, older]
+        baselines.save_baseline(replace(REPORT, results=REPORT.results * 9), "main")
+    assert [baselines.read_baseline(name).device for name in ("main", "main~")] == [old, older]
     assert sorted(path.name for path in kept.parent.iterdir()) == ["main.json", "main~.json"]
 
 
@@ -51,36 +52,36 @@ def test_where_there_is_no_room_for_a_newer_one_both_stay(tmp_path: Path) -> Non
 )
 def test_a_name_is_no_path(name: str, tmp_path: Path) -> None:
     with pytest.raises(WebnormError, match="a baseline's name is"):
-        baselines.save(REPORT, name)
+        baselines.save_baseline(REPORT, name)
     assert not (tmp_path / "kept").exists()
 
 
 def test_one_that_there_is_not_is_told() -> None:
     with pytest.raises(WebnormError, match=r"no baseline 'main'; `webnorm bench --save NAME` keeps one"):
-        baselines.read("main")
-    baselines.save(REPORT, "main")
+        baselines.read_baseline("main")
+    baselines.save_baseline(REPORT, "main")
     with pytest.raises(WebnormError, match="no baseline 'mian'; did you mean 'main'"):
-        baselines.read("mian")
+        baselines.read_baseline("mian")
     with pytest.raises(WebnormError, match="'mian' is no file, and no baseline; did you mean 'main'"):
-        baselines.read_any("mian")
+        baselines.read_file_or_baseline("mian")
     with pytest.raises(WebnormError, match="is what `main` was before"):
-        baselines.save(REPORT, "main~")
+        baselines.save_baseline(REPORT, "main~")
 
 
 def test_a_file_goes_before_a_baseline_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    baselines.save(REPORT, "main")
-    assert baselines.read_any("main").device == REPORT.device
+    baselines.save_baseline(REPORT, "main")
+    assert baselines.read_file_or_baseline("main").device == REPORT.device
     Path("main").write_text(result_files.to_json(replace(REPORT, device={"adapter": "of the file"})))
-    assert baselines.read_any("main").device == {"adapter": "of the file"}
+    assert baselines.read_file_or_baseline("main").device == {"adapter": "of the file"}
 
 
 def test_what_is_kept_is_listed_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "`webnorm bench --save NAME` keeps one" in webnorm(["baselines"], tmp_path).stdout
     one = replace(FULL, case=None)
     several = (COPIES[0], one, timed("naive", 1.0), replace(FULL, problem=replace(FULL.problem, cols=64)))
-    baselines.save(replace(REPORT, results=several, origin=ORIGIN, complete=False), "main")
-    baselines.save(replace(REPORT, results=(one,), origin=ORIGIN), "main")
+    baselines.save_baseline(replace(REPORT, results=several, origin=ORIGIN, complete=False), "main")
+    baselines.save_baseline(replace(REPORT, results=(one,), origin=ORIGIN), "main")
     (tmp_path / "kept" / "odd.json").write_text("[")
     (tmp_path / "kept" / "no name.json").write_text("{}")
     heading, *rows = webnorm(["baselines"], tmp_path).stdout.splitlines()
@@ -97,11 +98,11 @@ def test_what_is_kept_is_listed_and_forgotten(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("COLUMNS", "40")
     assert max(map(len, webnorm(["baselines"], tmp_path).stdout.splitlines())) <= 40
     gone = webnorm(["baselines", "main*", "odd", "--forget"], tmp_path)
-    assert gone.stdout.count("removed ") == 3 and baselines.names() == []
+    assert gone.stdout.count("removed ") == 3 and baselines.baseline_names() == []
 
 
 def test_nothing_is_forgotten_that_is_not_named(tmp_path: Path) -> None:
-    baselines.save(REPORT, "main")
+    baselines.save_baseline(REPORT, "main")
     for words, said in (
         (["--forget"], "--forget needs NAME: it removes those that are named"),
         (["mian", "--forget"], "no baseline 'mian'; did you mean 'main'?"),
@@ -109,4 +110,4 @@ def test_nothing_is_forgotten_that_is_not_named(tmp_path: Path) -> None:
         (["main", "--forget", "--json"], "--forget and --json exclude each other"),
     ):
         done = webnorm(["baselines", *words], tmp_path)
-        assert done.returncode == 2 and said in done.stderr and baselines.names() == ["main"]
+        assert done.returncode == 2 and said in done.stderr and baselines.baseline_names() == ["main"]

@@ -11,17 +11,17 @@ import pytest
 from samples import timed
 from testbed import SOFTWARE, kernel_named
 from webnorm.gpu import timing
-from webnorm.kernels.library import Broken
-from webnorm.lab import bench, jobs
-from webnorm.lab.bench import BenchRequest, Progress
-from webnorm.lab.results import Result
-from webnorm.lab.trial import blank_result, with_samples
+from webnorm.kernels.headers.library import UnreadableKernel
+from webnorm.lab.results.result import Result
+from webnorm.lab.run import bench, jobs
+from webnorm.lab.run.bench import BenchRequest, Progress
+from webnorm.lab.verify.trial import blank_result, with_samples
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Problem
 
 TASK = Task(OPS["layer_norm"], Problem(rows=8, cols=64))
 KERNELS = tuple(kernel_named(name) for name in ("naive", "two_pass"))
-BROKEN = Broken(TASK.op, "unreadable", KERNELS[0].path, "it is none")
+BROKEN = UnreadableKernel(TASK.op, "unreadable", KERNELS[0].path, "it is none")
 REQUEST = BenchRequest(
     (TASK,), KERNELS, (kernel_named("copy", "copy"),), timing.QUICK, ladder=KERNELS[:1], broken=(BROKEN,)
 )
@@ -39,22 +39,22 @@ class Timing:
     def stream(self, work: Any, job: jobs.TimingJob) -> Iterator[Any]:
         right: dict[int, Result] = {}
         for index, spec in enumerate(job.variants):
-            yield jobs.Began(index)
+            yield jobs.VariantBegan(index)
             found = replace(blank_result(spec.variant(), TASK.problem), bytes=4096)
             if found.kernel == "naive":
-                yield jobs.Found(index, replace(found, status="fail", reason="off"))
+                yield jobs.VariantResult(index, replace(found, status="fail", reason="off"))
             else:
                 right[index] = replace(found, status="pass")
         for index, result in right.items():
-            yield jobs.Ready(index, result)
+            yield jobs.VariantReady(index, result)
         times = tuple(100.0 if one.roofline else 200.0 for one in right.values())
         for done in range(1, self.rounds + 1):
-            yield timing.Round(done, self.rounds)
-            yield jobs.Sampled(times)
-        yield jobs.Proving()
+            yield timing.RoundDone(done, self.rounds)
+            yield jobs.RoundSampled(times)
+        yield jobs.CheckingTimedWork()
         for index, result in right.items():
-            yield jobs.Began(index)
-            yield jobs.Found(index, with_samples(result, [times[0]] * self.rounds))
+            yield jobs.VariantBegan(index)
+            yield jobs.VariantResult(index, with_samples(result, [times[0]] * self.rounds))
 
 
 def events(rounds: int, runs: int = 1) -> Iterator[tuple[Progress | list[Result], list[Result]]]:
@@ -96,7 +96,10 @@ def test_before_a_round_there_is_nothing_and_behind_the_proof_the_rest() -> None
 def test_the_fastest_copy_has_100_percent_exactly() -> None:
     """100 times this number, divided by it, is 99.99999999999999."""
     copies = [timed("copy", 1.0, op="copy", gbps=gbps) for gbps in (0.74939, 0.5)]
-    assert [one.percent_of_copy for one in bench.against_copy(copies)] == [100, pytest.approx(66.7, abs=0.1)]
+    assert [one.percent_of_copy for one in bench.with_share_of_copy(copies)] == [
+        100,
+        pytest.approx(66.7, abs=0.1),
+    ]
 
 
 def test_a_run_that_is_whole_is_not_mixed_with_half_of_one() -> None:

@@ -16,18 +16,19 @@ from cheats import CHOOSY, IDLE, MARKING, PASS, REMEMBERING, WRONG, Cheat
 from testbed import SOFTWARE, kernel_named
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu import timing
+from webnorm.gpu.compute_programs import PreparedDispatches
 from webnorm.gpu.device import Device
 from webnorm.gpu.plan import Plan
-from webnorm.gpu.programs import Prepared
-from webnorm.gpu.stopwatch import WARM_UP_RUNS, Dispatches, Stopwatch
-from webnorm.kernels.header import load
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.sources import wgsl_root
-from webnorm.lab import check, jobs, proof
-from webnorm.lab.board import Board
-from webnorm.lab.results import Result
-from webnorm.lab.trial import blank_result
-from webnorm.lab.worker import WorkerDied
+from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch, TimedDispatches
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.lab.process.worker import WorkerDied
+from webnorm.lab.results.result import Result
+from webnorm.lab.run import check, jobs
+from webnorm.lab.verify import timed_work
+from webnorm.lab.verify.problem_buffers import ProblemBuffers
+from webnorm.lab.verify.trial import blank_result
 from webnorm.norms.case import Case
 from webnorm.norms.corpus import CASES, whole_corpus
 from webnorm.norms.drawn_cases import drawn_cases
@@ -48,10 +49,12 @@ class Here:
 
 def timed(device: Device, paths: list[Path], problem: Problem, sets: int, calls: str) -> dict[str, Result]:
     specs = tuple(jobs.VariantSpec.of(default_variant(load(path), problem, device.traits)) for path in paths)
-    rule = timing.Rule(least=5, most=10, settle_s=0.05)
+    rule = timing.StoppingRule(least=5, most=10, settle_s=0.05)
     op = next((OPS[spec.op] for spec in specs if spec.op != "copy"), OPS["copy"])
     job = jobs.TimingJob(Task(op, problem), specs, (), sets, rule, calls)  # type: ignore[arg-type]
-    found = [event.result for event in jobs.time_variants(device, job) if isinstance(event, jobs.Found)]
+    found = [
+        event.result for event in jobs.time_variants(device, job) if isinstance(event, jobs.VariantResult)
+    ]
     return {result.kernel: result for result in found}
 
 
@@ -67,7 +70,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     has left is spoiled.
     """
     spent, known = [0.0], set[tuple[int, int]]()
-    submit, encode, spoil = Stopwatch.submit, Plan.encode, Prepared.encode
+    submit, encode, spoil = Stopwatch.submit, Plan.encode, PreparedDispatches.encode
 
     def encode_plan(plan: Plan, compute: Any, index: int = 0) -> None:
         encode(plan, compute, index)
@@ -77,12 +80,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
         known.add(version)
         spent[0] += times * (1e3 + 10 * problem.rows * problem.cols)
 
-    def encode_spoiling(prepared: Prepared, compute: Any) -> None:
+    def encode_spoiling(prepared: PreparedDispatches, compute: Any) -> None:
         spoil(prepared, compute)
         known.clear()
         spent[0] += 1e3
 
-    def sample(stopwatch: Stopwatch, plan: Dispatches, dispatches: range) -> timing.Reading:
+    def sample(stopwatch: Stopwatch, plan: TimedDispatches, dispatches: range) -> timing.Reading:
         spent[0] = 0.0
         reading = submit(stopwatch, plan, dispatches)
         taken = spent[0] / len(dispatches)
@@ -94,7 +97,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
         return read
 
     monkeypatch.setattr(Plan, "encode", encode_plan)
-    monkeypatch.setattr(Prepared, "encode", encode_spoiling)
+    monkeypatch.setattr(PreparedDispatches, "encode", encode_spoiling)
     monkeypatch.setattr(Stopwatch, "submit", sample)
 
 
@@ -129,8 +132,8 @@ def test_passes_that_do_nothing_buy_no_time(
     """What a dispatch on spoiled buffers may take longer it may take once."""
     setup: Any = SimpleNamespace(board=SimpleNamespace(sets=1))
     plan: Any = SimpleNamespace(dispatches=7)
-    monkeypatch.setattr(proof, "_first_times", lambda *_: itertools.repeat((200.0, 100.0, range(1))))
-    assert proof.first_time(setup, plan, 1, usual_ns).slower is slower
+    monkeypatch.setattr(timed_work, "_first_times", lambda *_: itertools.repeat((200.0, 100.0, range(1))))
+    assert timed_work.first_dispatch_time(setup, plan, 1, usual_ns).slower is slower
 
 
 @pytest.mark.parametrize(
@@ -159,11 +162,11 @@ def test_on_a_busy_machine_a_kernel_is_compared_with_the_copy(
             waited = rng.uniform(2e6, 8e6) if rng.random() < waits else 0.0
             yield waited + (work_ns if plan == "kernel" else 100.0), 100.0, range(1)
 
-    monkeypatch.setattr(proof, "_first_times", pairs)
-    monkeypatch.setattr(proof, "ends", lambda *_: one.result)
+    monkeypatch.setattr(timed_work, "_first_times", pairs)
+    monkeypatch.setattr(timed_work, "check_ragged_samples", lambda *_: one.result)
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        found = proof.proved(setup, one, usual_ns=20.0)
+        found = timed_work.check_timed_work(setup, one, usual_ns=20.0)
         assert (found.status == "fail") is (status == "fail"), f"{seed}: {found.reason}"
 
 
@@ -173,9 +176,9 @@ def test_a_pass_that_never_runs_buys_no_time(device: Device, tmp_path: Path) -> 
     allowed = []
     for cheat in (Cheat("plain"), Cheat("idle", header={"// [accuracy]": f"{idle}// [accuracy]"})):
         kernel, problem = load(cheat.write(tmp_path)), Problem(rows=64, cols=256)
-        board = Board(device, problem, make_inputs(kernel.op, problem), ())
+        board = ProblemBuffers(device, problem, make_inputs(kernel.op, problem), ())
         plan = board.prepare(default_variant(kernel, problem, device.traits))
-        allowed.append(proof._switching_ns(board, plan))
+        allowed.append(timed_work._switching_ns(board, plan))
     assert allowed[0] == allowed[1]
 
 
@@ -188,26 +191,26 @@ def test_which_dispatches_are_looked_at_nobody_knows(
     """
     monkeypatch.setattr(device, "traits", replace(device.traits, software=software))
     kernel, problem = kernel_named("naive"), Problem(rows=64, cols=256)
-    board = Board(device, problem, make_inputs(kernel.op, problem), ())
+    board = ProblemBuffers(device, problem, make_inputs(kernel.op, problem), ())
     plan = board.prepare(default_variant(kernel, problem, device.traits))
     looked_at: list[int] = []
 
-    def holds(_: Board, plan: Plan, golden: Any, dispatches: range) -> bool:
+    def holds(_: ProblemBuffers, plan: Plan, golden: Any, dispatches: range) -> bool:
         looked_at.append(board.version(plan, dispatches.stop - 1))
         return True
 
-    monkeypatch.setattr(Board, "holds", holds)
-    monkeypatch.setattr(proof, "_slower", lambda ratios: False if len(ratios) == 100 else None)
-    monkeypatch.setattr(proof, "_MOST_RATIOS", 199)
-    setup = proof.set_up(board, 0.0)
-    found = proof.first_time(setup, plan, 2, golden=(b"",))
+    monkeypatch.setattr(ProblemBuffers, "holds", holds)
+    monkeypatch.setattr(timed_work, "_slower", lambda ratios: False if len(ratios) == 100 else None)
+    monkeypatch.setattr(timed_work, "_MOST_RATIOS", 199)
+    setup = timed_work.timing_setup(board, 0.0)
+    found = timed_work.first_dispatch_time(setup, plan, 2, golden=(b"",))
     assert found.strayed is None and 25 < len(looked_at) < 75
-    monkeypatch.setattr(proof, "_LOOKED_AT", 1.0)
+    monkeypatch.setattr(timed_work, "_LOOKED_AT", 1.0)
     looked_at.clear()
-    proof.first_time(setup, plan, 2, golden=(b"",))
+    timed_work.first_dispatch_time(setup, plan, 2, golden=(b"",))
     assert len(looked_at) == 100 and 25 < sum(looked_at) < 75
-    monkeypatch.setattr(Board, "holds", lambda *_: False)
-    assert proof.first_time(setup, plan, 2, golden=(b"",)).strayed is not None
+    monkeypatch.setattr(ProblemBuffers, "holds", lambda *_: False)
+    assert timed_work.first_dispatch_time(setup, plan, 2, golden=(b"",)).strayed is not None
 
 
 class Sliced:
@@ -240,7 +243,7 @@ def test_who_shares_a_gpu_is_not_blamed(
 ) -> None:
     monkeypatch.setattr(device, "traits", replace(device.traits, software=False))
     kernel, problem = kernel_named(name, "layer_norm_backward"), Problem(rows=8, cols=64)
-    board = Board(device, problem, make_inputs(kernel.op, problem), (), sets)
+    board = ProblemBuffers(device, problem, make_inputs(kernel.op, problem), (), sets)
     plan, stopwatch = board.prepare(default_variant(kernel, problem, device.traits)), Stopwatch(device)
     stopwatch.method = "timestamp"
 
@@ -252,9 +255,9 @@ def test_who_shares_a_gpu_is_not_blamed(
 
     monkeypatch.setattr(Stopwatch, "submit", submit)
     pace: Any = SimpleNamespace(ready=lambda: None, worked=lambda: None)
-    setup = proof.Setup(board, stopwatch, pace, (plan, 1))
-    _, dispatches = proof.sampler(setup, plan)
-    found = proof.first_time(setup, plan, dispatches)
+    setup = timed_work.TimingSetup(board, stopwatch, pace, (plan, 1))
+    _, dispatches = timed_work.sampler(setup, plan)
+    found = timed_work.first_dispatch_time(setup, plan, dispatches)
     assert found.ratio == pytest.approx(1) and not found.slower
 
 
@@ -265,11 +268,11 @@ def test_a_kernel_that_ends_the_process_is_left_alone_after_a_while() -> None:
     class Ending:
         def stream(self, task: Any, job: jobs.CheckJob) -> Iterator[Any]:
             for index, spec in enumerate(job.variants):
-                yield jobs.Began(index)
+                yield jobs.VariantBegan(index)
                 if "naive" in str(spec.path):
                     asked.append(job.case)
                     raise WorkerDied("no sign of life")
-                yield jobs.Found(index, blank_result(spec.variant(), job.task.problem, job.case))
+                yield jobs.VariantResult(index, blank_result(spec.variant(), job.task.problem, job.case))
 
     kernels = (kernel_named("naive"), kernel_named("two_pass"))
     request = check.CheckRequest(kernels, CASES[:9])
@@ -389,19 +392,21 @@ def test_who_was_lucky_is_not_blamed(
 ) -> None:
     """Few samples of a busy machine may be of a slow copy: what it takes beside the kernel counts."""
     problem = Problem(rows=64, cols=256)
-    board = Board(device, problem, make_inputs(OPS["layer_norm"], problem), ())
+    board = ProblemBuffers(device, problem, make_inputs(OPS["layer_norm"], problem), ())
     copy = load(wgsl_root() / "copy" / "copy.wgsl")
 
-    def running(index: int, kernel: Kernel, taken: float, samples: list[float]) -> proof.Running:
+    def running(index: int, kernel: Kernel, taken: float, samples: list[float]) -> timed_work.TimedVariant:
         variant = default_variant(kernel, problem, device.traits)
         result = blank_result(variant, problem)
-        return proof.Running(index, result, board.prepare(variant), None, lambda: lambda: taken, 1, samples)
+        return timed_work.TimedVariant(
+            index, result, board.prepare(variant), None, lambda: lambda: taken, 1, samples
+        )
 
-    monkeypatch.setattr(proof, "_empty_sampler", lambda _: lambda: lambda: empty_ns)
+    monkeypatch.setattr(timed_work, "_empty_sampler", lambda _: lambda: lambda: empty_ns)
     pace: Any = SimpleNamespace(ready=lambda: None, worked=lambda: None)
     setup: Any = SimpleNamespace(board=board, pace=pace)
     # The best by its samples is no good one.
     copies = [running(0, copy, copy_ns, [3000.0] * 5), running(1, copy, 5 * copy_ns, [2000.0] * 5)]
     suspect = running(2, kernel_named("naive"), own_ns, [900.0] * 5)
-    found = proof.faster_than_copying(setup, [*copies, suspect])
+    found = timed_work.impossible_times(setup, [*copies, suspect])
     assert (2 in found) is blamed and len(found) == blamed

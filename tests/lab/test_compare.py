@@ -10,10 +10,10 @@ import pytest
 
 from bench import verdicts as proof
 from webnorm.errors import WebnormError
-from webnorm.lab.changes import drift_text, naming
-from webnorm.lab.compare import BAND, Comparison, Verdicts, compare, objections, unknowns
-from webnorm.lab.findings import Changes
-from webnorm.lab.results import Report, Result
+from webnorm.lab.report.comparison import BAND, Comparison, Verdicts, compare, gate_failures, gate_unknowns
+from webnorm.lab.report.comparison_text import drift_text, pair_labels
+from webnorm.lab.report.findings import Changes
+from webnorm.lab.results.result import Report, Result
 from webnorm.norms.problem import Problem
 
 DEVICE = {"adapter": "llvmpipe", "vendor": "Mesa", "driver": "25.1", "backend": "Vulkan", "type": "CPU"}
@@ -424,62 +424,62 @@ FAST, SLOW = result(times(1, 0.01, 1)), result(times(1.1, 0.01, 2))
 
 def test_the_gate_takes_only_what_is_slower_by_more() -> None:
     slower = compare(report(FAST), report(SLOW))
-    assert objections(slower, 5) == ["1 is slower by more than 5 %"]
-    assert objections(slower, 15) == []
-    assert objections(compare(report(SLOW), report(FAST)), 0) == []
+    assert gate_failures(slower, 5) == ["1 is slower by more than 5 %"]
+    assert gate_failures(slower, 15) == []
+    assert gate_failures(compare(report(SLOW), report(FAST)), 0) == []
 
 
 def test_the_gate_refuses_what_broke() -> None:
     wrong = result(None, status="fail", reason="off by 3", kernel="naive")
     right = replace(FAST, kernel="naive")
     broken = compare(report(FAST, right), report(FAST, wrong))
-    assert objections(broken, 50) == ["1 is broken"] and unknowns(broken, 50) == []
-    assert objections(compare(report(FAST, wrong), report(FAST, right)), 0) == []
+    assert gate_failures(broken, 50) == ["1 is broken"] and gate_unknowns(broken, 50) == []
+    assert gate_failures(compare(report(FAST, wrong), report(FAST, right)), 0) == []
 
 
 @pytest.mark.parametrize("gone", [[], [result(None, status="skip", kernel="naive")]])
 def test_the_gate_refuses_what_is_missing(gone: list[Result]) -> None:
     less = compare(report(FAST, replace(FAST, kernel="naive")), report(FAST, *gone))
-    assert objections(less, 5) == [] and unknowns(less, 5) == ["1 is missing in NEW"]
-    assert unknowns(less, 5, allow_missing=True) == []
-    assert unknowns(compare(report(FAST), report(FAST, replace(FAST, kernel="naive"))), 5) == []
+    assert gate_failures(less, 5) == [] and gate_unknowns(less, 5) == ["1 is missing in NEW"]
+    assert gate_unknowns(less, 5, allow_missing=True) == []
+    assert gate_unknowns(compare(report(FAST), report(FAST, replace(FAST, kernel="naive"))), 5) == []
 
 
 def test_the_gate_refuses_an_interrupted_run() -> None:
     whole, part, unknown = (report(FAST, complete=complete) for complete in (True, False, None))
-    assert unknowns(compare(part, whole), 5) == ["OLD is of a run that was interrupted"]
-    assert unknowns(compare(whole, part), 5) == ["NEW is of a run that was interrupted"]
-    assert unknowns(compare(part, part), 5, allow_missing=True) == []
-    assert unknowns(compare(unknown, whole), 5) == []
+    assert gate_unknowns(compare(part, whole), 5) == ["OLD is of a run that was interrupted"]
+    assert gate_unknowns(compare(whole, part), 5) == ["NEW is of a run that was interrupted"]
+    assert gate_unknowns(compare(part, part), 5, allow_missing=True) == []
+    assert gate_unknowns(compare(unknown, whole), 5) == []
 
 
 def test_the_gate_does_not_pass_on_nothing() -> None:
     skipped = result(None, status="skip")
     single = compare(report(result(times(1, 0.01, 1, 1))), report(result(times(1, 0.01, 2, 1))))
     for nothing in (compare(report(skipped), report(skipped)), single):
-        assert unknowns(nothing, 5, allow_missing=True) == ["nothing could be compared"]
+        assert gate_unknowns(nothing, 5, allow_missing=True) == ["nothing could be compared"]
     apart = compare(report(FAST), report(replace(FAST, kernel="naive")))
-    assert unknowns(apart, 5) == ["1 is missing in NEW", "nothing could be compared"]
+    assert gate_unknowns(apart, 5) == ["1 is missing in NEW", "nothing could be compared"]
 
 
 def test_what_is_unclear_is_not_known_and_refused_only_on_request() -> None:
     doubtful = replace(SLOW, kernel="naive", flags=("throttled",))
     found = compare(report(FAST, replace(FAST, kernel="naive")), report(FAST, doubtful))
-    assert (found.unclear, objections(found, 5)) == (1, [])
-    assert objections(found, 5, fail_unclear=True) == ["1 is unclear"]
-    assert unknowns(found, 5) == ["1 is unclear, and may be slower by more than 5 %"]
+    assert (found.unclear, gate_failures(found, 5)) == (1, [])
+    assert gate_failures(found, 5, fail_unclear=True) == ["1 is unclear"]
+    assert gate_unknowns(found, 5) == ["1 is unclear, and may be slower by more than 5 %"]
 
 
 def test_the_gate_passes_on_what_is_unclear_within_the_limit() -> None:
     wide = verdicts(Comparison(result=FAST, verdict="UNCLEAR", ratio=1.01, low=0.97, high=1.06))
-    assert unknowns(wide, 10) == [] and objections(wide, 10) == []
-    assert unknowns(wide, 5) == ["1 is unclear, and may be slower by more than 5 %"]
+    assert gate_unknowns(wide, 10) == [] and gate_failures(wide, 10) == []
+    assert gate_unknowns(wide, 5) == ["1 is unclear, and may be slower by more than 5 %"]
 
 
 @pytest.mark.parametrize("percent", [math.nan, -1.0, math.inf])
 def test_the_gate_refuses_what_is_no_percentage(percent: float) -> None:
     with pytest.raises(WebnormError, match="percent is"):
-        objections(verdicts(), percent)
+        gate_failures(verdicts(), percent)
 
 
 def test_numbers_drawn_from_another_seed_are_the_same_problem() -> None:
@@ -498,7 +498,7 @@ def test_a_problem_has_its_lines_together_and_constants_where_they_tell_lines_ap
     old = report(of(48, "a", 4), of(64, "a", 8))
     new = report(of(48, "a", 4), of(48, "b", 4), of(64, "a", 8), of(64, "a", 16))
     found = compare(old, new).comparisons
-    name = naming(found)
+    name = pair_labels(found)
     assert [(each.result.problem.cols, name(each)) for each in found] == [
         (48, "a"),
         (48, "b"),

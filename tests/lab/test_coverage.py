@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from webnorm.cli.running import INCONCLUSIVE, OK, WRONG, Measuring
-from webnorm.cli.screen import Screen
-from webnorm.lab.coverage import Coverage, listed
-from webnorm.lab.findings import Findings
-from webnorm.lab.results import Report, Result
+from webnorm.cli.terminal.screen import Screen
+from webnorm.cli.work.jobs import INCONCLUSIVE, OK, WRONG, MeasuringJob
+from webnorm.lab.report.findings import Findings
+from webnorm.lab.results.coverage import Coverage, first_names
+from webnorm.lab.results.result import Report, Result
 from webnorm.norms.problem import Problem
 
 PASS = Result(
@@ -83,8 +83,8 @@ def test_a_failure_that_is_declared_is_no_gap_beside_others_and_no_time() -> Non
 
 
 def test_a_list_is_short() -> None:
-    assert listed(["a", "b", "c"]) == "a; b; c"
-    assert listed([*"abcde"]) == "a; b; c; and 2 more"
+    assert first_names(["a", "b", "c"]) == "a; b; c"
+    assert first_names([*"abcde"]) == "a; b; c; and 2 more"
 
 
 def test_findings_are_ok_only_where_everything_was_checked() -> None:
@@ -95,7 +95,7 @@ def test_findings_are_ok_only_where_everything_was_checked() -> None:
     assert not ok(PASS, replace(PASS, status="fail"))
 
 
-class _Known(Measuring):
+class _Known(MeasuringJob):
     """A job that has found these results."""
 
     found: list[Result]

@@ -12,9 +12,9 @@ from test_plot import report, sweep
 from commands import webnorm
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.lab import drawing
-from webnorm.lab.findings import Findings
-from webnorm.lab.plot import plot
+from webnorm.lab.plot import drawing
+from webnorm.lab.plot.throughput import plot
+from webnorm.lab.report.findings import Findings
 
 # What a broken installation does when it is imported, and what is said of it.
 BROKEN = {
@@ -74,7 +74,7 @@ def test_modules_are_found_where_this_process_finds_them(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["site", *sys.path[1:]])
     with pytest.raises(WebnormError, match="RuntimeError: found"):
-        drawing.check("svg")
+        drawing.check_drawing("svg")
 
 
 def test_what_python_prints_when_it_starts_is_no_part_of_the_picture(
@@ -83,7 +83,7 @@ def test_what_python_prints_when_it_starts_is_no_part_of_the_picture(
     """As a coverage tool's hook may; "c" is a command to Python's pickle."""
     (tmp_path / "sitecustomize.py").write_text("print('collecting\\nstatistics', flush=True)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    drawing.check("svg")
+    drawing.check_drawing("svg")
 
 
 @pytest.mark.parametrize(("code", "said"), BROKEN.items(), ids=map(str, range(len(BROKEN))))
@@ -108,7 +108,7 @@ def test_results_are_shown_and_kept_before_they_are_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Device
 ) -> None:
     install("raise RuntimeError('late')", tmp_path, monkeypatch)
-    monkeypatch.setattr(drawing, "check", lambda _: None)
+    monkeypatch.setattr(drawing, "check_drawing", lambda _: None)
     words = ["bench", "--kernel", "registers", "--rows", "4", "--cols", "64", "--budget", "0.01"]
     done = webnorm([*words, "--json", "a.json", "--plot", "a.svg"], tmp_path)
     assert done.returncode == 2 and "registers" in done.stdout

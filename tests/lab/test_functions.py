@@ -16,9 +16,9 @@ import broken
 import webnorm
 from webnorm import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.lab.bench import Progress
-from webnorm.lab.findings import Findings
-from webnorm.lab.results import Result
+from webnorm.lab.report.findings import Findings
+from webnorm.lab.results.result import Result
+from webnorm.lab.run.bench import Progress
 
 
 @pytest.mark.slow

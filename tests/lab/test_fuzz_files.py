@@ -21,19 +21,27 @@ from fuzzing import examples
 from samples import COPIES, FULL, ORIGIN, PLATFORM, REPORT, choice, timed, tuned
 from shown import fit
 from webnorm.choice import auto, tuning
-from webnorm.cli import overview, report
-from webnorm.cli.bench_view import BenchTable, Matrix
-from webnorm.cli.check_view import CheckTable
-from webnorm.cli.compare_view import CompareTable
-from webnorm.cli.screen import Screen
+from webnorm.cli.terminal.screen import Screen
+from webnorm.cli.verbs.bench_view import BenchTable, ShareMatrix
+from webnorm.cli.verbs.check_view import CheckTable
+from webnorm.cli.verbs.compare_view import CompareTable
+from webnorm.cli.work import (
+    overview,
+)
+from webnorm.cli.work import (
+    tables as report,
+)
 from webnorm.errors import WebnormError
-from webnorm.kernels.library import discover
-from webnorm.kernels.traits import BROWSER
-from webnorm.lab import changes, check, plot, ranking, result_files, results, tables
-from webnorm.lab.compare import compare, objections
+from webnorm.kernels.headers.library import discover
+from webnorm.kernels.headers.traits import BROWSER
+from webnorm.lab.plot import throughput
+from webnorm.lab.report import comparison_text
+from webnorm.lab.report.comparison import compare, gate_failures
+from webnorm.lab.results import ranking, result, result_files, tables
+from webnorm.lab.run import check
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Problem
-from webnorm.web.package import read_package
+from webnorm.web.package.reader import read_package
 
 OTHERS = (timed("naive", 1500.0, runs=(3, 3, 3)), *REPORT.results, timed("registers", 1200.0))
 RESULTS = result_files.to_json(replace(REPORT, results=(*COPIES, *OTHERS), complete=True, origin=ORIGIN))
@@ -159,13 +167,13 @@ def shown(renderable: Any) -> str:
     return out.getvalue()
 
 
-def look(read: results.Report, folder: Path) -> None:
+def look(read: result.Report, folder: Path) -> None:
     """Everything that is made of a report."""
     for title, members in ranking.by_problem(read.results):
         shown(BenchTable(members, title))
         shown(report.profile_table(members, software=True))
     shown(CheckTable(read.results)) if read.results else None
-    shown(Matrix(read.results))
+    shown(ShareMatrix(read.results))
     shown(overview.device_line(read.device))
     assert fit(tables.to_markdown(read).replace("\n", ""))
     tables.to_csv(read)
@@ -174,12 +182,12 @@ def look(read: results.Report, folder: Path) -> None:
     assert result_files.to_json(result_files.read(again)) == again.read_text()
 
 
-def held_against(old: results.Report, new: results.Report) -> None:
+def held_against(old: result.Report, new: result.Report) -> None:
     verdicts = compare(old, new, any_device=True)
     shown(CompareTable(verdicts))
-    assert fit(changes.to_markdown(verdicts, "old", "new").replace("\n", ""))
-    json.loads(changes.to_json(verdicts), parse_constant=lambda literal: pytest.fail(literal))
-    objections(verdicts, 5, fail_unclear=True)
+    assert fit(comparison_text.to_markdown(verdicts, "old", "new").replace("\n", ""))
+    json.loads(comparison_text.to_json(verdicts), parse_constant=lambda literal: pytest.fail(literal))
+    gate_failures(verdicts, 5, fail_unclear=True)
 
 
 def read_results(content: bytes, folder: Path) -> None:
@@ -298,7 +306,7 @@ def test_pictures_of_any_results(
     ]
     read = replace(REPORT, device={"adapter": name}, results=tuple(made))
     for suffix in ("svg", "png"):
-        attempt(partial(plot.plot, read, folder / f"picture.{suffix}"))
+        attempt(partial(throughput.plot, read, folder / f"picture.{suffix}"))
 
 
 KERNELS = discover()
@@ -350,7 +358,7 @@ def npy(array: Any) -> bytes:
 def test_an_array_of_any_bytes(content: bytes, folder: Path) -> None:
     path = folder / "x.npy"
     path.write_bytes(content)
-    case = attempt(lambda: check.own_case(path))
+    case = attempt(lambda: check.user_array_case(path))
     if case is not None:
         assert case.shape[1] >= 1 and case.shape[0] >= 0
 

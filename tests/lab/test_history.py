@@ -20,14 +20,14 @@ from fuzzing import examples
 from patience import HANG_S
 from samples import BARE, CARD, KEPT_PROBLEM, REPORT, kept_run, timed
 from webnorm.errors import WebnormError
-from webnorm.lab import result_files
-from webnorm.lab.history import store as kept
-from webnorm.lab.history.regressions import Judged, Newest, regressions, to_json
-from webnorm.lab.history.series import Asked, history
-from webnorm.lab.history.series import to_json as history_json
-from webnorm.lab.results import Report, Result, Status
+from webnorm.lab.report.history import store as kept
+from webnorm.lab.report.history.regressions import NewestRun, RegressionResult, regressions, to_json
+from webnorm.lab.report.history.series import SeriesQuery, history
+from webnorm.lab.report.history.series import to_json as history_json
+from webnorm.lab.results import result_files
+from webnorm.lab.results.result import Report, Result, Status
 
-ALL = Asked()
+ALL = SeriesQuery()
 
 
 def written(folder: Path, *reports: Report) -> list[Path]:
@@ -39,7 +39,7 @@ def written(folder: Path, *reports: Report) -> list[Path]:
 
 
 def added(folder: Path, *reports: Report) -> list[str]:
-    return [one.fate for one in kept.add(folder / "store.db", written(folder, *reports))]
+    return [one.fate for one in kept.add_reports(folder / "store.db", written(folder, *reports))]
 
 
 def judged(folder: Path, *reports: Report, last: int = 10) -> dict[str, str]:
@@ -49,7 +49,7 @@ def judged(folder: Path, *reports: Report, last: int = 10) -> dict[str, str]:
     return verdicts(newest)
 
 
-def verdicts(newest: Newest) -> dict[str, str]:
+def verdicts(newest: NewestRun) -> dict[str, str]:
     return {one.comparison.result.kernel: one.comparison.verdict for one in newest.judged}
 
 
@@ -81,7 +81,7 @@ def test_what_is_added_twice_changes_nothing(tmp_path: Path) -> None:
     assert added(tmp_path, run, nameless, again, run) == ["kept already"] * 4
     # Without a run's id it is the content that counts, however it is written.
     (tmp_path / "indented").write_text(json.dumps(json.loads(result_files.to_json(nameless)), indent=3))
-    (one,) = kept.add(tmp_path / "store.db", [tmp_path / "indented"])
+    (one,) = kept.add_reports(tmp_path / "store.db", [tmp_path / "indented"])
     assert one.fate == "kept already" and (tmp_path / "store.db").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir() if "store" in path.name] == ["store.db"]
 
@@ -90,7 +90,7 @@ def test_nothing_of_a_report_is_lost_and_its_columns_are_plain(tmp_path: Path) -
     run = kept_run(3, {"naive": 2000.0})
     added(tmp_path, run)
     ((text,),) = rows(tmp_path, "SELECT report FROM reports")
-    assert result_files.understood(json.loads(text)) == run
+    assert result_files.report_from_json(json.loads(text)) == run
     columns = (
         "recorded, run, adapter, driver, op, kernel, constants, rows, cols, dtype, options, status, "
         "median_ns, gbps, percent_of_copy, complete"
@@ -123,18 +123,18 @@ def test_of_several_files_all_or_none_are_added(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text('{"schema": 2}')
     for bad in (tmp_path / "bad.json", tmp_path / "none.json", tmp_path):
         with pytest.raises(WebnormError, match=f"{bad}.*; nothing was added"):
-            kept.add(tmp_path / "store.db", [*good, bad])
+            kept.add_reports(tmp_path / "store.db", [*good, bad])
     assert (tmp_path / "store.db").read_bytes() == before
     with pytest.raises(WebnormError, match="nothing was added"):
-        kept.add(tmp_path / "new.db", [*good, tmp_path / "bad.json"])
+        kept.add_reports(tmp_path / "new.db", [*good, tmp_path / "bad.json"])
     assert not (tmp_path / "new.db").exists()
 
 
 def test_processes_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
     paths = written(tmp_path, *(kept_run(at, {"naive": 1.0}) for at in range(24)))
     code = (
-        "import sys; from pathlib import Path; from webnorm.lab.history.store import add\n"
-        "for path in sys.argv[2:]: add(Path(sys.argv[1]), [Path(path)])"
+        "import sys; from pathlib import Path; from webnorm.lab.report.history.store import add_reports\n"
+        "for path in sys.argv[2:]: add_reports(Path(sys.argv[1]), [Path(path)])"
     )
     # Every third file is added by both.
     shares = [[path for at, path in enumerate(paths) if at % 3 in (0, one)] for one in (1, 2)]
@@ -154,7 +154,7 @@ def test_an_add_that_fails_half_way_leaves_the_store_as_it_was(tmp_path: Path) -
     paths = written(tmp_path, *(kept_run(at, {"naive": 1.0}) for at in range(1, 60)))
     code = (
         "import os, resource, signal, sys; from pathlib import Path\n"
-        "from webnorm.lab.history import store\n"
+        "from webnorm.lab.report.history import store\n"
         "limit = os.path.getsize(sys.argv[2]) + 20_000 if os.path.exists(sys.argv[2]) else 0\n"
         "if sys.argv[1] == 'full': resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))\n"
         "insert = store._insert\n"
@@ -163,7 +163,7 @@ def test_an_add_that_fails_half_way_leaves_the_store_as_it_was(tmp_path: Path) -
         "    if row.get('run', '').endswith('3a'): os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return insert(connection, table, row)\n"
         "if sys.argv[1] == 'killed': store._insert = killed\n"
-        "try: store.add(Path(sys.argv[2]), [Path(path) for path in sys.argv[3:]])\n"
+        "try: store.add_reports(Path(sys.argv[2]), [Path(path) for path in sys.argv[3:]])\n"
         "except store.WebnormError as error: sys.exit(str(error))"
     )
 
@@ -189,7 +189,7 @@ def test_a_file_that_is_no_store_is_refused_and_stays(tmp_path: Path) -> None:
         other.execute("CREATE TABLE reports (id)")
     other.close()
     text.write_text("mine")
-    kept.add(newer, [path])
+    kept.add_reports(newer, [path])
     with sqlite3.connect(newer) as other:
         other.execute("PRAGMA user_version = 2")
     other.close()
@@ -208,7 +208,7 @@ def test_a_file_that_is_no_store_is_refused_and_stays(tmp_path: Path) -> None:
         (tmp_path, "is no plain file"),
     ):
         before = None if store.is_dir() else store.read_bytes()
-        for asked in (lambda at=store: kept.add(at, [path]), lambda at=store: history(at, ALL, 1)):
+        for asked in (lambda at=store: kept.add_reports(at, [path]), lambda at=store: history(at, ALL, 1)):
             with pytest.raises(WebnormError, match=told):
                 asked()
         assert store.is_dir() or store.read_bytes() == before
@@ -229,7 +229,7 @@ def test_older_files_are_kept_and_come_before_those_with_a_date(tmp_path: Path) 
     old.write_text(
         old.read_text().replace('"recorded": "2026-11-04T00:00:00Z"', '"time": "2026-11-04T02:00:00+02:00"')
     )
-    kept.add(tmp_path / "store.db", [old])
+    kept.add_reports(tmp_path / "store.db", [old])
     added(tmp_path, dated, nameless, odd)
     assert rows(tmp_path, "SELECT recorded, median_ns FROM history WHERE op != 'copy'") == [
         (None, 3000.0),
@@ -327,7 +327,7 @@ def test_runs_of_other_kernels_stand_between(tmp_path: Path) -> None:
     (one,) = regressions(tmp_path / "store.db", ALL, 4)[0].judged
     assert one.runs == 4
     # The newest of what is asked for.
-    (asked,) = regressions(tmp_path / "store.db", Asked(kernel=["nai*"]), 10)
+    (asked,) = regressions(tmp_path / "store.db", SeriesQuery(kernel=["nai*"]), 10)
     assert asked.run == f"{24:032x}" and verdicts(asked) == {"naive": "SAME"}
 
 
@@ -358,7 +358,7 @@ def test_interrupted_runs_and_checks_are_kept_and_not_judged(tmp_path: Path) -> 
 
 def test_copies_are_judged_where_they_are_asked_for(tmp_path: Path) -> None:
     added(tmp_path, *steady(), kept_run(10, {"registers": 2200.0}, copy=990.0))
-    (newest,) = regressions(tmp_path / "store.db", Asked(op="copy"), 10)
+    (newest,) = regressions(tmp_path / "store.db", SeriesQuery(op="copy"), 10)
     assert verdicts(newest) == {"copy": "SLOWER"}
     (newest,) = regressions(tmp_path / "store.db", ALL, 10)
     assert verdicts(newest) == {"registers": "SAME"}
@@ -379,7 +379,7 @@ def test_a_kernel_that_is_wrong_now_is_broken(tmp_path: Path) -> None:
     )
     # welford never had a time.
     assert found == {"naive": "SAME", "registers": "BROKEN", "streaming": "NOT TIMED"}
-    entries = history(tmp_path / "store.db", Asked(kernel=["registers,welford"]), 2).entries()
+    entries = history(tmp_path / "store.db", SeriesQuery(kernel=["registers,welford"]), 2).entries()
     assert [(one["kernel"], one["status"]) for one in entries] == [
         ("registers", "pass"),
         ("registers", "fail"),
@@ -422,16 +422,22 @@ def test_platforms_are_apart_and_chosen_by_adapter(tmp_path: Path) -> None:
     other = {**CARD, "adapter": "Other \x1b[31m"}
     added(tmp_path, *steady(), *(kept_run(100 + at, {"naive": 500.0}, device=other) for at in range(5)))
     assert len(regressions(tmp_path / "store.db", ALL, 10)) == 2
-    (one,) = regressions(tmp_path / "store.db", Asked(adapter="other"), 10)
+    (one,) = regressions(tmp_path / "store.db", SeriesQuery(adapter="other"), 10)
     assert verdicts(one) == {"naive": "SAME"}
     for asked, told in (
-        (Asked(adapter="third"), "no adapter has 'third' in its name; there is: 'Other .*', 'Some GPU'"),
-        (Asked(kernel=["nave"]), "unknown kernel 'nave'; did you mean 'naive'"),
-        (Asked(kernel=["welford"]), "nothing is stored for kernel 'welford': it has copy, naive"),
-        (Asked(kernel=["naive,wel*"]), r"nothing is stored for kernel 'wel\*': it has copy, naive"),
-        (Asked(op="rms_norm"), "nothing is stored for op 'rms_norm': it has copy, layer_norm"),
-        (Asked(op="copy", kernel=["naive"]), "nothing is stored that has all that was asked for"),
-        (Asked(op="softmax"), "unknown op 'softmax'; webnorm computes only these today: copy, layer_norm"),
+        (
+            SeriesQuery(adapter="third"),
+            "no adapter has 'third' in its name; there is: 'Other .*', 'Some GPU'",
+        ),
+        (SeriesQuery(kernel=["nave"]), "unknown kernel 'nave'; did you mean 'naive'"),
+        (SeriesQuery(kernel=["welford"]), "nothing is stored for kernel 'welford': it has copy, naive"),
+        (SeriesQuery(kernel=["naive,wel*"]), r"nothing is stored for kernel 'wel\*': it has copy, naive"),
+        (SeriesQuery(op="rms_norm"), "nothing is stored for op 'rms_norm': it has copy, layer_norm"),
+        (SeriesQuery(op="copy", kernel=["naive"]), "nothing is stored that has all that was asked for"),
+        (
+            SeriesQuery(op="softmax"),
+            "unknown op 'softmax'; webnorm computes only these today: copy, layer_norm",
+        ),
     ):
         with pytest.raises(WebnormError, match=told):
             regressions(tmp_path / "store.db", asked, 10)
@@ -509,4 +515,4 @@ def test_odd_values_break_nothing(
         found = regressions(folder / "store.db", ALL, 3)
         json.loads(to_json(found), parse_constant=pytest.fail)
         json.loads(history_json(history(folder / "store.db", ALL, 3)), parse_constant=pytest.fail)
-        assert all(isinstance(one, Judged) for newest in found for one in newest.judged)
+        assert all(isinstance(one, RegressionResult) for newest in found for one in newest.judged)

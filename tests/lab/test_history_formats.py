@@ -13,9 +13,9 @@ import pytest
 
 from samples import BARE, CARD, FULL, kept_run, timed
 from webnorm.errors import WebnormError
-from webnorm.lab import result_files
-from webnorm.lab.history.formats import MOST_NAME, exported
-from webnorm.lab.results import Report
+from webnorm.lab.report.history.formats import MOST_NAME, exported
+from webnorm.lab.results import result_files
+from webnorm.lab.results.result import Report
 
 NUMBER = {"type": "number"}
 # What https://bencher.dev/bmf.json asks for.

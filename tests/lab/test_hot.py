@@ -17,42 +17,42 @@ import pytest
 from patience import HANG_S, all_end, at_least, hang, until
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.kernels import confined
-from webnorm.lab import hot as hot_workers
-from webnorm.lab import jobs
-from webnorm.lab import worker as workers
-from webnorm.lab.hot import HotWorker, Left
-from webnorm.lab.worker import TaskFailed, WorkerDied
+from webnorm.kernels.rendering import sandbox
+from webnorm.lab.process import worker as workers
+from webnorm.lab.process.worker import TaskCancelled, TaskFailed, WorkerDied
+from webnorm.lab.run import jobs
+from webnorm.lab.run import standby_worker as hot_workers
+from webnorm.lab.run.standby_worker import StandbyWorker
 
 
 @pytest.fixture(scope="module")
-def hot(device: Device) -> Iterator[HotWorker]:
-    with HotWorker() as worker:
+def hot(device: Device) -> Iterator[StandbyWorker]:
+    with StandbyWorker() as worker:
         yield worker
 
 
-def both(hot: HotWorker) -> tuple[int, int]:
+def both(hot: StandbyWorker) -> tuple[int, int]:
     """The numbers of the hot child and the spare."""
     hot.start()
     first, second = until(lambda: pids if len(pids := hot.pids) == 2 else None)
     return first, second
 
 
-def pid_of(hot: HotWorker) -> int:
+def pid_of(hot: StandbyWorker) -> int:
     """The child that does the next task."""
     (pid,) = hot.stream(_pid, None, HANG_S)
     assert isinstance(pid, int)
     return pid
 
 
-def test_what_is_left_ends_and_the_child_goes_on(hot: HotWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_left_ends_and_the_child_goes_on(hot: StandbyWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_GRACE_S", HANG_S)
     pid, deaths = pid_of(hot), hot.deaths
     hot.leave()
     events = hot.stream(_counts, None, HANG_S)
     assert next(events) == 0
     threading.Thread(target=hot.leave).start()
-    with pytest.raises(Left):
+    with pytest.raises(TaskCancelled):
         list(events)
     # Who loses interest leaves the task, too.
     events = hot.stream(_counts, None, HANG_S)
@@ -61,10 +61,10 @@ def test_what_is_left_ends_and_the_child_goes_on(hot: HotWorker, monkeypatch: py
         next(hot.stream(_pid, None, HANG_S))
     del events
     assert pid_of(hot) == pid and hot.deaths == deaths
-    assert hot.opened()[0] == next(hot.stream(jobs.describe, None, HANG_S))[0]
+    assert hot.opened()[0] == next(hot.stream(jobs.describe_device, None, HANG_S))[0]
 
 
-def test_what_fails_in_a_task_is_told_and_the_child_goes_on(hot: HotWorker) -> None:
+def test_what_fails_in_a_task_is_told_and_the_child_goes_on(hot: StandbyWorker) -> None:
     pid = pid_of(hot)
     with pytest.raises(WebnormError, match="a mistake"):
         list(hot.stream(_fails, WebnormError("a mistake"), HANG_S))
@@ -73,13 +73,13 @@ def test_what_fails_in_a_task_is_told_and_the_child_goes_on(hot: HotWorker) -> N
     assert pid_of(hot) == pid
 
 
-def test_renderings_have_tighter_bounds_there(hot: HotWorker) -> None:
+def test_renderings_have_tighter_bounds_there(hot: StandbyWorker) -> None:
     ((time_s, text),) = hot.stream(_bounds, None, HANG_S)
-    assert time_s == 2.0 < confined.limits.time_s and text == 2 << 20 < confined.limits.text
+    assert time_s == 2.0 < sandbox.limits.time_s and text == 2 << 20 < sandbox.limits.text
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux bounds what a process fills")
-def test_memory_is_not_taken_from_others(hot: HotWorker) -> None:
+def test_memory_is_not_taken_from_others(hot: StandbyWorker) -> None:
     pid = pid_of(hot)
     with pytest.raises(TaskFailed, match="MemoryError"):
         list(hot.stream(_takes, 0.6, HANG_S))
@@ -87,7 +87,7 @@ def test_memory_is_not_taken_from_others(hot: HotWorker) -> None:
 
 
 @pytest.mark.slow
-def test_the_spare_takes_over(hot: HotWorker, tmp_path: Path) -> None:
+def test_the_spare_takes_over(hot: StandbyWorker, tmp_path: Path) -> None:
     first, second = both(hot)
     deaths = hot.deaths
     # One that dies at rest takes no task with it.
@@ -100,7 +100,7 @@ def test_the_spare_takes_over(hot: HotWorker, tmp_path: Path) -> None:
     assert next(events) == second
     until(begun.exists)
     threading.Thread(target=hot.leave).start()
-    with pytest.raises(Left):
+    with pytest.raises(TaskCancelled):
         next(events)
     assert pid_of(hot) == third
     # The next dies before there is a spare: the task after it waits for one.
@@ -116,7 +116,7 @@ def test_the_spare_takes_over(hot: HotWorker, tmp_path: Path) -> None:
 def test_who_waits_for_a_child_can_leave(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a child that never comes to have its device open."""
     monkeypatch.setattr(hot_workers, "_open", _silent)
-    with HotWorker() as hot:
+    with StandbyWorker() as hot:
         events = hot.stream(_pid, None, HANG_S)
 
         def leave() -> None:
@@ -124,15 +124,15 @@ def test_who_waits_for_a_child_can_leave(device: Device, monkeypatch: pytest.Mon
             hot.leave()
 
         threading.Thread(target=leave).start()
-        with pytest.raises(Left):
+        with pytest.raises(TaskCancelled):
             next(events)
         threading.Thread(target=hot.stop).start()
-        with pytest.raises(Left):
+        with pytest.raises(TaskCancelled):
             hot.opened()
 
 
 def test_no_such_adapter(device: Device) -> None:
-    with HotWorker("no-such-adapter") as hot:
+    with StandbyWorker("no-such-adapter") as hot:
         for _ in range(2):
             with pytest.raises(WebnormError, match="no adapter 'no-such-adapter'"):
                 list(hot.stream(_pid, None, HANG_S))
@@ -141,7 +141,7 @@ def test_no_such_adapter(device: Device) -> None:
 PARENT = """
 import sys, threading
 import patience, test_hot
-from webnorm.lab.hot import HotWorker
+from webnorm.lab.run.standby_worker import StandbyWorker
 
 def tell(hot):
     known = set()
@@ -151,7 +151,7 @@ def tell(hot):
             print(pid, flush=True)
         patience.at_least(0.001)
 
-with HotWorker() as hot:
+with StandbyWorker() as hot:
     threading.Thread(target=tell, args=(hot,), daemon=True).start()
     list(hot.stream(test_hot._sleeps, None, test_hot.HANG_S))
 """
@@ -189,7 +189,7 @@ def _fails(device: object, error: Exception) -> Iterator[Any]:
 
 
 def _bounds(device: object, job: object) -> Iterator[Any]:
-    yield confined.limits.time_s, confined.limits.text
+    yield sandbox.limits.time_s, sandbox.limits.text
 
 
 def _takes(device: object, share: float) -> Iterator[Any]:

@@ -9,17 +9,26 @@ import pytest
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.kernels import render
-from webnorm.kernels.header import load
-from webnorm.kernels.render import Shader
-from webnorm.kernels.sources import wgsl_root
-from webnorm.lab.board import Board
-from webnorm.lab.examine import Examination, examine
-from webnorm.lab.judging import CaseJob, Compiled, Judged, JudgeJob, Read, judge, rehearse, try_case
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.rendering import render
+from webnorm.kernels.rendering.render import Shader
+from webnorm.lab.diagnose.examination import Examination, examine
+from webnorm.lab.run.evaluation import (
+    CaseJob,
+    EvaluationJob,
+    HeaderRead,
+    ProblemVerdict,
+    TextsCompiled,
+    evaluate,
+    try_case,
+    warm_up,
+)
+from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.norms.case import problems
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import OPS, Task
-from webnorm.norms.playing import draw_playing, playing_tasks
+from webnorm.norms.playground_problems import draw_playground, playground_tasks
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +48,7 @@ def changed(folder: Path, name: str, old: str, new: str) -> Path:
 
 
 def judged(device: Device, path: Path) -> list[Any]:
-    return list(judge(device, JudgeJob(path, None, ())))
+    return list(evaluate(device, EvaluationJob(path, None, ())))
 
 
 def found_in(events: list[Any]) -> Examination:
@@ -50,8 +59,14 @@ def found_in(events: list[Any]) -> Examination:
 def test_a_right_kernel_is_rendered_compiled_and_passes(device: Device, tmp_path: Path) -> None:
     path = changed(tmp_path, "naive", "The mean of x.", "The mean of the row.")
     events = judged(device, path)
-    assert [type(event) for event in events] == [Read, Shader, Compiled, Judged, Judged]
-    assert [event.result.status for event in events if isinstance(event, Judged)] == ["pass", "pass"]
+    assert [type(event) for event in events] == [
+        HeaderRead,
+        Shader,
+        TextsCompiled,
+        ProblemVerdict,
+        ProblemVerdict,
+    ]
+    assert [event.result.status for event in events if isinstance(event, ProblemVerdict)] == ["pass", "pass"]
     assert "The mean of the row." in events[1].text
     again = pickle.loads(pickle.dumps(events))
     assert again[1].text == events[1].text and again[2:] == events[2:]
@@ -59,7 +74,14 @@ def test_a_right_kernel_is_rendered_compiled_and_passes(device: Device, tmp_path
 
 def test_a_wrong_one_is_examined_once(device: Device, tmp_path: Path) -> None:
     events = judged(device, changed(tmp_path, "naive", " + params.eps", ""))
-    assert [type(event) for event in events] == [Read, Shader, Compiled, Judged, Judged, Examination]
+    assert [type(event) for event in events] == [
+        HeaderRead,
+        Shader,
+        TextsCompiled,
+        ProblemVerdict,
+        ProblemVerdict,
+        Examination,
+    ]
     found = found_in(events)
     assert found.hints[0].text == "y fits a kernel that leaves eps out"
     assert found.worst is not None and found.worst.output == "y" and found.map is not None
@@ -70,10 +92,10 @@ def test_a_wrong_one_is_examined_once(device: Device, tmp_path: Path) -> None:
 
 def test_what_is_declared_unstable_may_fail_on_hard_values_alone(device: Device, tmp_path: Path) -> None:
     path = changed(tmp_path, "one_pass", "rung = 2", "rung = 2")
-    hard = JudgeJob(path, None, (), x=(1e5, 1.0))
+    hard = EvaluationJob(path, None, (), x=(1e5, 1.0))
 
     def verdicts() -> list[tuple[str, bool | None]]:
-        events = [event for event in judge(device, hard) if isinstance(event, Judged)]
+        events = [event for event in evaluate(device, hard) if isinstance(event, ProblemVerdict)]
         return [(event.result.status, event.result.expected) for event in events]
 
     assert verdicts() == [("pass", None), ("pass", None), ("fail", True)]
@@ -90,8 +112,8 @@ def test_an_output_that_is_never_written_is_told_before_what_is_held_against_it(
         store_y(row, row_exists, j, thread, affine((h - mean) * rstd, j, thread));
     }"""
     path = changed(tmp_path, "naive", old, new)
-    events = judge(device, JudgeJob(path, None, (), options=("residual",)))
-    reasons = [event.result.reason for event in events if isinstance(event, Judged)]
+    events = evaluate(device, EvaluationJob(path, None, (), options=("residual",)))
+    reasons = [event.result.reason for event in events if isinstance(event, ProblemVerdict)]
     assert reasons and all("of h are NaN or Inf or were never written" in str(reason) for reason in reasons)
 
 
@@ -108,17 +130,17 @@ def test_mistakes_in_a_text_are_raised(device: Device, tmp_path: Path) -> None:
 def test_what_a_kernel_refuses_is_left_out(device: Device, tmp_path: Path) -> None:
     rule = 'layout = "row_per_invocation"\n// [[require]]\n// rule = "cols % 2 == 0"\n// why = "pairs"'
     events = judged(device, changed(tmp_path, "naive", 'layout = "row_per_invocation"', rule))
-    results = [event.result for event in events if isinstance(event, Judged)]
+    results = [event.result for event in events if isinstance(event, ProblemVerdict)]
     assert {one.problem.cols % 2: one.status for one in results} == {0: "pass", 1: "skip"}
 
 
 def test_a_race_has_a_place(device: Device, tmp_path: Path) -> None:
     old = "        workgroupBarrier();\n        if (thread < left)"
     path = changed(tmp_path, "two_pass", old, "        if (thread < left)")
-    task = playing_tasks(OPS["layer_norm"])[0]
+    task = playground_tasks(OPS["layer_norm"])[0]
     # Whether it does harm depends on the adapter.
     variant = default_variant(load(path), task.problem, device.traits)
-    board = Board(device, task.problem, draw_playing(task), ())
+    board = ProblemBuffers(device, task.problem, draw_playground(task), ())
     found = examine(board, board.prepare(variant))
     (hint,) = (hint for hint in found.hints if hint.kind == "race")
     lines = path.read_text().splitlines()
@@ -138,7 +160,7 @@ def test_a_race_is_found_where_it_does_no_harm(device: Device, tmp_path: Path) -
     path = changed(tmp_path, "two_pass", "        workgroupBarrier();\n        if", "        if")
     op = OPS["layer_norm"]
     task = next(Task(op, own) for case, own in problems(CASES, op, ["float32"]) if case.name == "normal")
-    (result,) = try_case(device, CaseJob(JudgeJob(path, None, ()), "normal", task))
+    (result,) = try_case(device, CaseJob(EvaluationJob(path, None, ()), "normal", task))
     assert result.status == "fail"
     # On a GPU what it gives is wrong, and nobody asks why.
     assert not device.traits.software or "a race: partials[" in str(result.reason)
@@ -147,11 +169,11 @@ def test_a_race_is_found_where_it_does_no_harm(device: Device, tmp_path: Path) -
 def test_constants_have_to_be_the_kernels(device: Device, tmp_path: Path) -> None:
     path = changed(tmp_path, "two_pass", "rung = 3", "rung = 3")
     with pytest.raises(WebnormError, match="did you mean 'threads_per_row'"):
-        list(judge(device, JudgeJob(path, None, (), constants={"threads_row": (8,)})))
+        list(evaluate(device, EvaluationJob(path, None, (), constants={"threads_row": (8,)})))
 
 
 def test_a_rehearsal_does_without_snippets_that_are_broken(device: Device, tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     for text in ("{% nothing %}", "{{ 'x' * 100000000 }}", "fn broken("):
         (tmp_path / "lib" / "norm.wgsl").write_text(text)
-        rehearse(device, (tmp_path,))
+        warm_up(device, (tmp_path,))

@@ -13,9 +13,9 @@ from webnorm.calls.arrays import GpuArray
 from webnorm.calls.functional import layer_norm
 from webnorm.calls.modules import LayerNorm
 from webnorm.errors import WebnormError
-from webnorm.lab import asked
-from webnorm.lab.check import own_case
-from webnorm.norms.case import Changes
+from webnorm.lab.run import requests
+from webnorm.lab.run.check import user_array_case
+from webnorm.norms.case import Overrides
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Array
 
@@ -28,7 +28,7 @@ def saved(path: Path, array: Any) -> Path:
 
 
 def drawn(given: Path | Array, *dtypes: str) -> Array:
-    case = own_case(given, dtypes)
+    case = user_array_case(given, dtypes)
     problem = case.problem(OPS["layer_norm"], case.given or "")
     assert problem is not None
     return case.draw(Task(OPS["layer_norm"], problem))["x"]
@@ -49,17 +49,17 @@ def test_an_array_of_another_type_than_asked_for_is_refused(tmp_path: Path, dtyp
     path = saved(tmp_path / "x.npy", X.astype(dtype))
     wanted = next(name for name in ("float32", "float16") if np.dtype(name) != dtype)
     with pytest.raises(WebnormError, match=rf"dtype is .*; expected {wanted}, as --dtype \(dtype=\) says"):
-        own_case(path, [wanted])
-    request = asked.check_request(["naive"], ["layer_norm"])
+        user_array_case(path, [wanted])
+    request = requests.check_request(["naive"], ["layer_norm"])
     own = "bfloat16" if dtype is ml_dtypes.bfloat16 else np.dtype(dtype).name
-    assert asked.with_cases(request, (), None, path, own, Changes()).dtypes == (own,)
+    assert requests.with_cases(request, (), None, path, own, Overrides()).dtypes == (own,)
 
 
 def test_bytes_without_a_type_name_theirs() -> None:
     """And what a message says to do is possible."""
     raw = X.view("V2")
     with pytest.raises(WebnormError, match=r"with --dtype bfloat16 \(dtype='bfloat16'\) it is read so"):
-        own_case(raw)
+        user_array_case(raw)
     row, plain = raw[0, 0], X[0, 0].astype(np.float32)
     calls: list[tuple[Any, Any]] = [
         (lambda: layer_norm(raw, 4), "x.view(ml_dtypes.bfloat16)"),
@@ -111,5 +111,5 @@ def test_other_files_are_named(tmp_path: Path) -> None:
         ("float8.npy", "NumPy refuses its header: descr is not a valid dtype descriptor: '<f1'"),
     ):
         with pytest.raises(WebnormError) as refused:
-            own_case(tmp_path / name)
+            user_array_case(tmp_path / name)
         assert f"{name}: cannot read the array: {said}" in str(refused.value)

@@ -17,12 +17,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 
 from webnorm.errors import WebnormError
-from webnorm.lab import bench
-from webnorm.lab.bench import against_copy
-from webnorm.lab.plot import _figure, plot
-from webnorm.lab.plot_panels import panels
-from webnorm.lab.plot_style import SETTINGS
-from webnorm.lab.results import Report, Result
+from webnorm.lab.plot.panels import panels
+from webnorm.lab.plot.style import SETTINGS
+from webnorm.lab.plot.throughput import _figure, plot
+from webnorm.lab.results.result import Report, Result
+from webnorm.lab.run import bench
+from webnorm.lab.run.bench import with_share_of_copy
 from webnorm.norms.problem import Options, Problem
 
 
@@ -105,7 +105,7 @@ def test_equal_reports_give_equal_files(tmp_path: Path) -> None:
 
 def test_one_size_is_drawn_as_rows_with_their_numbers(tmp_path: Path) -> None:
     path = tmp_path / "one.svg"
-    plot(report(against_copy(sweep([64], [1024]))), path)
+    plot(report(with_share_of_copy(sweep([64], [1024]))), path)
     shown = words(path)
     for word in ("layer_norm, rows 64, cols 1024", "naive", "50", "25 %", "180", "copy (roofline)", "200"):
         assert word in shown
@@ -121,7 +121,7 @@ def test_one_kernel_is_a_point_in_a_small_picture() -> None:
 
 
 def test_lines_are_labelled_at_their_ends_in_their_colours() -> None:
-    results = against_copy(sweep([64], [256])) + against_copy(sweep([64], [1024]))
+    results = with_share_of_copy(sweep([64], [256])) + with_share_of_copy(sweep([64], [1024]))
     (ax,) = drawn([one for one in results if (one.kernel, one.problem.cols) != ("naive", 1024)]).axes
     labels = {text.get_text(): text for text in ax.texts if isinstance(text, Annotation)}
     ends = {text: tuple(map(float, label.xy)) for text, label in labels.items()}

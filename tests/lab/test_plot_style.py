@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from webnorm.lab.plot_style import COLOURS, INK, MARKERS, places, spread, styles, ticks
+from webnorm.lab.plot.style import COLOURS, INK, MARKERS, places, spread, styles, ticks
 from webnorm.norms.problem import Array
 
 WHITE, DARK = "#FFFFFF", "#0D1117"

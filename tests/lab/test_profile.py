@@ -18,23 +18,23 @@ from patience import HANG_S
 from samples import MIXED
 from shown import line_of, text
 from testbed import kernel_named
-from webnorm.calls.transfers import TransferJob, Transfers, time_transfers
+from webnorm.calls.transfers import TransferJob, TransferTimes, time_transfers
 from webnorm.choice import tuning
 from webnorm.choice.defaults import default_variant
-from webnorm.cli.report import profile_table
+from webnorm.cli.work.tables import profile_table
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
-from webnorm.lab import bench as benchmark
-from webnorm.lab.board import Board
-from webnorm.lab.results import Result
-from webnorm.lab.trial import try_variant
-from webnorm.lab.worker import WorkerDied
+from webnorm.lab.process.worker import WorkerDied
+from webnorm.lab.results.result import Result
+from webnorm.lab.run import bench as benchmark
+from webnorm.lab.verify.problem_buffers import ProblemBuffers
+from webnorm.lab.verify.trial import try_variant
 from webnorm.norms.ops import OPS, Task, make_inputs
 from webnorm.norms.problem import Options, Problem
 
-RULE = timing.Rule(least=3, most=3)
-TRANSFERS = Transfers(upload_ns=3e5, download_ns=1e5, upload_bytes=3_000_000, download_bytes=500_000)
+RULE = timing.StoppingRule(least=3, most=3)
+TRANSFERS = TransferTimes(upload_ns=3e5, download_ns=1e5, upload_bytes=3_000_000, download_bytes=500_000)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_all_inputs_go_up_and_all_outputs_come_down(
     task = Task(OPS[op], Problem(rows=7, cols=30, dtype="float16", options=options))
     *rounds, found = time_transfers(device, TransferJob(task, None, RULE))
     assert len(rounds) == 3
-    assert isinstance(found, Transfers)
+    assert isinstance(found, TransferTimes)
     assert (found.upload_bytes, found.download_bytes) == (up, down)
     assert found.upload_ns > 0 and found.download_ns > 0
     assert found.call_ns is None
@@ -60,7 +60,7 @@ def test_all_inputs_go_up_and_all_outputs_come_down(
 def test_a_call_is_timed_beside_its_kernel(device: Device) -> None:
     task = Task(OPS["layer_norm_backward"], Problem(rows=7, cols=30))
     *_, found = time_transfers(device, TransferJob(task, "registers", RULE))
-    assert isinstance(found, Transfers)
+    assert isinstance(found, TransferTimes)
     assert found.call_ns and found.resident_call_ns
     # NumPy arrays go up and come back on top of what a call on GpuArrays takes.
     assert min(found.call_ns, found.resident_call_ns) > 0
@@ -68,7 +68,7 @@ def test_a_call_is_timed_beside_its_kernel(device: Device) -> None:
 
 def test_the_first_use_is_taken_apart(device: Device) -> None:
     problem = Problem(rows=3, cols=36)
-    board = Board(device, problem, make_inputs(OPS["layer_norm"], problem), ())
+    board = ProblemBuffers(device, problem, make_inputs(OPS["layer_norm"], problem), ())
     variant = default_variant(kernel_named("two_pass"), problem, device.traits)
     result, plan, _ = try_variant(board, variant)
     assert plan is not None
@@ -76,12 +76,12 @@ def test_the_first_use_is_taken_apart(device: Device) -> None:
         assert spent and spent > 0
 
 
-def profiled(results: list[Result], answer: Transfers | None = TRANSFERS) -> list[Result]:
+def profiled(results: list[Result], answer: TransferTimes | None = TRANSFERS) -> list[Result]:
     """With a worker that answers with given transfers, or dies."""
 
-    def measure(task: Task, kernel: str | None) -> Iterator[timing.Round | Transfers]:
+    def measure(task: Task, kernel: str | None) -> Iterator[timing.RoundDone | TransferTimes]:
         assert (task, kernel) == (Task(OPS[MIXED[4].op], MIXED[4].problem), MIXED[4].kernel)
-        yield timing.Round(1)
+        yield timing.RoundDone(1)
         if answer is None:
             raise WorkerDied("no sign of life")
         yield answer
@@ -177,7 +177,7 @@ def test_overheads_are_held_against_what_a_tuning_chose(
 ) -> None:
     monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path))
     task = Task(OPS["layer_norm"], Problem(rows=3, cols=36))
-    choice = tuning.Choice(
+    choice = tuning.TunedChoice(
         op=task.op.name,
         problem=task.problem,
         kernel="two_pass",

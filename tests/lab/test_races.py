@@ -20,17 +20,17 @@ from webnorm.choice.defaults import default_variant
 from webnorm.gpu.buffers import POISON
 from webnorm.gpu.device import Device
 from webnorm.gpu.probes import _words_of
-from webnorm.kernels.header import load
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.sources import wgsl_root
-from webnorm.kernels.tokens import Code, Unwatchable
-from webnorm.kernels.variants import Variant, runnable_variants
-from webnorm.lab.board import Board
-from webnorm.lab.races import fault
-from webnorm.lab.results import Result
-from webnorm.lab.trial import try_variant
-from webnorm.lab.watched import Watched
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.headers.variants import Variant, runnable_variants
+from webnorm.kernels.rendering.render import render_shader
+from webnorm.kernels.wgsl.tokens import CannotInstrument, TokenizedShader
+from webnorm.lab.results.result import Result
+from webnorm.lab.verify.problem_buffers import ProblemBuffers
+from webnorm.lab.verify.race_instrumentation import RaceInstrumentation
+from webnorm.lab.verify.races import find_fault
+from webnorm.lab.verify.trial import try_variant
 from webnorm.norms.ops import make_inputs
 from webnorm.norms.problem import Problem
 
@@ -86,7 +86,7 @@ def default_of(kernel: Kernel, device: Device, cols: int) -> tuple[Variant, Prob
 
 def race_of(kernel: Kernel, device: Device, cols: int) -> str | None:
     variant, problem = default_of(kernel, device, cols)
-    found = fault(device, variant, problem, make_inputs(kernel.op, problem), ())
+    found = find_fault(device, variant, problem, make_inputs(kernel.op, problem), ())
     return None if found is None else str(found)
 
 
@@ -103,7 +103,7 @@ def test_what_races_is_seen_and_nothing_else(use: str, device: Device, tmp_path:
 @pytest.mark.parametrize("use", UNCLEAR)
 def test_what_is_not_understood_is_not_vouched_for(use: str, device: Device, tmp_path: Path) -> None:
     kind, text = UNCLEAR[use]
-    with pytest.raises(Unwatchable):
+    with pytest.raises(CannotInstrument):
         race_of(using(tmp_path, kind, text), device, 256)
 
 
@@ -291,7 +291,7 @@ ENTRY = {"main": 32}
 
 def noted(device: Device, text: str) -> list[int]:
     """How many races, the line and the element of the last, and whether barriers are uneven."""
-    watched = Watched(text)
+    watched = RaceInstrumentation(text)
     return list(map(int, _words_of(device.handle, watched.text(ENTRY, 0), watched.words(1, 1))[:4]))
 
 
@@ -313,8 +313,8 @@ def test_nobody_is_accused_for_how_it_is_written(name: str, device: Device) -> N
 
 @pytest.mark.parametrize("name", UNSAID)
 def test_what_may_mean_something_else_is_unwatchable(name: str) -> None:
-    with pytest.raises(Unwatchable):
-        Watched(small(UNSAID[name])).text(ENTRY, 0)
+    with pytest.raises(CannotInstrument):
+        RaceInstrumentation(small(UNSAID[name])).text(ENTRY, 0)
 
 
 def test_entry_points_have_to_be_found() -> None:
@@ -322,8 +322,8 @@ def test_entry_points_have_to_be_found() -> None:
     many = {f"main{number}": 32 for number in range(16)}
     text += "".join(f"fn {name}() {{ }}" for name in many)
     for entry_points in ({"other": 32}, many):
-        with pytest.raises(Unwatchable):
-            Watched(text).text(entry_points, 0)
+        with pytest.raises(CannotInstrument):
+            RaceInstrumentation(text).text(entry_points, 0)
 
 
 BETWEEN = (
@@ -344,7 +344,7 @@ BETWEEN = (
 def spaced(draw: st.DrawFn) -> tuple[str, str]:
     """A text, and the same with something between its tokens wherever that is the same to the language."""
     text = small(draw(st.sampled_from([*RACING.values(), *HONEST.values()])))
-    code = Code(text)
+    code = TokenizedShader(text)
     pieces = []
     for at, token in enumerate(code.tokens):
         before = text[code.tokens[at - 1].start + len(code[at - 1]) : token.start] if at else ""
@@ -358,14 +358,14 @@ def spaced(draw: st.DrawFn) -> tuple[str, str]:
 
 def without_lines(text: str) -> list[str]:
     """The tokens of a watched text but for its notes' line numbers."""
-    words = [token.text for token in Code(text).tokens]
+    words = [token.text for token in TokenizedShader(text).tokens]
     return [re.sub(r"[0-9]+u", "", w) if after == ")" else w for w, after in itertools.pairwise(words)]
 
 
 @examples(100)
 @given(spaced())
 def test_blanks_and_comments_change_no_note(texts: tuple[str, str]) -> None:
-    plain, drawn = (Watched(text).text(ENTRY, 0) for text in texts)
+    plain, drawn = (RaceInstrumentation(text).text(ENTRY, 0) for text in texts)
     assert without_lines(plain) == without_lines(drawn)
 
 
@@ -425,7 +425,7 @@ def trials_of(kernel: Kernel) -> Iterator[tuple[Variant, Problem]]:
 def test_webnorms_kernels_can_be_watched(kernel: Kernel) -> None:
     for variant, problem in trials_of(kernel):
         shader = render_shader(variant, problem, "native", GPU)
-        watched = Watched(shader.text)
+        watched = RaceInstrumentation(shader.text)
         entry_points = {each.entry_point: each.workgroup_size for each in shader.passes}
         text = watched.text(entry_points, len(shader.bindings) + 1)
         assert len(re.findall(r"\bwatch_barrier\(", text)) - 1 == shader.text.count("workgroupBarrier();")
@@ -442,7 +442,7 @@ def tried(device: Device, folder: Path, before: str, inside: str, runs: int = 1,
     kernel = load(Cheat("used", changes, header=header).write(folder))
     problem = Problem(rows=rows, cols=64)
     variant = default_variant(kernel, problem, device.traits)
-    board = Board(device, problem, make_inputs(kernel.op, problem), ())
+    board = ProblemBuffers(device, problem, make_inputs(kernel.op, problem), ())
     return try_variant(board, variant, watch=True)[0]
 
 
@@ -484,6 +484,6 @@ def test_what_goes_wrong_in_watching_is_not_the_variants_fault(
     """The watched text's own entry point has a builtin twice, of which the compiler says so."""
     found = tried(device, tmp_path, TILE.replace(", 32>", ", 256>"), "tile[place] = 1.0;")
     assert (found.status, found.watched) == ("pass", True), found.reason
-    monkeypatch.setattr("webnorm.kernels.tokens._BUILTINS", {"local_invocation_index": "f32"})
+    monkeypatch.setattr("webnorm.kernels.wgsl.tokens._BUILTINS", {"local_invocation_index": "f32"})
     found = tried(device, tmp_path, TILE.replace(", 32>", ", 256>"), "tile[place] = 1.0;")
     assert (found.status, found.watched) == ("pass", False)

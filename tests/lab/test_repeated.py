@@ -11,10 +11,11 @@ from testbed import kernel_named
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.lab import jobs, proof, repeated
-from webnorm.lab.board import Board
-from webnorm.lab.spoil import Sameness
-from webnorm.lab.trial import try_variant
+from webnorm.lab.run import jobs
+from webnorm.lab.verify import repeated_rows, timed_work
+from webnorm.lab.verify.clobber import BufferComparer
+from webnorm.lab.verify.problem_buffers import ProblemBuffers
+from webnorm.lab.verify.trial import try_variant
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import DTYPES, Problem
 
@@ -27,9 +28,9 @@ SHAPES = [(96, 64, "float32"), (93, 64, "float32"), (93, 63, "float16")]
 def test_rows_that_repeat_are_held_against_float64_too(
     device: Device, op: str, rows: int, cols: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repeated, "_ELEMENTS", 1 << 10)
+    monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
     problem = Problem(rows=rows, cols=cols, dtype=dtype, options=OPS[op].defaults)
-    board = repeated.RepeatedRows(device, Task(OPS[op], problem), 2)
+    board = repeated_rows.RepeatedRows(device, Task(OPS[op], problem), 2)
     block = board.block.problem.rows
     assert board.times == rows // block >= 4
     variant = default_variant(kernel_named("naive", op), problem, device.traits)
@@ -37,7 +38,7 @@ def test_rows_that_repeat_are_held_against_float64_too(
         name: np.resize(one, (rows, *one.shape[1:])) if one.ndim == 2 else one
         for name, one in board.arrays.items()
     }
-    whole = Board(device, problem, arrays, (), 2)
+    whole = ProblemBuffers(device, problem, arrays, (), 2)
     digests = []
     for bench in (board, whole):
         result, plan, golden = try_variant(bench, variant)
@@ -77,10 +78,10 @@ def test_rows_that_repeat_are_held_against_float64_too(
 def test_sums_over_rows_are_those_of_all_rows(
     device: Device, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repeated, "_ELEMENTS", 1 << 10)
+    monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
     op = OPS["layer_norm_backward"]
     problem = Problem(rows=93, cols=64, options=op.defaults)
-    board = repeated.RepeatedRows(device, Task(op, problem), 2)
+    board = repeated_rows.RepeatedRows(device, Task(op, problem), 2)
     variant = default_variant(kernel_named("naive", op.name), problem, device.traits)
     found = board.answers(variant, {}, version)
     moved = {
@@ -90,18 +91,18 @@ def test_sums_over_rows_are_those_of_all_rows(
         name: np.resize(one, (93, *one.shape[1:])) if one.ndim == 2 else one for name, one in moved.items()
     }
     for name, answer in op.reference(arrays, problem).items():
-        if answer.summed is not None:
+        if answer.abs_sum is not None:
             np.testing.assert_allclose(found[name].value, answer.value, rtol=1e-12, atol=1e-12)
-            summed = found[name].summed
+            summed = found[name].abs_sum
             assert summed is not None
-            np.testing.assert_allclose(summed, answer.summed, rtol=1e-12)
+            np.testing.assert_allclose(summed, answer.abs_sum, rtol=1e-12)
 
 
 def test_each_variant_is_held_against_its_own_bits(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated, "_ELEMENTS", 1 << 10)
+    monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
     op = OPS["layer_norm"]
     problem = Problem(rows=93, cols=64, options=op.defaults)
-    board = repeated.RepeatedRows(device, Task(op, problem), 2)
+    board = repeated_rows.RepeatedRows(device, Task(op, problem), 2)
     tried = []
     for name in ("naive", "two_pass"):
         variant = default_variant(kernel_named(name), problem, device.traits)
@@ -118,37 +119,37 @@ def test_each_variant_is_held_against_its_own_bits(device: Device, monkeypatch: 
 
 
 def test_rows_that_come_out_different_are_a_failure(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated, "_ELEMENTS", 1 << 10)
+    monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
     op = OPS["layer_norm"]
     problem = Problem(rows=93, cols=64, options=op.defaults)
-    board = repeated.RepeatedRows(device, Task(op, problem), 2)
+    board = repeated_rows.RepeatedRows(device, Task(op, problem), 2)
     variant = default_variant(kernel_named("naive"), problem, device.traits)
 
     result, plan, golden = try_variant(board, variant)
     assert result.status == "pass" and plan is not None
-    monkeypatch.setattr(Sameness, "repeats", lambda self, buffer, period, size: False)
+    monkeypatch.setattr(BufferComparer, "repeats", lambda self, buffer, period, size: False)
     result, found, _ = try_variant(board, variant)
     assert found is None and result.status == "fail"
     assert result.reason == "y: rows that hold the same came out different"
     # So it is where what was right strays later on.
-    setup = proof.set_up(board, 0.0)
-    (running,) = (jobs.ready(setup, 0, result, plan, golden),)
-    strayed = proof._strayed(board, running, range(0, 2))
+    setup = timed_work.timing_setup(board, 0.0)
+    (running,) = (jobs.timed_variant(setup, 0, result, plan, golden),)
+    strayed = timed_work._strayed(board, running, range(0, 2))
     assert (strayed.status, strayed.deterministic) == ("fail", False)
     assert strayed.reason == "y: rows that hold the same came out different"
 
 
 def test_a_block_that_no_device_binds_is_the_problem(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated, "_ELEMENTS", 1 << 10)
+    monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
     task = Task(OPS["layer_norm"], Problem(rows=93, cols=64))
-    assert repeated.block_of(task, device).rows == 16
+    assert repeated_rows.block_of(task, device).rows == 16
     monkeypatch.setitem(device.limits, "max-storage-buffer-binding-size", 4095)
-    assert repeated.block_of(task, device) == task.problem
+    assert repeated_rows.block_of(task, device) == task.problem
 
 
 def test_without_rows_there_is_nothing_to_repeat(device: Device) -> None:
     op = OPS["layer_norm_backward"]
-    board = repeated.RepeatedRows(device, Task(op, Problem(rows=0, cols=64, options=op.defaults)), 1)
+    board = repeated_rows.RepeatedRows(device, Task(op, Problem(rows=0, cols=64, options=op.defaults)), 1)
     result, _, _ = try_variant(
         board, default_variant(kernel_named("naive", op.name), board.problem, device.traits)
     )
@@ -157,5 +158,5 @@ def test_without_rows_there_is_nothing_to_repeat(device: Device) -> None:
 
 def test_a_small_problem_is_its_own_block(device: Device) -> None:
     op = OPS["rms_norm"]
-    board = repeated.RepeatedRows(device, Task(op, Problem(rows=5, cols=3, options=op.defaults)), 1)
+    board = repeated_rows.RepeatedRows(device, Task(op, Problem(rows=5, cols=3, options=op.defaults)), 1)
     assert board.block.problem == board.problem

@@ -20,11 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samples import BARE, FULL, ORIGIN, PROBLEM, REPORT, timed
-from webnorm.cli.outputs import command_line
+from webnorm.cli.work.outputs import command_line
 from webnorm.errors import WebnormError
-from webnorm.lab import ranking, result_files, tables
-from webnorm.lab.findings import Findings
-from webnorm.lab.results import Origin, Report, Result, commit_of, origin_of
+from webnorm.lab.report.findings import Findings
+from webnorm.lab.results import ranking, result_files, tables
+from webnorm.lab.results.result import Origin, Report, Result, commit_of, origin_of
 from webnorm.norms.problem import Options, Problem
 
 
@@ -305,7 +305,7 @@ def test_what_is_right_but_untimed_stands_between_the_timed_and_the_failed() -> 
 
 
 def ranks(*found: Result) -> list[str]:
-    return [cells["#"] for _, cells in tables.layout(found).rows]
+    return [cells["#"] for _, cells in tables.problem_table(found).rows]
 
 
 def noisy(kernel: str, median: float, seed: int, runs: int = 1, between: float = 0.0) -> Result:
@@ -329,7 +329,7 @@ def test_a_table_is_ordered_by_shares_of_the_copy_in_the_same_rounds() -> None:
     assert [one.kernel for one in ranking.ranked([slow, fast])] == ["slow", "fast"]
     # The table says what ranks, where the medians that it shows lie in another order.
     (said,) = tables.rank_remarks([copy, slow, fast])
-    assert said in tables.layout([copy, slow, fast]).remarks
+    assert said in tables.problem_table([copy, slow, fast]).remarks
     assert said.startswith("ranked by the time as a multiple of the copy's") and "not by the medians" in said
     assert re.search(r": fast .* 2, slow .* 2\.2$", said)
     assert tables.rank_remarks([slow, fast]) == [] and tables.rank_remarks([copy, fast]) == []
@@ -374,7 +374,7 @@ def test_a_wrong_kernel_is_never_the_best() -> None:
 
 
 def test_the_timing_is_told_per_row_where_it_differs() -> None:
-    cells = tables.layout([timed("a", 1.0), timed("b", 2.0, cache="warm")])
+    cells = tables.problem_table([timed("a", 1.0), timed("b", 2.0, cache="warm")])
     assert cells.columns == tables.COLUMNS
     assert [row["timing"] for _, row in cells.rows] == ["timestamp, cold cache", "timestamp, warm cache"]
     assert cells.remarks == []

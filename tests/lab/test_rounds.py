@@ -11,18 +11,19 @@ import pytest
 from testbed import KERNELS, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
-from webnorm.kernels.header import load
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import render_shader
-from webnorm.kernels.sources import wgsl_root
-from webnorm.kernels.tokens import Unwatchable
-from webnorm.lab import judging, races, trial
-from webnorm.lab.board import Board
-from webnorm.lab.check import judged
-from webnorm.lab.judging import JudgeJob
-from webnorm.lab.races import Fault, fault
-from webnorm.lab.rounds import WORDS, Rounds
-from webnorm.lab.trial import try_variant
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.rendering.render import render_shader
+from webnorm.kernels.wgsl.tokens import CannotInstrument
+from webnorm.lab.run import evaluation
+from webnorm.lab.run.check import with_expectation
+from webnorm.lab.run.evaluation import EvaluationJob
+from webnorm.lab.verify import races, trial
+from webnorm.lab.verify.loop_instrumentation import WORDS, LoopInstrumentation
+from webnorm.lab.verify.problem_buffers import ProblemBuffers
+from webnorm.lab.verify.races import RaceOrLoopFault, find_fault
+from webnorm.lab.verify.trial import try_variant
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import make_inputs
 from webnorm.norms.problem import Problem
@@ -74,9 +75,9 @@ def with_text(folder: Path, text: str, kernel: str = "two_pass") -> Kernel:
     return load(path)
 
 
-def fault_of(kernel: Kernel, device: Device, problem: Problem = PROBLEM) -> Fault | None:
+def fault_of(kernel: Kernel, device: Device, problem: Problem = PROBLEM) -> RaceOrLoopFault | None:
     variant = default_variant(kernel, problem, device.traits)
-    return fault(device, variant, problem, make_inputs(kernel.op, problem), ())
+    return find_fault(device, variant, problem, make_inputs(kernel.op, problem), ())
 
 
 @pytest.mark.opengl
@@ -120,7 +121,7 @@ def test_long_rows_are_no_endless_loop(device: Device) -> None:
 def test_the_bound_leaves_room_for_any_order_of_work() -> None:
     """One invocation may walk over all elements several times."""
     for rows, cols in ((1, 1), (7, 40), (1, 1 << 20)):
-        text = Rounds("fn main() { loop { break; } }").library(rows * cols, "notes", 0)
+        text = LoopInstrumentation("fn main() { loop { break; } }").library(rows * cols, "notes", 0)
         most = re.search(r"rounds_most = (\d+)u", text)
         assert most is not None and int(most[1]) >= 65_536 + 8 * rows * cols
 
@@ -132,7 +133,7 @@ def test_loops_of_webnorms_kernels_are_understood(kernel: Kernel, device: Device
         problem = suited(kernel, Problem(rows=7, cols=cols, options=kernel.op.defaults))
         variant = default_variant(kernel, problem, device.traits)
         if variant.refusal(problem, device.traits) is None:
-            rounds = Rounds(render_shader(variant, problem, "native", device.traits).text)
+            rounds = LoopInstrumentation(render_shader(variant, problem, "native", device.traits).text)
             assert rounds.text().count("\n") == rounds._code.text.count("\n")
 
 
@@ -141,12 +142,12 @@ def test_a_right_answer_beside_an_endless_loop_is_a_failure(device: Device, tmp_
         pytest.skip("a GPU hangs in it")
     kernel = with_text(tmp_path, ENDLESS["loop"])
     problem = PROBLEM
-    board = Board(device, problem, make_inputs(kernel.op, problem), ())
+    board = ProblemBuffers(device, problem, make_inputs(kernel.op, problem), ())
     variant = default_variant(kernel, problem, device.traits)
     assert try_variant(board, variant)[0].status == "pass"
     result = try_variant(board, variant, watch=True)[0]
     assert result.status == "fail" and "a loop that does not end" in (result.reason or "")
-    found = [one.fault for one in judging.find_races(device, JudgeJob(kernel.path, None, ()))]
+    found = [one.fault for one in evaluation.check_races(device, EvaluationJob(kernel.path, None, ()))]
     assert {one and one.kind for one in found} == {"loop"}
 
 
@@ -155,27 +156,27 @@ def test_what_is_not_understood_is_no_pass(
 ) -> None:
     """It is a skip of `check`, with the reason, and of `play`'s step."""
     for text in ("let rounds_end = 1u;", "@diagnostic(off, derivative_uniformity) loop { break; }"):
-        with pytest.raises(Unwatchable):
-            Rounds(f"fn main() {{ {text} }}")
+        with pytest.raises(CannotInstrument):
+            LoopInstrumentation(f"fn main() {{ {text} }}")
     kernel = with_text(tmp_path, "let rounds_end = 1u;")
     problem = PROBLEM
-    board = Board(device, problem, make_inputs(kernel.op, problem), ())
+    board = ProblemBuffers(device, problem, make_inputs(kernel.op, problem), ())
     result = try_variant(board, default_variant(kernel, problem, device.traits), watch=True)[0]
-    skipped = judged(result, kernel, CASES[0])
+    skipped = with_expectation(result, kernel, CASES[0])
     assert skipped.status == "skip" and "whether its loops end could not be watched" in (skipped.reason or "")
-    (*_, told) = judging.find_races(device, JudgeJob(kernel.path, None, ()))
+    (*_, told) = evaluation.check_races(device, EvaluationJob(kernel.path, None, ()))
     assert told.unwatched is not None and "rounds_end" in told.unwatched
     # What the driver refuses of the rendering is no fault of the kernel's either.
-    monkeypatch.setattr(Rounds, "library", lambda *_: "fn broken(")
+    monkeypatch.setattr(LoopInstrumentation, "library", lambda *_: "fn broken(")
     kernel = with_text(tmp_path, ENDING)
-    with pytest.raises(races.UnwatchedLoops):
+    with pytest.raises(races.LoopsNotInstrumented):
         fault_of(kernel, device)
     assert trial.try_variant(board, default_variant(kernel, problem, device.traits), watch=True)[0].reason
 
 
 def test_of_several_loops_the_one_that_went_on_is_named() -> None:
     text = "fn f() {\nloop { break; }\nloop {\nloop { break; } break; }\nloop { break; } }"
-    rounds = Rounds(text)
+    rounds = LoopInstrumentation(text)
     assert rounds.lines == (2, 3, 4, 5)
     once = [1, 1, 1, 1]
     right = [*once, *(1, 1, 64, 64), *(64, 64, 32, 40), *once]

@@ -12,9 +12,11 @@ import pytest
 
 from pages import ROOT
 from webnorm.gpu import timing
-from webnorm.kernels.traits import Traits
-from webnorm.lab import bench, flags, runs
-from webnorm.lab.results import Result
+from webnorm.kernels.headers.traits import Traits
+from webnorm.lab.report import flags
+from webnorm.lab.results import intervals
+from webnorm.lab.results.result import Result
+from webnorm.lab.run import bench
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Problem
 
@@ -28,17 +30,17 @@ PROBLEM = Problem(rows=1, cols=1)
     [(0.95, 1, 12.706), (0.95, 2, 4.303), (0.99, 8, 3.355), (0.999, 18, 3.922), (0.95, 1000, 1.962)],
 )
 def test_quantiles_of_students_t(confidence: float, freedom: float, quantile: float) -> None:
-    assert runs.t_quantile(confidence, freedom) == pytest.approx(quantile, abs=2e-3)
+    assert intervals.t_quantile(confidence, freedom) == pytest.approx(quantile, abs=2e-3)
 
 
 def test_the_middle_half_is_what_counts() -> None:
-    assert runs.midmean(np.array([1.0, 2.0, 3.0, 1e9])) == 2.5
-    assert runs.midmean(np.array([7.0])) == 7.0
+    assert intervals.midmean(np.array([1.0, 2.0, 3.0, 1e9])) == 2.5
+    assert intervals.midmean(np.array([7.0])) == 7.0
 
 
 def test_ratios_are_taken_round_by_round() -> None:
     clock = np.array([1.0, 5.0, 2.0, 9.0])
-    assert runs.log_ratios([3 * clock], [clock]) == pytest.approx([math.log(3)])
+    assert intervals.log_ratios([3 * clock], [clock]) == pytest.approx([math.log(3)])
 
 
 @pytest.mark.parametrize("count", [4, 12])
@@ -50,7 +52,7 @@ def test_an_interval_of_runs_holds_the_truth_as_often_as_it_says(count: int) -> 
         disturbed = np.where(rng.random(count) < 0.1, 5, 1)
         return mean + spread * disturbed * rng.normal(size=count)
 
-    found = [runs.difference(drawn(0, 1), drawn(2, 3), 0.95) for _ in range(400)]
+    found = [intervals.difference(drawn(0, 1), drawn(2, 3), 0.95) for _ in range(400)]
     held = sum(low <= 2 <= high for _, low, high in found)
     # Of 400 intervals of 95 %, fewer than 367 would come about once in 300 times.
     assert held >= 367
@@ -60,15 +62,15 @@ def test_an_interval_of_runs_holds_the_truth_as_often_as_it_says(count: int) -> 
 def test_a_disturbed_run_is_left_out_where_there_are_ten() -> None:
     quiet = 0.01 * np.arange(10)
     disturbed = np.array([*quiet[:-1], 100.0])
-    shift, low, high = runs.difference(quiet, disturbed, 0.95)
+    shift, low, high = intervals.difference(quiet, disturbed, 0.95)
     assert abs(shift) < 0.01 and high - low < 0.1
 
 
 def test_the_median_of_few_values_has_no_interval() -> None:
-    assert runs.median_interval(np.arange(5.0)) == (-math.inf, math.inf)
-    assert runs.median_interval(np.arange(6.0)) == (0.0, 5.0)
+    assert intervals.median_interval(np.arange(5.0)) == (-math.inf, math.inf)
+    assert intervals.median_interval(np.arange(6.0)) == (0.0, 5.0)
     # 20 values: 2 P(at most 5 of 20 heads) = 0.041, with 6 it would be 0.115.
-    assert runs.median_interval(np.arange(20.0)) == (5.0, 14.0)
+    assert intervals.median_interval(np.arange(20.0)) == (5.0, 14.0)
 
 
 def result(samples: list[float], kernel: str = "naive", **changes: Any) -> Result:
@@ -81,7 +83,7 @@ def result(samples: list[float], kernel: str = "naive", **changes: Any) -> Resul
 def test_samples_of_runs_stand_one_behind_the_other() -> None:
     first = [result([100.0, 200.0]), result([50.0, 90.0], "copy")]
     second = [result([300.0]), result([60.0], "copy")]
-    kernel, copy = bench.merged([first, second])
+    kernel, copy = bench.merge_runs([first, second])
     assert (kernel.samples_ns, kernel.runs) == ((100.0, 200.0, 300.0), (2, 1))
     assert (kernel.median_ns, kernel.gbps) == (200.0, 3.0)
     assert kernel.p80_ns == pytest.approx(260.0)
@@ -92,20 +94,20 @@ def test_samples_of_runs_stand_one_behind_the_other() -> None:
 
 def test_one_run_is_as_it_was() -> None:
     alone = [result([1.0, 2.0], flags=("noisy",))]
-    assert bench.merged([alone]) == alone
+    assert bench.merge_runs([alone]) == alone
 
 
 def test_what_is_wrong_in_one_run_is_wrong() -> None:
     wrong = replace(result([1.0]), status="fail", reason="off by 3", median_ns=None, samples_ns=None)
-    (found,) = bench.merged([[result([1.0])], [wrong], [result([1.0])]])
+    (found,) = bench.merge_runs([[result([1.0])], [wrong], [result([1.0])]])
     assert (found.status, found.samples_ns, found.reason) == ("fail", None, "in run 2 of 3: off by 3")
-    assert bench.failed([found])
+    assert bench.has_failures([found])
 
 
 def test_a_flag_of_one_run_in_three_does_not_stand() -> None:
     one, two = result([1.0] * 4), result([1.0] * 4, flags=("throttled",))
-    assert bench.merged([[one], [two], [one]])[0].flags == ()
-    assert bench.merged([[two], [two], [one]])[0].flags == ("throttled",)
+    assert bench.merge_runs([[one], [two], [one]])[0].flags == ()
+    assert bench.merge_runs([[two], [two], [one]])[0].flags == ("throttled",)
 
 
 def test_noisy_are_runs_that_disagree_beside_the_copy() -> None:
@@ -117,7 +119,7 @@ def test_noisy_are_runs_that_disagree_beside_the_copy() -> None:
             ]
             for run in ((("naive", own), ("copy", copy)) for own, copy in zip(scales, copies, strict=True))
         ]
-        return bench.merged(found)[0].flags
+        return bench.merge_runs(found)[0].flags
 
     assert of((1, 2, 4), copies=(1, 2, 4)) == ()
     assert of((1, 2, 4), copies=(1, 1, 1)) == ("noisy",)
@@ -164,6 +166,6 @@ def test_every_flag_is_explained() -> None:
     raised = [timing.flags([1.0]), timing.flags([1.0, 9.0] * 9), timing.flags([1.0] * 9 + [2.0] * 9)]
     assert {*raised[0], *raised[1], *raised[2]} == {"few samples", "noisy", "throttled"} <= {*flags.FLAGS}
     noisy, few = result([1.0], flags=("noisy",)), result([1.0], flags=("few samples", "another"))
-    lines = flags.meanings([noisy, few, noisy])
+    lines = flags.flag_meanings([noisy, few, noisy])
     assert [line.partition(":")[0] for line in lines] == ["few samples", "noisy"]
     assert "20 % of the median" in lines[1]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from webnorm.gpu.device import Device, open_device
-from webnorm.lab.spoil import Sameness
+from webnorm.lab.verify.clobber import BufferComparer
 
 WORDS = 1000
 DATA_BYTES = 4 * 900 + 2
@@ -50,8 +50,8 @@ def test_every_bit_that_counts(
     if binding_bytes is not None:
         device = open_device(device.adapter, limits={"max-storage-buffer-binding-size": binding_bytes})
     alike = buffers(device, {})
-    assert Sameness(device).of([(alike, DATA_BYTES), (buffers(device, changed), DATA_BYTES)]) is same
+    assert BufferComparer(device).of([(alike, DATA_BYTES), (buffers(device, changed), DATA_BYTES)]) is same
 
 
 def test_whole_words_have_no_part_that_does_not_count(device: Device) -> None:
-    assert not Sameness(device).of([(buffers(device, {(1, 900): 1 << 16}), 4 * 901)])
+    assert not BufferComparer(device).of([(buffers(device, {(1, 900): 1 << 16}), 4 * 901)])

@@ -15,11 +15,11 @@ from testbed import needs
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.kernels.header import load
-from webnorm.kernels.sources import wgsl_root
-from webnorm.lab.judging import JudgeJob, TracedJob, trace_judged
-from webnorm.lab.known import beyond
-from webnorm.lab.trace import Record, Trace, trace
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.lab.diagnose.trace import Trace, TraceRecord, trace
+from webnorm.lab.diagnose.trace_expectation import beyond_tolerance
+from webnorm.lab.run.evaluation import EvaluationJob, TraceJob, trace_file
 from webnorm.norms.ops import make_inputs
 from webnorm.norms.problem import Options, Problem
 
@@ -60,7 +60,7 @@ def traced(
     return trace(device, variant, problem, make_inputs(kernel.op, problem), (), filter)
 
 
-def of(found: Trace, name: str) -> list[Record]:
+def of(found: Trace, name: str) -> list[TraceRecord]:
     """The records of the sites of a name."""
     return [record for record in found.records if found.sites[record.site].name == name]
 
@@ -249,12 +249,24 @@ def test_the_workers_task(device: Device, tmp_path: Path) -> None:
     path.parent.mkdir()
     path.write_text(tagged({MEAN: '{{ trace("mean") }}'}))
     # The second of the problems that it is judged on has seven rows.
-    (found,) = trace_judged(device, TracedJob(JudgeJob(path, None, ()), 1, "invocation == 0"))
+    (found,) = trace_file(device, TraceJob(EvaluationJob(path, None, ()), 1, "invocation == 0"))
     assert [record.row for record in found.records] == [*range(7)]
 
 
 def test_what_is_no_number_departs_where_float64_has_one() -> None:
     nan, infinite = float("nan"), float("inf")
-    assert beyond(nan, 1.0, 1.0) and beyond(1.0, nan, nan) and beyond(infinite, 1.0, 1.0)
-    assert not beyond(nan, nan, nan) and not beyond(nan, infinite, nan) and not beyond(1.5, 1.0, 0.5)
-    assert not beyond(0.0, 2.0**-130, 0.0) and not beyond(0.0, 0.0, nan) and beyond(1.5, 1.0, 0.25)
+    assert (
+        beyond_tolerance(nan, 1.0, 1.0)
+        and beyond_tolerance(1.0, nan, nan)
+        and beyond_tolerance(infinite, 1.0, 1.0)
+    )
+    assert (
+        not beyond_tolerance(nan, nan, nan)
+        and not beyond_tolerance(nan, infinite, nan)
+        and not beyond_tolerance(1.5, 1.0, 0.5)
+    )
+    assert (
+        not beyond_tolerance(0.0, 2.0**-130, 0.0)
+        and not beyond_tolerance(0.0, 0.0, nan)
+        and beyond_tolerance(1.5, 1.0, 0.25)
+    )

@@ -18,17 +18,17 @@ from webnorm.choice.measured import ranked
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
-from webnorm.kernels.header import load
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import discover
-from webnorm.kernels.names import header_names
-from webnorm.kernels.traits import Traits
-from webnorm.kernels.variants import Variant, all_variants
-from webnorm.lab import jobs, search, tune
-from webnorm.lab.results import Result
-from webnorm.lab.worker import Worker
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.header_names import header_names
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.library import discover
+from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.variants import Variant, all_variants
+from webnorm.lab.process.worker import Worker
+from webnorm.lab.results.result import Result
+from webnorm.lab.run import jobs, search, tune
 from webnorm.norms.ops import OPS, Task
-from webnorm.norms.presets import PRESETS, of_preset, quick_tasks, tasks
+from webnorm.norms.presets import PRESETS, preset_tasks, quick_tasks, tasks
 from webnorm.norms.problem import Problem
 
 
@@ -38,7 +38,7 @@ def field(op: str = "rms_norm", rows: int = 4096, cols: int = 1024) -> list[Vari
     return tune.candidates(KERNELS, task, GPU, choose(KERNELS, task, GPU).variant)
 
 
-class Fake(search.Trials):
+class Fake(search.SearchDevice):
     """Trials of which everything is known: a time for each candidate, without noise."""
 
     def __init__(
@@ -73,10 +73,10 @@ class Fake(search.Trials):
 
 def race(
     candidates: list[Variant], fake: Fake, spent: Callable[[], float] = lambda: 0.0
-) -> tuple[search.Finalists, list[search.Dropped]]:
+) -> tuple[search.Finalists, list[search.VariantDropped]]:
     events = list(search.Search(candidates, fake, spent).run())
     (finalists,) = (event for event in events if isinstance(event, search.Finalists))
-    return finalists, [event for event in events if isinstance(event, search.Dropped)]
+    return finalists, [event for event in events if isinstance(event, search.VariantDropped)]
 
 
 # --- the search
@@ -117,7 +117,7 @@ def test_a_kernel_whose_first_variant_fails_is_probed_again() -> None:
     first, second = [i for i, variant in enumerate(candidates) if variant.kernel.name == "workgroup"][:2]
     times = {index: 2.0 for index in range(len(candidates))} | {first: 0.01, second: 1.0}
     finalists, dropped = race(candidates, Fake(times, wrong={first}))
-    assert dropped == [search.Dropped(first, "[0, 0] is 2, expected 1")]
+    assert dropped == [search.VariantDropped(first, "[0, 0] is 2, expected 1")]
     assert finalists.indices == (second,)
 
 
@@ -125,7 +125,7 @@ def test_another_is_the_reference_where_the_first_cannot_run() -> None:
     candidates = field()
     times = {index: 1.0 + index / 10000 for index in range(len(candidates))}
     finalists, dropped = race(candidates, Fake(times, broken={0}))
-    assert dropped == [search.Dropped(0, "no room")] and finalists.indices
+    assert dropped == [search.VariantDropped(0, "no room")] and finalists.indices
     assert race(candidates, Fake(times, broken=set(times)))[0] == search.Finalists((), 0)
 
 
@@ -187,7 +187,7 @@ def test_a_search_reads_a_kernel_once(device: Device, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(search, "load", counted)
     specs = tuple(jobs.VariantSpec.of(variant) for variant in variants)
-    job = jobs.TimingJob(task, specs, (), 1, timing.Rule(budget_s=0.01))
+    job = jobs.TimingJob(task, specs, (), 1, timing.StoppingRule(budget_s=0.01))
     found = list(search.search_variants(device, job))
     assert isinstance(found[-1], search.Finalists) and len(variants) > 1
     assert len(read) == 1
@@ -273,15 +273,17 @@ def test_what_replaces_a_choice_that_does_not_run() -> None:
 
 
 def test_grids() -> None:
-    standard = tune.grid(None, (None, None), (), (), software=False, quick=False)
+    standard = tune.tuning_tasks(None, (None, None), (), (), software=False, quick=False)
     assert len(standard) == 4 * 2 * len(tune.COLS)
     for task in standard:
         size = 2 if task.problem.dtype == "float16" else 4
         assert task.problem.rows * task.problem.cols * size == 64 << 20
-    assert len(tune.grid(None, (None, None), (), (), software=True, quick=True)) == 4
-    named = tune.grid(("rms_norm",), ((3, 5), (7,)), ("bfloat16",), ("residual",), software=True, quick=False)
+    assert len(tune.tuning_tasks(None, (None, None), (), (), software=True, quick=True)) == 4
+    named = tune.tuning_tasks(
+        ("rms_norm",), ((3, 5), (7,)), ("bfloat16",), ("residual",), software=True, quick=False
+    )
     assert [str(task.problem) for task in named] == [f"{m}x7 bfloat16, no bias, residual" for m in (3, 5)]
-    twice = tune.grid(("rms_norm",), ((3, 3), (7, 7)), (), (), software=True, quick=True)
+    twice = tune.tuning_tasks(("rms_norm",), ((3, 3), (7, 7)), (), (), software=True, quick=True)
     assert len(twice) == 1
 
 
@@ -289,9 +291,9 @@ def test_grids() -> None:
 def test_the_tasks_of_a_preset(software: bool) -> None:
     name = "transformer"
     preset = PRESETS[name]
-    assert of_preset(name, (), (), software, quick=False) == preset.tasks
-    assert of_preset(name, (), (), software, quick=True) == quick_tasks(preset, software)
-    both = of_preset(name, ("float16", "bfloat16"), ("residual",), software, quick=True)
+    assert preset_tasks(name, (), (), software, quick=False) == preset.tasks
+    assert preset_tasks(name, (), (), software, quick=True) == quick_tasks(preset, software)
+    both = preset_tasks(name, ("float16", "bfloat16"), ("residual",), software, quick=True)
     assert len(both) == 2 * len(quick_tasks(preset, software)) < len(preset.tasks)
     assert {task.problem.dtype for task in both} == {"float16", "bfloat16"}
     assert all(task.problem.options.residual for task in both)
@@ -309,7 +311,7 @@ def test_wrong_and_deadly_kernels_are_dropped_with_a_word(tmp_path: Path, device
         request = tune.TuneRequest((task,), tuple(kernels), 2.0, (tmp_path,))
         events = list(tune.run(request, worker, device.traits))
     tuned = events[-1]
-    assert isinstance(tuned, tune.Tuned) and tuned.choice is not None
+    assert isinstance(tuned, tune.TuneResult) and tuned.choice is not None
     assert tuned.choice.kernel not in broken.REPLACED
     for name, word in (("wrong", "expected"), ("unparsable", "expected"), (deadly, died)):
         (line,) = (line for line in tuned.dropped if f"/{name}" in line and word in line)

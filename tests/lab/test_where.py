@@ -7,18 +7,26 @@ import numpy as np
 import pytest
 
 from webnorm.gpu.buffers import POISON
-from webnorm.lab.deviations import Comparison, Tolerance
-from webnorm.lab.where import MOST_COLS, MOST_ROWS, heat_map, never_written, told, untouched, wrong
+from webnorm.lab.diagnose.heat_map import (
+    MOST_COLS,
+    MOST_ROWS,
+    heat_map,
+    locations_text,
+    never_written,
+    untouched_elements,
+    wrong_elements,
+)
+from webnorm.lab.verify.deviations import OutputComparison, ToleranceFactors
 from webnorm.norms.problem import DTYPES, Array
-from webnorm.norms.reference import Answer
+from webnorm.norms.reference import Expected
 
-ALLOWED = Tolerance(1e-6, 0.0, 0.0, 0.0, "test")
+ALLOWED = ToleranceFactors(1e-6, 0.0, 0.0, 0.0, "test")
 
 
-def compared(got: Array, dtype: str = "float32") -> Comparison:
+def compared(got: Array, dtype: str = "float32") -> OutputComparison:
     """An output whose answers are all 1."""
-    answer = Answer(np.ones(got.shape), np.ones(1), np.zeros(1))
-    return Comparison("y", got.astype(DTYPES[dtype]), answer, dtype, ALLOWED)
+    answer = Expected(np.ones(got.shape), np.ones(1), np.zeros(1))
+    return OutputComparison("y", got.astype(DTYPES[dtype]), answer, dtype, ALLOWED)
 
 
 def poisoned(rows: int, cols: int, dtype: str) -> Array:
@@ -64,7 +72,7 @@ def test_what_nobody_wrote_is_infinitely_wrong(dtype: str) -> None:
     got[2:4] = poisoned(6, 20, dtype)[2:4]
     found = heat_map(compared(got, dtype))
     assert np.isinf(np.array(found.cells)[2:4]).all() and not np.array(found.cells)[[0, 1, 4, 5]].any()
-    left = untouched(got)
+    left = untouched_elements(got)
     assert left.whole_rows.tolist() == [False, False, True, True, False, False]
     assert (left.count, left.first) == (40, (2, 0)) and not left.whole_cols.any()
 
@@ -73,7 +81,7 @@ def test_what_nobody_wrote_is_infinitely_wrong(dtype: str) -> None:
 def test_columns_that_nobody_wrote(dtype: str) -> None:
     got = np.ones((7, 61), DTYPES[dtype])
     got[:, 60:] = poisoned(7, 61, dtype)[:, 60:]
-    left = untouched(got)
+    left = untouched_elements(got)
     assert np.flatnonzero(left.whole_cols).tolist() == [60] and left.count == 7
     assert never_written(got, slice(3, 5)).sum() == 2
 
@@ -81,17 +89,17 @@ def test_columns_that_nobody_wrote(dtype: str) -> None:
 def test_a_byte_like_the_poison_is_a_number() -> None:
     got = np.ones((4, 8), np.int8)
     got[1, 3] = poisoned(4, 8, "int8")[1, 3]
-    assert untouched(got).count == 0
+    assert untouched_elements(got).count == 0
 
 
 def test_what_is_beyond_its_tolerance() -> None:
     got = np.ones((5, 6))
     got[1:3, 4] = 0.0
-    found = wrong(compared(got))
+    found = wrong_elements(compared(got))
     assert (found.count, found.first) == (2, (1, 4))
     assert np.flatnonzero(found.some_rows).tolist() == [1, 2] and not found.whole_rows.any()
     exact = replace(compared(np.ones((5, 6))), allowed=replace(ALLOWED, base=0.0))
-    assert wrong(exact).count == 0
+    assert wrong_elements(exact).count == 0
 
 
 @pytest.mark.parametrize(
@@ -108,4 +116,4 @@ def test_what_is_beyond_its_tolerance() -> None:
 def test_numbers_are_told_as_ranges(numbers: Sequence[int], words: str) -> None:
     mask = np.zeros(100, bool)
     mask[list(numbers)] = True
-    assert told(mask) == words
+    assert locations_text(mask) == words

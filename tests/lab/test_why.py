@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from webnorm.gpu.buffers import POISON
-from webnorm.lab.deviations import Tolerance, rounded_to
-from webnorm.lab.why import Failure, Hint, hints
+from webnorm.lab.diagnose.hints import Hint, WrongResult, hints
+from webnorm.lab.verify.deviations import ToleranceFactors, rounded_to
 from webnorm.norms.mistakes import rows_of, wrong_formulas
 from webnorm.norms.ops import OPS, Task, complete_inputs
-from webnorm.norms.playing import draw_playing, playing_tasks
+from webnorm.norms.playground_problems import draw_playground, playground_tasks
 from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
 
 NORM = OPS["layer_norm"]
-ALLOWED = Tolerance(2e-6, 0.0, 0.0, 0.999, "test")
+ALLOWED = ToleranceFactors(2e-6, 0.0, 0.0, 0.999, "test")
 EVERYTHING = Options(residual=True, residual_bias=True, return_stats=True, zero_centered_weight=True)
 
 
@@ -32,9 +32,9 @@ def small(
 
 def failure_of(
     task: Task, changed: Mapping[str, Array], arrays: Mapping[str, Array] | None = None, intact: bool = True
-) -> Failure:
+) -> WrongResult:
     """Right outputs, rounded to their types, but for those that have `changed`, in float64 or as they are."""
-    arrays = draw_playing(task) if arrays is None else arrays
+    arrays = draw_playground(task) if arrays is None else arrays
     h = {"h": np.asarray(changed["h"])} if "h" in changed else {}
     if h:
         h = {"h": rounded_to(h["h"], task.problem.dtype).astype(DTYPES[task.problem.dtype])}
@@ -49,12 +49,12 @@ def failure_of(
         if tensor.name == "stats" and task.op.has_mean:
             value = np.stack([value[:, 0], np.zeros_like(value[:, 0]), value[:, 1]], axis=1)
         outputs[tensor.name] = value, intact
-    return Failure(task, arrays, outputs, answers, ALLOWED)
+    return WrongResult(task, arrays, outputs, answers, ALLOWED)
 
 
 def right(task: Task, arrays: Mapping[str, Array] | None = None) -> Array:
     """Y in float64."""
-    return task.op.reference(draw_playing(task) if arrays is None else arrays, task.problem)["y"].value
+    return task.op.reference(draw_playground(task) if arrays is None else arrays, task.problem)["y"].value
 
 
 def only(task: Task, y: Array, arrays: Mapping[str, Array] | None = None) -> Hint:
@@ -75,7 +75,7 @@ def test_of_what_is_right_there_is_nothing_to_say(out_dtype: str) -> None:
 @pytest.mark.parametrize("options", [None, EVERYTHING], ids=str)
 def test_every_formula_is_named(options: Options | None, op: str) -> None:
     task = small(options=options, op=op)
-    arrays = draw_playing(task)
+    arrays = draw_playground(task)
     every = list(wrong_formulas(task, arrays).items())
     for name, outputs in every[:: 1 if op == "layer_norm" and options is None else 4]:
         whole = {key: np.where(np.isnan(value), 0.25, value) for key, value in outputs.items()}
@@ -88,7 +88,7 @@ def test_every_formula_is_named(options: Options | None, op: str) -> None:
 @pytest.mark.parametrize("out_dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"])
 def test_narrow_types_never_name_another_formula(out_dtype: str) -> None:
     task = small(options=Options(out_dtype=out_dtype))
-    arrays = draw_playing(task)
+    arrays = draw_playground(task)
     named = 0
     for name, outputs in list(wrong_formulas(task, arrays).items())[::6]:
         whole = {key: np.where(np.isnan(value), 0.25, value) for key, value in outputs.items()}
@@ -114,7 +114,7 @@ def rows_of_normal(task: Task) -> Array:
 
 def test_a_formula_may_fit_but_for_rounding() -> None:
     task = small()
-    y = wrong_formulas(task, draw_playing(task))["leaves bias out"]["y"]
+    y = wrong_formulas(task, draw_playground(task))["leaves bias out"]["y"]
     hint = only(task, y + 8e-6)
     assert hint.kind == "formula" and "leaves bias out, but for rounding (at most" in hint.text
 
@@ -147,8 +147,8 @@ EPS: dict[str, tuple[Callable[[Any, int, float], Any], str]] = {
 @pytest.mark.parametrize("which", EPS)
 def test_the_eps_that_rstd_fits_is_named(which: str, dtype: str) -> None:
     """Rows of several variances tell it, and what else is wrong behind the root."""
-    task = playing_tasks(NORM, dtype)[0]
-    arrays = draw_playing(task)
+    task = playground_tasks(NORM, dtype)[0]
+    arrays = draw_playground(task)
     rows = rows_of(task, arrays)
     divisor, said = EPS[which]
     y = rows.y(rows.d / divisor(rows.variance, rows.cols, task.problem.eps)).astype(DTYPES[dtype])
@@ -256,7 +256,7 @@ def test_the_last_digits() -> None:
 def test_a_formula_that_is_as_near_to_the_right_one_is_not_named() -> None:
     """Where bias is weight, to swap them is no mistake."""
     task = small()
-    arrays = draw_playing(task)
+    arrays = draw_playground(task)
     arrays["bias"] = arrays["weight"]
     noise = np.random.default_rng(0).uniform(3e-6, 6e-6, right(task).shape)
     found = hints(failure_of(task, {"y": right(task, arrays) + noise}, arrays))
@@ -284,7 +284,7 @@ def with_statistics(task: Task, arrays: Mapping[str, Array], mean: Array, varian
 
 def test_rows_whose_statistics_are_wrong() -> None:
     task = small()
-    arrays = draw_playing(task)
+    arrays = draw_playground(task)
     x = arrays["x"].astype(np.float64)
     mean, variance = x.mean(1, keepdims=True), x.var(1, keepdims=True)
     hint = only(task, with_statistics(task, arrays, mean + np.sqrt(variance + 1e-5), variance), arrays)
@@ -297,13 +297,13 @@ def test_rows_whose_statistics_are_wrong() -> None:
     # Of rows of one value nothing tells rstd.
     assert only(task, right(task, flat) + 0.25, flat).kind == "place"
     narrow = small(dtype="float16")
-    hint = only(narrow, right(narrow) * np.linspace(1.1, 1.4, 7)[:, None], draw_playing(narrow))
+    hint = only(narrow, right(narrow) * np.linspace(1.1, 1.4, 7)[:, None], draw_playground(narrow))
     assert hint.kind in ("statistics", "place")
 
 
 def test_statistics_that_differ_from_one_invocation_to_the_next() -> None:
-    task = playing_tasks(NORM)[0]
-    arrays = draw_playing(task)
+    task = playground_tasks(NORM)[0]
+    arrays = draw_playground(task)
     factor = np.random.default_rng(0).uniform(0.8, 1.2, (8, 192)).repeat(4, axis=1)
     y = (right(task, arrays) - arrays["bias"]) * factor + arrays["bias"]
     hint = only(task, y, arrays)
@@ -333,7 +333,7 @@ def test_roundings_that_grow_with_the_mean() -> None:
 
 def test_int8_by_the_scale_that_was_written() -> None:
     task = small(options=Options(out_dtype="int8"))
-    arrays = draw_playing(task)
+    arrays = draw_playground(task)
     answers = task.op.reference(arrays, task.problem)
     factor = np.linspace(1.2, 1.9, 7)[:, None]
     changed = {"y": answers["y"].value / factor, "y_scale": answers["y_scale"].value * factor}
@@ -342,8 +342,8 @@ def test_int8_by_the_scale_that_was_written() -> None:
 
 
 def test_gradients_have_places() -> None:
-    task = playing_tasks(OPS["layer_norm_backward"])[1]
-    answers = task.op.reference(draw_playing(task), task.problem)
+    task = playground_tasks(OPS["layer_norm_backward"])[1]
+    answers = task.op.reference(draw_playground(task), task.problem)
     dweight = answers["dweight"].value.copy()
     dweight[1058:] = 40.0
     (hint,) = hints(failure_of(task, {"dweight": dweight}))

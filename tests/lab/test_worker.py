@@ -21,21 +21,21 @@ import pytest
 
 import broken
 from patience import HANG_S, all_end, at_least, hang, until
-from webnorm.errors import Place, WebnormError
+from webnorm.errors import SourceLocation, WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
-from webnorm.kernels.library import discover, select
-from webnorm.lab import bench, check, jobs
-from webnorm.lab import worker as workers
-from webnorm.lab.channel import Channel
-from webnorm.lab.results import Result
-from webnorm.lab.worker import Left, TaskFailed, Ticket, Worker, WorkerDied
+from webnorm.kernels.headers.library import discover, select
+from webnorm.lab.process import worker as workers
+from webnorm.lab.process.channel import Channel
+from webnorm.lab.process.worker import TaskCancelled, TaskFailed, TaskLimits, Worker, WorkerDied
+from webnorm.lab.results.result import Result
+from webnorm.lab.run import bench, check, jobs
 from webnorm.norms.corpus import CASES
-from webnorm.norms.parts import in_parts
 from webnorm.norms.presets import tasks
+from webnorm.norms.row_blocks import map_row_blocks
 
-RULE = timing.Rule(least=2, most=2, budget_s=1.0)
-MISTAKEN = Place("a.wgsl", 1, 2, 3)
+RULE = timing.StoppingRule(least=2, most=2, budget_s=1.0)
+MISTAKEN = SourceLocation("a.wgsl", 1, 2, 3)
 
 
 def test_check_survives_every_kind_of_broken_kernel(tmp_path: Path, device: Device) -> None:
@@ -56,7 +56,7 @@ def test_check_survives_every_kind_of_broken_kernel(tmp_path: Path, device: Devi
     assert found["unbound"].status == "error" and "unbound.wgsl" in (found["unbound"].reason or "")
     assert found[deadly].status == "error" and died in (found[deadly].reason or "")
     assert all("\n" not in (result.reason or "") for result in results)
-    assert bench.failed(results)
+    assert bench.has_failures(results)
 
 
 @pytest.mark.slow
@@ -275,11 +275,11 @@ def test_a_task_that_is_given_up_ends_at_its_next_sign_of_life(
     shared: Worker, patient: None, name: str
 ) -> None:
     list(shared.stream(_fine, 1))
-    pid, ticket = shared.pid, Ticket()
+    pid, ticket = shared.pid, TaskLimits()
     events = shared.stream(_goes_on, name, ticket)
     assert next(events) == "begun"
     threading.Thread(target=ticket.leave).start()
-    with pytest.raises(Left):
+    with pytest.raises(TaskCancelled):
         list(events)
     # The child was told in the middle, closed what the task had open, and is the one that answers next.
     assert list(shared.stream(_fine, 3)) == [0, 1, 2] and shared.pid == pid
@@ -287,13 +287,13 @@ def test_a_task_that_is_given_up_ends_at_its_next_sign_of_life(
 
 
 def test_a_task_that_is_given_up_yields_no_more(shared: Worker, patient: None) -> None:
-    ticket = Ticket()
+    ticket = TaskLimits()
     events = shared.stream(_fine, 5, ticket)
     assert next(events) == 0
     pid = shared.pid
     ticket.leave()
     ticket.leave()
-    with pytest.raises(Left):
+    with pytest.raises(TaskCancelled):
         next(events)
     # Nobody is told again, whoever meant the task that is over.
     assert list(shared.stream(_fine, 2)) == [0, 1] and shared.pid == pid
@@ -302,20 +302,20 @@ def test_a_task_that_is_given_up_yields_no_more(shared: Worker, patient: None) -
 
 
 def test_a_task_that_is_given_up_before_it_begins(shared: Worker) -> None:
-    ticket = Ticket()
+    ticket = TaskLimits()
     ticket.leave()
-    with pytest.raises(Left):
+    with pytest.raises(TaskCancelled):
         list(shared.stream(_fine, 5, ticket))
     assert list(shared.stream(_fine, 2)) == [0, 1]
 
 
 def test_a_child_that_does_not_hear_is_killed(shared: Worker, tmp_path: Path) -> None:
-    ticket, begun = Ticket(), tmp_path / "begun"
+    ticket, begun = TaskLimits(), tmp_path / "begun"
     events = shared.stream(_forever, begun, ticket)
     pid = next(events)
     until(begun.exists)
     threading.Thread(target=ticket.leave).start()
-    with pytest.raises(Left):
+    with pytest.raises(TaskCancelled):
         next(events)
     assert shared.pid is None
     all_end([pid])
@@ -324,20 +324,20 @@ def test_a_child_that_does_not_hear_is_killed(shared: Worker, tmp_path: Path) ->
 def test_a_task_has_limits_of_its_own(shared: Worker) -> None:
     list(shared.stream(_fine, 1))
     with pytest.raises(WorkerDied, match=r"^not done within 0.5 s: stopped$"):
-        list(shared.stream(_goes_on, "events", Ticket(whole_limit_s=0.5)))
+        list(shared.stream(_goes_on, "events", TaskLimits(whole_limit_s=0.5)))
 
 
 SCRIPT = """
 import sys
-from webnorm.lab import jobs
-from webnorm.lab.worker import Worker
+from webnorm.lab.run import jobs
+from webnorm.lab.process.worker import Worker
 
 def own(device, job):
     yield job
 
 def run():
     with Worker() as worker:
-        task, job = (jobs.describe, None) if "lab" in sys.argv else (own, 5)
+        task, job = (jobs.describe_device, None) if "lab" in sys.argv else (own, 5)
         print(len(list(worker.stream(task, job))))
 
 {guard}
@@ -422,7 +422,7 @@ def test_a_full_disk_keeps_no_worker_from_being_started(
 def test_a_parent_that_is_killed_leaves_nothing(tmp_path: Path, device: Device) -> None:
     script = """
 import test_worker, time
-from webnorm.lab.worker import Worker
+from webnorm.lab.process.worker import Worker
 
 worker = Worker()
 for pid in worker.stream(test_worker._forever, None):
@@ -513,7 +513,7 @@ def _goes_on(device: object, name: str):  # type: ignore[no-untyped-def]
             while True:
                 at_least(0.01)
                 yield "more"
-        in_parts(lambda part: at_least(0.01), 1 << 15, 1 << 19)
+        map_row_blocks(lambda part: at_least(0.01), 1 << 15, 1 << 19)
     finally:
         _ended.append(name)
 
@@ -525,7 +525,7 @@ def _tidied(device: object, job: object):  # type: ignore[no-untyped-def]
 def _losing(device: Device, job: jobs.TimingJob):  # type: ignore[no-untyped-def]
     for event in jobs.time_variants(device, job):
         yield event
-        if isinstance(event, jobs.Began):
+        if isinstance(event, jobs.VariantBegan):
             loses = Path(os.environ["LOSES"], job.variants[event.index].path.stem)
             if loses.exists():
                 where = loses.read_text()
@@ -557,7 +557,7 @@ def _silent(device: object, job: object):  # type: ignore[no-untyped-def]
 
 def _at_work(device: object, parts: int):  # type: ignore[no-untyped-def]
     workers._ALIVE_S = 0.0
-    in_parts(lambda part: None, parts, 1 << 19)
+    map_row_blocks(lambda part: None, parts, 1 << 19)
     yield "done"
 
 

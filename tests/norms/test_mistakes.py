@@ -7,7 +7,7 @@ import pytest
 
 from webnorm.norms.mistakes import wrong_formulas
 from webnorm.norms.ops import OPS, Op
-from webnorm.norms.playing import draw_playing, playing_tasks
+from webnorm.norms.playground_problems import draw_playground, playground_tasks
 from webnorm.norms.problem import Options
 
 EVERYTHING = Options(residual=True, residual_bias=True, return_stats=True, zero_centered_weight=True)
@@ -18,8 +18,8 @@ FORWARD = [OPS["layer_norm"], OPS["rms_norm"]]
 @pytest.mark.parametrize("op", FORWARD, ids=lambda op: op.name)
 def test_every_formula_differs_from_the_right_one_and_from_the_others(op: Op, options: Options) -> None:
     """On the problems of the playground, by far more than rounding."""
-    for task in playing_tasks(op, "float32", options):
-        arrays = draw_playing(task)
+    for task in playground_tasks(op, "float32", options):
+        arrays = draw_playground(task)
         answers = op.reference(arrays, task.problem)
         right = {name: answer.value for name, answer in answers.items()}
         named = wrong_formulas(task, arrays)
@@ -39,8 +39,8 @@ def test_every_formula_differs_from_the_right_one_and_from_the_others(op: Op, op
 @pytest.mark.parametrize("op", FORWARD, ids=lambda op: op.name)
 def test_rows_that_are_filled_up_with_zeros(op: Op) -> None:
     """Worked out on rows that are that long; 1061 columns are 1064 of four, and 1280 of 256."""
-    task = playing_tasks(op, "float32", Options(weight=False, bias=False))[1]
-    arrays = draw_playing(task)
+    task = playground_tasks(op, "float32", Options(weight=False, bias=False))[1]
+    arrays = draw_playground(task)
     named = wrong_formulas(task, arrays)
     for count, step in ((1064, 4), (1280, 256), (2048, 1024)):
         filled = np.pad(arrays["x"].astype(np.float64), ((0, 0), (0, count - 1061)))
@@ -54,15 +54,15 @@ def test_rows_that_are_filled_up_with_zeros(op: Op) -> None:
 
 @pytest.mark.parametrize("out_dtype", ["int8", "float8_e4m3fn"])
 def test_what_is_worked_out_from_a_wrong_y_goes_with_it(out_dtype: str) -> None:
-    task = playing_tasks(OPS["layer_norm"], "float32", Options(out_dtype=out_dtype))[1]
-    named = wrong_formulas(task, draw_playing(task))
+    task = playground_tasks(OPS["layer_norm"], "float32", Options(out_dtype=out_dtype))[1]
+    named = wrong_formulas(task, draw_playground(task))
     beside = {"int8": "y_scale", "float8_e4m3fn": "amax"}[out_dtype]
     assert set(named["leaves eps out"]) == {"y", beside}
 
 
 def test_the_h_that_was_written_is_what_y_is_made_of() -> None:
-    task = playing_tasks(OPS["layer_norm"], "float16", Options(residual=True))[1]
-    arrays = draw_playing(task)
+    task = playground_tasks(OPS["layer_norm"], "float16", Options(residual=True))[1]
+    arrays = draw_playground(task)
     written = (arrays["x"] + np.float16(1.0)).astype(np.float16)
     named = wrong_formulas(task, {**arrays, "h": written})
     np.testing.assert_array_equal(named["gives h back as it is"]["y"], written)
@@ -70,17 +70,17 @@ def test_the_h_that_was_written_is_what_y_is_made_of() -> None:
 
 def test_gradients_and_copies_have_none() -> None:
     for name in ("copy", "layer_norm_backward"):
-        task = playing_tasks(OPS[name])[1]
-        assert wrong_formulas(task, draw_playing(task)) == {}
+        task = playground_tasks(OPS[name])[1]
+        assert wrong_formulas(task, draw_playground(task)) == {}
 
 
 def test_the_problems_are_small_and_the_same_each_time() -> None:
-    aligned, odd = playing_tasks(OPS["layer_norm_backward"], "bfloat16")
+    aligned, odd = playground_tasks(OPS["layer_norm_backward"], "bfloat16")
     assert aligned.problem.cols % 256 == 0 and odd.problem.cols % 2 and odd.problem.rows % 2
     assert aligned.problem.rows * aligned.problem.cols < 10_000
-    first, again = draw_playing(odd), draw_playing(odd)
+    first, again = draw_playground(odd), draw_playground(odd)
     assert {"x", "dy", "weight", "stats"} <= set(first)
     for name, array in first.items():
         np.testing.assert_array_equal(array, again[name])
     none = replace(odd, problem=replace(odd.problem, rows=0))
-    assert draw_playing(none)["x"].shape == (0, odd.problem.cols)
+    assert draw_playground(none)["x"].shape == (0, odd.problem.cols)

@@ -8,42 +8,42 @@ from functools import partial
 import numpy as np
 import pytest
 
-from webnorm.lab import board
-from webnorm.norms import parts
+from webnorm.lab.verify import problem_buffers
+from webnorm.norms import row_blocks
 from webnorm.norms.ops import OPS, make_inputs
 from webnorm.norms.presets import tasks
 
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "_PART_BYTES", 8 * 100)
+    monkeypatch.setattr(row_blocks, "_PART_BYTES", 8 * 100)
 
 
 def test_parts_cover_the_rows_in_order(small_parts: None) -> None:
-    found = parts.in_parts(lambda part: list(range(7))[part], 7, 40)
+    found = row_blocks.map_row_blocks(lambda part: list(range(7))[part], 7, 40)
     assert found == [[0, 1], [2, 3], [4, 5], [6]]
-    assert parts.in_parts(lambda part: part, 0, 40) == []
+    assert row_blocks.map_row_blocks(lambda part: part, 0, 40) == []
     # A row that is larger than a part is one.
-    assert len(parts.in_parts(lambda part: part, 3, 1000)) == 3
+    assert len(row_blocks.map_row_blocks(lambda part: part, 3, 1000)) == 3
 
 
 def test_converted_is_astype(small_parts: None) -> None:
     x = np.random.default_rng(0).standard_normal((13, 37))
     for dtype in (np.float16, np.float32):
-        np.testing.assert_array_equal(parts.converted(x, dtype), x.astype(dtype))
-    assert parts.converted(np.empty((0, 4)), np.float32).shape == (0, 4)
+        np.testing.assert_array_equal(row_blocks.converted(x, dtype), x.astype(dtype))
+    assert row_blocks.converted(np.empty((0, 4)), np.float32).shape == (0, 4)
 
 
 def test_a_small_draw_is_the_generators_own() -> None:
-    drawn = parts.standard_normal(np.random.default_rng(3), (5, 7))
+    drawn = row_blocks.standard_normal(np.random.default_rng(3), (5, 7))
     np.testing.assert_array_equal(drawn, np.random.default_rng(3).standard_normal((5, 7)))
 
 
 def test_a_large_draw_does_not_depend_on_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "_STREAM_ELEMENTS", 64)
-    many = parts.standard_normal(np.random.default_rng(3), (40, 7))
-    monkeypatch.setattr(parts, "ThreadPoolExecutor", partial(ThreadPoolExecutor, max_workers=1))
-    np.testing.assert_array_equal(parts.standard_normal(np.random.default_rng(3), (40, 7)), many)
+    monkeypatch.setattr(row_blocks, "_STREAM_ELEMENTS", 64)
+    many = row_blocks.standard_normal(np.random.default_rng(3), (40, 7))
+    monkeypatch.setattr(row_blocks, "ThreadPoolExecutor", partial(ThreadPoolExecutor, max_workers=1))
+    np.testing.assert_array_equal(row_blocks.standard_normal(np.random.default_rng(3), (40, 7)), many)
     # No stream repeats another.
     assert len(np.unique(many)) == many.size
 
@@ -53,9 +53,9 @@ def test_answers_do_not_depend_on_the_parts(op: str, monkeypatch: pytest.MonkeyP
     (task,) = tasks(op, ((37, 24),))
     arrays = make_inputs(task.op, task.problem)
     whole = task.op.reference(arrays, task.problem)
-    monkeypatch.setattr(parts, "_PART_BYTES", 8 * 100)
+    monkeypatch.setattr(row_blocks, "_PART_BYTES", 8 * 100)
     for name, answer in task.op.reference(arrays, task.problem).items():
-        for field in ("value", "unit", "shaky", "summed"):
+        for field in ("value", "error_scale", "mean_error_scale", "abs_sum"):
             one, other = getattr(answer, field), getattr(whole[name], field)
             assert (one is None) == (other is None)
             if one is not None:
@@ -64,8 +64,8 @@ def test_answers_do_not_depend_on_the_parts(op: str, monkeypatch: pytest.MonkeyP
 
 def test_a_digest_covers_every_part(small_parts: None) -> None:
     x = np.zeros((5, 100), np.float32)
-    digests = [board._digest({"y": x})]
+    digests = [problem_buffers._digest({"y": x})]
     for at in ((0, 0), (2, 50), (4, 99)):
         x[at] = 1.0
-        digests.append(board._digest({"y": x}))
+        digests.append(problem_buffers._digest({"y": x}))
     assert len(set(digests)) == 4

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from webnorm.errors import WebnormError
-from webnorm.norms.case import Changes
+from webnorm.norms.case import Overrides
 from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import OPS, Foreign, Op
+from webnorm.norms.ops import OPS, Op, UnsupportedProblem
 from webnorm.norms.ops import make_inputs as make_op_inputs
 from webnorm.norms.problem import DISTRIBUTIONS, Array, Options, Problem
 
@@ -128,9 +128,11 @@ def test_an_op_fills_in_what_its_problem_does_not_say() -> None:
     assert layer.problem(2, 3) == Problem(rows=2, cols=3, eps=1e-5, options=Options(saved_stats=True))
     given = rms.problem(2, 3, "float16", 0.0, Options(residual=True), seed=7)
     assert given == Problem(rows=2, cols=3, dtype="float16", eps=0.0, options=Options(residual=True), seed=7)
-    with pytest.raises(Foreign, match="layer_norm_backward has no option residual: it has weight, bias, "):
+    with pytest.raises(
+        UnsupportedProblem, match="layer_norm_backward has no option residual: it has weight, bias, "
+    ):
         layer.problem(2, 3, options=Options(residual=True))
-    with pytest.raises(Foreign, match="it needs the option residual"):
+    with pytest.raises(UnsupportedProblem, match="it needs the option residual"):
         rms.problem(2, 3, options=Options(residual_bias=True))
 
 
@@ -139,7 +141,7 @@ def test_a_case_is_no_problem_of_an_op_that_lacks_its_options_but_a_wrong_eps_is
     assert case.problem(OPS["layer_norm"]) is None
     assert case.problem(OPS["layer_norm_backward"]) is not None
     with pytest.raises(WebnormError, match="eps is -1"):
-        case.problem(OPS["layer_norm_backward"], changes=Changes(eps=-1.0))
+        case.problem(OPS["layer_norm_backward"], changes=Overrides(eps=-1.0))
 
 
 @pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)

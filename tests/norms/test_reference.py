@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webnorm.norms.problem import Array, Options, Problem
-from webnorm.norms.reference import forward, normalise
+from webnorm.norms.reference import forward, normalize
 
 
 def layer_norm(x: Array, weight: Array | None, bias: Array | None, eps: float) -> Array:
@@ -110,5 +110,5 @@ def test_a_constant_row_with_eps_0_has_no_answer() -> None:
 
 def test_condition() -> None:
     x = np.array([[99.0, 101.0], [-1.0, 1.0], [-101.0, -99.0]], np.float32)
-    np.testing.assert_allclose(normalise(x, 0.0, has_mean=True).condition[:, 0], [100.0, 0.0, 100.0])
-    np.testing.assert_allclose(normalise(x, 3.0, has_mean=True).condition[:, 0], [50.0, 0.0, 50.0])
+    np.testing.assert_allclose(normalize(x, 0.0, has_mean=True).condition[:, 0], [100.0, 0.0, 100.0])
+    np.testing.assert_allclose(normalize(x, 3.0, has_mean=True).condition[:, 0], [50.0, 0.0, 50.0])

@@ -4,7 +4,7 @@ import pytest
 
 from webnorm.errors import WebnormError
 from webnorm.norms import selection
-from webnorm.norms.selection import dtypes_named, named, ops_named, sizes
+from webnorm.norms.selection import dtypes_named, ops_named, select_names, sizes
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def test_a_range_has_an_end() -> None:
 
 def test_names() -> None:
     known = ("naive", "welford", "welford_subgroup")
-    assert named("naive,welford", known, "kernel") == ("naive", "welford")
-    assert named("welf*, naive", known, "kernel") == ("welford", "welford_subgroup", "naive")
-    assert named("all", known, "kernel") == known
+    assert select_names("naive,welford", known, "kernel") == ("naive", "welford")
+    assert select_names("welf*, naive", known, "kernel") == ("welford", "welford_subgroup", "naive")
+    assert select_names("all", known, "kernel") == known
     for wrong in ("welfrod", "welfrod*"):
         with pytest.raises(WebnormError, match=r"unknown kernel .*; did you mean 'welford'"):
-            named(wrong, known, "kernel")
+            select_names(wrong, known, "kernel")
 
 
 def test_all_ops_are_without_the_copy_which_has_a_name() -> None:
@@ -63,6 +63,6 @@ def test_all_ops_are_without_the_copy_which_has_a_name() -> None:
 def test_a_pattern_longer_than_any_name_is_not_translated(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(selection, "fnmatchcase", lambda name, pattern: asked.append(pattern))
-    assert not selection.fits("[31m\n" * 100_000, "naive") and asked == []
-    selection.fits("nai*", "naive")
+    assert not selection.matches("[31m\n" * 100_000, "naive") and asked == []
+    selection.matches("nai*", "naive")
     assert asked == ["nai*"]

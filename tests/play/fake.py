@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from webnorm.errors import WebnormError
-from webnorm.play.playground import Conflict, Unfit
+from webnorm.play.playground import KernelUnfit, SaveConflict
 
 
 def digest(text: str) -> str:
@@ -49,7 +49,7 @@ class Fake:
     def save(self, text: str, base: str) -> str:
         self.asked.append(("save", text))
         if base != self._state["file"]["base"]:
-            raise Conflict("my.wgsl changed meanwhile")
+            raise SaveConflict("my.wgsl changed meanwhile")
         self.change_file(text)
         return digest(text)
 
@@ -96,5 +96,5 @@ class Fake:
 
     def export(self, force: bool) -> bytes:
         if self.unfit is not None and not force:
-            raise Unfit(self.unfit)
+            raise KernelUnfit(self.unfit)
         return b"\x1f\x8bpackage"

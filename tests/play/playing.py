@@ -13,15 +13,15 @@ import pytest
 
 from patience import HANG_S, hang
 from webnorm.gpu.device import Device
-from webnorm.kernels.drafts import draft
-from webnorm.kernels.header import load
-from webnorm.kernels.sources import wgsl_root
-from webnorm.lab import worker as workers
-from webnorm.lab.beside import Beside, BesideJob, time_beside
-from webnorm.lab.judging import Judged, JudgeJob, judge
-from webnorm.play.session import Session
-from webnorm.play.state import Attempt, Settings, Snapshot
-from webnorm.play.store import FOLDER_VARIABLE
+from webnorm.kernels.headers.drafts import draft
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.lab.process import worker as workers
+from webnorm.lab.run.evaluation import EvaluationJob, ProblemVerdict, evaluate
+from webnorm.lab.run.live_timing import LiveResult, LiveTimingJob, time_live
+from webnorm.play.attempt_store import FOLDER_VARIABLE
+from webnorm.play.session import PlaygroundSession
+from webnorm.play.state import AttemptState, Settings, Snapshot
 
 TWO_PASS = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text(encoding="utf-8")
 
@@ -40,35 +40,35 @@ def drafted(name: str) -> str:
     return draft(load(wgsl_root() / "layer_norm" / f"{name}.wgsl"), [wgsl_root()])
 
 
-def judge_without_subgroups(device: Device, job: JudgeJob) -> Iterator[Any]:
+def judge_without_subgroups(device: Device, job: EvaluationJob) -> Iterator[Any]:
     """The worker's task on an adapter that has none."""
     own = device.traits
     device.traits = replace(own, features=own.features - {"subgroups"})
     try:
-        yield from judge(device, job)
+        yield from evaluate(device, job)
     finally:
         device.traits = own
 
 
-def silent(device: Device, job: JudgeJob) -> Iterator[Any]:
+def silent(device: Device, job: EvaluationJob) -> Iterator[Any]:
     """A worker's task on a machine that has no time for it."""
     hang()
     yield
 
 
-def judge_silently(device: Device, job: JudgeJob) -> Iterator[Any]:
+def judge_silently(device: Device, job: EvaluationJob) -> Iterator[Any]:
     """The same after the first verdict."""
-    for event in judge(device, job):
+    for event in evaluate(device, job):
         yield event
-        if isinstance(event, Judged):
+        if isinstance(event, ProblemVerdict):
             yield from silent(device, job)
 
 
-def time_silently(device: Device, job: BesideJob) -> Iterator[Any]:
+def time_silently(device: Device, job: LiveTimingJob) -> Iterator[Any]:
     """The worker's task of timing on a machine that has no time for it after the first time is known."""
-    for event in time_beside(device, job):
+    for event in time_live(device, job):
         yield event
-        if isinstance(event, Beside):
+        if isinstance(event, LiveResult):
             hang()
 
 
@@ -89,17 +89,17 @@ def saved(path: Path, text: str | bytes) -> None:
 
 
 @contextmanager
-def session(folder: Path, text: str = TWO_PASS, **settings: Any) -> Iterator[Session]:
+def session(folder: Path, text: str = TWO_PASS, **settings: Any) -> Iterator[PlaygroundSession]:
     """A session on a new file; nothing but the verdict unless `settings` say more."""
     path = folder / "layer_norm" / "mine.wgsl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    with Session(path, Settings(**{"time": False, "corpus": False, **settings})) as found:
+    with PlaygroundSession(path, Settings(**{"time": False, "corpus": False, **settings})) as found:
         yield found
 
 
 @contextmanager
-def shared(folders: pytest.TempPathFactory) -> Iterator[Session]:
+def shared(folders: pytest.TempPathFactory) -> Iterator[PlaygroundSession]:
     """A session for all tests of a module, with attempts of its own, that has judged two_pass."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(folders.mktemp("attempts")))
@@ -110,14 +110,14 @@ def shared(folders: pytest.TempPathFactory) -> Iterator[Session]:
             yield found
 
 
-def until(found: Session, holds: Callable[[Snapshot], object]) -> Snapshot:
+def until(found: PlaygroundSession, holds: Callable[[Snapshot], object]) -> Snapshot:
     """The first snapshot that is so."""
     now = found.state.until(holds, HANG_S)
     assert now is not None, f"not seen: {found.state.now}"
     return now
 
 
-def ended(found: Session, text: str) -> Attempt:
+def ended(found: PlaygroundSession, text: str) -> AttemptState:
     """The attempt at a text, once nothing more is done with it."""
     now = until(
         found, lambda now: now.file.text == text and now.attempt and now.attempt.hash == now.file.base
@@ -128,7 +128,7 @@ def ended(found: Session, text: str) -> Attempt:
     return now.attempt
 
 
-def judged(found: Session, text: str) -> Attempt:
+def judged(found: PlaygroundSession, text: str) -> AttemptState:
     """Save a text, and give the attempt at it."""
     saved(found.path, text)
     return ended(found, text)

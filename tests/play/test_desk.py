@@ -11,40 +11,40 @@ from playing import TWO_PASS, ended, judged, shared
 import broken
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.kernels.library import discover
-from webnorm.play.desk import Desk
+from webnorm.kernels.headers.library import discover
+from webnorm.play.api import PlaygroundApi
 from webnorm.play.guide import guide
 from webnorm.play.packing import pack
-from webnorm.play.session import Session
-from webnorm.play.state import Attempt
+from webnorm.play.session import PlaygroundSession
+from webnorm.play.state import AttemptState
 
 pytestmark = pytest.mark.xdist_group("play")
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory, device: Device) -> Iterator[Session]:
+def played(tmp_path_factory: pytest.TempPathFactory, device: Device) -> Iterator[PlaygroundSession]:
     with shared(tmp_path_factory) as found:
         yield found
 
 
-def now_ended(played: Session) -> Attempt:
+def now_ended(played: PlaygroundSession) -> AttemptState:
     return ended(played, played.state.now.file.text)
 
 
 @pytest.mark.slow
-def test_a_copy_of_another_ops_kernel_takes_the_place(played: Session) -> None:
+def test_a_copy_of_another_ops_kernel_takes_the_place(played: PlaygroundSession) -> None:
     judged(played, TWO_PASS)
-    Desk(played).fork("rms_norm", "workgroup")
+    PlaygroundApi(played).fork("rms_norm", "workgroup")
     attempt = now_ended(played)
     assert attempt.ok and played.state.now.file.op == "rms_norm"
     assert 'ops = ["rms_norm"]' in played.path.read_text()
     assert {one.result.op for one in attempt.shapes} == {"rms_norm"}
-    Desk(played).fork("layer_norm", "naive")
+    PlaygroundApi(played).fork("layer_norm", "naive")
     assert now_ended(played).ok and played.state.now.file.op == "layer_norm"
 
 
 @pytest.mark.parametrize("judges", (True, False))
-def test_the_text_before_a_copy_can_be_had_again(played: Session, judges: bool) -> None:
+def test_the_text_before_a_copy_can_be_had_again(played: PlaygroundSession, judges: bool) -> None:
     text = TWO_PASS.replace("[tune]", "[tunes]" if judges else "[tune]  ")
     played.change(run=judges)
     if judges:
@@ -52,16 +52,16 @@ def test_the_text_before_a_copy_can_be_had_again(played: Session, judges: bool) 
     else:
         played.path.write_text(text)
         played.look()
-    Desk(played).fork("layer_norm", "naive")
+    PlaygroundApi(played).fork("layer_norm", "naive")
     played.change(run=True)
     now_ended(played)
     entry = next(one for one in played.state.now.history if played.store.source(one.hash) == text)
     assert entry.status == ("error" if judges else "unjudged")
 
 
-def test_a_lesson_brings_its_kernel_and_its_x(played: Session) -> None:
+def test_a_lesson_brings_its_kernel_and_its_x(played: PlaygroundSession) -> None:
     judged(played, before := f"{TWO_PASS}// before the lesson\n")
-    desk = Desk(played)
+    desk = PlaygroundApi(played)
     desk.lesson("two_pass")
     attempt = now_ended(played)
     assert "A copy of layer_norm/one_pass." in played.path.read_text()
@@ -78,10 +78,10 @@ def test_a_lesson_brings_its_kernel_and_its_x(played: Session) -> None:
     assert played.path.read_text() == before
 
 
-def test_what_was_done_before_a_lesson_counts_for_none_of_it(played: Session) -> None:
+def test_what_was_done_before_a_lesson_counts_for_none_of_it(played: PlaygroundSession) -> None:
     wrong = judged(played, TWO_PASS.replace("(d * PER_COLUMN)", "(d / f32(COLS - 1u))"))
     assert wrong.hints[0].kind == "formula"
-    desk = Desk(played)
+    desk = PlaygroundApi(played)
     desk.lesson("naive")
     now_ended(played)
     assert [one.get("met") for one in desk.snapshot()["lesson"]["marks"]] == [None, True]
@@ -89,24 +89,24 @@ def test_what_was_done_before_a_lesson_counts_for_none_of_it(played: Session) ->
     now_ended(played)
 
 
-def test_another_filter_traces_at_once(played: Session) -> None:
+def test_another_filter_traces_at_once(played: PlaygroundSession) -> None:
     judged(played, TWO_PASS.replace("    var distances", '    {{ trace("mean") }}\n    var distances'))
-    Desk(played).trace("row == 3u")
+    PlaygroundApi(played).trace("row == 3u")
     trace = now_ended(played).trace
     assert trace is not None and {record.row for record in trace.records} == {3}
-    Desk(played).trace("rwo == 3u")
+    PlaygroundApi(played).trace("rwo == 3u")
     attempt = now_ended(played)
     note = next(stage.note for stage in attempt.stages if stage.name == "trace")
     assert attempt.trace is None and "unknown name 'rwo'" in note
     played.trace(None)
 
 
-def test_unknown_kernels_and_lessons_change_nothing(played: Session) -> None:
+def test_unknown_kernels_and_lessons_change_nothing(played: PlaygroundSession) -> None:
     before = judged(played, TWO_PASS)
     with pytest.raises(WebnormError, match="unknown kernel layer_norm/nine"):
-        Desk(played).fork("layer_norm", "nine")
+        PlaygroundApi(played).fork("layer_norm", "nine")
     with pytest.raises(WebnormError, match="unknown lesson 'nine'"):
-        Desk(played).lesson("nine")
+        PlaygroundApi(played).lesson("nine")
     assert played.path.read_text() == TWO_PASS and played.state.now.attempt is before
 
 

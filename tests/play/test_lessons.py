@@ -9,12 +9,12 @@ import pytest
 
 from testbed import kernel_named
 from webnorm.errors import WebnormError
-from webnorm.lab.cost import Cost
-from webnorm.lab.judging import Judged
-from webnorm.lab.results import Result
+from webnorm.lab.results.result import Result
+from webnorm.lab.run.cost import ShaderCost
+from webnorm.lab.run.evaluation import ProblemVerdict
 from webnorm.norms.problem import Problem
-from webnorm.play.lessons import OP, goal_of, lesson_named, lessons, marked
-from webnorm.play.state import Attempt, Entry, Timed
+from webnorm.play.lessons import OP, goal_of, goal_statuses, lesson_named, lessons
+from webnorm.play.state import AttemptState, HistoryEntry, LiveTime
 
 
 def result(status: Any, median_ns: float | None = None) -> Result:
@@ -23,19 +23,19 @@ def result(status: Any, median_ns: float | None = None) -> Result:
     return replace(found, expected=True) if status == "fail" else found
 
 
-def attempt(**known: Any) -> Attempt:
-    return Attempt(number=1, hash="0" * 64, saved="", **known)
+def attempt(**known: Any) -> AttemptState:
+    return AttemptState(number=1, hash="0" * 64, saved="", **known)
 
 
-def met(name: str, found: Attempt | None, *history: Entry) -> list[bool | None]:
-    return [mark.met for mark in marked(lesson_named(name), found, history)]
+def met(name: str, found: AttemptState | None, *history: HistoryEntry) -> list[bool | None]:
+    return [mark.met for mark in goal_statuses(lesson_named(name), found, history)]
 
 
 def test_every_lesson_has_its_kernels() -> None:
     for lesson in lessons():
         assert kernel_named(lesson.source).op.name == OP
         assert lesson.marks.beside is None or kernel_named(lesson.marks.beside)
-        assert "\n" not in lesson.text and marked(lesson, None, ())
+        assert "\n" not in lesson.text and goal_statuses(lesson, None, ())
     assert goal_of("two_pass") == "two_pass" and goal_of(None) is None
     with pytest.raises(WebnormError, match="unknown lesson 'nine'"):
         lesson_named("nine")
@@ -43,33 +43,36 @@ def test_every_lesson_has_its_kernels() -> None:
 
 def test_what_is_not_known_is_neither_met_nor_missed() -> None:
     for lesson in lessons():
-        assert {mark.met for mark in marked(lesson, attempt(), ())} == {None}
+        assert {mark.met for mark in goal_statuses(lesson, attempt(), ())} == {None}
 
 
 def test_a_mistake_has_to_be_explained_and_mended() -> None:
-    hinted = Entry(number=1, hash="", saved="", status="fail", hinted=True)
+    hinted = HistoryEntry(number=1, hash="", saved="", status="fail", hinted=True)
     assert met("naive", attempt(ok=False), hinted) == [True, False]
     assert met("naive", attempt(ok=True), hinted) == [True, True]
     assert met("naive", attempt(ok=True)) == [None, True]
 
 
 def test_only_the_x_that_was_chosen_has_to_break() -> None:
-    gentle, chosen = Judged("8x768", result("pass")), Judged("8x768", result("fail"), given=True)
+    gentle, chosen = (
+        ProblemVerdict("8x768", result("pass")),
+        ProblemVerdict("8x768", result("fail"), given=True),
+    )
     assert met("one_pass", attempt(ok=True, shapes=(gentle,))) == [None]
     assert met("one_pass", attempt(ok=True, shapes=(gentle, chosen))) == [True]
 
 
 def test_a_failure_that_is_declared_is_not_right() -> None:
-    failed = attempt(ok=True, shapes=(Judged("8x768", result("fail")),))
+    failed = attempt(ok=True, shapes=(ProblemVerdict("8x768", result("fail")),))
     assert met("two_pass", failed)[0] is False
 
 
 def test_times_and_counts_decide() -> None:
-    cost = Cost(2.0, 2.0, 1.0, 3.0, 20.0, 64)
-    times = (Timed("attempt", result("pass", 100.0), True), Timed("goal", result("pass", 81.0), True))
+    cost = ShaderCost(2.0, 2.0, 1.0, 3.0, 20.0, 64)
+    times = (LiveTime("attempt", result("pass", 100.0), True), LiveTime("goal", result("pass", 81.0), True))
     known = attempt(ok=True, times=times, cost=cost)
     assert met("welford_subgroup", known) == [True, False, True]
-    slower = replace(known, times=(times[0], Timed("goal", result("pass", 79.0), True)))
+    slower = replace(known, times=(times[0], LiveTime("goal", result("pass", 79.0), True)))
     assert met("welford_subgroup", slower)[2] is False
     unproved = replace(known, times=(times[0], replace(times[1], proved=False)))
     assert met("welford_subgroup", unproved)[2] is None

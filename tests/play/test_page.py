@@ -14,7 +14,7 @@ from fake import Fake, digest
 import axe
 from headless import MISSING, chromium
 from patience import until
-from webnorm.play.server import Server
+from webnorm.play.server import PlaygroundServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
@@ -37,7 +37,7 @@ def fake() -> Fake:
 
 @pytest.fixture(scope="module")
 def url(fake: Fake) -> Iterator[str]:
-    with Server(fake) as server:
+    with PlaygroundServer(fake) as server:
         yield server.url
 
 
@@ -349,7 +349,7 @@ def test_the_keyboard_goes_in_and_out_of_the_editor(page: Page) -> None:
 def test_a_lost_connection_is_told_and_comes_back(chromium: Chromium) -> None:
     fake = Fake(canned())
     context = chromium.new_context()
-    with Server(fake) as server:
+    with PlaygroundServer(fake) as server:
         port, token = server.port, server.token
         with opened(context, server.url, complains=True) as page:
             server.stop()
@@ -359,13 +359,13 @@ def test_a_lost_connection_is_told_and_comes_back(chromium: Chromium) -> None:
             page.wait_for_function(
                 "() => document.getElementById('saved').textContent.startsWith('not saved')"
             )
-            again = Server(fake, port)
+            again = PlaygroundServer(fake, port)
             again.token = token
             with again:
                 page.wait_for_selector("#connection.pass")
                 page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
                 assert "kept" in fake.snapshot()["file"]["text"]
-            with Server(fake, port):
+            with PlaygroundServer(fake, port):
                 page.wait_for_selector("#connection.fail")
                 page.wait_for_function("() => /token/.test(document.getElementById('status').textContent)")
     context.close()

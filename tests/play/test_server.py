@@ -14,8 +14,8 @@ from fake import Fake, digest
 
 from patience import HANG_S, until
 from webnorm.errors import WebnormError
-from webnorm.play.guard import MOST_BYTES
-from webnorm.play.server import Server, _Routes
+from webnorm.play.request_guard import MOST_BYTES
+from webnorm.play.server import PlaygroundServer, _Routes
 
 TEXT = "fn main() {}"
 HASH = digest(TEXT)
@@ -57,13 +57,18 @@ def fake() -> Fake:
 
 
 @pytest.fixture(scope="module")
-def server(fake: Fake) -> Iterator[Server]:
-    with Server(fake) as started:
+def server(fake: Fake) -> Iterator[PlaygroundServer]:
+    with PlaygroundServer(fake) as started:
         yield started
 
 
 def sent(
-    server: Server, method: str, path: str, body: Any = None, token: str | None = None, **headers: str
+    server: PlaygroundServer,
+    method: str,
+    path: str,
+    body: Any = None,
+    token: str | None = None,
+    **headers: str,
 ) -> HTTPResponse:
     """The answer, whose body is read. Without `token` the right one is sent, with "" none."""
     connection = HTTPConnection("127.0.0.1", server.port, timeout=HANG_S)
@@ -90,7 +95,7 @@ def test_no_route_is_left_out_below(fake: Fake) -> None:
         assert set(listed) & (route.methods or set()), route.path
 
 
-def test_without_the_token_or_with_a_wrong_one_every_route_is_shut(server: Server) -> None:
+def test_without_the_token_or_with_a_wrong_one_every_route_is_shut(server: PlaygroundServer) -> None:
     for method, path in ROUTES:
         for token in ("", "x", server.token[:-1], server.token + "x"):
             answer = sent(server, method, path, {} if method != "GET" else None, token=token)
@@ -100,7 +105,7 @@ def test_without_the_token_or_with_a_wrong_one_every_route_is_shut(server: Serve
         assert sent(server, "GET", "/api/kernels", token="", Authorization=authorization).status == 403
 
 
-def test_foreign_hosts_and_origins_are_refused_on_every_route(server: Server) -> None:
+def test_foreign_hosts_and_origins_are_refused_on_every_route(server: PlaygroundServer) -> None:
     at = f"127.0.0.1:{server.port}"
     foreign: tuple[dict[str, str], ...] = (
         {"Host": f"evil.example:{server.port}"},
@@ -127,7 +132,7 @@ def test_foreign_hosts_and_origins_are_refused_on_every_route(server: Server) ->
         assert sent(server, "GET", "/api/kernels", **headers).status == 200
 
 
-def test_a_request_with_no_host_or_two_is_refused(server: Server) -> None:
+def test_a_request_with_no_host_or_two_is_refused(server: PlaygroundServer) -> None:
     right = f"Host: 127.0.0.1:{server.port}\r\n"
     for version, hosts in (("1.0", ""), ("1.1", ""), ("1.1", right + "Host: evil.example\r\n")):
         with socket.create_connection(("127.0.0.1", server.port), timeout=HANG_S) as raw:
@@ -136,7 +141,7 @@ def test_a_request_with_no_host_or_two_is_refused(server: Server) -> None:
                 assert answer.readline().split()[1] in (b"400", b"403")
 
 
-def test_the_page_needs_no_token_and_every_answer_has_the_headers(server: Server) -> None:
+def test_the_page_needs_no_token_and_every_answer_has_the_headers(server: PlaygroundServer) -> None:
     answers = [sent(server, "GET", path, token="") for path in FREE]
     assert [answer.status for answer in answers] == [200] * len(FREE)
     kinds = [str(answer.getheader("content-type")).partition(";")[0] for answer in answers]
@@ -159,7 +164,7 @@ def test_the_page_needs_no_token_and_every_answer_has_the_headers(server: Server
         assert f'nonce="{nonce}"'.encode() in page.body  # type: ignore[attr-defined]
 
 
-def test_bodies_are_bounded(server: Server, fake: Fake) -> None:
+def test_bodies_are_bounded(server: PlaygroundServer, fake: Fake) -> None:
     fake.asked.clear()
     answer = sent(server, "PUT", "/api/file", b"", Content_Length=str(MOST_BYTES + 1))
     assert answer.status == 413 and "2000000 bytes" in told(answer)["error"]
@@ -175,7 +180,7 @@ def test_bodies_are_bounded(server: Server, fake: Fake) -> None:
     assert [what for what, *_ in fake.asked] == ["save"]
 
 
-def test_a_save_is_refused_where_the_file_changed_meanwhile(server: Server, fake: Fake) -> None:
+def test_a_save_is_refused_where_the_file_changed_meanwhile(server: PlaygroundServer, fake: Fake) -> None:
     base = fake.snapshot()["file"]["base"]
     answer = sent(server, "PUT", "/api/file", {"text": "mine", "base": base})
     revision = fake.snapshot()["revision"]
@@ -185,7 +190,7 @@ def test_a_save_is_refused_where_the_file_changed_meanwhile(server: Server, fake
     assert fake.snapshot()["file"]["text"] == "mine"
 
 
-def test_what_the_page_asks_for_reaches_the_playground(server: Server, fake: Fake) -> None:
+def test_what_the_page_asks_for_reaches_the_playground(server: PlaygroundServer, fake: Fake) -> None:
     fake.asked.clear()
     for path, body in (
         ("run", None),
@@ -209,7 +214,7 @@ def test_what_the_page_asks_for_reaches_the_playground(server: Server, fake: Fak
 
 
 def test_a_package_of_a_wrong_kernel_takes_a_second_word(
-    fake: Fake, server: Server, monkeypatch: pytest.MonkeyPatch
+    fake: Fake, server: PlaygroundServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fake, "unfit", "kernel my is wrong")
     refused = sent(server, "POST", "/api/export")
@@ -245,7 +250,7 @@ def test_a_package_of_a_wrong_kernel_takes_a_second_word(
     ],
 )
 def test_what_does_not_fit_is_told_in_one_line(
-    server: Server, method: str, path: str, body: Any, message: str
+    server: PlaygroundServer, method: str, path: str, body: Any, message: str
 ) -> None:
     answer = sent(server, method, path, body)
     assert answer.status == (404 if message == "Not Found" else 400)
@@ -253,7 +258,7 @@ def test_what_does_not_fit_is_told_in_one_line(
 
 
 def test_a_failure_is_told_and_the_server_goes_on(
-    server: Server, fake: Fake, monkeypatch: pytest.MonkeyPatch
+    server: PlaygroundServer, fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fake, "texts", None)
     answer = sent(server, "GET", f"/api/source/{HASH}")
@@ -265,7 +270,7 @@ def test_a_failure_is_told_and_the_server_goes_on(
 # --- the socket ---
 
 
-def test_nothing_listens_beyond_loopback(server: Server) -> None:
+def test_nothing_listens_beyond_loopback(server: PlaygroundServer) -> None:
     assert server._socket.getsockname()[0] == "127.0.0.1"
     assert server.url.startswith(f"http://127.0.0.1:{server.port}/#") and len(server.token) == 32
     own = {str(found[4][0]) for found in socket.getaddrinfo(socket.gethostname(), None)} - {"127.0.0.1"}
@@ -274,11 +279,11 @@ def test_nothing_listens_beyond_loopback(server: Server) -> None:
             socket.create_connection((address, server.port), timeout=HANG_S)
 
 
-def test_a_port_in_use_is_one_line(server: Server) -> None:
+def test_a_port_in_use_is_one_line(server: PlaygroundServer) -> None:
     with pytest.raises(WebnormError, match=rf"^port {server.port} of 127\.0\.0\.1 is in use"):
-        Server(Fake(), server.port)
+        PlaygroundServer(Fake(), server.port)
     with pytest.raises(WebnormError, match=r"^the port is 70000; expected 0 to 65535"):
-        Server(Fake(), 70000)
+        PlaygroundServer(Fake(), 70000)
 
 
 # --- events ---
@@ -287,7 +292,7 @@ def test_a_port_in_use_is_one_line(server: Server) -> None:
 class Stream:
     """The events of a server, read one by one."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: PlaygroundServer) -> None:
         self._connection = HTTPConnection("127.0.0.1", server.port, timeout=HANG_S)
         self._connection.request("GET", "/api/events", headers={"Authorization": f"Bearer {server.token}"})
         self._answer = self._connection.getresponse()
@@ -313,7 +318,7 @@ class Stream:
         return snapshot
 
 
-def test_each_revision_is_streamed_to_all(server: Server, fake: Fake) -> None:
+def test_each_revision_is_streamed_to_all(server: PlaygroundServer, fake: Fake) -> None:
     with Stream(server) as one, Stream(server) as other:
         first = one.newest(fake)["revision"]
         assert other.newest(fake)["revision"] == first
@@ -323,7 +328,7 @@ def test_each_revision_is_streamed_to_all(server: Server, fake: Fake) -> None:
             assert (snapshot["revision"], snapshot["working"]) == (first + 1, "verdict")
 
 
-def test_a_slow_reader_gets_the_newest(server: Server, fake: Fake) -> None:
+def test_a_slow_reader_gets_the_newest(server: PlaygroundServer, fake: Fake) -> None:
     with Stream(server) as stream:
         begin, count = stream.newest(fake)["revision"], 60
         for _ in range(count):
@@ -337,7 +342,7 @@ def test_a_slow_reader_gets_the_newest(server: Server, fake: Fake) -> None:
     fake.change_state(ballast="")
 
 
-def test_a_number_that_json_lacks_is_null(server: Server, fake: Fake) -> None:
+def test_a_number_that_json_lacks_is_null(server: PlaygroundServer, fake: Fake) -> None:
     fake.change_state(worst=float("inf"))
     with Stream(server) as stream:
         assert stream.newest(fake)["worst"] is None
@@ -345,7 +350,7 @@ def test_a_number_that_json_lacks_is_null(server: Server, fake: Fake) -> None:
 
 def test_stopping_ends_streams_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webnorm.play.events.HEARTBEAT_S", 0.05)
-    with Server(Fake()) as server, Stream(server) as stream:
+    with PlaygroundServer(Fake()) as server, Stream(server) as stream:
         assert stream.next()["revision"] == 1
         assert stream.next() == b": still here\n"
         # A stream that goes on would keep it for as long as answers under way may take, which is for good.
@@ -359,13 +364,13 @@ def test_stopping_ends_streams_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("before", (True, False))
 def test_a_server_that_fails_is_reported(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fail(self: Server) -> None:
+    async def fail(self: PlaygroundServer) -> None:
         if before:
             self._ready.set()
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(Server, "_serve", fail)
-    server = Server(Fake())
+    monkeypatch.setattr(PlaygroundServer, "_serve", fail)
+    server = PlaygroundServer(Fake())
     with pytest.raises(WebnormError, match=r"the page's server failed: OSError: .* Too many open files"):
         server.__enter__().wait()
     server._socket.close()
@@ -374,7 +379,7 @@ def test_a_server_that_fails_is_reported(before: bool, monkeypatch: pytest.Monke
 def test_a_stream_ends_where_nothing_more_can_come(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake()
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    with Server(fake) as started:
+    with PlaygroundServer(fake) as started:
         monkeypatch.setattr(fake, "wait", None)
         connection = HTTPConnection("127.0.0.1", started.port, timeout=HANG_S)
         connection.request("GET", "/api/events", headers={"Authorization": f"Bearer {started.token}"})

@@ -18,11 +18,11 @@ from patience import HANG_S
 from testbed import KERNELS, needs
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.lab import beside, judging
-from webnorm.play import course, stages
-from webnorm.play.playground import Conflict
-from webnorm.play.session import Session
-from webnorm.play.state import StageName, digest
+from webnorm.lab.run import evaluation, live_timing
+from webnorm.play import attempt_runner, stages
+from webnorm.play.playground import SaveConflict
+from webnorm.play.session import PlaygroundSession
+from webnorm.play.state import StageName, text_digest
 from webnorm.web import tint
 
 pytestmark = pytest.mark.xdist_group("play")
@@ -30,18 +30,18 @@ DEADLY = tuple(broken.REPLACED["panics"].items())
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory, device: Device) -> Iterator[Session]:
+def played(tmp_path_factory: pytest.TempPathFactory, device: Device) -> Iterator[PlaygroundSession]:
     """One session for all tests: each begins by a save of its own."""
     with shared(tmp_path_factory) as found:
         yield found
 
 
 @pytest.mark.slow
-def test_a_right_kernel_passes_both_shapes(played: Session) -> None:
+def test_a_right_kernel_passes_both_shapes(played: PlaygroundSession) -> None:
     attempt = judged(played, changed(("// The second", "// Here the second")))
     assert attempt.ok and not attempt.mistakes and not attempt.hints
     assert len(attempt.shapes) == 2 and all(one.result.status == "pass" for one in attempt.shapes)
-    unable = {"tint"} if tint.available() else set()
+    unable = {"tint"} if tint.tint_unavailable() else set()
     assert {stage.name for stage in attempt.stages if stage.state != "done"} == unable
     assert played.state.now.good is attempt
 
@@ -57,9 +57,9 @@ def test_a_right_kernel_passes_both_shapes(played: Session) -> None:
     ),
 )
 def test_a_mistake_is_at_its_place_in_the_file(
-    played: Session, by: str, old: str, new: str, says: str, marked: str
+    played: PlaygroundSession, by: str, old: str, new: str, says: str, marked: str
 ) -> None:
-    if by == "tint" and (missing := tint.available()):
+    if by == "tint" and (missing := tint.tint_unavailable()):
         pytest.skip(missing)
     good = judged(played, TWO_PASS)
     text = changed((old, new))
@@ -81,7 +81,7 @@ EARLY = ("let pivot = ", "if (thread > 900u + row) { return; }\n    let pivot = 
 
 
 @needs_tint
-def test_a_tick_for_tint_is_for_texts_that_it_was_asked_about(played: Session) -> None:
+def test_a_tick_for_tint_is_for_texts_that_it_was_asked_about(played: PlaygroundSession) -> None:
     """A page has 256 invocations: where no constants fit there is no text, and nothing was checked."""
     stage = {one.name: one for one in judged(played, changed(WIDE, ONE_WIDTH, EARLY)).stages}["tint"]
     why = "needs 512 invocations per workgroup; the limit is 256"
@@ -93,14 +93,14 @@ def test_a_tick_for_tint_is_for_texts_that_it_was_asked_about(played: Session) -
 
 
 @needs_tint
-def test_a_note_names_the_browsers_that_have_no_text(played: Session, device: Device) -> None:
+def test_a_note_names_the_browsers_that_have_no_text(played: PlaygroundSession, device: Device) -> None:
     needs(device, ["subgroups"])
     subgroups = next(one for one in KERNELS if one.label == "layer_norm/welford_subgroup")
     stage = {one.name: one for one in judged(played, subgroups.path.read_text()).stages}["tint"]
     assert stage.state == "done" and "no text for browsers without subgroups: needs the feature" in stage.note
 
 
-def test_a_loose_tolerance_is_said_beside_the_verdict(played: Session) -> None:
+def test_a_loose_tolerance_is_said_beside_the_verdict(played: PlaygroundSession) -> None:
     """What passes with a mean that is rounded to float32 may be far off."""
     right = {one.name: one for one in judged(played, changed(("// The second", "// The  second"))).stages}
     assert right["verdict"].note == ""
@@ -109,7 +109,7 @@ def test_a_loose_tolerance_is_said_beside_the_verdict(played: Session) -> None:
     assert stage.state == "done" and stage.note.startswith("the tolerance of its header is loose (")
 
 
-def test_what_is_wrong_is_explained_and_not_timed(played: Session) -> None:
+def test_what_is_wrong_is_explained_and_not_timed(played: PlaygroundSession) -> None:
     played.change(time=True)
     attempt = judged(
         played, changed(("f32(COLS);", "f32(COLS - 1u);"), ("PER_COLUMN", "(1.0 / f32(COLS - 1u))"))
@@ -121,13 +121,15 @@ def test_what_is_wrong_is_explained_and_not_timed(played: Session) -> None:
     played.change(time=False)
 
 
-def test_what_dies_in_a_later_step_is_not_run_on(played: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_dies_in_a_later_step_is_not_run_on(
+    played: PlaygroundSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = f"{TWO_PASS}// deadly\n"
     with monkeypatch.context() as slow:
-        slow.setattr(beside, "time_beside", playing.time_silently)
+        slow.setattr(live_timing, "time_live", playing.time_silently)
         played.change(time=True, rows=8, cols=64)
         saved(played.path, text)
-        until(played, lambda now: now.attempt and now.attempt.hash == digest(text) and now.attempt.times)
+        until(played, lambda now: now.attempt and now.attempt.hash == text_digest(text) and now.attempt.times)
         os.kill(played.worker_pids[0], signal.SIGKILL)
         attempt = ended(played, text)
     assert "SIGKILL" in attempt.mistakes[0].message and attempt.ok is False
@@ -138,7 +140,7 @@ def test_what_dies_in_a_later_step_is_not_run_on(played: Session, monkeypatch: p
     assert "not run again until it is edited" in ended(played, text).mistakes[0].message
 
 
-def test_a_race_that_does_no_harm_is_told(played: Session) -> None:
+def test_a_race_that_does_no_harm_is_told(played: PlaygroundSession) -> None:
     attempt = judged(played, changed(("    workgroupBarrier();  // before the next ones are written\n", "")))
     assert all(one.result.status == "pass" for one in attempt.shapes) and attempt.ok is False
     assert [stage.name for stage in attempt.stages if stage.state == "failed"] == ["race"]
@@ -148,7 +150,7 @@ def test_a_race_that_does_no_harm_is_told(played: Session) -> None:
     assert "partials[thread] = own" in line or "partials[0]" in line
 
 
-def test_the_latest_of_many_saves_wins(played: Session) -> None:
+def test_the_latest_of_many_saves_wins(played: PlaygroundSession) -> None:
     for number in range(20):
         saved(played.path, f"{TWO_PASS}// {number}\n")
     attempt = ended(played, f"{TWO_PASS}// 19\n")
@@ -157,31 +159,31 @@ def test_the_latest_of_many_saves_wins(played: Session) -> None:
 
 @pytest.mark.parametrize("step", ("verdict", "cost"))
 def test_an_error_that_nobody_foresaw_ends_its_attempt_alone(
-    step: StageName, played: Session, monkeypatch: pytest.MonkeyPatch
+    step: StageName, played: PlaygroundSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(run: stages.Run) -> None:
+    def fail(run: stages.AttemptRun) -> None:
         raise ZeroDivisionError("one\nline")
 
     with monkeypatch.context() as patch:
-        patch.setitem(course._STEPS, step, fail)
+        patch.setitem(attempt_runner._STEPS, step, fail)
         attempt = judged(played, f"{TWO_PASS}// {step}\n")
     assert attempt.ok is None
     assert attempt.mistakes[-1].message == "webnorm failed: ZeroDivisionError: one line"
     assert judged(played, TWO_PASS).ok
 
 
-def test_an_errand_that_fails_is_answered(played: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_errand_that_fails_is_answered(played: PlaygroundSession, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
         patch.setattr(played._course.worker, "stream", fail)
         with pytest.raises(WebnormError, match="webnorm failed: ZeroDivisionError"):
-            played.ask(judging.judge, None, 1.0)
+            played.ask(evaluation.evaluate, None, 1.0)
     assert judged(played, TWO_PASS).ok
 
 
-def test_a_file_that_goes_comes_back(played: Session) -> None:
+def test_a_file_that_goes_comes_back(played: PlaygroundSession) -> None:
     before = judged(played, TWO_PASS)
     played.path.unlink()
     now = until(played, lambda now: now.file.missing)
@@ -190,14 +192,14 @@ def test_a_file_that_goes_comes_back(played: Session) -> None:
     assert attempt.ok and not played.state.now.file.missing
 
 
-def test_bytes_that_are_no_text_are_told_of(played: Session) -> None:
+def test_bytes_that_are_no_text_are_told_of(played: PlaygroundSession) -> None:
     saved(played.path, bytes(range(256)) * 40)
     now = until(played, lambda now: now.file.missing)
     assert "not UTF-8" in now.notices[-1]
     assert judged(played, TWO_PASS).ok
 
 
-def test_a_snippet_that_changes_is_judged_too(played: Session) -> None:
+def test_a_snippet_that_changes_is_judged_too(played: PlaygroundSession) -> None:
     folder = played.path.parents[1] / "lib"
     folder.mkdir()
     text = changed(("let pivot = ", '{% include "lib/mine.wgsl" %}\n    let pivot = '))
@@ -212,7 +214,9 @@ def test_a_snippet_that_changes_is_judged_too(played: Session) -> None:
     assert mistake.source == "let = 3;"
 
 
-def test_what_kills_the_compiler_is_not_run_again_until_it_is_edited(played: Session, device: Device) -> None:
+def test_what_kills_the_compiler_is_not_run_again_until_it_is_edited(
+    played: PlaygroundSession, device: Device
+) -> None:
     broken.deadly(device)
     text = changed(*DEADLY)
     attempt = judged(played, text)
@@ -233,7 +237,7 @@ def test_what_kills_the_compiler_is_not_run_again_until_it_is_edited(played: Ses
     ),
 )
 def test_a_shader_that_never_ends_is_stopped(
-    played: Session, loop: str, monkeypatch: pytest.MonkeyPatch
+    played: PlaygroundSession, loop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as brief:
         brief.setitem(stages.LIMITS_S, "verdict", 1.0)
@@ -241,7 +245,7 @@ def test_a_shader_that_never_ends_is_stopped(
     # A driver may take an endless loop away, or end it: then the attempt is judged. NVIDIA's does not come to
     # an end with compiling it, for which there are 10 s.
     assert attempt.ok is not None or "no sign of life for 1" in attempt.mistakes[-1].message
-    if not tint.available() and loop == "loop { }":
+    if not tint.tint_unavailable() and loop == "loop { }":
         assert "loop does not exit" in next(one.message for one in attempt.mistakes if one.by == "tint")
     assert judged(played, TWO_PASS).ok
 
@@ -249,17 +253,17 @@ def test_a_shader_that_never_ends_is_stopped(
 @pytest.mark.parametrize(
     ("task", "silent", "step"),
     (
-        ("judge", playing.silent, "render"),
-        ("judge", playing.judge_silently, "verdict"),
-        ("find_races", playing.silent, "race"),
+        ("evaluate", playing.silent, "render"),
+        ("evaluate", playing.judge_silently, "verdict"),
+        ("check_races", playing.silent, "race"),
     ),
 )
 def test_a_step_that_has_no_time_speaks_against_nothing(
-    played: Session, task: str, silent: Any, step: StageName, monkeypatch: pytest.MonkeyPatch
+    played: PlaygroundSession, task: str, silent: Any, step: StageName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = f"{TWO_PASS}// {task} {step}\n"
     with monkeypatch.context() as busy:
-        busy.setattr(judging, task, silent)
+        busy.setattr(evaluation, task, silent)
         busy.setattr(stages, "_RENDERING_S", 0.5 if step == "render" else HANG_S)
         busy.setitem(stages.LIMITS_S, step, 0.5)
         attempt = judged(played, text)
@@ -285,7 +289,7 @@ def test_a_step_that_has_no_time_speaks_against_nothing(
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
     ),
 )
-def test_a_template_that_does_too_much_is_one_mistake(played: Session, tag: str, says: str) -> None:
+def test_a_template_that_does_too_much_is_one_mistake(played: PlaygroundSession, tag: str, says: str) -> None:
     attempt = judged(played, changed(("let pivot = ", f"{tag} let pivot = ")))
     assert says in attempt.mistakes[0].message and "\n" not in attempt.mistakes[0].message
     assert attempt.mistakes[0].by == "template"
@@ -293,20 +297,20 @@ def test_a_template_that_does_too_much_is_one_mistake(played: Session, tag: str,
 
 
 @pytest.mark.slow
-def test_a_long_file_is_judged(played: Session) -> None:
+def test_a_long_file_is_judged(played: PlaygroundSession) -> None:
     text = TWO_PASS + "// " + "x" * 1_000_000 + "\n"
     assert judged(played, text).ok
 
 
-def test_a_worker_that_is_killed_is_replaced(played: Session) -> None:
+def test_a_worker_that_is_killed_is_replaced(played: PlaygroundSession) -> None:
     os.kill(played.worker_pids[0], signal.SIGKILL)
     assert judged(played, f"{TWO_PASS}// after the death\n").ok
 
 
 @pytest.mark.slow
-def test_what_the_adapter_lacks_is_told(played: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_adapter_lacks_is_told(played: PlaygroundSession, monkeypatch: pytest.MonkeyPatch) -> None:
     good = judged(played, TWO_PASS)
-    monkeypatch.setattr(judging, "judge", playing.judge_without_subgroups)
+    monkeypatch.setattr(evaluation, "evaluate", playing.judge_without_subgroups)
     attempt = judged(played, drafted("welford_subgroup"))
     (mistake,) = attempt.mistakes
     assert (
@@ -320,7 +324,7 @@ def test_what_the_adapter_lacks_is_told(played: Session, monkeypatch: pytest.Mon
     assert attempt.ok and attempt.rendered and "builtin(subgroup" not in attempt.rendered.text
 
 
-def test_no_more_is_timed_than_there_is_room_for(played: Session) -> None:
+def test_no_more_is_timed_than_there_is_room_for(played: PlaygroundSession) -> None:
     judged(played, TWO_PASS)
     pid = played.worker_pids[0]
     before = peak(pid)
@@ -335,7 +339,7 @@ def test_no_more_is_timed_than_there_is_room_for(played: Session) -> None:
 
 
 @pytest.mark.slow
-def test_a_time_stands_beside_the_others(played: Session) -> None:
+def test_a_time_stands_beside_the_others(played: PlaygroundSession) -> None:
     judged(played, TWO_PASS)
     played.change(time=True, rows=8, cols=64)
     assert played.idle(HANG_S)
@@ -348,16 +352,16 @@ def test_a_time_stands_beside_the_others(played: Session) -> None:
     played.change(time=False, rows=None, cols=None)
 
 
-def test_a_text_that_changed_meanwhile_is_not_overwritten(played: Session) -> None:
+def test_a_text_that_changed_meanwhile_is_not_overwritten(played: PlaygroundSession) -> None:
     judged(played, TWO_PASS)
     base = played.state.now.file.base
     saved(played.path, f"{TWO_PASS}// theirs\n")
-    with pytest.raises(Conflict, match="has changed"):
+    with pytest.raises(SaveConflict, match="has changed"):
         played.save(f"{TWO_PASS}// mine\n", base)
     assert played.path.read_text().endswith("// theirs\n")
 
 
-def test_a_file_keeps_its_line_ends(played: Session) -> None:
+def test_a_file_keeps_its_line_ends(played: PlaygroundSession) -> None:
     saved(played.path, TWO_PASS.replace("\n", "\r\n"))
     until(played, lambda now: now.file.text == TWO_PASS)
     played.save(f"{TWO_PASS}// here\n", played.state.now.file.base)
@@ -365,7 +369,7 @@ def test_a_file_keeps_its_line_ends(played: Session) -> None:
     assert played.path.read_bytes().endswith(b"}\r\n// here\r\n")
 
 
-def test_the_attempt_before_comes_back(played: Session) -> None:
+def test_the_attempt_before_comes_back(played: PlaygroundSession) -> None:
     judged(played, f"{TWO_PASS}// first\n")
     judged(played, f"{TWO_PASS}// second\n")
     played.undo()
@@ -373,7 +377,7 @@ def test_the_attempt_before_comes_back(played: Session) -> None:
     assert played.path.read_text().endswith("// first\n")
 
 
-def test_attempts_are_kept(tmp_path: Path, played: Session) -> None:
+def test_attempts_are_kept(tmp_path: Path, played: PlaygroundSession) -> None:
     attempt = judged(played, f"{TWO_PASS}// kept\n")
     assert played.store.source(attempt.hash).endswith("// kept\n")
     assert played.store.entries()[-1].number == attempt.number

@@ -9,19 +9,27 @@ from typing import Any, cast
 
 import pytest
 
-from webnorm.cli.play import Told, _once
-from webnorm.cli.running import BAD_USAGE, INCONCLUSIVE, OK, WRONG
-from webnorm.cli.screen import Screen
-from webnorm.lab.beside import Beside
-from webnorm.lab.judging import Watched
-from webnorm.lab.results import Result
-from webnorm.lab.why import Hint
+from webnorm.cli.terminal.screen import Screen
+from webnorm.cli.verbs.play import ShownAttempt, _once
+from webnorm.cli.work.jobs import BAD_USAGE, INCONCLUSIVE, OK, WRONG
+from webnorm.lab.diagnose.hints import Hint
+from webnorm.lab.results.result import Result
+from webnorm.lab.run.evaluation import RaceCheckResult
+from webnorm.lab.run.live_timing import LiveResult
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Problem
 from webnorm.play import stages
-from webnorm.play.state import Attempt, Corpus, File, Settings, Snapshot, Stage, State
+from webnorm.play.state import (
+    AttemptState,
+    CorpusProgress,
+    PlaygroundState,
+    Settings,
+    Snapshot,
+    StageTime,
+    WatchedFile,
+)
 
-ATTEMPT = Attempt(number=1, hash="0", saved="")
+ATTEMPT = AttemptState(number=1, hash="0", saved="")
 RESULT = Result(
     op="layer_norm", kernel="mine", constants={}, problem=Problem(rows=4, cols=8), status="pass", case="a"
 )
@@ -32,7 +40,7 @@ class FakeRun:
     """A run whose worker answers what it is told to."""
 
     answers: Sequence[Any]
-    attempt: Attempt = ATTEMPT
+    attempt: AttemptState = ATTEMPT
     settings: Settings = field(default_factory=Settings)
     left_cases: list[Any] | None = None
     failed_before: frozenset[str] = frozenset()
@@ -60,7 +68,7 @@ class FakeRun:
 def skipped(step: Callable[[Any], None], run: FakeRun) -> str | None:
     try:
         step(run)
-    except stages.Skipped as reason:
+    except stages.StageSkipped as reason:
         return str(reason)
     return None
 
@@ -71,16 +79,19 @@ RACE = Hint("race", "two invocations", None)
 @pytest.mark.parametrize(
     ("watched", "reason"),
     [
-        ([Watched(), Watched()], None),
-        ([Watched(), Watched(unwatched="no loop", refused=True)], None),
-        ([Watched(RACE), Watched(unwatched="x is passed on by its address")], None),
-        ([Watched(), Watched(unwatched="x is passed on by its address")], "x is passed on by its address"),
-        ([Watched(unwatched="no loop", refused=True)] * 2, "no loop"),
+        ([RaceCheckResult(), RaceCheckResult()], None),
+        ([RaceCheckResult(), RaceCheckResult(unwatched="no loop", refused=True)], None),
+        ([RaceCheckResult(RACE), RaceCheckResult(unwatched="x is passed on by its address")], None),
+        (
+            [RaceCheckResult(), RaceCheckResult(unwatched="x is passed on by its address")],
+            "x is passed on by its address",
+        ),
+        ([RaceCheckResult(unwatched="no loop", refused=True)] * 2, "no loop"),
     ],
 )
-def test_what_was_not_watched_has_no_tick(watched: list[Watched], reason: str | None) -> None:
+def test_what_was_not_watched_has_no_tick(watched: list[RaceCheckResult], reason: str | None) -> None:
     run = FakeRun(watched)
-    told = skipped(stages.find_races, run)
+    told = skipped(stages.check_races, run)
     assert told == (reason and f"loops and workgroup memory could not be watched: {reason}")
     assert bool(run.attempt.hints) == (watched[0].fault is not None)
 
@@ -97,14 +108,14 @@ def test_what_was_not_watched_has_no_tick(watched: list[Watched], reason: str | 
     ],
 )
 def test_without_a_time_there_is_no_tick(result: Result | None, reason: str | None) -> None:
-    run = FakeRun([] if result is None else [Beside("attempt", result, True)])
-    told = skipped(stages.time, run)
+    run = FakeRun([] if result is None else [LiveResult("attempt", result, True)])
+    told = skipped(stages.time_attempt, run)
     assert told == (reason and f"it has no time on 4x8 float32: {reason}")
 
 
 @pytest.mark.parametrize(("refused", "is_skipped"), [(0, False), (2, False), (3, True), (4, True)])
 def test_a_corpus_that_is_mostly_refused_has_no_tick(refused: int, is_skipped: bool) -> None:
-    run = FakeRun([], replace(ATTEMPT, corpus=Corpus(4, 4, skipped=refused)), left_cases=[])
+    run = FakeRun([], replace(ATTEMPT, corpus=CorpusProgress(4, 4, skipped=refused)), left_cases=[])
     told = skipped(stages.try_corpus, run)
     assert (told is not None) == is_skipped
     if told:
@@ -112,41 +123,44 @@ def test_a_corpus_that_is_mostly_refused_has_no_tick(refused: int, is_skipped: b
 
 
 def test_a_trace_without_records_has_no_tick() -> None:
-    from webnorm.lab.trace import Trace
+    from webnorm.lab.diagnose.trace import Trace
 
     empty = cast(Trace, SimpleNamespace(count=0))
     run = FakeRun([empty], settings=Settings(trace="row == 9"))
-    assert skipped(stages.trace, run) == "no trace(...) of the kernel left a record that 'row == 9' keeps"
+    assert (
+        skipped(stages.trace_attempt, run)
+        == "no trace(...) of the kernel left a record that 'row == 9' keeps"
+    )
     assert run.attempt.trace is empty
 
 
 class _Judged:
     """A session that has nothing left to do."""
 
-    def __init__(self, attempt: Attempt | None) -> None:
-        file = File(name="mine.wgsl", path="mine.wgsl")
-        self.state = State(Snapshot(file=file, settings=Settings(), attempt=attempt))
+    def __init__(self, attempt: AttemptState | None) -> None:
+        file = WatchedFile(name="mine.wgsl", path="mine.wgsl")
+        self.state = PlaygroundState(Snapshot(file=file, settings=Settings(), attempt=attempt))
 
     def idle(self, timeout_s: float) -> bool:
         return True
 
 
-DONE = (Stage("verdict", "done"), Stage("race", "done"))
+DONE = (StageTime("verdict", "done"), StageTime("race", "done"))
 
 
 @pytest.mark.parametrize(
     ("attempt", "status", "said"),
     [
         (replace(ATTEMPT, ok=True, stages=DONE), OK, ""),
-        (replace(ATTEMPT, ok=False, stages=(*DONE, Stage("tint", "skipped"))), WRONG, ""),
-        (replace(ATTEMPT, ok=True, stages=(*DONE, Stage("tint", "skipped"))), INCONCLUSIVE, "tint"),
-        (replace(ATTEMPT, ok=True, stages=(*DONE, Stage("corpus", "failed"))), INCONCLUSIVE, "corpus"),
-        (replace(ATTEMPT, ok=None, stages=(Stage("verdict", "failed"),)), INCONCLUSIVE, "verdict"),
+        (replace(ATTEMPT, ok=False, stages=(*DONE, StageTime("tint", "skipped"))), WRONG, ""),
+        (replace(ATTEMPT, ok=True, stages=(*DONE, StageTime("tint", "skipped"))), INCONCLUSIVE, "tint"),
+        (replace(ATTEMPT, ok=True, stages=(*DONE, StageTime("corpus", "failed"))), INCONCLUSIVE, "corpus"),
+        (replace(ATTEMPT, ok=None, stages=(StageTime("verdict", "failed"),)), INCONCLUSIVE, "verdict"),
         (None, BAD_USAGE, "nothing could be judged"),
     ],
 )
 def test_the_exit_status_says_whether_every_step_was_taken(
-    attempt: Attempt | None, status: int, said: str, capsys: pytest.CaptureFixture[str]
+    attempt: AttemptState | None, status: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _once(cast(Any, _Judged(attempt)), Screen(), json=False) == status
     told = capsys.readouterr().err
@@ -154,8 +168,8 @@ def test_the_exit_status_says_whether_every_step_was_taken(
 
 
 def test_a_step_that_is_skipped_is_told_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    skipping = replace(ATTEMPT, ok=True, stages=(*DONE, Stage("tint", "skipped", 1.0, "node is missing")))
-    Told(Screen(), json=False).of(
-        Snapshot(file=File(name="m", path="m"), settings=Settings(), attempt=skipping)
+    skipping = replace(ATTEMPT, ok=True, stages=(*DONE, StageTime("tint", "skipped", 1.0, "node is missing")))
+    ShownAttempt(Screen(), json=False).of(
+        Snapshot(file=WatchedFile(name="m", path="m"), settings=Settings(), attempt=skipping)
     )
     assert capsys.readouterr().out.splitlines()[-2:] == ["- tint 1 ms", "tint: node is missing"]

@@ -15,25 +15,35 @@ from canned import canned
 
 from patience import HANG_S
 from webnorm.errors import WebnormError
-from webnorm.lab.accuracy import Worst
-from webnorm.lab.result_files import read
-from webnorm.lab.results import Result
-from webnorm.lab.where import HeatMap
+from webnorm.lab.diagnose.heat_map import HeatMap
+from webnorm.lab.results.result import Result
+from webnorm.lab.results.result_files import read
+from webnorm.lab.verify.accuracy import WorstElement
 from webnorm.norms.problem import Problem
-from webnorm.play.state import Attempt, Entry, File, Settings, Snapshot, State, Timed, as_json, digest
-from webnorm.play.store import FOLDER_VARIABLE, Store, scratch
+from webnorm.play.attempt_store import FOLDER_VARIABLE, AttemptStore, scratch
+from webnorm.play.state import (
+    AttemptState,
+    HistoryEntry,
+    LiveTime,
+    PlaygroundState,
+    Settings,
+    Snapshot,
+    WatchedFile,
+    snapshot_as_json,
+    text_digest,
+)
 
 
-def attempt(number: int, text: str = "a", **known: Any) -> Attempt:
-    return Attempt(number=number, hash=digest(text), saved="2026-11-24T00:00:00Z", **known)
+def attempt(number: int, text: str = "a", **known: Any) -> AttemptState:
+    return AttemptState(number=number, hash=text_digest(text), saved="2026-11-24T00:00:00Z", **known)
 
 
 def first() -> Snapshot:
-    return Snapshot(file=File(name="my.wgsl", path="/my.wgsl", text="a"), settings=Settings())
+    return Snapshot(file=WatchedFile(name="my.wgsl", path="/my.wgsl", text="a"), settings=Settings())
 
 
 def test_who_waits_gets_the_next_snapshot() -> None:
-    state = State(first())
+    state = PlaygroundState(first())
     assert state.wait(0, 0.0) is None and state.wait(-1, 0.0) is state.now
     other = threading.Thread(target=lambda: state.change(working="render"))
     other.start()
@@ -43,19 +53,21 @@ def test_who_waits_gets_the_next_snapshot() -> None:
 
 
 def test_a_snapshot_is_json() -> None:
-    worst = Worst("y", (0, 1), math.nan, -math.inf, math.inf, 1e-6)
+    worst = WorstElement("y", (0, 1), math.nan, -math.inf, math.inf, 1e-6)
     cells = ((0.5, math.inf),)
     found = attempt(1, worst=worst, map=HeatMap("y", 1, 2, 1, 1, cells), ok=False)
-    data = json.loads(json.dumps(as_json(State(first()).change(attempt=found)), allow_nan=False))
-    assert data["file"]["base"] == digest("a") and "good" not in data
+    data = json.loads(
+        json.dumps(snapshot_as_json(PlaygroundState(first()).change(attempt=found)), allow_nan=False)
+    )
+    assert data["file"]["base"] == text_digest("a") and "good" not in data
     assert data["attempt"]["worst"]["got"] == "nan" and data["attempt"]["worst"]["index"] == [0, 1]
     assert data["attempt"]["map"]["cells"] == [[0.5, "inf"]]
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AttemptStore:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "attempts"))
-    return Store.of(tmp_path / "my.wgsl")
+    return AttemptStore.of(tmp_path / "my.wgsl")
 
 
 def timed() -> Result:
@@ -72,11 +84,11 @@ def timed() -> Result:
     )
 
 
-def test_attempts_come_back(store: Store) -> None:
+def test_attempts_come_back(store: AttemptStore) -> None:
     assert store.entries() == ()
     store.keep(attempt(1, ok=False), {})
-    entry = store.keep(attempt(2, ok=True, times=(Timed("attempt", timed(), True),)), {"adapter": "one"})
-    assert store.entries() == (Entry.of(attempt(1, ok=False)), entry) and entry.median_ns == 10.0
+    entry = store.keep(attempt(2, ok=True, times=(LiveTime("attempt", timed(), True),)), {"adapter": "one"})
+    assert store.entries() == (HistoryEntry.of(attempt(1, ok=False)), entry) and entry.median_ns == 10.0
     # What is newly known of an attempt takes its place.
     store.keep(attempt(1, ok=True), {})
     assert {one.number: one.status for one in store.entries()} == {1: "pass", 2: "pass"}
@@ -84,31 +96,31 @@ def test_attempts_come_back(store: Store) -> None:
     assert result.kernel == "my"
 
 
-def test_two_who_play_with_one_file_keep_the_attempts_of_both(store: Store) -> None:
+def test_two_who_play_with_one_file_keep_the_attempts_of_both(store: AttemptStore) -> None:
     """Each counts its own; what they saw together is one attempt."""
     for number, text in ((1, "a"), (2, "a"), (2, "b"), (1, "a"), (2, "b")):
         store.keep(attempt(number, text), {})
     assert [(one.number, one.hash) for one in store.entries()] == [
-        (number, digest(text)) for number, text in ((2, "a"), (1, "a"), (2, "b"))
+        (number, text_digest(text)) for number, text in ((2, "a"), (1, "a"), (2, "b"))
     ]
 
 
-def test_what_is_no_attempt_is_passed_over(store: Store) -> None:
+def test_what_is_no_attempt_is_passed_over(store: AttemptStore) -> None:
     store.keep(attempt(1, ok=True), {})
     path = store.folder / "attempts.jsonl"
     path.write_text("{\n[]\n" + path.read_text() + '{"number": "x"}\n\xff')
     assert [one.number for one in store.entries()] == [1]
 
 
-def test_sources_are_kept_by_their_digest(store: Store) -> None:
+def test_sources_are_kept_by_their_digest(store: AttemptStore) -> None:
     path = store.keep_source("text", "layer_norm", "my")
-    assert path.parent.name == "layer_norm" and store.source(digest("text")) == "text"
-    for hash in ("", "../..", digest("another"), "0" * 64 + "/"):
+    assert path.parent.name == "layer_norm" and store.source(text_digest("text")) == "text"
+    for hash in ("", "../..", text_digest("another"), "0" * 64 + "/"):
         with pytest.raises(WebnormError, match="hash is"):
             store.source(hash)
 
 
-def test_a_draft_to_play_with_stays(store: Store) -> None:
+def test_a_draft_to_play_with_stays(store: AttemptStore) -> None:
     path = scratch()
     assert path.parent.name == "layer_norm" and "/// webnorm" in path.read_text()
     path.write_text("mine")

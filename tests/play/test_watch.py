@@ -16,9 +16,9 @@ from playing import TWO_PASS
 
 from patience import HANG_S
 from webnorm.play import session as sessions
-from webnorm.play.session import Session
+from webnorm.play.file_watch import FileWatch
+from webnorm.play.session import PlaygroundSession
 from webnorm.play.state import Settings
-from webnorm.play.watch import Watch
 from webnorm.system import is_root
 
 
@@ -41,8 +41,8 @@ class Course:
 @contextmanager
 def watched(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Course]:
     """A session on a file, whose first text was taken."""
-    monkeypatch.setattr(sessions, "Course", Course)
-    session = Session(path, Settings(), "layer_norm")
+    monkeypatch.setattr(sessions, "AttemptRunner", Course)
+    session = PlaygroundSession(path, Settings(), "layer_norm")
     course: Any = session._course
     with session:
         assert course.texts.get(timeout=HANG_S) == path.read_text(encoding="utf-8")
@@ -226,7 +226,7 @@ def test_an_error_in_the_watch_is_reported_and_the_watch_goes_on() -> None:
             raise broken[number]
         return number // 20
 
-    with Watch(look, lambda: changes.put(1), failures.put):
+    with FileWatch(look, lambda: changes.put(1), failures.put):
         assert "OSError: [Errno 24] Too many open files; it goes on" in failures.get(timeout=HANG_S)
         assert "KeyError" in failures.get(timeout=HANG_S)
         changes.get(timeout=HANG_S)
@@ -237,7 +237,7 @@ def test_a_second_save_that_leaves_the_stamp_is_noticed() -> None:
     """Where a file system's clock stands still."""
     changes: queue.Queue[int] = queue.Queue()
     stamp = [0]
-    with Watch(lambda: stamp[0], lambda: changes.put(stamp[0]), pytest.fail):
+    with FileWatch(lambda: stamp[0], lambda: changes.put(stamp[0]), pytest.fail):
         stamp[0] = 1
         assert changes.get(timeout=HANG_S) == 1
         assert changes.get(timeout=HANG_S) == 1

@@ -17,16 +17,16 @@ from rich.console import Console, Group
 from commands import webnorm
 from headless import MISSING, chromium
 from patience import HANG_S
-from webnorm.cli.play_view import screen
+from webnorm.cli.verbs.play_view import screen
 from webnorm.gpu.device import Device
-from webnorm.kernels.drafts import draft
-from webnorm.kernels.header import load
-from webnorm.kernels.sources import wgsl_root
-from webnorm.play.desk import Desk
-from webnorm.play.server import Server
-from webnorm.play.session import Session
+from webnorm.kernels.headers.drafts import draft
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.play.api import PlaygroundApi
+from webnorm.play.attempt_store import FOLDER_VARIABLE
+from webnorm.play.server import PlaygroundServer
+from webnorm.play.session import PlaygroundSession
 from webnorm.play.state import Snapshot
-from webnorm.play.store import FOLDER_VARIABLE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
@@ -71,7 +71,7 @@ def picture(request: pytest.FixtureRequest) -> Picture:
 
 
 @pytest.fixture
-def played(tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+def played(tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlaygroundSession]:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "attempts"))
     naive = draft(load(wgsl_root() / "layer_norm" / "naive.wgsl"), [wgsl_root()])
     with session(tmp_path, naive, time=True, rows=8, cols=64) as found:
@@ -92,7 +92,7 @@ def choose(page: Page, selector: str, label: str) -> None:
     page.keyboard.type(label)
 
 
-def written(page: Page, played: Session, text: str) -> None:
+def written(page: Page, played: PlaygroundSession, text: str) -> None:
     """Put a text into the editor as a paste does, and wait until it has been judged."""
     press(page, EDITOR, "Control+a")
     page.evaluate(PASTE, [EDITOR, text])
@@ -109,11 +109,11 @@ def terminal(now: Snapshot) -> str:
 
 @pytest.mark.slow
 def test_from_a_fork_to_a_package_by_keys(
-    chromium: Chromium, played: Session, tmp_path: Path, picture: Picture
+    chromium: Chromium, played: PlaygroundSession, tmp_path: Path, picture: Picture
 ) -> None:
     ended(played, played.state.now.file.text)
     context = chromium.new_context(viewport={"width": WIDTH, "height": 900}, accept_downloads=True)
-    with Server(Desk(played)) as server, opened(context, server.url) as page:
+    with PlaygroundServer(PlaygroundApi(played)) as server, opened(context, server.url) as page:
         # Fork a lesson.
         choose(page, "#built-in", "layer_norm two_pass")
         press(page, "#copy-form button", "Enter")

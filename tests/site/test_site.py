@@ -23,11 +23,11 @@ import webnorm
 from headless import chromium, errors_of, needs_browser, plainly_served
 from pages import ROOT, blocks
 from patience import HANG_S
-from webnorm.cli import help
-from webnorm.cli.verbs import VERBS
-from webnorm.kernels import header
-from webnorm.kernels.names import HEADER_NAMES
-from webnorm.lab.results import FLAT
+from webnorm.cli.options import help
+from webnorm.cli.verb_table import VERBS
+from webnorm.kernels.headers import header
+from webnorm.kernels.headers.header_names import HEADER_NAMES
+from webnorm.lab.results.result import FLAT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from webnorm.web.folder import write
-from webnorm.web.npm import package
-from webnorm.web.request import ExportRequest, request_for
+from webnorm.web.folder import write_folder
+from webnorm.web.package.npm import package_files
+from webnorm.web.package.request import ExportRequest, request_for
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Export:
         return request_for(self.op, self.cols, self.options, "auto", (), settings)
 
     def write(self, folder: Path) -> Path:
-        write(package(self.request), folder)
+        write_folder(package_files(self.request), folder)
         return folder
 
     def __str__(self) -> str:

@@ -24,11 +24,11 @@ from commands import webnorm
 from patience import HANG_S
 from webnorm.choice import tuning
 from webnorm.errors import WebnormError
-from webnorm.lab import result_files
-from webnorm.web.collect import Collector, Origins
-from webnorm.web.rates import Rates
-from webnorm.web.store import Store, check_store, visits
-from webnorm.web.visits import MOST_BYTES
+from webnorm.lab.results import result_files
+from webnorm.web.collection.collector import AllowedOrigins, Collector
+from webnorm.web.collection.rates import RateLimits
+from webnorm.web.collection.visit_store import VisitStore, check_store, visits
+from webnorm.web.collection.visits import MOST_BYTES
 
 PORT = 8377
 ORIGIN = "https://lab.example"
@@ -129,16 +129,16 @@ def asked(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "visits.sqlite", 1 << 20)
+def store(tmp_path: Path) -> VisitStore:
+    return VisitStore(tmp_path / "visits.sqlite", 1 << 20)
 
 
-def collector_of(store: Store, each: int = 1000, every: int = 1000, *, proxy: bool = False) -> Collector:
-    return Collector(store, Origins([ORIGIN]), Rates(each, every), None if proxy else PORT)
+def collector_of(store: VisitStore, each: int = 1000, every: int = 1000, *, proxy: bool = False) -> Collector:
+    return Collector(store, AllowedOrigins([ORIGIN]), RateLimits(each, every), None if proxy else PORT)
 
 
 @pytest.fixture
-def collector(store: Store) -> Collector:
+def collector(store: VisitStore) -> Collector:
     return collector_of(store)
 
 
@@ -151,7 +151,7 @@ def changed(change: Callable[[Any], object]) -> dict[str, Any]:
 # --- what is kept -----------------------------------------------------------------------------------
 
 
-def test_a_visit_is_kept_once_and_says_nothing_of_who_came(collector: Collector, store: Store) -> None:
+def test_a_visit_is_kept_once_and_says_nothing_of_who_came(collector: Collector, store: VisitStore) -> None:
     first = asked(collector, VISIT)
     assert (first.status, json.loads(first.text)) == (201, {"told": "kept, with thanks"})
     assert first.headers["access-control-allow-origin"] == ORIGIN
@@ -167,11 +167,11 @@ def test_a_visit_is_kept_once_and_says_nothing_of_who_came(collector: Collector,
     assert str(collector.tally) == "2 posts came: 1 kept, 1 there already, 0 refused"
 
 
-def test_several_processes_write_one_store(store: Store) -> None:
+def test_several_processes_write_one_store(store: VisitStore) -> None:
     """Each adds some of its own and some that all have, and none of them meets a lock."""
     script = (
-        "import sys; from pathlib import Path; from webnorm.web.store import Store\n"
-        f"store = Store(Path({str(store.path)!r}), 1 << 20)\n"
+        "import sys; from pathlib import Path; from webnorm.web.collection.visit_store import VisitStore\n"
+        f"store = VisitStore(Path({str(store.path)!r}), 1 << 20)\n"
         "for at in range(20): store.add(f'{{}} {at} {sys.argv[1] if at % 2 else 0}', 'visitor')"
     )
     running = [subprocess.Popen([sys.executable, "-c", script, str(number)]) for number in (1, 2)]
@@ -180,7 +180,7 @@ def test_several_processes_write_one_store(store: Store) -> None:
 
 
 def test_what_is_exported_is_read_by_compare_and_by_nothing_that_chooses(
-    collector: Collector, store: Store, tmp_path: Path, mistake: Callable[[list[str]], str]
+    collector: Collector, store: VisitStore, tmp_path: Path, mistake: Callable[[list[str]], str]
 ) -> None:
     asked(collector, VISIT)
     done = webnorm(["collect", "--store", store.path.name, "--export", "out"], tmp_path)
@@ -230,7 +230,7 @@ def test_what_is_exported_is_read_by_compare_and_by_nothing_that_chooses(
     ],
 )
 def test_a_post_of_another_form_is_refused_in_a_line(
-    change: Callable[[Any], object], told: str, collector: Collector, store: Store
+    change: Callable[[Any], object], told: str, collector: Collector, store: VisitStore
 ) -> None:
     answer = asked(collector, changed(change))
     assert answer.status == 400 and answer.error.startswith(f"the body: {told}"), answer.error
@@ -238,7 +238,7 @@ def test_a_post_of_another_form_is_refused_in_a_line(
     assert list(visits(store.path)) == []
 
 
-def test_garbage_is_refused_and_never_fails(collector: Collector, store: Store) -> None:
+def test_garbage_is_refused_and_never_fails(collector: Collector, store: VisitStore) -> None:
     seen = random.Random(7)
     whole = json.dumps(VISIT).encode()
     bodies = [b"", b"null", b"[]", b"[" * 5000, b'{"schema": 1e999}', b'"\\ud800"', b"\xff\xfe", b"9" * 5000]
@@ -253,7 +253,7 @@ def test_garbage_is_refused_and_never_fails(collector: Collector, store: Store) 
     assert collector.tally.refused > 100
 
 
-def test_a_body_is_bounded_before_it_is_read(collector: Collector, store: Store) -> None:
+def test_a_body_is_bounded_before_it_is_read(collector: Collector, store: VisitStore) -> None:
     told = f"the body is larger than {MOST_BYTES} bytes"
     for length in (str(MOST_BYTES + 1), "9" * 30, "-1", "1e3", "²".encode().decode("latin-1")):
         answer = asked(collector, b"", content_length=length)
@@ -264,9 +264,9 @@ def test_a_body_is_bounded_before_it_is_read(collector: Collector, store: Store)
     assert list(visits(store.path)) == []
 
 
-def test_rates_are_of_a_client_and_of_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_are_of_a_client_and_of_all(store: VisitStore, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("webnorm.web.rates.time.monotonic", lambda: now)
+    monkeypatch.setattr("webnorm.web.collection.rates.time.monotonic", lambda: now)
     collector = collector_of(store, each=2, every=3)
     assert [asked(collector, VISIT).status for _ in range(3)] == [201, 200, 429]
     assert asked(collector, VISIT, client="2001:db8::1").status == 200
@@ -279,15 +279,15 @@ def test_rates_are_of_a_client_and_of_all(store: Store, monkeypatch: pytest.Monk
 
 
 def test_a_client_is_a_network_and_no_more_is_kept_of_it_than_a_hash() -> None:
-    known = Rates(1, 10)
+    known = RateLimits(1, 10)
     assert known.wait_s("2001:db8::1") == 0 and known.wait_s("2001:db8::2") > 0
     assert known.wait_s("::ffff:203.0.113.77") == 0 and known.wait_s(ADDRESS) > 0
     held = repr(vars(known))
     assert ADDRESS not in held and "2001" not in held
-    assert Rates(1, 1)._client(ADDRESS) != known._client(ADDRESS)
+    assert RateLimits(1, 1)._client(ADDRESS) != known._client(ADDRESS)
 
 
-def test_the_proxy_says_who_asks_where_there_is_one(store: Store) -> None:
+def test_the_proxy_says_who_asks_where_there_is_one(store: VisitStore) -> None:
     behind, direct = collector_of(store, each=1, proxy=True), collector_of(store, each=1)
     for collector, second in ((behind, 200), (direct, 429)):
         assert asked(collector, VISIT, x_forwarded_for="10.0.0.1, 198.51.100.1").status in (200, 201)
@@ -332,12 +332,12 @@ def test_a_preflight_is_answered_for_the_lab_alone(collector: Collector) -> None
 
 
 def test_without_an_origin_pages_of_this_machine_may_post() -> None:
-    usual = Origins([])
+    usual = AllowedOrigins([])
     for origin in ("http://localhost:8000", "http://127.0.0.1", "https://[::1]:3"):
         assert usual.admit(origin)
     for origin in ("https://lab.example", "http://localhost.evil.example", "http://127.0.0.1:8@evil", "null"):
         assert not usual.admit(origin)
-    assert Origins(["https://LAB.example:443/"]).admit(ORIGIN)
+    assert AllowedOrigins(["https://LAB.example:443/"]).admit(ORIGIN)
 
 
 # --- a store that cannot be written -----------------------------------------------------------------
@@ -347,7 +347,7 @@ def test_a_store_that_is_full_busy_or_read_only_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: Callable[[list[str]], str]
 ) -> None:
     path = tmp_path / "visits.sqlite"
-    collector = collector_of(Store(path, 1 << 15))
+    collector = collector_of(VisitStore(path, 1 << 15))
     device = VISIT["device"]
     assert isinstance(device, dict)
     statuses = [
@@ -358,7 +358,7 @@ def test_a_store_that_is_full_busy_or_read_only_is_told(
     full = asked(collector, VISIT)
     assert full.error == "nothing was kept: the store is full"
     before = path.read_bytes()
-    monkeypatch.setattr("webnorm.web.store._PATIENCE_S", 0.01)
+    monkeypatch.setattr("webnorm.web.collection.visit_store._PATIENCE_S", 0.01)
     with sqlite3.connect(path) as other:
         other.execute("BEGIN EXCLUSIVE")
         busy = asked(collector, VISIT)
@@ -379,7 +379,7 @@ def test_a_file_that_is_no_store_stays_as_it_is(tmp_path: Path, mistake: Callabl
         other.execute("CREATE TABLE visits (id)")
     other.close()
     text.write_text("mine")
-    Store(later, 1 << 20)
+    VisitStore(later, 1 << 20)
     with sqlite3.connect(later) as other:
         other.execute("PRAGMA user_version = 2")
     other.close()
@@ -393,7 +393,7 @@ def test_a_file_that_is_no_store_stays_as_it_is(tmp_path: Path, mistake: Callabl
         assert told in mistake(["collect", "--store", str(path), "--port", "0"])
         assert path.is_dir() or path.read_bytes() == before
     (tmp_path / "empty").touch()
-    assert check_store(tmp_path / "empty") and Store(tmp_path / "empty", 1 << 20).add("{}", "visitor")
+    assert check_store(tmp_path / "empty") and VisitStore(tmp_path / "empty", 1 << 20).add("{}", "visitor")
 
 
 @pytest.mark.parametrize(

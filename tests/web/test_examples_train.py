@@ -14,7 +14,7 @@ from commands import webnorm
 from headless import needs_browser, started
 from pages import ROOT, blocks
 from webnorm.norms.problem import Array
-from webnorm.web.served import served
+from webnorm.web.browser.static_server import serve_folder
 
 pytestmark = needs_browser
 
@@ -82,7 +82,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evaluated(folder: Path, query: str, script: str) -> Any:
     """What a script gives in the example's page, on whose console no error shows."""
     errors: list[str] = []
-    with served(folder) as server, started() as chromium:
+    with serve_folder(folder) as server, started() as chromium:
         page = chromium.new_page()
         page.on(
             "console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None

@@ -26,13 +26,15 @@ from testbed import KERNELS
 from webnorm import __version__
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.kernels.sources import wgsl_root
+from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import DTYPES, Options, Problem
 from webnorm.play import packing
-from webnorm.web import bundle, folder, native, npm, vectors, verify
-from webnorm.web.classes import CLASSES
-from webnorm.web.request import MOST_COLS, ExportRequest, request_for, silent
+from webnorm.web import folder
+from webnorm.web.package import bundle, native, npm, vectors
+from webnorm.web.package.device_classes import CLASSES
+from webnorm.web.package.request import MOST_COLS, ExportRequest, no_update, request_for
+from webnorm.web.verification import verify
 
 SETTINGS: dict[str, Any] = {
     "--dtype": None,
@@ -58,7 +60,7 @@ def request(
 
 @pytest.fixture(scope="module")
 def package() -> folder.Files:
-    return npm.package(request(cols=(64, 4096), dtype="float16"))
+    return npm.package_files(request(cols=(64, 4096), dtype="float16"))
 
 
 def manifest_of(files: folder.Files) -> dict[str, Any]:
@@ -151,7 +153,7 @@ def test_names_of_an_expression_are_worked_out_but_for_the_rows() -> None:
 
 
 def test_the_same_request_gives_the_same_bytes(package: folder.Files) -> None:
-    assert npm.package(request(cols=(64, 4096), dtype="float16")) == package
+    assert npm.package_files(request(cols=(64, 4096), dtype="float16")) == package
 
 
 @pytest.mark.parametrize("op", NORMS)
@@ -177,7 +179,7 @@ def test_minified_signs_stay_apart() -> None:
 
 def test_types_and_readme_name_every_tensor() -> None:
     asked = request("layer_norm", (64,), ("residual", "return_stats", "out_dtype=int8"))
-    files = npm.package(asked)
+    files = npm.package_files(asked)
     for tensor in manifest_of(files)["tensors"]:
         assert f"  {tensor['name']}: " in files["index.d.ts"].decode()
         assert tensor["name"] in files["README.md"].decode()
@@ -195,7 +197,7 @@ def test_types_and_readme_name_every_tensor() -> None:
 def test_the_readme_tells_of_the_types_that_travel_as_bits(
     dtype: str, options: tuple[str, ...], narrow: set[str]
 ) -> None:
-    files = npm.package(request("layer_norm", (64,), options, dtype=dtype))
+    files = npm.package_files(request("layer_norm", (64,), options, dtype=dtype))
     assert set(re.findall(r"^(\w+) travels as its bits", files["README.md"].decode(), re.M)) == narrow
 
 
@@ -273,23 +275,25 @@ def test_a_kernel_that_needs_subgroups_says_which_devices_it_leaves_out(tmp_path
     readme = (tmp_path / "out" / "README.md").read_text()
     assert "Devices without subgroups have no shader" in readme and "--partial --out FOLDER" in readme
     assert "absent" not in (tmp_path / "out" / "index.js").read_text()
-    findings = list(verify.verify(tmp_path / "out", update=silent))
+    findings = list(verify.verify(tmp_path / "out", update=no_update))
     assert findings[0].remarks == (lacking,)
     assert not [one for one in findings if one.step == "devices"]
 
 
 def test_a_loose_tolerance_is_said(tmp_path: Path) -> None:
     """Of a mean that is rounded to float32 any error passes, as the mean grows."""
-    files = npm.package(request(cols=(64,), kernel="naive"))
+    files = npm.package_files(request(cols=(64,), kernel="naive"))
     manifest = manifest_of(files)
     for shader in manifest["shaders"]:
         remark = "the tolerance of its header is loose ("
         assert shader["loose"].startswith(remark) and "mean rounded to float32" in shader["loose"]
         assert shader["native"]["allowed"] > shader["native"]["max_abs_error"] > 1e-3
-    assert "Warning: 64-software: the tolerance of its header is loose" in npm.summary(files, tmp_path)
-    best = npm.package(request(cols=(64,)))
+    assert "Warning: 64-software: the tolerance of its header is loose" in npm.package_summary(
+        files, tmp_path
+    )
+    best = npm.package_files(request(cols=(64,)))
     assert not [one for one in manifest_of(best)["shaders"] if "loose" in one]
-    assert "Warning" not in npm.summary(best, tmp_path)
+    assert "Warning" not in npm.package_summary(best, tmp_path)
 
 
 @pytest.mark.parametrize("op", NORMS)
@@ -321,7 +325,7 @@ def test_an_own_kernel_that_kills_the_compiler_costs_no_more_than_its_export(
     deadly, died = broken.deadly(device)
     own = broken.write(tmp_path, deadly) / "layer_norm" / f"{deadly}.wgsl"
     with pytest.raises(WebnormError, match=f"running it natively failed: {died}"):
-        npm.package(request(kernel=str(own)))
+        npm.package_files(request(kernel=str(own)))
 
 
 WRONG = re.compile(
@@ -396,29 +400,31 @@ def test_an_unstable_kernel_is_exported_only_by_force(tmp_path: Path, device: De
 @pytest.mark.slow
 def test_the_code_of_an_op_stays_small() -> None:
     for op, cols, dtype in (("layer_norm", 768, "float16"), ("layer_norm_backward", 1024, "float32")):
-        files = npm.package(request(op, (cols,), dtype=dtype))
+        files = npm.package_files(request(op, (cols,), dtype=dtype))
         code = files["index.js"] + files["runtime.js"]
         assert len(gzip.compress(code, 9)) < 15_000
 
 
 def test_without_an_adapter_the_reason_stands_in_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "adapters", lambda: [])
-    files = npm.package(request())
+    files = npm.package_files(request())
     (entry, *_) = manifest_of(files)["shaders"]
     why = "no WebGPU adapter where this was exported"
     assert entry["native"] == {"reason": why}
     told = f"64-software, 64-subgroups, 64-portable: {why}\n"
-    assert npm.fault(files) is None and f"Not checked here: {told}" in npm.summary(files, Path("o"))
+    assert npm.native_fault(files) is None and f"Not checked here: {told}" in npm.package_summary(
+        files, Path("o")
+    )
     assert f"- {told}" in files["README.md"].decode()
 
 
 def test_a_wrong_text_has_a_wrong_verdict(device: Device) -> None:
     asked = request(cols=(64,))
     one = next(one for one in bundle.bundle_of(asked).carried if one.adapter_class == "portable")
-    drawn = list(vectors.draw(asked.task(64)))
+    drawn = list(vectors.draw_vectors(asked.task(64)))
     assert native.try_natively(device, one, drawn)["verdict"] == "pass"
     text = one.shader.text.replace("inverseSqrt(", "0.99 * inverseSqrt(")
-    broken = bundle.Carried(
+    broken = bundle.BundledShader(
         one.name, one.adapter_class, type(one.shader)(**{**vars(one.shader), "text": text}), text, text
     )
     outcome = native.try_natively(device, broken, drawn)
@@ -432,7 +438,7 @@ def test_a_wrong_text_has_a_wrong_verdict(device: Device) -> None:
 def test_vectors_are_safetensors_with_the_answers(dtype: str) -> None:
     op = OPS["layer_norm"]
     problem = Problem(rows=1, cols=70, dtype=dtype, options=Options(residual=True))
-    for vector in vectors.draw(Task(op, problem)):
+    for vector in vectors.draw_vectors(Task(op, problem)):
         raw = vector.encoded()
         size = int.from_bytes(raw[:8], "little")
         header, data = json.loads(raw[8 : 8 + size]), raw[8 + size :]
@@ -450,12 +456,14 @@ def test_vectors_are_safetensors_with_the_answers(dtype: str) -> None:
 
 def test_vectors_hold_what_broke_others_and_stay_small() -> None:
     for cols in (1, 768, 8192, MOST_COLS):
-        drawn = {v.name: v for v in vectors.draw(Task(OPS["layer_norm"], Problem(rows=1, cols=cols)))}
+        drawn = {v.name: v for v in vectors.draw_vectors(Task(OPS["layer_norm"], Problem(rows=1, cols=cols)))}
         assert np.isnan(drawn["nan"].arrays["x"][1]).sum() == 1
         assert drawn["normal"].problem.rows % 2 == 1 and drawn["one_row"].problem.rows == 1
         assert sum(v.arrays["x"].size for v in drawn.values()) <= max(80_000, 12 * cols)
     mixed = next(
-        v for v in vectors.draw(Task(OPS["layer_norm"], Problem(rows=1, cols=768))) if v.name == "mixed"
+        v
+        for v in vectors.draw_vectors(Task(OPS["layer_norm"], Problem(rows=1, cols=768)))
+        if v.name == "mixed"
     )
     means = np.abs(mixed.arrays["x"].mean(axis=1))
     assert means.max() > 9e5 and (mixed.arrays["x"].std(axis=1) == 0).sum() == 3
@@ -499,14 +507,14 @@ def test_an_export_replaces_an_older_one_and_nothing_else(listing: str, tmp_path
     out = tmp_path / "new" / "dist"
     lab = listing == folder.LAB_INDEX
     first = exported({**TEXTS, "vectors/64/x": b"x", "vectors/y": b"y"}, listing)
-    folder.write(first, out)
+    folder.write_folder(first, out)
     assert content(out) == first
     (out / "shaders" / "notes.txt").write_bytes(b"mine")
     (out / "shaders" / "c.wgsl").write_bytes(b"changed")
     (out / "node_modules").mkdir()
     folder.check_folder(out, lab=lab)
     newer = exported({"shaders/b.wgsl": b"b", "index.js": b"2"}, listing)
-    folder.write(newer, out)
+    folder.write_folder(newer, out)
     # What the older export wrote is gone, what someone wrote or changed is not.
     assert content(out) == {**newer, "shaders/notes.txt": b"mine", "shaders/c.wgsl": b"changed"}
     assert (out / "node_modules").is_dir() and not (out / "vectors").exists()
@@ -515,17 +523,17 @@ def test_an_export_replaces_an_older_one_and_nothing_else(listing: str, tmp_path
 
 def test_an_export_of_another_kind_is_somebody_elses(tmp_path: Path) -> None:
     """Over a package nobody but who asks for it by --force writes a lab: what is there stays."""
-    folder.write(FILES, tmp_path)
+    folder.write_folder(FILES, tmp_path)
     lab = exported({"index.html": b"h"}, folder.LAB_INDEX)
-    folder.write(lab, tmp_path)
+    folder.write_folder(lab, tmp_path)
     assert content(tmp_path) == {**FILES, **lab}
 
 
 def test_a_listing_that_names_what_lies_outside_costs_nothing(tmp_path: Path) -> None:
     out, outside = tmp_path / "dist", tmp_path / "notes.txt"
     outside.write_bytes(b"a")
-    folder.write(exported({"../notes.txt": b"a"}, folder.LAB_INDEX) | {"../notes.txt": b"a"}, out)
-    folder.write(exported({"index.html": b"h"}, folder.LAB_INDEX), out)
+    folder.write_folder(exported({"../notes.txt": b"a"}, folder.LAB_INDEX) | {"../notes.txt": b"a"}, out)
+    folder.write_folder(exported({"index.html": b"h"}, folder.LAB_INDEX), out)
     assert outside.read_bytes() == b"a"
 
 
@@ -536,7 +544,7 @@ def test_a_folder_that_is_no_export_is_refused_unless_forced(tmp_path: Path) -> 
     ):
         folder.check_folder(tmp_path)
     folder.check_folder(tmp_path, force=True)
-    folder.write(FILES, tmp_path)
+    folder.write_folder(FILES, tmp_path)
     assert content(tmp_path) == {**FILES, "photo.jpg": b"x"}
     with pytest.raises(WebnormError, match="no exported lab"):
         folder.check_folder(tmp_path, lab=True)
@@ -545,7 +553,7 @@ def test_a_folder_that_is_no_export_is_refused_unless_forced(tmp_path: Path) -> 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    folder.write(FILES, tmp_path / "link")
+    folder.write_folder(FILES, tmp_path / "link")
     assert (tmp_path / "link").is_symlink() and content(tmp_path / "target") == FILES
 
 
@@ -554,7 +562,7 @@ def test_a_write_that_fails_leaves_what_was_there(
     error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "dist"
-    folder.write(FILES, out)
+    folder.write_folder(FILES, out)
     real: Callable[..., None] = os.replace
 
     def failing(source: Path, target: Path) -> None:
@@ -566,7 +574,7 @@ def test_a_write_that_fails_leaves_what_was_there(
     with pytest.raises(
         (WebnormError, KeyboardInterrupt), match=r"cannot be written: No space left on device|^$"
     ):
-        folder.write({**FILES, "index.js": b"2", "manifest.json": b"{}"}, out)
+        folder.write_folder({**FILES, "index.js": b"2", "manifest.json": b"{}"}, out)
     assert content(out) == FILES
     assert [path.name for path in tmp_path.iterdir()] == ["dist"]
 
@@ -584,14 +592,14 @@ def replace(*paths):
     real(*paths)
 os.replace = replace
 files = {name: b"new" for name in ("index.js", "manifest.json", "shaders/b.wgsl")}
-folder.write(files, Path(sys.argv[1]))
+folder.write_folder(files, Path(sys.argv[1]))
 """
 
 
 @pytest.mark.parametrize("changed", [0, 2])
 def test_who_is_killed_at_it_leaves_every_file_whole(changed: int, tmp_path: Path) -> None:
     out = tmp_path / "dist"
-    folder.write(FILES, out)
+    folder.write_folder(FILES, out)
     ended = subprocess.run([sys.executable, "-c", KILLED, str(out), str(changed)], check=False)
     assert ended.returncode == -signal.SIGKILL
     found = {name: (out / name).read_bytes() for name in FILES}
@@ -600,7 +608,7 @@ def test_who_is_killed_at_it_leaves_every_file_whole(changed: int, tmp_path: Pat
     }
     # It is nothing that the next one trips over.
     folder.check_folder(out, force=bool(changed))
-    folder.write(FILES, out)
+    folder.write_folder(FILES, out)
     assert all((out / name).read_bytes() == text for name, text in FILES.items())
 
 
@@ -609,7 +617,7 @@ def test_exports_into_one_folder_take_turns(tmp_path: Path) -> None:
     out = tmp_path / "dist"
     texts = [exported({f"{n % 2}-{at}.js": b"%d" % n for at in range(40)}) for n in range(3)]
     with ThreadPoolExecutor(3) as threads:
-        for _ in threads.map(lambda at: folder.write(texts[at % 3], out), range(45)):
+        for _ in threads.map(lambda at: folder.write_folder(texts[at % 3], out), range(45)):
             pass
     assert content(out) in texts
     assert [path.name for path in tmp_path.iterdir()] == ["dist"]

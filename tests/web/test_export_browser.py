@@ -26,22 +26,24 @@ from headless import MISSING as NO_BROWSER
 from headless import Handler, errors_of, launched, plainly_served
 from pages import ROOT
 from patience import HANG_MS
-from webnorm.kernels.library import discover
-from webnorm.lab import result_files
+from webnorm.kernels.headers.library import discover
+from webnorm.lab.results import result_files
 from webnorm.norms import presets
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem, finfo
-from webnorm.web import opening, tint, verify
-from webnorm.web.browser import Browser
-from webnorm.web.classes import CLASSES
-from webnorm.web.package import read_package
-from webnorm.web.served import served
+from webnorm.web import tint
+from webnorm.web.browser import launch
+from webnorm.web.browser.static_server import serve_folder
+from webnorm.web.browser.visits import PageVisitor
+from webnorm.web.package.device_classes import CLASSES
+from webnorm.web.package.reader import read_package
+from webnorm.web.verification import verify
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
     from playwright.sync_api import Page, Playwright
 
-MISSING = tint.available() or NO_BROWSER
+MISSING = tint.tint_unavailable() or NO_BROWSER
 # One process: a browser, the lab and the packages are made once.
 pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
@@ -57,8 +59,8 @@ NO_CLIPBOARD = "navigator.clipboard.writeText = () => Promise.reject(new Error('
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as opened:
+def browser() -> Iterator[PageVisitor]:
+    with PageVisitor() as opened:
         yield opened
 
 
@@ -73,7 +75,7 @@ def playwright() -> Iterator[Playwright]:
 @pytest.fixture(scope="module")
 def chromium(playwright: Playwright) -> Iterator[Chromium]:
     """A browser for pages that a test handles itself."""
-    with launched(playwright, opening.ARGUMENTS) as started:
+    with launched(playwright, launch.ARGUMENTS) as started:
         yield started
 
 
@@ -102,7 +104,7 @@ def opened(
 ) -> Iterator[Page]:
     """A page of a folder, on a site as strict as the one that `webnorm verify` opens."""
     with (
-        served(folder) as server,
+        serve_folder(folder) as server,
         page_at(chromium, f"{server.url}/{address}", width=width, first=first) as page,
     ):
         yield page
@@ -137,14 +139,14 @@ def test_the_packages_cover_every_option_and_type_of_every_op() -> None:
     assert every == {None, "int8", "float8_e4m3fn", "float8_e5m2"}
 
 
-def assert_right(folder: Path, browser: Browser, without: tuple[str, ...] = ()) -> set[str]:
+def assert_right(folder: Path, browser: PageVisitor, without: tuple[str, ...] = ()) -> set[str]:
     """Every shader that can run is right, as it was natively, and the best of them is chosen.
 
     Gives the classes of adapters whose shaders ran.
     """
     package = read_package(folder)
     assert verify.refused_by_tint(package) == ()
-    seen = verify.answers(package, browser, verify.Wish(without=without, quick=True))
+    seen = verify.browser_answers(package, browser, verify.PageOptions(without=without, quick=True))
     assert seen.complaints == () and seen.remarks == ()
     assert not set(without) & set(seen.features)
     entries = {one["name"]: one for one in package.shaders}
@@ -185,7 +187,7 @@ def covering(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.mark.sampled(ids=["layer_norm-61-768-float16", "rms_norm-768-float32"])
-def test_every_shader_is_right(covering: tuple[Export, Path], browser: Browser) -> None:
+def test_every_shader_is_right(covering: tuple[Export, Path], browser: PageVisitor) -> None:
     export, folder = covering
     assert {"portable", "subgroups", "software"} <= assert_right(folder, browser)
     # What is chosen without a feature depends neither on the type nor on the norm.
@@ -211,12 +213,12 @@ def changed_shader(folder: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_wrong_shader_is_seen(browser: Browser, chromium: Chromium, tmp_path: Path) -> None:
+def test_a_wrong_shader_is_seen(browser: PageVisitor, chromium: Chromium, tmp_path: Path) -> None:
     folder = Export("rms_norm", (64,)).write(tmp_path / "package")
     changed_shader(folder, "inverseSqrt(", "1.00002*inverseSqrt(")
     package = read_package(folder)
     assert verify.refused_by_tint(package) == ()
-    seen = verify.answers(package, browser, verify.Wish(quick=True))
+    seen = verify.browser_answers(package, browser, verify.PageOptions(quick=True))
     assert seen.complaints
     for line in seen.lines:
         # An adapter that lacks subgroups runs the other shaders natively.
@@ -237,10 +239,10 @@ def test_a_wrong_shader_is_seen(browser: Browser, chromium: Chromium, tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_full_run_times_every_shader_beside_a_copy(folder: Path, browser: Browser) -> None:
+def test_a_full_run_times_every_shader_beside_a_copy(folder: Path, browser: PageVisitor) -> None:
     visit = browser.visit(folder, screenshot=True)
     package = read_package(folder)
-    seen = verify.judged(package, visit)
+    seen = verify.compare_report(package, visit)
     assert seen.complaints == () and seen.remarks == ()
     report = visit.report
     assert report["error"] is None and report["seconds"] > 0
@@ -354,7 +356,7 @@ def test_a_page_that_cannot_check_says_why(
 @pytest.mark.slow
 def test_a_browser_whose_webgpu_is_off(folder: Path, lab_folder: Path, playwright: Playwright) -> None:
     """As Chromium on Linux without its flag."""
-    arguments = [argument for argument in opening.ARGUMENTS if "webgpu" not in argument]
+    arguments = [argument for argument in launch.ARGUMENTS if "webgpu" not in argument]
     arguments.append("--disable-features=WebGPU,Vulkan")
     with launched(playwright, arguments) as chromium:
         for where, address in ((folder, "verify.html"), (lab_folder, "index.html")):
@@ -369,7 +371,7 @@ def test_a_page_that_cannot_start_says_why(folder: Path, chromium: Chromium, tmp
     half = tmp_path / "half"
     shutil.copytree(folder, half)
     (half / "page" / "chart.js").unlink()
-    with served(half) as server:
+    with serve_folder(half) as server:
         for url, sentence in (
             (
                 f"{folder.as_uri()}/verify.html",
@@ -862,7 +864,7 @@ def test_request_device_in_a_page(
     (tmp_path / "page.html").write_text(SHOWN_DEVICE, encoding="utf-8")
     with shown(chromium, tmp_path, "page.html") as page:
         assert "subgroups" in titled(page).split()
-    off = [argument for argument in opening.ARGUMENTS if "webgpu" not in argument]
+    off = [argument for argument in launch.ARGUMENTS if "webgpu" not in argument]
     with launched(playwright, off) as without, shown(without, tmp_path, "page.html") as page:
         said = titled(page)
     assert said.startswith("layer_norm: WebGPU gives no adapter: ")
@@ -903,7 +905,7 @@ def test_the_snippet_of_a_package_is_right(covering: tuple[Export, Path], chromi
         return
     answer = op.reference(arrays, problem)[name]
     digits = 0.0 if dtype == "int8" else float(finfo(dtype).eps)
-    close = 0.5 if dtype == "int8" else 1e-6 * float(answer.unit[0, 0])
+    close = 0.5 if dtype == "int8" else 1e-6 * float(answer.error_scale[0, 0])
     assert got == pytest.approx(answer.value[0, 0], rel=digits, abs=close)
 
 

@@ -24,25 +24,26 @@ from patience import HANG_S
 from testbed import KERNELS, STABLE, compute, judge, kernel_named, option_problems, rows_of, widened
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.kernels import expression
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import Shader
-from webnorm.kernels.variants import SOFTWARE_ITERATIONS
-from webnorm.lab.accuracy import tolerance
-from webnorm.lab.deviations import Tolerance
+from webnorm.kernels.headers import expression
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS
+from webnorm.kernels.rendering.render import Shader
+from webnorm.lab.verify.accuracy import tolerance
+from webnorm.lab.verify.deviations import ToleranceFactors
 from webnorm.norms.case import Case
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import OPS, Op, Task, make_inputs
 from webnorm.norms.option_cases import OPTION_CASES
 from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
-from webnorm.norms.reference import Answer
-from webnorm.web import tint, vectors
-from webnorm.web.bundle import Bundle, bundle_of
-from webnorm.web.folder import write
-from webnorm.web.native import natively
-from webnorm.web.npm import package
+from webnorm.norms.reference import Expected
+from webnorm.web import tint
+from webnorm.web.folder import write_folder
+from webnorm.web.package import vectors
+from webnorm.web.package.bundle import Bundle, bundle_of
+from webnorm.web.package.native import native_text
+from webnorm.web.package.npm import package_files
+from webnorm.web.package.request import ExportRequest, request_for
 from webnorm.web.pages import page_files
-from webnorm.web.request import ExportRequest, request_for
 
 DRIVERS = Path(__file__).parent
 NO_SETTINGS = dict.fromkeys(("--dtype", "--eps", "--scale", "--name", "--minify"))
@@ -57,7 +58,7 @@ class Engine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        write(page_files("verify"), folder)
+        write_folder(page_files("verify"), folder)
         (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
         (folder / "kept").mkdir()
 
@@ -342,7 +343,7 @@ SAMPLE = (
 )
 
 
-def assert_alike(one: Array, other: Array, answer: Answer, allowed: Tolerance) -> None:
+def assert_alike(one: Array, other: Array, answer: Expected, allowed: ToleranceFactors) -> None:
     """No further apart than two that are wrong by all that is allowed; of a narrow type mostly equal."""
     if one.dtype != np.float32:
         assert (one != other).sum() <= 8 + 0.01 * one.size
@@ -350,9 +351,9 @@ def assert_alike(one: Array, other: Array, answer: Answer, allowed: Tolerance) -
     if one.shape != answer.value.shape:
         # The mean in two words.
         one, other = (np.stack([each[:, 0] + each[:, 1], each[:, 2]], axis=1) for each in (one, other))
-    limit = allowed.base * answer.unit + allowed.slope * answer.shaky
-    if answer.summed is not None:
-        limit = limit + allowed.adding * answer.summed
+    limit = allowed.base * answer.error_scale + allowed.slope * answer.mean_error_scale
+    if answer.abs_sum is not None:
+        limit = limit + allowed.adding * answer.abs_sum
     assert (np.abs(one.astype(np.float64) - other) <= 2 * limit + 1e-37).all()
 
 
@@ -373,7 +374,7 @@ def test_both_engines_agree(engine: Engine, device: Device) -> None:
         for one in run.bundle.carried:
             if "1024" in one.name or not one.shader.features <= device.traits.features:
                 continue
-            shader = replace(natively(one.shader), problem=problem)
+            shader = replace(native_text(one.shader), problem=problem)
             dawn = {name: (array, True) for name, array in kept(engine, at, one.name, 0, problem, op).items()}
             assert judge(shader, arrays, dawn).ok, f"{problem} {one.name}"
             native = compute(device, shader, arrays)
@@ -390,7 +391,7 @@ def test_both_engines_agree(engine: Engine, device: Device) -> None:
 def test_a_nan_does_not_reach_its_neighbour(engine: Engine) -> None:
     """WGSL leaves open what pack2x16float makes of the word when one of two is no finite float16."""
     op, problem = OPS["layer_norm"], Problem(rows=1, cols=64, dtype="float16", options=Options(residual=True))
-    given = [(one.problem, one.arrays) for one in vectors.draw(Task(op, problem))]
+    given = [(one.problem, one.arrays) for one in vectors.draw_vectors(Task(op, problem))]
     assert_right(engine, [Run(bundle_for(op, problem), given)])
 
 
@@ -553,7 +554,7 @@ def unexpected(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def test_request_device(engine: Engine) -> None:
     request = request_for("layer_norm", [64], [], "auto", (), NO_SETTINGS)
-    write(package(request), engine.folder / "package")
+    write_folder(package_files(request), engine.folder / "package")
     found = engine.drive("device.mjs")
     assert len(found["refused"]) == 14 and unexpected(found["refused"]) == []
     assert all("\n" not in one["got"] for one in found["refused"])
@@ -719,7 +720,7 @@ def test_packages(
 ) -> None:
     """index.js of a whole export, on a device made by its descriptor and on one without features."""
     request = request_for(op, cols, options, "auto", (), {**NO_SETTINGS, **settings})
-    write(package(request), engine.folder / "package")
+    write_folder(package_files(request), engine.folder / "package")
     found = engine.drive("package.mjs")
     manifest = json.loads((engine.folder / "package/manifest.json").read_text(encoding="utf-8"))
     own = f"create{''.join(word.capitalize() for word in op.split('_'))}"

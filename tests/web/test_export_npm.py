@@ -21,11 +21,12 @@ from pages import ROOT
 from patience import HANG_MS
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, Array
-from webnorm.web import npm, tint
-from webnorm.web.bundle import bundle_of
-from webnorm.web.classes import CLASSES
-from webnorm.web.package import Package
-from webnorm.web.served import served
+from webnorm.web import tint
+from webnorm.web.browser.static_server import serve_folder
+from webnorm.web.package import npm
+from webnorm.web.package.bundle import bundle_of
+from webnorm.web.package.device_classes import CLASSES
+from webnorm.web.package.reader import ExportedPackage
 
 APP = Path(__file__).parent / "vite"
 # An app should not notice what it carries.
@@ -122,7 +123,7 @@ def snippets(folder: Path, install: Path) -> Iterator[tuple[str, str]]:
     files = {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
     }
-    printed = npm.summary(files, install)
+    printed = npm.package_summary(files, install)
     yield "printed", re.sub(r"^ {2}", "", "".join(re.findall(r"^ {2}.*\n", printed, re.M)), flags=re.M)
 
 
@@ -196,9 +197,9 @@ def expected_of(export: Export, eps: float | None) -> Iterator[tuple[str, str, A
     answers = op.reference(arrays, problem)
     for tensor in op.outputs(problem):
         answer = answers[tensor.name]
-        unit = np.broadcast_to(answer.unit, answer.value.shape)
-        if answer.summed is not None:
-            unit = unit + answer.summed
+        unit = np.broadcast_to(answer.error_scale, answer.value.shape)
+        if answer.abs_sum is not None:
+            unit = unit + answer.abs_sum
         yield tensor.name, tensor.dtype(problem), answer.value, unit
 
 
@@ -206,7 +207,7 @@ def expected_of(export: Export, eps: float | None) -> Iterator[tuple[str, str, A
 @needs_npm
 @needs_browser
 def test_what_vite_builds_computes_the_right_numbers(site: Path) -> None:
-    with served(site) as server, started() as browser:
+    with serve_folder(site) as server, started() as browser:
         page = browser.new_page()
         page.goto(server.url)
         page.wait_for_function("() => window.found !== undefined", timeout=HANG_MS)
@@ -251,11 +252,11 @@ def test_chrome_takes_every_text_within_the_limits_that_it_names(export: Export)
     wide = {one.name for one in bundle.carried if CLASSES[one.adapter_class].max_invocations > 256}
     for texts in ({one.name: one.text for one in bundle.carried}, bundle.texts):
         assert not [name for name, text in texts.items() if "diagnostic(" in text]
-        package = Package(Path(), bundle.manifest(), texts)  # type: ignore[arg-type]
+        package = ExportedPackage(Path(), bundle.manifest(), texts)  # type: ignore[arg-type]
         sources = [
             source if source.name in wide else replace(source, limits={}) for source in package.sources
         ]
-        assert [verdict for verdict in tint.check(sources) if not verdict.ok] == []
+        assert [verdict for verdict in tint.check_shaders(sources) if not verdict.ok] == []
     for cols in export.cols:
         classes = {one.adapter_class for one in bundle.carried if one.shader.problem.cols == cols}
         assert {"portable", "software"} <= classes

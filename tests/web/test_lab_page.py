@@ -16,11 +16,11 @@ from test_export_browser import MISSING, chromium, playwright, report_of
 
 import axe
 from patience import HANG_MS, HANG_S
+from webnorm.web.browser.static_server import serve_folder
+from webnorm.web.collection.visit_store import visits
 from webnorm.web.folder import LAB_INDEX
-from webnorm.web.lab_folder import LAB_PAGE, listed
+from webnorm.web.lab_site.folder import LAB_PAGE, with_index
 from webnorm.web.pages import page_files
-from webnorm.web.served import served
-from webnorm.web.store import visits
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
@@ -44,7 +44,7 @@ def lab_at(
     asked: list[Request] = []
     errors: list[str] = []
     try:
-        with served(folder) as server:
+        with serve_folder(folder) as server:
             page = context.new_page()
             page.set_default_timeout(HANG_MS)
             page.on("request", lambda request: asked.append(request))
@@ -127,7 +127,7 @@ def index_of(lab: Path) -> dict[str, Any]:
 def with_submit(lab: Path, url: str, folder: Path) -> Path:
     """A lab as it is exported with --submit."""
     files = {name: (lab / name).read_bytes() for name in (LAB_INDEX, *index_of(lab)["files"])}
-    for name, content in listed({**files, **page_files("lab", LAB_PAGE)}, url).items():
+    for name, content in with_index({**files, **page_files("lab", LAB_PAGE)}, url).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from webnorm.web import tint
-from webnorm.web.folder import write
+from webnorm.web.folder import write_folder
 from webnorm.web.pages import page_files
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is no
 def devices(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What web/pace.mjs finds of each."""
     folder = tmp_path_factory.mktemp("page")
-    write({**page_files("lab"), "package.json": b'{"type": "module"}'}, folder)
+    write_folder({**page_files("lab"), "package.json": b'{"type": "module"}'}, folder)
     return tint.run_node(Path(__file__).with_name("pace.mjs"), folder)
 
 

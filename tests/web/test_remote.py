@@ -21,9 +21,9 @@ from commands import webnorm
 from headless import needs_browser
 from patience import HANG_S
 from webnorm.errors import WebnormError
-from webnorm.web import browser as browsing
-from webnorm.web import opening
-from webnorm.web.browser import Browser
+from webnorm.web.browser import launch
+from webnorm.web.browser import visits as browsing
+from webnorm.web.browser.visits import PageVisitor
 
 pytestmark = needs_browser
 
@@ -68,7 +68,7 @@ class Server:
     def __init__(self, browsers: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port, descriptor = listener.getsockname()[1], listener.fileno()
-            environment = {**opening.environment(), "PLAYWRIGHT_BROWSERS_PATH": str(browsers)}
+            environment = {**launch.environment(), "PLAYWRIGHT_BROWSERS_PATH": str(browsers)}
             self.process = subprocess.Popen(
                 [*(("unshare", "-rn") if ALONE else ()), sys.executable, "-c", FORWARDED, str(descriptor)],
                 env={name: str(value) for name, value in environment.items()},
@@ -110,7 +110,7 @@ def browsers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(browsers: Path) -> Iterator[Server]:
     """A server that finds the installed browser where Playwright installs its own."""
     with serving(browsers) as started:
-        with Browser(started.address) as browser, pytest.raises(WebnormError) as raised:
+        with PageVisitor(started.address) as browser, pytest.raises(WebnormError) as raised:
             browser.visit(browsers)
         missing = re.fullmatch(
             rf"{started.name}: Executable doesn't exist at (.*/chrome); "
@@ -120,7 +120,7 @@ def server(browsers: Path) -> Iterator[Server]:
         assert missing is not None and missing[1].startswith(str(browsers))
         own = Path(missing[1])
         own.parent.mkdir(parents=True)
-        own.write_text(f'#!/bin/sh\nexec {opening.find()} "$@"\n')
+        own.write_text(f'#!/bin/sh\nexec {launch.find_browser()} "$@"\n')
         own.chmod(0o755)
         yield started
 
@@ -141,7 +141,7 @@ def test_a_server_that_dies_or_hangs_is_told_in_time(
 ) -> None:
     monkeypatch.setattr(browsing, "_GRACE_S", 1.0)
     right, runs = write(tmp_path / "right", RIGHT), write(tmp_path / "runs", "console.error('it runs');")
-    with serving(browsers) as server, Browser(server.address, time_limit_s=HANG_S) as browser:
+    with serving(browsers) as server, PageVisitor(server.address, time_limit_s=HANG_S) as browser:
         assert browser.visit(write(tmp_path / "asks", ADAPTER)).report is True
         server.signal(signal.SIGSTOP)
         browser.time_limit_s = 1.0
@@ -190,14 +190,14 @@ INSTALL = f"{sys.executable} -m pip install 'playwright==1.40.*'"
 
 def test_who_does_not_let_it_in(tmp_path: Path) -> None:
     folder = write(tmp_path / "package")
-    with Browser("ws://unused") as browser:
+    with PageVisitor("ws://unused") as browser:
         for reply, said in (
             (OTHER_VERSION, f"Playwright 1.40 there, 1.65 here; expected the same: {INSTALL}"),
             ("HTTP/1.1 404 Not Found\r\n\r\n", NOT_ONE.format("404 Not Found")),
             ("no server", NOT_ONE.format("Parse Error: Expected HTTP/, RTSP/ or ICE/")),
         ):
             address = answering(reply)
-            browser.opener = opening.Remote(address)
+            browser.opener = launch.RemoteBrowser(address)
             with pytest.raises(WebnormError) as raised:
                 browser.visit(folder)
             assert str(raised.value) == f"ws://{address.partition('@')[2].rpartition('/')[0]}: {said}"

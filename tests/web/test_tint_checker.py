@@ -22,7 +22,7 @@ HEADER = """
 """
 MAIN = "@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>)"
 WIDE = MAIN.replace("64", "512")
-PASS = tint.EntryPoint("main", ((0, "read-only-storage"), (1, "storage")))
+PASS = tint.TintEntryPoint("main", ((0, "read-only-storage"), (1, "storage")))
 
 SHADERS = {
     "good": f"{HEADER} {MAIN} {{ y[id.x] = 2.0 * x[id.x]; }}",
@@ -48,22 +48,22 @@ SHADERS = {
 
 
 @pytest.fixture(scope="module")
-def verdicts() -> dict[str, tint.Verdict]:
+def verdicts() -> dict[str, tint.TintVerdict]:
     sources = [
-        tint.Source(name, code, (PASS,), ("subgroups",) if "enable subgroups" in code else ())
+        tint.TintSource(name, code, (PASS,), ("subgroups",) if "enable subgroups" in code else ())
         for name, code in SHADERS.items()
     ]
-    return {verdict.name: verdict for verdict in tint.check(sources)}
+    return {verdict.name: verdict for verdict in tint.check_shaders(sources)}
 
 
 @needs_tint
-def test_good_shader(verdicts: dict[str, tint.Verdict]) -> None:
-    assert verdicts["good"] == tint.Verdict("good", ())
+def test_good_shader(verdicts: dict[str, tint.TintVerdict]) -> None:
+    assert verdicts["good"] == tint.TintVerdict("good", ())
     assert verdicts["good"].ok
 
 
 @needs_tint
-def test_syntax_error_has_its_line(verdicts: dict[str, tint.Verdict]) -> None:
+def test_syntax_error_has_its_line(verdicts: dict[str, tint.TintVerdict]) -> None:
     assert not verdicts["syntax"].ok
     message = verdicts["syntax"].messages[0]
     assert message.severity == "error"
@@ -83,14 +83,14 @@ def test_syntax_error_has_its_line(verdicts: dict[str, tint.Verdict]) -> None:
         ("workgroup_memory", "pipeline of main"),
     ],
 )
-def test_what_browsers_refuse(verdicts: dict[str, tint.Verdict], name: str, said: str) -> None:
+def test_what_browsers_refuse(verdicts: dict[str, tint.TintVerdict], name: str, said: str) -> None:
     assert not verdicts[name].ok
     refusals = [message for message in verdicts[name].messages if message.refuses]
     assert any(said in message.text for message in refusals), refusals
 
 
 @needs_tint
-def test_a_warning_and_an_order_of_silence_have_their_lines(verdicts: dict[str, tint.Verdict]) -> None:
+def test_a_warning_and_an_order_of_silence_have_their_lines(verdicts: dict[str, tint.TintVerdict]) -> None:
     (warning, *_) = verdicts["warned"].messages
     assert warning.severity == "warning"
     assert warning.line == SHADERS["warned"].count("\n")
@@ -126,29 +126,33 @@ def test_a_warning_and_an_order_of_silence_have_their_lines(verdicts: dict[str, 
 def test_a_shader_may_use_what_its_limits_say(limits: dict[str, int], ok: tuple[bool, ...]) -> None:
     wide, large = SHADERS["invocations"], SHADERS["workgroup_memory"]
     codes = (wide, large, large.replace(MAIN, WIDE))
-    verdicts = tint.check([tint.Source(str(i), code, (PASS,), limits=limits) for i, code in enumerate(codes)])
+    verdicts = tint.check_shaders(
+        [tint.TintSource(str(i), code, (PASS,), limits=limits) for i, code in enumerate(codes)]
+    )
     assert tuple(verdict.ok for verdict in verdicts) == ok
 
 
 @needs_tint
 def test_a_wide_shader_is_checked_in_all_else() -> None:
     limits = {"maxComputeInvocationsPerWorkgroup": 512, "maxComputeWorkgroupSizeX": 512}
-    wrong = (tint.EntryPoint("main", PASS.bindings[:1]), tint.EntryPoint("other", PASS.bindings))
-    verdicts = tint.check([tint.Source("w", SHADERS["invocations"], (one,), limits=limits) for one in wrong])
+    wrong = (tint.TintEntryPoint("main", PASS.bindings[:1]), tint.TintEntryPoint("other", PASS.bindings))
+    verdicts = tint.check_shaders(
+        [tint.TintSource("w", SHADERS["invocations"], (one,), limits=limits) for one in wrong]
+    )
     assert [verdict.ok for verdict in verdicts] == [False, False]
 
 
 @needs_tint
 def test_constants_are_passed_on() -> None:
     code = f"override many = 1u;\n{HEADER} {MAIN.replace('64', 'many')} {{ y[id.x] = x[id.x]; }}"
-    passes = [tint.EntryPoint("main", PASS.bindings, {"many": many}) for many in (256, 257)]
-    verdicts = tint.check([tint.Source("override", code, (one,)) for one in passes])
+    passes = [tint.TintEntryPoint("main", PASS.bindings, {"many": many}) for many in (256, 257)]
+    verdicts = tint.check_shaders([tint.TintSource("override", code, (one,)) for one in passes])
     assert [verdict.ok for verdict in verdicts] == [True, False]
 
 
 @needs_tint
 def test_unknown_feature_is_a_verdict() -> None:
-    (verdict,) = tint.check([tint.Source("f", "", (), ("no-such-feature",))])
+    (verdict,) = tint.check_shaders([tint.TintSource("f", "", (), ("no-such-feature",))])
     assert not verdict.ok
     assert verdict.messages
 
@@ -167,8 +171,8 @@ def kept_open() -> Iterator[tint.OpenTint]:
         yield opened
 
 
-def request(*names: str) -> list[tint.Source]:
-    return [tint.Source(name, SHADERS[name], (PASS,)) for name in names]
+def request(*names: str) -> list[tint.TintSource]:
+    return [tint.TintSource(name, SHADERS[name], (PASS,)) for name in names]
 
 
 def pid_of(opened: tint.OpenTint) -> int:
@@ -178,15 +182,15 @@ def pid_of(opened: tint.OpenTint) -> int:
 
 @needs_tint
 def test_one_process_answers_many_requests(
-    kept_open: tint.OpenTint, verdicts: dict[str, tint.Verdict]
+    kept_open: tint.OpenTint, verdicts: dict[str, tint.TintVerdict]
 ) -> None:
     kept_open.start()
     pid = pid_of(kept_open)
-    assert kept_open.check(request("good")) == [tint.Verdict("good", ())]
+    assert kept_open.check(request("good")) == [tint.TintVerdict("good", ())]
     (syntax,) = kept_open.check(request("syntax"))
     assert syntax == verdicts["syntax"] and syntax.messages[0].line and syntax.messages[0].column
     names = [*("invocations", "good") * 3]
-    found: dict[int, list[tint.Verdict]] = {}
+    found: dict[int, list[tint.TintVerdict]] = {}
 
     def ask(at: int) -> None:
         found[at] = kept_open.check(request(*names[at:]))
@@ -259,9 +263,9 @@ def test_whoever_stops_it_waits_for_no_answer(
 def test_a_package_that_cannot_be_read_is_told_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tint, "available", lambda: None)
-    monkeypatch.setattr(tint, "folder", lambda: tmp_path)
-    for check in (tint.check, tint.OpenTint().check):
+    monkeypatch.setattr(tint, "tint_unavailable", lambda: None)
+    monkeypatch.setattr(tint, "tint_folder", lambda: tmp_path)
+    for check in (tint.check_shaders, tint.OpenTint().check):
         with pytest.raises(WebnormError, match=r"^Error \[ERR_MODULE_NOT_FOUND\]: [^\n]+$"):
             check([])
 
@@ -285,23 +289,23 @@ def test_what_is_missing_is_told_with_what_mends_it(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     node = tmp_path / "node"
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert tint.available() == "No Tint: node is not installed; install Node.js 20 or later, with npm."
-    for check in (tint.check, tint.OpenTint().check):
+    assert tint.tint_unavailable() == "No Tint: node is not installed; install Node.js 20 or later, with npm."
+    for check in (tint.check_shaders, tint.OpenTint().check):
         with pytest.raises(WebnormError, match="No Tint: node is not installed"):
             check([])
     for program in (node, tmp_path / "npm"):
         program.touch(mode=0o755)
-    assert tint.available() == (
+    assert tint.tint_unavailable() == (
         f"No Tint: the npm package webgpu {tint.WEBGPU} is not installed. "
         "`webnorm doctor --mend --browser` installs it."
     )
-    mend = tint.mend()
+    mend = tint.tint_fix()
     assert mend is not None
     ((*_, package),) = mend.commands
     assert package == f"webgpu@{tint.WEBGPU}"
-    assert str(tint.folder()) in mend.commands[0] and tint.folder().is_relative_to(tmp_path)
+    assert str(tint.tint_folder()) in mend.commands[0] and tint.tint_folder().is_relative_to(tmp_path)
     # An npm that was interrupted leaves the folder without this file.
     tint.webgpu().mkdir(parents=True)
-    assert tint.available() is not None
-    (tint.folder() / "node_modules" / ".package-lock.json").touch()
-    assert tint.available() is None
+    assert tint.tint_unavailable() is not None
+    (tint.tint_folder() / "node_modules" / ".package-lock.json").touch()
+    assert tint.tint_unavailable() is None

@@ -21,12 +21,12 @@ import pytest
 import webnorm
 from patience import HANG_S
 from webnorm.errors import WebnormError
-from webnorm.norms.numbers import EPS, RULES, SCALE
+from webnorm.norms.number_rules import EPS, RULES, SCALE
 from webnorm.norms.problem import Problem
-from webnorm.web.bundle import bundle_of
-from webnorm.web.folder import write
+from webnorm.web.folder import write_folder
+from webnorm.web.package.bundle import bundle_of
+from webnorm.web.package.request import request_for
 from webnorm.web.pages import page_files
-from webnorm.web.request import request_for
 
 needs_node = pytest.mark.skipif(
     shutil.which("node") is None, reason="node is not installed: install Node.js 20 or later"
@@ -139,7 +139,7 @@ def test_a_denormal_is_refused_for_what_it_is() -> None:
 def found(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[str | None]]:
     """What a package's functions say of each value."""
     folder = tmp_path_factory.mktemp("package")
-    write(page_files("verify"), folder)
+    write_folder(page_files("verify"), folder)
     (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
     settings = dict.fromkeys(("--dtype", "--eps", "--scale", "--name", "--minify"))
     request = request_for("layer_norm", [8], ["out_dtype=float8_e5m2"], "auto", (), settings)

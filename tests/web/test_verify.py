@@ -34,17 +34,19 @@ from headless import MISSING as NO_BROWSER
 from patience import HANG_S, all_end, until
 from webnorm import system
 from webnorm.cli import app as cli
-from webnorm.cli.running import INCONCLUSIVE
-from webnorm.cli.verify_view import VerifyTable
+from webnorm.cli.verbs.verify_view import VerifyTable
+from webnorm.cli.work.jobs import INCONCLUSIVE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.web import browser as browsing
-from webnorm.web import opening, tint, verify
-from webnorm.web.browser import Browser, Visit
-from webnorm.web.package import read_package
-from webnorm.web.served import served
+from webnorm.web import tint
+from webnorm.web.browser import launch
+from webnorm.web.browser import visits as browsing
+from webnorm.web.browser.static_server import serve_folder
+from webnorm.web.browser.visits import PageVisit, PageVisitor
+from webnorm.web.package.reader import read_package
+from webnorm.web.verification import verify
 
-MISSING = tint.available() or NO_BROWSER
+MISSING = tint.tint_unavailable() or NO_BROWSER
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 SHADER = """@group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -158,8 +160,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as opened:
+def browser() -> Iterator[PageVisitor]:
+    with PageVisitor() as opened:
         yield opened
 
 
@@ -368,7 +370,7 @@ def test_a_folder_that_may_not_be_read(folder: Path) -> None:
 
 def test_a_page_is_given_nothing_from_outside(folder: Path) -> None:
     linked_out("page.js")(folder)
-    with served(folder) as server:
+    with serve_folder(folder) as server:
         with urlopen(f"{server.url}/verify.html", timeout=HANG_S) as answer:
             assert answer.read().decode() == PAGE
         with pytest.raises(HTTPError, match="404"):
@@ -418,7 +420,7 @@ def test_limits_and_features_of_the_manifest_are_granted(tmp_path: Path) -> None
     assert verify.refused_by_tint(read_package(folder)) == ()
 
 
-def test_a_package_that_tint_refuses_is_not_opened(tmp_path: Path, browser: Browser) -> None:
+def test_a_package_that_tint_refuses_is_not_opened(tmp_path: Path, browser: PageVisitor) -> None:
     folder = write(tmp_path / "package", shader="fn main(")
     files, shaders, skipped = verify.verify(folder, str(browser.opener), update=lambda *_: None)
     assert files.passed and not shaders.passed
@@ -434,8 +436,8 @@ def failed(reason: str) -> dict[str, Any]:
     return report(verdict="fail", max_abs_error=1.0, vectors=[vector])
 
 
-def judged(folder: Path, data: Any) -> verify.Seen:
-    return verify.judged(read_package(folder), Visit("a browser", data, ()))
+def judged(folder: Path, data: Any) -> verify.BrowserFindings:
+    return verify.compare_report(read_package(folder), PageVisit("a browser", data, ()))
 
 
 def test_a_right_package(folder: Path) -> None:
@@ -443,7 +445,9 @@ def test_a_right_package(folder: Path) -> None:
     assert seen.complaints == ()
     first, second = seen.lines
     assert (first.chosen, first.gbps, first.percent_of_copy) == (True, 12.5, 62.5)
-    assert first.native == verify.Side("pass", 1e-7) and first.browser == verify.Side("pass", 2e-7)
+    assert first.native == verify.SideResult("pass", 1e-7) and first.browser == verify.SideResult(
+        "pass", 2e-7
+    )
     assert not second.chosen and second.gbps is None
     assert seen.choices == ("8 columns: first fits",)
 
@@ -553,7 +557,7 @@ def test_a_loose_tolerance_stands_beside_its_error(folder: Path) -> None:
     )
 
 
-def begun(folder: Path) -> list[verify.Finding]:
+def begun(folder: Path) -> list[verify.StepFinding]:
     """The first two steps, which open no browser."""
     return list(islice(verify.verify(folder, update=lambda *_: None), 2))
 
@@ -582,7 +586,7 @@ def test_a_package_that_lacks_shaders_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_page_is_seen_whole(folder: Path, browser: Browser) -> None:
+def test_a_page_is_seen_whole(folder: Path, browser: PageVisitor) -> None:
     script = f"console.error('oh\\nno'); console.warn('well'); {reporting(report())}"
     (folder / "page.js").write_text(
         f"{script} window.webnormReport.features = [location.search, String(matchMedia('all').matches),"
@@ -597,7 +601,7 @@ def test_a_page_is_seen_whole(folder: Path, browser: Browser) -> None:
 
 @pytest.mark.slow
 def test_one_browser_serves_many_pages_that_know_nothing_of_each_other(
-    folder: Path, browser: Browser
+    folder: Path, browser: PageVisitor
 ) -> None:
     (folder / "page.js").write_text(
         "const before = localStorage.length; localStorage.setItem('a', 'b'); window.webnormReport = before;"
@@ -630,7 +634,7 @@ def test_one_browser_serves_many_pages_that_know_nothing_of_each_other(
     ],
 )
 def test_a_page_that_does_not_report(
-    script: str, message: str, tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    script: str, message: str, tmp_path: Path, browser: PageVisitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
     process = process_of(browser)
@@ -647,7 +651,7 @@ def test_a_page_that_does_not_report(
 
 @pytest.mark.slow
 def test_what_a_silent_page_said_is_told_with_its_silence(
-    tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, browser: PageVisitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
     process = process_of(browser)
@@ -666,7 +670,7 @@ def test_what_a_silent_page_said_is_told_with_its_silence(
     ],
 )
 def test_a_page_is_judged_where_playwright_does_not_answer(
-    script: str, message: str, tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    script: str, message: str, tmp_path: Path, browser: PageVisitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked whether a page that is stuck has a report, it may be silent beyond its own limit."""
     from playwright.async_api import Page
@@ -682,7 +686,7 @@ def test_a_page_is_judged_where_playwright_does_not_answer(
 
 @pytest.mark.slow
 def test_a_browser_that_ends_by_itself(
-    tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, browser: PageVisitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
     process = process_of(browser)
@@ -693,7 +697,7 @@ def test_a_browser_that_ends_by_itself(
 
 
 @pytest.mark.slow
-def test_a_browser_may_end_at_any_moment(tmp_path: Path, browser: Browser) -> None:
+def test_a_browser_may_end_at_any_moment(tmp_path: Path, browser: PageVisitor) -> None:
     """While a page is opened, too: Playwright then waits for it for ever."""
     right, silent = write(tmp_path / "right", "window.webnormReport = 1;"), write(tmp_path / "silent")
     for seconds in (0.0, 0.04, 0.07, 0.1, 0.15):
@@ -710,7 +714,7 @@ def test_a_browser_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
     if sys.platform == "win32":
         pytest.skip("processes cannot be stopped there")
     monkeypatch.setattr(browsing, "_GRACE_S", 1.0)
-    with Browser() as own:
+    with PageVisitor() as own:
         own.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
         process = process_of(own)
         # It hangs before the visit, then at its end.
@@ -726,7 +730,7 @@ def test_a_browser_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
     all_end([process])
 
 
-def time_is_over_once_heard(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def time_is_over_once_heard(browser: PageVisitor, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page's time is over when it has said something, by a clock of the test's own."""
     now = 0.0
     monkeypatch.setattr(browsing, "monotonic", lambda: now)
@@ -740,7 +744,7 @@ def time_is_over_once_heard(browser: Browser, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(browsing._Listener, "_console", heard)
 
 
-def process_of(browser: Browser) -> int:
+def process_of(browser: PageVisitor) -> int:
     """That of an installed one."""
     assert browser._opened is not None and isinstance(browser._opened.end, partial)
     process: int = browser._opened.end.args[0]
@@ -957,18 +961,20 @@ def test_doctor_looks_for_what_verify_needs(
 ) -> None:
     done = webnorm(["doctor", "--browser"], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert f"browser: {opening.find()}" in done.stdout and f"Tint: webgpu {tint.WEBGPU} in" in done.stdout
+    assert (
+        f"browser: {launch.find_browser()}" in done.stdout and f"Tint: webgpu {tint.WEBGPU} in" in done.stdout
+    )
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     done = webnorm(["doctor", "--browser"], tmp_path)
     assert done.returncode == 1
     assert f"No Tint: the npm package webgpu {tint.WEBGPU} is not installed." in done.stdout
-    assert f"npm install --prefix {tint.folder()} " in done.stdout
+    assert f"npm install --prefix {tint.tint_folder()} " in done.stdout
     assert "`webnorm doctor --mend --browser` runs these commands." in done.stdout
-    assert "Tint: none" in done.stdout.splitlines() and f"in {tint.folder()}" not in done.stdout
-    monkeypatch.setattr(opening, "find", lambda named=None: None)
+    assert "Tint: none" in done.stdout.splitlines() and f"in {tint.tint_folder()}" not in done.stdout
+    monkeypatch.setattr(launch, "find_browser", lambda named=None: None)
     assert "browser: none" in webnorm(["doctor", "--browser"], tmp_path).stdout.splitlines()
     assert webnorm(["doctor"], tmp_path).returncode == 0
-    assert not tint.folder().exists()
+    assert not tint.tint_folder().exists()
 
 
 def test_a_check_that_cannot_be_made_does_not_look_like_one_that_passed(
@@ -987,8 +993,8 @@ def test_a_check_that_cannot_be_made_does_not_look_like_one_that_passed(
 def test_without_a_browser_the_files_and_the_shaders_are_checked(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    missing = [system.Mend("No Playwright: x.", (("y",),)), system.Mend("No browser: z.")]
-    monkeypatch.setattr(opening, "mends", lambda named: missing)
+    missing = [system.Fix("No Playwright: x.", (("y",),)), system.Fix("No browser: z.")]
+    monkeypatch.setattr(launch, "browser_fixes", lambda named: missing)
     monkeypatch.setattr(sys, "argv", ["webnorm", "verify", str(folder)])
     with heeding_interrupts(), pytest.raises(SystemExit) as exited:
         cli.run()
@@ -1004,7 +1010,7 @@ def test_what_was_wrong_where_it_was_exported_fails_without_a_browser(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change("manifest.json", NATIVE, NATIVE.replace("pass", "fail"))(folder)
-    monkeypatch.setattr(opening, "mends", lambda named: [system.Mend("No browser: z.", (("y",),))])
+    monkeypatch.setattr(launch, "browser_fixes", lambda named: [system.Fix("No browser: z.", (("y",),))])
     done = webnorm(["verify", str(folder)], tmp_path)
     assert done.returncode == 1 and done.stderr == SKIPPED.format("browser")
     wrong = "FAIL  natively: 1 of 2 shaders were wrong where this was exported"
@@ -1022,12 +1028,12 @@ def test_without_node_the_files_are_checked(folder: Path, monkeypatch: pytest.Mo
 def test_the_browser_of_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBNORM_BROWSER", "/nonexistent")
     with pytest.raises(WebnormError, match=r"^/nonexistent: no such browser"):
-        Browser()
+        PageVisitor()
     monkeypatch.delenv("WEBNORM_BROWSER")
     monkeypatch.setenv("PATH", "")
-    if opening.find() is None:
+    if launch.find_browser() is None:
         with pytest.raises(WebnormError, match="Debian's package is chromium; `webnorm doctor --mend --br"):
-            Browser()
+            PageVisitor()
 
 
 @pytest.mark.parametrize(
@@ -1050,8 +1056,8 @@ def test_a_playwright_that_is_missing_or_broken(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(system, "is_installed", lambda _: not mendable)
     with pytest.raises(WebnormError, match=said):
-        Browser()
-    mend = opening.mends()[0]
+        PageVisitor()
+    mend = launch.browser_fixes()[0]
     assert mend.commands == mendable * ((sys.executable, "-m", "pip", "install", "playwright"),)
     # Only of what can be installed is a command offered that does.
     findings = verify.verify(write(tmp_path / "package"), update=lambda *_: None)
@@ -1080,7 +1086,7 @@ def test_a_playwright_whose_program_fails(
         path.chmod(0o755)
     monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", str(path))
     monkeypatch.setattr(browsing, "_GRACE_S", HANG_S)
-    with Browser() as own, pytest.raises(WebnormError, match=r"^Playwright does not start: ") as raised:
+    with PageVisitor() as own, pytest.raises(WebnormError, match=r"^Playwright does not start: ") as raised:
         own.visit(folder)
     assert "\n" not in str(raised.value)
     # What asyncio still has of a process complains when it is collected.
@@ -1092,5 +1098,5 @@ def test_a_browser_without_a_sandbox_says_so(folder: Path, monkeypatch: pytest.M
     if not system.is_root():
         pytest.skip("Chromium refuses its sandbox to root only")
     monkeypatch.setattr(system, "is_root", lambda: False)
-    with Browser() as own, pytest.raises(WebnormError, match=r"does not start as a browser: .*sandbox"):
+    with PageVisitor() as own, pytest.raises(WebnormError, match=r"does not start as a browser: .*sandbox"):
         own.visit(folder)

@@ -16,10 +16,10 @@ from headless import MISSING as NO_BROWSER
 from webnorm.errors import WebnormError
 from webnorm.web import tint
 from webnorm.web.folder import LAB_INDEX
-from webnorm.web.lab_folder import LAB_PAGE, judged, listed, read_lab
-from webnorm.web.manifest import CouldNotCheck
+from webnorm.web.lab_site.folder import LAB_PAGE, check_lab_report, read_lab, with_index
+from webnorm.web.package.manifest import CouldNotCheck
 
-MISSING = tint.available() or NO_BROWSER
+MISSING = tint.tint_unavailable() or NO_BROWSER
 needs_browser = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 SHADER = """@group(0) @binding(0) var<storage, read_write> y: array<f32>;
@@ -89,7 +89,7 @@ def write(folder: Path, script: str = "") -> Path:
         for entry, (_, _, data) in zip(entries, bundles, strict=True)
     }
     index = json.dumps({"schema": 1, "webnorm": "0", "bundles": entries})
-    files = listed({name: text.encode() for name, text in {**texts, LAB_INDEX: index}.items()})
+    files = with_index({name: text.encode() for name, text in {**texts, LAB_INDEX: index}.items()})
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
@@ -187,16 +187,16 @@ def test_what_is_wrong_with_a_report(
     results: list[dict[str, Any]], right: int, complaints: tuple[str, ...], tmp_path: Path
 ) -> None:
     problem, _ = read_lab(write(tmp_path / "lab")).problems
-    found = judged(problem, report(*results))
+    found = check_lab_report(problem, report(*results))
     assert (found.kernels, found.right, found.complaints) == (3, right, complaints)
     skipped = [
         f"rms_norm {one['kernel']}: {one.get('reason', 'skip')}" for one in results if one["status"] == "skip"
     ]
     assert list(found.not_run) == skipped
     with pytest.raises(CouldNotCheck, match=r"^index\.html could not check: No WebGPU\.$"):
-        judged(problem, {"error": "No WebGPU."})
+        check_lab_report(problem, {"error": "No WebGPU."})
     with pytest.raises(WebnormError, match=r"^the report of index\.html: device is missing; export again$"):
-        judged(problem, {"results": results})
+        check_lab_report(problem, {"results": results})
 
 
 # --- the command -----------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_the_page_of_a_lab_is_proved(lab_folder: Path, tmp_path: Path) -> None:
     del index["files"]
     files = {path.relative_to(lab).as_posix(): path.read_bytes() for path in lab.rglob("*") if path.is_file()}
     (lab / LAB_INDEX).write_bytes(
-        listed({**files, LAB_INDEX: json.dumps({**index, "bundles": kept}).encode()})[LAB_INDEX]
+        with_index({**files, LAB_INDEX: json.dumps({**index, "bundles": kept}).encode()})[LAB_INDEX]
     )
     done = webnorm(["verify", str(lab), "--without-subgroups"], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,22 +20,22 @@ from patience import HANG_S
 from testbed import KERNELS, kernel_named
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu import buffers, slices, timing
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import MOST_BUFFERS, Shader, render_shader
-from webnorm.kernels.traits import BROWSER
-from webnorm.lab import tables
-from webnorm.lab.accuracy import Accuracy, assess, tolerance
-from webnorm.lab.deviations import rounded_to
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.traits import BROWSER
+from webnorm.kernels.rendering.render import MOST_BUFFERS, Shader, render_shader
+from webnorm.lab.results import tables
+from webnorm.lab.verify.accuracy import Accuracy, assess, tolerance
+from webnorm.lab.verify.deviations import rounded_to
 from webnorm.norms import reference
 from webnorm.norms.case import Case, problems
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import OPS, Op, Task, make_inputs
 from webnorm.norms.option_cases import OPTION_CASES
 from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
-from webnorm.norms.reference import Answer, Answers, Float64Array
-from webnorm.web import vectors
-from webnorm.web.bundle import Bundle, Carried
-from webnorm.web.folder import write
+from webnorm.norms.reference import Expected, ExpectedOutputs, Float64Array
+from webnorm.web.folder import write_folder
+from webnorm.web.package import vectors
+from webnorm.web.package.bundle import Bundle, BundledShader
 from webnorm.web.pages import page_files
 
 pytestmark = pytest.mark.skipif(
@@ -53,7 +53,7 @@ class Page:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        write(page_files("verify"), folder)
+        write_folder(page_files("verify"), folder)
         (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
 
     def call(self, *calls: list[Any]) -> list[Any]:
@@ -232,7 +232,7 @@ def test_the_vectors_of_an_export_are_read(page: Page) -> None:
         OPS["layer_norm"],
         Problem(rows=1, cols=61, dtype="bfloat16", options=Options(residual=True)),
     )
-    for vector in vectors.draw(Task(op, problem)):
+    for vector in vectors.draw_vectors(Task(op, problem)):
         (read,) = page.call(["storage", "readSafetensors", bytearray(vector.encoded())])
         assert read["metadata"]["what"] == vector.what
         expected = {name: answer.value.astype(np.float32) for name, answer in vector.answers.items()}
@@ -267,7 +267,7 @@ def test_a_damaged_safetensors_file_is_refused(page: Page) -> None:
 
 def manifest_of(op: Op, problem: Problem, *shaders: Shader) -> dict[str, Any]:
     carried = tuple(
-        Carried(f"shader-{i}", "portable", one, one.text, one.text) for i, one in enumerate(shaders)
+        BundledShader(f"shader-{i}", "portable", one, one.text, one.text) for i, one in enumerate(shaders)
     )
     return Bundle("test", Task(op, problem), (problem.cols,), "", carried).manifest()
 
@@ -285,7 +285,7 @@ def test_the_problem_is_read_from_the_manifest(page: Page) -> None:
     assert got == problem_of(op, problem)
 
 
-def fields_of(answer: Answer) -> dict[str, Float64Array]:
+def fields_of(answer: Expected) -> dict[str, Float64Array]:
     """What an answer holds, all of its value's shape and in float64."""
     return {
         field: np.broadcast_to(array, answer.value.shape).astype(np.float64)
@@ -294,16 +294,18 @@ def fields_of(answer: Answer) -> dict[str, Float64Array]:
     }
 
 
-def assert_same_answer(name: str, got: Mapping[str, Any], answer: Answer) -> None:
+def assert_same_answer(name: str, got: Mapping[str, Any], answer: Expected) -> None:
     """Equal in units of what was added up to make an element: cancellation leaves no other digits."""
     assert tuple(got["shape"]) == answer.value.shape, name
     expected = {field: array.ravel() for field, array in fields_of(answer).items()}
     assert expected.keys() == got.keys() - {"shape"}
-    in_float32 = answer.unit.dtype == np.float32
+    in_float32 = answer.error_scale.dtype == np.float32
     with np.errstate(invalid="ignore", over="ignore"):
-        size = np.nan_to_num(expected["unit"] + np.abs(expected.get("summed", 0.0)), nan=0.0, posinf=0.0)
+        size = np.nan_to_num(
+            expected["error_scale"] + np.abs(expected.get("abs_sum", 0.0)), nan=0.0, posinf=0.0
+        )
         for field, array in expected.items():
-            own = CLOSE_SIZES if in_float32 and field in ("unit", "shaky") else CLOSE
+            own = CLOSE_SIZES if in_float32 and field in ("error_scale", "mean_error_scale") else CLOSE
             limit = CLOSE * size + own * np.abs(array)
             agrees = (np.abs(got[field] - array) <= limit) | (got[field] == array)
             agrees |= np.isnan(got[field]) & np.isnan(array)
@@ -426,7 +428,7 @@ CHANGES: tuple[Change, ...] = (
 )
 
 
-def right_outputs(op: Op, problem: Problem, answers: Answers) -> Outputs:
+def right_outputs(op: Op, problem: Problem, answers: ExpectedOutputs) -> Outputs:
     """The answers as an implementation would have stored them."""
     outputs = {}
     for tensor in op.outputs(problem):
@@ -457,7 +459,12 @@ def test_a_number_is_not_excused_by_an_answer_near_the_largest(page: Page) -> No
     shader = render_shader(default_variant(kernel, problem, BROWSER), problem, "browser", BROWSER)
     manifest = manifest_of(kernel.op, problem, shader)
     ones = np.ones(4)
-    answer = {"shape": [1, 4], "value": 65519.9 * ones, "unit": 65519.9 * ones, "shaky": 0 * ones}
+    answer = {
+        "shape": [1, 4],
+        "value": 65519.9 * ones,
+        "error_scale": 65519.9 * ones,
+        "mean_error_scale": 0 * ones,
+    }
     allowed = asdict(tolerance(shader))
     given = {value: np.array([65504.0, value, 65504.0, 65504.0]) for value in (65504.0, np.inf, 0.0)}
     calls = (
@@ -493,12 +500,12 @@ FORWARD = (
 BACKWARD = (Options(), Options(residual_bias=True, dh=True, saved_stats=True))
 
 
-def results_of(op: Op, problem: Problem) -> Iterator[tuple[str, Outputs, Answers]]:
+def results_of(op: Op, problem: Problem) -> Iterator[tuple[str, Outputs, ExpectedOutputs]]:
     """The outputs of a right implementation, and each with every change."""
     arrays = make_inputs(op, problem)
     if problem.options.residual:
         arrays["h"] = rounded_to(reference.add_residual(arrays), problem.dtype).astype(DTYPES[problem.dtype])
-    answers = {name: Answer(**fields_of(answer)) for name, answer in op.reference(arrays, problem).items()}
+    answers = {name: Expected(**fields_of(answer)) for name, answer in op.reference(arrays, problem).items()}
     right = right_outputs(op, problem, answers)
     yield "right", right, answers
     for name in right:
@@ -508,7 +515,7 @@ def results_of(op: Op, problem: Problem) -> Iterator[tuple[str, Outputs, Answers
             yield f"{change.__name__} {name}", changed, answers
 
 
-def verdict_call(shader: Shader, outputs: Outputs, answers: Answers) -> list[Any]:
+def verdict_call(shader: Shader, outputs: Outputs, answers: ExpectedOutputs) -> list[Any]:
     given = {
         name: {"shape": list(answer.value.shape), **fields_of(answer)} for name, answer in answers.items()
     }
@@ -551,7 +558,9 @@ def test_what_proves_nothing_is_not_compared(page: Page) -> None:
         shader = shader_of(kernel_named(name, op.name), problem)
         arrays = make_inputs(op, problem)
         arrays["x"] = (arrays["x"] + far).astype(np.float32)
-        answers = {one: Answer(**fields_of(answer)) for one, answer in op.reference(arrays, problem).items()}
+        answers = {
+            one: Expected(**fields_of(answer)) for one, answer in op.reference(arrays, problem).items()
+        }
         with np.errstate(invalid="ignore"):
             outputs = right_outputs(op, problem, answers)
         calls.append(verdict_call(shader, outputs, answers))
@@ -583,7 +592,7 @@ def test_neighbours_may_not_be_many(page: Page) -> None:
     for many in (0, 2, 20, 1000):
         value = np.ones((1000, 3))
         value[:many] = 1.0 + 2.0**-11 + 3e-7
-        answers = {"y": Answer(value, np.ones_like(value), np.zeros_like(value))}
+        answers = {"y": Expected(value, np.ones_like(value), np.zeros_like(value))}
         y = np.ones((1000, 3), np.float16)
         calls.append(verdict_call(shader, {"y": y}, answers))
         expected.append(assess({"y": (y, True)}, answers, shader))
@@ -599,13 +608,13 @@ def test_a_size_that_is_no_number_excuses_nothing(page: Page) -> None:
     x = np.stack([np.full(8, 1e38), np.arange(8)]).astype(np.float32)
     with np.errstate(over="ignore"):
         answers = OPS["layer_norm"].reference({"x": x}, problem)
-    assert np.isinf(answers["y"].shaky[0]).all()
+    assert np.isinf(answers["y"].mean_error_scale[0]).all()
     right = answers["y"].value.astype(np.float32)
     wrong = right.copy()
     wrong[0, 5] = 1.0
     near = right.copy()
     near[0, 5] = 1e-6
-    no_unit = {"y": Answer(answers["y"].value, np.full((2, 8), np.nan), np.zeros((2, 8)))}
+    no_unit = {"y": Expected(answers["y"].value, np.full((2, 8), np.nan), np.zeros((2, 8)))}
     verdicts = page.call(
         *(verdict_call(shader, {"y": y}, answers) for y in (right, near, wrong)),
         *(verdict_call(shader, {"y": y}, no_unit) for y in (right, wrong)),

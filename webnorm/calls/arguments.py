@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from webnorm import signals
-from webnorm.calls.arrays import check_kind, check_type, dtype_text, ints
+from webnorm.calls.arrays import check_array, check_array_type, dtype_text, ints
 from webnorm.calls.call import AnyArray
 from webnorm.errors import WebnormError, shown, unknown
 from webnorm.norms.problem import (
@@ -43,7 +43,7 @@ def shape_of(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
 
 def leading_of(x: AnyArray, shape: tuple[int, ...], name: str = "x") -> tuple[int, ...]:
     """The dimensions before the normalised ones; raises WebnormError where x does not end in those."""
-    check_type(name, x, known=STORAGE)
+    check_array_type(name, x, known=STORAGE)
     leading = len(x.shape) - len(shape)
     if leading < 0 or x.shape[leading:] != shape:
         raise WebnormError(
@@ -52,9 +52,9 @@ def leading_of(x: AnyArray, shape: tuple[int, ...], name: str = "x") -> tuple[in
     return x.shape[:leading]
 
 
-def like_x(name: str, array: AnyArray, x: AnyArray) -> None:
+def check_like_x(name: str, array: AnyArray, x: AnyArray) -> None:
     """Raise WebnormError unless an array has x's shape and dtype."""
-    check_kind(name, array)
+    check_array(name, array)
     if array.shape != x.shape:
         raise WebnormError(f"{name} has shape {array.shape}; expected x's {x.shape}")
     if array.dtype != x.dtype:
@@ -71,7 +71,7 @@ def parameters(
     for name, array in given.items():
         if array is None:
             continue
-        check_kind(name, array)
+        check_array(name, array)
         if array.shape != shape:
             raise WebnormError(f"{name} has shape {array.shape}; expected normalized_shape {shape}")
         if array.dtype not in (x.dtype, DTYPES["float32"]):
@@ -90,7 +90,7 @@ def parameters(
 
 def check_stats(stats: AnyArray, leading: tuple[int, ...], width: int) -> None:
     """Raise WebnormError unless stats is what the forward pass of such an x gives."""
-    check_kind("stats", stats)
+    check_array("stats", stats)
     wanted = (*leading, width)
     if stats.shape != wanted or stats.dtype != DTYPES["float32"]:
         raise WebnormError(
@@ -99,7 +99,7 @@ def check_stats(stats: AnyArray, leading: tuple[int, ...], width: int) -> None:
         )
 
 
-def count(name: str, value: int) -> int:
+def as_count(name: str, value: int) -> int:
     """The value as an int; raises WebnormError for what is none."""
     if isinstance(value, bool) or not isinstance(value, _INTEGRAL):
         raise WebnormError(f"{name} is {shown(value)}; expected an int of 0 or more")
@@ -109,7 +109,7 @@ def count(name: str, value: int) -> int:
     return min(int(value), _MOST)
 
 
-def flag(name: str, value: object) -> bool:
+def as_flag(name: str, value: object) -> bool:
     """The value as a bool; raises WebnormError for what is none. 0 and 1 are taken for one."""
     if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)

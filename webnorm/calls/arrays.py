@@ -14,7 +14,7 @@ from webnorm.errors import WebnormError, described, shown
 from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device
 from webnorm.gpu.pool import BufferPool
-from webnorm.gpu.readback import read
+from webnorm.gpu.readback import read_buffers
 from webnorm.norms.problem import DTYPE_NAMES, DTYPES, Array, expected_dtype
 
 # A tuple is known at once; to ask the abstract class takes several times as long.
@@ -23,7 +23,7 @@ _LISTS = (tuple, Sequence, np.ndarray)
 _MOST_DIMENSIONS, _FEW_DIMENSIONS = 64, 16
 
 
-class Storage:
+class DeviceBuffer:
     """A buffer of a pool, which goes back there when no array needs it any more."""
 
     __slots__ = ("__weakref__", "buffer")
@@ -41,7 +41,7 @@ class GpuArray:
     """
 
     def __init__(
-        self, device: Device, shape: tuple[int, ...], dtype: np.dtype[Any], storage: Storage
+        self, device: Device, shape: tuple[int, ...], dtype: np.dtype[Any], storage: DeviceBuffer
     ) -> None:
         self.device, self.shape, self.dtype = device, shape, dtype
         self._storage = storage
@@ -53,7 +53,7 @@ class GpuArray:
         Raises WebnormError for anything else than a NumPy array of one of the types above, for one that is
         larger than the device's buffers, and for what is no device.
         """
-        check_type("array", array, device_arrays=False)
+        check_array_type("array", array, device_arrays=False)
         check_device(device)
         device = device or session.default_device()
         with device.gate:
@@ -68,7 +68,7 @@ class GpuArray:
         with device.gate:
             pool = session.session_of(device).pool
             buffer = pool.take(device, math.prod(shape) * dtype.itemsize)
-            return cls(device, shape, dtype, Storage(pool, device, buffer))
+            return cls(device, shape, dtype, DeviceBuffer(pool, device, buffer))
 
     @property
     def buffer(self) -> Any:
@@ -93,7 +93,7 @@ class GpuArray:
     def numpy(self) -> Array:
         """A copy as a NumPy array, once the device is done with it."""
         staging = session.session_of(self.device).staging
-        (array,) = read(self.device, staging, [(self.buffer, self.shape, self.dtype)])
+        (array,) = read_buffers(self.device, staging, [(self.buffer, self.shape, self.dtype)])
         return array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -177,7 +177,7 @@ class GpuArray:
 _ANY_KIND = (np.ndarray, GpuArray)
 
 
-def check_kind(name: str, array: object, device_arrays: bool = True) -> None:
+def check_array(name: str, array: object, device_arrays: bool = True) -> None:
     """Raise WebnormError for what is no array."""
     if not isinstance(array, _ANY_KIND if device_arrays else np.ndarray):
         wanted = "a NumPy array or a GpuArray" if device_arrays else "a NumPy array"
@@ -193,11 +193,11 @@ def check_kind(name: str, array: object, device_arrays: bool = True) -> None:
         raise WebnormError(f"{name} is a masked array; expected one without a mask: {name}.filled(value)")
 
 
-def check_type(
+def check_array_type(
     name: str, array: object, device_arrays: bool = True, known: Sequence[str] = tuple(DTYPES)
 ) -> None:
     """Raise WebnormError for what is no array, or one of another type than those known."""
-    check_kind(name, array, device_arrays)
+    check_array(name, array, device_arrays)
     dtype = array.dtype  # type: ignore[attr-defined]
     if DTYPE_NAMES.get(dtype) not in known:
         raise WebnormError(f"{name} has dtype {dtype_text(dtype)}; {expected_dtype(name, dtype, known)}")

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from webnorm.calls import session
-from webnorm.calls.arrays import GpuArray, Storage
+from webnorm.calls.arrays import DeviceBuffer, GpuArray
 from webnorm.errors import WebnormError, one_line
 from webnorm.gpu.buffers import write
-from webnorm.gpu.commands import run_pass
 from webnorm.gpu.device import Device
-from webnorm.gpu.readback import read
+from webnorm.gpu.direct_pass import run_pass
+from webnorm.gpu.readback import read_buffers
 from webnorm.gpu.schedule import Schedule
 from webnorm.norms.ops import Task, Tensor
 from webnorm.norms.problem import DTYPES, Array, Problem
@@ -56,7 +56,7 @@ def compute(
 
 def _run(
     device: Device,
-    shared: session.Session,
+    shared: session.CallSession,
     schedule: Schedule,
     problem: Problem,
     arrays: Mapping[str, AnyArray],
@@ -79,7 +79,7 @@ def _run(
         outputs: dict[str, AnyArray] = {}
         for name, shape, dtype, nbytes in schedule.outputs:
             buffers[name] = buffer = pool.take(device, nbytes)
-            storage = Storage(pool, device, buffer)
+            storage = DeviceBuffer(pool, device, buffer)
             outputs[name] = GpuArray(device, shapes[name] if shapes else shape, dtype, storage)
         for name, nbytes in schedule.beside.items():
             taken.append(pool.take(device, nbytes))
@@ -97,7 +97,7 @@ def _run(
             device.handle.queue.submit([encoder.finish()])
             return outputs
         sources = [(buffers[name], array.shape, array.dtype) for name, array in outputs.items()]
-        return dict(zip(outputs, read(device, shared.staging, sources, encoder), strict=True))
+        return dict(zip(outputs, read_buffers(device, shared.staging, sources, encoder), strict=True))
     finally:
         for buffer in taken:
             pool.give_back(buffer)

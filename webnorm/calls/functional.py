@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
 from webnorm.calls.call import AnyArray
-from webnorm.calls.given import Given, computed
 from webnorm.calls.outputs import (
     A,
+    BackwardArguments,
     DtypeLike,
-    More,
-    MoreBackward,
+    ForwardArguments,
     NormOutput,
     Plain,
     Scaled,
     backward_result,
     forward_result,
 )
+from webnorm.calls.resolved import Given, computed
 from webnorm.gpu.device import Device
 from webnorm.norms.ops import OPS
 
@@ -38,7 +38,7 @@ def layer_norm(
     residual: None = None,
     return_stats: Literal[False] = False,
     out_dtype: Plain | None = None,
-    **more: Unpack[More],
+    **more: Unpack[ForwardArguments],
 ) -> A: ...
 @overload
 def layer_norm(
@@ -51,7 +51,7 @@ def layer_norm(
     residual: AnyArray | None = None,
     return_stats: bool = False,
     out_dtype: Scaled,
-    **more: Unpack[More],
+    **more: Unpack[ForwardArguments],
 ) -> NormOutput[A]: ...
 @overload
 def layer_norm(
@@ -64,7 +64,7 @@ def layer_norm(
     residual: AnyArray | None = None,
     return_stats: Literal[True],
     out_dtype: DtypeLike = None,
-    **more: Unpack[More],
+    **more: Unpack[ForwardArguments],
 ) -> NormOutput[A]: ...
 @overload
 def layer_norm(
@@ -77,7 +77,7 @@ def layer_norm(
     residual: AnyArray,
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
-    **more: Unpack[More],
+    **more: Unpack[ForwardArguments],
 ) -> NormOutput[A]: ...
 @overload
 def layer_norm(
@@ -90,7 +90,7 @@ def layer_norm(
     residual: AnyArray | None = None,
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
-    **more: Unpack[More],
+    **more: Unpack[ForwardArguments],
 ) -> A | NormOutput[A]: ...
 def layer_norm(
     x: AnyArray,
@@ -160,7 +160,7 @@ def rms_norm(
     residual: None = None,
     return_stats: Literal[False] = False,
     out_dtype: Plain | None = None,
-    **more: Unpack[More],
+    **more: Unpack[ForwardArguments],
 ) -> A: ...
 @overload
 def rms_norm(
@@ -173,7 +173,7 @@ def rms_norm(
     residual: AnyArray | None = None,
     return_stats: bool = False,
     out_dtype: Scaled,
-    **more: Unpack[More],
+    **more: Unpack[ForwardArguments],
 ) -> NormOutput[A]: ...
 @overload
 def rms_norm(
@@ -186,7 +186,7 @@ def rms_norm(
     residual: AnyArray | None = None,
     return_stats: Literal[True],
     out_dtype: DtypeLike = None,
-    **more: Unpack[More],
+    **more: Unpack[ForwardArguments],
 ) -> NormOutput[A]: ...
 @overload
 def rms_norm(
@@ -199,7 +199,7 @@ def rms_norm(
     residual: AnyArray,
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
-    **more: Unpack[More],
+    **more: Unpack[ForwardArguments],
 ) -> NormOutput[A]: ...
 @overload
 def rms_norm(
@@ -212,7 +212,7 @@ def rms_norm(
     residual: AnyArray | None = None,
     return_stats: bool = False,
     out_dtype: DtypeLike = None,
-    **more: Unpack[More],
+    **more: Unpack[ForwardArguments],
 ) -> A | NormOutput[A]: ...
 def rms_norm(
     x: AnyArray,
@@ -254,7 +254,7 @@ def layer_norm_backward(
     eps: float = 1e-5,
     bias_grad: bool = True,
     residual_bias_grad: Literal[False] = False,
-    **more: Unpack[MoreBackward],
+    **more: Unpack[BackwardArguments],
 ) -> tuple[A, A | None, A | None]: ...
 @overload
 def layer_norm_backward(
@@ -266,7 +266,7 @@ def layer_norm_backward(
     eps: float = 1e-5,
     bias_grad: bool = True,
     residual_bias_grad: bool,
-    **more: Unpack[MoreBackward],
+    **more: Unpack[BackwardArguments],
 ) -> tuple[A | None, ...]: ...
 def layer_norm_backward(
     dy: AnyArray,
@@ -327,7 +327,7 @@ def rms_norm_backward(
     eps: float | None = None,
     bias_grad: Literal[False] = False,
     residual_bias_grad: Literal[False] = False,
-    **more: Unpack[MoreBackward],
+    **more: Unpack[BackwardArguments],
 ) -> tuple[A, A | None]: ...
 @overload
 def rms_norm_backward(
@@ -339,7 +339,7 @@ def rms_norm_backward(
     eps: float | None = None,
     bias_grad: bool = False,
     residual_bias_grad: bool = False,
-    **more: Unpack[MoreBackward],
+    **more: Unpack[BackwardArguments],
 ) -> tuple[A | None, ...]: ...
 def rms_norm_backward(
     dy: AnyArray,

@@ -10,12 +10,12 @@ from typing import Any, Self, cast
 import numpy as np
 
 from webnorm.calls import arguments, functional
-from webnorm.calls.arrays import GpuArray, check_device, check_kind, dtype_text
+from webnorm.calls.arrays import GpuArray, check_array, check_device, dtype_text
 from webnorm.calls.call import AnyArray
 from webnorm.calls.outputs import A
 from webnorm.errors import WebnormError, one_line, shown, unknown
 from webnorm.gpu.device import Device
-from webnorm.norms.numbers import EPS
+from webnorm.norms.number_rules import EPS
 from webnorm.norms.problem import DTYPE_NAMES, DTYPES, STORAGE, Array, read_back_from
 
 
@@ -50,7 +50,7 @@ class _Norm:
         names: Sequence[str],
     ) -> None:
         self.normalized_shape = arguments.shape_of(normalized_shape)
-        centred = arguments.flag("zero_centered_weight", zero_centered_weight)
+        centred = arguments.as_flag("zero_centered_weight", zero_centered_weight)
         self.zero_centered_weight = centred and "weight" in names
         self.dtype = DTYPES[arguments.dtype_name(dtype, known=STORAGE)]
         self.device = device
@@ -115,7 +115,7 @@ class _Norm:
 
     def train(self, mode: bool = True) -> Self:
         """Save what backward needs in forward, or not; gives the module."""
-        self.training = arguments.flag("mode", mode)
+        self.training = arguments.as_flag("mode", mode)
         if not self.training:
             self._saved = None
         return self
@@ -158,7 +158,7 @@ class _Norm:
         for name, value in state.items():
             if not isinstance(name, str) or name not in self._names:
                 raise unknown("key in the state", name, self._names)
-            check_kind(name, value, device_arrays=False)
+            check_array(name, value, device_arrays=False)
             if value.shape != self.normalized_shape:
                 raise WebnormError(f"{name} has shape {value.shape}; expected {self.normalized_shape}")
             if DTYPE_NAMES[self.dtype] in read_back_from(value.dtype):
@@ -214,8 +214,8 @@ class LayerNorm(_Norm):
         dtype: Any = "float32",
         device: Device | None = None,
     ) -> None:
-        affine = arguments.flag("elementwise_affine", elementwise_affine)
-        names = ["weight"] * affine + ["bias"] * (arguments.flag("bias", bias) and affine)
+        affine = arguments.as_flag("elementwise_affine", elementwise_affine)
+        names = ["weight"] * affine + ["bias"] * (arguments.as_flag("bias", bias) and affine)
         super().__init__(normalized_shape, zero_centered_weight, dtype, device, names)
         self.eps = EPS.number(eps)
 
@@ -239,6 +239,6 @@ class RMSNorm(_Norm):
         dtype: Any = "float32",
         device: Device | None = None,
     ) -> None:
-        names = ["weight"] * arguments.flag("elementwise_affine", elementwise_affine)
+        names = ["weight"] * arguments.as_flag("elementwise_affine", elementwise_affine)
         super().__init__(normalized_shape, zero_centered_weight, dtype, device, names)
         self.eps = None if eps is None else EPS.number(eps)

@@ -10,11 +10,11 @@ import numpy as np
 
 from webnorm.calls import functional
 from webnorm.calls.arguments import leading_of
-from webnorm.calls.arrays import GpuArray, check_type
+from webnorm.calls.arrays import GpuArray, check_array_type
 from webnorm.calls.call import AnyArray
 from webnorm.calls.outputs import A
 from webnorm.errors import WebnormError, shown
-from webnorm.norms.numbers import EPS
+from webnorm.norms.number_rules import EPS
 from webnorm.norms.problem import STORAGE
 
 # TensorProto.FLOAT: stage one is computed in float32.
@@ -119,7 +119,7 @@ def _normalised_dimensions(X: AnyArray, axis: int, stash_type: int) -> tuple[int
 
 def _per_column(name: str, vector: AnyArray, X: AnyArray, shape: tuple[int, ...]) -> AnyArray | None:
     """A scale or shift of the normalised shape, as a kernel takes it; None where it differs between rows."""
-    check_type(name, vector, known=STORAGE)
+    check_array_type(name, vector, known=STORAGE)
     given = tuple(vector.shape)
     aligned = X.shape[X.ndim - len(given) :] if len(given) <= X.ndim else None
     if aligned is None or any(own not in (1, n) for own, n in zip(given, aligned, strict=True)):

@@ -24,7 +24,7 @@ Scaled = Literal["float8_e4m3fn", "float8_e5m2", "int8"]
 DtypeLike = str | np.dtype[Any] | type[Any] | None
 
 
-class More(TypedDict, total=False):
+class ForwardArguments(TypedDict, total=False):
     """Arguments of the forward functions that change no kind of result."""
 
     residual_bias: AnyArray | None
@@ -35,7 +35,7 @@ class More(TypedDict, total=False):
     device: Device | None
 
 
-class MoreBackward(TypedDict, total=False):
+class BackwardArguments(TypedDict, total=False):
     """The same of the gradients."""
 
     stats: AnyArray | None

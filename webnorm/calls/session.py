@@ -11,7 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from webnorm.calls.recent import Recent
+from webnorm.calls.lru import LRU
 from webnorm.choice import auto, tuning
 from webnorm.choice.defaults import fitting_variant
 from webnorm.errors import WebnormError, shown
@@ -21,14 +21,14 @@ from webnorm.gpu.pipelines import Pipeline, compile_shader
 from webnorm.gpu.pool import BufferPool
 from webnorm.gpu.readback import STAGING_USAGE
 from webnorm.gpu.schedule import Schedule
-from webnorm.kernels.header import load
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import AUTO, own_kernel, own_kernels, select
-from webnorm.kernels.render import Shader, render_shader
-from webnorm.kernels.revisions import identity
-from webnorm.kernels.sources import is_wgsl
-from webnorm.kernels.traits import Traits
-from webnorm.kernels.variants import Variant
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.library import AUTO, own_kernel, own_kernels, select
+from webnorm.kernels.headers.sources import is_wgsl
+from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.rendering.render import Shader, render_shader
+from webnorm.kernels.rendering.revisions import identity
 from webnorm.norms.ops import OPS, Op, Task
 from webnorm.norms.problem import Problem
 
@@ -49,7 +49,7 @@ Stamp = int | None
 
 
 @dataclass(frozen=True)
-class Program:
+class CompiledKernel:
     """A shader, compiled. It serves every problem that differs in rows, eps and scale alone.
 
     `schedules` has the keys of those that are made of it.
@@ -63,7 +63,7 @@ class Program:
 class _Kept(Schedule):
     """A schedule with the keys of its program and of its bind groups."""
 
-    def __init__(self, device: Device, program: Program, key: str, problem: Problem) -> None:
+    def __init__(self, device: Device, program: CompiledKernel, key: str, problem: Problem) -> None:
         super().__init__(device, replace(program.shader, problem=problem), program.pipelines)
         self.program, self.program_key = program, key
         self.groups: set[Hashable] = set()
@@ -78,7 +78,7 @@ class _Rendered:
     problem: Problem
 
 
-class Wanted(NamedTuple):
+class CallPlanRequest(NamedTuple):
     """What a call asks for, under the key of its schedule; `rendered` where that was not there."""
 
     key: Hashable
@@ -88,7 +88,7 @@ class Wanted(NamedTuple):
     rendered: _Rendered | None
 
 
-class Session:
+class CallSession:
     """What calls on one device share. It does not hold the device, so that it ends with it.
 
     What goes takes along what was made of it, a program its schedules and a schedule its bind groups: each of
@@ -98,13 +98,13 @@ class Session:
     def __init__(self) -> None:
         self.pool = BufferPool(POOL_BYTES)
         self.staging = BufferPool(STAGING_BYTES, STAGING_USAGE)
-        self.bindings: Recent[list[Any]] = Recent(BINDINGS, _unbind)
-        self.schedules: Recent[_Kept] = Recent(SCHEDULES, partial(_drop_groups, self.bindings))
-        self.programs: Recent[Program] = Recent(PROGRAMS, partial(_drop_schedules, self.schedules))
+        self.bindings: LRU[list[Any]] = LRU(BINDINGS, _unbind)
+        self.schedules: LRU[_Kept] = LRU(SCHEDULES, partial(_drop_groups, self.bindings))
+        self.programs: LRU[CompiledKernel] = LRU(PROGRAMS, partial(_drop_schedules, self.schedules))
         self._tuning: tuning.Tuning | None = None
         self._looked_for_one = False
 
-    def wanted(self, device: Device, task: Task, kernel: str | Path | None) -> Wanted:
+    def wanted(self, device: Device, task: Task, kernel: str | Path | None) -> CallPlanRequest:
         """What computes a task: the named kernel, or what `auto` chooses; rendered, where it is new.
 
         That is done outside the gate: it needs no device, others can go on, and Ctrl-C ends it at once.
@@ -114,18 +114,18 @@ class Session:
         device.gate.check()
         name, stamp = (None, None) if kernel is None else _identity(kernel)
         key = (task.op.name, name, stamp, task.problem.signature)
-        wanted = Wanted(key, task, name, stamp, None)
+        wanted = CallPlanRequest(key, task, name, stamp, None)
         if key in self.schedules:
             return wanted
         return wanted._replace(rendered=self._render(device, wanted))
 
-    def schedule(self, device: Device, wanted: Wanted) -> Schedule:
+    def schedule(self, device: Device, wanted: CallPlanRequest) -> Schedule:
         """The schedule of what is wanted, compiled where it is new; eps and scale are left to the caller."""
         found = self.schedules.get(wanted.key, lambda: self._schedule(device, wanted))
         self.programs.touch(found.program_key)
         return found
 
-    def _render(self, device: Device, wanted: Wanted) -> _Rendered:
+    def _render(self, device: Device, wanted: CallPlanRequest) -> _Rendered:
         op = wanted.task.op
         problem = replace(wanted.task.problem, eps=1.0, scale=1.0, seed=0, distribution="given")
         task = Task(op, problem)
@@ -141,11 +141,13 @@ class Session:
             shader = known.shader if known else render_shader(variant, compiled_for, "native", device.traits)
         return _Rendered(key, shader, problem)
 
-    def _schedule(self, device: Device, wanted: Wanted) -> _Kept:
+    def _schedule(self, device: Device, wanted: CallPlanRequest) -> _Kept:
         # Not there if another thread's calls put it out since.
         rendered = wanted.rendered or self._render(device, wanted)
         key, shader = rendered.key, rendered.shader
-        program = self.programs.get(key, lambda: Program(shader, tuple(compile_shader(device, shader))))
+        program = self.programs.get(
+            key, lambda: CompiledKernel(shader, tuple(compile_shader(device, shader)))
+        )
         made = _Kept(device, program, key, rendered.problem)
         program.schedules.add(wanted.key)
         return made
@@ -189,13 +191,13 @@ def _unbind(key: tuple[_Kept, Any], groups: list[Any]) -> None:
     key[0].groups.discard(key)
 
 
-def _drop_groups(bindings: Recent[list[Any]], key: Hashable, schedule: _Kept) -> None:
+def _drop_groups(bindings: LRU[list[Any]], key: Hashable, schedule: _Kept) -> None:
     schedule.program.schedules.discard(key)
     for one in tuple(schedule.groups):
         bindings.drop(one)
 
 
-def _drop_schedules(schedules: Recent[_Kept], key: Hashable, program: Program) -> None:
+def _drop_schedules(schedules: LRU[_Kept], key: Hashable, program: CompiledKernel) -> None:
     for one in tuple(program.schedules):
         schedules.drop(one)
 
@@ -204,15 +206,15 @@ def _drop_schedules(schedules: Recent[_Kept], key: Hashable, program: Program) -
 _rendering = threading.RLock()
 
 
-def session_of(device: Device) -> Session:
+def session_of(device: Device) -> CallSession:
     """The session of a device."""
     found = device.session
     if found is None:
         with device.gate:
             if device.session is None:
-                device.session = Session()
+                device.session = CallSession()
             found = device.session
-    kept: Session = found
+    kept: CallSession = found
     return kept
 
 

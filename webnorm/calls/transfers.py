@@ -14,7 +14,7 @@ from webnorm.calls.session import session_of
 from webnorm.gpu import timing
 from webnorm.gpu.buffers import buffer_bytes, check_memory, write
 from webnorm.gpu.device import Device
-from webnorm.gpu.readback import read
+from webnorm.gpu.readback import read_buffers
 from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch
 from webnorm.norms.ops import Task
 from webnorm.norms.problem import DTYPES, Array
@@ -28,11 +28,11 @@ class TransferJob:
 
     task: Task
     kernel: str | None
-    rule: timing.Rule
+    rule: timing.StoppingRule
 
 
 @dataclass(frozen=True)
-class Transfers:
+class TransferTimes:
     """Medians in nanoseconds, until the device is done, and bytes of all inputs and of all outputs. A call is
     on NumPy arrays, a resident one on GpuArrays.
     """
@@ -45,7 +45,7 @@ class Transfers:
     resident_call_ns: float | None = None
 
 
-def time_transfers(device: Device, job: TransferJob) -> Iterator[timing.Round | Transfers]:
+def time_transfers(device: Device, job: TransferJob) -> Iterator[timing.RoundDone | TransferTimes]:
     """A worker's task: bring a problem's inputs up and its outputs down, as a call on NumPy arrays does.
 
     Raises WebnormError for buffers that the device cannot hold.
@@ -68,8 +68,8 @@ def time_transfers(device: Device, job: TransferJob) -> Iterator[timing.Round | 
     while not timing.enough([*samples.values()], job.rule, began):
         for what, work in works.items():
             samples[what].append(timing.elapsed(work))
-        yield timing.Round(len(samples["upload_ns"]))
-    yield Transfers(
+        yield timing.RoundDone(len(samples["upload_ns"]))
+    yield TransferTimes(
         upload_bytes=sum(array.nbytes for array in arrays.values()),
         download_bytes=sum(tensor.data_bytes(problem) for tensor in written),
         **{what: timing.statistics(own).median for what, own in samples.items()},
@@ -97,7 +97,7 @@ def _works(device: Device, job: TransferJob, arrays: Mapping[str, Array]) -> dic
 
     works: dict[str, Callable[[], object]] = {
         "upload_ns": upload,
-        "download_ns": lambda: read(device, staging, downloads),
+        "download_ns": lambda: read_buffers(device, staging, downloads),
     }
     if job.kernel is None:
         return works

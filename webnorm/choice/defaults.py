@@ -9,11 +9,11 @@ from itertools import chain
 
 from webnorm.choice import rules
 from webnorm.errors import WebnormError
-from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import Broken
-from webnorm.kernels.names import header_names
-from webnorm.kernels.traits import Traits
-from webnorm.kernels.variants import WORKGROUP_BYTES, Variant, check_kinds, runnable_variants
+from webnorm.kernels.headers.header_names import header_names
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.library import UnreadableKernel
+from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.variants import WORKGROUP_BYTES, Variant, check_kinds, runnable_variants
 from webnorm.norms.ops import Op, Task
 from webnorm.norms.problem import Problem
 
@@ -208,13 +208,13 @@ def each_chosen(
     traits: Traits,
     chosen: Mapping[str, Sequence[int]],
     every: bool = False,
-) -> tuple[list[Variant], list[Broken]]:
+) -> tuple[list[Variant], list[UnreadableKernel]]:
     """`chosen_variants` of all kernels of a task's op, and those whose headers make no sense of its problem.
 
     Raises WebnormError where somebody chose values, which may be what is wrong.
     """
     found: list[Variant] = []
-    broken: list[Broken] = []
+    broken: list[UnreadableKernel] = []
     for kernel in kernels:
         if kernel.op is task.op:
             try:
@@ -222,5 +222,5 @@ def each_chosen(
             except WebnormError as error:
                 if chosen:
                     raise
-                broken.append(Broken(task.op, kernel.name, kernel.path, str(error)))
+                broken.append(UnreadableKernel(task.op, kernel.name, kernel.path, str(error)))
     return found, broken

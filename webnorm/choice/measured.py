@@ -2,11 +2,11 @@
 
 LayerNorm's gradient of float16 that finds its statistics itself was timed on one H100.
 
-The files beside this hold percents of a copy as `python -m bench.landscape` takes them from a sweep: for each
-op and storage type, entries (rows and columns) with what each variant that was tried there reached. A problem
-lies between entries; how near a variant would come to the fastest is read off the nearest of them, moved by
-what its columns change: how much of the last Vecs lies past the row. docs/performance.md has the reason for
-each number here, and how far choices are from the best where nothing was measured.
+The files beside this hold percents of a copy as `python -m bench.sweep.landscape` takes them from a sweep:
+for each op and storage type, entries (rows and columns) with what each variant that was tried there reached.
+A problem lies between entries; how near a variant would come to the fastest is read off the nearest of them,
+moved by what its columns change: how much of the last Vecs lies past the row. docs/performance.md has the
+reason for each number here, and how far choices are from the best where nothing was measured.
 
 Nothing here says what may run: that is asked of a variant's kernel, for any adapter.
 """
@@ -29,7 +29,7 @@ Names = Mapping[str, int]
 
 FOLDER = Path(__file__).with_name("sweeps")
 
-# --- the model, chosen by leaving out one number of columns after the other (`python -m bench.landscape`)
+# --- the model, chosen by leaving out one number of columns after the other (`bench.sweep.landscape`)
 
 # A share falls with the part of an invocation's columns that is the row's, but less than in proportion: what
 # lies past the row is issued, and moves no bytes.
@@ -61,7 +61,7 @@ ONE_DISPATCH = "one_dispatch"
 MOST_COLS = 34000
 
 
-class Measured(NamedTuple):
+class MeasuredVariant(NamedTuple):
     """A variant of a kernel, by its constants."""
 
     kernel: str
@@ -69,15 +69,15 @@ class Measured(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
+class SweepEntry:
     """A problem's rows and columns, and what variants reached there, in any unit."""
 
     rows: int
     cols: int
-    reached: Sequence[tuple[Measured, float]]
+    reached: Sequence[tuple[MeasuredVariant, float]]
 
     @cached_property
-    def shares(self) -> Mapping[Measured, float]:
+    def shares(self) -> Mapping[MeasuredVariant, float]:
         """How near each came to the fastest: logarithms of shares.
 
         What all of them lose to a copy, because x is small or because of the columns, says nothing of their
@@ -88,21 +88,21 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Landscape:
+class SweepLandscape:
     """The entries of an op and a storage type, how far they reach, and how far all are from a problem."""
 
-    entries: Sequence[Entry] = ()
+    entries: Sequence[SweepEntry] = ()
     reach: float = 1.0
     apart: float = 0.0
 
-    def of(self, kernel: str | None) -> Landscape:
+    def of(self, kernel: str | None) -> SweepLandscape:
         """What it tells of the kernel `ONE_DISPATCH`, or for None of the others."""
         return replace(self, entries=[found for entry in self.entries if (found := _part(entry, kernel))])
 
 
-def _part(entry: Entry, kernel: str | None) -> Entry | None:
+def _part(entry: SweepEntry, kernel: str | None) -> SweepEntry | None:
     reached = [one for one in entry.reached if (one[0].kernel == ONE_DISPATCH) == (kernel == ONE_DISPATCH)]
-    return Entry(entry.rows, entry.cols, reached) if reached else None
+    return SweepEntry(entry.rows, entry.cols, reached) if reached else None
 
 
 class _File(msgspec.Struct):
@@ -111,7 +111,7 @@ class _File(msgspec.Struct):
     entries: list[tuple[int, int, list[int], list[int]]]
 
 
-def ranked(op: str, names: Names, kernel: str | None = None) -> Sequence[Measured]:
+def ranked(op: str, names: Names, kernel: str | None = None) -> Sequence[MeasuredVariant]:
     """Variants for a problem, the one of which most is expected first; none where nothing is known.
 
     `names` are the problem's own and the adapter's. The variants are those of `kernel`, which is
@@ -125,7 +125,9 @@ def ranked(op: str, names: Names, kernel: str | None = None) -> Sequence[Measure
 
 
 @lru_cache(maxsize=64)
-def _ranked(op: str, dtype: str, kind: str, kernel: str | None, rows: int, cols: int) -> tuple[Measured, ...]:
+def _ranked(
+    op: str, dtype: str, kind: str, kernel: str | None, rows: int, cols: int
+) -> tuple[MeasuredVariant, ...]:
     known = known_of(op, dtype, kind, kernel)
     shares = expected(known, rows, cols, 4 if dtype == "float32" else 2)
     return tuple(sorted(shares, key=lambda variant: -shares[variant]))
@@ -150,29 +152,29 @@ def file_name(op: str, dtype: str, kind: str) -> str:
 
 
 @lru_cache(maxsize=32)
-def known_of(op: str, dtype: str, kind: str = PLAIN, kernel: str | None = None) -> Sequence[Landscape]:
+def known_of(op: str, dtype: str, kind: str = PLAIN, kernel: str | None = None) -> Sequence[SweepLandscape]:
     """The landscapes that tell something of an op in a storage type, and of a kernel as `ranked` takes it."""
     return known_from(lambda name: _landscape(FOLDER / f"{name}.json"), op, dtype, kind, kernel)
 
 
 def known_from(
-    read: Callable[[str], Landscape], op: str, dtype: str, kind: str, kernel: str | None
-) -> Sequence[Landscape]:
+    read: Callable[[str], SweepLandscape], op: str, dtype: str, kind: str, kernel: str | None
+) -> Sequence[SweepLandscape]:
     """The same of other files, which `read` takes by the name that `file_name` gives them."""
     plain = read(file_name(op, dtype, PLAIN)).of(kernel)
-    own = read(file_name(op, dtype, kind)).of(kernel) if kind else Landscape()
-    return beside(plain, own) if own.entries else [plain]
+    own = read(file_name(op, dtype, kind)).of(kernel) if kind else SweepLandscape()
+    return related_landscapes(plain, own) if own.entries else [plain]
 
 
-def beside(plain: Landscape, own: Landscape) -> Sequence[Landscape]:
+def related_landscapes(plain: SweepLandscape, own: SweepLandscape) -> Sequence[SweepLandscape]:
     """What is known of problems of a kind, of which fewer were measured."""
     return [replace(own, reach=_REACH_OWN), replace(plain, apart=_APART_PLAIN)]
 
 
-def _landscape(path: Path) -> Landscape:
+def _landscape(path: Path) -> SweepLandscape:
     """What a file holds; without one nothing."""
     if not path.exists():
-        return Landscape()
+        return SweepLandscape()
     try:
         return decode(path.read_bytes())
     except (OSError, ValueError, LookupError) as error:
@@ -186,28 +188,30 @@ def measured_cols() -> frozenset[int]:
     return frozenset(entry.cols for known in found for entry in known.entries)
 
 
-def decode(text: bytes | str) -> Landscape:
+def decode(text: bytes | str) -> SweepLandscape:
     """A landscape from the text of a file; ValueError or LookupError where it is none."""
     found = msgspec.json.decode(text, type=_File)
     variants = [
-        Measured(kernel, tuple(zip(found.axes[kernel], values, strict=True)))
+        MeasuredVariant(kernel, tuple(zip(found.axes[kernel], values, strict=True)))
         for kernel, values in found.variants
     ]
-    return Landscape(
+    return SweepLandscape(
         [
-            Entry(rows, cols, list(zip(map(variants.__getitem__, numbers), percents, strict=True)))
+            SweepEntry(rows, cols, list(zip(map(variants.__getitem__, numbers), percents, strict=True)))
             for rows, cols, numbers, percents in found.entries
         ]
     )
 
 
-def expected(known: Sequence[Landscape], rows: int, cols: int, itemsize: int) -> dict[Measured, float]:
+def expected(
+    known: Sequence[SweepLandscape], rows: int, cols: int, itemsize: int
+) -> dict[MeasuredVariant, float]:
     """For each variant near a problem how near it should come to the fastest: the logarithm of a share."""
-    weights: defaultdict[Measured, float] = defaultdict(float)
-    sums: defaultdict[Measured, float] = defaultdict(float)
+    weights: defaultdict[MeasuredVariant, float] = defaultdict(float)
+    sums: defaultdict[MeasuredVariant, float] = defaultdict(float)
     for entry, nearness in _nearest(known, rows, cols, itemsize):
         for variant, share in entry.shares.items():
-            there, here = fit(variant, entry.cols), fit(variant, cols)
+            there, here = row_fit(variant, entry.cols), row_fit(variant, cols)
             moved = share + _WASTE * math.log(there.waste / here.waste)
             weight = nearness * (1.0 if here.steps == there.steps else _OTHER_STEPS)
             weights[variant] += weight
@@ -216,11 +220,11 @@ def expected(known: Sequence[Landscape], rows: int, cols: int, itemsize: int) ->
 
 
 def _nearest(
-    known: Sequence[Landscape], rows: int, cols: int, itemsize: int
-) -> Iterator[tuple[Entry, float]]:
+    known: Sequence[SweepLandscape], rows: int, cols: int, itemsize: int
+) -> Iterator[tuple[SweepEntry, float]]:
     """The entries that a problem is compared with, and how much each counts: 1 for the problem itself."""
 
-    def bytes_of(entry: Entry) -> int:
+    def bytes_of(entry: SweepEntry) -> int:
         return entry.rows * entry.cols * itemsize
 
     size = max(rows * cols * itemsize, 1)
@@ -230,7 +234,7 @@ def _nearest(
         few = [entry for entry in alike if bytes_of(entry) <= FEW_BYTES] if size <= FEW_BYTES else []
         chosen = few or [entry for entry in alike if bytes_of(entry) > FEW_BYTES]
 
-        def distance(entry: Entry, few: bool = bool(few)) -> float:
+        def distance(entry: SweepEntry, few: bool = bool(few)) -> float:
             along = abs(math.log(cols / entry.cols))
             if few:
                 return (along + _ROWS_FEW * abs(math.log(max(rows, 1) / entry.rows))) / _NEAR_FEW
@@ -241,7 +245,7 @@ def _nearest(
             yield entry, math.exp(-distance(entry) / landscape.reach - landscape.apart)
 
 
-class Fit(NamedTuple):
+class RowFit(NamedTuple):
     """Vecs of an invocation, and how many columns all of them have for each of the row's."""
 
     steps: int
@@ -249,11 +253,11 @@ class Fit(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def fit(variant: Measured, cols: int) -> Fit:
+def row_fit(variant: MeasuredVariant, cols: int) -> RowFit:
     """How a row lies in a variant's invocations; kernels that do not hold it have nothing to fit."""
     constants = dict(variant.constants)
     if "vector_width" not in constants or "part_steps" in constants:
-        return Fit(0, 1.0)
+        return RowFit(0, 1.0)
     width, threads = constants["vector_width"], constants["threads_per_row"]
     if width == 8:
         steps, held = 2 * math.ceil(cols / (8 * threads)), 8 * math.ceil(cols / (8 * threads)) * threads
@@ -262,4 +266,4 @@ def fit(variant: Measured, cols: int) -> Fit:
         span = cols + width - 1 if cols % width else cols
         steps = math.ceil(span / (width * threads))
         held = width * steps * threads
-    return Fit(steps, held / cols)
+    return RowFit(steps, held / cols)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from webnorm.choice.measured import ONE_DISPATCH, Measured, ranked
+from webnorm.choice.measured import ONE_DISPATCH, MeasuredVariant, ranked
 
 Names = Mapping[str, int]
 Constants = Mapping[str, int]
@@ -70,7 +70,7 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
         yield from _two_dispatch(op, names)
 
 
-def _measured(op: str, names: Names) -> Iterator[Measured]:
+def _measured(op: str, names: Names) -> Iterator[MeasuredVariant]:
     """What was measured, the best first. What kernels that share a row out did with long rows says nothing of
     short ones.
     """

@@ -18,11 +18,12 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from webnorm import files, forms, signals
+from webnorm import signals
 from webnorm._version import __version__
 from webnorm.errors import WebnormError
-from webnorm.files import cache_folder
-from webnorm.forms import Name, Size
+from webnorm.files import atomic, forms
+from webnorm.files.atomic import cache_folder
+from webnorm.files.forms import Name, Size
 from webnorm.norms.ops import Task, op_named
 from webnorm.norms.problem import DTYPES, Problem
 
@@ -64,7 +65,7 @@ class Platform:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class TunedChoice:
     """The variant to take for a problem.
 
     `speedup` is the median time of the variant that the rules choose over this one's, in one run (1 where
@@ -113,9 +114,9 @@ class Tuning:
 
     platform: Platform
     date: str
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[TunedChoice, ...] = ()
 
-    def matching(self, task: Task) -> list[Choice]:
+    def matching(self, task: Task) -> list[TunedChoice]:
         """The choices that serve a task, the one of the most similar number of rows first."""
         found = [one for one in self.choices if one.op == task.op.name and one.serves(task.problem)]
         return sorted(found, key=lambda choice: choice.distance(task.problem))
@@ -125,7 +126,7 @@ class Tuning:
         key = (task.op.name, task.problem.rows, *_but_rows(task.problem))
         return any(choice.key == key for choice in self.choices)
 
-    def having(self, choice: Choice) -> Tuning:
+    def having(self, choice: TunedChoice) -> Tuning:
         """This tuning with a choice of today, in place of one for the same problem if there is one."""
         others = (one for one in self.choices if one.key != choice.key)
         return replace(self, date=_today(), choices=(*others, choice))
@@ -207,7 +208,7 @@ def resume(path: Path, platform: Platform) -> tuple[Tuning, str | None]:
 
 @signals.holding
 def record(
-    choices: Sequence[Choice], path: Path, platform: Platform, waiting: Callable[[], None] = lambda: None
+    choices: Sequence[TunedChoice], path: Path, platform: Platform, waiting: Callable[[], None] = lambda: None
 ) -> Tuning:
     """Add choices to what is in a file at this moment, others having no turn meanwhile; returns all of it.
 
@@ -215,7 +216,7 @@ def record(
     and where the file cannot be written.
     """
     prepare(path)
-    with files.turn(path, waiting):
+    with atomic.lock(path, waiting):
         recorded, _ = resume(path, platform)
         for choice in choices:
             recorded = recorded.having(choice)
@@ -241,7 +242,7 @@ class _Head(Struct):
 def read(path: Path) -> Tuning:
     """The tuning in a file; raises WebnormError that says what is wrong with it and how to remove it."""
     try:
-        head = forms.read(files.read_json(path, _MOST_BYTES), _Head)
+        head = forms.read(atomic.read_json(path, _MOST_BYTES), _Head)
         return Tuning(platform=head.platform, date=head.date, choices=_choices(head.choices, head.platform))
     except OSError as error:
         raise WebnormError(f"cannot read the tuning {path}: {error.strerror or error}") from error
@@ -263,7 +264,7 @@ def write(tuning: Tuning, path: Path) -> None:
         json.dumps({**vars(choice), "problem": choice.problem.as_json()}) for choice in tuning.choices
     )
     prepare(path)
-    files.write_text(path, f'{head[:-1]}, "choices": [\n{lines}\n]}}\n')
+    atomic.write_text(path, f'{head[:-1]}, "choices": [\n{lines}\n]}}\n')
 
 
 def prepare(path: Path) -> None:
@@ -273,15 +274,15 @@ def prepare(path: Path) -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise WebnormError(f"cannot make the folder {path.parent}: {reason}") from error
-    files.check_writable(path)
+    atomic.check_writable(path)
 
 
-def alone(path: Path) -> AbstractContextManager[None]:
+def tuning_lock(path: Path) -> AbstractContextManager[None]:
     """Hold off other processes that tune on a first call for this file: they would time each other's work.
 
     Raises WebnormError after half a minute.
     """
-    return files.turn(path.with_suffix(".autotune"))
+    return atomic.lock(path.with_suffix(".autotune"))
 
 
 @signals.holding
@@ -296,7 +297,7 @@ def forget(path: Path) -> bool:
         )
     try:
         # Who has read it is about to write it again.
-        with files.turn(path):
+        with atomic.lock(path):
             path.unlink()
     except FileNotFoundError:
         return False
@@ -308,15 +309,15 @@ def forget(path: Path) -> bool:
 def _removable(path: Path) -> bool:
     """Whether a file is a tuning: it has a tuning's keys, or lies where only tunings do and may be broken."""
     try:
-        if path.suffix == ".json" and files.resolved(path.parent) == files.resolved(_folder()):
+        if path.suffix == ".json" and atomic.resolved(path.parent) == atomic.resolved(_folder()):
             return True
-        data = files.read_json(path, _MOST_BYTES)
+        data = atomic.read_json(path, _MOST_BYTES)
     except (OSError, ValueError):
         return False
     return isinstance(data, dict) and {"schema", "platform", "choices"} <= set(data)
 
 
-def _choices(entries: list[Any], platform: Platform) -> tuple[Choice, ...]:
+def _choices(entries: list[Any], platform: Platform) -> tuple[TunedChoice, ...]:
     try:
         return tuple(_choice(entry, f"choices[{index}]") for index, entry in enumerate(entries))
     except WebnormError:
@@ -326,12 +327,12 @@ def _choices(entries: list[Any], platform: Platform) -> tuple[Choice, ...]:
         return ()
 
 
-def _choice(entry: Any, place: str) -> Choice:
+def _choice(entry: Any, place: str) -> TunedChoice:
     data = forms.read(entry, dict[str, Any], place)
     if "problem" in data:
         with forms.at(f"{place}.problem"):
             data = {**data, "problem": Problem.from_json(data["problem"])}
-    choice = forms.read(data, Choice, place)
+    choice = forms.read(data, TunedChoice, place)
     with forms.at(place):
         op_named(choice.op)
     return choice

@@ -14,15 +14,16 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from webnorm._version import __version__
-from webnorm.cli import completion, endings, streams, terminal
-from webnorm.cli.running import BAD_USAGE, INTERRUPTED, OK, Interrupted, Left
-from webnorm.cli.streams import complain, say
-from webnorm.cli.verbs import Verbs
+from webnorm.cli.options import completion
+from webnorm.cli.terminal import exit_signals, modes, streams
+from webnorm.cli.terminal.streams import complain, say
+from webnorm.cli.verb_table import TopLevelVerbs
+from webnorm.cli.work.jobs import BAD_USAGE, INTERRUPTED, OK, AfterInterrupt, Interrupted
 from webnorm.errors import WebnormError
 
 app = typer.Typer(
     name="webnorm",
-    cls=Verbs,
+    cls=TopLevelVerbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -49,22 +50,22 @@ def run() -> NoReturn:
     A signal that ends it is answered as Ctrl-C is; then the process dies of it, as its parent expects. Ctrl-C
     is ignored from then on.
     """
-    with endings.watched():
+    with exit_signals.watched():
         try:
             try:
                 status, complaints = _run(sys.argv[1:])
             finally:
-                endings.ignore_interrupts()
+                exit_signals.ignore_interrupts()
         except KeyboardInterrupt:
             # Another one, while the first was answered.
-            endings.ignore_interrupts()
+            exit_signals.ignore_interrupts()
             status, complaints = INTERRUPTED, []
-        ended = endings.status()
+        ended = exit_signals.status()
         try:
             if complaints:
                 complain("; ".join(complaints))
         finally:
-            terminal.restore()
+            modes.restore()
     sys.exit(status if ended is None else ended)
 
 
@@ -120,7 +121,7 @@ def _answered(arguments: list[str]) -> int:
         raise WebnormError(f"{_told(error, arguments)}; see {command} --help") from error
     if status == INTERRUPTED:
         # Typer's word for Ctrl-C that no verb has taken: the command was about to begin.
-        raise Interrupted(Left.NOTHING)
+        raise Interrupted(AfterInterrupt.NOTHING)
     return status if isinstance(status, int) else OK
 
 

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 from distributed import Client, Scheduler, Security, SpecCluster
 
-from webnorm import files
 from webnorm._version import __version__
 from webnorm.errors import WebnormError, sentence
-from webnorm.fleet.cards import Card, card_of
+from webnorm.files import atomic
+from webnorm.fleet.adapters import FleetAdapter, adapter_of
 from webnorm.fleet.worker import (
     PatientNanny,
     dask_failing,
@@ -29,7 +29,7 @@ from webnorm.fleet.worker import (
     why,
 )
 from webnorm.gpu.device import adapters, find_adapter
-from webnorm.lab.worker import Worker
+from webnorm.lab.process.worker import Worker
 
 _LOCAL = re.compile(r"local(?::(\d+))?", re.ASCII)
 _MOST_LOCAL = 64
@@ -42,16 +42,16 @@ WHERE = "local, local:N, the address of a Dask scheduler such as tcp://head:8786
 
 
 @dataclass(frozen=True)
-class Member:
+class ClusterWorker:
     """A Dask worker: its address, its name, and its card."""
 
     address: str
     name: str
-    card: Card
+    card: FleetAdapter
 
 
 @dataclass(frozen=True)
-class Without:
+class WorkerWithoutAdapter:
     """A Dask worker that has no card that counts, and why."""
 
     address: str
@@ -87,7 +87,7 @@ def is_local(where: str) -> bool:
 def address_in(path: Path) -> str:
     """The address that a scheduler file names."""
     try:
-        address = files.read_json(path)["address"]
+        address = atomic.read_json(path)["address"]
     except OSError as error:
         raise WebnormError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, LookupError, TypeError) as error:
@@ -163,14 +163,14 @@ def _client(address: str) -> Client:
         raise WebnormError(f"{address}: no scheduler answers there: {why(error)}; {start}") from error
 
 
-def cards_of(adapter: str | None) -> dict[int, Card]:
+def cards_of(adapter: str | None) -> dict[int, FleetAdapter]:
     """The adapters of this machine that are like the one asked for, by their indices."""
     chosen = find_adapter(adapter)
     indices = [one.index for one in adapters() if str(one) == str(chosen)]
 
-    def look(index: int) -> Card:
+    def look(index: int) -> FleetAdapter:
         with Worker(str(index)) as own:
-            return card_of(own)
+            return adapter_of(own)
 
     with ThreadPoolExecutor() as pool:
         return dict(zip(indices, pool.map(look, indices), strict=True))
@@ -195,7 +195,7 @@ def _local_cluster(adapter: str | None, count: int) -> Iterator[SpecCluster]:
         yield cluster
 
 
-def members(client: Client) -> tuple[list[Member], list[Without]]:
+def members(client: Client) -> tuple[list[ClusterWorker], list[WorkerWithoutAdapter]]:
     """Every worker, after it has looked at its adapter. WebnormError where there is none, and where one has
     another webnorm, which is named.
     """
@@ -209,13 +209,13 @@ def members(client: Client) -> tuple[list[Member], list[Without]]:
     names = {address: str(one["name"]) for address, one in workers.items()}
     same = _of_this_version(client, names)
     looked = client.run(join, workers=same, on_error="return") if same else {}
-    having, without = list[Member](), list[Without]()
+    having, without = list[ClusterWorker](), list[WorkerWithoutAdapter]()
     for address, name in sorted(names.items(), key=lambda entry: entry[1]):
         card = looked.get(address, "webnorm is not installed there")
-        if isinstance(card, Card):
-            having.append(Member(address, name, card))
+        if isinstance(card, FleetAdapter):
+            having.append(ClusterWorker(address, name, card))
         else:
-            without.append(Without(address, name, sentence(str(card))))
+            without.append(WorkerWithoutAdapter(address, name, sentence(str(card))))
     return having, without
 
 
@@ -247,13 +247,15 @@ def admit(client: Client, addresses: Sequence[str]) -> None:
         client.run(join, workers=same, on_error="return")
 
 
-def platforms(client: Client, where: str, adapter: str | None) -> tuple[list[list[Member]], list[Without]]:
+def platforms(
+    client: Client, where: str, adapter: str | None
+) -> tuple[list[list[ClusterWorker]], list[WorkerWithoutAdapter]]:
     """The workers with equal cards, of those that --adapter names, and who has none. WebnormError where
     nobody has such a card, and as `members` has it.
     """
     having, without = members(client)
     wanted = None if is_local(where) else adapter
-    groups: dict[str, list[Member]] = {}
+    groups: dict[str, list[ClusterWorker]] = {}
     for one in having:
         if wanted is None or one.card.fits(wanted):
             groups.setdefault(one.card.key, []).append(one)

@@ -9,14 +9,14 @@ from contextlib import AsyncExitStack, suppress
 
 from webnorm import signals
 from webnorm.errors import WebnormError
-from webnorm.fleet.cards import Card
+from webnorm.fleet.adapters import FleetAdapter
 from webnorm.fleet.worker import PatientNanny, interrupts_held, options, quieten, why
 
 # Whoever stops a service, a batch system for one, sends the first; a terminal that closes, the second.
 _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
-def serve(address: str, cards: Mapping[int, Card], ready: Callable[[], None]) -> None:
+def serve(address: str, cards: Mapping[int, FleetAdapter], ready: Callable[[], None]) -> None:
     """Work for the scheduler at an address, with the adapters of these indices, and return when it has gone.
 
     `ready` is called when all have joined. Ctrl-C raises KeyboardInterrupt when all have left. A SIGTERM or
@@ -41,7 +41,7 @@ def serve(address: str, cards: Mapping[int, Card], ready: Callable[[], None]) ->
 
 
 async def _serve(
-    address: str, cards: Mapping[int, Card], ready: Callable[[], None], received: list[int]
+    address: str, cards: Mapping[int, FleetAdapter], ready: Callable[[], None], received: list[int]
 ) -> None:
     task = asyncio.current_task()
     assert task is not None

@@ -1,7 +1,7 @@
 """What runs in a Dask worker: a look at its adapter when it is asked to, and errands, one at a time.
 
-The device is opened in a process of the errand's own (`webnorm.lab.worker`): its clock begins there, a crash
-ends no Dask worker, and no process is older than what it measures.
+The device is opened in a process of the errand's own (`webnorm.lab.process.worker`): its clock begins there,
+a crash ends no Dask worker, and no process is older than what it measures.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from typing import Any, Literal
 import dask
 from distributed import Nanny, Reschedule, Security, Worker, get_worker
 
-from webnorm import files, signals
+from webnorm import signals
 from webnorm.errors import WebnormError, sentence
-from webnorm.fleet import cards
-from webnorm.fleet.cards import Card
-from webnorm.fleet.errand import Errand
+from webnorm.files import atomic
+from webnorm.fleet import adapters
+from webnorm.fleet.adapters import FleetAdapter
+from webnorm.fleet.errands import WorkItem
 from webnorm.gpu.device import ADAPTER_VARIABLE
-from webnorm.lab import worker as lab
-from webnorm.lab.bench import Progress
+from webnorm.lab.process import worker as lab
+from webnorm.lab.run.bench import Progress
 
 # Every worker has one of it, and every task takes it: no two run beside each other.
 ADAPTER = "adapter"
@@ -42,7 +43,7 @@ _LOGGING_VARIABLE = "DASK_LOGGING__DISTRIBUTED"
 
 
 @dataclass(frozen=True)
-class Refused:
+class ItemRefused:
     """Why an errand has no result, in one line: a mistake in what was asked for."""
 
     reason: str
@@ -52,22 +53,22 @@ class _GivenUp(Exception):
     """Nobody waits for the task any more."""
 
 
-async def join(dask_worker: Worker) -> Card | str:
+async def join(dask_worker: Worker) -> FleetAdapter | str:
     """Have a worker look at its adapter, in a process of its own and off its loop, and say by its resources
     what it may be given. Gives its card, or why it has none; who has a card does not look again.
 
     No plugin of Dask's: those reach workers that have no webnorm, too, which then cannot start.
     """
     _as_without_dask()
-    if not isinstance(getattr(dask_worker, "webnorm", None), Card):
+    if not isinstance(getattr(dask_worker, "webnorm", None), FleetAdapter):
         dask_worker.webnorm = await asyncio.to_thread(_looked_at)
-        if isinstance(dask_worker.webnorm, Card):
+        if isinstance(dask_worker.webnorm, FleetAdapter):
             await dask_worker.set_resources(**resources(dask_worker.webnorm))
-    found: Card | str = dask_worker.webnorm
+    found: FleetAdapter | str = dask_worker.webnorm
     return found
 
 
-def resources(card: Card) -> dict[str, float]:
+def resources(card: FleetAdapter) -> dict[str, float]:
     """What a worker with this card has."""
     return {ADAPTER: 1, card.key: 1}
 
@@ -81,15 +82,15 @@ def _as_without_dask() -> None:
             del os.environ[name]
 
 
-def _looked_at() -> Card | str:
+def _looked_at() -> FleetAdapter | str:
     try:
         with lab.Worker() as own:
-            return cards.card_of(own)
+            return adapters.adapter_of(own)
     except WebnormError as error:
         return sentence(str(error))
 
 
-def run(errand: Errand, topic: str, number: int) -> Any:
+def run(errand: WorkItem, topic: str, number: int) -> Any:
     """A Dask task: what an errand found last, or Refused. Its progress is an event of the topic.
 
     Where the adapter can no longer be opened the worker gets no more, and the task goes to another.
@@ -108,7 +109,7 @@ def run(errand: Errand, topic: str, number: int) -> Any:
         except WebnormError as error:
             # What was asked for is no mistake where the adapter has gone meanwhile.
             task.opened(own)
-            return Refused(str(error))
+            return ItemRefused(str(error))
         except _GivenUp:
             return None
     return found
@@ -136,20 +137,20 @@ class _Task:
             self._told = now
             self._worker.log_event(self._topic, (self._number, str(progress), progress.share))
 
-    def opened(self, own: lab.Worker) -> Card:
+    def opened(self, own: lab.Worker) -> FleetAdapter:
         """The card; where it cannot be opened, or is another, no task comes here any more, and this one goes
         elsewhere.
         """
         known = self._worker.webnorm
         try:
-            card = cards.card_of(own)
+            card = adapters.adapter_of(own)
             reason = f"the adapter is {card} now, which was {known}"
         except WebnormError as error:
             card, reason = None, sentence(str(error))
-        if card is not None and isinstance(known, Card) and card.key == known.key:
+        if card is not None and isinstance(known, FleetAdapter) and card.key == known.key:
             return card
         self._worker.webnorm = reason
-        if isinstance(known, Card):
+        if isinstance(known, FleetAdapter):
             none = dict.fromkeys(resources(known), 0)
             leaving = self._worker.set_resources(**none)
             asyncio.run_coroutine_threadsafe(leaving, self._worker.loop.asyncio_loop).result()
@@ -163,7 +164,7 @@ class _Task:
             return
         from filelock import FileLock, Timeout
 
-        folder = files.cache_folder("fleet")
+        folder = atomic.cache_folder("fleet")
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / f"{self._shared()}.lock")
         while not lock.is_locked:
@@ -180,7 +181,7 @@ class _Task:
     def _shared(self) -> str:
         """What only one may use at a time: software adapters have the same processor."""
         card = self._worker.webnorm
-        if not isinstance(card, Card):
+        if not isinstance(card, FleetAdapter):
             return "adapter"
         return f"{card.host}-{'cpu' if card.traits.software else card.index}"
 
@@ -258,7 +259,7 @@ class PatientNanny(Nanny):  # type: ignore[misc]  # Dask has no types
         return "OK"
 
 
-def options(index: int, card: Card, number: int = 0) -> dict[str, Any]:
+def options(index: int, card: FleetAdapter, number: int = 0) -> dict[str, Any]:
     """What a nanny is given for a worker with the adapter of that index."""
     again = f"-{number}" if number else ""
     return {

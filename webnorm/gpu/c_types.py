@@ -14,7 +14,7 @@ from importlib.util import MAGIC_NUMBER
 from typing import Any
 
 from webnorm import signals
-from webnorm.kernels import user_cache
+from webnorm.files import user_cache
 
 _FOLDER = "c"
 _FUNCTIONS = (
@@ -55,14 +55,14 @@ class _Remembering:
         """The tree of a text."""
         key = self._version + text.encode()
         with signals.ignored(Exception):  # of what another pickle left, anything may be raised
-            return pickle.loads(user_cache.taken(_FOLDER, key) or b"")
+            return pickle.loads(user_cache.load(_FOLDER, key) or b"")
         tree = self._parser.parse(text)
-        user_cache.keep(_FOLDER, key, pickle.dumps(tree))
+        user_cache.store(_FOLDER, key, pickle.dumps(tree))
         return tree
 
 
 @contextmanager
-def remembering() -> Iterator[None]:
+def cached_declarations() -> Iterator[None]:
     """Have cffi parse nothing, meanwhile, that was parsed before. Another cffi parses as it does."""
     try:
         from cffi import cparser
@@ -78,7 +78,7 @@ def remembering() -> Iterator[None]:
         cparser._parser_cache = parser
 
 
-def foresee(ffi: Any) -> None:
+def predeclare_types(ffi: Any) -> None:
     """Have cffi know the types. Another cffi, or wgpu with other types, has each wait for its turn."""
     known = getattr(ffi, "_parsed_types", None)
     if not isinstance(known, dict):

@@ -16,9 +16,9 @@ from weakref import WeakSet
 import numpy as np
 
 from webnorm.errors import WebnormError, one_line, shown, unknown
-from webnorm.gpu.c_types import foresee, remembering
+from webnorm.gpu.c_types import cached_declarations, predeclare_types
 from webnorm.gpu.probes import probe_subgroup_size, probe_timestamps
-from webnorm.kernels.traits import Traits
+from webnorm.kernels.headers.traits import Traits
 
 # wgpu complains on stderr when this is unset, although nothing here opens a window.
 if "XDG_RUNTIME_DIR" not in os.environ:
@@ -126,11 +126,11 @@ def _handles() -> Sequence[Any]:
     its own, and wgpu aborts the process. Devices of one listing wait for each other.
     """
     uses_wgpu()
-    with remembering():
+    with cached_declarations():
         # It takes 0.2 s to import, and who only asks for help need not wait.
         from wgpu.backends.wgpu_native import ffi
 
-        foresee(ffi)
+        predeclare_types(ffi)
     return tuple(wgpu.gpu.enumerate_adapters_sync())
 
 

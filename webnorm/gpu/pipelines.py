@@ -10,9 +10,9 @@ from typing import Any
 import wgpu
 
 from webnorm.errors import WebnormError
+from webnorm.gpu.compute_programs import bind_group_layout
 from webnorm.gpu.device import Device
-from webnorm.gpu.programs import bind_group_layout
-from webnorm.kernels.render import RenderedPass, Shader
+from webnorm.kernels.rendering.render import RenderedPass, Shader
 
 _KINDS = {"read": "read-only-storage", "read_write": "storage"}
 

@@ -9,8 +9,8 @@ from webnorm.gpu.buffers import POISON, fill
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import Pipeline
 from webnorm.gpu.schedule import Schedule
-from webnorm.kernels.render import Shader
-from webnorm.norms.case import Narrow
+from webnorm.kernels.rendering.render import Shader
+from webnorm.norms.case import ForceSplit
 
 
 class Plan:
@@ -33,7 +33,7 @@ class Plan:
         outputs: Mapping[str, Sequence[Any]],
         pipelines: Sequence[Pipeline],
         extra: Sequence[Any] = (),
-        narrow: Narrow | None = None,
+        narrow: ForceSplit | None = None,
     ) -> None:
         self.device, self.shader = device, shader
         self.buffers = {**inputs, **outputs}

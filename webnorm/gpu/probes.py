@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import wgpu
 
-from webnorm.gpu.programs import Program
+from webnorm.gpu.compute_programs import ComputeProgram
 
 _SUBGROUP_PROBE = """
 @group(0) @binding(0) var<storage, read_write> sizes: array<u32>;
@@ -28,7 +28,7 @@ def _words_of(
 ) -> np.ndarray[Any, np.dtype[np.uint32]]:
     """The buffer of `count` words, the only one of a shader, once that has run."""
     buffer = handle.create_buffer(size=4 * count, usage=wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC)
-    prepared = Program(handle, text, ["storage"]).on([(buffer, 0, buffer.size)], workgroups)
+    prepared = ComputeProgram(handle, text, ["storage"]).on([(buffer, 0, buffer.size)], workgroups)
     encoder = handle.create_command_encoder()
     compute = encoder.begin_compute_pass()
     prepared.encode(compute)

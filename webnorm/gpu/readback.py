@@ -23,7 +23,9 @@ STAGING_USAGE = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
 Source = tuple[Any, tuple[int, ...], np.dtype[Any]]
 
 
-def read(device: Device, pool: BufferPool, sources: Sequence[Source], encoder: Any = None) -> list[Array]:
+def read_buffers(
+    device: Device, pool: BufferPool, sources: Sequence[Source], encoder: Any = None
+) -> list[Array]:
     """The arrays at the beginning of buffers as new NumPy arrays, by way of a buffer of a staging pool.
 
     Small ones come with one submission and one wait. `encoder` holds commands that come before; it is

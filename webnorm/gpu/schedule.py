@@ -12,20 +12,30 @@ import wgpu
 
 from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import ACCESS_BYTES, buffer_bytes, whole_accesses
+from webnorm.gpu.compute_programs import bind_group_entry
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import Pipeline
-from webnorm.gpu.programs import entry
-from webnorm.gpu.slices import MOST_SLICES, CannotSlice, Slice, grid, narrowed, row_alignment, slices, window
-from webnorm.kernels.render import Binding, Shader
-from webnorm.norms.case import Narrow
+from webnorm.gpu.slices import (
+    MOST_SLICES,
+    CannotSlice,
+    RowSlice,
+    grid,
+    row_alignment,
+    slices,
+    window,
+    with_split_limits,
+)
+from webnorm.kernels.rendering.render import Shader
+from webnorm.kernels.rendering.templates import StorageBinding
+from webnorm.norms.case import ForceSplit
 from webnorm.norms.problem import DTYPES, Problem
 
 
 @dataclass(frozen=True)
-class Place:
+class BoundRange:
     """The bytes of a buffer that a pass binds."""
 
-    binding: Binding
+    binding: StorageBinding
     offset: int
     size: int
 
@@ -37,10 +47,10 @@ class Dispatch:
     pipeline: Pipeline
     grid: tuple[int, int]
     uniform: int
-    places: tuple[Place, ...]
+    places: tuple[BoundRange, ...]
 
 
-class Output(NamedTuple):
+class ScheduledOutput(NamedTuple):
     """An array that a problem's passes write."""
 
     name: str
@@ -59,14 +69,14 @@ class Schedule:
     """
 
     def __init__(
-        self, device: Device, shader: Shader, pipelines: Sequence[Pipeline], narrow: Narrow | None = None
+        self, device: Device, shader: Shader, pipelines: Sequence[Pipeline], narrow: ForceSplit | None = None
     ) -> None:
         self.shader, self.handle = shader, device.handle
-        limits = device.limits if narrow is None else narrowed(shader, device.limits, narrow)
+        limits = device.limits if narrow is None else with_split_limits(shader, device.limits, narrow)
         problem = shader.problem
         self.names = tuple(binding.name for binding in shader.bindings)
         self.outputs = tuple(
-            Output(t.name, t.shape(problem), DTYPES[t.dtype(problem)], t.data_bytes(problem))
+            ScheduledOutput(t.name, t.shape(problem), DTYPES[t.dtype(problem)], t.data_bytes(problem))
             for t in shader.variant.kernel.op.outputs(problem)
         )
         self._slices = slices(shader, problem, limits)
@@ -115,12 +125,17 @@ class Schedule:
             self.handle.create_bind_group(
                 layout=dispatch.pipeline.layout,
                 entries=[
-                    entry(0, self._uniform, dispatch.uniform, self._words_bytes),
+                    bind_group_entry(0, self._uniform, dispatch.uniform, self._words_bytes),
                     *(
-                        entry(place.binding.index, buffers[place.binding.name], place.offset, place.size)
+                        bind_group_entry(
+                            place.binding.index, buffers[place.binding.name], place.offset, place.size
+                        )
                         for place in dispatch.places
                     ),
-                    *(entry(behind + at, buffer, 0, buffer.size) for at, buffer in enumerate(extra)),
+                    *(
+                        bind_group_entry(behind + at, buffer, 0, buffer.size)
+                        for at, buffer in enumerate(extra)
+                    ),
                 ],
             )
             for dispatch in self.dispatches
@@ -156,7 +171,7 @@ class Schedule:
                 f"{variant} takes {problem} in {count} slices on this device; expected at most {MOST_SLICES}"
             )
 
-    def _scratch_bytes(self, binding: Binding, limit: int) -> int:
+    def _scratch_bytes(self, binding: StorageBinding, limit: int) -> int:
         if binding.per_row:
             return buffer_bytes(self.shader.problem.rows * binding.row_bytes)
         size = max(ACCESS_BYTES, whole_accesses(self._records(binding) * binding.row_bytes))
@@ -167,7 +182,7 @@ class Schedule:
             )
         return size
 
-    def _records(self, binding: Binding) -> int:
+    def _records(self, binding: StorageBinding) -> int:
         """Records of a scratch buffer; none where there are no rows."""
         return self.shader.records(binding, self._most_rows) if self._slices else 0
 
@@ -178,7 +193,7 @@ class Schedule:
             rendered = pipeline.rendered
             if rendered.per == "call":
                 count = self.shader.workgroup_count(rendered, self.shader.problem.rows)
-                places = tuple(Place(binding, 0, self._whole(binding)) for binding in rendered.bindings)
+                places = tuple(BoundRange(binding, 0, self._whole(binding)) for binding in rendered.bindings)
                 yield Dispatch(pipeline, grid(count, dimension), whole, places)
                 continue
             count = self.shader.workgroup_count(rendered, self._most_rows)
@@ -186,13 +201,13 @@ class Schedule:
                 places = tuple(self._place(binding, part) for binding in rendered.bindings)
                 yield Dispatch(pipeline, grid(count, dimension), at * self._words_bytes, places)
 
-    def _place(self, binding: Binding, part: Slice) -> Place:
+    def _place(self, binding: StorageBinding, part: RowSlice) -> BoundRange:
         if not binding.per_row:
-            return Place(binding, 0, self._whole(binding))
+            return BoundRange(binding, 0, self._whole(binding))
         found = window(binding, part, self.shader.problem.rows, self.row_alignment)
-        return Place(binding, found.offset, found.size)
+        return BoundRange(binding, found.offset, found.size)
 
-    def _whole(self, binding: Binding) -> int:
+    def _whole(self, binding: StorageBinding) -> int:
         """Bytes of a binding's buffer."""
         own = self.beside.get(binding.name)
         rows = self.shader.problem.rows if binding.per_row else 1
@@ -204,7 +219,7 @@ class Schedule:
         eps and scale are left to `set_scalars`.
         """
         problem = self.shader.problem
-        rows = Slice(0, problem.rows) if part is None else self._slices[part]
+        rows = RowSlice(0, problem.rows) if part is None else self._slices[part]
         words = {"rows": rows.rows}
         for binding in self.shader.bindings:
             if binding.per_row and part is not None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import ACCESS_BYTES, GUARD_BYTES, buffer_bytes, whole_accesses
-from webnorm.kernels.render import Binding, Shader
-from webnorm.norms.case import Narrow
+from webnorm.kernels.rendering.render import Shader
+from webnorm.kernels.rendering.templates import StorageBinding
+from webnorm.norms.case import ForceSplit
 from webnorm.norms.problem import Problem
 
 # Slices begin on multiples of so many rows, where a slice has as many: rows of float16 that share words stay
@@ -19,7 +20,7 @@ ROWS_TOGETHER = 4
 
 
 @dataclass(frozen=True)
-class Slice:
+class RowSlice:
     """Rows that fit the bindings and the dispatches of a device."""
 
     first_row: int
@@ -27,7 +28,7 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Window:
+class BindingWindow:
     """The bytes bound of a buffer with rows for one slice, and the elements from there to its first row."""
 
     offset: int
@@ -43,17 +44,17 @@ def grid(count: int, limit: int) -> tuple[int, int]:
     return math.ceil(count / max(y, 1)), y
 
 
-def window(binding: Binding, part: Slice, total_rows: int, alignment: int) -> Window:
+def window(binding: StorageBinding, part: RowSlice, total_rows: int, alignment: int) -> BindingWindow:
     """Where a slice lies in a buffer whose bindings start on multiples of `alignment` bytes."""
     begin = part.first_row * binding.row_bytes
     after = part.first_row + part.rows
     offset = begin - begin % alignment
     whole = buffer_bytes(total_rows * binding.row_bytes)
     end = whole if after == total_rows else whole_accesses(after * binding.row_bytes)
-    return Window(offset, end - offset, (begin - offset) // binding.itemsize)
+    return BindingWindow(offset, end - offset, (begin - offset) // binding.itemsize)
 
 
-def slices(shader: Shader, problem: Problem, limits: Mapping[str, int]) -> list[Slice]:
+def slices(shader: Shader, problem: Problem, limits: Mapping[str, int]) -> list[RowSlice]:
     """Cut the rows of a problem into slices of about equal size that the limits admit.
 
     Raises WebnormError when a single row is over a limit.
@@ -86,7 +87,7 @@ def slices(shader: Shader, problem: Problem, limits: Mapping[str, int]) -> list[
     units = math.ceil(problem.rows / together)
     count = math.ceil(units / (most // together))
     edges = [min(units * index // count * together, problem.rows) for index in range(count + 1)]
-    return [Slice(first, after - first) for first, after in itertools.pairwise(edges)]
+    return [RowSlice(first, after - first) for first, after in itertools.pairwise(edges)]
 
 
 def row_alignment(limits: Mapping[str, int]) -> int:
@@ -101,7 +102,7 @@ _NARROW_DISPATCH, _NARROW_SLICES = 16, 3
 MOST_SLICES = 4096
 
 
-def narrowed(shader: Shader, limits: Mapping[str, int], how: Narrow) -> dict[str, int]:
+def with_split_limits(shader: Shader, limits: Mapping[str, int], how: ForceSplit) -> dict[str, int]:
     """Limits of a device, with those on rows so small that the shader's rows have to be cut.
 
     What a pass takes for a single row it gets, however much: only a real device may be too small for that.

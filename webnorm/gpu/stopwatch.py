@@ -19,14 +19,14 @@ MOST_DISPATCHES = 1024
 WARM_UP_RUNS = 3
 
 
-class Dispatches(Protocol):
+class TimedDispatches(Protocol):
     """What is timed: anything that puts the dispatches of a number into a compute pass, such as a Plan."""
 
     def encode(self, compute: Any, index: int = 0) -> None:
         """Put the dispatches of this number into a pass."""
 
 
-class Turns:
+class SetRotation:
     """Numbers for dispatches, given out in order. Plans that write the same sets of buffers share them, so
     that no dispatch finds in a set what it has to put there (see Plan).
     """
@@ -57,22 +57,22 @@ class Stopwatch:
         self._fence = device.create_buffer(16)
         self._free: list[_Slot] = []
 
-    def time(self, plan: Dispatches, dispatches: range) -> float:
+    def time(self, plan: TimedDispatches, dispatches: range) -> float:
         """Nanoseconds per dispatch of the plan, over those of these numbers, which tell their sets."""
         return self.submit(plan, dispatches)()
 
-    def submit(self, plan: Dispatches, dispatches: range) -> Reading:
+    def submit(self, plan: TimedDispatches, dispatches: range) -> Reading:
         """As `time`, in two steps: the sample is under way, and what is returned waits for it and reads it.
 
         By the wall clock a sample is taken at once, since what runs beside it would count, too.
         """
         return (self._by_timestamps if self.method == "timestamp" else self._by_wall_clock)(plan, dispatches)
 
-    def sampler(self, plan: Dispatches, turns: Turns | None = None) -> tuple[Sampler, int]:
+    def sampler(self, plan: TimedDispatches, turns: SetRotation | None = None) -> tuple[Sampler, int]:
         """Samples of a plan, long enough for the clock, and how many dispatches each has. A sample goes on
         with the sets of buffers where the last one stopped that took its numbers from these turns.
         """
-        own = turns or Turns()
+        own = turns or SetRotation()
         dispatches = self.dispatches(plan, own)
         return lambda: self.submit(plan, own.take(dispatches)), dispatches
 
@@ -83,12 +83,12 @@ class Stopwatch:
         """
         self.device.handle.queue.read_buffer(self._fence)
 
-    def dispatches(self, plan: Dispatches, turns: Turns) -> int:
+    def dispatches(self, plan: TimedDispatches, turns: SetRotation) -> int:
         """Warm up, then say how many dispatches make a sample long enough for the clock."""
         once = min(self.time(plan, turns.take(1)) for _ in range(WARM_UP_RUNS))
         return min(math.ceil(SAMPLE_NS[self.method] / max(once, 1.0)), MOST_DISPATCHES)
 
-    def _by_timestamps(self, plan: Dispatches, dispatches: range) -> Reading:
+    def _by_timestamps(self, plan: TimedDispatches, dispatches: range) -> Reading:
         slot = self._free.pop() if self._free else self._slot()
         encoder = self.device.handle.create_command_encoder()
         compute = timed_pass(encoder, slot.queries)
@@ -109,7 +109,7 @@ class Stopwatch:
 
         return read
 
-    def _by_wall_clock(self, plan: Dispatches, dispatches: range) -> Reading:
+    def _by_wall_clock(self, plan: TimedDispatches, dispatches: range) -> Reading:
         encoder = self.device.handle.create_command_encoder()
         compute = encoder.begin_compute_pass()
         for index in dispatches:

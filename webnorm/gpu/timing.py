@@ -41,7 +41,7 @@ ERROR_OF_MEDIAN = 0.75
 
 
 @dataclass(frozen=True)
-class Rule:
+class StoppingRule:
     """When to begin and when to stop.
 
     A run begins when a yardstick's samples agree over `settle_s` seconds. It ends after `least` rounds, once
@@ -58,11 +58,11 @@ class Rule:
     settle_s: float = 0.5
 
 
-QUICK = Rule(least=5, most=20, spread=0.03, budget_s=3.0)
+QUICK = StoppingRule(least=5, most=20, spread=0.03, budget_s=3.0)
 
 
 @dataclass(frozen=True)
-class Statistics:
+class TimeStatistics:
     """Median and percentiles of samples, in the unit of the samples."""
 
     median: float
@@ -75,10 +75,10 @@ class Statistics:
         return (self.p80 - self.p20) / self.median if self.median > 0 else math.inf
 
 
-def statistics(samples: Sequence[float]) -> Statistics:
+def statistics(samples: Sequence[float]) -> TimeStatistics:
     """Median, 20th and 80th percentile."""
     p20, median, p80 = np.percentile(np.asarray(samples, dtype=np.float64), [20, 50, 80])
-    return Statistics(float(median), float(p20), float(p80))
+    return TimeStatistics(float(median), float(p20), float(p80))
 
 
 def flags(samples: Sequence[float]) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ def flags(samples: Sequence[float]) -> tuple[str, ...]:
     found = []
     if statistics(samples).spread > NOISY_SPREAD:
         found.append("noisy")
-    if moved(samples, THROTTLED_RATIO - 1) and drift(samples) > 0:
+    if ratio_moved(samples, THROTTLED_RATIO - 1) and drift(samples) > 0:
         found.append("throttled")
     return tuple(found)
 
@@ -101,10 +101,10 @@ def drift(samples: Sequence[float]) -> float:
 
 def drifting(samples: Sequence[float]) -> bool:
     """Whether a copy's samples moved by more than noise does, and by more than a share of it should bear."""
-    return moved(samples, DRIFTING)
+    return ratio_moved(samples, DRIFTING)
 
 
-def moved(samples: Sequence[float], least: float = 0.0) -> bool:
+def ratio_moved(samples: Sequence[float], least: float = 0.0) -> bool:
     """Whether `drift` is more than their noise and more than `least`; False of samples too few to tell."""
     third = len(samples) // 3
     if third < _LEAST_HALF:
@@ -128,7 +128,7 @@ def elapsed(work: Callable[[], Any]) -> float:
     return float(time.perf_counter_ns() - began)
 
 
-def enough(samples: Sequence[Sequence[float]], rule: Rule, began: float) -> bool:
+def enough(samples: Sequence[Sequence[float]], rule: StoppingRule, began: float) -> bool:
     """Whether the rule says stop. `samples` has a list for each plan, of which the shortest counts rounds;
     `began` is in seconds of `clock`.
     """
@@ -136,7 +136,7 @@ def enough(samples: Sequence[Sequence[float]], rule: Rule, began: float) -> bool
     return done > 0 and done >= rounds_asked(samples, rule, began)
 
 
-def rounds_asked(samples: Sequence[Sequence[float]], rule: Rule, began: float) -> int:
+def rounds_asked(samples: Sequence[Sequence[float]], rule: StoppingRule, began: float) -> int:
     """How many rounds the rule asks for if the device stays as it is; as many as are done where it says stop.
 
     `samples` and `began` as in `enough`; one round at least is done.
@@ -225,14 +225,14 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Turn:
+class SampleRequest:
     """The sampler of this number is asked next."""
 
     index: int
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundDone:
     """So many rounds are done, of so many as it looks now."""
 
     done: int
@@ -242,10 +242,10 @@ class Round:
 def take_turns(
     samplers: Sequence[Sampler],
     samples: Sequence[list[float]],
-    rule: Rule,
+    rule: StoppingRule,
     pace: Pace,
     between: Between | None = None,
-) -> Iterator[Turn | Round]:
+) -> Iterator[SampleRequest | RoundDone]:
     """Fill `samples`, a list for each sampler, one sample of each in every round, until the rule says stop.
 
     A sample is under way before the last is read, so that the device does not idle in between. `between` is
@@ -265,14 +265,14 @@ def take_turns(
 
     while True:
         for index, sampler in enumerate(samplers):
-            yield Turn(index)
+            yield SampleRequest(index)
             pace.ready()
             reading = sampler()
             land()
             flying = index, reading
             if index == 0 and samples[-1] and between is None:
                 done, wanted = len(samples[-1]), rounds_asked(samples, rule, began)
-                yield Round(done, wanted)
+                yield RoundDone(done, wanted)
                 if done >= wanted:
                     reading()
                     return
@@ -282,6 +282,6 @@ def take_turns(
             pace.worked()
             every = [*samples, *others]
             wanted = rounds_asked(every, rule, began) if all(every) else None
-            yield Round(len(samples[-1]), wanted)
+            yield RoundDone(len(samples[-1]), wanted)
             if wanted is not None and min(map(len, every)) >= wanted:
                 return

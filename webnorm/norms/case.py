@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from webnorm.norms.ops import Foreign, Op, Task, complete_inputs
+from webnorm.norms.ops import Op, Task, UnsupportedProblem, complete_inputs
 from webnorm.norms.problem import DTYPES, Array, Options, Problem
 from webnorm.norms.reference import stats_of
-from webnorm.norms.values import Draw, normal
+from webnorm.norms.row_draws import Draw, normal
 
 
 @dataclass(frozen=True)
-class Changes:
+class Overrides:
     """What takes the place of every case's own; None where nothing does. `options`: see Options.changed."""
 
     options: tuple[str, ...] | None = None
@@ -25,7 +25,7 @@ class Changes:
 
 _PLAIN = Options(weight=False, bias=False)
 # What of a device is made small, so that rows are cut: a storage binding, or a dispatch's dimensions.
-Narrow = Literal["bindings", "dispatches"]
+ForceSplit = Literal["bindings", "dispatches"]
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,18 @@ class Case:
     given: str | None = None
     breaks_one_pass: bool = False
     beside: float | None = None
-    narrow: Narrow | None = None
+    narrow: ForceSplit | None = None
     saved_eps: float | None = None
     stray: float | None = None
     for_gpus: bool = False
     seed: int = 0
 
-    def problem(self, op: Op, dtype: str = "float32", changes: Changes | None = None) -> Problem | None:
+    def problem(self, op: Op, dtype: str = "float32", changes: Overrides | None = None) -> Problem | None:
         """The case as a problem of an op; None where it has none, or the type cannot hold the case's x.
 
         `changes` take the place of the case's own. Options that an op lacks make the case one of other ops.
         """
-        changes = changes or Changes()
+        changes = changes or Overrides()
         try:
             problem = op.problem(
                 *self.shape,
@@ -73,7 +73,7 @@ class Case:
                 seed=self.seed,
                 scale=self.scale if changes.scale is None else changes.scale,
             )
-        except Foreign:
+        except UnsupportedProblem:
             return None
         if self.given not in (None, dtype):
             return None
@@ -127,7 +127,7 @@ def _drawn_beside(task: Task, size: float, rng: np.random.Generator) -> dict[str
 
 
 def problems(
-    cases: Sequence[Case], op: Op, dtypes: Sequence[str], changes: Changes | None = None
+    cases: Sequence[Case], op: Op, dtypes: Sequence[str], changes: Overrides | None = None
 ) -> Iterator[tuple[Case, Problem]]:
     """Every case in every storage type, where there is such a problem of the op."""
     for case in cases:

@@ -7,22 +7,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from webnorm.norms.case import Case, Narrow, of_normal
+from webnorm.norms.case import Case, ForceSplit, of_normal
 from webnorm.norms.drawn_cases import drawn_cases, hard_cases, long_cases
 from webnorm.norms.option_cases import BOTH, OPTION_CASES
 from webnorm.norms.problem import FP8, Options
-from webnorm.norms.values import (
+from webnorm.norms.row_draws import (
     LARGE,
+    adjacent_floats,
     consecutive,
     constant,
-    neighbours,
     outlier,
     outlier_first,
-    poisoned,
-    scales,
+    row_scales,
+    with_bad_values,
 )
 
-_CUT: tuple[tuple[Narrow, int], ...] = (("bindings", 61), ("bindings", 256), ("dispatches", 70))
+_CUT: tuple[tuple[ForceSplit, int], ...] = (("bindings", 61), ("bindings", 256), ("dispatches", 70))
 _SHIFT = "mean of {} standard deviations: the rounding of the mean (webnorm docs/numerics.md)"
 
 
@@ -102,7 +102,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "neighbours",
         "two values, one unit in the last place apart: spread - low² lost up to four digits",
-        neighbours(5132),
+        adjacent_floats(5132),
         (6, 5132),
     ),
     Case(
@@ -117,18 +117,29 @@ CASES: tuple[Case, ...] = (
     ),
     of_normal("tiny", "1e-20: squares are denormal or 0, eps decides", (3, 512), 1e-20),
     of_normal("denormal", "denormal inputs, which an adapter may flush to 0", (3, 512), 1e-40),
-    Case("row-scales", "neighbouring rows from 1e-18 to 1e17: none may leak into another", scales, (24, 257)),
-    Case("nan-row", "NaN in one row must not reach another", poisoned(np.nan), (9, 130), options=BOTH),
-    Case("inf-row", "Inf in one row must not reach another", poisoned(np.inf), (9, 130), options=BOTH),
     Case(
-        "minus-inf-row", "-Inf in one row must not reach another", poisoned(-np.inf), (9, 130), options=BOTH
+        "row-scales",
+        "neighbouring rows from 1e-18 to 1e17: none may leak into another",
+        row_scales,
+        (24, 257),
     ),
-    Case("nan-first", "NaN where a pivot is taken from", poisoned(np.nan, col=0), (9, 130), options=BOTH),
-    Case("inf-last", "Inf in a row's last column", poisoned(np.inf, col=129), (9, 130), options=BOTH),
+    Case("nan-row", "NaN in one row must not reach another", with_bad_values(np.nan), (9, 130), options=BOTH),
+    Case("inf-row", "Inf in one row must not reach another", with_bad_values(np.inf), (9, 130), options=BOTH),
+    Case(
+        "minus-inf-row",
+        "-Inf in one row must not reach another",
+        with_bad_values(-np.inf),
+        (9, 130),
+        options=BOTH,
+    ),
+    Case(
+        "nan-first", "NaN where a pivot is taken from", with_bad_values(np.nan, col=0), (9, 130), options=BOTH
+    ),
+    Case("inf-last", "Inf in a row's last column", with_bad_values(np.inf, col=129), (9, 130), options=BOTH),
     Case(
         "nan-and-inf-row",
         "several that are no numbers in one row",
-        poisoned(np.inf, np.nan, -np.inf, np.inf),
+        with_bad_values(np.inf, np.nan, -np.inf, np.inf),
         (9, 130),
         options=BOTH,
     ),

@@ -11,7 +11,7 @@ import numpy as np
 from webnorm.norms.case import Case
 from webnorm.norms.ops import OPS, Op
 from webnorm.norms.problem import FP8, STORAGE, Array, Options
-from webnorm.norms.values import Draw, neighbours, normal, outlier_first
+from webnorm.norms.row_draws import Draw, adjacent_floats, normal, outlier_first
 
 # Cases whose shapes, values and options are drawn, of norms and of their gradients each.
 _DRAWN = 4
@@ -23,7 +23,7 @@ _MOST_LONG = 1 << 17
 _HARD: tuple[Callable[[int], Draw], ...] = (
     lambda cols: outlier_first(2, cols),
     lambda cols: lambda rng: np.broadcast_to(rng.uniform(1, 1e6, (3, 1)), (3, cols)),
-    neighbours,
+    adjacent_floats,
     lambda cols: normal(3, cols, mean=1e4),
     lambda cols: normal(3, cols, mean=-1e6),
     lambda cols: normal(2, cols, 1e18),

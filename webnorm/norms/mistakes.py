@@ -26,7 +26,7 @@ _STEPS = (4, 32, 64, 128, 256, 512, 1024)
 
 
 @dataclass(frozen=True)
-class Rows:
+class NormalizationInputs:
     """What y is made from: rows of x (rows, cols), and of each row the mean, which is 0 for a norm that has
     none, the mean of `d` = x - mean squared, and rstd, each (rows, 1); `weight` as it multiplies.
     """
@@ -90,7 +90,7 @@ def wrong_formulas(task: Task, arrays: Mapping[str, Array]) -> dict[str, Wrong]:
     return found
 
 
-def rows_of(task: Task, arrays: Mapping[str, Array], x: Float64Array | None = None) -> Rows:
+def rows_of(task: Task, arrays: Mapping[str, Array], x: Float64Array | None = None) -> NormalizationInputs:
     """The rows of a forward op; `x` takes the place of what it normalises."""
     problem = task.problem
     if x is None:
@@ -107,10 +107,10 @@ def rows_of(task: Task, arrays: Mapping[str, Array], x: Float64Array | None = No
     )
     if weight is not None and problem.options.zero_centered_weight:
         weight = weight + 1.0
-    return Rows(problem, task.op.has_mean, x, mean, d, variance, rstd, weight, bias)
+    return NormalizationInputs(problem, task.op.has_mean, x, mean, d, variance, rstd, weight, bias)
 
 
-def _statistics(rows: Rows) -> _Named:
+def _statistics(rows: NormalizationInputs) -> _Named:
     """One of the numbers behind rstd is wrong."""
     d, v, n, eps = rows.d, rows.variance, rows.cols, rows.problem.eps
     spread = "variance" if rows.has_mean else "mean of squares"
@@ -128,7 +128,7 @@ def _statistics(rows: Rows) -> _Named:
     yield "does not multiply by rstd", rows.y(d)
 
 
-def _centres(rows: Rows) -> _Named:
+def _centres(rows: NormalizationInputs) -> _Named:
     """The mean is wrong, or there is one where there should be none."""
     x, n = rows.x, rows.cols
     squares = np.sqrt((x * x).mean(axis=1, keepdims=True) + rows.problem.eps)
@@ -157,7 +157,7 @@ def _centres(rows: Rows) -> _Named:
     yield "does not divide the sum of x by N", rows.y(rows.about(mean * n))
 
 
-def _counts(rows: Rows) -> _Named:
+def _counts(rows: NormalizationInputs) -> _Named:
     """N is that of whole steps: what a row is short of the last one is counted too."""
     n, d, eps = rows.cols, rows.d, rows.problem.eps
     # Of several steps that come to the same the smallest.
@@ -177,7 +177,7 @@ def _counts(rows: Rows) -> _Named:
         yield zeros, rows.y(off / np.sqrt(padded + eps))
 
 
-def _parameters(rows: Rows) -> _Named:
+def _parameters(rows: NormalizationInputs) -> _Named:
     """Weight or bias is wrong."""
     xhat, w, b = rows.xhat, rows.weight, rows.bias
     centred = 1.0 if rows.problem.options.zero_centered_weight else 0.0
@@ -204,7 +204,9 @@ def _parameters(rows: Rows) -> _Named:
         yield from _shifted(rows, "weight and bias", w, b)
 
 
-def _shifted(rows: Rows, name: str, weight: Float64Array | None, bias: Float64Array | None) -> _Named:
+def _shifted(
+    rows: NormalizationInputs, name: str, weight: Float64Array | None, bias: Float64Array | None
+) -> _Named:
     """Parameters, those that are given, are taken from the wrong place."""
 
     def scaled(at: Array, unknown: Array | None = None) -> Float64Array:
@@ -231,7 +233,7 @@ def _shifted(rows: Rows, name: str, weight: Float64Array | None, bias: Float64Ar
         yield f"takes {name} by the row's number", scaled(row[:, None])
 
 
-def _places(rows: Rows) -> _Named:
+def _places(rows: NormalizationInputs) -> _Named:
     """What belongs to another row is taken, or something is left out altogether."""
     x, count = rows.x, len(rows.x)
     if count > 1:
@@ -291,7 +293,7 @@ def _sums(task: Task, arrays: Mapping[str, Array]) -> dict[str, Wrong]:
     return {name: {"h": h} for name, h in found.items()}
 
 
-def _saved(rows: Rows) -> dict[str, Wrong]:
+def _saved(rows: NormalizationInputs) -> dict[str, Wrong]:
     """What is given back as statistics."""
     if not rows.problem.options.return_stats:
         return {}

@@ -12,8 +12,8 @@ import numpy as np
 
 from webnorm.errors import WebnormError, check_kind, unknown
 from webnorm.norms import reference
-from webnorm.norms.parts import converted, in_parts, standard_normal
 from webnorm.norms.problem import DTYPES, FP8, Array, Options, Problem, draw_x, finfo
+from webnorm.norms.row_blocks import converted, map_row_blocks, standard_normal
 
 Kind = Literal["data", "parameter", "out", "float32"]
 _UNSET = Options()
@@ -56,7 +56,7 @@ class Tensor:
         return math.prod(self.shape(problem)) * DTYPES[self.dtype(problem)].itemsize
 
 
-class Foreign(WebnormError):
+class UnsupportedProblem(WebnormError):
     """A problem that an op does not have."""
 
 
@@ -64,7 +64,7 @@ class Foreign(WebnormError):
 class Op:
     """An operation on rows.
 
-    `reference` takes the input arrays by name and the problem and gives an Answer for each output.
+    `reference` takes the input arrays by name and the problem and gives an Expected for each output.
     `has_mean` tells LayerNorm from RMSNorm. `defaults` are the options of a problem of this op that says
     nothing. `opening` maps a tensor to the entry point that has to set it before the first pass.
     """
@@ -72,7 +72,7 @@ class Op:
     name: str
     summary: str
     tensors: tuple[Tensor, ...]
-    reference: Callable[[Mapping[str, Array], Problem], reference.Answers]
+    reference: Callable[[Mapping[str, Array], Problem], reference.ExpectedOutputs]
     has_mean: bool = False
     defaults: Options = field(default_factory=Options)
     opening: Mapping[str, str] | None = None
@@ -141,7 +141,7 @@ class Op:
     ) -> Problem:
         """A problem of this op; what is None is the op's own default. `given` are Problem's other fields.
 
-        Raises Foreign for what this op does not have, WebnormError for what no op has.
+        Raises UnsupportedProblem for what this op does not have, WebnormError for what no op has.
         """
         problem = Problem(
             rows=rows,
@@ -155,16 +155,16 @@ class Op:
         return problem
 
     def check(self, problem: Problem) -> None:
-        """Raise Foreign for options that this op lacks, or that do not go together."""
+        """Raise UnsupportedProblem for options that this op lacks, or that do not go together."""
         unset = vars(_UNSET)
         given = {name for name, value in vars(problem.options).items() if value != unset[name]}
         for name in sorted(given - set(self.options) - {"weight", "bias"}):
             takes = f"it has {', '.join(self.options)}" if self.options else "it has none"
-            raise Foreign(f"{self.name} has no option {name}: {takes}")
+            raise UnsupportedProblem(f"{self.name} has no option {name}: {takes}")
         if problem.scale != 1.0 and problem.out_dtype not in FP8 and not self.exact:
-            raise Foreign(f"scale is {problem.scale}, which needs an out_dtype of float8")
+            raise UnsupportedProblem(f"scale is {problem.scale}, which needs an out_dtype of float8")
         if problem.options.residual_bias and not problem.options.residual and not self.backward:
-            raise Foreign("residual_bias is added to x + residual: it needs the option residual")
+            raise UnsupportedProblem("residual_bias is added to x + residual: it needs the option residual")
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Task:
         return f"{self.op.name}, {self.problem}"
 
 
-def plain(problem: Problem) -> Problem:
+def as_copy_problem(problem: Problem) -> Problem:
     """The problem as the copy sees it: nothing but rows, columns and dtype."""
     return replace(problem, options=Options(), scale=1.0)
 
@@ -232,7 +232,7 @@ def _largest(x: Array) -> float:
         wide = x[part].astype(np.float64)
         return float(np.max(np.abs(wide), where=np.isfinite(wide), initial=0.0))
 
-    return max(in_parts(of_rows, *x.shape), default=0.0)
+    return max(map_row_blocks(of_rows, *x.shape), default=0.0)
 
 
 _rows = partial(Tensor, per_row=True)
@@ -277,9 +277,9 @@ def _stats_width(has_mean: bool) -> int:
     return 3 if has_mean else 1
 
 
-def _copy(arrays: Mapping[str, Array], problem: Problem) -> reference.Answers:
+def _copy(arrays: Mapping[str, Array], problem: Problem) -> reference.ExpectedOutputs:
     nothing = np.zeros(1)
-    return {"y": reference.Answer(converted(arrays["x"], np.float64), nothing, nothing)}
+    return {"y": reference.Expected(converted(arrays["x"], np.float64), nothing, nothing)}
 
 
 _NO_BIAS = Options(bias=False)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from webnorm.norms.case import Case, of_normal
 from webnorm.norms.problem import Options
-from webnorm.norms.values import constant
+from webnorm.norms.row_draws import constant
 
 BOTH = Options()
 _EVERYTHING = Options(

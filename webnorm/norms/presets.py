@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from webnorm.errors import WebnormError, unknown
-from webnorm.norms.ops import OPS, Foreign, Task
+from webnorm.norms.ops import OPS, Task, UnsupportedProblem
 from webnorm.norms.problem import Options, Problem
 
 
@@ -49,15 +49,17 @@ def tasks(
     return tuple(Task(chosen, chosen.problem(*shape, options=options, **common)) for shape in shapes)
 
 
-def having(ops: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
-    """Those of the ops that have these options (see Options.changed); raises Foreign where none has."""
+def ops_with_options(ops: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
+    """Those of the ops that have these options (see Options.changed); raises UnsupportedProblem where none
+    has.
+    """
     found: list[str] = []
-    lacking: Foreign | None = None
+    lacking: UnsupportedProblem | None = None
     for name in ops:
         try:
             OPS[name].problem(1, 1, options=OPS[name].defaults.changed(options))
             found.append(name)
-        except Foreign as error:
+        except UnsupportedProblem as error:
             lacking = error
     if lacking is not None and not found:
         raise lacking
@@ -74,7 +76,7 @@ def tasks_of_each(
     """`tasks` of those ops that have the options, in several storage types or in their default one."""
     return tuple(
         task
-        for op in having(ops, options)
+        for op in ops_with_options(ops, options)
         for dtype in dtypes or (None,)
         for task in tasks(op, shapes, OPS[op].defaults.changed(options), dtype=dtype, **common)
     )
@@ -160,15 +162,15 @@ def quick_tasks(preset: Preset, software: bool) -> tuple[Task, ...]:
         for task in found
     ]
     # Shapes that differed in their rows only may be the same now.
-    return once(fewer)
+    return without_duplicates(fewer)
 
 
-def once(found: Iterable[Task]) -> tuple[Task, ...]:
+def without_duplicates(found: Iterable[Task]) -> tuple[Task, ...]:
     """The tasks without those that are named again."""
     return tuple({str(task): task for task in found}.values())
 
 
-def of_preset(
+def preset_tasks(
     name: str,
     dtypes: Sequence[str],
     options: Sequence[str],
@@ -180,7 +182,9 @@ def of_preset(
     """The tasks of a preset in the storage types, its own where there are none; a few of them if `quick`."""
     preset = preset_named(name)
     changed = [preset.changed(options, dtype, eps, seed) for dtype in dtypes or (None,)]
-    return once(task for one in changed for task in (quick_tasks(one, software) if quick else one.tasks))
+    return without_duplicates(
+        task for one in changed for task in (quick_tasks(one, software) if quick else one.tasks)
+    )
 
 
 def _quick_rows(cols: int) -> int:

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from webnorm.errors import WebnormError, check_kind, shortened, shown, unknown
-from webnorm.norms.numbers import EPS, SCALE
-from webnorm.norms.parts import converted, standard_normal
+from webnorm.norms.number_rules import EPS, SCALE
+from webnorm.norms.row_blocks import converted, standard_normal
 
 Array = npt.NDArray[Any]
 

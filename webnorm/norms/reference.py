@@ -9,8 +9,8 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 
-from webnorm.norms.parts import in_parts
 from webnorm.norms.problem import DTYPES, FP8, Array, Problem
+from webnorm.norms.row_blocks import map_row_blocks
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -23,24 +23,24 @@ MEAN_DIGITS = 2.0**-22
 
 
 @dataclass(frozen=True)
-class Answer:
+class Expected:
     """One output in float64, before it is rounded to its storage type, with the sizes that errors scale with.
 
-    An implementation in float32 is off by its tolerance times `unit`: the size of what was added up to make
-    the element. A mean that was rounded to float32 adds its relative error times `shaky`. For a sum over
-    rows, `summed` is the sum of the absolute terms. All broadcast to `value`.
+    An implementation in float32 is off by its tolerance times `error_scale`: the size of what was added up to
+    make the element. A mean that was rounded to float32 adds its relative error times `mean_error_scale`. For
+    a sum over rows, `abs_sum` is the sum of the absolute terms. All broadcast to `value`.
     """
 
     value: Float64Array
-    unit: Array
-    shaky: Array
-    summed: Array | None = None
+    error_scale: Array
+    mean_error_scale: Array
+    abs_sum: Array | None = None
 
 
-Answers = dict[str, Answer]
+ExpectedOutputs = dict[str, Expected]
 
 
-def centred(x: Array) -> tuple[Float64Array, Float64Array]:
+def centered(x: Array) -> tuple[Float64Array, Float64Array]:
     """X - mean and the mean (rows, 1) of every row of x (rows, cols), in float64.
 
     Each row is first shifted by its own first element: the differences are exact for float32 values of like
@@ -55,7 +55,7 @@ def centred(x: Array) -> tuple[Float64Array, Float64Array]:
 
 
 @dataclass(frozen=True)
-class Normalised:
+class NormalizedRows:
     """Rows of x normalised: `xhat` (rows, cols); mean, rstd and |mean| * rstd, each (rows, 1)."""
 
     xhat: Float64Array
@@ -64,7 +64,7 @@ class Normalised:
     condition: Float64Array
 
 
-def normalise(x: Array, eps: float, has_mean: bool) -> Normalised:
+def normalize(x: Array, eps: float, has_mean: bool) -> NormalizedRows:
     """(x - mean) / sqrt(var + eps) of every row, or x / sqrt(mean(x²) + eps) without a mean.
 
     Ba, Kiros and Hinton, "Layer Normalization", 2016, equations 3 and 4, with the biased variance; Zhang and
@@ -73,22 +73,22 @@ def normalise(x: Array, eps: float, has_mean: bool) -> Normalised:
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         if has_mean:
-            xhat, mean = centred(x)
+            xhat, mean = centered(x)
         else:
             xhat = x.astype(np.float64)
             mean = np.zeros((x.shape[0], 1))
         variance = np.einsum("ij,ij->i", xhat, xhat)[:, None] / x.shape[1]
         rstd = 1.0 / np.sqrt(variance + eps)
         xhat *= rstd
-        return Normalised(xhat, mean, rstd, np.abs(mean) * rstd)
+        return NormalizedRows(xhat, mean, rstd, np.abs(mean) * rstd)
 
 
-def _with_saved(x: Array, stats: Array, has_mean: bool) -> Normalised:
+def _with_saved(x: Array, stats: Array, has_mean: bool) -> NormalizedRows:
     """X̂ by the statistics that a forward pass saved, whatever its eps was: see stats_of."""
     saved = stats.astype(np.float64)
     rstd = saved[:, -1:]
     mean = saved[:, :1] + saved[:, 1:2] if has_mean else np.zeros_like(rstd)
-    return Normalised((x.astype(np.float64) - mean) * rstd, mean, rstd, np.abs(mean) * rstd)
+    return NormalizedRows((x.astype(np.float64) - mean) * rstd, mean, rstd, np.abs(mean) * rstd)
 
 
 # What h is the sum of.
@@ -100,7 +100,7 @@ def add_residual(arrays: Mapping[str, Array]) -> Float64Array:
     return reduce(np.add, (arrays[name].astype(np.float64) for name in ADDED if name in arrays))
 
 
-def forward(arrays: Mapping[str, Array], problem: Problem, has_mean: bool) -> Answers:
+def forward(arrays: Mapping[str, Array], problem: Problem, has_mean: bool) -> ExpectedOutputs:
     """Y, and by the problem's options h, stats, y_scale or amax.
 
     `arrays` holds x (rows, cols), and residual (rows, cols), residual_bias, weight, bias (cols,) where the
@@ -109,7 +109,7 @@ def forward(arrays: Mapping[str, Array], problem: Problem, has_mean: bool) -> An
     """
     weight, bias = _parameters(arrays, problem)
 
-    def part(part: slice) -> Answers:
+    def part(part: slice) -> ExpectedOutputs:
         rows = {name: a[part] if a.ndim == 2 else a for name, a in arrays.items()}
         return _forward_rows(rows, problem, has_mean, weight, bias)
 
@@ -118,15 +118,15 @@ def forward(arrays: Mapping[str, Array], problem: Problem, has_mean: bool) -> An
         # From the unscaled y; then y is scaled.
         y = answers["y"]
         amax = np.max(np.abs(y.value), initial=0.0)
-        unit = np.max(y.unit, initial=0.0)
-        shaky = np.max(y.shaky, initial=0.0)
-        answers["amax"] = Answer(
+        unit = np.max(y.error_scale, initial=0.0)
+        shaky = np.max(y.mean_error_scale, initial=0.0)
+        answers["amax"] = Expected(
             np.array([amax, 1.0 / problem.scale]),
             np.array([unit, 1.0 / problem.scale]),
             np.array([shaky, 0.0]),
         )
         s = problem.scale
-        answers["y"] = Answer(y.value * s, y.unit * s, y.shaky * s)
+        answers["y"] = Expected(y.value * s, y.error_scale * s, y.mean_error_scale * s)
     return answers
 
 
@@ -146,16 +146,16 @@ def _forward_rows(
     has_mean: bool,
     weight: Float64Array | float,
     bias: Float64Array | float,
-) -> Answers:
-    answers: Answers = {}
+) -> ExpectedOutputs:
+    answers: ExpectedOutputs = {}
     x = arrays["x"]
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         if problem.options.residual:
             h = add_residual(arrays)
             size = sum(np.abs(arrays[name].astype(np.float64)) for name in ADDED if name in arrays)
-            answers["h"] = Answer(h, np.asarray(size), np.zeros(1))
+            answers["h"] = Expected(h, np.asarray(size), np.zeros(1))
             x = arrays.get("h", h.astype(DTYPES[problem.dtype]))
-        rows = normalise(x, problem.eps, has_mean)
+        rows = normalize(x, problem.eps, has_mean)
         y = rows.xhat * weight
         unit = np.maximum(np.abs(weight), np.abs(y)) + np.abs(bias)
         y = y + bias
@@ -164,24 +164,24 @@ def _forward_rows(
             largest = np.maximum(np.abs(y).max(axis=1, keepdims=True), SMALLEST_ROW_MAXIMUM)
             unit_largest = unit.max(axis=1, keepdims=True)
             shaky_largest = shaky.max(axis=1, keepdims=True)
-            answers["y_scale"] = Answer(
+            answers["y_scale"] = Expected(
                 largest / INT8_MAXIMUM, unit_largest / INT8_MAXIMUM, shaky_largest / INT8_MAXIMUM
             )
             q = INT8_MAXIMUM / largest
             y, unit, shaky = y * q, (unit + unit_largest) * q, (shaky + shaky_largest) * q
-        answers["y"] = Answer(y, unit.astype(np.float32), shaky.astype(np.float32))
+        answers["y"] = Expected(y, unit.astype(np.float32), shaky.astype(np.float32))
         if problem.options.return_stats:
             answers["stats"] = _stats_answer(rows, has_mean)
     return answers
 
 
-def _stats_answer(rows: Normalised, has_mean: bool) -> Answer:
+def _stats_answer(rows: NormalizedRows, has_mean: bool) -> Expected:
     """Mean in units of the standard deviation (and its own last bits), rstd in units of itself."""
     columns = [(rows.rstd, rows.rstd, rows.condition * rows.rstd)]
     if has_mean:
         deviation = 1.0 / rows.rstd
         columns.insert(0, (rows.mean, deviation + np.abs(rows.mean) * MEAN_DIGITS, np.abs(rows.mean)))
-    return Answer(*(np.concatenate(parts, axis=1) for parts in zip(*columns, strict=True)))
+    return Expected(*(np.concatenate(parts, axis=1) for parts in zip(*columns, strict=True)))
 
 
 def stats_of(x: Array, eps: float, has_mean: bool) -> Array:
@@ -190,12 +190,12 @@ def stats_of(x: Array, eps: float, has_mean: bool) -> Array:
     (rows, 3): the mean in two words, whose sum has twice float32's digits, and rstd; (rows, 1) without a
     mean.
     """
-    parts = in_parts(lambda part: _stats_of_rows(x[part], eps, has_mean), *x.shape)
+    parts = map_row_blocks(lambda part: _stats_of_rows(x[part], eps, has_mean), *x.shape)
     return np.concatenate(parts or [_stats_of_rows(x, eps, has_mean)])
 
 
 def _stats_of_rows(x: Array, eps: float, has_mean: bool) -> Array:
-    rows = normalise(x, eps, has_mean)
+    rows = normalize(x, eps, has_mean)
     rstd = rows.rstd.astype(np.float32)
     if not has_mean:
         return rstd
@@ -205,7 +205,7 @@ def _stats_of_rows(x: Array, eps: float, has_mean: bool) -> Array:
     return np.concatenate([mean, low, rstd], axis=1)
 
 
-def backward(arrays: Mapping[str, Array], problem: Problem, has_mean: bool) -> Answers:
+def backward(arrays: Mapping[str, Array], problem: Problem, has_mean: bool) -> ExpectedOutputs:
     """Dx, and by the problem's options dweight, dbias and dresidual_bias, given x, dy, weight, dh and stats.
 
     With x̂ the normalised x, by the saved statistics where there are some, and g = dy * weight:
@@ -215,7 +215,7 @@ def backward(arrays: Mapping[str, Array], problem: Problem, has_mean: bool) -> A
     """
     weight, _ = _parameters(arrays, problem)
 
-    def part(part: slice) -> Answers:
+    def part(part: slice) -> ExpectedOutputs:
         rows = {name: a[part] if a.ndim == 2 else a for name, a in arrays.items()}
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             return _backward_rows(rows, problem, has_mean, weight)
@@ -225,11 +225,11 @@ def backward(arrays: Mapping[str, Array], problem: Problem, has_mean: bool) -> A
 
 def _backward_rows(
     arrays: Mapping[str, Array], problem: Problem, has_mean: bool, weight: Float64Array | float
-) -> Answers:
+) -> ExpectedOutputs:
     if problem.options.saved_stats:
         rows = _with_saved(arrays["x"], arrays["stats"], has_mean)
     else:
-        rows = normalise(arrays["x"], problem.eps, has_mean)
+        rows = normalize(arrays["x"], problem.eps, has_mean)
     dy = arrays["dy"].astype(np.float64)
     size = np.maximum(1.0, np.abs(rows.xhat))
     g = dy * weight
@@ -246,7 +246,7 @@ def _backward_rows(
         dh = arrays["dh"].astype(np.float64)
         dx += dh
         unit += np.abs(dh)
-    answers = {"dx": Answer(dx, unit.astype(np.float32), shaky.astype(np.float32))}
+    answers = {"dx": Expected(dx, unit.astype(np.float32), shaky.astype(np.float32))}
     options = problem.options
     if options.weight:
         answers["dweight"] = _summed(dy * rows.xhat, dy * size, dy * rows.condition)
@@ -257,39 +257,44 @@ def _backward_rows(
     return answers
 
 
-def _summed(terms: Float64Array, unit: Float64Array, shaky: Float64Array) -> Answer:
+def _summed(terms: Float64Array, unit: Float64Array, shaky: Float64Array) -> Expected:
     """A sum over rows. The terms' errors are taken to be independent, so their squares are added up here."""
-    return Answer(
+    return Expected(
         terms.sum(axis=0), (unit * unit).sum(axis=0), (shaky * shaky).sum(axis=0), np.abs(terms).sum(axis=0)
     )
 
 
-def _by_rows(part: Callable[[slice], Answers], problem: Problem) -> Answers:
+def _by_rows(part: Callable[[slice], ExpectedOutputs], problem: Problem) -> ExpectedOutputs:
     """Put the answers of parts of the rows together; sums over rows are added up."""
     # No rows are a part too: its answers have the names, shapes and types.
     whole = part(slice(0, 0))
-    sums = {name for name, answer in whole.items() if answer.summed is not None}
+    sums = {name for name, answer in whole.items() if answer.abs_sum is not None}
     for name in whole.keys() - sums:
         whole[name] = _room_for(whole[name], problem.rows)
 
-    def compute(rows: slice) -> Answers:
+    def compute(rows: slice) -> ExpectedOutputs:
         found = part(rows)
         for name in whole.keys() - sums:
-            for field in ("value", "unit", "shaky"):
+            for field in ("value", "error_scale", "mean_error_scale"):
                 getattr(whole[name], field)[rows] = getattr(found[name], field)
         return {name: found[name] for name in sums}
 
-    found = in_parts(compute, problem.rows, problem.cols)
+    found = map_row_blocks(compute, problem.rows, problem.cols)
     for name in sums:
         value, unit, shaky, summed = (
             sum((getattr(answers[name], field) for answers in found), start=getattr(whole[name], field))
-            for field in ("value", "unit", "shaky", "summed")
+            for field in ("value", "error_scale", "mean_error_scale", "abs_sum")
         )
-        whole[name] = Answer(value, np.sqrt(unit), np.sqrt(shaky), summed)
+        whole[name] = Expected(value, np.sqrt(unit), np.sqrt(shaky), summed)
     return whole
 
 
-def _room_for(answer: Answer, rows: int) -> Answer:
+def _room_for(answer: Expected, rows: int) -> Expected:
     """An answer like that of no rows for so many of them, to be filled."""
     shape = (rows, *answer.value.shape[1:])
-    return Answer(*(np.empty(shape, field.dtype) for field in (answer.value, answer.unit, answer.shaky)))
+    return Expected(
+        *(
+            np.empty(shape, field.dtype)
+            for field in (answer.value, answer.error_scale, answer.mean_error_scale)
+        )
+    )

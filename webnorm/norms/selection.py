@@ -69,7 +69,7 @@ def _size(text: str, given: str) -> int:
     return int(found[1]) * _UNITS[found[2].lower()]
 
 
-def named(
+def select_names(
     asked: str | Sequence[str],
     known: Collection[str],
     what: str,
@@ -84,7 +84,7 @@ def named(
     `what` says of what they are, and `like` what would be called so here; `elsewhere` is that of `unknown`.
     """
     every = tuple(known) if everything is None else tuple(everything)
-    parts = listed(asked, what)
+    parts = split_names(asked, what)
     if not parts:
         raise WebnormError(f"{what} is {shown(asked)}; expected one name or more")
     found: dict[str, None] = {}
@@ -94,14 +94,14 @@ def named(
         elif part == ALL:
             found |= dict.fromkeys(every)
         else:
-            fitting = [name for name in every if fits(part, name)]
+            fitting = [name for name in every if matches(part, name)]
             if not fitting:
                 raise _unknown(what, part, known, every, like(part), elsewhere)
             found |= dict.fromkeys(fitting)
     return tuple(found)
 
 
-def listed(asked: str | Sequence[str], name: str) -> list[str]:
+def split_names(asked: str | Sequence[str], name: str) -> list[str]:
     """The texts of a list such as "rms*,layer_norm", or several texts; WebnormError for what is neither, and
     called `name`.
     """
@@ -135,7 +135,7 @@ def is_pattern(name: str) -> bool:
     return any(sign in name for sign in "*?[")
 
 
-def fits(asked: str, name: str) -> bool:
+def matches(asked: str, name: str) -> bool:
     """Whether a name is the one asked for, or the pattern asked for fits it, upper and lower case apart."""
     if asked == name or len(asked) > _LONGEST_PATTERN or not is_pattern(asked):
         return asked == name
@@ -146,7 +146,7 @@ def ops_named(asked: str | Sequence[str] | None) -> tuple[str, ...]:
     """The ops of a list: see `named`. layer_norm where none is asked for; copy only by its name."""
     if asked is None:
         return ("layer_norm",)
-    return named(asked, OPS, "op", NORMS, like=lambda name: _GRADIENT.sub("_backward", name))
+    return select_names(asked, OPS, "op", NORMS, like=lambda name: _GRADIENT.sub("_backward", name))
 
 
 def dtypes_named(asked: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -154,5 +154,5 @@ def dtypes_named(asked: str | Sequence[str] | None) -> tuple[str, ...]:
     return (
         ()
         if asked is None
-        else named(asked, STORAGE, "dtype", like=DTYPES_ELSEWHERE.get, elsewhere=OF_OUTPUTS)
+        else select_names(asked, STORAGE, "dtype", like=DTYPES_ELSEWHERE.get, elsewhere=OF_OUTPUTS)
     )

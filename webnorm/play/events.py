@@ -18,7 +18,7 @@ _HEARTBEAT = b": still here\n\n"
 _GLANCE_S = 0.1
 
 
-class Events:
+class SnapshotStream:
     """One thread waits for the playground; streams wait for that in the server's loop.
 
     A reader that is slow finds the newest snapshot when it is ready for one, and none of those in between.

@@ -8,8 +8,8 @@ from itertools import pairwise
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from webnorm.files import shipped
-from webnorm.kernels.sources import wgsl_root
+from webnorm.files.atomic import shipped
+from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.norms.ops import OPS
 
 # The headings between which it stands.

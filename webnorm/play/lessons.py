@@ -9,15 +9,15 @@ from functools import cache
 from pathlib import Path
 
 from webnorm.errors import unknown
-from webnorm.lab.results import Result
-from webnorm.play.state import Attempt, Entry
+from webnorm.lab.results.result import Result
+from webnorm.play.state import AttemptState, HistoryEntry
 
 OP = "layer_norm"
 _FILE = Path(__file__).with_name("lessons.toml")
 
 
 @dataclass(frozen=True)
-class Marks:
+class LessonGoals:
     """What has to be so of an attempt; see lessons.toml."""
 
     right: bool = False
@@ -37,12 +37,12 @@ class Lesson:
     title: str
     source: str
     text: str
-    marks: Marks
+    marks: LessonGoals
     x: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
-class Mark:
+class GoalStatus:
     """What has to be so, in words, and whether it is; None where that is not known yet."""
 
     text: str
@@ -59,7 +59,7 @@ def lessons() -> tuple[Lesson, ...]:
             title=one["title"],
             source=one["from"],
             text=" ".join(one["text"].split()),
-            marks=Marks(**one["marks"]),
+            marks=LessonGoals(**one["marks"]),
             x=tuple(one["x"]) if "x" in one else None,
         )
         for one in found
@@ -79,39 +79,43 @@ def goal_of(name: str | None) -> str | None:
     return None if name is None else lesson_named(name).marks.beside
 
 
-def marked(lesson: Lesson, attempt: Attempt | None, history: Sequence[Entry]) -> tuple[Mark, ...]:
+def goal_statuses(
+    lesson: Lesson, attempt: AttemptState | None, history: Sequence[HistoryEntry]
+) -> tuple[GoalStatus, ...]:
     """How far an attempt, and those before it, do what is asked."""
     return tuple(_marks(lesson.marks, attempt, history))
 
 
-def _marks(marks: Marks, attempt: Attempt | None, history: Sequence[Entry]) -> Iterator[Mark]:
+def _marks(
+    marks: LessonGoals, attempt: AttemptState | None, history: Sequence[HistoryEntry]
+) -> Iterator[GoalStatus]:
     if marks.hinted:
         hinted = any(one.hinted for one in history)
-        yield Mark("a mistake was made that a hint explains", hinted or None)
+        yield GoalStatus("a mistake was made that a hint explains", hinted or None)
     if marks.breaks:
-        yield Mark("it is wrong on the x that was chosen", _broken(attempt))
+        yield GoalStatus("it is wrong on the x that was chosen", _broken(attempt))
     if marks.right:
-        yield Mark("it is right", _right(attempt))
+        yield GoalStatus("it is right", _right(attempt))
     cost = None if attempt is None else attempt.cost
     if marks.reads is not None:
         told = f"it reads x at most {marks.reads:g} times"
-        yield Mark(told, _at_most(None if cost is None else cost.row_reads, marks.reads))
+        yield GoalStatus(told, _at_most(None if cost is None else cost.row_reads, marks.reads))
     if marks.barriers is not None:
         told = f"a workgroup passes at most {marks.barriers:g} barriers a row"
-        yield Mark(told, _at_most(None if cost is None else cost.barriers, marks.barriers))
+        yield GoalStatus(told, _at_most(None if cost is None else cost.barriers, marks.barriers))
     if marks.share is not None:
         told = f"it has {100 * marks.share:g} % of the speed of {marks.beside} here"
-        yield Mark(told, _fast(attempt, marks.share))
+        yield GoalStatus(told, _fast(attempt, marks.share))
 
 
-def _right(attempt: Attempt | None) -> bool | None:
+def _right(attempt: AttemptState | None) -> bool | None:
     """Whether it passes; the failure of a kernel that is declared unstable is none that passes."""
     if attempt is None or attempt.ok is None:
         return None
     return attempt.ok and all(one.result.status != "fail" for one in attempt.shapes)
 
 
-def _broken(attempt: Attempt | None) -> bool | None:
+def _broken(attempt: AttemptState | None) -> bool | None:
     given = None if attempt is None else next((one for one in attempt.shapes if one.given), None)
     return None if given is None else given.result.status == "fail"
 
@@ -120,7 +124,7 @@ def _at_most(value: float | None, most: float) -> bool | None:
     return None if value is None else value <= most
 
 
-def _fast(attempt: Attempt | None, share: float) -> bool | None:
+def _fast(attempt: AttemptState | None, share: float) -> bool | None:
     """Whether an attempt is fast enough beside the lesson's own kernel, once that is proved."""
     times = {} if attempt is None else {one.name: one.result for one in attempt.times if one.proved}
     own, goal = times.get("attempt"), times.get("goal")

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from webnorm.errors import WebnormError, one_line
-from webnorm.kernels.header import load
-from webnorm.kernels.library import discover
-from webnorm.norms.ops import Task, plain
-from webnorm.web import npm
-from webnorm.web.bundle import Partial
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.library import discover
+from webnorm.norms.ops import Task, as_copy_problem
 from webnorm.web.folder import Files
-from webnorm.web.request import request_for
-from webnorm.web.site import LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS, as_read, read_bundle
+from webnorm.web.lab_site.site import LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS, bundle_as_json, read_bundle
+from webnorm.web.package import npm
+from webnorm.web.package.bundle import PartialBundle
+from webnorm.web.package.request import request_for
 
 # Seconds; the shaders of a package are run, too.
 LIMIT_S = 120.0
@@ -41,16 +41,16 @@ def pack(device: Any, words: tuple[Any, ...]) -> Iterator[bytes | str]:
         above = one_line(f"{root.parent}{os.sep}".replace("'", "'\"'\"'"))
         request = replace(request, command=request.command.replace(above, ""))
     try:
-        files = npm.package(request)
-    except Partial as lacking:
+        files = npm.package_files(request)
+    except PartialBundle as lacking:
         yield lacking.lacking
         return
-    fault = None if request.forced else npm.fault(files)
+    fault = None if request.forced else npm.native_fault(files)
     yield archive(files) if fault is None else fault
 
 
 @dataclass(frozen=True)
-class HereJob:
+class BrowserBundleJob:
     """A kernel's file, and the problem that a browser is to compute with it."""
 
     path: Path
@@ -58,20 +58,20 @@ class HereJob:
     roots: tuple[Path, ...]
 
 
-def for_here(device: Any, job: HereJob) -> Iterator[dict[str, Any]]:
+def browser_bundles(device: Any, job: BrowserBundleJob) -> Iterator[dict[str, Any]]:
     """The bundles of the file and of the copy, as the lab's modules take them; WebnormError where the kernel
     runs in no browser.
     """
     kernel = load(job.path, job.task.op.name)
     copies = [one for one in discover() if one.op.exact]
-    copied = Task(copies[0].op, plain(job.task.problem))
+    copied = Task(copies[0].op, as_copy_problem(job.task.problem))
     bundle = read_bundle(job.task, [kernel], job.roots, "webnorm play --web")
     if not bundle.carried:
         raise WebnormError(f"{kernel.label} runs in no browser; `webnorm export` says why")
     cols = job.task.problem.cols
     yield {
-        "bundle": as_read(bundle),
-        "copies": as_read(read_bundle(copied, copies, (), "webnorm play --web")),
+        "bundle": bundle_as_json(bundle),
+        "copies": bundle_as_json(read_bundle(copied, copies, (), "webnorm play --web")),
         "rows": {"gpu": LAB_ELEMENTS // cols, "software": LAB_SOFTWARE_ELEMENTS // cols},
     }
 

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 from webnorm.errors import WebnormError
 
 
-class Conflict(WebnormError):
+class SaveConflict(WebnormError):
     """The file changed since the text that somebody saves was read."""
 
 
-class Unfit(WebnormError):
+class KernelUnfit(WebnormError):
     """The kernel is wrong or unstable: its package is for who asks for it all the same."""
 
 
@@ -32,7 +32,7 @@ class Playground(Protocol):
         """Write the file, whose text so far has the SHA-256 `base`; gives the new text's.
 
         From then on snapshots have the new text.
-        Raises Conflict where the file's text is another by now.
+        Raises SaveConflict where the file's text is another by now.
         """
 
     def run(self) -> None:
@@ -71,5 +71,5 @@ class Playground(Protocol):
     def export(self, force: bool) -> bytes:
         """The npm package of the file, as the .tgz that `npm install` takes.
 
-        Raises Unfit for a kernel that is wrong or unstable, unless it is to be packed all the same.
+        Raises KernelUnfit for a kernel that is wrong or unstable, unless it is to be packed all the same.
         """

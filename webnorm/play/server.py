@@ -1,7 +1,7 @@
 """The playground's page and its routes, on 127.0.0.1 and nowhere else.
 
-What needs a token, and who may ask, is told in `webnorm.play.guard`. Kernels are named, never a path; the
-page's files are read once, so that no path of a request reaches the file system.
+What needs a token, and who may ask, is told in `webnorm.play.request_guard`. Kernels are named, never a path;
+the page's files are read once, so that no path of a request reaches the file system.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from webnorm import forms
 from webnorm.errors import WebnormError, one_line, sentence
-from webnorm.files import parse_json
-from webnorm.forms import Name
-from webnorm.play.events import Events
-from webnorm.play.guard import MOST_BYTES, NONCE, Guard, new_token, too_large
-from webnorm.play.playground import Conflict, Playground, Unfit
+from webnorm.files import forms
+from webnorm.files.atomic import parse_json
+from webnorm.files.forms import Name
+from webnorm.play.events import SnapshotStream
+from webnorm.play.playground import KernelUnfit, Playground, SaveConflict
+from webnorm.play.request_guard import MOST_BYTES, NONCE, RequestGuard, new_token, too_large
+from webnorm.web.browser.static_server import TYPES
 from webnorm.web.folder import Files
 from webnorm.web.pages import page_files
-from webnorm.web.served import TYPES
-from webnorm.web.serving import body, bound, server
+from webnorm.web.serving import bound_socket, quiet_server, read_body
 
 HOST = "127.0.0.1"
 _INDEX = "index.html"
@@ -45,14 +45,14 @@ Hash = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Word = Annotated[str, Meta(pattern="^[A-Za-z0-9_]{1,100}$")]
 
 
-class Save(Struct, forbid_unknown_fields=True):
+class SaveRequest(Struct, forbid_unknown_fields=True):
     """The body of PUT /api/file."""
 
     text: str
     base: Hash
 
 
-class Settings(Struct, forbid_unknown_fields=True):
+class SettingsRequest(Struct, forbid_unknown_fields=True):
     """The body of POST /api/settings: what is to change."""
 
     run: bool | UnsetType = UNSET
@@ -63,42 +63,42 @@ class Settings(Struct, forbid_unknown_fields=True):
     x: Annotated[list[float], Meta(min_length=2, max_length=2)] | UnsetType | None = UNSET
 
 
-class Filter(Struct, forbid_unknown_fields=True):
+class TraceFilterRequest(Struct, forbid_unknown_fields=True):
     """The body of POST /api/trace; null ends tracing."""
 
     filter: Name | None
 
 
-class Built(Struct, forbid_unknown_fields=True):
+class ForkRequest(Struct, forbid_unknown_fields=True):
     """A built-in kernel: the body of POST /api/fork."""
 
     op: Word
     kernel: Word
 
 
-class Begin(Struct, forbid_unknown_fields=True):
+class LessonRequest(Struct, forbid_unknown_fields=True):
     """The body of POST /api/lesson; null ends the one that is under way."""
 
     name: Word | None
 
 
-class Export(Struct, forbid_unknown_fields=True):
+class ExportBody(Struct, forbid_unknown_fields=True):
     """The body of POST /api/export; `force` packs a wrong or unstable kernel, too."""
 
     force: bool = False
 
 
-class Attempt(Struct):
+class SourceQuery(Struct):
     """Of GET /api/source."""
 
     hash: Hash
 
 
-class Nothing(Struct, forbid_unknown_fields=True):
+class EmptyBody(Struct, forbid_unknown_fields=True):
     """The body of a request that only asks for something: empty, or an empty object."""
 
 
-class Server:
+class PlaygroundServer:
     """A playground's page, served by a thread from `with` to `stop`, which ends open streams, too.
 
     `port` 0 takes a free one. Raises WebnormError when the port is in use.
@@ -106,7 +106,7 @@ class Server:
 
     def __init__(self, playground: Playground, port: int = 0) -> None:
         self._playground, self._files = playground, page_files("play", _INDEX)
-        self._socket = bound(HOST, port)
+        self._socket = bound_socket(HOST, port)
         self.port: int = self._socket.getsockname()[1]
         self.token = new_token()
         self.url = f"http://{HOST}:{self.port}/#{self.token}"
@@ -114,7 +114,7 @@ class Server:
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="webnorm play: server", daemon=True)
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> PlaygroundServer:
         self._thread.start()
         self._ready.wait()
         self._check()
@@ -156,11 +156,11 @@ class Server:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._events = Events(self._playground)
+        self._events = SnapshotStream(self._playground)
         page = _page(self._files)
         app = _application([*_Routes(self._playground, self._events).all(), *page])
-        guard = Guard(app, self.port, self.token, free={route.path for route in page})
-        self._server = server(guard)
+        guard = RequestGuard(app, self.port, self.token, free={route.path for route in page})
+        self._server = quiet_server(guard)
         self._ready.set()
         await self._server.serve([self._socket])
 
@@ -169,8 +169,8 @@ def _application(routes: list[Route]) -> Starlette:
     app = Starlette(
         routes=routes,
         exception_handlers={
-            Conflict: partial(_told, 409),
-            Unfit: partial(_told, 422),
+            SaveConflict: partial(_told, 409),
+            KernelUnfit: partial(_told, 422),
             WebnormError: partial(_told, 400),
             HTTPException: _refused,
             Exception: _failed,
@@ -209,7 +209,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 class _Routes:
     """What the page asks for, as calls of the playground's methods."""
 
-    def __init__(self, playground: Playground, events: Events) -> None:
+    def __init__(self, playground: Playground, events: SnapshotStream) -> None:
         self._playground, self._events = playground, events
 
     def all(self) -> list[Route]:
@@ -218,12 +218,12 @@ class _Routes:
         return [
             Route("/api/events", self._stream),
             Route("/api/file", self._save, methods=["PUT"]),
-            Route("/api/run", _doing(Nothing, playground.run), methods=["POST"]),
+            Route("/api/run", _doing(EmptyBody, playground.run), methods=["POST"]),
             Route("/api/settings", self._change, methods=["POST"]),
-            Route("/api/trace", _doing(Filter, playground.trace), methods=["POST"]),
-            Route("/api/fork", _doing(Built, playground.fork), methods=["POST"]),
+            Route("/api/trace", _doing(TraceFilterRequest, playground.trace), methods=["POST"]),
+            Route("/api/fork", _doing(ForkRequest, playground.fork), methods=["POST"]),
             Route("/api/lessons", self._lessons),
-            Route("/api/lesson", _doing(Begin, playground.lesson), methods=["POST"]),
+            Route("/api/lesson", _doing(LessonRequest, playground.lesson), methods=["POST"]),
             Route("/api/guide", self._guide),
             Route("/api/here", self._here, methods=["POST"]),
             Route("/api/export", self._export, methods=["POST"]),
@@ -236,28 +236,28 @@ class _Routes:
         return StreamingResponse(self._events.stream(), media_type="text/event-stream")
 
     async def _save(self, request: Request) -> Response:
-        given = await _body(request, Save)
+        given = await _body(request, SaveRequest)
         base = await run_in_threadpool(self._playground.save, given.text, given.base)
         # Snapshots that were under way are older: the page must not take their text for a change of the file.
         return JSONResponse({"base": base, "revision": self._playground.snapshot()["revision"]})
 
     async def _change(self, request: Request) -> Response:
-        given = await _body(request, Settings)
+        given = await _body(request, SettingsRequest)
         changes = {name: value for name, value in structs.asdict(given).items() if value is not UNSET}
         await run_in_threadpool(self._playground.change, changes)
         return JSONResponse({})
 
     async def _here(self, request: Request) -> Response:
-        await _body(request, Nothing)
+        await _body(request, EmptyBody)
         return JSONResponse(await run_in_threadpool(self._playground.here))
 
     async def _export(self, request: Request) -> Response:
-        given = await _body(request, Export)
+        given = await _body(request, ExportBody)
         package = await run_in_threadpool(self._playground.export, given.force)
         return Response(package, media_type="application/gzip")
 
     async def _source(self, request: Request) -> Response:
-        attempt = forms.read(request.path_params, Attempt, "the attempt")
+        attempt = forms.read(request.path_params, SourceQuery, "the attempt")
         return PlainTextResponse(await run_in_threadpool(self._playground.source, attempt.hash))
 
     async def _lessons(self, request: Request) -> Response:
@@ -270,7 +270,7 @@ class _Routes:
         return JSONResponse(await run_in_threadpool(self._playground.kernels))
 
     async def _kernel(self, request: Request) -> Response:
-        built = forms.read(request.path_params, Built, "the kernel")
+        built = forms.read(request.path_params, ForkRequest, "the kernel")
         return PlainTextResponse(await run_in_threadpool(self._playground.kernel, built.op, built.kernel))
 
 
@@ -287,7 +287,7 @@ def _doing(form: type[_Form], method: Callable[..., None]) -> _Handler:
 
 async def _body(request: Request, form: type[_Form]) -> _Form:
     """The body in a form; HTTPException for one that is too large, WebnormError for one that does not fit."""
-    content = await body(request, MOST_BYTES, too_large())
+    content = await read_body(request, MOST_BYTES, too_large())
     try:
         data: Any = parse_json(content) if content else {}
     except ValueError as error:

@@ -14,40 +14,40 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from webnorm import files
 from webnorm.errors import WebnormError
-from webnorm.kernels.header import home
-from webnorm.kernels.sources import MOST_BYTES, Stamp, Unreadable, is_wgsl, read, stamp
-from webnorm.play.course import Course
-from webnorm.play.playground import Conflict
-from webnorm.play.snippets import Snippets
-from webnorm.play.state import File, Settings, Snapshot, StageName, State, digest
-from webnorm.play.store import Store
-from webnorm.play.watch import Watch
+from webnorm.files import atomic
+from webnorm.kernels.headers.header import home
+from webnorm.kernels.headers.sources import MOST_BYTES, SourceUnreadable, Stamp, is_wgsl, read, stamp
+from webnorm.play.attempt_runner import AttemptRunner
+from webnorm.play.attempt_store import AttemptStore
+from webnorm.play.file_watch import FileWatch
+from webnorm.play.playground import SaveConflict
+from webnorm.play.snippets import SnippetFiles
+from webnorm.play.state import PlaygroundState, Settings, Snapshot, StageName, WatchedFile, text_digest
 
 
-class Session:
+class PlaygroundSession:
     """A kernel's file and what is known of it, in `state`. Actions may come from any thread."""
 
     def __init__(
         self, path: Path, settings: Settings, op: str | None = None, adapter: str | None = None
     ) -> None:
-        self.path = files.absolute(path)
-        self.store = Store.of(self.path)
-        file = File(name=path.name, path=str(self.path))
-        self.state = State(Snapshot(file=file, settings=settings, history=self.store.entries()))
-        self._course = Course(self.state, self.store, self.path, home(self.path)[0], op, adapter)
+        self.path = atomic.absolute(path)
+        self.store = AttemptStore.of(self.path)
+        file = WatchedFile(name=path.name, path=str(self.path))
+        self.state = PlaygroundState(Snapshot(file=file, settings=settings, history=self.store.entries()))
+        self._course = AttemptRunner(self.state, self.store, self.path, home(self.path)[0], op, adapter)
         # What was seen last, by one who looks at a time: the snippets, and how often they have changed.
         self._looking = threading.Lock()
         self._snippets: Mapping[str, Stamp] = {}
-        self._named = Snippets()
+        self._named = SnippetFiles()
         self._edition = 0
         self._open = ExitStack()
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> PlaygroundSession:
         self._course.start()
         self._open.callback(self._course.stop)
-        self._open.enter_context(Watch(self._glance, self.look, self._course.notice))
+        self._open.enter_context(FileWatch(self._glance, self.look, self._course.notice))
         self.look()
         return self
 
@@ -96,15 +96,15 @@ class Session:
             self.look(again=True)
 
     def save(self, text: str, base: str) -> str:
-        """Write the file, unless it has changed since `base`, a text's digest: Conflict then. Gives the new
-        text's digest.
+        """Write the file, unless it has changed since `base`, a text's digest: SaveConflict then. Gives the
+        new text's digest.
         """
         current, complaint = self._read()
-        if complaint is None and digest(current) != base:
-            raise Conflict(f"{self.path} has changed meanwhile")
-        files.write_text(self.path, text.replace("\n", self._line_end()))
+        if complaint is None and text_digest(current) != base:
+            raise SaveConflict(f"{self.path} has changed meanwhile")
+        atomic.write_text(self.path, text.replace("\n", self._line_end()))
         self.look()
-        return digest(text)
+        return text_digest(text)
 
     def put(self, text: str, **changes: Any) -> None:
         """Write another text into the file, and change settings with it; the text that is there stays among
@@ -153,14 +153,14 @@ class Session:
             return read(self.path, self.root)[0], None
         except WebnormError as error:
             return "", str(error)
-        except Unreadable as error:
+        except SourceUnreadable as error:
             where = f":{error.line}" if error.line is not None else ""
             return "", f"{self.path}{where}: cannot read the kernel: {error.reason}"
 
     def _line_end(self) -> str:
         """What ends the file's lines: editors of Windows write two characters where texts here have one."""
         try:
-            return "\r\n" if b"\r\n" in files.read_bytes(self.path, MOST_BYTES) else "\n"
+            return "\r\n" if b"\r\n" in atomic.read_bytes(self.path, MOST_BYTES) else "\n"
         except OSError:
             return "\n"
 

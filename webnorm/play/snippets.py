@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from webnorm.files import read_bytes
-from webnorm.kernels.includes import Refused, check_name
-from webnorm.kernels.sources import MOST_BYTES, Stamp, stamp
+from webnorm.files.atomic import read_bytes
+from webnorm.kernels.headers.sources import MOST_BYTES, Stamp, stamp
+from webnorm.kernels.rendering.includes import IncludeRefused, check_name
 
 _TAG = re.compile(r"\{%[-+]?\s*(?:include|import|from|extends)\b(.*?)%\}", re.DOTALL)
 _NAME = re.compile(r"""(["'])(.+?)\1""")
@@ -15,7 +15,7 @@ _NAME = re.compile(r"""(["'])(.+?)\1""")
 _MOST = 500
 
 
-class Snippets:
+class SnippetFiles:
     """Remembers what each file asks for until it changes: files are looked at many times a second."""
 
     def __init__(self) -> None:
@@ -54,6 +54,6 @@ def _names_in(path: str) -> frozenset[str]:
 def _may_be_included(name: str) -> bool:
     try:
         check_name(name)
-    except Refused:
+    except IncludeRefused:
         return False
     return True

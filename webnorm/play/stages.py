@@ -7,21 +7,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from webnorm.errors import LimitReached, Place, WebnormError
-from webnorm.kernels.render import Shader
-from webnorm.lab import beside, jobs, judging
-from webnorm.lab.accuracy import loose
-from webnorm.lab.check import WATCHED
-from webnorm.lab.cost import CostJob, count_costs
-from webnorm.lab.examine import Examination
-from webnorm.lab.hot import HotWorker
-from webnorm.lab.judging import JudgeJob
-from webnorm.lab.results import Result
+from webnorm.errors import LimitReached, SourceLocation, WebnormError
+from webnorm.kernels.rendering.render import Shader
+from webnorm.lab.diagnose.examination import Examination
+from webnorm.lab.results.result import Result
+from webnorm.lab.run import evaluation, jobs, live_timing
+from webnorm.lab.run.check import WATCHED
+from webnorm.lab.run.cost import CostJob, count_costs
+from webnorm.lab.run.evaluation import EvaluationJob
+from webnorm.lab.run.standby_worker import StandbyWorker
+from webnorm.lab.verify.accuracy import loose_tolerance_warning
 from webnorm.norms.case import Case, problems
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import OPS, Op, Task
-from webnorm.play.mistakes import Located
-from webnorm.play.state import Attempt, Corpus, Mistake, Rendered, Settings, StageName, Timed
+from webnorm.play.located_mistakes import MistakeLocator
+from webnorm.play.state import (
+    AttemptState,
+    CorpusProgress,
+    LiveTime,
+    LocatedMistake,
+    RenderedText,
+    Settings,
+    StageName,
+)
 from webnorm.web import tint
 
 # Seconds of silence after which a step is given up where nobody says otherwise.
@@ -36,29 +44,29 @@ _TIMED_GPU, _TIMED_SOFTWARE = (4096, 1024), (256, 768)
 _MOST_FAILED = 20
 
 
-class Skipped(Exception):
+class StageSkipped(Exception):
     """A step that cannot be done here, and why: no fault of the kernel's."""
 
 
 @dataclass(kw_only=True)
-class Run:
+class AttemptRun:
     """An attempt under way. `tell` shows the attempt as it has become.
 
     `previous` is the text to be timed beside it. What one step finds and a later one needs is kept here.
     """
 
-    attempt: Attempt
+    attempt: AttemptState
     path: Path
-    text: beside.Text
-    previous: beside.Text | None
+    text: live_timing.KernelRevision
+    previous: live_timing.KernelRevision | None
     op_name: str | None
     roots: tuple[Path, ...]
     settings: Settings
     software: bool
-    worker: HotWorker
+    worker: StandbyWorker
     tint: tint.OpenTint
-    located: Located
-    tell: Callable[[Attempt], None]
+    located: MistakeLocator
+    tell: Callable[[AttemptState], None]
     entered: Callable[[StageName], None]
     op: Op | None = None
     kernel: str = ""
@@ -94,11 +102,11 @@ class Run:
         yield from self.worker.stream(work, job, self.limit_s)
 
     @property
-    def job(self) -> JudgeJob:
+    def job(self) -> EvaluationJob:
         """The file and what is asked of it, as the worker takes it."""
         own = self.settings
         chosen = {axis: (value,) for axis, value in own.constants.items()}
-        return JudgeJob(self.path, self.op_name, self.roots, own.dtype, own.options, chosen, own.x)
+        return EvaluationJob(self.path, self.op_name, self.roots, own.dtype, own.options, chosen, own.x)
 
     @property
     def timed_task(self) -> Task:
@@ -115,22 +123,22 @@ def timed_shape(settings: Settings, software: bool) -> tuple[int, int]:
     return settings.rows or rows, settings.cols or cols
 
 
-def judge(run: Run) -> None:
+def evaluate_attempt(run: AttemptRun) -> None:
     """Header, text, compiler, verdict; where and why. Raises WebnormError for what cannot be judged."""
     run.enter("render")
-    for event in run.ask(judging.judge, run.job):
+    for event in run.ask(evaluation.evaluate, run.job):
         match event:
-            case judging.Read(op, kernel):
+            case evaluation.HeaderRead(op, kernel):
                 run.op, run.kernel = OPS[op], kernel
             case Shader():
                 run.shader = event
                 run.change(rendered=_rendered(event, run.located))
                 run.enter("compile")
-            case judging.Compiled():
+            case evaluation.TextsCompiled():
                 run.enter("verdict")
                 # The adapter may run none of the problems: then there is no shader.
-                run.note = (run.shader and loose(run.shader)) or ""
-            case judging.Judged():
+                run.note = (run.shader and loose_tolerance_warning(run.shader)) or ""
+            case evaluation.ProblemVerdict():
                 tell = run.against if _is_wrong(event.result) else run.change
                 tell(shapes=(*run.attempt.shapes, event))
                 if event.result.status == "error":
@@ -145,24 +153,28 @@ def judge(run: Run) -> None:
         run.change(ok=True)
 
 
-def time(run: Run) -> None:
+def time_attempt(run: AttemptRun) -> None:
     """The time beside the copy, the attempt before and the best there is."""
     run.enter("time")
-    job = beside.BesideJob(run.timed_task, run.text, run.job.constants, run.roots, run.previous, run.goal)
-    for event in run.ask(beside.time_beside, job):
-        if isinstance(event, beside.Beside):
+    job = live_timing.LiveTimingJob(
+        run.timed_task, run.text, run.job.constants, run.roots, run.previous, run.goal
+    )
+    for event in run.ask(live_timing.time_live, job):
+        if isinstance(event, live_timing.LiveResult):
             others = tuple(one for one in run.attempt.times if one.name != event.name)
             tell = run.against if event.name == "attempt" and _is_wrong(event.result) else run.change
-            tell(times=(*others, Timed(event.name, event.result, event.proved)))
+            tell(times=(*others, LiveTime(event.name, event.result, event.proved)))
     own = run.attempt.time
     if own is None or not (own.timed or _is_wrong(own)):
-        raise Skipped(f"it has no time on {job.task.problem}: {(own and own.reason) or 'none was taken'}")
+        raise StageSkipped(
+            f"it has no time on {job.task.problem}: {(own and own.reason) or 'none was taken'}"
+        )
 
 
-def find_races(run: Run) -> None:
+def check_races(run: AttemptRun) -> None:
     """Endless loops and races on workgroup memory, which a right kernel may have."""
     run.enter("race")
-    watched = tuple(run.ask(judging.find_races, run.job))
+    watched = tuple(run.ask(evaluation.check_races, run.job))
     found = tuple(one.fault for one in watched if one.fault is not None)
     if found:
         run.against(hints=(*found[:1], *run.attempt.hints))
@@ -170,22 +182,22 @@ def find_races(run: Run) -> None:
     tried = [one for one in watched if not one.refused] or watched
     reason = next((one.unwatched for one in tried if one.unwatched is not None), None)
     if reason is not None:
-        raise Skipped(f"loops and workgroup memory could not be watched: {reason}")
+        raise StageSkipped(f"loops and workgroup memory could not be watched: {reason}")
 
 
-def ask_tint(run: Run) -> None:
+def ask_tint(run: AttemptRun) -> None:
     """What Chrome's compiler says of the texts that browsers get, at the template's places."""
     run.enter("tint")
-    missing = tint.available()
+    missing = tint.tint_unavailable()
     if missing is not None:
-        raise Skipped(missing)
+        raise StageSkipped(missing)
     shaders: list[Shader] = []
-    mistakes: list[Mistake] = []
+    mistakes: list[LocatedMistake] = []
     missing_texts: list[str] = []
-    for event in run.ask(judging.render_for_browsers, run.job):
+    for event in run.ask(evaluation.render_for_browsers, run.job):
         if isinstance(event, LimitReached):
             raise event
-        if isinstance(event, judging.Unrendered):
+        if isinstance(event, evaluation.RenderFailure):
             missing_texts.append(event.reason)
         elif isinstance(event, WebnormError):
             mistakes.append(run.located.mistake("tint", event))
@@ -193,7 +205,7 @@ def ask_tint(run: Run) -> None:
             shaders.append(event)
     run.note = "; ".join(dict.fromkeys(missing_texts))
     if missing_texts and not shaders and not mistakes:
-        raise Skipped(run.note)
+        raise StageSkipped(run.note)
     verdicts = run.tint.check([tint.source_of(str(at), one) for at, one in enumerate(shaders)])
     for shader, verdict in zip(shaders, verdicts, strict=True):
         for message in verdict.messages:
@@ -208,20 +220,22 @@ def ask_tint(run: Run) -> None:
         run.against(mistakes=found)
 
 
-def _is_at(mistake: Mistake, place: Place | None) -> bool:
+def _is_at(mistake: LocatedMistake, place: SourceLocation | None) -> bool:
     return place is not None and (mistake.file, mistake.line) == (place.file, place.line)
 
 
-def trace(run: Run) -> None:
+def trace_attempt(run: AttemptRun) -> None:
     """What `trace` tags in the text say, beside float64."""
     run.enter("trace")
     wrong = (at for at, one in enumerate(run.attempt.shapes) if one.result.status == "fail")
-    job = judging.TracedJob(run.job, next(wrong, 0), run.settings.trace or "")
+    job = evaluation.TraceJob(run.job, next(wrong, 0), run.settings.trace or "")
     try:
-        for found in run.ask(judging.trace_judged, job):
+        for found in run.ask(evaluation.trace_file, job):
             run.change(trace=found)
             if not found.count:
-                raise Skipped(f"no trace(...) of the kernel left a record{_filtered(run.settings.trace)}")
+                raise StageSkipped(
+                    f"no trace(...) of the kernel left a record{_filtered(run.settings.trace)}"
+                )
     except WebnormError:
         # An earlier trace, of another filter, must not be taken for this one.
         run.change(trace=None)
@@ -232,7 +246,7 @@ def _filtered(rule: str | None) -> str:
     return f" that {rule!r} keeps" if rule else ""
 
 
-def count_cost(run: Run) -> None:
+def count_cost(run: AttemptRun) -> None:
     """The accesses, barriers and subgroup operations."""
     run.enter("cost")
     assert run.shader is not None
@@ -241,7 +255,7 @@ def count_cost(run: Run) -> None:
         run.change(cost=found)
 
 
-def try_corpus(run: Run) -> None:
+def try_corpus(run: AttemptRun) -> None:
     """The corpus, in the background: what failed at the last attempt comes first, then the cases that are
     watched for races. Goes on where it was interrupted.
     """
@@ -252,18 +266,18 @@ def try_corpus(run: Run) -> None:
         wanted = [(case, task) for case, task in cases if not (case.for_gpus and run.software)]
         first = (run.failed_before, WATCHED)
         run.left_cases = sorted(wanted, key=lambda one: [one[0].name not in names for names in first])
-        run.change(corpus=Corpus(0, len(run.left_cases)))
+        run.change(corpus=CorpusProgress(0, len(run.left_cases)))
     while run.left_cases:
         case, task = run.left_cases[0]
-        job = judging.CaseJob(run.job, case.name, task)
-        for result in run.ask(judging.try_case, job):
+        job = evaluation.CaseJob(run.job, case.name, task)
+        for result in run.ask(evaluation.try_case, job):
             _count(run, case, result)
         run.left_cases.pop(0)
     corpus = run.attempt.corpus
     assert corpus is not None
     if 2 * corpus.skipped > corpus.of:
         refuses = f"the kernel refuses {corpus.skipped} of {corpus.of} cases"
-        raise Skipped(f"{refuses}: what it gets right on the others proves little")
+        raise StageSkipped(f"{refuses}: what it gets right on the others proves little")
 
 
 def _is_wrong(result: Result) -> bool:
@@ -271,7 +285,7 @@ def _is_wrong(result: Result) -> bool:
     return result.status in ("fail", "error") and not result.expected
 
 
-def _count(run: Run, case: Case, result: Result) -> None:
+def _count(run: AttemptRun, case: Case, result: Result) -> None:
     corpus = run.attempt.corpus
     assert corpus is not None
     failed, wrong = corpus.failed, corpus.wrong
@@ -290,7 +304,7 @@ def _count(run: Run, case: Case, result: Result) -> None:
     tell(corpus=corpus)
 
 
-def _rendered(shader: Shader, located: Located) -> Rendered:
+def _rendered(shader: Shader, located: MistakeLocator) -> RenderedText:
     numbers = {located.own_name: 0}
     origins = tuple((numbers.setdefault(file, len(numbers)), line) for file, line in shader.origins)
-    return Rendered(shader.text, tuple(numbers), origins)
+    return RenderedText(shader.text, tuple(numbers), origins)

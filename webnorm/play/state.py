@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
 from webnorm.errors import utf8
-from webnorm.lab.accuracy import Worst
-from webnorm.lab.cost import Cost
-from webnorm.lab.judging import Judged
-from webnorm.lab.result_files import as_json as result_as_json
-from webnorm.lab.results import Result
-from webnorm.lab.trace import Trace
-from webnorm.lab.where import HeatMap
-from webnorm.lab.why import Hint
+from webnorm.lab.diagnose.heat_map import HeatMap
+from webnorm.lab.diagnose.hints import Hint
+from webnorm.lab.diagnose.trace import Trace
+from webnorm.lab.results.result import Result
+from webnorm.lab.results.result_files import result_as_json as result_as_json
+from webnorm.lab.run.cost import ShaderCost
+from webnorm.lab.run.evaluation import ProblemVerdict
+from webnorm.lab.verify.accuracy import WorstElement
 
 StageName = Literal[
     "render", "compile", "verdict", "where", "time", "race", "tint", "trace", "corpus", "cost"
@@ -29,8 +29,8 @@ Status = Literal["pass", "fail", "error", "unjudged"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mistake:
-    """What keeps a text from being judged, at its place in the template; see errors.Place.
+class LocatedMistake:
+    """What keeps a text from being judged, at its place in the template; see errors.SourceLocation.
 
     `own` tells that `file` is the one that is edited; `source` is the text of that line. `by` says who
     complains: the reading of the header or of the template, a compiler, or the run.
@@ -47,7 +47,7 @@ class Mistake:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageTime:
     """A step of an attempt, and how long it took, in milliseconds."""
 
     name: StageName
@@ -62,7 +62,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Rendered:
+class RenderedText:
     """A rendered text; each of its lines has the number of a file, 0 for the edited one, and a line of it."""
 
     text: str
@@ -71,7 +71,7 @@ class Rendered:
 
 
 @dataclass(frozen=True)
-class Timed:
+class LiveTime:
     """A time beside others that were sampled in turn with it."""
 
     name: Literal["attempt", "previous", "best", "goal", "copy"]
@@ -80,7 +80,7 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Corpus:
+class CorpusProgress:
     """How far the corpus has been tried, and what failed there: how many cases against what the header says,
     the first of them, and how many as it says; `skipped` are those that the kernel or the adapter refuses.
     """
@@ -94,7 +94,7 @@ class Corpus:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
+class AttemptState:
     """What is known of one text. `ok` is None until the verdict, and where a step was stopped at its time
     limit; anything against the text makes it False.
     """
@@ -102,23 +102,23 @@ class Attempt:
     number: int
     hash: str
     saved: str
-    stages: tuple[Stage, ...] = ()
-    mistakes: tuple[Mistake, ...] = ()
-    rendered: Rendered | None = None
-    shapes: tuple[Judged, ...] = ()
-    worst: Worst | None = None
+    stages: tuple[StageTime, ...] = ()
+    mistakes: tuple[LocatedMistake, ...] = ()
+    rendered: RenderedText | None = None
+    shapes: tuple[ProblemVerdict, ...] = ()
+    worst: WorstElement | None = None
     map: HeatMap | None = None
     hints: tuple[Hint, ...] = ()
-    times: tuple[Timed, ...] = ()
+    times: tuple[LiveTime, ...] = ()
     trace: Trace | None = None
-    cost: Cost | None = None
-    corpus: Corpus | None = None
+    cost: ShaderCost | None = None
+    corpus: CorpusProgress | None = None
     ok: bool | None = None
 
-    def with_stage(self, name: StageName, **changes: Any) -> Attempt:
+    def with_stage(self, name: StageName, **changes: Any) -> AttemptState:
         """The attempt with a stage changed, which comes last where it is new."""
         if all(stage.name != name for stage in self.stages):
-            return replace(self, stages=(*self.stages, Stage(name, **changes)))
+            return replace(self, stages=(*self.stages, StageTime(name, **changes)))
         changed = (replace(one, **changes) if one.name == name else one for one in self.stages)
         return replace(self, stages=tuple(changed))
 
@@ -148,7 +148,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class HistoryEntry:
     """An attempt in the history; times are nanoseconds per dispatch of `problem`. `hinted` tells that a hint
     explained what was wrong.
     """
@@ -164,7 +164,7 @@ class Entry:
     problem: str | None = None
 
     @classmethod
-    def of(cls, attempt: Attempt) -> Entry:
+    def of(cls, attempt: AttemptState) -> HistoryEntry:
         """What the history keeps of an attempt."""
         entry = cls(
             number=attempt.number,
@@ -186,7 +186,7 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class File:
+class WatchedFile:
     """The file that is watched. `base` is the digest of its text, from which an edit begins."""
 
     name: str
@@ -199,7 +199,7 @@ class File:
     @property
     def base(self) -> str:
         """The digest of the text."""
-        return digest(self.text)
+        return text_digest(self.text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,18 +232,18 @@ class Snapshot:
     stage that runs.
     """
 
-    file: File
+    file: WatchedFile
     settings: Settings
     revision: int = 0
     device: Mapping[str, Any] = field(default_factory=dict)
     working: StageName | None = None
-    attempt: Attempt | None = None
-    good: Attempt | None = None
-    history: tuple[Entry, ...] = ()
+    attempt: AttemptState | None = None
+    good: AttemptState | None = None
+    history: tuple[HistoryEntry, ...] = ()
     notices: tuple[str, ...] = ()
 
 
-class State:
+class PlaygroundState:
     """The newest snapshot, changed by one thread and waited for by others."""
 
     def __init__(self, first: Snapshot) -> None:
@@ -272,28 +272,28 @@ class State:
             return self._now if holds(self._now) else None
 
 
-def digest(text: str) -> str:
+def text_digest(text: str) -> str:
     """SHA-256 of a text, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def as_json(value: Any) -> Any:
+def snapshot_as_json(value: Any) -> Any:
     """A snapshot, or a part of one, as JSON has it: what is None is left out, and a number that is not finite
     is text: "inf", "-inf", "nan". Results are those of results files. Text is UTF-8, whatever a path holds.
     """
     if isinstance(value, Result):
         return result_as_json(value)
     if is_dataclass(value) and not isinstance(value, type):
-        found = {one.name: as_json(getattr(value, one.name)) for one in fields(value)}
-        if isinstance(value, File):
+        found = {one.name: snapshot_as_json(getattr(value, one.name)) for one in fields(value)}
+        if isinstance(value, WatchedFile):
             found["base"] = value.base
         return {name: one for name, one in found.items() if one is not None}
     if isinstance(value, Mapping):
-        return {name: as_json(one) for name, one in value.items()}
+        return {name: snapshot_as_json(one) for name, one in value.items()}
     if isinstance(value, str):
         return utf8(value)
     if isinstance(value, Sequence):
-        return [as_json(one) for one in value]
+        return [snapshot_as_json(one) for one in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from webnorm.errors import WebnormError
-from webnorm.files import keep_mode, lies_in, read_bytes, read_json, resolved, turn
+from webnorm.files.atomic import keep_mode, lies_in, lock, read_bytes, read_json, resolved
 
 Files = dict[str, bytes]
 MANIFEST, LAB_INDEX = "manifest.json", "bundles/index.json"
@@ -53,7 +53,7 @@ def is_export(folder: Path, lab: bool) -> bool:
     return isinstance(data, dict) and "webnorm" in data and "schema" in data
 
 
-def write(files: Files, folder: Path) -> None:
+def write_folder(files: Files, folder: Path) -> None:
     """Write the files into a folder: beside it first, then each by a rename.
 
     What an older export left, as it was written, goes; files of other names stay. Raises WebnormError for a
@@ -82,7 +82,7 @@ def write(files: Files, folder: Path) -> None:
 def _turn(folder: Path) -> AbstractContextManager[None]:
     """Hold off other processes that write this folder, of which there may be none yet."""
     around = folder.parent if os.access(folder.parent, os.W_OK) else folder
-    return turn(around / f"{folder.name}.export")
+    return lock(around / f"{folder.name}.export")
 
 
 def _replace(staging: Path, folder: Path, names: Sequence[str]) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from webnorm.gpu import timing
-from webnorm.lab import accuracy, board, deviations, proof, result_files
+from webnorm.lab.results import result_files
+from webnorm.lab.verify import accuracy, deviations, problem_buffers, timed_work
 from webnorm.norms import reference
 from webnorm.web.folder import Files
 
@@ -49,13 +50,13 @@ _NUMBERS: Mapping[ModuleType, tuple[str, ...]] = {
         "PAUSE_S",
         "ERROR_OF_MEDIAN",
     ),
-    proof: ("SUSPICIOUS_PERCENT",),
-    board: ("LARGEST_CACHE",),
+    timed_work: ("SUSPICIOUS_PERCENT",),
+    problem_buffers: ("LARGEST_CACHE",),
     result_files: ("SCHEMA",),
 }
 
 
-def as_json(data: Any) -> bytes:
+def json_text(data: Any) -> bytes:
     """The data as the text of a file."""
     return (json.dumps(data, indent=2, allow_nan=False) + "\n").encode()
 
@@ -64,7 +65,7 @@ def _assets() -> Path:
     return Path(str(resources.files("webnorm.web"))) / "assets"
 
 
-def rendered(template: str, context: Mapping[str, Any]) -> bytes:
+def render_asset(template: str, context: Mapping[str, Any]) -> bytes:
     """A file of a package from its template."""
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True

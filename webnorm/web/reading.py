@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from webnorm import files
 from webnorm.errors import WebnormError
-from webnorm.web.manifest import AGAIN
+from webnorm.files import atomic
+
+AGAIN = "export again"
 
 
 def read_listing(folder: Path, name: str) -> Any:
@@ -19,7 +20,7 @@ def read_listing(folder: Path, name: str) -> Any:
     path = folder / name
     keep_inside(path, folder)
     try:
-        return files.read_json(path)
+        return atomic.read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
@@ -32,11 +33,11 @@ def check_digests(folder: Path, listing: str, digests: Mapping[str, str]) -> Non
     """Raise WebnormError for a file whose SHA-256 is not the one in the listing, or that lies elsewhere."""
     for name, digest in digests.items():
         path = folder / name
-        if not files.lies_in(path, folder):
+        if not atomic.lies_in(path, folder):
             raise WebnormError(f"{folder / listing}: {name!r} lies outside of the folder; {AGAIN}")
-        found = hashlib.sha256(read(path)).hexdigest()
+        found = hashlib.sha256(read_file(path)).hexdigest()
         if found != digest:
-            raise damaged(path, found, digest, listing=listing)
+            raise damaged_file_error(path, found, digest, listing=listing)
 
 
 def keep_inside(path: Path, folder: Path) -> None:
@@ -45,23 +46,25 @@ def keep_inside(path: Path, folder: Path) -> None:
         linked = path.is_symlink()
     except OSError as error:
         raise _unreadable(path, error) from error
-    if linked and not files.lies_in(path, folder):
+    if linked and not atomic.lies_in(path, folder):
         raise WebnormError(f"{path}: it is a link that leads out of the folder, or nowhere; {AGAIN}")
 
 
-def read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
     """What is in a file; WebnormError where it is missing or cannot be read."""
     try:
         if path.exists() and not path.is_file():
             raise WebnormError(f"{path}: expected a file; {AGAIN}")
-        return files.read_bytes(path)
+        return atomic.read_bytes(path)
     except FileNotFoundError:
         raise WebnormError(f"{path}: the file is missing; {AGAIN}") from None
     except OSError as error:
         raise _unreadable(path, error) from error
 
 
-def damaged(path: Path, digest: str | None, expected: str, what: str = "", *, listing: str) -> WebnormError:
+def damaged_file_error(
+    path: Path, digest: str | None, expected: str, what: str = "", *, listing: str
+) -> WebnormError:
     """The error for a file, or `what` of it, that is not what the listing says."""
     got = "missing" if digest is None else f"{digest[:12]}..."
     return WebnormError(

@@ -17,7 +17,7 @@ from webnorm.errors import WebnormError, shown
 GRACE_S = 1
 
 
-def bound(host: str, port: int) -> socket.socket:
+def bound_socket(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 takes a free one. Raises WebnormError when the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -44,7 +44,7 @@ def bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-def server(app: ASGIApp, most_requests: int | None = None) -> uvicorn.Server:
+def quiet_server(app: ASGIApp, most_requests: int | None = None) -> uvicorn.Server:
     """A server that writes no line of any request, and at most answers so many at a time."""
     return uvicorn.Server(
         uvicorn.Config(
@@ -64,7 +64,7 @@ def server(app: ASGIApp, most_requests: int | None = None) -> uvicorn.Server:
     )
 
 
-async def body(request: Request, most: int, complaint: str) -> bytes:
+async def read_body(request: Request, most: int, complaint: str) -> bytes:
     """A request's body; HTTPException with the complaint for one of more than `most` bytes, which is not read
     to its end.
     """

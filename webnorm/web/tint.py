@@ -14,18 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from webnorm.errors import Place, WebnormError, sentence
-from webnorm.files import cache_folder, unnamed
-from webnorm.kernels.blame import calls
-from webnorm.kernels.confined import killed_after
-from webnorm.kernels.diagnostics import characters
-from webnorm.kernels.render import Shader
-from webnorm.system import Mend
-
-if TYPE_CHECKING:
-    from webnorm.web.manifest import Text
+from webnorm.errors import SourceLocation, WebnormError, sentence
+from webnorm.files.atomic import cache_folder, unnamed
+from webnorm.kernels.rendering.render import Shader
+from webnorm.kernels.rendering.sandbox import killed_after
+from webnorm.kernels.rendering.snippet_calls import author_calls
+from webnorm.kernels.wgsl.diagnostics import characters
+from webnorm.system import Fix
 
 # Its Tint and Dawn agreed with Chromium 156 on every construct tried. Each version has a folder of its own.
 WEBGPU = "0.6.2"
@@ -43,7 +40,7 @@ _OFF = re.compile(r"diagnostic\s*\(\s*off\b")
 
 
 @dataclass(frozen=True)
-class EntryPoint:
+class TintEntryPoint:
     """An entry point of a pipeline; bindings are pairs of a number and a GPUBufferBindingType."""
 
     entry_point: str
@@ -52,18 +49,18 @@ class EntryPoint:
 
 
 @dataclass(frozen=True)
-class Source:
+class TintSource:
     """A shader and what it may use; of `limits` only what exceeds the defaults matters."""
 
     name: str
     code: str
-    passes: tuple[EntryPoint, ...]
+    passes: tuple[TintEntryPoint, ...]
     features: tuple[str, ...] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Message:
+class TintMessage:
     """What the compiler or the validation said, and where in the text if it has a place.
 
     Line and column are from 1; columns and lengths are UTF-16 units.
@@ -87,10 +84,10 @@ class Message:
         if place is None or author is None:
             return WebnormError(sentence(self.text), place)
         if "uniform" in self.text:
-            author = next(iter(calls(shader, self.line or 0)[1]), author)
+            author = next(iter(author_calls(shader, self.line or 0)[1]), author)
         return WebnormError(f"{sentence(self.text)}, in {place.file}:{place.line}", author)
 
-    def place(self, shader: Shader) -> Place | None:
+    def place(self, shader: Shader) -> SourceLocation | None:
         """Where the template of the shader has it."""
         lines = shader.text.splitlines()
         if not self.line or not self.column or self.line > len(lines):
@@ -101,11 +98,11 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TintVerdict:
     """All that was said about a shader."""
 
     name: str
-    messages: tuple[Message, ...]
+    messages: tuple[TintMessage, ...]
 
     @property
     def ok(self) -> bool:
@@ -113,46 +110,46 @@ class Verdict:
         return not any(message.refuses for message in self.messages)
 
 
-def available() -> str | None:
+def tint_unavailable() -> str | None:
     """None if Tint can be asked, else why not and what mends it, in one line."""
-    missing = mend()
+    missing = tint_fix()
     if missing is None:
         return None
     return missing.missing + (" `webnorm doctor --mend --browser` installs it." if missing.commands else "")
 
 
-def installed() -> bool:
+def is_tint_installed() -> bool:
     """Whether the package is where npm puts it; node may lack all the same."""
     # npm writes this file when all others are in place.
-    return (folder() / "node_modules" / ".package-lock.json").exists()
+    return (tint_folder() / "node_modules" / ".package-lock.json").exists()
 
 
-def mend() -> Mend | None:
+def tint_fix() -> Fix | None:
     """What is missing for asking Tint."""
-    for program in ("node",) if installed() else ("node", "npm"):
+    for program in ("node",) if is_tint_installed() else ("node", "npm"):
         if shutil.which(program) is None:
-            return Mend(f"No Tint: {program} is not installed; install Node.js 20 or later, with npm.")
-    if installed():
+            return Fix(f"No Tint: {program} is not installed; install Node.js 20 or later, with npm.")
+    if is_tint_installed():
         return None
     options = ("--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
-    command = ("npm", "install", "--prefix", str(folder()), *options, f"webgpu@{WEBGPU}")
-    return Mend(f"No Tint: the npm package webgpu {WEBGPU} is not installed.", (command,))
+    command = ("npm", "install", "--prefix", str(tint_folder()), *options, f"webgpu@{WEBGPU}")
+    return Fix(f"No Tint: the npm package webgpu {WEBGPU} is not installed.", (command,))
 
 
-def folder() -> Path:
+def tint_folder() -> Path:
     """Where npm puts the package."""
     return cache_folder(f"webgpu-{WEBGPU}")
 
 
 def webgpu() -> Path:
     """The package's own folder."""
-    return folder() / "node_modules" / "webgpu"
+    return tint_folder() / "node_modules" / "webgpu"
 
 
-def check(sources: Sequence[Source]) -> list[Verdict]:
+def check_shaders(sources: Sequence[TintSource]) -> list[TintVerdict]:
     """One verdict per shader, in one run of node."""
     _check_available()
-    return _verdicts(sources, run_node(_SCRIPT, folder(), text=_request(sources)))
+    return _verdicts(sources, run_node(_SCRIPT, tint_folder(), text=_request(sources)))
 
 
 class OpenTint:
@@ -173,7 +170,7 @@ class OpenTint:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def check(self, sources: Sequence[Source], time_limit_s: float | None = None) -> list[Verdict]:
+    def check(self, sources: Sequence[TintSource], time_limit_s: float | None = None) -> list[TintVerdict]:
         """One verdict per shader; raises WebnormError where Tint is missing, ends, or takes longer than
         REQUEST_LIMIT_S, or another limit.
         """
@@ -237,7 +234,7 @@ class _Node:
         self._stderr = unnamed()
         try:
             self.process = subprocess.Popen(
-                ["node", str(ASSETS / _SCRIPT), str(folder())],
+                ["node", str(ASSETS / _SCRIPT), str(tint_folder())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
@@ -246,7 +243,7 @@ class _Node:
             )
         except FileNotFoundError:
             self._stderr.close()
-            raise WebnormError(available() or "node cannot be started") from None
+            raise WebnormError(tint_unavailable() or "node cannot be started") from None
 
     def ask(self, request: str, limit_s: float) -> Any:
         """The answer; raises WebnormError where it takes longer than the limit, _Died where node ends."""
@@ -282,15 +279,15 @@ class _Node:
 
 
 def _check_available() -> None:
-    reason = available()
+    reason = tint_unavailable()
     if reason is not None:
         raise WebnormError(reason)
 
 
-def _verdicts(sources: Sequence[Source], said: Any) -> list[Verdict]:
+def _verdicts(sources: Sequence[TintSource], said: Any) -> list[TintVerdict]:
     """What node said of each shader, behind what would have silenced it."""
     return [
-        Verdict(source.name, (*_silenced(source.code), *(Message(**message) for message in messages)))
+        TintVerdict(source.name, (*_silenced(source.code), *(TintMessage(**message) for message in messages)))
         for source, messages in zip(sources, said, strict=True)
     ]
 
@@ -303,7 +300,7 @@ def run_node(script: str | Path, *arguments: Path, text: str = "", limit_s: floa
     try:
         run = _node((str(ASSETS / script), *map(str, arguments)), text, limit_s)
     except FileNotFoundError:
-        raise WebnormError(available() or "node cannot be started") from None
+        raise WebnormError(tint_unavailable() or "node cannot be started") from None
     except subprocess.TimeoutExpired:
         raise _late(script, limit_s) from None
     if run.returncode != 0:
@@ -339,31 +336,17 @@ def check_node() -> None:
         )
 
 
-def source_of(name: str, shader: Shader) -> Source:
+def source_of(name: str, shader: Shader) -> TintSource:
     """A shader for browsers as it is asked about: with no more than the limits that a page is granted."""
     kinds = {"read": "read-only-storage", "read_write": "storage"}
     passes = tuple(
-        EntryPoint(
+        TintEntryPoint(
             each.entry_point,
             ((0, "uniform"), *((binding.index, kinds[binding.access]) for binding in each.bindings)),
         )
         for each in shader.passes
     )
-    return Source(name, shader.text, passes, tuple(sorted(shader.features)))
-
-
-def exported_source(name: str, code: str, entry: Text) -> Source:
-    """A shader of an export as it is asked about: with the features and limits that its manifest names."""
-    kinds = {binding["binding"]: binding["type"] for binding in entry["bindings"]}
-    passes = tuple(
-        EntryPoint(
-            each["entry_point"],
-            tuple((number, kinds[number]) for number in each["bindings"]),
-            constants=entry["overrides"],
-        )
-        for each in entry["passes"]
-    )
-    return Source(name, code, passes, tuple(entry["features"]), entry["limits"])
+    return TintSource(name, shader.text, passes, tuple(sorted(shader.features)))
 
 
 def _late(script: str | Path, limit_s: float) -> WebnormError:
@@ -376,12 +359,12 @@ def _failure(said: str, status: int) -> WebnormError:
     return WebnormError(next((line for line in lines if re.match(r"\w*Error\b", line)), lines[-1]))
 
 
-def _request(sources: Sequence[Source]) -> str:
+def _request(sources: Sequence[TintSource]) -> str:
     """Shaders as assets/check.mjs reads them, in one line."""
     return json.dumps([_described(source) for source in sources])
 
 
-def _described(source: Source) -> dict[str, Any]:
+def _described(source: TintSource) -> dict[str, Any]:
     passes = [
         {**vars(one), "bindings": [{"binding": number, "type": kind} for number, kind in one.bindings]}
         for one in source.passes
@@ -389,9 +372,9 @@ def _described(source: Source) -> dict[str, Any]:
     return {**vars(source), "passes": passes}
 
 
-def _silenced(code: str) -> Iterator[Message]:
+def _silenced(code: str) -> Iterator[TintMessage]:
     """An error for each place that would keep Tint from saying what it found."""
     for found in _OFF.finditer(code):
         line_start = code.rfind("\n", 0, found.start()) + 1
         line, column = code.count("\n", 0, line_start) + 1, found.start() - line_start + 1
-        yield Message("error", "diagnostics may not be turned off", line, column)
+        yield TintMessage("error", "diagnostics may not be turned off", line, column)

@@ -6,18 +6,18 @@ import { roundTo } from "./storage.js";
 /**
  * One output in float64, before it is rounded to its storage type, and the sizes that errors scale with, for
  * every element; see Answer in webnorm/norms/reference.py.
- * @typedef {{ shape: number[], value: Float64Array, unit: Float64Array | Float32Array,
- *   shaky: Float64Array | Float32Array, summed?: Float64Array }} Answer
+ * @typedef {{ shape: number[], value: Float64Array, error_scale: Float64Array | Float32Array,
+ *   mean_error_scale: Float64Array | Float32Array, abs_sum?: Float64Array }} Answer
  */
 
 /** Sizes of a large output are kept in float32. */
 function blank(shape, Sizes = Float64Array) {
   const size = shape.reduce((product, n) => product * n, 1);
-  return { shape, value: new Float64Array(size), unit: new Sizes(size), shaky: new Sizes(size) };
+  return { shape, value: new Float64Array(size), error_scale: new Sizes(size), mean_error_scale: new Sizes(size) };
 }
 
 function blankSum(cols) {
-  return { ...blank([cols]), summed: new Float64Array(cols) };
+  return { ...blank([cols]), abs_sum: new Float64Array(cols) };
 }
 
 /** What a package's manifest says of `rows` rows of `cols` columns. */
@@ -94,7 +94,7 @@ function addResidual(arrays, { rows, cols }) {
     for (let i = 0; i < h.value.length; i++) {
       const added = term[perColumn ? i % cols : i];
       h.value[i] += added;
-      h.unit[i] += Math.abs(added);
+      h.error_scale[i] += Math.abs(added);
     }
   }
   return h;
@@ -133,16 +133,16 @@ export function forward(arrays, problem) {
     const sizes = answers.y_scale ? int8Sizes(answers.y_scale, row, xhat, weight, bias, condition) : null;
     for (let j = 0; j < cols; j++) {
       const scaled = xhat[j] * weight[j];
-      const unit = unitOf(scaled, weight[j], bias[j]);
+      const error_scale = unitOf(scaled, weight[j], bias[j]);
       const value = scaled + bias[j];
       y.value[start + j] = sizes ? value * sizes.q : value;
-      y.unit[start + j] = sizes ? (unit + sizes.unit) * sizes.q : unit;
-      y.shaky[start + j] = sizes ? (condition * unit + sizes.shaky) * sizes.q : condition * unit;
+      y.error_scale[start + j] = sizes ? (error_scale + sizes.error_scale) * sizes.q : error_scale;
+      y.mean_error_scale[start + j] = sizes ? (condition * error_scale + sizes.mean_error_scale) * sizes.q : condition * error_scale;
     }
   }
   if (outDtype.startsWith("float8")) {
     answers.amax = amaxOf(y, problem.scale);
-    for (const sizes of [y.value, y.unit, y.shaky]) {
+    for (const sizes of [y.value, y.error_scale, y.mean_error_scale]) {
       for (let i = 0; i < sizes.length; i++) sizes[i] *= problem.scale;
     }
   }
@@ -157,25 +157,25 @@ function unitOf(scaled, weight, bias) {
 /** The row's largest |y| is its scale; what is off in that is off in every element. */
 function int8Sizes(scale, row, xhat, weight, bias, condition) {
   let largest = SMALLEST_ROW_MAXIMUM;
-  let unit = 0;
+  let error_scale = 0;
   for (let j = 0; j < xhat.length; j++) {
     const scaled = xhat[j] * weight[j];
     largest = Math.max(largest, Math.abs(scaled + bias[j]));
-    unit = Math.max(unit, unitOf(scaled, weight[j], bias[j]));
+    error_scale = Math.max(error_scale, unitOf(scaled, weight[j], bias[j]));
   }
-  const shaky = condition * unit;
+  const mean_error_scale = condition * error_scale;
   scale.value[row] = largest / INT8_MAXIMUM;
-  scale.unit[row] = unit / INT8_MAXIMUM;
-  scale.shaky[row] = shaky / INT8_MAXIMUM;
-  return { q: INT8_MAXIMUM / largest, unit, shaky };
+  scale.error_scale[row] = error_scale / INT8_MAXIMUM;
+  scale.mean_error_scale[row] = mean_error_scale / INT8_MAXIMUM;
+  return { q: INT8_MAXIMUM / largest, error_scale, mean_error_scale };
 }
 
 /** Mean in units of the standard deviation (and its own last bits), rstd in units of itself. */
 function putStats(stats, row, { mean, rstd, condition }, hasMean) {
-  const put = (i, value, unit, shaky) => {
+  const put = (i, value, error_scale, mean_error_scale) => {
     stats.value[i] = value;
-    stats.unit[i] = unit;
-    stats.shaky[i] = shaky;
+    stats.error_scale[i] = error_scale;
+    stats.mean_error_scale[i] = mean_error_scale;
   };
   const width = hasMean ? 2 : 1;
   if (hasMean) put(row * width, mean, 1 / rstd + Math.abs(mean) * MEAN_DIGITS, Math.abs(mean));
@@ -188,8 +188,8 @@ function amaxOf(y, scale) {
   return {
     shape: [2],
     value: Float64Array.of(largest(y.value), 1 / scale),
-    unit: Float64Array.of(largest(y.unit), 1 / scale),
-    shaky: Float64Array.of(largest(y.shaky), 0),
+    error_scale: Float64Array.of(largest(y.error_scale), 1 / scale),
+    mean_error_scale: Float64Array.of(largest(y.mean_error_scale), 0),
   };
 }
 
@@ -212,10 +212,10 @@ export function backward(arrays, problem) {
       : normalise(arrays.x, row * cols, problem, xhat);
     putGradients(answers, row, arrays, weight, xhat, found, problem.has_mean);
   }
-  for (const { unit, shaky } of Object.values(answers).filter((answer) => answer.summed)) {
+  for (const { error_scale, mean_error_scale } of Object.values(answers).filter((answer) => answer.abs_sum)) {
     for (let j = 0; j < cols; j++) {
-      unit[j] = Math.sqrt(unit[j]);
-      shaky[j] = Math.sqrt(shaky[j]);
+      error_scale[j] = Math.sqrt(error_scale[j]);
+      mean_error_scale[j] = Math.sqrt(mean_error_scale[j]);
     }
   }
   return answers;
@@ -231,18 +231,18 @@ function putGradients(answers, row, { dy, dh }, weight, xhat, { rstd, condition 
     const d = dy[start + j];
     const g = d * weight[j];
     let value = (g - xhat[j] * means.along - means.g) * rstd;
-    let unit = (Math.abs(g) + size * means.size + means.absolute) * rstd;
-    const shaky = condition * unit;
+    let error_scale = (Math.abs(g) + size * means.size + means.absolute) * rstd;
+    const mean_error_scale = condition * error_scale;
     if (dh) {
       value += dh[start + j];
-      unit += Math.abs(dh[start + j]);
+      error_scale += Math.abs(dh[start + j]);
     }
     dx.value[start + j] = value;
-    dx.unit[start + j] = unit;
-    dx.shaky[start + j] = shaky;
+    dx.error_scale[start + j] = error_scale;
+    dx.mean_error_scale[start + j] = mean_error_scale;
     if (dweight) addTerm(dweight, j, d * xhat[j], d * size, d * condition);
     if (dbias) addTerm(dbias, j, d, d, 0);
-    if (dresidual_bias) addTerm(dresidual_bias, j, value, unit, shaky);
+    if (dresidual_bias) addTerm(dresidual_bias, j, value, error_scale, mean_error_scale);
   }
 }
 
@@ -275,9 +275,9 @@ function gradientMeans(dy, start, weight, xhat, hasMean) {
 }
 
 /** The terms' errors are taken to be independent: their squares add up. */
-function addTerm(sum, j, term, unit, shaky) {
+function addTerm(sum, j, term, error_scale, mean_error_scale) {
   sum.value[j] += term;
-  sum.unit[j] += unit * unit;
-  sum.shaky[j] += shaky * shaky;
-  sum.summed[j] += Math.abs(term);
+  sum.error_scale[j] += error_scale * error_scale;
+  sum.mean_error_scale[j] += mean_error_scale * mean_error_scale;
+  sum.abs_sum[j] += Math.abs(term);
 }

@@ -1,4 +1,4 @@
-// The results file that webnorm/lab/results.py reads: `webnorm compare` takes it beside one from bench.
+// The results file that webnorm/lab/results/result.py reads: `webnorm compare` takes it beside one from bench.
 
 import { adapterName, browserName } from "./gpu.js";
 import { SCHEMA } from "./numbers.js";

@@ -276,7 +276,7 @@ export class Bench {
 
   /**
    * What is known of each kernel, in the order of the ladder, the copies first.
-   * @returns {object[]}  as webnorm/lab/results.py's Result
+   * @returns {object[]}  as webnorm/lab/results/result.py's Result
    */
   results() {
     return this.entries.map((entry) => entry.result);

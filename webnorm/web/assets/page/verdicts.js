@@ -1,4 +1,4 @@
-// The verdict on what a GPU gave: the twin of webnorm/lab/accuracy.py, which derives what is only computed here.
+// The verdict on what a GPU gave: the twin of webnorm/lab/verify/accuracy.py, which derives what is only computed here.
 //
 // What a page does, with `arrays` the inputs as storage.js decodes them:
 //   const got = ...the outputs, decoded;
@@ -30,7 +30,7 @@ import { roundTo } from "./storage.js";
 const TINY = 2 ** -1022;
 
 /**
- * Allowed error of an element: base * unit + slope * shaky + adding * summed. `equal_share` of a rounded
+ * Allowed error of an element: base * error_scale + slope * mean_error_scale + adding * abs_sum. `equal_share` of a rounded
  * output's elements must be equal to the rounded answer. `reason` says where the numbers come from.
  * @typedef {{ base: number, slope: number, adding: number, equal_share: number, reason: string }} Tolerance
  */
@@ -188,7 +188,7 @@ function whyNotCompared(answer, dtype, allowed) {
 /** Whether an element may be off by as much as it is, and by as much as what it is made of. */
 function isVague(answer, i, allowed) {
   if (!(allowed.slope > 0)) return false;
-  const size = Math.max(answer.unit[i], Math.abs(answer.value[i]));
+  const size = Math.max(answer.error_scale[i], Math.abs(answer.value[i]));
   return size > DENORMAL && limitOf(answer, i, allowed) >= size;
 }
 
@@ -213,9 +213,9 @@ function tied(value, margin, dtype) {
 /** A size that is not finite counts only where the tolerance looks at it. */
 function limitOf(answer, i, { base, slope, adding }) {
   let limit = 0;
-  if (base > 0) limit += base * answer.unit[i] + DENORMAL;
-  if (slope > 0) limit += slope * answer.shaky[i];
-  if (adding > 0 && answer.summed) limit += adding * answer.summed[i];
+  if (base > 0) limit += base * answer.error_scale[i] + DENORMAL;
+  if (slope > 0) limit += slope * answer.mean_error_scale[i];
+  if (adding > 0 && answer.abs_sum) limit += adding * answer.abs_sum[i];
   return limit;
 }
 

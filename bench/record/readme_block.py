@@ -1,0 +1,115 @@
+"""README.md's part of a record: the picture, and webnorm beside the fastest other by columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from bench.contenders import COPIES, NAMES
+from bench.numerics import between_markers
+from bench.record import times
+from bench.record.tables import Summary, summaries
+from webnorm.errors import WebnormError
+from webnorm.files.atomic import write_text
+from webnorm.lab.results.result import Report
+from webnorm.norms.problem import DTYPES
+
+PAGE = Path(__file__).parents[2] / "README.md"
+# What somebody looks for first; the tables have the rest.
+_SHOWN = (
+    ("forward", "layer_norm", "float32"),
+    ("forward", "layer_norm", "float16"),
+    ("forward", "layer_norm", "bfloat16"),
+    ("forward", "rms_norm", "float16"),
+    ("backward", "layer_norm_backward", "float32"),
+    ("backward", "layer_norm_backward", "float16"),
+    ("backward", "layer_norm_backward", "bfloat16"),
+    ("backward", "rms_norm_backward", "float16"),
+)
+_LINE = 130
+
+# A line's problems by their columns.
+_Line = Mapping[int, Summary]
+
+
+def check(out: Path) -> None:
+    """Raise WebnormError where the page has no block of the record's name."""
+    text = PAGE.read_text(encoding="utf-8")
+    if not all(f"<!-- {marker} -->" in text for marker in (out.name, f"end of {out.name}")):
+        raise WebnormError(f"--readme: {PAGE.name} has no block <!-- {out.name} -->")
+
+
+def write(out: Path, report: Report) -> None:
+    """Put the record's block between its markers."""
+    write_text(PAGE, between_markers(PAGE, out.name, block(out.name, report)))
+
+
+def block(name: str, report: Report) -> str:
+    """The picture, what was recorded and how, and the table."""
+    found = summaries(report)
+    lines = {
+        (op, dtype): _largest(
+            one for one in found.get(section, ()) if (one.op, one.problem.dtype) == (op, dtype)
+        )
+        for section, op, dtype in _SHOWN
+    }
+    lines = {key: line for key, line in lines.items() if line}
+    picture = f"![Share of the best copy's bytes per second, by columns](bench/results/{name}.svg)"
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in _cells(lines))
+    return "\n\n".join([picture, _words(name, report, lines.values()), table])
+
+
+def _largest(members: Iterable[Summary]) -> _Line:
+    """Of each number of columns the problem with the most rows."""
+    found: dict[int, Summary] = {}
+    for one in members:
+        other = found.get(one.problem.cols)
+        if other is None or other.problem.rows < one.problem.rows:
+            found[one.problem.cols] = one
+    return found
+
+
+def _cells(lines: Mapping[tuple[str, str], _Line]) -> Iterator[Sequence[str]]:
+    columns = sorted({cols for line in lines.values() for cols in line})
+    yield ["columns", *map(str, columns)]
+    yield ["---", *["---:"] * len(columns)]
+    others = f"the fastest of {', '.join(_timed(lines.values()))}"
+    for (op, dtype), line in lines.items():
+        members = [line.get(cols) for cols in columns]
+        yield [f"**`{op}` {dtype}**", *(_text(one.percent_of_copy if one else None) for one in members)]
+        yield [others, *(_text(one.fastest_others_percent if one else None) for one in members)]
+        others = "the fastest of them"
+
+
+def _timed(lines: Iterable[_Line]) -> list[str]:
+    """The contenders that any problem was measured beside."""
+    everyone = [one for line in lines for one in line.values()]
+    names = [name for name in NAMES if name not in COPIES]
+    return [
+        name.removesuffix(" eager")
+        for name in names
+        if any(name in one.others and one.others[name].timed for one in everyone)
+    ]
+
+
+def _text(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1f}"
+
+
+def _words(name: str, report: Report, lines: Iterable[_Line]) -> str:
+    sizes = sorted(
+        {
+            one.problem.rows * one.problem.cols * DTYPES[one.problem.dtype].itemsize >> 20
+            for line in lines
+            for one in line.values()
+        }
+    )
+    recorded = times.text(report, {section for section, _, _ in _SHOWN})
+    words = (
+        f"One {report.device['adapter']}, x of {' or '.join(map(str, sizes))} MiB, in per cent of the "
+        "fastest copy (WGSL's or torch's) of the same run; all take turns, each call waits for the one "
+        'before, medians. webnorm is what `kernel="auto"` takes, its WGSL run through wgpu '
+        f"([the record](bench/results/{name}.md), [what made it fast](docs/performance.md); {recorded}):"
+    )
+    return textwrap.fill(words, _LINE, break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,245 @@
+"""One problem of a record: webnorm's variants and the contenders, right first, then timed in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from bench.contenders import Contender, found_wrong, said, some_rows
+from bench.contenders.installed import ContenderLibrary, libraries, release
+from bench.contenders.samplers import Sampler
+from bench.record.laps import Laps
+from bench.record.variants import OwnVariants, TunedVariants, own_variants
+from webnorm.gpu import timing
+from webnorm.gpu.buffers import check_memory
+from webnorm.gpu.device import Device
+from webnorm.gpu.plan import Plan
+from webnorm.kernels.headers.variants import Variant
+from webnorm.lab.results.result import Calls, Result
+from webnorm.lab.run import bench, jobs
+from webnorm.lab.verify import timed_work
+from webnorm.lab.verify.problem_buffers import Golden
+from webnorm.lab.verify.repeated_rows import RepeatedRows
+from webnorm.lab.verify.trial import failed_result, try_variant, with_samples
+from webnorm.norms.ops import OPS, Task, as_copy_problem
+from webnorm.norms.reference import ExpectedOutputs
+
+# How a record times: one caller's calls.
+CALLS: Calls = "one by one"
+# Rounds that any problem has: thirds of them tell whether the copy drifted.
+_LEAST_ROUNDS = 9
+# Of (p80 - p20) / median / sqrt(rounds): the standard error of a median is three quarters of that.
+_SPREAD = 0.003
+_BUDGET_S = 600.0
+# What the device's pace is told by: a copy of 64 MiB, with sets that no cache holds.
+_PACE_ROWS, _PACE_COLS, _PACE_SETS = 16384, 1024, 4
+
+# A variant that is right so far: its number, result and plan, and the bits of its outputs where known.
+_Right = tuple[int, Result, Plan, Golden | None]
+
+
+@dataclass(frozen=True)
+class KnownResults:
+    """What is known of a problem before it is measured: results of variants on its block, by their names, and
+    why contenders are not to be tried in this process.
+    """
+
+    results: dict[str, Result] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
+    tuned: TunedVariants | None = None
+
+
+# --- contenders
+
+
+@dataclass
+class ContenderRun:
+    """A contender's result so far, the bytes it has to move and, where it is right, how it is timed."""
+
+    result: Result
+    bytes: int
+    sampler: Sampler | None = None
+    samples: list[float] = field(default_factory=list)
+
+    def measured(self, cold: bool) -> Result:
+        """The result with its times, where there are any."""
+        if self.sampler is None:
+            return self.result
+        return replace(
+            with_samples(replace(self.result, bytes=self.bytes), self.samples),
+            dispatches_per_sample=self.sampler.runs,
+            timing_method=self.sampler.method,
+            cache="cold" if cold else "warm",
+            calls=CALLS,
+            flags=timing.flags(self.samples),
+        )
+
+
+def enter(
+    contender: Contender,
+    library: ContenderLibrary,
+    task: Task,
+    answers: Mapping[str, ExpectedOutputs],
+    fault: str | None = None,
+) -> ContenderRun:
+    """Prepare a contender and hold it against float64; a wrong one is not timed.
+
+    `answers` are those of the task's op and of the copy. Whatever a library raises is its own result; one
+    that has a `fault` is not tried.
+    """
+    op = contender.op(task)
+    size = op.minimum_bytes(as_copy_problem(task.problem) if op.exact else task.problem)
+    result = Result(op=op.name, kernel=contender.name, constants={}, problem=task.problem, status="error")
+    if contender.compute is None:
+        return ContenderRun(replace(result, status="skip", reason=contender.absent), size)
+    if fault is not None:
+        return ContenderRun(replace(result, reason=fault), size)
+    few, rows = some_rows(answers[op.name])
+    try:
+        adapt = contender.adapt
+        sets = [adapt(one) for one in library.inputs] if adapt else library.inputs
+        sampler = library.sampler(contender.compute, sets)
+        outputs = library.to_numpy(sampler.outputs(), rows)
+    except Exception as error:
+        return ContenderRun(replace(result, reason=said(error)), size)
+    largest, reason = found_wrong(outputs, few, task.problem.dtype)
+    result = replace(result, max_abs_error=largest, reason=reason, status="fail" if reason else "pass")
+    return ContenderRun(result, size, None if reason else sampler)
+
+
+def _entered(
+    board: RepeatedRows, task: Task, own: OwnVariants, known: KnownResults, laps: Laps
+) -> Iterator[ContenderRun]:
+    """All contenders that there are on this machine."""
+    chosen = (own.variants[index] for index in own.whole)
+    answers = {variant.kernel.op.name: board.answers(variant, {}) for variant in chosen}
+    software = board.device.traits.software
+    for library in libraries(task, board.arrays, board.sets, software):
+        laps.mark("rivals' inputs")
+        for contender in library.contenders:
+            yield enter(contender, library, task, answers, known.faults.get(contender.name))
+            laps.mark(contender.name)
+
+
+# --- webnorm's variants
+
+
+def _tried(
+    board: RepeatedRows, own: OwnVariants, known: Mapping[str, Result], found: dict[int, Result]
+) -> Iterator[_Right]:
+    """Those that are right; results of the others go to `found`.
+
+    What is recorded as webnorm's choice, and what it is held against, is checked on all rows; the others on
+    the block, here or before.
+    """
+    for index, variant in enumerate(own.variants):
+        plan: Plan | None
+        golden: Golden | None = None
+        if index in own.whole:
+            result, plan, golden = try_variant(board, variant)
+        else:
+            result = known.get(str(variant)) or try_variant(board.block, variant)[0]
+            result, plan = _on_the_board(board, variant, replace(result, problem=board.problem))
+        if plan is None:
+            found[index] = result
+        else:
+            yield index, result, plan, golden
+
+
+def _on_the_board(board: RepeatedRows, variant: Variant, result: Result) -> tuple[Result, Plan | None]:
+    """What the block said of a variant, and for one that is right its plan on the whole board."""
+    if result.status != "pass":
+        return result, None
+    try:
+        return result, board.prepare(variant)
+    except Exception as error:
+        return failed_result(board, variant, replace(result, status="error"), error), None
+
+
+# --- one problem
+
+
+def pace_of(device: Device) -> timing.Pace:
+    """The device's pace, for all problems of a record: it comes to rest once, and again after it idled."""
+    copying = Task(OPS["copy"], OPS["copy"].problem(rows=_PACE_ROWS, cols=_PACE_COLS))
+    return timed_work.timing_setup(
+        RepeatedRows(device, copying, _PACE_SETS), timing.StoppingRule().settle_s
+    ).pace
+
+
+def rule_of(rounds: int) -> timing.StoppingRule:
+    """At most so many rounds; fewer where all samples are close together."""
+    return timing.StoppingRule(
+        least=min(_LEAST_ROUNDS, rounds), most=rounds, spread=_SPREAD, budget_s=_BUDGET_S
+    )
+
+
+def measure(
+    device: Device,
+    task: Task,
+    rounds: int,
+    alone: bool = False,
+    known: KnownResults | None = None,
+    pace: timing.Pace | None = None,
+    laps: Laps | None = None,
+) -> list[Result]:
+    """The results of the copies, webnorm's variants and, unless it is alone, the contenders, in turn."""
+    known, laps = known or KnownResults(), laps or Laps()
+    sets = bench.sets_for(task, device.traits)
+    own = own_variants(task, device.traits, known.tuned)
+    check_memory(task, device, sets)
+    board = RepeatedRows(device, task, sets)
+    laps.mark("inputs")
+    results: dict[int, Result] = {}
+    right = list(_tried(board, own, known.results, results))
+    laps.mark("own")
+    rivals = [] if alone else list(_entered(board, task, own, known, laps))
+    results |= _timed(board, right, rivals, own, rule_of(rounds), pace, laps)
+    at = own.whole[1]
+    tried = known.tuned.tried if known.tuned else None
+    results[at] = replace(results[at], auto=own.auto.source, tried=tried)
+    found = [results[index] for index in range(len(own.variants))]
+    found += [rival.measured(board.cold) for rival in rivals]
+    del rivals
+    release()
+    return bench.with_share_of_copy(found)
+
+
+def _timed(
+    board: RepeatedRows,
+    right: Sequence[_Right],
+    rivals: Sequence[ContenderRun],
+    own: OwnVariants,
+    rule: timing.StoppingRule,
+    pace: timing.Pace | None,
+    laps: Laps,
+) -> dict[int, Result]:
+    """Results of the variants, timed in turn with the contenders, and held against what shows their work."""
+    if not right:
+        return {}
+    if pace is not None:
+        pace.settled = True
+        pace.ready()
+    setup = timed_work.timing_setup(board, rule.settle_s)
+    if pace is not None:
+        setup = replace(setup, pace=pace)
+    running = [jobs.timed_variant(setup, *one) for one in right]
+    laps.mark("warming up")
+
+    def sample_rivals() -> list[list[float]]:
+        laps.mark("own timing")
+        timed = [rival for rival in rivals if rival.sampler is not None]
+        for rival in timed:
+            assert rival.sampler is not None
+            rival.samples.append(rival.sampler.sample())
+        laps.mark("rivals' timing")
+        return [rival.samples for rival in timed]
+
+    for _ in jobs.fill_samples(setup, running, rule, sample_rivals):
+        pass
+    # The claims are webnorm's choice and a copy; what stands beside them has its outputs looked at.
+    beside = {one.index for one in running if not one.result.roofline} - {*own.whole}
+    verdicts = jobs.check_all_timed_work(setup, running, beside)
+    found = {event.index: event.result for event in verdicts if isinstance(event, jobs.VariantResult)}
+    laps.mark("proof")
+    return found

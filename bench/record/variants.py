@@ -1,0 +1,87 @@
+"""Webnorm's side of a record: what `auto` chooses, and the variants that are timed beside it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from webnorm.choice.auto import ChosenVariant, choose
+from webnorm.choice.defaults import best_variant, default_variant
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.library import discover
+from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.variants import Variant
+from webnorm.norms.ops import Task, as_copy_problem
+
+# Axes that auto takes from the adapter's features.
+_FIXED = ("subgroups",)
+
+
+@dataclass(frozen=True)
+class TunedVariants:
+    """The fastest variants that tuning found for a task, and how many it tried."""
+
+    variants: tuple[Variant, ...]
+    tried: int
+
+
+@dataclass(frozen=True)
+class OwnVariants:
+    """What webnorm chooses for a task, and the variants that are timed: a copy as it runs by default first,
+    that choice among the others.
+    """
+
+    auto: ChosenVariant
+    variants: tuple[Variant, ...]
+
+    @property
+    def whole(self) -> tuple[int, int]:
+        """The numbers of a copy and of webnorm's choice, which are checked on all rows."""
+        return 0, self.variants.index(self.auto.variant)
+
+
+@cache
+def all_kernels() -> tuple[Kernel, ...]:
+    """Webnorm's kernels, read once: they do not change while they are measured."""
+    return tuple(discover())
+
+
+def neighbours(variant: Variant, task: Task, traits: Traits) -> list[Variant]:
+    """The variant, and the next to it on both sides of each axis, of those that can run."""
+    problem = as_copy_problem(task.problem) if variant.kernel.op.exact else task.problem
+    found = [variant]
+    for axis, values in variant.kernel.tune.items():
+        if axis in _FIXED:
+            continue
+        own = variant.constants[axis]
+        below = sorted((value for value in values if value < own), reverse=True)
+        above = sorted(value for value in values if value > own)
+        for side in (below, above):
+            others = (Variant(variant.kernel, {**variant.constants, axis: value}) for value in side)
+            fitting = (other for other in others if other.refusal(problem, traits) is None)
+            found += itertools.islice(fitting, 1)
+    return found
+
+
+def own_variants(task: Task, traits: Traits, tuned: TunedVariants | None = None) -> OwnVariants:
+    """The copy with its neighbours; webnorm's choice, with its neighbours or else what tuning found; and the
+    kernel that would be chosen next.
+
+    Raises WebnormError where no kernel can run the problem.
+    """
+    kernels = all_kernels()
+    ladder = [kernel for kernel in kernels if kernel.op is task.op]
+    auto = choose(ladder, task, traits)
+    second, _ = best_variant([one for one in ladder if one is not auto.variant.kernel], task.problem, traits)
+    (copy,) = (kernel for kernel in kernels if kernel.op.exact)
+    copies = neighbours(default_variant(copy, as_copy_problem(task.problem), traits), task, traits)
+    near = neighbours(auto.variant, task, traits)
+    beside = near if tuned is None else [auto.variant, *tuned.variants]
+    return OwnVariants(auto, without_duplicates((*copies, *beside, *([second] if second else []))))
+
+
+def without_duplicates(variants: Sequence[Variant]) -> tuple[Variant, ...]:
+    """The variants without those that are named again."""
+    return tuple({str(one): one for one in variants}.values())

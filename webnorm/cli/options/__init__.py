@@ -1,0 +1,1 @@
+"""Options that verbs share: their values, conflicts, completion and help."""

@@ -1,0 +1,85 @@
+"""What the values of options mean: numbers, constants, kernels, an op, an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from webnorm.cli.terminal.streams import complain
+from webnorm.errors import WebnormError
+
+if TYPE_CHECKING:
+    from webnorm.choice.tuning import Tuning
+    from webnorm.gpu.device import AdapterInfo
+    from webnorm.kernels.headers.library import UnreadableKernel
+
+
+def integers(text: str | None, option: str, least: int = 1) -> tuple[int, ...] | None:
+    """The numbers of a list like "768,4k,256..2k": see selection.sizes; None where none was given."""
+    from webnorm.norms.selection import sizes
+
+    return None if text is None else sizes(text, option, least)
+
+
+def size_of(option: str, least: int = 1) -> Callable[[str | int], int]:
+    """What reads the one number of an option, such as 1024 or 4k."""
+
+    def size(given: str | int) -> int:
+        if isinstance(given, int):
+            return given
+        found = integers(given, option, least) or ()
+        if len(found) != 1:
+            raise WebnormError(f"{option} is {given!r}; expected one number, as 1024 or 4k")
+        return found[0]
+
+    return size
+
+
+def option_pairs(pairs: Sequence[str] | None, no_weight: bool, no_bias: bool) -> list[str]:
+    """What --option, --no-weight and --no-bias say, as Options.changed takes it."""
+    left_out = [f"{name}=false" for name, absent in (("weight", no_weight), ("bias", no_bias)) if absent]
+    return [*(pairs or ()), *left_out]
+
+
+def constant_values(pairs: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
+    """The values of --constant by the names of tune axes."""
+    chosen: dict[str, tuple[int, ...]] = {}
+    for pair in pairs or ():
+        name, equals, values = pair.partition("=")
+        if not equals:
+            raise WebnormError(f"--constant is {pair!r}; expected NAME=VALUE[,VALUE...]")
+        words = values.replace("true", "1").replace("false", "0")
+        chosen[name] = integers(words, f"--constant {name}", least=0) or ()
+    return chosen
+
+
+def report_unreadable(broken: Iterable[UnreadableKernel]) -> None:
+    """A line for each file of the user's that is no kernel; the others are of use all the same."""
+    for one in broken:
+        complain(f"left out: {one.reason}")
+
+
+def kernel_files(names: Sequence[str] | None, roots: Sequence[Path] | None) -> list[Path]:
+    """The files that kernels and their snippets may be read from."""
+    from webnorm.kernels.headers.sources import is_wgsl
+
+    named = [Path(name) for name in names or () if is_wgsl(name)]
+    return [*named, *(path for root in roots or () for path in root.glob("*/*") if is_wgsl(path.name))]
+
+
+def adapter_or_none(adapter: str | None) -> AdapterInfo | None:
+    """The adapter asked for, else the first; None where there is none at all."""
+    from webnorm.gpu.device import adapters, find_adapter
+
+    return find_adapter(adapter) if adapter is not None or adapters() else None
+
+
+def recorded_tuning(description: Mapping[str, Any]) -> Tuning | None:
+    """The recorded tuning for a device; a line on stderr tells of one that does not hold, or is broken."""
+    from webnorm.choice.tuning import Platform, applicable
+
+    found, note = applicable(Platform.of(description))
+    if note is not None:
+        complain(note)
+    return found

@@ -1,0 +1,1 @@
+"""Streams, the screen, columns, keys and signals of the terminal."""

@@ -1,0 +1,1 @@
+"""The verbs of the webnorm command, one file per verb."""

@@ -1,0 +1,57 @@
+"""`webnorm baselines`: what `webnorm bench --save` keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+from webnorm.cli.terminal.streams import emit, say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from webnorm.lab.report.baselines import Baseline
+
+
+def baselines(
+    kept: Annotated[
+        list[str] | None, Argument(help="Names, or patterns like 'main*'. Default: all that there are.")
+    ] = None,
+    forget: Annotated[bool, Option("--forget", help="Remove those that are named, and stop.")] = False,
+    json: Annotated[
+        bool, Option("--json", help="A list of objects on standard output: a baseline each.")
+    ] = False,
+) -> None:
+    """`webnorm bench --baseline NAME` holds results against one, and `webnorm compare` two of them."""
+    from webnorm.cli.terminal.screen import Screen
+    from webnorm.lab.report import baselines
+
+    names = baselines.matching_baselines(kept)
+    if forget:
+        for name in names:
+            say(f"removed {baselines.remove_baseline(name)}")
+        return
+    found = [baselines.inspect_baseline(name) for name in names]
+    if json:
+        emit(baselines.to_json(found))
+    elif found:
+        _show(Screen(), found)
+    else:
+        say("no baseline is kept; `webnorm bench --save NAME` keeps one")
+
+
+def _show(console: Console, found: Sequence[Baseline]) -> None:
+    """A line for each: its name, when it was measured, what, and on which device."""
+    from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
+    from webnorm.cli.terminal.screen import escaped_line
+
+    strips = [
+        Column("baseline", [escaped_line(one.name, "cyan") for one in found]),
+        Column("measured", [escaped_line(one.recorded) for one in found], rank=2),
+        Column("what", [escaped_line(one.what, "red" if one.reason else "") for one in found], name=True),
+        Column("device", [escaped_line(one.device) for one in found], rank=1),
+    ]
+    for line in table_lines(fitting_columns(strips, console.width, gap=2), console.width, gap=2):
+        console.print(line)

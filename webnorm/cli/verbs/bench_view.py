@@ -1,0 +1,225 @@
+"""What `bench` shows: a line for each kernel of a problem, and one matrix of all problems.
+
+Nothing here prints, and no meaning hangs on colour alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.text import Text
+
+from webnorm.cli.terminal.columns import Column, fitting_columns, natural_width, table_lines
+from webnorm.cli.terminal.screen import STYLES, escaped_line
+from webnorm.cli.work.compile_errors import compile_error_location
+from webnorm.lab.results import tables
+from webnorm.lab.results.ranking import best, by_problem, leader, verdict
+from webnorm.lab.results.result import MOST_GBPS, Result
+from webnorm.norms.problem import Problem
+
+# The order in which columns go where a terminal is narrow: bars, then the first of these, whose texts go
+# below the lines.
+_RANKS = {"timing": 1, "max abs error": 2, "GB/s": 3, "+-%": 4, "#": 5}
+_HEADINGS = {"% of copy": "of copy", "max abs error": "error", "verdict": "", "timing": ""}
+# Verdicts that would take the room of three columns; the reason below says them in full.
+_BRIEFLY = {"expected failure": "unstable"}
+# Shorter ones tell no more than the number beside them; longer ones take the eye too far from it.
+_LEAST_BAR, _MOST_BAR = 6, 40
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_INDENT = 5
+
+
+@dataclass(frozen=True)
+class BenchTable:
+    """One problem: the best copy as the roofline, the rest by time, a line each, failures last; below them
+    how it was timed, what auto chose, and why kernels failed or were not run.
+
+    Constants are told where they differ from the `usual` ones, as tables.layout has it.
+    """
+
+    results: Sequence[Result]
+    title: str
+    usual: tables.Usual | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = tables.problem_table(self.results, self.usual)
+        yield escaped_line(self.title, "bold")
+        yield from _rows(shown, options.max_width, options.ascii_only)
+        plainly = [result for result in self.results if compile_error_location(result) is None]
+        yield from map(escaped_line, (*shown.remarks, *tables.notes(plainly, self.usual)))
+
+
+def _rows(shown: tables.ProblemTable, width: int, ascii_only: bool) -> Iterator[RenderableType]:
+    """The lines of a table. Flags and constants stand at their ends where there is room, and else below them:
+    a narrow terminal is no reason to trust a figure.
+    """
+    columns = {column: _strip(shown, column) for column in shown.columns if column != "constants"}
+    strips = fitting_columns([*columns.values()], width)
+    told = [texts["constants"] for _, texts in shown.rows]
+    constants = [escaped_line("" if text == tables.NOTHING else text, "dim") for text in told]
+    behind = [Column("", constants)] if any(constants) else []
+    inline = natural_width([*strips, *behind]) <= width
+    room = min(_MOST_BAR, width - natural_width([*strips, *(behind if inline else [])]) - 1)
+    shares = [at for at, strip in enumerate(strips) if strip.heading == _HEADINGS["% of copy"]]
+    if shares and room >= _LEAST_BAR:
+        results = [result for result, _ in shown.rows]
+        strips.insert(shares[0] + 1, Column("", _bars(results, room, ascii_only)))
+    heading, *rows = table_lines([*strips, *(behind if inline else [])], width)
+    left_out = [strip.cells for name, strip in columns.items() if name == "timing" and strip not in strips]
+    yield heading
+    for row, *below in zip(rows, *left_out, *([] if inline else [constants]), strict=True):
+        yield row
+        for text in below:
+            if text:
+                yield Padding(text, (0, 0, 0, _INDENT), expand=False)
+
+
+def _strip(shown: tables.ProblemTable, column: str) -> Column:
+    cells = []
+    for result, texts in shown.rows:
+        text = texts[column]
+        if column == "% of copy" and text != tables.NOTHING:
+            text += " %"
+        dim = result.status in ("skip", "error")
+        style = "dim" if dim else "bold" if result.roofline and column == "kernel" else ""
+        if column == "verdict":
+            text, style = _BRIEFLY.get(text, text), STYLES[verdict(result)]
+        cells.append(escaped_line(text, style))
+    return Column(
+        _HEADINGS.get(column, column),
+        cells,
+        right=column in tables.NUMERIC and column != "#",
+        rank=_RANKS.get(column),
+        name=column == "kernel",
+    )
+
+
+def _bars(results: Sequence[Result], width: int, ascii_only: bool) -> list[Text]:
+    """GB/s as bars, of which the copy's, or a longer one, is as wide as there is room."""
+    rates = [_gbps(result) for result in results]
+    full = max(rates, default=0.0) or 1.0
+    return [
+        Text(_bar(width * rate / full, ascii_only), "bright_black" if result.roofline else "cyan")
+        for rate, result in zip(rates, results, strict=True)
+    ]
+
+
+def _bar(cells: float, ascii_only: bool) -> str:
+    if ascii_only:
+        return "#" * round(cells)
+    whole, part = divmod(round(8 * cells), 8)
+    return _EIGHTHS[-1] * whole + (_EIGHTHS[part] if part else "")
+
+
+def _gbps(result: Result) -> float:
+    """GB/s of a right and timed result, or 0 for what is no rate: a NaN would make every bar a NaN."""
+    rate = result.gbps if result.timed else None
+    return rate if rate is not None and 0 < rate < MOST_GBPS else 0.0
+
+
+def outcome(results: Sequence[Result], title: str) -> Text:
+    """What came of a problem, in a line: the fastest kernel with its flags, and how far from it what auto
+    chose is.
+    """
+    wrong = sum(verdict(result) in ("FAIL", "error") for result in results)
+    winner = leader(results)
+    said = [f"{title}: no kernel was timed"]
+    if winner is not None:
+        of_copy = tables.percent_text(winner.percent_of_copy)
+        time = tables.time_text(winner.median_ns)
+        said = [
+            f"{title}: {winner.kernel} {time}, {of_copy} % of copy",
+            *tables.auto_short(results),
+            *winner.flags,
+        ]
+    return escaped_line("; ".join([*said, *([f"{wrong} FAIL"] if wrong else [])]))
+
+
+@dataclass(frozen=True)
+class ShareMatrix:
+    """Kernels by shapes: the percent of the copy that each kernel's best variant has, the winners marked;
+    at the end what auto chose. One matrix for each op, type and options that has several shapes; GB/s where
+    no copy was timed.
+    """
+
+    results: Sequence[Result]
+
+    @property
+    def families(self) -> dict[tuple[str, Problem], list[list[Result]]]:
+        """What has a matrix: the results of several problems by what these have in common."""
+        families: dict[tuple[str, Problem], list[list[Result]]] = {}
+        for _, members in by_problem(self.results):
+            first = next((one for one in members if not one.roofline), members[0])
+            family = replace(first.problem, rows=1, cols=1, seed=0)
+            families.setdefault((first.op, family), []).append(members)
+        # One column would say again what the line of the problem's outcome says.
+        return {key: problems for key, problems in families.items() if len(problems) > 1}
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for (op, family), problems in self.families.items():
+            yield from _matrix(op, family, problems, options.max_width)
+
+
+def _matrix(op: str, family: Problem, problems: Sequence[Sequence[Result]], width: int) -> Iterator[Text]:
+    shapes = [next(one.problem for one in members if one.op == op) for members in problems]
+    rows = {shape.rows for shape in shapes}
+    cols = {shape.cols for shape in shapes}
+    copied = any(one.percent_of_copy is not None for members in problems for one in members)
+    said = "percent of the copy" if copied else "GB/s"
+    common = f", {min(rows)} rows" if len(rows) == 1 else f", {min(cols)} columns" if len(cols) == 1 else ""
+    what = str(family).removeprefix("1x1 ")
+    yield escaped_line(f"{op} {what}{common}: {said}, * the fastest", "bold")
+    heads = [
+        str(one.cols) if len(rows) == 1 else str(one.rows) if len(cols) == 1 else f"{one.rows}x{one.cols}"
+        for one in shapes
+    ]
+    kernels = list(dict.fromkeys(one.kernel for members in problems for one in members if one.op == op))
+    chosen = [any(one.auto for one in members) for members in problems]
+    names = [*kernels, *(["auto"] if any(chosen) else [])]
+    first = Column(
+        "kernel", [escaped_line(name, "dim" if name == "auto" else "") for name in names], name=True
+    )
+    columns = [
+        Column(head, _column(op, kernels, names, members, copied), right=True)
+        for head, members in zip(heads, problems, strict=True)
+    ]
+    for block in _blocks(first, columns, width):
+        yield from table_lines(block, width)
+    if any(chosen) and not all(chosen):
+        yield escaped_line(f"auto: {tables.NOTHING} where its choice was not timed")
+
+
+def _column(
+    op: str, kernels: Sequence[str], names: Sequence[str], members: Sequence[Result], copied: bool
+) -> list[Text]:
+    """A shape's cells: a percent or GB/s, or the verdict of what has no time."""
+    own = [one for one in members if one.op == op]
+    winner = leader(members) or best(own)
+    cells = []
+    for name in names:
+        several = [one for one in own if (one.auto if name not in kernels else one.kernel == name)]
+        shown = winner if winner in several else best(several)
+        if shown is None:
+            said = verdict(several[0]) if several else ""
+            cells.append(Text(_BRIEFLY.get(said, said) or tables.NOTHING, STYLES.get(said, "dim")))
+            continue
+        value = shown.percent_of_copy if copied else shown.gbps
+        text = tables.percent_text(value) if copied else f"{value or math.nan:.4g}"
+        won = shown is winner
+        cells.append(Text(text + ("*" if won else " "), "bold green" if won else ""))
+    return cells
+
+
+def _blocks(first: Column, columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
+    """The columns in as many blocks as the width needs, each behind the names."""
+    block = [first]
+    for column in columns:
+        if len(block) > 1 and natural_width([*block, column]) > width:
+            yield block
+            block = [first]
+        block.append(column)
+    yield block

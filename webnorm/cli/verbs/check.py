@@ -1,0 +1,220 @@
+"""`webnorm check`: every kernel against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+from webnorm.cli.options import shared, values
+from webnorm.cli.work.cluster import run_on
+from webnorm.cli.work.jobs import MeasuringJob, OpenWorker
+from webnorm.cli.work.outputs import check_outputs
+
+if TYPE_CHECKING:
+    from webnorm.fleet.errands import CheckItem, WorkItem
+    from webnorm.kernels.headers.traits import Traits
+    from webnorm.lab.results.coverage import Coverage
+    from webnorm.lab.results.result import Result
+    from webnorm.lab.run.check import CheckRequest
+
+# Of a cluster's work, for each worker: fewer would leave some without at the end, more would open the adapter
+# more often. And of few cases none is opened for less.
+_PARTS, _FEWEST_CASES = 4, 4
+
+
+def check(
+    kernel: shared.Kernel = None,
+    op: shared.Ops = None,
+    dtype: shared.Dtypes = None,
+    option: shared.Option = None,
+    case: Annotated[
+        list[str] | None, Option(help="Only this case, a list, or a pattern such as 'cols-*'; repeatable.")
+    ] = None,
+    seed: shared.Seed = None,
+    input: Annotated[
+        Path | None,
+        Option(
+            help="Check your own array, an .npy file, in place of the corpus, in the type it has; "
+            "NumPy's files do not name bfloat16: --dtype bfloat16 does."
+        ),
+    ] = None,
+    eps: shared.Eps = None,
+    scale: Annotated[
+        float | None, Option(help="What y is multiplied by before it is rounded to float8.")
+    ] = None,
+    constant: shared.Constant = None,
+    all_constants: shared.AllConstants = False,
+    wgsl: shared.Wgsl = None,
+    adapter: shared.Adapter = None,
+    cluster: shared.Cluster = None,
+    time_limit: shared.TimeLimit = 60.0,
+    allow_skipped: shared.AllowSkipped = False,
+    json: Annotated[Path | None, Option(help="Write the results, - for standard output.")] = None,
+    cases: Annotated[bool, Option("--cases", help="List the corpus with its sources and exit.")] = False,
+    verbose: shared.Verbose = False,
+) -> None:
+    """The corpus has cases for every option; --option asks for the same options in every case instead, and
+    --eps and --scale for the same values. Numbers are drawn anew in every run, and so are some shapes and
+    options: the seed that is printed repeats them.
+    """
+    from webnorm.cli.terminal.screen import Screen
+    from webnorm.cli.work.overview import corpus_table
+    from webnorm.lab.results.coverage import Coverage
+    from webnorm.lab.run import requests
+    from webnorm.norms.case import Overrides
+    from webnorm.norms.corpus import whole_corpus
+
+    console = Screen(stderr=str(json) == "-")
+    seed = requests.seed_or_random(seed)
+    corpus = whole_corpus(seed)
+    if cases:
+        console.print(corpus_table(corpus))
+        return
+    outputs = {"--json": json}
+    check_outputs(outputs, [*([] if input is None else [input]), *values.kernel_files(kernel, wgsl)])
+    chosen = case and ",".join(case)
+    changes = Overrides(None if option is None else tuple(option), eps, scale)
+    request = requests.with_cases(
+        _request(kernel, op, wgsl, constant, all_constants), corpus, chosen, input, dtype, changes
+    )
+    job = _Check(
+        outputs=outputs,
+        console=console,
+        seed=seed if input is None else None,
+        allow_skipped=allow_skipped,
+        named=Coverage.of(op, dtype, requests.kernel_names(kernel), chosen),
+        request=request,
+        errand=partial(_errand, kernel, op, input, cases=chosen, seed=seed, dtype=dtype),
+        verbose=verbose,
+    )
+    run_on(cluster, job, adapter, time_limit)
+
+
+def _request(
+    names: Sequence[str] | None,
+    op: str | None,
+    roots: Sequence[Path] | None,
+    constant: Sequence[str] | None,
+    all_constants: bool,
+) -> CheckRequest:
+    """The kernels to check; with what, other options say."""
+    from webnorm.lab.run import requests
+    from webnorm.norms.selection import ops_named
+
+    return requests.check_request(
+        requests.kernel_names(names),
+        ops_named(op),
+        roots=roots or (),
+        chosen=values.constant_values(constant),
+        every=all_constants,
+    )
+
+
+def _errand(
+    names: Sequence[str] | None,
+    op: str | None,
+    input: Path | None,
+    *,
+    roots: Sequence[Path],
+    **given: Any,
+) -> CheckItem:
+    """What a worker is asked for, of kernels and an array that are read now."""
+    from webnorm.fleet.errands import CheckItem
+    from webnorm.fleet.shipped_files import ShippedFiles
+    from webnorm.lab.run import requests
+    from webnorm.norms.selection import ops_named
+
+    carried = ShippedFiles.of(requests.kernel_names(names), roots, input)
+    return CheckItem(carried=carried, ops=ops_named(op), **given)
+
+
+@dataclass(kw_only=True)
+class _Check(MeasuringJob):
+    """`found` has the results by parts of the request, in whose order they are shown, and `said` of all."""
+
+    request: CheckRequest
+    named: Coverage
+    errand: Callable[..., CheckItem]
+    verbose: bool
+    found: dict[int, list[Result]] = field(default_factory=dict, init=False)
+    said: list[Result] = field(default_factory=list, init=False)
+    parts: list[tuple[int, int]] = field(default_factory=list, init=False)
+    left_to_gpus: Sequence[str] = field(default=(), init=False)
+    times = False
+    done = "verified"
+
+    @property
+    def coverage(self) -> Coverage:
+        return self.named
+
+    def begin(self, traits: Traits) -> None:
+        self.left_to_gpus = self.request.left_to_gpus(traits)
+        if self.request.ladder:
+            self.request = replace(self.request, tuning=values.recorded_tuning(self.device))
+
+    def work(self, opened: OpenWorker) -> None:
+        from webnorm.lab.run import check
+
+        self.begin(opened.traits)
+        expected, wrong = self.request.count(), 0
+        found = self.found.setdefault(0, [])
+        for result in check.case_results(self.request, opened.worker, opened.traits):
+            found.append(result)
+            share = min(1.0, len(found) / expected)
+            wrong += result.status in ("fail", "error") and not result.expected
+            failed = f"; {wrong} FAIL" if wrong else ""
+            said = f"{result.op}, {result.problem.dtype}, {result.case}: {result.kernel}"
+            opened.update(f"{len(found)} of {max(expected, len(found))}{failed}: {said}", share)
+
+    def errands(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
+        count = len(self.request.tasks)
+        size = max(_FEWEST_CASES, -(-count // (_PARTS * workers)))
+        self.parts = [(at, min(count, at + size)) for at in range(0, count, size)]
+        request = self.request
+        common = {name: getattr(request, name) for name in ("roots", "chosen", "every", "changes", "tuning")}
+        first = self.errand(time_limit_s=time_limit_s, part=(0, count), **common)
+        return [replace(first, part=part) for part in self.parts]
+
+    def take(self, at: int, found: list[Result]) -> None:
+        self.found[at] = found
+
+    def lack(self, at: int, reason: str, lost: bool) -> None:
+        from webnorm.lab.run import bench
+
+        tasks = self.request.tasks[slice(*self.parts[at])]
+        self.lost += len(tasks) if lost else 0
+        kernels = self.request.kernels
+        gone = (bench.unrun_results(kernels, task, reason, case.name, lost) for case, task in tasks)
+        self.take(at, [result for results in gone for result in results])
+
+    def finish(self, complete: bool) -> None:
+        """As any such job; a whole corpus says something of all results."""
+        from webnorm.lab.run import check
+
+        if complete:
+            self.said = list(check.corpus_results(self.request, self.results()))
+        super().finish(complete)
+
+    def results(self) -> Sequence[Result]:
+        found = [result for at in sorted(self.found) for result in self.found[at]]
+        return [*found, *self.said]
+
+    def show_results(self) -> None:
+        from webnorm.cli.verbs.check_view import CheckTable
+        from webnorm.cli.work.compile_errors import compile_error_lines
+        from webnorm.cli.work.overview import device_line
+
+        found = self.results()
+        self.console.print(device_line(self.device))
+        for mistake in compile_error_lines(found):
+            self.console.print(mistake, soft_wrap=True)
+        self.console.print(CheckTable(found, self.verbose))
+        if self.left_to_gpus:
+            self.console.print(
+                f"too large for a program on the CPU, not tried: {', '.join(self.left_to_gpus)}"
+            )

@@ -1,0 +1,78 @@
+"""`webnorm compare`: two sets of results held against each other."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from webnorm.cli.work.jobs import INCONCLUSIVE, OK, WRONG
+
+# A slowdown that no clock tells from a run that hangs.
+_MOST_PERCENT = 1e9
+
+
+def compare(
+    old: Annotated[
+        str, Argument(help="Results of `webnorm bench`: a file of --json, or the NAME of --save.")
+    ],
+    new: Annotated[str, Argument(help="Results to hold against them, given in the same way.")],
+    fail_slower: Annotated[
+        float | None,
+        Option(
+            help="Exit 1 if anything is slower by more than so many percent or broken. Exit 3 if that is not "
+            "known: something is missing or unclear, a run was interrupted, or nothing could be compared.",
+            min=0.0,
+            max=_MOST_PERCENT,
+        ),
+    ] = None,
+    fail_unclear: Annotated[
+        bool, Option("--fail-unclear", help="Exit 1 if anything is UNCLEAR, too.")
+    ] = False,
+    allow_missing: Annotated[
+        bool,
+        Option(
+            "--allow-missing",
+            help="Results missing in NEW, and interrupted runs, are no failure.",
+        ),
+    ] = False,
+    any_device: Annotated[
+        bool, Option("--any-device", help="Compare results of different devices all the same.")
+    ] = False,
+    json: Annotated[Path | None, Option(help="Write the comparison as JSON, - for standard output.")] = None,
+    markdown: Annotated[
+        Path | None, Option(help="Write it as Markdown for a pull request, - for standard output.")
+    ] = None,
+) -> None:
+    """Times are compared as multiples of the copy's, and held against what moves between runs: take both with
+    webnorm bench --runs 5, or more on a busy machine. Where nothing is known of any pair, the status is 3.
+    """
+    from webnorm.cli.terminal.screen import Screen
+    from webnorm.cli.verbs.compare_view import CompareTable
+    from webnorm.cli.work.outputs import check_outputs, run_each_step, write_or_print
+    from webnorm.lab.report import baselines, comparison_text
+    from webnorm.lab.report.comparison import compare, gate_failures, gate_unknowns
+
+    check_outputs({"--json": json, "--markdown": markdown}, [Path(old), Path(new)])
+    verdicts = compare(
+        baselines.read_file_or_baseline(old), baselines.read_file_or_baseline(new), any_device=any_device
+    )
+    console = Screen(stderr="-" in (str(json), str(markdown)))
+    console.print(CompareTable(verdicts))
+    status = OK if verdicts.known else INCONCLUSIVE
+    if fail_slower is not None:
+        against = gate_failures(verdicts, fail_slower, fail_unclear=fail_unclear)
+        unknown = gate_unknowns(verdicts, fail_slower, allow_missing=allow_missing)
+        for line in [*against, *unknown] or [f"passed: nothing is slower by more than {fail_slower:g} %"]:
+            console.print(f"webnorm: {line}", soft_wrap=True)
+        console.print(f"{verdicts.unclear} of {len(verdicts.comparisons)} are unclear")
+        status = WRONG if against else INCONCLUSIVE if unknown else OK
+    texts = {
+        json: comparison_text.to_json(verdicts),
+        markdown: comparison_text.to_markdown(verdicts, old, new),
+    }
+    run_each_step(*(partial(write_or_print, text, path) for path, text in texts.items() if path is not None))
+    raise typer.Exit(status)

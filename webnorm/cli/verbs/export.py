@@ -1,0 +1,155 @@
+"""`webnorm export`: an npm package, or the lab as a site."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from webnorm.cli.options import shared
+from webnorm.cli.options.values import integers, kernel_files, option_pairs
+from webnorm.cli.terminal.streams import complain, say
+from webnorm.cli.work.jobs import OK, WRONG
+from webnorm.errors import WebnormError
+
+if TYPE_CHECKING:
+    from webnorm.web.folder import Files
+
+
+def export(
+    op: Annotated[
+        str | None, Argument(help="layer_norm, rms_norm, layer_norm_backward or rms_norm_backward.")
+    ] = None,
+    out: Annotated[Path | None, Option(help="The folder to write.")] = None,
+    cols: Annotated[
+        list[str] | None, Option(help="Columns of a row; repeatable, or a list like 768,1024.")
+    ] = None,
+    dtype: shared.Dtype = None,
+    residual: Annotated[
+        bool, Option("--residual", help="Normalise h = x + residual, and give h too.")
+    ] = False,
+    no_weight: shared.NoWeight = False,
+    no_bias: shared.NoBias = False,
+    zero_centered_weight: Annotated[
+        bool, Option("--zero-centered-weight", help="Scale by 1 + weight.")
+    ] = False,
+    option: shared.Option = None,
+    eps: shared.Eps = None,
+    scale: shared.Scale = 1.0,
+    kernel: Annotated[
+        str, Option("--kernel", "-k", help="A kernel's name or a .wgsl file; auto: the best for each device.")
+    ] = "auto",
+    name: Annotated[str | None, Option(help="The npm package's name. Default: webnorm-OP.")] = None,
+    minify: Annotated[bool, Option("--minify", help="Shaders without comments and white space.")] = False,
+    force: Annotated[
+        bool,
+        Option(
+            "--force",
+            help="Write a wrong or unstable kernel, too, and into a folder that holds something else.",
+        ),
+    ] = False,
+    partial: Annotated[
+        bool,
+        Option(
+            "--partial",
+            help="Write a package that has no shader for some devices, too, such as those without subgroups "
+            "or with the default limits.",
+        ),
+    ] = False,
+    lab: Annotated[
+        bool, Option("--lab", help="In place of OP: a static site that checks and times every kernel.")
+    ] = False,
+    submit: Annotated[
+        str | None,
+        Option(
+            help="Where `webnorm collect` receives. The lab's page then has a button that shows what "
+            "would be sent there, and sends it when that is confirmed."
+        ),
+    ] = None,
+    wgsl: shared.Wgsl = None,
+) -> None:
+    """Example: webnorm export layer_norm --cols 768 --out dist/ln, then webnorm verify dist/ln."""
+    from webnorm.cli.terminal.screen import progress
+    from webnorm.kernels.headers.library import AUTO
+    from webnorm.web.folder import check_folder
+    from webnorm.web.lab_site import site
+    from webnorm.web.lab_site.folder import check_submit, with_index
+    from webnorm.web.package import npm
+    from webnorm.web.package.request import request_for
+
+    if out is None:
+        raise WebnormError("--out is missing; expected the folder to write, such as --out dist/norm")
+    check_folder(out, force, lab=lab)
+    flags = {"residual": residual, "zero_centered_weight": zero_centered_weight}
+    asked = [*(option or ()), *(flag for flag, given in flags.items() if given)]
+    settings = {
+        "--dtype": dtype,
+        "--eps": eps,
+        "--scale": None if scale == 1.0 else scale,
+        "--name": name,
+        "--minify": minify,
+    }
+    check_submit(submit, lab)
+    with progress("reading kernels") as update:
+        if lab:
+            files = with_index(site.lab_files(tuple(wgsl or ()), update), submit)
+        else:
+            request = request_for(
+                op,
+                tuple(n for text in cols or () for n in integers(text, "--cols") or ()),
+                option_pairs(asked, no_weight, no_bias),
+                kernel,
+                tuple(wgsl or ()),
+                settings,
+                force,
+                partial,
+            )
+            files = npm.package_files(request, update)
+    status = _write(files, out, kernel_files([kernel], wgsl), force)
+    if status == OK and (lab or kernel == AUTO):
+        _name_left_out(files, wgsl or (), out)
+    raise typer.Exit(status)
+
+
+def _name_left_out(files: Files, roots: Sequence[Path], out: Path) -> None:
+    """Name each of the user's kernels that serves an exported op and was left out."""
+    from webnorm.files.atomic import lies_in
+    from webnorm.kernels.headers.library import discover
+    from webnorm.web.folder import MANIFEST, kernels_of
+
+    exported, ops = kernels_of(files)
+    why = (
+        "auto chose others; --kernel exports the one that you name"
+        if MANIFEST in files
+        else "no class of devices runs it with the lab's columns; `webnorm show` says what it needs"
+    )
+    for one in discover(roots) if roots else ():
+        own = any(lies_in(one.path, root) for root in roots)
+        if own and one.op.name in ops and (one.op.name, one.name) not in exported:
+            complain(f"{out} has no shader of {one.label}: {why}")
+
+
+def _write(files: Files, out: Path, read: Sequence[Path], force: bool) -> int:
+    """Write a folder, unless it would be a wrong package that nobody forced, and give the exit status.
+
+    Raises WebnormError where that would cost a file that was `read`.
+    """
+    from webnorm.files.atomic import lies_in, same_place
+    from webnorm.web import folder
+    from webnorm.web.package import npm
+
+    for path in read:
+        if lies_in(path, out) and any(same_place(path, out / one) for one in files):
+            raise WebnormError(f"--out {out}: {path} is read, and would be written; expected another folder")
+    fault = npm.native_fault(files)
+    if fault is not None and not force:
+        complain(f"{fault}. Nothing was written; --force writes it all the same")
+        return WRONG
+    folder.write_folder(files, out)
+    say(npm.package_summary(files, out))
+    if fault is not None:
+        complain(f"{fault}. Written all the same")
+    return OK

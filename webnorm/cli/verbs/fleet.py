@@ -1,0 +1,147 @@
+"""`webnorm fleet`: who is in a cluster; `webnorm fleet worker`: an adapter that joins one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Context, Option
+
+from webnorm.cli.options import shared
+from webnorm.cli.terminal.screen import Screen, escaped_line, progress
+from webnorm.cli.terminal.streams import complain, say
+from webnorm.cli.work.cluster import require_dask
+from webnorm.cli.work.jobs import Interrupted
+from webnorm.errors import WebnormError
+
+if TYPE_CHECKING:
+    from webnorm.fleet.adapters import FleetAdapter
+    from webnorm.fleet.cluster import ClusterWorker, WorkerWithoutAdapter
+
+Rates = dict[tuple[str, int], float | None]
+
+
+def fleet(
+    ctx: Context,
+    cluster: shared.Cluster = None,
+    adapter: shared.Adapter = None,
+    time_limit: shared.TimeLimit = 60.0,
+    json: Annotated[Path | None, Option(help="Write the list, - for standard output.")] = None,
+) -> None:
+    """A line for each worker: its adapter, what drives it, and how fast it copies; cards that are equal share
+    work where these figures agree within 3 %. `webnorm fleet worker ADDRESS` has an adapter join.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from webnorm.cli.work.outputs import check_outputs, write_or_print
+
+    require_dask("`webnorm fleet`")
+    if cluster is None:
+        raise WebnormError(
+            "--cluster is missing; expected local, an address such as tcp://head:8786, or a file"
+        )
+    check_outputs({"--json": json})
+    from webnorm.fleet.cluster import connected, platforms
+    from webnorm.fleet.dispatcher import DispatchProgress
+    from webnorm.fleet.pools import copies
+
+    rates: Rates = {}
+    with progress("connecting to the cluster") as update, connected(cluster, adapter, complain) as client:
+        groups, without = platforms(client, cluster, adapter)
+        shown = [one for group in groups for one in group]
+        for event in copies(client, shown, time_limit):
+            if isinstance(event, DispatchProgress):
+                update(f"copies: {event.text}", event.share)
+            else:
+                rates[event[0]] = event[1]
+    if json is not None:
+        write_or_print(_as_json(shown, without, rates), json)
+    if str(json) != "-":
+        _show(Screen(), shown, without, rates)
+
+
+def _show(
+    console: Screen, shown: Sequence[ClusterWorker], without: Sequence[WorkerWithoutAdapter], rates: Rates
+) -> None:
+    from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
+
+    copied = [rates.get(one.card.device) for one in shown]
+    strips = [
+        Column("worker", [escaped_line(one.name, "cyan") for one in shown]),
+        Column("host", [escaped_line(one.card.host) for one in shown], rank=1),
+        Column(
+            "adapter",
+            [escaped_line(f"{one.card.index}: {_text(one.card, 'adapter')}") for one in shown],
+            name=True,
+        ),
+        Column("backend", [escaped_line(_text(one.card, "backend")) for one in shown], rank=4),
+        Column("driver", [escaped_line(_text(one.card, "driver")) for one in shown], rank=3),
+        Column("webnorm", [escaped_line(one.card.webnorm) for one in shown], rank=0),
+        Column("wgpu", [escaped_line(_text(one.card, "wgpu")) for one in shown], rank=2),
+        Column(
+            "copy GB/s", [escaped_line("-" if rate is None else f"{rate:.4g}") for rate in copied], right=True
+        ),
+    ]
+    for line in table_lines(fitting_columns(strips, console.width, gap=2), console.width, gap=2):
+        console.print(line)
+    for one in without:
+        console.print(f"{one.name}: left out: {one.reason}", soft_wrap=True)
+
+
+def _text(card: FleetAdapter, name: str) -> str:
+    return str(card.description[name])
+
+
+def _as_json(shown: Sequence[ClusterWorker], without: Sequence[WorkerWithoutAdapter], rates: Rates) -> str:
+    import json
+
+    workers = [
+        {
+            "name": one.name,
+            "address": one.address,
+            "host": one.card.host,
+            "index": one.card.index,
+            "webnorm": one.card.webnorm,
+            "device": one.card.description,
+            "copy_gbps": rates.get(one.card.device),
+        }
+        for one in shown
+    ]
+    left_out = [{"name": one.name, "address": one.address, "reason": one.reason} for one in without]
+    return json.dumps({"workers": workers, "left_out": left_out}, indent=2, allow_nan=False) + "\n"
+
+
+def worker(
+    address: Annotated[str, Argument(help="Where the scheduler listens, as tcp://head:8786, or its file.")],
+    adapter: shared.Adapter = None,
+) -> None:
+    """One Dask worker for each adapter of this machine that is like the one asked for, which take work until
+    Ctrl-C, or until the scheduler ends. `dask scheduler` starts one.
+    """
+    require_dask("`webnorm fleet worker`")
+    from webnorm.fleet.cluster import cards_of, checked_address
+    from webnorm.fleet.serve import serve
+
+    place = checked_address(address, complain)
+    with progress("opening the adapters"):
+        cards = cards_of(adapter)
+
+    def ready() -> None:
+        for index, card in cards.items():
+            say(f"adapter {index}, {card}, works for {place}; Ctrl-C ends it")
+        sys.stdout.flush()
+
+    with suppress(KeyboardInterrupt):
+        serve(place, cards, ready)
+        raise WebnormError(f"the scheduler at {place} has gone")
+    raise Interrupted("the worker has left")
+
+
+# As in store: what has no name is the verb itself.
+VERBS: Mapping[str, tuple[Callable[..., Any], str]] = {
+    "": (fleet, ""),
+    "worker": (worker, "Have the adapters of this machine work for a Dask scheduler."),
+}

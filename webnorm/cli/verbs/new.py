@@ -1,0 +1,104 @@
+"""`webnorm new`: a kernel of one's own, to begin with."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+from webnorm.cli.options import shared
+from webnorm.errors import WebnormError, path_argument, shell_command, unknown
+
+if TYPE_CHECKING:
+    from webnorm.cli.terminal.screen import Screen
+    from webnorm.kernels.headers.kernel import Kernel
+    from webnorm.norms.ops import Op
+
+_HOME = "layer_norm"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+
+
+def new(
+    name: Annotated[str, Argument(help="What the kernel is called: letters, digits and _, a letter first.")],
+    op: shared.Op = None,
+    source: Annotated[
+        str | None,
+        Option(
+            "--from",
+            metavar="KERNEL",
+            help="The kernel to copy, webnorm's or one of DIR. Default: two_pass of layer_norm, workgroup of "
+            "rms_norm, naive of the gradients.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path, Option(metavar="DIR", help="The folder of your kernels: writes DIR/OP/NAME.wgsl.")
+    ] = Path("kernels"),
+) -> None:
+    """Example: webnorm new quads --op layer_norm --from two_pass, then the commands that it prints."""
+    from webnorm.cli.terminal.screen import Screen, escaped_line
+    from webnorm.files.atomic import write_text
+    from webnorm.kernels.headers.drafts import draft, lesson_kernel
+    from webnorm.kernels.headers.header import check_name
+    from webnorm.kernels.headers.sources import wgsl_root
+    from webnorm.norms.ops import op_named
+
+    home = op_named(op or _HOME)
+    path = out / home.name / f"{name}.wgsl"
+    check_name(path)
+    source = source or lesson_kernel(home)
+    try:
+        kernel = _source(name, path, home, source, out)
+        text = draft(kernel, (out, wgsl_root()))
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
+    write_text(path, text)
+    console = Screen()
+    console.print(escaped_line(f"wrote {path}, a copy of {kernel.label}."))
+    console.print("Change it in your editor, while this judges every save:")
+    _print_command(console, ("play",), (path_argument(path),))
+    console.print("Then look at its text, hold it against float64 in every case, and time it:")
+    where = [*([] if home.name == _HOME else [("--op", home.name)]), ("--wgsl", path_argument(out))]
+    own = "--kernel", name
+    for command in ([("show", name)], [("check",), own], [("bench",), own, ("--kernel", source)]):
+        _print_command(console, *command, *where)
+
+
+def _print_command(console: Screen, *parts: Sequence[str]) -> None:
+    """A command of webnorm's, in lines that the console has room for and a shell joins again; an option and
+    its value are one part.
+    """
+    lines = ["  webnorm"]
+    for part in map(shell_command, parts):
+        if len(lines[-1]) + len(part) + len("  \\") > console.width:
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {part}"
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def _source(name: str, path: Path, op: Op, source: str, out: Path) -> Kernel:
+    """The kernel to copy; WebnormError for one of another op, and for a new one whose place is taken."""
+    from webnorm.kernels.headers.library import AUTO, select, survey
+    from webnorm.kernels.headers.sources import wgsl_files
+    from webnorm.norms.ops import MEASURES, OPS
+
+    if op.exact:
+        raise unknown("op", op.name, [one for one in OPS if one not in MEASURES], elsewhere=MEASURES)
+    if not _NAME.fullmatch(name):
+        raise WebnormError(f"NAME is {name!r}; expected letters, digits and _, at most 64, a letter first")
+    if os.path.lexists(path):
+        raise WebnormError(f"{path} is there already; expected another NAME, or another folder with --out")
+    found, broken = survey([out] if any(any(wgsl_files(out / one)) for one in OPS) else [])
+    if name in (AUTO, *OPS, *(kernel.name for kernel in found if kernel.op is op)):
+        raise WebnormError(f"NAME is {name!r}, which is taken; expected a name that nothing has")
+    kernel = select(found, source, op.name, (), broken)
+    if kernel.op is not op:
+        own = ", ".join(one.name for one in found if one.op is op)
+        raise WebnormError(f"--from is {source}, of {kernel.op.name}; expected a kernel of {op.name}: {own}")
+    return kernel

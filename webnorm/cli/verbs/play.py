@@ -1,0 +1,306 @@
+"""`webnorm play`: a kernel's file, judged at every save."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from webnorm.cli.options import shared
+from webnorm.cli.options.values import integers
+from webnorm.cli.terminal.streams import complain, emit, say, unread
+from webnorm.cli.work.jobs import BAD_USAGE, INCONCLUSIVE, OK, WRONG, AfterInterrupt, Interrupted
+from webnorm.errors import WebnormError, nearest
+from webnorm.gpu import seconds
+
+if TYPE_CHECKING:
+    from webnorm.cli.terminal.screen import Screen
+    from webnorm.play.session import PlaygroundSession
+    from webnorm.play.state import AttemptState, Snapshot
+
+# How often the screen is drawn at most, and how long a view waits for news at a time, in seconds.
+_DRAWN_S, _GLANCE_S = 0.05, 0.1
+# Of a constant: Python refuses to read some thousands of digits.
+_MOST_DIGITS = 15
+# How much of an op's name stands in a file's that may be meant for it, as difflib counts.
+_ALIKE = 0.6
+# How long a step may be silent where nobody sits before it, and what else runs may take the processor.
+_NOBODY_WAITS_S = 60.0
+
+
+def play(
+    file: Annotated[
+        Path | None,
+        Argument(help="A kernel's file, as `webnorm new` writes it. With --web it may be left out."),
+    ] = None,
+    web: Annotated[bool, Option("--web", help="Serve the playground's page, to this machine alone.")] = False,
+    port: Annotated[int, Option(help="The page's port; 0 for any that is free.", min=0, max=65535)] = 0,
+    once: Annotated[
+        bool, Option("--once", help="Judge the file once and end, with its exit status.")
+    ] = False,
+    json: Annotated[
+        bool, Option("--json", help="Write a line of JSON after each step, with all that is known by then.")
+    ] = False,
+    quick: Annotated[bool, Option("--quick", help="The verdict alone: no times, no corpus.")] = False,
+    op: Annotated[
+        str | None, Option(help="What the kernel computes. Default: the op that its folder is named after.")
+    ] = None,
+    dtype: shared.Dtype = None,
+    option: shared.Option = None,
+    constant: shared.Constant = None,
+    rows: Annotated[
+        str | None, Option(metavar="N", help="Rows of the problem that is timed, as 1024 or 4k.")
+    ] = None,
+    cols: Annotated[str | None, Option(metavar="N", help="Columns of the problem that is timed.")] = None,
+    trace: Annotated[
+        str | None,
+        Option(help="Which records of the kernel's trace(...) are kept, such as 'row == 3'; '' for all."),
+    ] = None,
+    adapter: shared.Adapter = None,
+    time_limit: Annotated[
+        float | None,
+        Option(
+            help="Seconds that a kernel or its compiler may be silent before it is given up. Default: 5 for "
+            "the verdict, 10 for other steps; with --once 60.",
+            min=seconds.LEAST_SILENCE,
+            max=seconds.MOST,
+        ),
+    ] = None,
+) -> None:
+    """Edit the file in any editor: each save is rendered, compiled, held against float64 and timed beside
+    the copy, the save before and the best kernel there is; what is wrong is shown with its place in the
+    file, where in the output, and what mistake would fit.
+
+    Keys: r runs it again, t times it, c tries the corpus, x traces, u goes back to the attempt before, q
+    quits. Attempts are kept in the user's cache.
+    """
+    from webnorm.cli.terminal.screen import Screen
+    from webnorm.play.session import PlaygroundSession
+    from webnorm.play.state import Settings
+
+    settings = Settings(
+        time=not quick,
+        corpus=not quick,
+        dtype=dtype or "float32",
+        options=tuple(option or ()),
+        constants=_constants(constant),
+        trace=trace,
+        rows=_size(rows, "--rows"),
+        cols=_size(cols, "--cols"),
+        time_limit_s=time_limit or (_NOBODY_WAITS_S if once else None),
+    )
+    path = _file(file, web)
+    _check_op(path, op)
+    console = Screen(stderr=json)
+    status = OK
+    try:
+        session = PlaygroundSession(path, settings, op, adapter)
+        if web:
+            _serve(session, port)
+        else:
+            with session:
+                if once:
+                    status = _once(session, console, json)
+                elif json or not console.animates:
+                    _follow(session, console, json)
+                else:
+                    _watch(session, console)
+    except KeyboardInterrupt:
+        raise Interrupted(AfterInterrupt.KEPT) from None
+    raise typer.Exit(status)
+
+
+def _file(given: Path | None, web: bool) -> Path:
+    """The file to play with; without one, for the page, a draft that stays from one day to the next."""
+    from webnorm.kernels.headers.header import check_name
+
+    if given is not None:
+        if not given.is_file():
+            raise WebnormError(f"{given} is no file; expected a kernel's, such as `webnorm new NAME` writes")
+        check_name(given)
+        return given
+    if not web:
+        raise WebnormError("FILE is missing; expected a kernel's file, or --web for the page")
+    from webnorm.play.attempt_store import scratch
+
+    return scratch()
+
+
+def _check_op(path: Path, op: str | None) -> None:
+    """Refuse a file that is for other ops, or of which nothing says for which; what is wrong in its header is
+    the playground's to tell.
+    """
+    from webnorm.kernels.headers.header import home, load
+    from webnorm.norms.ops import OPS, op_named
+    from webnorm.norms.selection import NORMS
+
+    if op is not None:
+        op_named(op)
+    else:
+        folder = home(path)[1]
+        if folder not in OPS:
+            likely = nearest(path.stem, NORMS, _ALIKE) or nearest(folder, NORMS, _ALIKE)
+            listed = f"webnorm computes only these today: {', '.join(NORMS)}"
+            hint = f"did you mean --op {likely}?" if likely else listed
+            raise WebnormError(f"{path} lies in no op's folder; expected --op with what it computes; {hint}")
+        return
+    try:
+        served = load(path, op).op.name
+    except WebnormError:
+        return
+    if served != op:
+        raise WebnormError(f"--op is {op}; {path} is for {served}, by its folder or by `ops` in its header")
+
+
+def _serve(session: PlaygroundSession, port: int) -> None:
+    """Serve the page until Ctrl-C."""
+    from webnorm.play.api import PlaygroundApi
+    from webnorm.play.server import PlaygroundServer
+
+    # The session ends first: no request waits for the worker then.
+    with PlaygroundServer(PlaygroundApi(session), port) as server, session:
+        say(f"{session.path}: open {server.url}")
+        say("Ctrl-C ends it. The link is for you alone: who has it may write the file.")
+        sys.stdout.flush()
+        server.wait()
+
+
+def _size(text: str | None, option: str) -> int | None:
+    """The one number that an option says; a playground has one problem to time."""
+    if text is None:
+        return None
+    try:
+        found = integers(text, option) or ()
+    except WebnormError:
+        found = ()
+    if len(found) != 1 or found[0] < 1:
+        raise WebnormError(f"{option} is {text!r}; play takes one size from 1 up, as 1024 or 4k")
+    return found[0]
+
+
+def _constants(pairs: list[str] | None) -> dict[str, int]:
+    """The values of --constant, of which a playground takes one each."""
+    found: dict[str, int] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not (value.isascii() and value.isdecimal()) or len(value) > _MOST_DIGITS:
+            raise WebnormError(f"--constant is {pair!r}; expected NAME=VALUE, a whole number")
+        found[name] = int(value)
+    return found
+
+
+def _once(session: PlaygroundSession, console: Screen, json: bool) -> int:
+    """Follow one attempt to its end. The exit status; a line on stderr names steps that were not taken."""
+    _follow(session, console, json, once=True)
+    now = session.state.now
+    if now.attempt is None:
+        # The notices, if there are any, say why.
+        if not now.notices:
+            complain("nothing could be judged")
+        return BAD_USAGE
+    if now.attempt.ok is False:
+        return WRONG
+    left_out = now.attempt.left_out
+    if left_out:
+        complain(f"not checked: {', '.join(left_out)}")
+    return INCONCLUSIVE if left_out or now.attempt.ok is None else OK
+
+
+def _follow(session: PlaygroundSession, console: Screen, json: bool, once: bool = False) -> None:
+    """Write what is new of each attempt, line by line, until the stream is closed."""
+    revision, told = -1, ShownAttempt(console, json)
+    while once or not unread():
+        now = session.state.wait(revision, _GLANCE_S)
+        if now is not None:
+            revision = now.revision
+            told.of(now)
+        elif once and session.idle(0.0) and session.state.now.revision == revision:
+            return
+
+
+class ShownAttempt:
+    """What has been written of the attempt at hand."""
+
+    def __init__(self, console: Screen, json: bool) -> None:
+        self.console, self.json = console, json
+        self._number, self._ended, self._mistakes = 0, 0, 0
+        self._notices: tuple[str, ...] = ()
+
+    def of(self, now: Snapshot) -> None:
+        """Write what is new."""
+        for notice in now.notices:
+            if notice not in self._notices:
+                complain(notice)
+        self._notices = now.notices
+        attempt = now.attempt
+        if attempt is None:
+            return
+        if attempt.number != self._number:
+            self._number, self._ended, self._mistakes = attempt.number, 0, 0
+        ended = sum(stage.ended for stage in attempt.stages)
+        refused = now.working is None and len(attempt.mistakes) > self._mistakes
+        if ended > self._ended or refused:
+            self._write(attempt)
+            self._ended, self._mistakes = ended, len(attempt.mistakes)
+
+    def _write(self, attempt: AttemptState) -> None:
+        if self.json:
+            from dataclasses import replace
+            from json import dumps
+
+            from webnorm.play.state import snapshot_as_json
+
+            emit(dumps(snapshot_as_json(replace(attempt, rendered=None)), allow_nan=False))
+            return
+        from webnorm.cli.verbs.play_view import news
+
+        for line in news(attempt, self._ended, self._mistakes):
+            self.console.print(line, soft_wrap=True)
+
+
+def _watch(session: PlaygroundSession, console: Screen) -> None:
+    """One screen, drawn anew when something has changed, the terminal's size too; its own lines stay."""
+    from rich.console import Group
+    from rich.live import Live
+
+    from webnorm.cli.terminal import modes
+    from webnorm.cli.terminal.keys import keys
+    from webnorm.cli.terminal.screen import key_source
+    from webnorm.cli.verbs.play_view import screen
+
+    drawn: object = None
+    with (
+        modes.drawn_on(console.file.fileno(), alternate=True),
+        keys(key_source()) as pressed,
+        Live(console=console, screen=True, auto_refresh=False, vertical_overflow="ellipsis") as live,
+    ):
+        revision = -1
+        while True:
+            now = session.state.wait(revision, _GLANCE_S) or session.state.now
+            revision = now.revision
+            if drawn != (shown := (revision, console.size, modes.continued())):
+                drawn = shown
+                live.update(Group(*screen(now)), refresh=True)
+            if not _act(session, pressed(_DRAWN_S)):
+                return
+
+
+def _act(session: PlaygroundSession, key: str) -> bool:
+    """Do what a key says; False for the end."""
+    match key:
+        case "q" | "\x04":
+            return False
+        case "r":
+            session.run()
+        case "t":
+            session.do("time")
+        case "c":
+            session.do("corpus")
+        case "x":
+            session.trace("")
+        case "u":
+            session.undo()
+    return True

@@ -1,0 +1,373 @@
+"""What `webnorm play` shows of an attempt: mistakes with a caret, verdict, where and why, times, counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
+from webnorm.cli.terminal.screen import escaped_line, number_column, wrapping_column
+from webnorm.errors import one_line
+from webnorm.lab.diagnose.heat_map import HeatMap
+from webnorm.lab.diagnose.trace import Trace
+from webnorm.lab.results.result import Result
+from webnorm.lab.results.tables import NOTHING, percent_text, time_text
+from webnorm.play.state import AttemptState, LiveTime, LocatedMistake, Snapshot, StageTime
+
+_KEYS = ("r run", "t time", "c corpus", "x trace", "u undo", "q quit")
+_MARKS = {"waiting": "·", "running": "…", "done": "✓", "failed": "✗", "skipped": "-"}
+_STYLES = {"waiting": "dim", "running": "yellow", "done": "green", "failed": "bold red", "skipped": "dim"}
+_ENDS = {"pass": "green", "unjudged": "yellow"}
+_GAP = "  "
+# Errors in units of the tolerance, from right to far off, and what an error beyond each is drawn with.
+_SHADES = (
+    (0.0, "·", "dim"),
+    (1.0, "░", "yellow"),
+    (1e2, "▒", "yellow"),
+    (1e4, "▓", "red"),
+    (1e6, "█", "bold red"),
+)
+_NOT_A_NUMBER = ("×", "bold magenta")
+_RECORDS, _HINTS, _MISTAKES, _ATTEMPTS = 12, 4, 4, 5
+
+
+def screen(now: Snapshot) -> Iterator[RenderableType]:
+    """All of a snapshot, from the title to the history."""
+    yield _title(now)
+    # Not last: where the screen is too small the end is cut off.
+    yield _Flow([Text(key, "dim") for key in _KEYS])
+    yield from (escaped_line(notice, "yellow") for notice in now.notices[-2:])
+    attempt = now.attempt
+    if attempt is not None:
+        yield _stages(attempt.stages)
+        yield from findings(attempt)
+        if attempt.mistakes and now.good is not None and now.good.number != attempt.number:
+            yield DimmedLines(
+                f"the last that could be judged, attempt {now.good.number}:", tuple(findings(now.good))
+            )
+    yield from _history(now)
+
+
+def findings(attempt: AttemptState) -> Iterator[RenderableType]:
+    """What is known of an attempt."""
+    before = None
+    for mistake in attempt.mistakes[:_MISTAKES]:
+        place = mistake.file, mistake.line, mistake.column
+        yield mistake_text(mistake, shown=place == before)
+        before = place
+    if len(attempt.mistakes) > _MISTAKES:
+        yield Text(f"and {len(attempt.mistakes) - _MISTAKES} more", "dim")
+    if attempt.shapes:
+        yield from _verdicts(attempt)
+    yield from _where(attempt)
+    if attempt.trace is not None:
+        yield trace_table(attempt.trace)
+    if attempt.times:
+        yield from _times(attempt)
+    if attempt.cost is not None:
+        yield _counts(attempt)
+    if attempt.corpus is not None:
+        yield _corpus(attempt)
+    for stage in attempt.stages:
+        yield from _note(attempt, stage)
+
+
+def news(attempt: AttemptState, known: int = 0, mistakes: int = 0) -> Iterator[RenderableType]:
+    """The stages that have ended, with what they found, and the mistakes, but for the first so many."""
+    for stage in [stage for stage in attempt.stages if stage.ended][known:]:
+        yield _stages([stage])
+        yield from _note(attempt, stage)
+        match stage.name:
+            case "verdict" if attempt.shapes:
+                yield from _verdicts(attempt)
+            case "where":
+                yield from _where(attempt)
+            case "race":
+                yield from _why(attempt)
+            case "time" if attempt.times:
+                yield from _times(attempt)
+            case "trace" if attempt.trace is not None:
+                yield trace_table(attempt.trace)
+            case "cost" if attempt.cost is not None:
+                yield _counts(attempt)
+            case "corpus" if attempt.corpus is not None:
+                yield _corpus(attempt)
+    for mistake in attempt.mistakes[mistakes:]:
+        yield mistake_text(mistake)
+
+
+def _note(attempt: AttemptState, stage: StageTime) -> Iterator[RenderableType]:
+    """Why a step was skipped, what it did not look at, or why it failed where no mistake says so."""
+    if stage.note and (stage.state != "failed" or not attempt.mistakes):
+        style = "yellow" if stage.state == "done" else _STYLES[stage.state]
+        yield escaped_line(f"{stage.name}: {stage.note}", style)
+
+
+def _where(attempt: AttemptState) -> Iterator[RenderableType]:
+    yield from _why(attempt)
+    if attempt.map is not None:
+        yield from heat_map(attempt.map)
+
+
+def _why(attempt: AttemptState) -> Iterator[RenderableType]:
+    for hint in attempt.hints[:_HINTS]:
+        place = f"{hint.place.file}:{hint.place.line}" if hint.place else ""
+        # What a race says begins with it.
+        told = hint.text if place in hint.text else f"{hint.text} ({place})"
+        yield Text.assemble(("why: ", "bold"), escaped_line(told))
+
+
+class _Flow:
+    """Short texts one behind the other, of which none is broken over two lines."""
+
+    def __init__(self, parts: Sequence[Text]) -> None:
+        self.parts = parts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        line = Text()
+        for part in self.parts:
+            if line and line.cell_len + len(_GAP) + part.cell_len > options.max_width:
+                yield line
+                line = Text()
+            line = Text.assemble(line, _GAP if line else "", part)
+        yield line
+
+
+class DimmedLines:
+    """What is no longer so, under a heading."""
+
+    def __init__(self, heading: str, parts: Sequence[RenderableType]) -> None:
+        self.heading, self.parts = heading, parts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self.heading, "dim")
+        for segment in console.render(Group(*self.parts), options):
+            yield segment if segment.control else type(segment)(segment.text, Style(dim=True), None)
+
+
+def mistake_text(mistake: LocatedMistake, shown: bool = False) -> Text:
+    """Who complains of what and where, then the line with a caret, unless that place is `shown` already."""
+    place = ""
+    if mistake.file is not None and not shown:
+        place = f"{mistake.file}:{mistake.line}:{mistake.column}: "
+    text = Text.assemble(
+        (f"{mistake.by}: ", "bold red"), escaped_line(place, "bold"), escaped_line(mistake.message)
+    )
+    if mistake.source and mistake.column is not None and not shown:
+        before = mistake.source[: mistake.column - 1]
+        # Tabs stay what they are, so that the caret stands where they end.
+        indent = "".join("\t" if one == "\t" else " " for one in before)
+        line = one_line(mistake.source.replace("\t", "    "))
+        indent = indent.replace("\t", "    ")
+        text.append(f"\n  {line}\n  {indent}").append("^" * max(1, mistake.length), "bold red")
+    return text
+
+
+def _title(now: Snapshot) -> Text:
+    file, attempt = now.file, now.attempt
+    named = f"{file.op}/{file.kernel}" if file.op else ""
+    text = Text.assemble(
+        (one_line(file.name), "bold"), f"  {named}  {now.device.get('adapter', 'opening the adapter')}"
+    )
+    if file.missing:
+        return text.append("  missing", "bold red")
+    if attempt is None:
+        return text
+    text.append(f"  attempt {attempt.number}  ")
+    if now.working is not None:
+        return text.append(f"{now.working} …", "yellow")
+    words, style = {True: ("pass", "bold green"), False: ("FAIL", "bold red"), None: ("", "")}[attempt.ok]
+    if attempt.mistakes and attempt.ok is None:
+        words, style = "stopped", "bold yellow"
+    elif attempt.mistakes and not attempt.shapes:
+        words = "cannot be judged"
+    return text.append(words, style)
+
+
+def _stages(stages: Sequence[StageTime]) -> RenderableType:
+    parts = []
+    for stage in stages:
+        took = f" {stage.ms:.0f} ms" if stage.ms is not None else ""
+        parts.append(Text(f"{_MARKS[stage.state]} {stage.name}{took}", _STYLES[stage.state]))
+    return _Flow(parts)
+
+
+def _verdicts(attempt: AttemptState) -> Iterator[RenderableType]:
+    for one in attempt.shapes:
+        result = one.result
+        status = "expected failure" if result.expected else result.status
+        style = {"pass": "green", "fail": "bold red", "error": "red"}.get(result.status, "dim")
+        nearest = f"nearest to its tolerance: {result.worst}" if result.worst else None
+        detail = "".join(f": {said}" for said in [result.reason or nearest] if said)
+        # No other number stands here: the largest error may be another element's, which is allowed more.
+        yield Text.assemble((status, style), " ", escaped_line(f"{one.problem}{detail}"))
+
+
+def heat_map(map: HeatMap) -> Iterator[RenderableType]:
+    """The error by row and column below what its marks mean: a wrong tail is a stripe, a row that leaks a
+    line.
+    """
+    text = Text(
+        f"{one_line(map.output)}, {map.rows} rows down, {map.cols} columns across; error in tolerances: "
+    )
+    for least, mark, style in _SHADES[1:]:
+        text.append(f"{mark} > {least:.0e}  " if least > 1 else f"{mark} > 1  ", style)
+    yield text.append("× no number", _NOT_A_NUMBER[1])
+    yield _Cells(map)
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """A line for each row of cells; where they are wider than the console, neighbours share one, and the
+    largest error of them is shown.
+    """
+
+    map: HeatMap
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        starts = [f"{number * self.map.row_step:6} " for number in range(len(self.map.cells))]
+        for start, row in zip(starts, self.map.cells, strict=True):
+            share = -(-len(row) // max(1, options.max_width - len(start))) or 1
+            joined = (max(row[at : at + share]) for at in range(0, len(row), share))
+            yield Text.assemble((start, "dim"), *map(_shade, joined))
+
+
+def _shade(cell: float) -> tuple[str, str]:
+    if not math.isfinite(cell):
+        return _NOT_A_NUMBER
+    return next((mark, style) for least, mark, style in reversed(_SHADES) if cell > least or least == 0)
+
+
+def trace_table(trace: Trace) -> RenderableType:
+    """The first records, and float64 beside what is known there."""
+    columns = (
+        wrapping_column("traced"),
+        number_column("row"),
+        number_column("workgroup"),
+        number_column("invocation"),
+        wrapping_column("value"),
+        wrapping_column("float64"),
+    )
+    table = Table(*columns, box=None, pad_edge=False)
+    for record in trace.records[:_RECORDS]:
+        site = trace.sites[record.site]
+        place = f" :{site.place.line}" if site.place else ""
+        style = "bold red" if record.departs else ""
+        row = "-" if record.row is None else str(record.row)
+        expected = _numbers(record.expected) if record.expected is not None else ""
+        cells = (f"{site.name}{place}", row, str(record.workgroup), str(record.invocation))
+        table.add_row(*(escaped_line(cell, style) for cell in (*cells, _numbers(record.values), expected)))
+    more = trace.count - min(len(trace.records), _RECORDS)
+    note = f"{more} more of {trace.count} records" if more else f"{trace.count} records"
+    lost = trace.count - len(trace.records)
+    return Group(table, Text(note + (f", {lost} of them not kept: filter them" if lost else ""), "dim"))
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.9g}" for value in values)
+
+
+def _times(attempt: AttemptState) -> Iterator[RenderableType]:
+    order = ("attempt", "previous", "best", "copy")
+    own = attempt.time
+    shown = sorted(attempt.times, key=lambda one: order.index(one.name))
+    timed = [one for one in shown if one.result.timed]
+    yield _Times(timed, own)
+    for one in shown:
+        result = one.result
+        if not result.timed:
+            yield escaped_line(f"{one.name}, {result.kernel}: {result.reason or result.status}", "red")
+    if own is not None:
+        yield escaped_line(f"timed on {own.problem}", "dim")
+
+
+@dataclass(frozen=True)
+class _Times:
+    """A line for each time; a narrow console shows fewer numbers, but whose they are, and the medians."""
+
+    timed: Sequence[LiveTime]
+    own: Result | None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.timed:
+            yield from table_lines(
+                fitting_columns(self._strips(), options.max_width, gap=2), options.max_width, gap=2
+            )
+
+    def _strips(self) -> list[Column]:
+        def cells(told: Callable[[LiveTime], str]) -> list[Text]:
+            return [escaped_line(told(one), "bold" if one.name == "attempt" else "") for one in self.timed]
+
+        return [
+            Column("time", cells(lambda one: one.name)),
+            Column("kernel", cells(_flagged), name=True),
+            Column("median", cells(_median), right=True),
+            Column("GB/s", cells(_rate), right=True, rank=1),
+            Column(
+                "% of copy", cells(lambda one: percent_text(one.result.percent_of_copy)), right=True, rank=3
+            ),
+            Column("x attempt", cells(self._ratio), right=True, rank=2),
+        ]
+
+    def _ratio(self, one: LiveTime) -> str:
+        own = self.own.median_ns if self.own is not None and self.own.timed else None
+        return f"{(one.result.median_ns or 0.0) / own:.2f}" if own else NOTHING
+
+
+def _flagged(one: LiveTime) -> str:
+    result = one.result
+    return result.kernel + (f" ({', '.join(result.flags)})" if result.flags and one.proved else "")
+
+
+def _median(one: LiveTime) -> str:
+    return f"{'' if one.proved else '~'}{time_text(one.result.median_ns)}"
+
+
+def _rate(one: LiveTime) -> str:
+    return f"{one.result.gbps:.4g}" if one.result.gbps else NOTHING
+
+
+def _counts(attempt: AttemptState) -> Text:
+    cost = attempt.cost
+    assert cost is not None
+    parts = {
+        "reads of rows": cost.row_reads,
+        "of parameters": cost.parameter_reads,
+        "writes": cost.writes,
+        "barriers": cost.barriers,
+        "subgroup operations": cost.subgroup_operations,
+    }
+    told = (f"{name} {'not counted' if value is None else f'{value:.3g}'}" for name, value in parts.items())
+    return Text(f"per element and row: {', '.join(told)}; workgroup memory {cost.workgroup_bytes} bytes")
+
+
+def _corpus(attempt: AttemptState) -> RenderableType:
+    corpus = attempt.corpus
+    assert corpus is not None
+    text = Text(f"corpus: {corpus.done - corpus.skipped} of {corpus.of} tried")
+    if corpus.wrong:
+        text.append(f", {corpus.wrong} wrong", "bold red")
+    if corpus.expected:
+        text.append(f", {corpus.expected} wrong as the header says", "dim")
+    if corpus.skipped:
+        text.append(f", {corpus.skipped} refused", "dim")
+    return Group(
+        text, *(escaped_line(f"  {one['case']}: {one['reason']}", "red") for one in corpus.failed[:_MISTAKES])
+    )
+
+
+def _history(now: Snapshot) -> Iterator[RenderableType]:
+    shown = now.history[-_ATTEMPTS:]
+    if len(now.history) < 2:
+        return
+    parts = [Text("attempts:", "dim")]
+    for one in shown:
+        time = f" {time_text(one.median_ns)}" if one.median_ns is not None else ""
+        parts.append(Text(f"{one.number} {one.status}{time}", _ENDS.get(one.status, "red")))
+    yield _Flow(parts)

@@ -1,0 +1,249 @@
+"""`webnorm tune`: the fastest kernel for each problem, recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from typer import Option
+
+from webnorm.cli.options import shared
+from webnorm.cli.options.values import integers, option_pairs
+from webnorm.cli.terminal.streams import complain, say
+from webnorm.cli.work.cluster import run_on
+from webnorm.cli.work.jobs import INCONCLUSIVE, OK, AfterInterrupt, OpenWorker, SharedJob, show_presets
+from webnorm.cli.work.outputs import path_with_suffix
+from webnorm.errors import WebnormError
+from webnorm.gpu import seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from webnorm.choice.tuning import Platform, TunedChoice, Tuning
+    from webnorm.fleet.errands import WorkItem
+    from webnorm.kernels.headers.traits import Traits
+    from webnorm.lab.run.tune import TuneRequest, TuneResult
+    from webnorm.norms.ops import Task
+
+
+def tune(
+    op: Annotated[
+        str | None,
+        Option(
+            help="layer_norm, layer_norm_backward, rms_norm, rms_norm_backward, a list of them, or a pattern "
+            "such as 'rms*'. Default: all four."
+        ),
+    ] = None,
+    dtype: Annotated[
+        str | None, Option(help="float32, float16, bfloat16, a list, or all. Default: the first two.")
+    ] = None,
+    rows: Annotated[
+        str | None,
+        Option(
+            help="Rows, a list like 1024,4k or a range like 256..4k. Default: as many as make x 64 MiB; few "
+            "on software."
+        ),
+    ] = None,
+    cols: Annotated[
+        str | None, Option(help="Columns, a list like 768,4k or a range like 256..4k. Default: 256..16k.")
+    ] = None,
+    preset: Annotated[
+        str | None, Option(help="The tasks of a named workload instead; `help` lists them.")
+    ] = None,
+    option: shared.Option = None,
+    no_weight: shared.NoWeight = False,
+    no_bias: shared.NoBias = False,
+    quick: Annotated[
+        bool,
+        Option(
+            "--quick", help="One small float32 problem of each op, or a few of the preset; some seconds each."
+        ),
+    ] = False,
+    budget: Annotated[
+        float | None,
+        Option(
+            help="Seconds for each problem, beside what checking takes. Default: 20; with --quick 6.",
+            min=0.1,
+            max=seconds.MOST,
+        ),
+    ] = None,
+    again: Annotated[bool, Option("--again", help="Tune what is recorded already, too.")] = False,
+    show_recorded: Annotated[bool, Option("--list", help="Show what is recorded, and stop.")] = False,
+    forget: Annotated[bool, Option("--forget", help="Remove what is recorded, and stop.")] = False,
+    out: Annotated[
+        Path | None, Option(help="The tuning file. Default: one in the user's cache folder.")
+    ] = None,
+    adapter: shared.Adapter = None,
+    cluster: shared.Cluster = None,
+    time_limit: shared.TimeLimit = 60.0,
+) -> None:
+    """What is recorded is not tuned again: a run that was interrupted goes on where it stopped."""
+    from webnorm.cli.terminal.screen import Screen
+    from webnorm.gpu.device import find_adapter
+    from webnorm.lab.run import tune
+    from webnorm.norms.ops import MEASURES
+    from webnorm.norms.presets import preset_tasks
+    from webnorm.norms.selection import dtypes_named, select_names
+
+    ops = None if op is None else select_names(op, tune.OPS, "op", elsewhere=MEASURES)
+    if preset == "help":
+        return show_presets()
+    console = Screen()
+    if show_recorded or forget:
+        return _recorded(find_adapter(adapter).description(), out, console if show_recorded else None)
+    shapes = integers(rows, "--rows"), integers(cols, "--cols")
+    given = option_pairs(option, no_weight, no_bias)
+
+    def tasks(software: bool) -> tuple[Task, ...]:
+        common = dtypes_named(dtype), given, software, quick
+        return tune.tuning_tasks(ops, shapes, *common) if preset is None else preset_tasks(preset, *common)
+
+    job = _Tune(
+        console=console, tasks=tasks, out=out, again=again, budget_s=budget or (6.0 if quick else 20.0)
+    )
+    if cluster is None:
+        # What is recorded already needs no device.
+        info = find_adapter(adapter)
+        job.device = info.description()
+        job.begin(info.traits)
+        if not job.request.tasks:
+            return
+    run_on(cluster, job, adapter, time_limit)
+
+
+def _recorded(device: Mapping[str, Any], out: Path | None, console: Console | None) -> None:
+    """Show what is recorded for a device on a console; without one, remove it."""
+    from webnorm.choice import tuning
+
+    platform = tuning.Platform.of(device)
+    path = out or tuning.path_of(platform)
+    if console is not None:
+        _show_tuning(console, path, platform)
+    else:
+        say(f"removed {path}" if tuning.forget(path) else f"there is no {path}")
+
+
+@dataclass(kw_only=True)
+class _Tune(SharedJob):
+    """`tasks` gives those for a software adapter, or another. What is `unsaved` is not in the file yet."""
+
+    tasks: Callable[[bool], tuple[Task, ...]]
+    out: Path | None
+    again: bool
+    budget_s: float
+    request: TuneRequest = field(init=False)
+    platform: Platform = field(init=False)
+    recorded: Tuning = field(init=False)
+    unsaved: list[TunedChoice] = field(default_factory=list, init=False)
+    saved: int = field(default=0, init=False)
+    lacking: list[Task] = field(default_factory=list, init=False)
+    for_cards = False
+
+    @property
+    def path(self) -> Path:
+        """The tuning file."""
+        from webnorm.choice import tuning
+
+        return self.out or tuning.path_of(self.platform)
+
+    def begin(self, traits: Traits) -> None:
+        from webnorm.choice import tuning
+        from webnorm.cli.work.overview import device_line
+        from webnorm.kernels.headers.library import discover
+        from webnorm.lab.run import tune
+
+        self.console.print(device_line(self.device))
+        self.platform = tuning.Platform.of(self.device)
+        self.recorded, note = tuning.resume(self.path, self.platform)
+        if note is not None:
+            complain(note)
+        asked = self.tasks(traits.software)
+        left = tuple(task for task in asked if self.again or not self.recorded.has(task))
+        if len(left) < len(asked):
+            recorded = f"{len(asked) - len(left)} of {len(asked)} problems are recorded"
+            self.console.print(f"{recorded}: not tuned again")
+        if left:
+            tuning.prepare(self.path)
+        self.request = tune.TuneRequest(left, tuple(discover()), self.budget_s)
+
+    def work(self, opened: OpenWorker) -> None:
+        from webnorm.lab.run import tune
+
+        for at, tuned in enumerate(opened.found(tune.run(self.request, opened.worker, opened.traits))):
+            self.take(at, tuned)
+
+    def errands(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
+        from webnorm.fleet.errands import TuneItem
+
+        return [
+            TuneItem(time_limit_s=time_limit_s, task=task, budget_s=self.request.budget_s)
+            for task in self.request.tasks
+        ]
+
+    def take(self, at: int, found: TuneResult) -> None:
+        from webnorm.cli.work.overview import tuned_lines
+
+        if found.choice is None:
+            self.lacking.append(found.task)
+        else:
+            self.unsaved.append(found.choice)
+            # Where this fails the choice is shown all the same, and the next attempt tells.
+            with suppress(WebnormError):
+                self._save()
+        self.console.print(tuned_lines(found), soft_wrap=True)
+
+    def lack(self, at: int, reason: str, lost: bool) -> None:
+        self.lacking.append(self.request.tasks[at])
+        self.console.print(f"{self.request.tasks[at]}: error: {reason}", soft_wrap=True)
+
+    def of_platform(self, name: str) -> Self:
+        return replace(self, out=path_with_suffix(self.out, name))
+
+    def _save(self) -> None:
+        from webnorm.choice import tuning
+
+        if self.unsaved:
+            waiting = partial(complain, f"waiting for another process that is writing {self.path}")
+            self.recorded = tuning.record(self.unsaved, self.path, self.platform, waiting)
+            self.saved += len(self.unsaved)
+            self.unsaved.clear()
+
+    @property
+    def left(self) -> AfterInterrupt:
+        """Choices are in the tuning file."""
+        return AfterInterrupt.KEPT if self.saved else AfterInterrupt.NOTHING
+
+    def finish(self, complete: bool) -> None:
+        self._save()
+        count = len(self.recorded.choices)
+        if count:
+            choices = "choice is" if count == 1 else "choices are"
+            self.console.print(f"{count} {choices} in {self.path}", soft_wrap=True)
+
+    def status(self) -> int:
+        """Whether every problem has a choice; a line on stderr lists those that have none."""
+        from webnorm.lab.results.coverage import first_names
+
+        if not self.lacking:
+            return OK
+        complain(f"not tuned: {first_names([str(task) for task in self.lacking])}")
+        return INCONCLUSIVE
+
+
+def _show_tuning(console: Console, path: Path, platform: Platform) -> None:
+    """What is in a tuning file, whether it holds here or not."""
+    from webnorm.choice import tuning
+    from webnorm.cli.work import overview
+
+    if not path.exists():
+        console.print(f"nothing is recorded: there is no {path}", soft_wrap=True)
+        return
+    recorded = tuning.read(path)
+    objection = recorded.objection(platform)
+    if objection is not None:
+        complain(f"the tuning {path} does not hold here: {objection}")
+    console.print(overview.tuning_table(recorded))

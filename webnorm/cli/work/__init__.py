@@ -1,0 +1,1 @@
+"""Work in a worker process or on a cluster: progress, outputs, exit statuses."""

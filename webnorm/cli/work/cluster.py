@@ -1,0 +1,179 @@
+"""A verb's work on a cluster: who is there, who shares it, what comes of it, a report for each platform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+from webnorm.cli.terminal.screen import escaped_line, progress
+from webnorm.cli.terminal.streams import complain
+from webnorm.cli.work.jobs import WRONG, AfterInterrupt, Interrupted, SharedJob, run_job
+from webnorm.cli.work.outputs import run_each_step
+from webnorm.errors import WebnormError
+from webnorm.system import library
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from webnorm.fleet.adapters import AdapterPool
+    from webnorm.fleet.cluster import ClusterWorker
+    from webnorm.fleet.dispatcher import DispatchProgress, ItemResult
+
+Update = Callable[[str | None, float | None], None]
+
+
+def require_dask(what: str) -> None:
+    """WebnormError where Dask is not installed, or cannot be imported."""
+    # Those that are used, since a folder without files passes for a package.
+    names = ("Client", "Nanny", "Scheduler", "Security", "SpecCluster", "Worker", "get_worker")
+    library("distributed", what, "webnorm[fleet]", *names)
+
+
+def run_on(cluster: str | None, job: SharedJob, adapter: str | None, time_limit_s: float) -> NoReturn:
+    """Do a job on a cluster, a part of it by each worker of a platform, all of it by each platform; without
+    one, here. It ends as `run` has it.
+    """
+    if cluster is None:
+        run_job(job, adapter, time_limit_s)
+    require_dask("--cluster")
+    from webnorm.fleet.cluster import connected
+
+    work = _Spread(job, time_limit_s)
+    complete = False
+    try:
+        with (
+            progress("connecting to the cluster") as update,
+            suppress(KeyboardInterrupt),
+            connected(cluster, adapter, complain) as client,
+        ):
+            work.run(client, cluster, adapter, update)
+            complete = True
+    except WebnormError as error:
+        if not complete:
+            work.finish_what_is_found(error)
+        # All the work was done by then: no more than the cluster's end has failed.
+        complain(str(error))
+    run_each_step(*(partial(one.finish, complete) for one in work.jobs))
+    if not complete:
+        order = (AfterInterrupt.NOTHING, AfterInterrupt.SHOWN, AfterInterrupt.KEPT)
+        raise Interrupted(
+            max((one.left for one in work.jobs), key=order.index, default=AfterInterrupt.NOTHING)
+        )
+    # Of several platforms a wrong kernel counts more than what could not be checked.
+    found = [one.status() for one in work.jobs]
+    raise typer.Exit(WRONG if WRONG in found else max(found))
+
+
+class _Spread:
+    """A job, and those of the platforms that it becomes."""
+
+    def __init__(self, job: SharedJob, time_limit_s: float) -> None:
+        self._job, self._time_limit_s = job, time_limit_s
+        self.jobs: list[SharedJob] = []
+        self._names: list[str] = []
+        self._shown = -1
+
+    def finish_what_is_found(self, error: WebnormError) -> NoReturn:
+        """Save and show what there is, and raise the error that ended the work."""
+
+        def fail() -> NoReturn:
+            raise error
+
+        found = (one for one in self.jobs if one.left is not AfterInterrupt.NOTHING)
+        run_each_step(*(partial(one.finish, False) for one in found), fail)
+        raise error
+
+    def run(self, client: Client, where: str, adapter: str | None, update: Update) -> None:
+        """Have it done, and shown and saved as it comes."""
+        from webnorm.fleet.cluster import platforms
+        from webnorm.fleet.dispatcher import ItemResult, run_items
+
+        groups, without = platforms(client, where, adapter)
+        update(None, None)
+        for one in without:
+            complain(f"worker {one.name} is left out: {one.reason}")
+        pools = [pool for group in groups for pool in self._pools(client, group, update)]
+        if not pools:
+            raise WebnormError("the copy could not be timed on any card; `webnorm fleet` shows who is there")
+        self._divide(pools)
+        todo = [
+            (pool, one.errands(self._time_limit_s, len(pool.cards)))
+            for one, pool in zip(self.jobs, pools, strict=True)
+        ]
+        only = sum(len(errands) for _, errands in todo) == 1
+        for event in run_items(client, todo):
+            if isinstance(event, ItemResult):
+                update(None, None)
+                self._take(event, only)
+            else:
+                update(event.text, event.share)
+
+    def _pools(self, client: Client, group: Sequence[ClusterWorker], update: Update) -> Sequence[AdapterPool]:
+        """Those of one platform that have work to do."""
+        from webnorm.fleet.adapters import AdapterPool
+        from webnorm.fleet.pools import pooled
+
+        def tell(told: DispatchProgress) -> None:
+            # It is no share of the work that follows.
+            update(f"copies of equal cards: {told.text}", None)
+
+        if not self._job.times:
+            return [AdapterPool(tuple(one.card for one in group), {})]
+        found = pooled(client, group, self._time_limit_s, tell)
+        update(None, None)
+        timed = {device for pool in found for device in pool.devices}
+        for host, index in dict.fromkeys(one.card.device for one in group if one.card.device not in timed):
+            complain(f"adapter {index} of {host} is left out: its copy could not be timed")
+        then = "each does all of the work" if self._job.for_cards else "it is left out"
+        for pool in found[1:]:
+            for device in pool.devices:
+                first = found[0].said(found[0].devices[0])
+                complain(f"{pool.said(device)} is not pooled with {first}: {then}")
+        return found if self._job.for_cards else found[:1]
+
+    def _divide(self, pools: Sequence[AdapterPool]) -> None:
+        """A job for each pool, with files of its own where there are several."""
+        self._names = _names(pools)
+        if not self._job.for_cards and len({pool.card.platform.file_name for pool in pools}) < len(pools):
+            there = "; ".join(str(pool.card) for pool in pools)
+            raise WebnormError(
+                f"tunings of one device lie in one file: choose a driver by --adapter: {there}"
+            )
+        for pool, name in zip(pools, self._names, strict=True):
+            one = self._job if len(pools) == 1 else self._job.of_platform(name)
+            one.device = pool.description()
+            one.begin(pool.card.traits)
+            self.jobs.append(one)
+
+    def _take(self, found: ItemResult, only: bool) -> None:
+        """Show and save what came of an errand; a mistake in the only one that there is is the user's."""
+        from webnorm.fleet.dispatcher import ItemLost
+        from webnorm.fleet.worker import ItemRefused
+
+        job = self.jobs[found.pool]
+        # What is not timed is shown at the end, and begins with the device.
+        if len(self.jobs) > 1 and job.times and self._shown != found.pool:
+            self._shown = found.pool
+            job.console.print(escaped_line(f"{self._names[found.pool]}:", "bold"))
+        if isinstance(found.value, ItemRefused) and only:
+            raise WebnormError(found.value.reason)
+        if isinstance(found.value, ItemLost | ItemRefused):
+            job.lack(found.at, found.value.reason, isinstance(found.value, ItemLost))
+        else:
+            job.take(found.at, found.value)
+
+
+def _names(pools: Sequence[AdapterPool]) -> list[str]:
+    """What the files of each pool are called: its platform, and a number where several have that."""
+    found: list[str] = []
+    for pool in pools:
+        name = pool.card.platform.file_name.removesuffix(".json")
+        same = sum(
+            other.card.platform.file_name == pool.card.platform.file_name for other in pools[: len(found)]
+        )
+        found.append(f"{name}-{same + 1}" if same else name)
+    return found

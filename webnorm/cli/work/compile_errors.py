@@ -1,0 +1,76 @@
+"""Mistakes in kernels' files, as compilers tell them: editors find the place, and people see it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from webnorm.cli.terminal.screen import escaped_line
+from webnorm.errors import SourceLocation, one_line
+from webnorm.files import atomic
+from webnorm.lab.results.result import Result
+
+# What a message begins with that has no more than a line.
+_LINE = re.compile(r"(.+\.wgsl):(\d{1,9}): ", re.IGNORECASE)
+_INDENT = "  "
+# Of a line of somebody's file: a longer one would fill the screen.
+_MOST = 200
+_TAB = "    "
+
+
+def compile_error_location(result: Result) -> SourceLocation | None:
+    """Where a file has the mistake for which a result is an error; None where it is no file's."""
+    if result.status != "error" or result.place is not None:
+        return result.place
+    found = _LINE.match(result.reason or "")
+    return SourceLocation(found[1], int(found[2])) if found else None
+
+
+def compile_error_lines(results: Iterable[Result]) -> list[Text]:
+    """Each mistake once, as `file:line:column: error: what`, with the line of the file and a caret below.
+
+    Of several complaints about a place one is told: the compiler's numbers of expressions differ from shape
+    to shape.
+    """
+    found: dict[SourceLocation, Result] = {}
+    for result in results:
+        if place := compile_error_location(result):
+            found.setdefault(place, result)
+    return [_told(place, result) for place, result in found.items()]
+
+
+def _told(place: SourceLocation, result: Result) -> Text:
+    source = _source(place)
+    what = (result.reason or "").removeprefix(f"{place.file}:{place.line}: ")
+    if source is not None:
+        # The message quotes the line, which stands below it.
+        what = what.removesuffix(f": {source.strip()}")
+    known = result.place is not None
+    if Path(place.file).stem != result.kernel:
+        # What it includes is read together with it: a mistake just before shows there.
+        what += f" (in the text of {result.kernel})"
+    where = str(place) if known else f"{place.file}:{place.line}"
+    told = escaped_line(f"{where}: ", "bold").append("error: ", "bold red").append(one_line(what))
+    if source is not None:
+        told.append(f"\n{_INDENT}{one_line(source.expandtabs(len(_TAB)))}")
+        if known:
+            told.append(f"\n{_INDENT}{_caret(source, place)}", "bold green")
+    return told
+
+
+def _source(place: SourceLocation) -> str | None:
+    """The line of the file, if that is still there."""
+    try:
+        lines: Sequence[str] = atomic.read_bytes(Path(place.file)).decode("utf-8-sig", "replace").splitlines()
+    except OSError:
+        return None
+    return lines[place.line - 1][:_MOST] if 0 < place.line <= len(lines) else None
+
+
+def _caret(source: str, place: SourceLocation) -> str:
+    before = source[: place.column - 1].expandtabs(len(_TAB))
+    return " " * cell_len(one_line(before)) + "^" * max(1, min(place.length, _MOST))

@@ -1,0 +1,87 @@
+"""What `bench`, `check` and `tune` put on the screen beside results: the device, presets, cases, choices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Column, Table
+from rich.text import Text
+
+from webnorm.choice.tuning import Tuning
+from webnorm.cli.terminal.screen import escaped_line, number_column, wrapping_column
+from webnorm.errors import one_line
+from webnorm.lab.results.tables import NOTHING, constants_text, device_text, percent_text
+from webnorm.lab.run.tune import TuneResult
+from webnorm.norms.case import Case
+from webnorm.norms.presets import PRESETS
+
+
+def _bare(*columns: Column) -> Table:
+    return Table(*columns, box=None, pad_edge=False)
+
+
+def device_line(description: Mapping[str, Any]) -> RenderableType:
+    """The device, and what a software adapter's figures are worth."""
+    line = escaped_line(device_text(description), "bold") if description else Text("no device")
+    if description.get("type") == "CPU":
+        line.append(
+            "\na software adapter: it ranks kernels by its own rules, which are not a GPU's", style="yellow"
+        )
+    return line
+
+
+def corpus_table(cases: Sequence[Case]) -> Table:
+    """The corpus of `check`: each case with its shape and where it comes from."""
+    table = _bare(*map(wrapping_column, ("case", "shape", "source")))
+    for case in cases:
+        unstable = " (one_pass has to fail)" if case.breaks_one_pass else ""
+        rows, cols = case.shape
+        shape = f"{rows}x{cols}" + (f", {case.options}" if str(case.options) else "")
+        table.add_row(escaped_line(case.name), shape, escaped_line(case.source + unstable))
+    return table
+
+
+def tuning_table(tuning: Tuning) -> Table:
+    """The choices of a tuning, and what each gained."""
+    recorded = tuning.platform
+    table = _bare(
+        *map(wrapping_column, ("problem", "kernel")), *map(number_column, ("gain", "% of copy", "tried"))
+    )
+    table.title = escaped_line(f"{recorded.adapter} ({recorded.backend}, {recorded.driver}), {tuning.date}")
+    table.title_justify = "left"
+    for one in tuning.choices:
+        table.add_row(
+            escaped_line(f"{one.op}, {one.problem}"),
+            escaped_line(f"{one.kernel} {constants_text(one.constants)}"),
+            NOTHING if one.speedup is None else f"{one.speedup:{'.2f' if one.speedup < 1e6 else '.3g'}} x",
+            percent_text(one.percent_of_copy),
+            str(one.tried),
+        )
+    return table
+
+
+def tuned_lines(tuned: TuneResult) -> str:
+    """What came of tuning one task: the choice and what it gained, then what was dropped, a line each."""
+    choice = tuned.choice
+    dropped = [one_line(f"  dropped: {reason}") for reason in tuned.dropped]
+    if choice is None:
+        return "\n".join([f"{tuned.task}: no variant is right", *dropped])
+    named = f"{choice.kernel} {constants_text(choice.constants)}"
+    gained = (
+        f"the rules' choice, {tuned.rules}, does not run"
+        if choice.speedup is None
+        else "the rules' choice stays"
+        if choice.speedup == 1
+        else f"{choice.speedup:.2f} x as fast as the rules' {tuned.rules}"
+    )
+    return "\n".join([f"{tuned.task}: {named}: {gained}; {choice.tried} variants tried", *dropped])
+
+
+def preset_table() -> Table:
+    """The named workloads of `bench`."""
+    table = _bare(*map(wrapping_column, ("preset", "tasks", "where it comes from")))
+    for name, preset in PRESETS.items():
+        table.add_row(name, str(len(preset.tasks)), Text(preset.summary))
+    return table

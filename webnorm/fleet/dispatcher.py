@@ -1,0 +1,230 @@
+"""The side that has errands done: hands them to Dask, hears of them, notices where nobody is left for them.
+
+Who runs what, and where it goes when a worker dies, is Dask's to decide.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Client, Future, KilledWorker
+
+from webnorm import signals
+from webnorm.errors import sentence
+from webnorm.fleet import cluster, worker
+from webnorm.fleet.adapters import AdapterPool
+from webnorm.fleet.errands import WorkItem
+
+# Seconds between looks at who is there, and for how long nobody may be: a nanny's new worker needs a few.
+_LOOK_S, _PATIENCE_S = 1.0, 15.0
+# For how long the scheduler may give no answer, and how long a finished result may take to come.
+_SILENCE_S, _FETCH_S = 30.0, 10.0
+_GONE = "the scheduler does not answer any more"
+
+
+@dataclass(frozen=True)
+class ItemLost:
+    """Why nobody could do an errand, in one line."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class ItemResult:
+    """What came of an errand, by the place of its pool and its own there: what it found, Refused or Lost."""
+
+    pool: int
+    at: int
+    value: Any
+
+
+@dataclass(frozen=True)
+class DispatchProgress:
+    """Where the work stands, in words, and the share of all of it that is done."""
+
+    text: str
+    share: float
+
+
+def run_items(
+    client: Client, work: Sequence[tuple[AdapterPool, Sequence[WorkItem]]]
+) -> Iterator[ItemResult | DispatchProgress]:
+    """Have each pool do its errands, and yield what comes of each once, in the order in which they end.
+
+    A generator that is closed early (Ctrl-C) has what is left cancelled.
+    """
+    head = _Head(client, work)
+    try:
+        yield from head.events()
+    finally:
+        head.cancel()
+
+
+@dataclass(eq=False)
+class _Entry:
+    """An errand, and the task that it is at present."""
+
+    pool: int
+    at: int
+    errand: WorkItem
+    future: Future | None = None
+    share: float = 0.0
+
+
+class _Head:
+    def __init__(self, client: Client, work: Sequence[tuple[AdapterPool, Sequence[WorkItem]]]) -> None:
+        self._client = client
+        self._pools = [pool for pool, _ in work]
+        entries = [
+            _Entry(pool, at, errand)
+            for pool, (_, errands) in enumerate(work)
+            for at, errand in enumerate(errands)
+        ]
+        self._left = dict(enumerate(entries))
+        self._count = len(entries)
+        self._topic = f"webnorm-{uuid.uuid4().hex}"
+        self._attempts = itertools.count()
+        self._heard: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        # Since when nobody is there for a pool, and since when the scheduler is silent.
+        self._alone: dict[int, float] = {}
+        self._silent: float | None = None
+        self._seen = set(client.scheduler_info()["workers"])
+        # Who could be given a pool's tasks at the last look.
+        self._known: dict[int, set[str]] = {}
+
+    def events(self) -> Iterator[ItemResult | DispatchProgress]:
+        """See gathered."""
+        self._client.subscribe_topic(self._topic, lambda event: self._heard.put((event[1][0], event[1])))
+        for number in self._left:
+            self._submit(number)
+        looked = 0.0
+        while self._left:
+            if time.monotonic() - looked >= _LOOK_S:
+                yield from self._look()
+                looked = time.monotonic()
+            try:
+                number, what = self._heard.get(timeout=_LOOK_S)
+            except queue.Empty:
+                continue
+            entry = self._left.get(number)
+            if entry is None:
+                continue
+            if not isinstance(what, Future):
+                entry.share = what[2]
+                yield self._told(what[1])
+            elif what is entry.future:
+                yield from self._ended(number, entry, what)
+
+    def cancel(self) -> None:
+        """Have nothing of what is left go on."""
+        # A scheduler that has gone has nothing to cancel.
+        with signals.ignored(Exception):
+            self._client.unsubscribe_topic(self._topic)
+            left = [entry.future for entry in self._left.values() if entry.future is not None]
+            if left:
+                self._client.cancel(left, force=True)
+
+    def _submit(self, number: int) -> None:
+        entry = self._left[number]
+        pool = self._pools[entry.pool]
+        entry.future = self._client.submit(
+            worker.run,
+            entry.errand,
+            self._topic,
+            number,
+            key=f"{self._topic}-{number}-{next(self._attempts)}",
+            resources=worker.resources(pool.card),
+            workers=list(pool.workers) or None,
+            retries=1,
+            pure=False,
+        )
+        entry.future.add_done_callback(lambda future: self._heard.put((number, future)))
+
+    def _told(self, doing: str) -> DispatchProgress:
+        done = self._count - len(self._left)
+        share = (done + sum(entry.share for entry in self._left.values())) / max(1, self._count)
+        return DispatchProgress(f"{done} of {self._count}: {doing}", share)
+
+    def _ended(self, number: int, entry: _Entry, future: Future) -> Iterator[ItemResult | DispatchProgress]:
+        """What a task that has ended gives, if that is here already."""
+        value: Any
+        try:
+            value = future.result(timeout=_FETCH_S)
+        except KilledWorker as error:
+            value = ItemLost(f"every worker that had it died: {sentence(str(error), 200)}")
+        except CancelledError:
+            # By Dask's client, which lost the scheduler: what is cancelled here is no entry's any more.
+            value = ItemLost(_GONE)
+        except TimeoutError:
+            # Its worker died with it: Dask has it done again.
+            self._heard.put((number, future))
+            return
+        except Exception as error:  # whatever went wrong there
+            signals.let_through(error)
+            value = ItemLost(sentence(f"{type(error).__name__}: {error}", 400))
+        yield from self._end(number, entry, value)
+
+    def _end(self, number: int, entry: _Entry, value: Any) -> Iterator[ItemResult | DispatchProgress]:
+        del self._left[number]
+        yield ItemResult(entry.pool, entry.at, value)
+        yield self._told("done")
+
+    def _look(self) -> Iterator[ItemResult | DispatchProgress]:
+        """Give up what nobody is left for; hand out again what waits for workers that have come since."""
+        now = time.monotonic()
+        try:
+            workers = self._client.scheduler_info()["workers"]
+            if late := workers.keys() - self._seen:
+                self._seen |= late
+                cluster.admit(self._client, list(late))
+                workers = self._client.scheduler_info()["workers"]
+            at = {key: address for address, keys in self._client.processing().items() for key in keys}
+        except (OSError, TimeoutError, LookupError):
+            self._silent = self._silent or now
+            if now - self._silent >= _SILENCE_S:
+                yield from self._give_up(range(len(self._pools)), _GONE)
+            return
+        self._silent = None
+        for number, pool in enumerate(self._pools):
+            able = {address for address, one in workers.items() if _able(one, pool)}
+            if able:
+                self._alone.pop(number, None)
+                self._hand_out_anew(number, at, able)
+            elif now - self._alone.setdefault(number, now) >= _PATIENCE_S:
+                yield from self._give_up([number], f"no worker with {pool.card} is left")
+
+    def _hand_out_anew(self, pool: int, at: Mapping[str, str], able: set[str]) -> None:
+        """Submit again what Dask leaves where it is when a worker says later what it has, or has no more (its
+        issue 6575): what nobody has got where somebody new has come, and what waits for who may have none.
+        """
+        somebody_new = not able <= self._known.get(pool, able)
+        self._known[pool] = able
+        for number, entry in self._left.items():
+            future = entry.future
+            if entry.pool != pool or future is None or future.done():
+                continue
+            address = at.get(future.key)
+            if somebody_new if address is None else address not in able:
+                self._submit(number)
+                self._client.cancel([future], force=True)
+
+    def _give_up(self, pools: Sequence[int], reason: str) -> Iterator[ItemResult | DispatchProgress]:
+        for number, entry in list(self._left.items()):
+            if entry.pool in pools:
+                if entry.future is not None:
+                    with signals.ignored(Exception):
+                        self._client.cancel([entry.future], force=True)
+                yield from self._end(number, entry, ItemLost(reason))
+
+
+def _able(worker_info: Mapping[str, Any], pool: AdapterPool) -> bool:
+    """Whether a worker may be given a pool's tasks."""
+    has = worker_info["resources"].get(pool.card.key, 0) >= 1
+    return has and (not pool.workers or str(worker_info["name"]) in pool.workers)

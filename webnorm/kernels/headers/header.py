@@ -1,0 +1,340 @@
+"""Reading a kernel's file: its header, checked table by table."""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from pathlib import Path
+from typing import cast, get_args
+
+from webnorm import signals
+from webnorm.errors import WebnormError, nearest, sentence, unknown
+from webnorm.files.atomic import absolute, resolved
+from webnorm.kernels.headers import expression
+from webnorm.kernels.headers.expression import Tree
+from webnorm.kernels.headers.header_names import HEADER_NAMES, TEMPLATE_NAMES
+from webnorm.kernels.headers.kernel import AccuracyRules, Kernel, KernelPass, Per, Requirement, ScratchBuffer
+from webnorm.kernels.headers.layouts import TABLES, laid_out, layouts
+from webnorm.kernels.headers.looked_up_names import looked_up
+from webnorm.kernels.headers.sources import (
+    FORBIDDEN,
+    SourceUnreadable,
+    code_point,
+    read,
+    split_header,
+    wgsl_root,
+    without_header,
+)
+from webnorm.kernels.headers.toml_fields import TomlFields
+from webnorm.kernels.headers.variants import COUNTS, MOST_POINTS, WORKGROUP_BYTES
+from webnorm.norms.ops import OPS, Op
+
+KNOWN_FEATURES = ("subgroups", "shader-f16")
+_ARRAYS = ("require", "pass", "scratch")
+_KEYS = {
+    *("ops", "layout", "summary", "differs", "unstable", "rung", "preference", "accuracy"),
+    *(*TABLES, *_ARRAYS),
+}
+MOST_ON_AXIS, LARGEST_ON_AXIS = 128, 2**31
+# Points of the axes times the parts of the rules that are worked out at each: six times what it is with the
+# gradients' registers, of which half a second tells what can run.
+MOST_WORK = 1 << 28
+# What a template or an expression does not take for a name.
+_RESERVED = {
+    *("true", "false", "none", "params", "cost", "parameters"),
+    *keyword.kwlist,
+    *expression.FUNCTIONS,
+}
+
+
+def home(path: Path) -> tuple[Path, str]:
+    """The folder that a kernel's file and its snippets have to lie in, and the name of the file's folder.
+
+    It is the folder above that of the op, as with --wgsl, or the file's own where that is no op.
+    """
+    # Not resolved: a link in the place of an op's folder may lead out, too.
+    try:
+        folder = absolute(path).parent
+        if folder.name not in OPS:
+            folder = resolved(folder)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return folder.parent if folder.name in OPS else folder, folder.name
+
+
+def unreadable(path: Path, error: OSError) -> WebnormError:
+    """The error for a file of a kernel that cannot be opened."""
+    return WebnormError(f"{path}: cannot read the kernel: {error.strerror or error}")
+
+
+def check_name(path: Path) -> None:
+    """Raise WebnormError for a file whose name would be shown as something else, or whose folders have names
+    that does not fit in one line of a template's text (kernels.source_map.markers).
+    """
+    for what, name, forbidden in (
+        ("name", path.name, rf"{FORBIDDEN.pattern}|[\t\n]"),
+        ("path", str(absolute(path)), "[\n\r\ufdd0\ufdd1]"),
+    ):
+        if found := re.search(forbidden, name):
+            raise WebnormError(f"{sentence(str(path))}: its {what} holds {code_point(found[0])}; rename it")
+
+
+@signals.holding
+def load(path: Path, op_name: str | None = None) -> Kernel:
+    """Read a kernel file for one of the ops that it serves: `op_name` if that is one, else the first.
+
+    Raises WebnormError that names the file and, where there is one, the line.
+    """
+    source, default = _read(path, op_name)
+    header = _Header(path, *split_header(source, path))
+    ops = header.ops(default)
+    kernel = header.kernel(op_name if op_name and op_name in ops else ops[0])
+    header.check_read(kernel, source)
+    return kernel
+
+
+@signals.holding
+def load_all(path: Path, only: str | None = None) -> list[Kernel]:
+    """Read a kernel file in an op's folder: a kernel for each op that it serves, or for that one alone.
+
+    Raises as `load` does; what does not serve that one is hardly looked at.
+    """
+    source, default = _read(path, None)
+    start, toml = split_header(source, path)
+    # A header serves its folder's op, or those that it names: most need not be parsed.
+    if only not in (None, default) and not re.search(rf"\b{only}\b", toml):
+        return []
+    header = _Header(path, start, toml)
+    kernels = [header.kernel(op) for op in header.ops(default) if only in (None, op)]
+    for kernel in kernels:
+        header.check_read(kernel, source)
+    return kernels
+
+
+def _read(path: Path, op_name: str | None) -> tuple[str, str]:
+    """A file's text, and the op that it serves where it names none: its folder, else `op_name`."""
+    root, folder = home(path)
+    check_name(path)
+    try:
+        source, _, _ = read(path, root)
+    except SourceUnreadable as error:
+        named, place = error.named(str(path))
+        raise WebnormError(f"{named}: cannot read the kernel: {error.reason}", place) from error
+    default = folder if folder in OPS or op_name is None else op_name
+    if default not in OPS:
+        raise WebnormError(f"{path}: its folder: {unknown('op', default, OPS)}")
+    return source, default
+
+
+class _Header(TomlFields):
+    """A header, table by table."""
+
+    def free(self, name: object, known: Sequence[str], kind: str, holding: str = "") -> str:
+        """A name that is not taken yet, by Jinja, the header or the problem."""
+        if not isinstance(name, str):
+            raise self.unfit("name", kind, name, "a name")
+        if not name.isidentifier() or name in known or name in TEMPLATE_NAMES or name in _RESERVED:
+            raise self.complaint(name, f"{kind} {name!r} is no free identifier", holding)
+        return name
+
+    def axis(self, name: str, values: object) -> tuple[int, ...]:
+        self.free(name, HEADER_NAMES, "axis")
+        if not isinstance(values, list) or not values or not all(isinstance(v, int) for v in values):
+            raise self.unfit(name, f"axis {name}", values, "a list of integers or booleans")
+        self.check_few(name, f"axis {name}", len(values), MOST_ON_AXIS, "values")
+        numbers = tuple(map(int, values))
+        for number in numbers:
+            if not 0 <= number <= LARGEST_ON_AXIS:
+                message = f"axis {name} has {number}; expected 0 to {LARGEST_ON_AXIS}"
+                raise self.complaint(name, message, meant=str(number))
+            if numbers.count(number) > 1:
+                raise self.complaint(name, f"axis {name} has {number} twice", meant=str(number))
+        return numbers
+
+    def __init__(self, path: Path, start: int, toml: str) -> None:
+        super().__init__(path, start, toml)
+        self.only(self.table, _KEYS, "header")
+        # What the file itself defines, not its layout.
+        self.own = self.table
+        if "layout" in self.table:
+            for table in TABLES:
+                self.mapping(table)
+            for table in _ARRAYS:
+                self.array(table)
+            known = layouts()
+            name = self.one_of("layout", self.table["layout"], known, f"one of {', '.join(known)}")
+            self.table = laid_out(self.table, known[name])
+
+    def ops(self, folder: str) -> tuple[str, ...]:
+        """The ops that the kernel serves: `folder`, unless the header names them."""
+        named = self.table.get("ops", [folder])
+        if not isinstance(named, list) or not named:
+            raise self.unfit("ops", "ops", named, "a list of ops")
+        for name in named:
+            self.check_known("ops", "op", str(name), OPS)
+        return tuple(dict.fromkeys(named))
+
+    def kernel(self, op_name: str) -> Kernel:
+        """The kernel for an op."""
+        op = OPS[op_name]
+        tune = {name: self.axis(name, values) for name, values in self.mapping("tune").items()}
+        # What an expression may use grows from table to table.
+        known = [*HEADER_NAMES]
+        default = self.defaults(tune, known)
+        derive = self.derived(known)
+        features = self.features(known)
+        rung = self.table.get("rung", 0)
+        if not isinstance(rung, int) or isinstance(rung, bool):
+            raise self.unfit("rung", "rung", rung, "an integer")
+        scratch = tuple(self.scratch(known, op))
+        kernel = Kernel(
+            op=op,
+            name=self.path.stem,
+            path=self.path,
+            summary=self.text("summary"),
+            differs=self.text("differs"),
+            rung=rung,
+            preference=self.tree("preference", self.table.get("preference", rung), HEADER_NAMES),
+            unstable=self.text("unstable") if "unstable" in self.table else None,
+            features=features,
+            tune=tune,
+            default=default,
+            derive=derive,
+            require=tuple(self.requires(known)),
+            passes=tuple(self.passes(known, op, [one.name for one in scratch])),
+            scratch=scratch,
+            accuracy=self.accuracy(known),
+        )
+        self.require_walkable(kernel)
+        return kernel
+
+    def defaults(self, tune: Mapping[str, Sequence[int]], known: list[str]) -> dict[str, Tree]:
+        """Of each axis, which is known from then on."""
+        given = self.mapping("default")
+        self.only(given, set(tune), "default")
+        default: dict[str, Tree] = {}
+        for axis in tune:
+            default[axis] = self.tree(axis, given.get(axis, tune[axis][0]), known)
+            known.append(axis)
+        return default
+
+    def derived(self, known: list[str]) -> dict[str, Tree]:
+        """The derived constants, each of which is known from then on."""
+        derive: dict[str, Tree] = {}
+        for name, text in self.mapping("derive").items():
+            self.free(name, known, "derived constant", str(text))
+            derive[name] = self.tree(name, text, known)
+            known.append(name)
+        return derive
+
+    def features(self, known: Sequence[str]) -> dict[str, Tree]:
+        features = {}
+        for name, text in self.mapping("features").items():
+            self.check_known(name, "feature", name, KNOWN_FEATURES)
+            features[name] = self.tree(name, text, known)
+        return features
+
+    def check_read(self, kernel: Kernel, source: str) -> None:
+        """Complain about a name of the file's own that nothing reads: it may be misspelt.
+
+        Of webnorm's kernels a test holds that there is none.
+        """
+        if kernel.path.is_relative_to(wgsl_root()):
+            return
+        of = {**kernel.default, **kernel.derive}
+        others = [*kernel.features.values(), *vars(kernel.accuracy).values()]
+        others += [one.rule for one in kernel.require]
+        for each in kernel.passes:
+            others += [each.workgroup_size, each.workgroup_count, each.when, each.iterations]
+        others += [tree for one in kernel.scratch for tree in (one.records, one.words)]
+        read_by = Counter(name for tree in (*of.values(), *others) for name in expression.names(tree))
+        read_by.subtract(name for name, tree in of.items() if name in expression.names(tree))
+        names = [*self.own.get("tune", {}), *self.own.get("derive", {})]
+        names = [name for name in names if not read_by[name]]
+        scratch = [one["name"] for one in self.own.get("scratch", [])]
+        left = {*names, *scratch} - {WORKGROUP_BYTES, *COUNTS}
+        if not left:
+            return
+        found = looked_up(without_header(source, self.path), home(self.path)[0])
+        for name in [name for name in names if name in left - found.tags if found.whole]:
+            near = nearest(name, {*COUNTS, *found.tags, *(one for one in of if read_by[one])} - {name}, 0.6)
+            hint = f"; did you mean {near!r}?" if near else ""
+            message = f"nothing reads {name!r}, neither the header nor the text{hint}"
+            raise self.complaint(name, message)
+        for name in [name for name in scratch if name not in found.text | found.tags if found.whole]:
+            raise self.complaint("name", f"nothing reads the scratch buffer {name!r}", name, meant=name)
+
+    def require_walkable(self, kernel: Kernel) -> None:
+        """Complain about axes that nobody can walk over."""
+        points = math.prod(len(values) for values in kernel.tune.values())
+        trees = [*kernel.derive.values(), *(require.rule for require in kernel.require)]
+        trees += [tree for each in kernel.passes for tree in (each.workgroup_size, each.iterations)]
+        parts = sum(expression.size(tree) for tree in trees)
+        if points > MOST_POINTS or points * parts > MOST_WORK:
+            raise self.complaint(
+                "tune",
+                f"the axes have {points} points, with rules of {parts} parts to be worked out at each; "
+                f"expected at most {min(MOST_POINTS, MOST_WORK // max(parts, 1))} points",
+            )
+
+    def requires(self, known: Sequence[str]) -> Iterator[Requirement]:
+        for entry in self.tables("require", {"rule", "why"}):
+            why = self.sentence("why", entry["why"], "why")
+            yield Requirement(self.tree("rule", entry["rule"], known), why)
+
+    def passes(self, known: Sequence[str], op: Op, scratch: Sequence[str]) -> Iterator[KernelPass]:
+        keys = {"entry_point", "workgroup_size", "workgroup_count"}
+        entries = list(self.tables("pass", keys, {"per", "bindings", "when", "iterations"}))
+        if not entries:
+            raise self.complaint("summary", "a kernel has at least one [[pass]] table; this header has none")
+        names = {*(tensor.name for tensor in op.tensors), *scratch}
+        for entry in entries:
+            per = self.one_of("per", entry.get("per", "rows"), get_args(Per), " or ".join(get_args(Per)))
+            bound = entry.get("bindings")
+            yield KernelPass(
+                self.entry_point(entry["entry_point"]),
+                self.tree("workgroup_size", entry["workgroup_size"], known),
+                self.tree("workgroup_count", entry["workgroup_count"], known),
+                cast(Per, per),
+                None if bound is None else self.bindings(bound, names),
+                self.tree("when", entry.get("when", 1), known),
+                self.tree("iterations", entry.get("iterations", 0), known),
+            )
+
+    def entry_point(self, name: object) -> str:
+        """The name of a function, as WGSL takes it."""
+        if isinstance(name, str) and name.isidentifier() and name != "_" and not name.startswith("__"):
+            return name
+        holding = name if isinstance(name, str) else ""
+        raise self.unfit("entry_point", "entry_point", name, "the name of a WGSL function", holding)
+
+    def bindings(self, bound: object, names: Set[str]) -> tuple[str, ...]:
+        if not isinstance(bound, list) or not all(isinstance(name, str) for name in bound):
+            raise self.unfit("bindings", "bindings", bound, "a list of tensors and scratch buffers")
+        for name in bound:
+            self.check_known("bindings", "binding", name, names, name)
+            if bound.count(name) > 1:
+                raise self.complaint("bindings", f"bindings names {name!r} twice", name, meant=name)
+        return tuple(bound)
+
+    def scratch(self, known: Sequence[str], op: Op) -> Iterator[ScratchBuffer]:
+        taken = [*known, *(tensor.name for tensor in op.tensors)]
+        for entry in self.tables("scratch", {"name", "words"}, {"records"}):
+            name = self.free(entry["name"], taken, "scratch buffer", "name")
+            taken.append(name)
+            yield ScratchBuffer(
+                name,
+                "records" not in entry,
+                self.tree("records", entry.get("records", "rows"), known),
+                self.tree("words", entry["words"], known),
+            )
+
+    def accuracy(self, known: Sequence[str]) -> AccuracyRules:
+        table = self.mapping("accuracy")
+        keys = {"serial_terms", "column_terms", "rounded_mean"}
+        self.only(table, keys, "accuracy")
+        trees = {key: self.tree(key, table.get(key, 0), known) for key in keys}
+        return AccuracyRules(**trees)

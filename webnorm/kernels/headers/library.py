@@ -1,0 +1,238 @@
+"""Which kernels there are: webnorm's and those of a user's folders, found by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from webnorm import signals
+from webnorm.errors import WebnormError, check_kind, sentence, shown, unknown
+from webnorm.kernels.headers.header import load, load_all
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.sources import is_wgsl, wgsl_files, wgsl_root
+from webnorm.norms.ops import OPS, Op
+from webnorm.norms.selection import is_pattern, matches
+
+# What stands for no kernel but for the choice of one (webnorm/choice/auto.py).
+AUTO = "auto"
+# A name that is no pattern and no path.
+_PLAIN = re.compile(r"\w+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class UnreadableKernel:
+    """A file of the user's that is no kernel, and why: one line, with file and line where there is one."""
+
+    op: Op
+    name: str
+    path: Path
+    reason: str
+
+    @property
+    def label(self) -> str:
+        """What the kernel would be called."""
+        return self.name if self.name == self.op.name else f"{self.op.name}/{self.name}"
+
+
+@signals.holding
+def survey(
+    extra: Sequence[Path] = (), own: Set[str] | None = None
+) -> tuple[list[Kernel], list[UnreadableKernel]]:
+    """Every kernel of webnorm and of the user's own folders (`DIR/<op>/<kernel>.wgsl`), by op and rung, and
+    those of the user's that are broken.
+
+    Where `own` names some of webnorm's, no others of those are read. A user's kernel of the same op and name
+    takes the place of webnorm's, and leaves it empty where it is broken.
+
+    Raises WebnormError for a folder that is none, or holds no kernel.
+    """
+    check_kind("extra", extra, Sequence, "a sequence of folders")
+    for folder in extra:
+        check_kind("one of extra", folder, Path)
+    found: dict[tuple[str, str], Kernel | UnreadableKernel] = {}
+    for root in (wgsl_root(), *extra):
+        for path in _kernel_files(root):
+            if root == wgsl_root() and own is not None and path.stem not in own:
+                continue
+            try:
+                served: Sequence[Kernel | UnreadableKernel] = load_all(path)
+            except Exception as error:
+                signals.let_through(error)
+                if root == wgsl_root():
+                    raise
+                op = OPS[path.parent.name]
+                served = [UnreadableKernel(op, sentence(path.stem), path, _reason(path, error))]
+            for kernel in served:
+                # Not in the place of the one that it replaces: those of a folder stay together.
+                found.pop((kernel.op.name, path.stem), None)
+                found[kernel.op.name, path.stem] = kernel
+    kernels = sorted((one for one in found.values() if isinstance(one, Kernel)), key=_place)
+    return kernels, [one for one in found.values() if isinstance(one, UnreadableKernel)]
+
+
+def _place(kernel: Kernel) -> tuple[int, int, str]:
+    return list(OPS).index(kernel.op.name), kernel.rung, kernel.name
+
+
+def _kernel_files(root: Path) -> list[Path]:
+    try:
+        if not root.is_dir():
+            raise WebnormError(f"{root}: expected a folder of kernels, <op>/<kernel>.wgsl")
+        paths = [path for op in OPS for path in wgsl_files(root / op)]
+    except (OSError, ValueError) as error:
+        raise WebnormError(f"{root}: cannot read the folder of kernels: {error}") from error
+    if not paths:
+        raise WebnormError(
+            f"{root}: holds no kernel; expected <op>/<kernel>.wgsl there; webnorm computes only these ops "
+            f"today: {', '.join(OPS)}"
+        )
+    return paths
+
+
+def _reason(path: Path, error: Exception) -> str:
+    if isinstance(error, WebnormError):
+        return str(error)
+    return sentence(f"{path}: cannot read the kernel: {type(error).__name__} {error}")
+
+
+def discover(extra: Sequence[Path] = ()) -> list[Kernel]:
+    """Every kernel, as `survey` finds them; raises WebnormError for the first that is broken."""
+    kernels, broken = survey(extra)
+    for one in broken:
+        raise WebnormError(one.reason)
+    return kernels
+
+
+def own_names() -> frozenset[str]:
+    """What the kernels that come with webnorm are called; none is read."""
+    return frozenset(path.stem for path in _kernel_files(wgsl_root()))
+
+
+def own_kernels(op: str) -> list[Kernel]:
+    """The kernels of one op that come with webnorm, as `discover` has them; those of others are not made."""
+    found = (kernel for path in _kernel_files(wgsl_root()) for kernel in load_all(path, op))
+    return sorted(found, key=_place)
+
+
+@lru_cache(maxsize=64)
+def own_kernel(op: str, name: str) -> Kernel | None:
+    """The kernel of that name among them, None without one; no other file is read."""
+    paths = (path for path in _kernel_files(wgsl_root()) if path.stem == name)
+    return next((kernel for path in paths for kernel in load_all(path, op)), None)
+
+
+def select_for(kernels: Sequence[Kernel], names: Sequence[str] | None, ops: Sequence[str]) -> list[Kernel]:
+    """The kernels of some ops: all of them where names is None, else those in any of the ops that are
+    called so, or whose names a pattern fits.
+    """
+    if names is None:
+        return [kernel for kernel in kernels if kernel.op.name in ops]
+    found: dict[tuple[Path, str], Kernel] = {}
+    for name in names:
+        own = [kernel for kernel in kernels if kernel.op.name in ops and matches(name, kernel.name)]
+        for kernel in own or [select(kernels, name, ops[0], also=(AUTO, "copy"))]:
+            found[kernel.path, kernel.op.name] = kernel
+    return list(found.values())
+
+
+def select_each(
+    kernels: Sequence[Kernel],
+    broken: Sequence[UnreadableKernel],
+    names: Sequence[str] | None,
+    ops: Sequence[str],
+) -> tuple[list[Kernel], list[UnreadableKernel]]:
+    """`select_for`, and of the broken those that were asked for, by name or by path.
+
+    Raises WebnormError for a name that nothing has, and for what is broken where nothing else is left.
+    """
+    own = [one for one in broken if one.op.name in ops]
+    if names is None:
+        return select_for(kernels, None, ops), own
+    found: list[Kernel] = []
+    failed = [one for one in own if one.label in names or any(matches(name, one.name) for name in names)]
+    for name in names:
+        meant = any(name == one.label or matches(name, one.name) for one in failed)
+        if meant and not is_pattern(name):
+            continue
+        try:
+            found += select_for(kernels, [name], ops)
+        except WebnormError as error:
+            if meant:
+                continue
+            if not is_wgsl(name):
+                raise
+            failed.append(UnreadableKernel(OPS[ops[0]], sentence(Path(name).stem), Path(name), str(error)))
+    if failed and not found:
+        raise WebnormError(failed[0].reason)
+    return list({(kernel.path, kernel.op.name): kernel for kernel in found}.values()), failed
+
+
+def select(
+    kernels: Sequence[Kernel],
+    name: str,
+    op: str = "layer_norm",
+    also: Sequence[str] = (AUTO,),
+    broken: Sequence[UnreadableKernel] = (),
+) -> Kernel:
+    """The kernel called `name`: a path to a file, `op/kernel`, or the name of one of `op`'s kernels.
+
+    `also` are other names that the caller takes, which the error for an unknown one may suggest. One of the
+    `broken` is refused with its reason.
+    """
+    check_kind("kernels", kernels, Sequence, "a sequence of kernels")
+    for one in kernels:
+        check_kind("one of kernels", one, Kernel)
+    check_kind("name", name, str, "a text")
+    if not isinstance(op, str) or op not in OPS:
+        raise unknown("op", op, OPS)
+    if is_wgsl(name):
+        return load(Path(name), op)
+    by_label = {kernel.label: kernel for kernel in kernels}
+    reasons = {one.label: one.reason for one in broken}
+    for label in (f"{op}/{name}", name):
+        if label in reasons:
+            raise WebnormError(reasons[label])
+        if label in by_label:
+            return by_label[label]
+    raise unknown_kernel(name, kernels, [op], also)
+
+
+def unknown_kernel(
+    name: str, kernels: Iterable[Kernel], ops: Sequence[str], also: Sequence[str] = ()
+) -> WebnormError:
+    """The error for a name, or a pattern, that no kernel of these ops has: of which others there is one, what
+    finds such a file, or what is near.
+    """
+    others = dict.fromkeys(
+        kernel.op.name for kernel in kernels if matches(name, kernel.name) and kernel.op.name not in ops
+    )
+    if others:
+        return WebnormError(f"kernel {shown(name)} is for {', '.join(others)}, not for {', '.join(ops)}")
+    for path in _lying(name):
+        return WebnormError(f"unknown kernel {shown(name)}; --wgsl {path.parent.parent} finds {path}")
+    return unknown("kernel", name, {*also, *(kernel.name for kernel in kernels if kernel.op.name in ops)})
+
+
+def _lying(name: str) -> list[Path]:
+    """Files in the working folder, or one below it, that would be kernels of that name."""
+    if not _PLAIN.fullmatch(name):
+        return []
+    return sorted(path for op in OPS for at in ("", "*/") for path in Path().glob(f"{at}{op}/{name}.wgsl"))
+
+
+def without_auto(names: Sequence[str] | None) -> list[str] | None:
+    """The names of kernels without auto; None where no name was given."""
+    return [name for name in names if name != AUTO] if names else None
+
+
+def check_axes(names: Iterable[str], kernels: Sequence[Kernel]) -> None:
+    """Raise WebnormError for the name of a tune axis that none of the kernels has."""
+    axes = {axis for kernel in kernels for axis in kernel.tune}
+    for name in names:
+        if name not in axes:
+            others = (axis for kernel in survey()[0] for axis in kernel.tune)
+            elsewhere = dict.fromkeys(others, "is of other kernels")
+            raise unknown("constant", name, axes, elsewhere=elsewhere)

@@ -1,0 +1,193 @@
+"""Points of a kernel's tune axes: which there are, and which an adapter can run."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from webnorm.errors import WebnormError, check_kind, one_line
+from webnorm.kernels.headers import expression
+from webnorm.kernels.headers.expression import Tree
+from webnorm.kernels.headers.header_names import header_names
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.traits import Traits
+from webnorm.norms.problem import Problem
+
+# Axes that kernels once had, and the value that they stand for without them: what was recorded is still read.
+RETIRED = {"hi_lo_mean": 1, "native_f16": 0}
+# The derived constant that says how much workgroup memory a variant needs, before it is rendered.
+WORKGROUP_BYTES = "workgroup_bytes"
+# What the snippets count with, where a header has it.
+COUNTS = ("steps", "threads_per_row", "rows_per_workgroup", "vector_width", "workgroup_size")
+# In all loops of an invocation together, seen with Mesa 22.3.
+SOFTWARE_ITERATIONS = 65535
+# The points of a kernel's axes that are walked over; webnorm's gradients have two hundred thousand, of
+# which half a second tells those that run.
+MOST_POINTS = 1 << 20
+
+
+@dataclass(frozen=True, repr=False)
+class Variant:
+    """A kernel with one point of its tune axes."""
+
+    kernel: Kernel
+    constants: Mapping[str, int]
+
+    def __str__(self) -> str:
+        return f"{self.kernel.label}({format_constants(self.constants)})"
+
+    def __repr__(self) -> str:
+        return f"<Variant {one_line(str(self))}>"
+
+    def names(self, problem: Problem, traits: Traits) -> dict[str, int]:
+        """Every name the header's expressions and the template can use, with its value."""
+        values = {**header_names(self.kernel.op, problem, traits), **self.constants}
+        for name, tree in self.kernel.derive.items():
+            values[name] = self.kernel.value(f"derived {name}", tree, values)
+        return values
+
+    def features(self, problem: Problem, traits: Traits) -> frozenset[str]:
+        """The WebGPU features that this variant uses."""
+        values = self.names(problem, traits)
+        return frozenset(
+            name
+            for name, needed in self.kernel.features.items()
+            if self.kernel.value(f"feature {name}", needed, values)
+        )
+
+    def refusal(self, problem: Problem, traits: Traits) -> str | None:
+        """Why this variant cannot run the problem on such an adapter; None when it can."""
+        self.kernel.op.check(problem)
+        values = self.names(problem, traits)
+        for rule, why, amount in _demands(self.kernel, traits):
+            if not self.kernel.value("a rule", rule, values):
+                return why.replace("{}", str(self.kernel.value("a rule", amount, values)))
+        return None
+
+
+def _demands(kernel: Kernel, traits: Traits) -> Iterator[tuple[Tree, str, Tree]]:
+    """The rules that a variant has to meet on such an adapter. With each the reason that a reader is told
+    when it does not, and what its {} stands for.
+    """
+    for require in kernel.require:
+        yield require.rule, require.why, 0
+    for feature in sorted(kernel.features.keys() - traits.features):
+        needed = kernel.features[feature]
+        yield ["if", needed, 0, 1], f"needs the feature {feature!r}, which the adapter lacks", 0
+    if WORKGROUP_BYTES in kernel.derive:
+        why = f"needs {{}} bytes of workgroup memory; the limit is {traits.workgroup_storage}"
+        yield ["<=", WORKGROUP_BYTES, traits.workgroup_storage], why, WORKGROUP_BYTES
+    for each in kernel.passes:
+        limit = traits.max_invocations
+        why = f"needs {{}} invocations per workgroup; the limit is {limit}"
+        yield ["<=", each.workgroup_size, limit], why, each.workgroup_size
+        if traits.software:
+            why = (
+                "an invocation's loops take {} iterations; "
+                f"Mesa's llvmpipe ends them after {SOFTWARE_ITERATIONS} without a word"
+            )
+            yield ["<=", each.iterations, SOFTWARE_ITERATIONS], why, each.iterations
+
+
+def format_constants(constants: Mapping[str, int]) -> str:
+    """The constants as `name=value, name=value`."""
+    return ", ".join(f"{name}={value}" for name, value in constants.items())
+
+
+def check_kinds(kernel: Kernel, problem: Problem, traits: Traits) -> None:
+    """Refuse what is none, before anything is asked of it."""
+    check_kind("kernel", kernel, Kernel)
+    check_kind("problem", problem, Problem)
+    check_kind("traits", traits, Traits)
+
+
+def all_variants(kernel: Kernel) -> Iterator[Variant]:
+    """Every point of the tune axes, those that cannot run included."""
+    check_kind("kernel", kernel, Kernel)
+    _require_walkable(kernel, kernel.tune)
+    for point in itertools.product(*kernel.tune.values()):
+        yield Variant(kernel, dict(zip(kernel.tune, point, strict=True)))
+
+
+def runnable_variants(
+    kernel: Kernel, problem: Problem, traits: Traits, tune: Mapping[str, Sequence[int]] | None = None
+) -> Iterator[Variant]:
+    """Those of all_variants that such an adapter can run the problem with, in the same order; `tune` takes
+    the place of the kernel's axes. Raises WebnormError for a problem that the op does not have.
+
+    A rule is worked out as far as the axes that already have a value go, and no further once it refuses: a
+    gradient has a hundred thousand points, of which it refuses nine in ten.
+    """
+    check_kinds(kernel, problem, traits)
+    kernel.op.check(problem)
+    tune = kernel.tune if tune is None else tune
+    _require_walkable(kernel, tune)
+
+    def points(axes: Sequence[str], rules: _Rules) -> Iterator[dict[str, int]]:
+        if rules.refuse:
+            return
+        if not axes:
+            yield {}
+            return
+        axis, *others = axes
+        for value in tune[axis]:
+            for point in points(others, rules.narrowed({axis: value})):
+                yield {axis: value, **point}
+
+    try:
+        rules = _Rules.of(kernel, traits).narrowed(header_names(kernel.op, problem, traits))
+        for point in points(list(tune), rules):
+            yield Variant(kernel, point)
+    except WebnormError as error:
+        raise kernel.mistake("a rule", error) from error
+
+
+def _require_walkable(kernel: Kernel, tune: Mapping[str, Sequence[int]]) -> None:
+    count = math.prod(len(values) for values in tune.values())
+    if count > MOST_POINTS:
+        raise WebnormError(
+            f"kernel {kernel.label}: its axes have {count} points; at most {MOST_POINTS} are walked over"
+        )
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """What is left of a kernel's demands where some names have a value, with the derived constants that they
+    look up.
+    """
+
+    derived: Sequence[tuple[str, Tree]]
+    demands: Sequence[Tree]
+
+    @classmethod
+    def of(cls, kernel: Kernel, traits: Traits) -> _Rules:
+        demands = [rule for rule, _, _ in _demands(kernel, traits)]
+        wanted = {name for demand in demands for name in expression.names(demand)}
+        derived: list[tuple[str, Tree]] = []
+        for name, tree in reversed(list(kernel.derive.items())):
+            if name in wanted:
+                wanted |= expression.names(tree)
+                derived.insert(0, (name, tree))
+        return cls(derived, demands)
+
+    @property
+    def refuse(self) -> bool:
+        return 0 in self.demands
+
+    def narrowed(self, values: Mapping[str, int]) -> _Rules:
+        """What is left when more names have a value."""
+        known = dict(values)
+        derived = []
+        for name, tree in self.derived:
+            try:
+                simple = expression.simplify(tree, known)
+            except WebnormError as error:
+                raise WebnormError(f"derived {name}: {error}") from error
+            if isinstance(simple, int):
+                known[name] = simple
+            else:
+                derived.append((name, simple))
+        left = (expression.simplify(demand, known) for demand in self.demands)
+        return _Rules(derived, [demand for demand in left if not isinstance(demand, int) or demand == 0])

@@ -1,0 +1,397 @@
+"""Rendering: a variant, a problem and a target become WGSL text whose lines know where they came from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from webnorm import signals
+from webnorm.errors import SourceLocation, WebnormError, check_kind, one_line, sentence, unknown
+from webnorm.files.atomic import resolved
+from webnorm.kernels.headers import expression
+from webnorm.kernels.headers.header import home
+from webnorm.kernels.headers.kernel import Kernel, Per, ScratchBuffer
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.variants import COUNTS, Variant
+from webnorm.kernels.rendering import revisions, sandbox, templates, trace_filters
+from webnorm.kernels.rendering.render_cache import RenderCache
+from webnorm.kernels.rendering.templates import Rendering, TensorView
+from webnorm.kernels.rendering.templates import StorageBinding as Binding
+from webnorm.kernels.rendering.tracing import with_trace
+from webnorm.kernels.source_map import line_map
+from webnorm.kernels.source_map.truncated import find_truncation
+from webnorm.kernels.wgsl.diagnostics import read_report
+from webnorm.norms.ops import Tensor
+from webnorm.norms.problem import DTYPES, Problem
+
+Target = Literal["native", "browser"]
+TARGETS: tuple[Target, ...] = ("native", "browser")
+# Storage buffers that WebGPU grants every pass ("Limits", maxStorageBuffersPerShaderStage).
+MOST_BUFFERS = 8
+# Floats of a scratch buffer's record: no binding holds more.
+MOST_WORDS = 1 << 30
+# What an `enable` directive calls a feature. naga has subgroups without asking and refuses the directive.
+_ENABLE = {"subgroups": "subgroups", "shader-f16": "f16"}
+_PARAMETERS = "parameters"
+
+# Folders beside webnorm's own, by paths without links, whose templates are rendered in this process with
+# no bounds of time and memory. A program may name some that it trusts as its own text; no file can.
+trusted_roots: list[Path] = []
+
+
+@dataclass(frozen=True)
+class RenderedPass:
+    """One pass with its sizes worked out; `workgroup_count` and `iterations` still depend on the rows."""
+
+    entry_point: str
+    workgroup_size: int
+    workgroup_count: expression.Tree
+    per: Per
+    bindings: tuple[Binding, ...]
+    iterations: expression.Tree = 0
+
+
+@dataclass(frozen=True, repr=False)
+class Shader:
+    """Rendered WGSL for one variant, problem and target.
+
+    `origins[i]` is the file and line that line i of `text` came from. `names` are the values that the
+    header's expressions see, with the rows left to each slice. `params` are the words of the uniform.
+    """
+
+    variant: Variant
+    problem: Problem
+    target: Target
+    text: str
+    origins: tuple[tuple[str, int], ...]
+    bindings: tuple[Binding, ...]
+    passes: tuple[RenderedPass, ...]
+    params: tuple[str, ...]
+    names: Mapping[str, int]
+    features: frozenset[str]
+    workgroup_bytes: int
+    request: templates.RenderRequest = field(repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        of = f"{self.variant} for {self.problem}, {self.target}"
+        return f"<Shader of {one_line(of)}: {len(self.origins)} lines>"
+
+    def workgroup_count(self, rendered: RenderedPass, rows: int) -> int:
+        """Workgroups that a slice of `rows` rows takes; raises WebnormError for less than none."""
+        what = f"workgroup_count of pass {rendered.entry_point}"
+        return self.variant.kernel.value(
+            what, rendered.workgroup_count, {**self.names, "rows": rows}, least=0
+        )
+
+    def records(self, binding: Binding, rows: int) -> int:
+        """Records of a scratch buffer where the largest slice has `rows` rows; raises WebnormError for less
+        than none.
+        """
+        assert binding.records is not None
+        what = f"records of {binding.name}"
+        return self.variant.kernel.value(what, binding.records, {**self.names, "rows": rows}, least=0)
+
+    def mistake(self, message: str) -> WebnormError:
+        """A compiler's message in one line, with the template's file and line and the text quoted."""
+        report = read_report(message, self._lines)
+        line, complaint, column, length = report
+        if line is None or not 1 <= line <= len(self.origins):
+            return WebnormError(f"{display_path(os.path.realpath(self.variant.kernel.path))}: {complaint}")
+        (file, number), place = self.origins[line - 1], self.place(line, column, length)
+        if lacking := find_truncation(self.text, report, self.place):
+            line, complaint, place = lacking
+            file, number = place.file, place.line
+        quoted = sentence(self._lines[line - 1].strip(), 200)
+        if caller := self.caller(line):
+            return WebnormError(
+                f"{caller.file}:{caller.line}: {complaint}, in {file}:{number}: {quoted}", caller
+            )
+        return WebnormError(f"{file}:{number}: {complaint}: {quoted}", place)
+
+    def caller(self, line: int) -> SourceLocation | None:
+        """The tag of the author's that had a line of a snippet of webnorm's made; None for another line."""
+        return self._again[line - 1][2] if 1 <= line <= len(self._again) else None
+
+    def place(self, line: int, column: int | None = None, length: int = 0) -> SourceLocation | None:
+        """Where the template has what stands in the text; line and column, in characters, are from 1.
+
+        Without a column it is the line's first visible character. None for a line that there is none of. The
+        first call renders the text once more: where files have changed since, a place is but a line.
+        """
+        if not 1 <= line <= min(len(self._lines), len(self.origins)):
+            return None
+        text = self._lines[line - 1]
+        known, runs, _ = self._again[line - 1] if self._again else ("", (), None)
+        at = len(text) - len(text.lstrip()) if column is None else column - 1
+        found = line_map.source_location(runs, at, length) if known == text else None
+        return found or SourceLocation(*self.origins[line - 1])
+
+    @cached_property
+    def _lines(self) -> Sequence[str]:
+        return self.text.splitlines()
+
+    @cached_property
+    def _again(self) -> Sequence[tuple[str, Sequence[line_map.LineSegment], SourceLocation | None]]:
+        """The lines of a second rendering, each with what of it came from where and who had it made."""
+        with suppress(WebnormError):
+            again = _rendered(replace(self.request, runs=True))
+            if again.origins == self.origins:
+                return list(zip(again.text.splitlines(), again.runs, again.callers, strict=True))
+        return ()
+
+
+def display_path(file: str) -> str:
+    """A template's file as messages name it: from `wgsl/` on for webnorm's own."""
+    return templates.display_path(file, str(wgsl_root().resolve()))
+
+
+def _bindings(
+    variant: Variant, problem: Problem, names: Mapping[str, int]
+) -> tuple[tuple[Binding, ...], tuple[TensorView, ...]]:
+    """The storage bindings, and where each tensor lies in them.
+
+    Where a pass would have more buffers than a page can count on, the parameters share one.
+    """
+    present = variant.kernel.op.present(problem)
+    scratch = _scratch(variant.kernel, names)
+    shared = _sharing(variant.kernel, present, [one.name for one, _ in scratch])
+    bindings: list[Binding] = []
+    views: list[TensorView] = []
+
+    def add(name: str, tensors: Sequence[Tensor]) -> None:
+        first = tensors[0]
+        binding = Binding(
+            index=len(bindings) + 1,
+            name=name,
+            access=first.access,
+            per_row=first.per_row,
+            dtype=first.dtype(problem),
+            itemsize=DTYPES[first.dtype(problem)].itemsize,
+            width=problem.cols if first.width is None else first.width,
+            wide=first.width is None,
+            tensors=tuple(tensor.name for tensor in tensors),
+        )
+        bindings.append(binding)
+        views.extend(
+            TensorView(t.name, name, at * binding.stride, t.access, t.per_row, binding.dtype, t.width is None)
+            for at, t in enumerate(tensors)
+        )
+
+    for tensor in present:
+        if tensor not in shared:
+            add(tensor.name, [tensor])
+        elif tensor is shared[0]:
+            add(_PARAMETERS, shared)
+    for one, words in scratch:
+        index, float32 = len(bindings) + 1, ("float32", 4)
+        bindings.append(
+            Binding(index, one.name, "read_write", one.per_row, *float32, words, records=one.records)
+        )
+    return tuple(bindings), tuple(views)
+
+
+def _scratch(kernel: Kernel, names: Mapping[str, int]) -> list[tuple[ScratchBuffer, int]]:
+    """The scratch buffers that a problem needs, with the words of a record."""
+    scratch = []
+    for one in kernel.scratch:
+        words = kernel.value(f"words of {one.name}", one.words, names, least=0)
+        if words > MOST_WORDS:
+            raise kernel.mistake(f"words of {one.name}", f"{words}; expected at most {MOST_WORDS}")
+        if words > 0:
+            scratch.append((one, words))
+    return scratch
+
+
+def _sharing(kernel: Kernel, present: Sequence[Tensor], scratch: Sequence[str]) -> list[Tensor]:
+    """The tensors that share a buffer, since a pass would bind more of them than a page can count on."""
+    names = [*(tensor.name for tensor in present), *scratch]
+    most = max(
+        sum(each.bindings is None or name in each.bindings for name in names) for each in kernel.passes
+    )
+    return [
+        tensor
+        for tensor in present
+        if most > MOST_BUFFERS and tensor.kind == "parameter" and tensor.access == "read"
+    ]
+
+
+def _passes(
+    variant: Variant, problem: Problem, names: Mapping[str, int], bindings: Sequence[Binding]
+) -> Iterator[RenderedPass]:
+    """The passes of a problem: the op's own first, then those of the kernel's that it needs."""
+    kernel = variant.kernel
+    for tensor, entry_point in (kernel.op.opening or {}).items():
+        bound = tuple(binding for binding in bindings if tensor in binding.tensors)
+        if bound:
+            yield RenderedPass(entry_point, 1, 1, "call", bound)
+    for each in kernel.passes:
+        where = f"of pass {each.entry_point}"
+        if kernel.value(f"when {where}", each.when, names):
+            kernel.value(f"iterations {where}", each.iterations, names, least=0)
+            yield RenderedPass(
+                each.entry_point,
+                kernel.value(f"workgroup_size {where}", each.workgroup_size, names, least=1),
+                each.workgroup_count,
+                each.per,
+                tuple(
+                    binding
+                    for binding in bindings
+                    if each.bindings is None or {binding.name, *binding.tensors} & set(each.bindings)
+                ),
+                each.iterations,
+            )
+
+
+def _params(bindings: Sequence[Binding]) -> tuple[str, ...]:
+    """The words of the uniform: where a slice starts in each buffer; how many records there are, and whether
+    slices before this one have written them.
+    """
+    words = ["rows", "eps", "scale"]
+    for binding in bindings:
+        if binding.per_row:
+            words.append(f"{binding.name}_start")
+        elif binding.records is not None:
+            words += [f"{binding.name}_count", f"{binding.name}_kept"]
+    return tuple(words)
+
+
+@signals.holding
+def render_shader(
+    variant: Variant,
+    problem: Problem,
+    target: Target,
+    traits: Traits,
+    *,
+    roots: Sequence[Path] = (),
+    count_cost: bool = False,
+    tracing: str | None = None,
+    texts: RenderCache | None = None,
+) -> Shader:
+    """Render a variant for one problem and target.
+
+    `roots` are folders of the user's whose `lib/` snippets go before webnorm's. `count_cost` renders
+    the helpers with counters (see lab.run.cost), `tracing` traces with what they call, filtered by its
+    text (see lab.diagnose.trace). What is among `texts` is not rendered again, and what is rendered is kept
+    there. Raises WebnormError with the template's file and line.
+    """
+    _check_arguments(variant, problem, target, traits, roots)
+    kernel = variant.kernel
+    kernel.op.check(problem)
+    names = variant.names(problem, traits)
+    _check_counts(variant, names)
+    bindings, views = _bindings(variant, problem, names)
+    params = _params(bindings)
+    features = variant.features(problem, traits)
+    passes = tuple(_passes(variant, problem, names, bindings))
+    _check_passes(variant, problem, target, passes)
+    context: dict[str, Any] = {name: value for name, value in names.items() if name != "rows"}
+    context.update(
+        buffers=bindings,
+        tensors=views,
+        params=params,
+        op=kernel.op.name,
+        dtype=problem.dtype,
+        out_dtype=problem.out_dtype,
+        target=target,
+        features=[_ENABLE[name] for name in sorted(features) if target == "browser" or name != "subgroups"],
+        count_cost=count_cost,
+        tracing=tracing is not None,
+    )
+    request = _request(kernel.path, roots, context, [each.entry_point for each in passes])
+    rendering = _traced(_rendered(request, texts), tracing, bindings, passes)
+    return Shader(
+        variant=variant,
+        problem=problem,
+        target=target,
+        text=rendering.text,
+        origins=rendering.origins,
+        bindings=bindings,
+        passes=passes,
+        params=params,
+        names=names,
+        features=features,
+        workgroup_bytes=rendering.workgroup_bytes,
+        request=request,
+    )
+
+
+def _check_arguments(variant: object, problem: object, target: object, traits: object, roots: object) -> None:
+    check_kind("variant", variant, Variant)
+    check_kind("problem", problem, Problem)
+    check_kind("traits", traits, Traits)
+    if not isinstance(target, str) or target not in TARGETS:
+        raise unknown("target", target, TARGETS)
+    check_kind("roots", roots, Sequence, "a sequence of folders")
+    for root in cast(Sequence[object], roots):
+        check_kind("one of roots", root, Path)
+
+
+def _check_passes(variant: Variant, problem: Problem, target: Target, passes: Sequence[RenderedPass]) -> None:
+    """Raise WebnormError where there is none, and for a page where one binds more than it can count on."""
+    if not passes:
+        raise variant.kernel.mistake("[[pass]]", f"every pass is left out for {problem}")
+    for each in passes:
+        if target == "browser" and len(each.bindings) > MOST_BUFFERS:
+            raise WebnormError(
+                f"{variant}: pass {each.entry_point} binds {len(each.bindings)} storage buffers; "
+                f"a page can count on {MOST_BUFFERS}"
+            )
+
+
+def _check_counts(variant: Variant, names: Mapping[str, int]) -> None:
+    """Raise WebnormError for numbers of a header that no problem makes sense of."""
+    kernel = variant.kernel
+    for name in COUNTS:
+        if names.get(name, 1) < 1:
+            raise kernel.mistake(f"derived {name}", f"it is {names[name]}; expected 1 or more")
+    rules = kernel.accuracy
+    for name, tree in (("serial_terms", rules.serial_terms), ("column_terms", rules.column_terms)):
+        kernel.value(name, tree, names, least=0)
+    kernel.value("rounded_mean", rules.rounded_mean, names)
+
+
+def _request(
+    path: Path, roots: Sequence[Path], context: Mapping[str, Any], entry_points: Sequence[str]
+) -> templates.RenderRequest:
+    own = wgsl_root().resolve()
+    real, *folders = map(str, _resolved(path, *roots, home(path)[0]))
+    return templates.RenderRequest(real, (*folders, str(own)), str(own), context, tuple(entry_points))
+
+
+def _rendered(request: templates.RenderRequest, texts: RenderCache | None = None) -> Rendering:
+    """The text: made in this process where all of it is webnorm's own, else in the confined one."""
+    if texts is not None and (known := texts.find(request)) is not None:
+        return known
+    own = (Path(request.own), *trusted_roots)
+    read = map(Path, (request.kernel, *request.roots))
+    is_own = all(any(path.is_relative_to(root) for root in own) for path in read)
+    rendering = templates.render(request) if is_own else sandbox.render(request)
+    revisions.note_files(Path(request.kernel), rendering.files)
+    if texts is not None:
+        texts.keep(request, rendering)
+    return rendering
+
+
+def _traced(
+    rendering: Rendering, filter: str | None, bindings: Sequence[Binding], passes: Sequence[RenderedPass]
+) -> Rendering:
+    """The rendering with its traces where they are asked for; their buffer is bound behind the others."""
+    if filter is None:
+        return rendering
+    wanted, entry_points = trace_filters.parse_filter(filter).condition, [each.entry_point for each in passes]
+    text, origins = with_trace(rendering.text, rendering.origins, wanted, len(bindings) + 1, entry_points)
+    return replace(rendering, text=text, origins=origins)
+
+
+def _resolved(*paths: Path) -> Iterator[Path]:
+    for path in paths:
+        try:
+            yield resolved(path)
+        except OSError as error:
+            raise WebnormError(f"{path}: cannot be read: {error.strerror or error}") from error

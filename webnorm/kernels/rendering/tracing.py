@@ -1,0 +1,205 @@
+"""`{{ trace("mean") }}` in a kernel: nothing ordinarily, and under tracing a record of the value.
+
+The call leaves a block whose names spell the expression, so that nothing beside the text has to travel:
+
+    { let traced_at_6d65616e: traced_at_6d65616e_type = mean; traced_at_6d65616e_put(...); }
+
+`traced` numbers them and adds what they call. Only the compiler knows of which type a value is: it says so
+of a `let` that has another, see `with_types`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from webnorm.errors import WebnormError, shown
+from webnorm.kernels.rendering.trace_filters import MOST_NUMBERS
+from webnorm.kernels.wgsl.tokens import CannotInstrument, TokenizedShader, entry_point
+
+Origin = tuple[str, int]
+
+EXAMPLE = '{{ trace("mean") }}'
+MOST_RECORDS = 4096
+# Of a record: site, workgroup, invocation, row, the first column of a step, and four of the value. Before
+# all of them go their count, and the filter's numbers.
+WORDS, HEAD = 9, 1 + MOST_NUMBERS
+NO_ROW = 0xFFFFFFFF
+MOST_EXPRESSION, MOST_SITES = 200, 256
+_UNFIT = re.compile(r"[;{}]|//|/\*")
+_BRACKETS = {")": "(", "]": "["}
+_UNNUMBERED = re.compile(r"\btraced_at_((?:[0-9a-f]{2})+)")
+_UNNUMBERED_BLOCK = re.compile(r"(\{ let traced_at_[^{}]*\})")
+_BLOCK = re.compile(r"\{ let (traced_([0-9]+)_((?:[0-9a-f]{2})+)): ")
+_DECLARED = re.compile(r"^alias (traced_([0-9]+)_[0-9a-f]+)_type = .*$", re.MULTILINE)
+_TYPE = re.compile(r"(?:vec([234])<(f32|f16|i32|u32|bool)>)|(f32|f16|i32|u32|bool)")
+_LIBRARY = Path(__file__).with_suffix(".wgsl")
+
+
+@dataclass(frozen=True)
+class TraceTag:
+    """A trace in a rendered text: its expression, the step that it was given, the place in the template.
+    `variable` holds the value in the text.
+    """
+
+    name: str
+    step: str
+    origin: Origin
+    variable: str
+
+
+@dataclass(frozen=True)
+class TraceType:
+    """A type that can be traced: so many scalars of a kind, 1 to 4 of f32, f16, i32, u32 or bool."""
+
+    count: int
+    scalar: str
+
+    @classmethod
+    def of(cls, name: str) -> TraceType | None:
+        """The kind of a type's name; None for what is neither scalar nor vector."""
+        # Of numbers without a suffix.
+        found = _TYPE.fullmatch(name.replace("{AbstractInt}", "i32").replace("{AbstractFloat}", "f32"))
+        return cls(int(found[1] or 1), found[2] or found[3]) if found else None
+
+    def __str__(self) -> str:
+        return self._vector(self.scalar)
+
+    def _vector(self, scalar: str) -> str:
+        return scalar if self.count == 1 else f"vec{self.count}<{scalar}>"
+
+    @property
+    def words(self) -> str:
+        """Text that makes four words of `value`."""
+        unsigned = self._vector("u32")
+        words = {
+            "u32": "value",
+            "bool": f"select({unsigned}(0u), {unsigned}(1u), value)",
+            "f16": f"bitcast<{unsigned}>({self._vector('f32')}(value))",
+        }.get(self.scalar, f"bitcast<{unsigned}>(value)")
+        return f"vec4<u32>({words}{', 0u' * (4 - self.count)})"
+
+
+FLOAT = TraceType(1, "f32")
+
+
+def tag(context: Mapping[str, Any]) -> Callable[..., str]:
+    """`trace` for a template that is rendered with a context."""
+    tracing = context.get("tracing", False)
+
+    def trace(expression: object, step: object = "") -> str:
+        written = _checked(expression)
+        # A number is one of a loop of the template's.
+        place = f"{step}u" if isinstance(step, int) else _checked(step) if step != "" else ""
+        name = f"traced_at_{chr(10).join((written, place)).encode().hex()}"
+        column = f"traced_column({place}, thread)" if place else "0u"
+        block = f"{{ let {name}: {name}_type = {written}; {name}_put({name}, {column}); }}"
+        return block if tracing else ""
+
+    return trace
+
+
+def _checked(expression: object) -> str:
+    """The text of an expression on one line; ValueError for what would end it."""
+    if not isinstance(expression, str):
+        raise ValueError(f"trace() takes the text of an expression, as in {EXAMPLE}; not {shown(expression)}")
+    written = " ".join(expression.split())
+    if not written or len(written) > MOST_EXPRESSION or not _closed(written) or _UNFIT.search(written):
+        raise ValueError(
+            f"cannot trace {shown(expression)}; expected an expression of at most {MOST_EXPRESSION} "
+            f"characters, as in {EXAMPLE}"
+        )
+    return written
+
+
+def _closed(text: str) -> bool:
+    """Whether brackets belong together."""
+    opened: list[str] = []
+    for mark in re.findall(r"[][()]", text):
+        if mark not in _BRACKETS:
+            opened.append(mark)
+        elif not opened or opened.pop() != _BRACKETS[mark]:
+            return False
+    return not opened
+
+
+def with_trace(
+    text: str, origins: Sequence[Origin], wanted: str, binding: int, entry_points: Sequence[str]
+) -> tuple[str, tuple[Origin, ...]]:
+    """A text rendered under tracing, with what its traces call and the buffer that they write, as a binding
+    of group 0; every value is taken for an f32. A trace has a line to itself, and comments are gone. `wanted`
+    is the condition on which records are kept.
+
+    Raises WebnormError for a text whose entry points are not understood, or with too many traces.
+    """
+    parts = list(_numbered(_told(text, entry_points, origins), origins))
+    lines, places = [line for line, _ in parts], [origin for _, origin in parts]
+    found = trace_tags("\n".join(lines), places)
+    lines += [
+        f"@group(0) @binding({binding}) var<storage, read_write> traced_records: TracedRecords;",
+        f"const traced_most = {MOST_RECORDS}u;",
+        f"const traced_numbers = {MOST_NUMBERS}u;",
+        f"fn traced_wanted() -> bool {{ return {wanted}; }}",
+        *(_declaration(site.variable, number, FLOAT) for number, site in enumerate(found)),
+        *_LIBRARY.read_text(encoding="utf-8").splitlines(),
+    ]
+    added = (f"{_LIBRARY.parent.name}/{_LIBRARY.name}", 1)
+    return "\n".join((*lines, "")), (*places, *[added] * (len(lines) - len(places)))
+
+
+def _numbered(text: str, origins: Sequence[Origin]) -> Iterator[tuple[str, Origin]]:
+    """The lines, with a number for each expression at each place, and where they came from."""
+    numbers: dict[tuple[str, Origin], int] = {}
+    for line, origin in zip(text.splitlines(), origins, strict=True):
+
+        def numbered(found: re.Match[str], origin: Origin = origin) -> str:
+            return f"traced_{numbers.setdefault((found[1], origin), len(numbers))}_{found[1]}"
+
+        for part in _UNNUMBERED_BLOCK.split(line):
+            if part.strip():
+                yield _UNNUMBERED.sub(numbered, part), origin
+        if len(numbers) > MOST_SITES:
+            raise WebnormError(f"{origin[0]}:{origin[1]}: the text has more than {MOST_SITES} traces")
+
+
+def _told(text: str, entry_points: Sequence[str], origins: Sequence[Origin]) -> str:
+    """The text with entry points that say which workgroup and invocation they are."""
+    try:
+        code = TokenizedShader(text)
+        changes = dict[int, str]()
+        for name in entry_points:
+            found = entry_point(code, name, "traced_")
+            changes.update(found.changes)
+            changes[found.body] = f"{{ traced_workgroup = {found.group}; traced_invocation = {found.index};"
+        return code.changed(changes)
+    except CannotInstrument as error:
+        raise WebnormError(f"{origins[0][0]}: cannot trace this text: {error}") from error
+
+
+def _declaration(variable: str, number: int, kind: TraceType) -> str:
+    """The line that declares a site's type and its function."""
+    put = f"fn {variable}_put(value: {variable}_type, column: u32)"
+    return f"alias {variable}_type = {kind}; {put} {{ traced_put({number}u, column, {kind.words}); }}"
+
+
+def trace_tags(text: str, origins: Sequence[Origin]) -> tuple[TraceTag, ...]:
+    """The traces of a text that `traced` made, by their numbers, which follow the text."""
+    found: dict[int, TraceTag] = {}
+    for line, origin in zip(text.splitlines(), origins, strict=True):
+        for variable, number, spelled in _BLOCK.findall(line):
+            name, _, step = bytes.fromhex(spelled).decode().partition("\n")
+            found.setdefault(int(number), TraceTag(name, step, origin, variable))
+    return tuple(found[number] for number in sorted(found))
+
+
+def with_types(text: str, kinds: Mapping[str, TraceType]) -> str:
+    """The text with other types for the values that some variables hold."""
+
+    def declared(found: re.Match[str]) -> str:
+        kind = kinds.get(found[1])
+        return _declaration(found[1], int(found[2]), kind) if kind else found[0]
+
+    return _DECLARED.sub(declared, text)

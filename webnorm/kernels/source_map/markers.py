@@ -1,0 +1,176 @@
+"""Markers in template text that tell where each piece of a rendered text came from.
+
+The lexer puts one before each line of template text, and each piece of one; they are taken out again after
+rendering. A filter may have changed what a marker says, or the text behind it: what names no template is
+passed over, and only what stands there is taken to have come from there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from jinja2.lexer import Lexer
+
+from webnorm.kernels.source_map.line_map import LineSegment
+
+# Noncharacters of Unicode: no file of a kernel holds them.
+_OPEN, _CLOSE = "\ufdd0", "\ufdd1"
+# The template, the line, and the column where it is not the first.
+_MARK = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*):([0-9]{{1,7}})(?:\\.([0-9]{{1,7}}))?{_CLOSE}")
+
+# A template's name and a line of it.
+Origin = tuple[str, int]
+# A template's name, and a line and column of it, if there is one.
+Caller = tuple[str, int, int] | None
+# The lines of each template by its name; the name "" has none.
+Templates = Mapping[str, Sequence[str]]
+
+
+def with_markers(tokens: Iterable[tuple[int, str, str]], source: str) -> Iterator[tuple[int, int, str, str]]:
+    """The lexer's tokens of a text, each behind the offset at which it begins.
+
+    Between two of them is nothing but white space that a tag's `-` takes away, and before a tag only.
+    """
+    at = 0
+    for line, kind, value in tokens:
+        at = source.index(value, at)
+        yield at, line, kind, value
+        at += len(value)
+
+
+class MarkingLexer(Lexer):
+    """Puts a marker before each line of template text, and each piece of one."""
+
+    def tokeniter(
+        self, source: str, name: str | None, filename: str | None = None, state: str | None = None
+    ) -> Iterator[tuple[int, str, str]]:
+        """The tokens of a template: line, kind and value."""
+        tokens = super().tokeniter(source, name, filename, state)
+        for at, line, kind, value in with_markers(tokens, source):
+            yield line, kind, value if kind != "data" else _marked(value, name, line, at - _begin(source, at))
+
+
+def _begin(text: str, at: int) -> int:
+    return text.rfind("\n", 0, at) + 1
+
+
+def _marked(text: str, name: str | None, line: int, before: int) -> str:
+    """Template text with its markers; `before` characters stand before it on its first line."""
+    column = f".{before + 1}" if before else ""
+    first, *others = text.split("\n")
+    marked = [f"{_OPEN}{name}:{line}{column}{_CLOSE}{first}"]
+    marked += [f"{_OPEN}{name}:{number}{_CLOSE}{other}" for number, other in enumerate(others, line + 1)]
+    return "\n".join(marked)
+
+
+def without_markers(
+    marked: str,
+    templates: Templates,
+    runs: list[list[LineSegment]] | None = None,
+    callers: list[Caller] | None = None,
+    snippets: Container[str] = (),
+) -> tuple[list[str], list[Origin], list[frozenset[str]]]:
+    """Take the markers out; leave out lines that held nothing but template tags. Returns the lines, the
+    origin of each, and the names of all templates that have text in it, "" for text of unknown origin.
+
+    `runs`, where it is given, gets what of each line came from where, with the names of templates. `callers`
+    gets for each line of one of the `snippets` where the last other template ends before it: at the tag that
+    includes or calls what gave the line.
+    """
+    lines: list[str] = []
+    origins: list[Origin] = []
+    makers: list[frozenset[str]] = []
+    caller: Caller = None
+    for line in marked.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        text, mark, names = _unmarked_line(line)
+        if callers is not None:
+            caller = _caller(line, caller, snippets)
+        if not text and not (lines and lines[-1]):
+            continue
+        origin = mark if mark is not None and mark[0] in templates else origins[-1] if origins else ("", 0)
+        if not text and not _is_blank(origin, templates):
+            continue
+        lines.append(text)
+        origins.append(origin)
+        makers.append(names)
+        if callers is not None:
+            callers.append(caller if origin[0] in snippets else None)
+        if runs is not None:
+            runs.append(list(_runs(line, text, templates, runs)))
+    while lines and not lines[-1]:
+        lines.pop()
+        origins.pop()
+        makers.pop()
+    if runs is not None:
+        del runs[len(lines) :]
+    if callers is not None:
+        del callers[len(lines) :]
+    return lines, origins, makers
+
+
+def _caller(line: str, before: Caller, snippets: Container[str]) -> Caller:
+    """The end of the last template text of a line that is none of a snippet's, up to a snippet's own text."""
+    found, marks = before, list(_MARK.finditer(line))
+    for mark, end in zip(marks, [*(mark.start() for mark in marks[1:]), len(line)], strict=True):
+        if mark[1] not in snippets:
+            found = mark[1], int(mark[2]), int(mark[3] or 1) + end - mark.end()
+        elif line[mark.end() : end].strip():
+            break
+    return found
+
+
+# Lines of the library stand in text after text.
+@lru_cache(maxsize=1 << 13)
+def _unmarked_line(line: str) -> tuple[str, Origin | None, frozenset[str]]:
+    """A line without its markers, what the marker before its first visible character says, and the
+    templates whose markers come before its visible text.
+    """
+    # For each marker its name, line and column, and the text behind it.
+    before, *marks = _MARK.split(line)
+    pieces = marks[3::4]
+    text = "".join([before, *pieces]).rstrip()
+    makers = {name for name, piece in zip(marks[::4], pieces, strict=True) if piece.strip()}
+    if before.strip():
+        makers.add("")
+    if not marks:
+        return text, None, frozenset(makers)
+    seen = (at for at, piece in enumerate(pieces) if piece.lstrip()[:1] not in ("", _OPEN))
+    name, number, *_ = marks[4 * next(seen, 0) :]
+    return text, (name, int(number)), frozenset(makers)
+
+
+def _is_blank(origin: Origin, templates: Templates) -> bool:
+    """Whether the template has an empty line there."""
+    name, number = origin
+    return 1 <= number <= len(templates[name]) and not templates[name][number - 1].strip()
+
+
+def _runs(
+    line: str, text: str, templates: Templates, before: Sequence[Sequence[LineSegment]]
+) -> Iterator[LineSegment]:
+    """What of a marked line came from where. What stands before all markers is what an expression of a line
+    above goes on with.
+    """
+    marks = list(_MARK.finditer(line))
+    if before and before[-1] and (not marks or text[: marks[0].start()].strip()):
+        yield before[-1][-1].end()
+    taken = 0
+    for mark, end in zip(marks, [*(mark.start() for mark in marks[1:]), len(line)], strict=True):
+        name, number, column = mark[1], int(mark[2]), int(mark[3] or 1)
+        if name in templates:
+            is_there = 1 <= number <= len(templates[name]) and column
+            source = templates[name][number - 1][column - 1 :] if is_there else ""
+            yield LineSegment(
+                mark.start() - taken, _alike(line[mark.end() : end], source), name, number, column
+            )
+        taken += len(mark[0])
+
+
+def _alike(one: str, other: str) -> int:
+    """How many characters two texts begin with alike."""
+    if other.startswith(one):
+        return len(one)
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))

@@ -1,0 +1,195 @@
+"""WGSL as tokens: what is code, where a statement ends, which brackets belong together."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# A line comment ends where WGSL says that a line does, which is before a form feed, too.
+_COMMENT = re.compile(r"//[^\n-\r\x85\u2028\u2029]*|/\*")
+_NESTED = re.compile(r"/\*|\*/")
+_TOKEN = re.compile(
+    r"""(?P<space>[\s\u200e\u200f]+)
+    |(?P<word>[^\W\d]\w*)
+    |(?P<number>0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?[iufh]?
+        |(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[iufh]?)
+    |(?P<mark>[][(){}<>=!&|^~*/%+.,:;@-])""",
+    re.VERBOSE,
+)
+_CLOSING = {")": "(", "]": "[", "}": "{"}
+_BUILTINS = {
+    "local_invocation_index": "u32",
+    "workgroup_id": "vec3<u32>",
+    "num_workgroups": "vec3<u32>",
+}
+
+
+class CannotInstrument(Exception):
+    """A text that is not understood, so that nothing can be noted of what it does."""
+
+
+class UnterminatedComment(CannotInstrument):
+    """A comment that does not end; it begins at `start`."""
+
+    def __init__(self, start: int) -> None:
+        super().__init__("a comment that does not end")
+        self.start = start
+
+
+class WgslToken(NamedTuple):
+    """A word, a number, or one character of anything else: `>>` are two, which may close two templates."""
+
+    text: str
+    kind: str
+    start: int
+    line: int
+
+
+class TokenizedShader:
+    """A text's tokens by their numbers. `partner` has the other end of each bracket, and `around` for each
+    token the opening one of the innermost pair that it stands in, -1 where it stands in none.
+
+    Raises CannotInstrument.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = without_comments(text)
+        self.tokens = tokenize(self.text)
+        self.partner: dict[int, int] = {}
+        self.around: list[int] = []
+        self._places = defaultdict[str, list[int]](list)
+        opened: list[int] = []
+        for number, token in enumerate(self.tokens):
+            self._places[token.text].append(number)
+            if token.text in _CLOSING:
+                if not opened or self[opened[-1]] != _CLOSING[token.text]:
+                    raise CannotInstrument(f"line {token.line}: {token.text} closes nothing")
+                first = opened.pop()
+                self.partner[first], self.partner[number] = number, first
+            self.around.append(opened[-1] if opened else -1)
+            if token.text in _CLOSING.values():
+                opened.append(number)
+        if opened:
+            raise CannotInstrument(f"line {self.tokens[opened[-1]].line}: {self[opened[-1]]} is not closed")
+
+    def __getitem__(self, number: int) -> str:
+        """The text of a token, empty before the first and behind the last."""
+        return self.tokens[number].text if 0 <= number < len(self.tokens) else ""
+
+    def places(self, *texts: str) -> list[int]:
+        """The tokens that are one of these, in order."""
+        return sorted(number for text in set(texts) for number in self._places.get(text, ()))
+
+    def follows(self, number: int, *texts: str) -> bool:
+        """Whether the tokens from a number on are these."""
+        return all(self[number + more] == text for more, text in enumerate(texts))
+
+    def operator(self, number: int, pattern: re.Pattern[str]) -> str | None:
+        """What matches a pattern where a token begins: an operator of several characters has no blanks."""
+        found = pattern.match(self.text, self.tokens[number].start) if number < len(self.tokens) else None
+        return found[0] if found else None
+
+    def end_of_statement(self, number: int) -> int:
+        """The semicolon that ends the statement of a token."""
+        for end in range(number, len(self.tokens)):
+            if self[end] == ";" and self.around[end] == self.around[number]:
+                return end
+        raise CannotInstrument(f"line {self.tokens[number].line}: a statement without an end")
+
+    def changed(self, changes: Mapping[int, str]) -> str:
+        """The text, line by line as before, with other texts in the places of some tokens."""
+        parts, after = [], 0
+        for number, text in sorted(changes.items()):
+            token = self.tokens[number]
+            parts += [self.text[after : token.start], text]
+            after = token.start + len(token.text)
+        return "".join([*parts, self.text[after:]])
+
+
+@dataclass(frozen=True)
+class EntryPointInfo:
+    """An entry point whose invocations know who they are: `index` is text for the number of one within its
+    workgroup, `group` for that of the workgroup. `changes` to the tokens add the parameters that it lacks;
+    `body` is the token that its body begins with.
+    """
+
+    index: str
+    group: str
+    changes: Mapping[int, str]
+    body: int
+
+
+def entry_point(code: TokenizedShader, name: str, prefix: str) -> EntryPointInfo:
+    """The entry point of a name; what it lacks of parameters is named with the prefix. Raises
+    CannotInstrument.
+    """
+    start = next((at for at in code.places("fn") if code[at + 1] == name), -1)
+    if start < 0:
+        raise CannotInstrument("an entry point that is not found")
+    opened = start + 2
+    closed = code.partner.get(opened, opened)
+    body = next((at for at in range(closed, len(code.tokens)) if code[at] == "{"), -1)
+    if code[opened] != "(" or body < 0:
+        raise CannotInstrument(f"line {code.tokens[start].line}: an entry point that is not understood")
+    names, added = dict[str, str](), ""
+    for builtin, kind in _BUILTINS.items():
+        names[builtin] = _parameter(code, range(opened, closed), builtin)
+        if not names[builtin]:
+            names[builtin] = f"{prefix}{builtin}"
+            added += f", @builtin({builtin}) {names[builtin]}: {kind}"
+    # A parameter before them may end with a comma of its own, or there may be none.
+    changes = {closed: (added.removeprefix(",") if code[closed - 1] in (",", "(") else added) + ")"}
+    index, group, counts = names.values()
+    return EntryPointInfo(index, f"{group}.y * {counts}.x + {group}.x", changes, body)
+
+
+def _parameter(code: TokenizedShader, inside: range, builtin: str) -> str:
+    """The parameter that is a builtin, empty where none is."""
+    named = False
+    for at in inside:
+        named = named or code.follows(at, "@", "builtin", "(", builtin)
+        if named and code[at + 1] == ":":
+            return code[at]
+    return ""
+
+
+def tokenize(text: str) -> list[WgslToken]:
+    """The tokens of a text without comments. Raises CannotInstrument."""
+    tokens = []
+    at, line = 0, 1
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if found is None or found.lastgroup is None:
+            raise CannotInstrument(f"line {line}: {text[at]!r} begins no token")
+        if found.lastgroup == "space":
+            line += found[0].count("\n")
+        else:
+            tokens.append(WgslToken(found[0], found.lastgroup, at, line))
+        at = found.end()
+    return tokens
+
+
+def without_comments(text: str) -> str:
+    """The text with blanks for comments, line by line as before. Raises UnterminatedComment."""
+    parts, after = [], 0
+    for start, end in comments(text):
+        parts += [text[after:start], re.sub(r"[^\n]", " ", text[start:end])]
+        after = end
+    return "".join([*parts, text[after:]])
+
+
+def comments(text: str) -> Iterator[tuple[int, int]]:
+    """Where each comment of a text begins and ends. Raises UnterminatedComment for one that does not end."""
+    end = 0
+    while found := _COMMENT.search(text, end):
+        end, depth = found.end(), int(found[0] == "/*")
+        while depth:
+            mark = _NESTED.search(text, end)
+            if mark is None:
+                raise UnterminatedComment(found.start())
+            depth += 1 if mark[0] == "/*" else -1
+            end = mark.end()
+        yield found.start(), end

@@ -1,0 +1,96 @@
+"""A wrong variant looked at: it runs again, and what it gives says where it is wrong, and what that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from webnorm import signals
+from webnorm.gpu.plan import Plan
+from webnorm.kernels.headers.variants import Variant
+from webnorm.lab.diagnose.heat_map import HeatMap, heat_map
+from webnorm.lab.diagnose.hints import Hint, WrongResult, hints
+from webnorm.lab.verify.accuracy import WorstElement, assess_output, tolerance
+from webnorm.lab.verify.problem_buffers import ProblemBuffers
+from webnorm.lab.verify.races import find_fault
+from webnorm.norms.ops import Task
+from webnorm.norms.problem import Array
+
+# What is found out from the numbers alone leaves no question that a race would answer.
+_SURE = ("poison", "guard", "formula")
+_MOVED = (
+    "right at first, and wrong when every row had moved on by one: fits a kernel that keeps something from "
+    "one dispatch to the next"
+)
+_APART = (
+    "every dispatch was right on its own: fits a kernel that reads what an earlier dispatch left in outputs, "
+    "scratch or workgroup memory"
+)
+
+
+@dataclass(frozen=True)
+class Examination:
+    """Where a result is wrong and what that fits: the worst element, and the map, of the first output that is
+    wrong; None where all of them were right this time. The surest hint comes first.
+    """
+
+    worst: WorstElement | None
+    map: HeatMap | None
+    hints: tuple[Hint, ...]
+
+
+def examine(board: ProblemBuffers, plan: Plan) -> Examination:
+    """Run a plan that was found wrong again, twice on each version of the inputs, until one is wrong."""
+    for version in range(board.versions):
+        first, again = (board.read(plan, version, board.run(plan, version)) for _ in range(2))
+        found = _examined(board, plan, version, first, again)
+        if found is not None:
+            return found
+    return Examination(None, None, race_hint(board, plan.shader.variant) or (Hint("unsteady", _APART),))
+
+
+def _examined(
+    board: ProblemBuffers,
+    plan: Plan,
+    version: int,
+    first: Mapping[str, tuple[Array, bool]],
+    again: Mapping[str, tuple[Array, bool]],
+) -> Examination | None:
+    """What two runs on a version of the inputs gave; None where both are right."""
+    shader = plan.shader
+    for outputs in (first, again):
+        accuracy = board.judged(plan, outputs, version)
+        failure = WrongResult(
+            Task(shader.variant.kernel.op, shader.problem),
+            board.arrays_of(version),
+            outputs,
+            board.answers(shader.variant, outputs, version),
+            tolerance(shader),
+            again if outputs is first else first,
+        )
+        found = hints(failure)
+        if accuracy.ok and not found:
+            continue
+        if not any(hint.kind in _SURE for hint in found):
+            found = (*race_hint(board, shader.variant), *found)
+        if version:
+            found = (Hint("unsteady", _MOVED), *found)
+        if failure.wrong is None:
+            return Examination(None, None, found)
+        wrong = failure.wrong[0]
+        return Examination(assess_output(wrong).worst, heat_map(wrong), found)
+    return None
+
+
+def race_hint(board: ProblemBuffers, variant: Variant) -> tuple[Hint, ...]:
+    """The endless loop, or the race on workgroup memory, that is seen; whatever goes wrong in watching says
+    nothing.
+    """
+    if not board.problem.rows:
+        return ()
+    try:
+        found = find_fault(board.device, variant, board.problem, board.arrays, board.roots)
+    except Exception as error:
+        signals.let_through(error)
+        return ()
+    return (Hint(found.kind, str(found), found.place),) if found else ()

@@ -1,0 +1,283 @@
+"""Why an output may be wrong: what it fits, never what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from webnorm.errors import SourceLocation
+from webnorm.lab.diagnose.error_patterns import (
+    element_groups,
+    last_digits_pattern,
+    location_pattern,
+    share_text,
+    wrong_everywhere,
+)
+from webnorm.lab.diagnose.heat_map import ErrorLocations, error_locations, never_written, wrong_elements
+from webnorm.lab.diagnose.row_statistics import differs_within_rows, fit_row_statistics
+from webnorm.lab.verify.accuracy import too_many_neighbours
+from webnorm.lab.verify.deviations import OutputComparison, ToleranceFactors, compare_outputs
+from webnorm.norms.mistakes import wrong_formulas
+from webnorm.norms.ops import Task
+from webnorm.norms.problem import Array
+from webnorm.norms.reference import Expected, ExpectedOutputs
+from webnorm.norms.row_blocks import map_row_blocks
+
+Kind = Literal["poison", "guard", "unsteady", "race", "loop", "formula", "statistics", "place", "precision"]
+# Elements of the rows that formulas are tried on: all of them at once take tens of megabytes.
+_MOST_ELEMENTS = 1 << 16
+# Times its tolerance that an output may be from a formula that it fits "but for rounding": the tolerance is
+# that of the right formula, whose numbers are smaller now and then.
+_NEAR = 8.0
+# Times as far as from a formula that the output has to be from the right answer.
+_FAR = 10.0
+# Columns that most formulas are ruled out by.
+_GLANCE = 32
+# Of so many wrong elements of a narrow type one may look as if it had never been written.
+_CHANCE = 500
+# So many formulas that all fit tell nothing.
+_MOST_FORMULAS = 4
+
+
+@dataclass(frozen=True)
+class Hint:
+    """What a wrong result fits, in a sentence without a full stop, and where in the template, if known."""
+
+    kind: Kind
+    text: str
+    place: SourceLocation | None = None
+
+
+@dataclass(frozen=True)
+class WrongResult:
+    """A wrong result: the outputs, each with whether its guard is intact, beside the float64 answers.
+
+    `arrays` are the inputs. `again` has the outputs of a second run on the same inputs.
+    """
+
+    task: Task
+    arrays: Mapping[str, Array]
+    outputs: Mapping[str, tuple[Array, bool]]
+    answers: ExpectedOutputs
+    allowed: ToleranceFactors
+    again: Mapping[str, tuple[Array, bool]] | None = None
+
+    @cached_property
+    def comparisons(self) -> tuple[OutputComparison, ...]:
+        """Every output beside its answer, the main one first."""
+        found = compare_outputs(self.outputs, self.answers, self.task, self.allowed)
+        return tuple(one for one, _ in found)
+
+    @cached_property
+    def wrong(self) -> tuple[OutputComparison, ErrorLocations] | None:
+        """The first output that is beyond its tolerance, and where; h before the y that is made from it."""
+        if not self.task.problem.rows:
+            return None
+        found = [(one, at) for one in self.comparisons if (at := wrong_elements(one)).count]
+        return min(found, key=lambda each: each[0].name != "h", default=None)
+
+
+def hints(failure: WrongResult) -> tuple[Hint, ...]:
+    """What a result fits, the surest first; nothing for one that is right."""
+    found = [*_poison(failure), *_guards(failure), *_unsteady(failure)]
+    if any(hint.kind == "poison" for hint in found):
+        return tuple(found)
+    if failure.wrong is None:
+        return (*found, *_neighbours(failure))
+    return (*found, *(_formulas(failure, *failure.wrong) or _numbers(failure, *failure.wrong)))
+
+
+# --- what was written, and when
+
+
+def _poison(failure: WrongResult) -> Iterator[Hint]:
+    for one in failure.comparisons if failure.task.problem.rows else ():
+        got = failure.outputs[one.name][0]
+
+        def left(part: slice, one: OutputComparison = one, got: Array = got) -> Array:
+            """Of narrow types a number may look like poison, and a right one does so by chance."""
+            mask = never_written(got, part)
+            return mask if one.got is not got or not mask.any() else mask & (one.of(part).ratio > 1.0)
+
+        found = error_locations(left, len(got), got.size // len(got))
+        # Where nearly all is wrong, some of a narrow type looks like poison by chance.
+        if found.count and (got.dtype.itemsize > 2 or _CHANCE * found.count > wrong_elements(one).count):
+            yield Hint("poison", _left_out(one.name, got, found))
+
+
+def _left_out(name: str, got: Array, left: ErrorLocations) -> str:
+    """Which elements were never written."""
+    rows, cols = len(got), got.size // len(got)
+    if left.count == got.size:
+        return f"{name} was never written"
+    if got.ndim == 1:
+        return f"{element_groups('element', left.some_rows)} of {name} {_were(left.count)} never written"
+    if left.count == left.whole_rows.sum() * cols:
+        count = int(left.whole_rows.sum())
+        return f"{element_groups('row', left.whole_rows)} of {rows} of {name} {_were(count)} never written"
+    if left.count == left.whole_cols.sum() * rows:
+        count = int(left.whole_cols.sum())
+        return f"{element_groups('column', left.whole_cols)} of {cols} of {name} {_were(count)} never written"
+    where = f"in {element_groups('row', left.some_rows)} and {element_groups('column', left.some_cols)}"
+    return f"{share_text(left.count, got.size)} of {name} were never written, {where}"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def _guards(failure: WrongResult) -> Iterator[Hint]:
+    for name, (_, intact) in failure.outputs.items():
+        if not intact:
+            yield Hint(
+                "guard",
+                f"what lies behind the end of {name} has changed: fits stores that are not guarded by the "
+                "number of rows, or of columns",
+            )
+
+
+def _unsteady(failure: WrongResult) -> Iterator[Hint]:
+    for name, (again, _) in (failure.again or {}).items():
+        first = failure.outputs[name][0]
+        size = first.dtype.itemsize
+        unlike = np.ascontiguousarray(first).view(f"u{size}") != np.ascontiguousarray(again).view(f"u{size}")
+        if unlike.any():
+            at = ", ".join(str(int(index)) for index in np.argwhere(unlike)[0])
+            yield Hint(
+                "unsteady",
+                f"{int(unlike.sum())} of {unlike.size} elements of {name} differ from run to run, the first "
+                f"{name}[{at}]: fits a race (a barrier is missing, or two invocations write one word), or "
+                "memory that is read before it is written",
+            )
+            return
+
+
+# --- what was computed
+
+
+@dataclass(frozen=True)
+class _Few:
+    """Some rows of a failure: a task of its own, whose arrays have the h that was written."""
+
+    rows: slice
+    task: Task
+    arrays: Mapping[str, Array]
+
+    @classmethod
+    def of(cls, failure: WrongResult, at: ErrorLocations) -> _Few:
+        """The first rows, or those from the first wrong one on."""
+        problem = failure.task.problem
+        count = max(1, min(problem.rows, _MOST_ELEMENTS // problem.cols))
+        first = at.first[0] if at.first and len(at.some_rows) == problem.rows else 0
+        rows = slice(0, count) if first < count else slice(first - 1, min(first - 1 + count, problem.rows))
+        given = dict(failure.arrays)
+        if "h" in failure.outputs:
+            given["h"] = failure.outputs["h"][0]
+        arrays = {name: array[rows] if array.ndim == 2 else array for name, array in given.items()}
+        own = replace(problem, rows=rows.stop - rows.start)
+        return cls(rows, Task(failure.task.op, own), arrays)
+
+
+def _formulas(failure: WrongResult, one: OutputComparison, at: ErrorLocations) -> list[Hint]:
+    """The wrong formulas that the output fits."""
+    few = _Few.of(failure, at)
+    whole = few.task.problem.rows == failure.task.problem.rows
+    compared = {each.name: each for each in failure.comparisons}
+    right = {name: _farthest(each, few.rows) for name, each in compared.items() if len(each.got)}
+    fits: dict[str, float] = {}
+    for name, outputs in wrong_formulas(few.task, few.arrays).items():
+        # Of some rows the largest of all is not known.
+        known = {output: value for output, value in outputs.items() if whole or output != "amax"}
+        if one.name not in known or np.isnan(known[one.name]).mean() > 0.5:
+            continue
+        far = max(_distance(compared[output], few.rows, value) for output, value in known.items())
+        if far <= _NEAR and far * _FAR <= max(right[output] for output in known):
+            fits[name] = far
+    exact = [name for name, far in fits.items() if far <= 1.0]
+    names = exact or list(fits)
+    if not names or len(names) > _MOST_FORMULAS:
+        return []
+    rounding = "" if exact else f", but for rounding (at most {max(fits.values()):.2g} times the tolerance)"
+    return [Hint("formula", f"{one.name} fits a kernel that {', or '.join(names)}{rounding}")]
+
+
+def _farthest(one: OutputComparison, rows: slice) -> float:
+    return float(one.of(rows if one.got.ndim == 2 else slice(0, one.rows)).ratio.max(initial=0.0))
+
+
+def _distance(one: OutputComparison, rows: slice, value: Array) -> float:
+    """The largest error against a formula's values, in units of what would be tolerated of these; that of a
+    few columns, where these are too far off.
+    """
+    if value.ndim == 2 and value.shape[1] > 2 * _GLANCE:
+        far = _distance_at(one, (rows, slice(0, _GLANCE)), value[:, :_GLANCE])
+        if far > _NEAR:
+            return far
+    return _distance_at(one, (rows if value.ndim == 2 else slice(None),), value)
+
+
+def _distance_at(one: OutputComparison, part: tuple[slice, ...], value: Array) -> float:
+    right = one.answer
+    unit, shaky = (
+        np.broadcast_to(each, right.value.shape)[part] for each in (right.error_scale, right.mean_error_scale)
+    )
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        larger = np.maximum(unit, np.abs(value))
+        answer = Expected(value, larger, shaky * (larger / np.where(unit > 0, unit, 1.0)))
+        found = replace(one, got=one.got[part], answer=answer).of(slice(0, len(value)))
+    known = ~np.isnan(value)
+    return float(found.ratio[known].max(initial=0.0)) if known.any() else 0.0
+
+
+def _numbers(failure: WrongResult, one: OutputComparison, at: ErrorLocations) -> list[Hint]:
+    """What the errors are like: those of statistics, of the last digits, of a place."""
+    few = _Few.of(failure, at)
+    statistics = fit_row_statistics(one, few.task, few.arrays, few.rows)
+    rounding = statistics.rounding() if statistics else None
+    digits = None if rounding else last_digits_pattern(one)
+    place = location_pattern(one, at)
+    found = []
+    if rounding:
+        found.append(Hint("precision", f"{one.name} fits {rounding}"))
+    elif digits:
+        found.append(Hint("precision", digits))
+    elif statistics and (constants := statistics.constants()):
+        found.append(Hint("formula", f"{one.name} fits a kernel that {constants}"))
+    elif statistics and str(statistics):
+        text = f"{one.name} fits right elements under wrong statistics of their row: {statistics}"
+        found.append(Hint("statistics", f"{text}; look at the reduction, or at a mask"))
+    elif differs_within_rows(one, few.task, few.arrays, few.rows):
+        text = f"{one.name} fits right elements under statistics that differ within a row"
+        found.append(Hint("statistics", f"{text}, one pair for each four columns: look at the reduction"))
+    elif scale := _other_scale(failure, one):
+        found.append(Hint("statistics", scale))
+    if not found and not place:
+        place = f"{wrong_everywhere(one, at)}, and fits no formula that is known here"
+    return [*found, *([Hint("place", place)] if place else [])]
+
+
+def _other_scale(failure: WrongResult, one: OutputComparison) -> str | None:
+    """Of int8: that y is right by the scale that was written, which is wrong."""
+    if one.name != "y" or "y_scale" not in failure.outputs:
+        return None
+    with np.errstate(all="ignore"):
+        factor = failure.answers["y_scale"].value / failure.outputs["y_scale"][0]
+        answer = replace(
+            one.answer, value=one.answer.value * factor, error_scale=one.answer.error_scale * factor
+        )
+    if wrong_elements(replace(one, answer=answer)).count:
+        return None
+    return "y fits the y_scale that was written, and that is wrong: look at how a row's largest |y| is found"
+
+
+def _neighbours(failure: WrongResult) -> Iterator[Hint]:
+    """Of a narrow type whose elements are all within their tolerance, too many may be a neighbour."""
+    for one in failure.comparisons if failure.task.problem.rows else ():
+        unequal = sum(found.unequal for found in map_row_blocks(one.of, one.rows, one.cols))
+        if too_many_neighbours(one, unequal):
+            text = f"{share_text(unequal, one.got.size)} of {one.name} are a neighbour of the rounded answer"
+            yield Hint("precision", f"{text}: fits a rounding to {one.dtype} that is not to the nearest")

@@ -1,0 +1,266 @@
+"""What a kernel's traces say: the values of its variables for each row, beside float64's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from webnorm.errors import SourceLocation, WebnormError, sentence
+from webnorm.gpu.buffers import Inputs, Outputs, write
+from webnorm.gpu.device import Device
+from webnorm.gpu.pipelines import compile_shader, refusal
+from webnorm.gpu.plan import Plan
+from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.rendering import trace_filters, tracing
+from webnorm.kernels.rendering.render import Shader, display_path, render_shader
+from webnorm.kernels.rendering.tracing import (
+    EXAMPLE,
+    FLOAT,
+    HEAD,
+    MOST_RECORDS,
+    NO_ROW,
+    WORDS,
+    TraceType,
+    trace_tags,
+    with_types,
+)
+from webnorm.kernels.wgsl.diagnostics import mistyped, read_report
+from webnorm.lab.diagnose.trace_expectation import (
+    beyond_tolerance,
+    column_expectations,
+    row_expectations,
+    tensor_named,
+)
+from webnorm.lab.verify.accuracy import tolerance
+from webnorm.norms.ops import Task
+from webnorm.norms.problem import Array, Problem
+
+# Rows that are run, and elements of them.
+_ROWS, _ELEMENTS = 1024, 1 << 20
+_BUFFERS = "max-storage-buffers-per-shader-stage"
+Words = npt.NDArray[np.uint32]
+_VIEWS = {"f32": np.float32, "f16": np.float32, "i32": np.int32, "u32": np.uint32, "bool": np.uint32}
+
+
+@dataclass(frozen=True)
+class TracedExpression:
+    """A trace in the text: its expression, where it stands, and the WGSL type of its value."""
+
+    name: str
+    place: SourceLocation | None
+    type: str = "f32"
+
+
+@dataclass(frozen=True)
+class TraceRecord:
+    """A value that an invocation came to. `site` is a number among the trace's sites, `invocation` the
+    local_invocation_index; `row` is None where the text does not tell it.
+
+    `values` has a number for each component, 0 and 1 for a bool. Of a step of a row these are the columns
+    from `column` on, those that exist. `expected` is float64's for names that are known (see
+    lab.diagnose.trace_expectation), and `departs` marks the first record that is beyond its tolerance.
+    """
+
+    site: int
+    workgroup: int
+    invocation: int
+    row: int | None
+    values: tuple[float, ...]
+    expected: tuple[float, ...] | None = None
+    departs: bool = False
+    column: int | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The records of a run by site, in the order of the text, then by row, workgroup and invocation, each
+    invocation's as they came. `count` is how many there were: a record for each that there was room for.
+    `filter` picked them, "" all.
+    """
+
+    sites: tuple[TracedExpression, ...]
+    records: tuple[TraceRecord, ...]
+    count: int
+    filter: str = ""
+
+
+def trace(
+    device: Device,
+    variant: Variant,
+    problem: Problem,
+    arrays: Mapping[str, Array],
+    roots: Sequence[Path] = (),
+    filter: str = "",
+) -> Trace:
+    """Run a problem's first rows once, 1024 of them at most, with the traces of a kernel's text.
+
+    `filter` says which records to keep, see kernels.rendering.trace_filters; rows are counted from 0. Raises
+    WebnormError for a text without traces, an expression that the compiler refuses (with its place in the
+    template), a filter that is none, and where the variant cannot run.
+    """
+    rows = min(problem.rows, max(1, min(_ROWS, _ELEMENTS // problem.cols)))
+    problem = replace(problem, rows=rows)
+    shader = render_shader(variant, problem, "native", device.traits, roots=roots, tracing=filter)
+    found = trace_tags(shader.text, shader.origins)
+    if not found:
+        raise WebnormError(
+            f"{display_path(str(variant.kernel.path))}: its text has no trace; write {EXAMPLE} as a "
+            "statement where mean is known"
+        )
+    if max(len(each.bindings) for each in shader.passes) >= device.limits[_BUFFERS]:
+        raise WebnormError(
+            f"{variant}: a pass binds as many buffers as this device has; none is left to trace"
+        )
+    kinds = _kinds(device, shader, found)
+    shader = replace(shader, text=with_types(shader.text, kinds))
+    by_rows = {tensor.name for tensor in variant.kernel.op.present(problem) if tensor.per_row}
+    given = {name: array[:rows] if name in by_rows else array for name, array in arrays.items()}
+    count, words = _run(device, shader, given, trace_filters.parse_filter(filter).numbers)
+    read = [kinds[site.variable] for site in found]
+    return Trace(
+        tuple(
+            TracedExpression(site.name, SourceLocation(*site.origin), str(kind))
+            for site, kind in zip(found, read, strict=True)
+        ),
+        _Reading(shader, found, read, given).records(words),
+        count,
+        filter,
+    )
+
+
+def _run(
+    device: Device, shader: Shader, arrays: Mapping[str, Array], numbers: Sequence[int]
+) -> tuple[int, Words]:
+    """How many records there were, and those that are kept, (records, WORDS)."""
+    written = device.create_buffer(4 * (HEAD + WORDS * MOST_RECORDS))
+    write(device, written, np.array((0, *numbers), np.int32).view(np.uint8))
+    outputs = Outputs(device, shader.problem, shader.variant.kernel.op.outputs(shader.problem))
+    pipelines = compile_shader(device, shader, extra_bindings=1)
+    plan = Plan(device, shader, Inputs(device, arrays).buffers, outputs.buffers, pipelines, [written])
+    plan.run()
+    words = np.frombuffer(device.handle.queue.read_buffer(written), np.uint32)
+    count = int(words[0])
+    return count, words[HEAD : HEAD + WORDS * min(count, MOST_RECORDS)].reshape(-1, WORDS)
+
+
+def _kinds(device: Device, shader: Shader, found: Sequence[tracing.TraceTag]) -> dict[str, TraceType]:
+    """The types of the values by their variables, which the compiler tells one at a time; those of one place
+    in the template are likely to be alike.
+    """
+    kinds = {site.variable: FLOAT for site in found}
+    told = set[str]()
+    places = {site.variable: site for site in found}
+    while report := refusal(device, with_types(shader.text, kinds)):
+        variable, name = mistyped(report) or ("", "")
+        if variable not in places:
+            raise _refused(shader, found, report)
+        site, kind = places[variable], TraceType.of(name)
+        if variable in told:
+            why = f"{_told(site)}: it is of type {kinds[variable]} and of type {name} there"
+            raise WebnormError(why, SourceLocation(*site.origin))
+        if kind is None:
+            why = f"{_told(site)}: it is of type {name}; expected a scalar or a vector"
+            raise WebnormError(why, SourceLocation(*site.origin))
+        told.add(variable)
+        alike = {other.variable for other in found if other.origin == site.origin} - told
+        kinds.update(dict.fromkeys({variable, *alike}, kind))
+    return kinds
+
+
+def _told(site: tracing.TraceTag) -> str:
+    file, line = site.origin
+    return f"{file}:{line}: cannot trace {sentence(site.name, 200)!r}"
+
+
+def _refused(shader: Shader, found: Sequence[tracing.TraceTag], report: str) -> WebnormError:
+    """What the compiler says, of a trace where one stands in the line."""
+    line, complaint, *_ = read_report(report)
+    lines = shader.text.splitlines()
+    text = lines[line - 1] if line is not None and line <= len(lines) else ""
+    site = next((site for site in found if f"let {site.variable}:" in text), None)
+    if site is None:
+        return shader.mistake(report)
+    return WebnormError(f"{_told(site)}: {complaint}", SourceLocation(*site.origin))
+
+
+class _Reading:
+    """Records read from words, beside what float64 says of the rows that they are about."""
+
+    def __init__(
+        self,
+        shader: Shader,
+        found: Sequence[tracing.TraceTag],
+        kinds: Sequence[TraceType],
+        arrays: Mapping[str, Array],
+    ) -> None:
+        self.shader, self.sites, self.kinds, self.arrays = shader, found, kinds, arrays
+        # The mean that a row was given, for what is left of it.
+        self.means: dict[int, float] = {}
+
+    def records(self, words: Words) -> tuple[TraceRecord, ...]:
+        """The records in order, of which the first that departs is marked."""
+        site, workgroup, invocation, row = words.T[:4]
+        order = np.lexsort((np.arange(len(words)), invocation, workgroup, row, site))
+        self._know(np.unique(row[row < self.shader.problem.rows]))
+        records, departed = [], False
+        for record in map(self._read, words[order]):
+            beside = self._beside(record)
+            if beside is not None:
+                expected, tolerances = beside
+                departs = any(map(beyond_tolerance, record.values, expected, tolerances))
+                record = replace(record, expected=expected, departs=departs and not departed)
+                departed = departed or departs
+            records.append(record)
+        return tuple(records)
+
+    def _know(self, rows: Words) -> None:
+        """Ask float64 about these rows."""
+        op, problem = self.shader.variant.kernel.op, self.shader.problem
+        by_rows = {tensor.name for tensor in op.present(problem) if tensor.per_row}
+        given = {name: array[rows] if name in by_rows else array for name, array in self.arrays.items()}
+        task, allowed = Task(op, replace(problem, rows=len(rows))), tolerance(self.shader)
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            self.of_rows = row_expectations(task, given, allowed)
+            self.of_columns = column_expectations(task, given, allowed)
+        if "row_parts" in self.shader.names and "stats" not in given:
+            # It is the first part's there, from which the row's may be far.
+            self.of_rows.pop("mean", None)
+        self.at = {row: at for at, row in enumerate(rows.tolist())}
+
+    def _read(self, words: Words) -> TraceRecord:
+        site, workgroup, invocation, row, column = words[:5].tolist()
+        kind = self.kinds[site]
+        values = words[5 : 5 + kind.count].view(_VIEWS[kind.scalar]).astype(np.float64)
+        first = None
+        if self.sites[site].step:
+            # Columns before the row's first wrap to numbers past its last.
+            live = (column + np.arange(kind.count)) % 2**32 < self.shader.problem.cols
+            values, first = values[live], (column + int(live.argmax())) % 2**32
+        row = None if row == NO_ROW else row
+        return TraceRecord(site, workgroup, invocation, row, tuple(values.tolist()), column=first)
+
+    def _beside(self, record: TraceRecord) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        """What float64 says in the place of a record's values, and how far they may be off."""
+        name = self.sites[record.site].name
+        at = None if record.row is None else self.at.get(record.row)
+        if at is None or record.row is None:
+            return None
+        if name == "mean":
+            self.means.setdefault(record.row, record.values[0])
+        if record.column is not None:
+            found, begin = self.of_columns.get(tensor_named(name)), record.column
+        else:
+            found, begin = self.of_rows.get(name), 0
+        if found is None or (record.column is None and len(record.values) > 1):
+            return None
+        part = slice(begin, begin + len(record.values))
+        values, off = found.value[at, part].tolist(), found.tolerance[at, part].tolist()
+        if name == "low":
+            if record.row not in self.means:
+                return None
+            values = [value - self.means[record.row] for value in values]
+        return tuple(values), tuple(off)

@@ -1,0 +1,1 @@
+"""Results as pictures, drawn by matplotlib in a process of its own."""

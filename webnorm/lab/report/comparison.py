@@ -1,0 +1,399 @@
+"""Two reports held side by side: what became faster, what slower, and what cannot be told."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from webnorm.errors import WebnormError
+from webnorm.kernels.headers.variants import RETIRED
+from webnorm.lab.report.doubts import timing_doubt
+from webnorm.lab.results import intervals
+from webnorm.lab.results.ranking import shape
+from webnorm.lab.results.result import PROBLEM_KEYS, Cell, Report, Result
+from webnorm.lab.results.tables import time_ratio_text
+from webnorm.norms.problem import Array, Problem
+
+Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "BROKEN", "NOT TIMED", "ONLY IN OLD", "ONLY IN NEW"]
+
+# A difference this small is none: nobody would change a kernel for it.
+BAND = 0.02
+# What has to agree before times of two reports mean the same.
+DEVICE_KEYS = ("adapter", "vendor", "driver", "backend", "type")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One variant on one problem in two reports; which one, `result` says, of the older report that has it.
+
+    `ratio` is the new time over the old one, each as a multiple of the copy's in the same rounds where there
+    is a copy; above 1 is slower. `low` and `high` bound it: with 95 % confidence all intervals of two reports
+    hold. They are None where there is nothing to divide, or where what moves between runs is not known;
+    `reason` then says why. `timed_before` tells whether the old report has a time.
+    """
+
+    result: Result
+    verdict: Verdict
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str | None = None
+    timed_before: bool = True
+
+    def row(self) -> dict[str, Cell]:
+        """Flat, as a line of a table: what was compared, and what came of it."""
+        of = self.result.row()
+        named = ("op", "kernel", "constants", *PROBLEM_KEYS, "case")
+        found = {name: getattr(self, name) for name in ("verdict", "ratio", "low", "high", "reason")}
+        return {**{name: of[name] for name in named if name != "seed"}, **found}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """What the copies did between two reports: what a machine does to code that nobody changed.
+
+    `ratio` is the new time over the old one, the geometric mean over `problems` problems; `low` and `high`
+    bound it with 95 % confidence, and `spread` is the standard deviation from run to run, as a share of the
+    time. These are None where one run does not tell. The rates are GB/s, of a single problem, by the same
+    times: divided by each other they are the ratio.
+    """
+
+    problems: int
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+    spread: float | None = None
+    old_gbps: float | None = None
+    new_gbps: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What two reports say of each other; `drift` is None where they have no copy in common.
+
+    `incomplete` says which of them is of a run that was interrupted.
+    """
+
+    comparisons: tuple[Comparison, ...]
+    drift: Drift | None
+    incomplete: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def unclear(self) -> int:
+        """How many comparisons are UNCLEAR."""
+        return sum(one.verdict == "UNCLEAR" for one in self.comparisons)
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is known: a time that is the same, faster or slower, or a broken kernel."""
+        told = (one for one in self.comparisons if one.verdict != "UNCLEAR")
+        return any(one.verdict == "BROKEN" or one.ratio is not None for one in told)
+
+    def rows(self) -> list[dict[str, Cell]]:
+        """The comparisons as flat rows, such as pandas.DataFrame takes."""
+        return [one.row() for one in self.comparisons]
+
+
+@dataclass(frozen=True)
+class ComparedSide:
+    """A result of one report, and the copies that were timed in its rounds by what they are called."""
+
+    result: Result
+    copies: Mapping[Hashable, Result] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A comparison that awaits how many there are, and log(time) in each run of the old and the new report,
+    as a multiple of a copy's if `shares`. `moved` is by how much log(time) of that copy itself grew.
+    """
+
+    comparison: Comparison
+    old: Array
+    new: Array
+    shares: bool
+    moved: float
+
+
+def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:
+    """Pair the results by op, kernel, constants, problem and case, and judge each pair.
+
+    Problem by problem, the order is the old report's, followed by what is only in the new one. Copies are
+    what the others are held against; one that was timed in both, or is in one alone, is compared only where
+    nothing else was run. Raises WebnormError when the devices differ, unless `any_device`, and where no
+    problem is in both.
+    """
+    if not any_device:
+        require_same_device(old.device, new.device)
+    copies = any(all(one.roofline for one in side.results) for side in (old, new))
+    require_common(problem_labels(old.results, copies), problem_labels(new.results, copies))
+    before, after = pair_results(old.results), pair_results(new.results)
+    pairs = [(before.get(key), after.get(key)) for key in dict.fromkeys((*before, *after))]
+    judged = [_judge(*pair) for pair in pairs if not _is_aside(*pair)] or [_judge(*pair) for pair in pairs]
+    # All intervals are to hold at once: else of twenty kernels that nobody changed one would have a verdict.
+    tests = sum(isinstance(one, _Open) for one in judged)
+    confidence = 1 - (1 - intervals.CONFIDENCE) / max(1, tests)
+    bare = sum(isinstance(one, _Open) and not one.shares for one in judged)
+    remark = f"{bare} beside no copy that is in both: times are compared, and what the machine did is in them"
+    found = [_concluded(one, confidence) if isinstance(one, _Open) else one for one in judged]
+    places: dict[Hashable, int] = {}
+    for one in found:
+        places.setdefault(_problem(one), len(places))
+    return Verdicts(
+        tuple(sorted(found, key=lambda one: places[_problem(one)])),
+        _drift(pairs),
+        tuple(age for age, report in (("OLD", old), ("NEW", new)) if report.complete is False),
+        (remark,) if bare else (),
+    )
+
+
+def _problem(one: Comparison) -> Hashable:
+    return problem_key(one.result.op, one.result.problem, one.result.case)[0]
+
+
+def gate_failures(verdicts: Verdicts, percent: float, *, fail_unclear: bool = False) -> list[str]:
+    """What fails a gate against slowdowns of more than `percent`, a line each. WebnormError unless `percent`
+    is 0 or more.
+    """
+    if not (percent >= 0 and math.isfinite(percent)):
+        raise WebnormError(f"percent is {percent}; expected a finite number of 0 or more")
+    limit = 1 + percent / 100
+    slower = broken = 0
+    for one in verdicts.comparisons:
+        slower += one.verdict == "SLOWER" and (one.ratio or math.inf) > limit
+        broken += one.verdict == "BROKEN"
+    lines = [*_counted(slower, f"slower by more than {percent:g} %"), *_counted(broken, "broken")]
+    return [*lines, *(_counted(verdicts.unclear, "unclear") if fail_unclear else ())]
+
+
+def gate_unknowns(verdicts: Verdicts, percent: float, *, allow_missing: bool = False) -> list[str]:
+    """What the same gate cannot know, a line each: what is missing, and what is UNCLEAR and may be slower by
+    more than `percent`.
+
+    `allow_missing` admits results that only the old report has, or that have no time in the new one, and
+    reports of interrupted runs.
+    """
+    limit = 1 + percent / 100
+    missing = doubtful = 0
+    for one in verdicts.comparisons:
+        missing += one.verdict == "ONLY IN OLD" or (one.verdict == "NOT TIMED" and one.timed_before)
+        doubtful += one.verdict == "UNCLEAR" and (one.high is None or one.high > limit)
+    lines = [] if allow_missing else _counted(missing, "missing in NEW")
+    if not allow_missing:
+        lines += [f"{age} is of a run that was interrupted" for age in verdicts.incomplete]
+    if not any(one.low is not None for one in verdicts.comparisons):
+        return [*lines, "nothing could be compared"]
+    return [*lines, *_counted(doubtful, f"unclear, and may be slower by more than {percent:g} %")]
+
+
+def _counted(count: int, what: str) -> list[str]:
+    return [f"{count} {'is' if count == 1 else 'are'} {what}"] if count else []
+
+
+def require_same_device(old: Mapping[str, object], new: Mapping[str, object]) -> None:
+    """Raise WebnormError where two reports' devices differ in what times depend on."""
+    for key in DEVICE_KEYS:
+        if old.get(key) != new.get(key):
+            raise WebnormError(
+                f"the devices differ: {key} is {old.get(key)!r} in the old report and {new.get(key)!r} in "
+                "the new one; times are compared on one device, with --any-device (any_device=True) on any"
+            )
+
+
+def problem_labels(results: Sequence[Result], copies: bool = False) -> dict[Hashable, str]:
+    """The problems that results are of, in words, each by what has to agree for two to be one. The `copies`
+    of a shape are one only where there is nothing to hold against them.
+    """
+    own = (one for one in results if copies or not one.roofline)
+    return dict(problem_key(one.op, one.problem, one.case) for one in own)
+
+
+def problem_key(op: str, problem: Problem, case: str | None = None) -> tuple[Hashable, str]:
+    """A problem as an entry of `problems`. Numbers are drawn anew in every run, which changes no time."""
+    return (op, replace(problem, seed=0), case), f"{op}, {problem}" + (f", {case}" if case else "")
+
+
+def require_common(old: Mapping[Hashable, str], new: Mapping[Hashable, str]) -> None:
+    """Raise WebnormError where two reports have no problem in common: see `problems`."""
+    if not old.keys() & new.keys():
+        found = (
+            f"{first_and_more([*own.values()])} in the {age} one" for age, own in (("old", old), ("new", new))
+        )
+        raise WebnormError(f"the reports have no problem in common: {', '.join(found)}")
+
+
+def first_and_more(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more}" if names else "none"
+
+
+def pair_results(results: Sequence[Result]) -> dict[Hashable, ComparedSide]:
+    """By what makes a pair; what was measured twice is paired in order."""
+    seen: Counter[Hashable] = Counter()
+    found: dict[Hashable, ComparedSide] = {}
+    for members in _tasks(results):
+        copies = {_name(one): one for one in members if one.roofline and one.timed}
+        for result in members:
+            name = _name(result)
+            found[(name, seen[name])] = ComparedSide(result, copies)
+            seen[name] += 1
+    return found
+
+
+def _tasks(results: Sequence[Result]) -> Iterator[list[Result]]:
+    """The results that were timed together: the copies of a problem stand before what ran beside them."""
+    members: list[Result] = []
+    for result in results:
+        began = result.roofline and members and not members[-1].roofline
+        if began or (members and shape(result.problem) != shape(members[-1].problem)):
+            yield members
+            members = []
+        members.append(result)
+    yield members
+
+
+def _name(result: Result) -> Hashable:
+    # Results of an older webnorm name axes that kernels no longer have.
+    named = ((name, int(value)) for name, value in result.constants.items() if RETIRED.get(name) != value)
+    problem, _ = problem_key(result.op, result.problem, result.case)
+    return problem, result.kernel, tuple(sorted(named))
+
+
+def _is_aside(old: ComparedSide | None, new: ComparedSide | None) -> bool:
+    """Whether this is a copy that was timed in both reports, or is in one alone: of nine none says more."""
+    found = [side.result for side in (old, new) if side]
+    return found[0].roofline and (len(found) == 1 or all(one.timed for one in found))
+
+
+def _yardstick(old: ComparedSide, new: ComparedSide) -> tuple[Result, Result] | None:
+    """One copy in both reports, the fastest of the old one, whose samples stand in the results' rounds."""
+    both = [
+        (copy, new.copies[name])
+        for name, copy in old.copies.items()
+        if name in new.copies and copy.beside(old.result) and new.copies[name].beside(new.result)
+    ]
+    return min(both, key=lambda pair: pair[0].median_ns or math.inf, default=None)
+
+
+def _judge(old: ComparedSide | None, new: ComparedSide | None) -> Comparison | _Open:
+    either = old or new
+    assert either is not None
+    timed_before = old is not None and old.result.timed
+    blank = Comparison(result=either.result, verdict="UNCLEAR", timed_before=timed_before)
+    if new is None:
+        return replace(blank, verdict="ONLY IN OLD")
+    if old is None:
+        return replace(blank, verdict="ONLY IN NEW")
+    before, after = old.result, new.result
+    if not (before.timed and after.timed):
+        return untimed_comparison(blank, before, after)
+    for what, was, now in (
+        ("timing method", before.timing_method, after.timing_method),
+        ("cache", before.cache, after.cache),
+        ("the way of calls", before.calls, after.calls),
+    ):
+        if was != now:
+            return replace(blank, reason=f"{what} was {was!r} and is {now!r}")
+    if not (before.sampled and after.sampled):
+        return replace(blank, reason="a sample is not a positive, finite time, or there are none")
+    # Equal lists are one recording and not two: chance does not repeat a list of nanoseconds.
+    if before.samples_ns == after.samples_ns:
+        return replace(
+            blank, verdict="SAME", ratio=1.0, low=1.0, high=1.0, reason="the samples are identical"
+        )
+    copies = None if before.roofline else _yardstick(old, new)
+    levels = before.levels(copies and copies[0]), after.levels(copies and copies[1])
+    blank = replace(blank, ratio=math.exp(float(levels[1].mean() - levels[0].mean())))
+    reason = timing_doubt((before, after), copies)
+    if reason:
+        return replace(blank, reason=reason)
+    moved = float(copies[1].levels().mean() - copies[0].levels().mean()) if copies else 0.0
+    return _Open(blank, *levels, shares=copies is not None, moved=moved)
+
+
+def untimed_comparison(blank: Comparison, old: Result, new: Result) -> Comparison:
+    """A comparison of two results of which not both have a time."""
+    if not old.timed and not new.timed and old.status == new.status:
+        return replace(blank, verdict="SAME", reason=f"neither was timed: {new.status!r} in both")
+    age, result = ("new", new) if old.timed else ("old", old)
+    broken = old.timed and new.status != "skip"
+    why = f": {result.reason}" if result.reason else ""
+    return replace(
+        blank,
+        verdict="BROKEN" if broken else "NOT TIMED",
+        reason=f"the {age} result is {result.status!r} and has no time{why}",
+    )
+
+
+def _concluded(one: _Open, confidence: float) -> Comparison:
+    return with_verdict(one.comparison, *intervals.difference(one.old, one.new, confidence), one.moved)
+
+
+def with_verdict(
+    blank: Comparison, shift: float, low: float, high: float, moved: float, band: float = BAND
+) -> Comparison:
+    """A comparison with its verdict: log(new / old) and its interval, by how much log(time) of a copy that
+    both are multiples of grew, and the share of the time that is a trifle.
+    """
+    ratio, least, most = map(_ratio, (shift, low, high))
+    found = replace(blank, ratio=ratio, low=least, high=most, verdict=_verdict(ratio, least, most, band))
+    # What slows a copy down slows nothing else down by just as much.
+    if found.verdict in ("FASTER", "SLOWER") and abs(shift) <= abs(moved):
+        reason = f"the copy itself takes {time_ratio_text(math.exp(moved), 0)}, which is a larger change"
+        return replace(found, verdict="UNCLEAR", reason=reason)
+    return found
+
+
+def _ratio(logarithm: float) -> float:
+    # The interval of a few runs that are far apart goes beyond float64.
+    return math.exp(min(logarithm, 700.0))
+
+
+def _verdict(ratio: float, low: float, high: float, band: float) -> Verdict:
+    """A change needs both: an interval without 1 (not chance) and a ratio beyond the band (not a trifle)."""
+    if low >= 1 - band and high <= 1 + band:
+        return "SAME"
+    if low > 1 and ratio > 1 + band:
+        return "SLOWER"
+    if high < 1 and ratio < 1 - band:
+        return "FASTER"
+    return "UNCLEAR"
+
+
+def _gbps(copy: Result, levels: Array) -> float | None:
+    """GB/s at the mean of log(time) over the runs, which a comparison goes by."""
+    return None if copy.bytes is None else copy.bytes / math.exp(float(levels.mean()))
+
+
+def _drift(pairs: Sequence[tuple[ComparedSide | None, ComparedSide | None]]) -> Drift | None:
+    """What became of the copies that results are held against."""
+    yardsticks = {
+        (_name(copies[0]), copies[0].samples_ns): copies
+        for old, new in pairs
+        if old and new and old.result.timed and new.result.timed and (copies := _yardstick(old, new))
+    }
+    if not yardsticks:
+        return None
+    levels = [tuple(copy.levels() for copy in copies) for copies in yardsticks.values()]
+    drift = Drift(
+        problems=len(levels),
+        ratio=math.exp(float(np.mean([new.mean() - old.mean() for old, new in levels]))),
+    )
+    if len(levels) == 1:
+        ((old_copy, new_copy),), ((old, new),) = yardsticks.values(), levels
+        drift = replace(drift, old_gbps=_gbps(old_copy, old), new_gbps=_gbps(new_copy, new))
+    counts = {(len(old), len(new)) for old, new in levels}
+    if len(counts) != 1 or min(min(counts)) < 2:
+        return drift
+    # Each run has seen all problems: their mean in a run is one figure.
+    old, new = (np.mean([pair[side] for pair in levels], axis=0) for side in (0, 1))
+    _, low, high = map(_ratio, intervals.difference(old, new, intervals.CONFIDENCE))
+    spread = math.sqrt((old.var(ddof=1) + new.var(ddof=1)) / 2)
+    return replace(drift, low=low, high=high, spread=math.expm1(spread))

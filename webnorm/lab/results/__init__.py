@@ -1,0 +1,1 @@
+"""Results of check and bench: their statistics, order, tables and files."""

@@ -1,0 +1,155 @@
+"""Results in JSON: written strictly, read with every value held against what it can be."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from webnorm import signals
+from webnorm.errors import WebnormError, shortened
+from webnorm.files import atomic, forms
+from webnorm.files.forms import MOST_TEXT, Name
+from webnorm.lab.results.result import PROBLEM_KEYS, Origin, Report, Result
+from webnorm.norms.problem import Problem
+
+SCHEMA = 1
+# What may be "inf", "-inf" or "nan".
+_NUMBERS = {field.name for field in fields(Result) if "float" in str(field.type)}
+
+
+def to_json(report: Report) -> str:
+    """The report as strict JSON, a result per line; a number that is not finite is a string: "inf"."""
+    head = {"schema": SCHEMA, "webnorm": report.webnorm, "complete": report.complete}
+    head |= {**(asdict(report.origin) if report.origin else {}), "device": _strict(report.device)}
+    head = {name: value for name, value in head.items() if value is not None}
+    lines = ",\n".join(json.dumps(result_as_json(result), allow_nan=False) for result in report.results)
+    text = f'{json.dumps(head, allow_nan=False)[:-1]}, "results": [\n{lines}\n]}}\n'
+    # The one control character that the library leaves as it is.
+    return text.replace("\x7f", r"\u007f")
+
+
+@signals.holding
+def read(path: Path) -> Report:
+    """The report kept in a JSON file; WebnormError where that cannot be read or understood."""
+    return read_with_data(path)[1]
+
+
+@signals.holding
+def read_with_data(path: Path) -> tuple[Any, Report]:
+    """A JSON file's data, and the report that they are; WebnormError as `read` has it."""
+    try:
+        data = atomic.read_json(path)
+    except OSError as error:
+        raise WebnormError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise WebnormError(f"{path} is not JSON: {error}") from error
+    with forms.at(f"{path}"):
+        return data, report_from_json(data)
+
+
+def report_from_json(data: Any) -> Report:
+    """The report that JSON's data are; WebnormError for what does not fit."""
+    head = forms.read(data, ReportHead)
+    _refuse_null(data)
+    forms.read(head.device, _Shown, "device")
+    return Report(
+        device=head.device,
+        results=tuple(_result(entry, f"results[{at}]") for at, entry in enumerate(head.results)),
+        webnorm=head.webnorm,
+        complete=head.complete,
+        origin=_origin(data) if "run" in data else None,
+    )
+
+
+def _origin(data: Mapping[str, Any]) -> Origin:
+    """Where a report is from; older files call the moment `time`."""
+    older = {"recorded": data["time"]} if "time" in data else {}
+    return forms.read({**older, **data}, Origin)
+
+
+class ReportHead(Struct):
+    """What stands before the results."""
+
+    schema: Literal[1]
+    webnorm: Name
+    device: dict[str, Any]
+    results: list[dict[str, Any]]
+    complete: bool | None = None
+
+
+# Of what a file is made: its own keys are those of the first two.
+FORMS = (ReportHead, Origin, Result)
+
+
+class _Shown(Struct):
+    """What is shown of a device, where the file has it."""
+
+    adapter: Name = ""
+    vendor: Name = ""
+    backend: Name = ""
+    type: Name = ""
+    driver: Name = ""
+    wgpu: Name = ""
+
+
+def result_as_json(result: Result) -> dict[str, Any]:
+    """A result as it stands in a file: what is not known has no key."""
+    given = {field.name: getattr(result, field.name) for field in fields(Result)}
+    given["problem"] = result.problem.as_json()
+    given["constants"] = {name: int(value) for name, value in result.constants.items()}
+    given["flags"] = result.flags or None
+    given["place"] = result.place and asdict(result.place)
+    return {name: _strict(value) for name, value in given.items() if value is not None}
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, str):
+        return shortened(value, MOST_TEXT)
+    if isinstance(value, Mapping):
+        return {name: _strict(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(entry) for entry in value]
+    return value
+
+
+def _result(entry: dict[str, Any], place: str) -> Result:
+    """A result. Keys that are not known here are passed over: a later webnorm may add some without a new
+    schema.
+    """
+    _refuse_null(entry, place)
+    values = {name: _number(value) if name in _NUMBERS else value for name, value in entry.items()}
+    if "problem" in entry:
+        values["problem"] = _problem(entry["problem"], f"{place}.problem")
+    result = forms.read(values, Result, place)
+    if result.runs is not None and sum(result.runs) != len(result.samples_ns or ()):
+        raise WebnormError(f"{place}.runs is {result.runs}; expected them to add up to samples_ns")
+    return result
+
+
+def _refuse_null(data: Mapping[str, Any], place: str = "") -> None:
+    for name, value in data.items():
+        if value is None:
+            raise WebnormError(f"{place}.{name} is null; expected a value, or no such key".removeprefix("."))
+
+
+def _number(value: Any) -> Any:
+    """A number, or several, as it was before it was written."""
+    if isinstance(value, list):
+        return [_number(one) for one in value]
+    return float(value) if value in ("inf", "-inf", "nan") else value
+
+
+def _problem(data: Any, place: str) -> Problem:
+    for key in PROBLEM_KEYS:
+        if key not in forms.read(data, dict[str, Any], place):
+            raise WebnormError(f"{place}.{key} is missing")
+    with forms.at(place):
+        return Problem.from_json(data)

@@ -1,0 +1,1 @@
+"""What a user asks the lab for: benchmarks, checks, tuning, the evaluation of one file."""

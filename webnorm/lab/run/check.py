@@ -1,0 +1,263 @@
+"""The check: every kernel against every case of the corpus, or against a user's own array."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from webnorm.choice.auto import choose
+from webnorm.choice.defaults import each_chosen
+from webnorm.choice.tuning import Tuning
+from webnorm.errors import WebnormError
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.library import UnreadableKernel
+from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.variants import Variant
+from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied
+from webnorm.lab.results.result import Result
+from webnorm.lab.run import jobs
+from webnorm.lab.verify.trial import blank_result, expect_instability, unreadable
+from webnorm.lab.verify.user_array import as_rows, read_rows
+from webnorm.norms.case import Case, Overrides, problems
+from webnorm.norms.corpus import CASES
+from webnorm.norms.ops import Op, Task
+from webnorm.norms.problem import Array, Options, Problem
+
+# Of a whole corpus, the cases on which races are looked for: each takes another compilation. Rows of several
+# lengths, and few workgroups that walk over all rows.
+WATCHED = (
+    *("normal", "cols-4095", "capped-61"),
+    *("everything-float8-61", "everything-int8-61", "everything-backward-61"),
+)
+_FOR_GPUS = "too large for a program on the CPU: this case is tried on GPUs only"
+# Cases that a kernel may end the process in, or hang, before it is left alone.
+_MOST_ENDED = 3
+
+
+@dataclass(frozen=True)
+class CheckRequest:
+    """What to check. `every` takes all admitted constants of every kernel; `changes` replace the cases'.
+
+    What auto chooses from `ladder` and `tuning` is checked too; an empty ladder leaves it out. The cases are
+    a `whole` corpus where nobody chose among them. What is `broken` was asked for, too. `part` says from
+    which of the tasks to which others leave them to this request.
+    """
+
+    kernels: tuple[Kernel, ...]
+    cases: tuple[Case, ...] = CASES
+    dtypes: tuple[str, ...] = ("float32",)
+    changes: Overrides = field(default_factory=Overrides)
+    roots: tuple[Path, ...] = ()
+    chosen: Mapping[str, Sequence[int]] | None = None
+    every: bool = False
+    ladder: tuple[Kernel, ...] = ()
+    tuning: Tuning | None = None
+    whole: bool = False
+    broken: tuple[UnreadableKernel, ...] = ()
+    part: tuple[int | None, int | None] = (None, None)
+
+    @property
+    def ops(self) -> list[Op]:
+        """The ops that have kernels here."""
+        return list({kernel.op.name: kernel.op for kernel in (*self.kernels, *self.ladder)}.values())
+
+    @cached_property
+    def tasks(self) -> list[tuple[Case, Task]]:
+        """Each case as a problem of an op."""
+        found = [
+            (case, Task(op, problem))
+            for op in self.ops
+            for case, problem in problems(self.cases, op, self.dtypes, self.changes)
+        ]
+        return found[slice(*self.part)]
+
+    def count(self) -> int:
+        """How many results there will be, where every kernel has one variant."""
+        return sum(
+            sum(kernel.op is task.op for kernel in self.kernels) + bool(self.ladder) for _, task in self.tasks
+        )
+
+    def variants(self, task: Task, traits: Traits) -> tuple[list[Variant], list[UnreadableKernel]]:
+        """What a task is checked with, and the kernels that make no sense of it."""
+        found, broken = each_chosen(self.kernels, task, traits, self.chosen or {}, self.every)
+        if self.ladder:
+            chosen = choose(self.ladder, task, traits, self.tuning).variant
+            found += [chosen] if chosen not in found else []
+        return found, broken
+
+    def left_to_gpus(self, traits: Traits) -> list[str]:
+        """The cases of a whole corpus that are not tried on this adapter."""
+        names = dict.fromkeys(case.name for case, _ in self.tasks if case.for_gpus)
+        return [*names] if self.whole and traits.software else []
+
+    def refuse_options(self) -> None:
+        """Raise WebnormError for changes that the kernels' ops refuse: these are why there is no task."""
+        for op in self.ops:
+            options = op.defaults.changed(self.changes.options or ())
+            scale = 1.0 if self.changes.scale is None else self.changes.scale
+            op.problem(1, 1, eps=self.changes.eps, options=options, scale=scale)
+
+
+def user_array_case(given: Path | Array, dtypes: Sequence[str] = ()) -> Case:
+    """A case of the user's own: an array (..., cols), perhaps in an .npy file, without weight and bias.
+
+    Raises WebnormError for what is no such array, or of none of the dtypes, where there are any (see npy),
+    and for one without rows: nothing would be compared.
+    """
+    if isinstance(given, Path):
+        (x, dtype), name, source = read_rows(given, dtypes), given.name, str(given)
+    else:
+        (x, dtype), name, source = as_rows(given, "input", dtypes), "input", "an array of the caller's"
+    if not len(x):
+        where = given if isinstance(given, Path) else name
+        raise WebnormError(f"{where} has no rows; expected 1 or more to check")
+    return Case(
+        name=name,
+        source=source,
+        shape=(x.shape[0], x.shape[1]),
+        x=lambda rng: x,
+        options=Options(weight=False, bias=False),
+        given=dtype,
+    )
+
+
+def run(request: CheckRequest, worker: Worker, traits: Traits) -> Iterator[Result]:
+    """Yield a result for each kernel, constants and case; behind them what `overall` says."""
+    found = []
+    for result in case_results(request, worker, traits):
+        found.append(result)
+        yield result
+    yield from corpus_results(request, found)
+
+
+def case_results(request: CheckRequest, worker: Worker, traits: Traits) -> Iterator[Result]:
+    """Yield a result for each kernel, constants and case."""
+    ended: Counter[str] = Counter()
+    for case, task in request.tasks:
+        found, broken = request.variants(task, traits)
+        if case.for_gpus and traits.software:
+            # A whole corpus does not ask for it by name.
+            if not request.whole:
+                for one in found:
+                    yield replace(blank_result(one, task.problem, case.name, _FOR_GPUS), status="skip")
+            continue
+        for given, variants in _given(request, task, found, traits):
+            yield from _check(request, case, given, variants, worker, ended)
+        yield from (unreadable(one, task.problem, case.name) for one in broken)
+
+
+def corpus_results(request: CheckRequest, found: Iterable[Result]) -> Iterator[Result]:
+    """A result for each file that is no kernel, and of a whole corpus one for each kernel that has refused
+    most of the cases, as what was `found` says.
+    """
+    taken: Counter[tuple[str, str]] = Counter()
+    refused: Counter[tuple[str, str]] = Counter()
+    # Which rows are cut no caller chooses: what takes all of them at once may refuse those cases.
+    narrow = {case.name for case in request.cases if case.narrow is not None}
+    for result in found:
+        if result.case not in narrow:
+            (refused if result.status == "skip" else taken)[result.op, result.kernel] += 1
+    for one in request.broken:
+        yield unreadable(one, one.op.problem(0, 1))
+    if request.whole:
+        for kernel in request.kernels:
+            name = kernel.op.name, kernel.name
+            if refused[name] > taken[name]:
+                cases = f"{refused[name]} of {taken[name] + refused[name]} cases"
+                reason = f"refuses {cases}: what it gets right on the others proves little"
+                blank = blank_result(Variant(kernel, {}), kernel.op.problem(0, 1), "whole corpus", reason)
+                yield replace(blank, status="fail")
+
+
+def _given(
+    request: CheckRequest, task: Task, variants: list[Variant], traits: Traits
+) -> Iterator[tuple[Task, list[Variant]]]:
+    """The task with the variants it is checked with; those that refuse a gradient without saved statistics
+    get it with them.
+    """
+    problem = task.problem
+    with_stats = replace(problem, options=replace(problem.options, saved_stats=True))
+    if not task.op.backward or with_stats == problem:
+        yield task, variants
+        return
+    unwilling = {one.kernel.label for one in variants if one.refusal(problem, traits) is not None}
+    again = [
+        one
+        for one in (request.variants(Task(task.op, with_stats), traits)[0] if unwilling else ())
+        if one.kernel.label in unwilling and one.refusal(with_stats, traits) is None
+    ]
+    moved = {one.kernel.label for one in again}
+    yield (
+        task,
+        [one for one in variants if one.kernel.label not in moved or one.refusal(problem, traits) is None],
+    )
+    yield Task(task.op, with_stats), again
+
+
+def _check(
+    request: CheckRequest,
+    case: Case,
+    task: Task,
+    variants: Sequence[Variant],
+    worker: Worker,
+    ended: Counter[str],
+) -> Iterator[Result]:
+    """A result for each variant on a case. Those that have `ended` the process too often, or had to be
+    stopped, are not run: each time takes as long as the time limit.
+    """
+    for variant in variants:
+        if ended[variant.kernel.label] >= _MOST_ENDED:
+            reason = f"not run: it ended the process, or had to be stopped, in {_MOST_ENDED} cases before"
+            yield blank_result(variant, task.problem, case.name, reason)
+    left = [one for one in variants if ended[one.kernel.label] < _MOST_ENDED]
+    arrays = case.draw(task) if left else {}
+    watch = case.name in WATCHED or not request.whole
+    while left:
+        specs = tuple(map(jobs.VariantSpec.of, left))
+        job = jobs.CheckJob(case.name, task, arrays, specs, request.roots, case.narrow, watch)
+        at = done = 0
+        try:
+            for event in worker.stream(jobs.check_variants, job):
+                match event:
+                    case jobs.VariantBegan(index):
+                        at = index
+                    case jobs.VariantResult(index, result):
+                        done = index + 1
+                        yield with_expectation(result, left[index].kernel, case)
+        except (WorkerDied, TaskFailed) as failure:
+            yield blank_result(left[at], task.problem, case.name, str(failure))
+            ended[left[at].kernel.label] += isinstance(failure, WorkerDied)
+            done = at + 1
+        except WebnormError as error:
+            # A case that this machine has no room for, say, is no reason to give up the others.
+            if not request.whole:
+                raise
+            yield from (blank_result(one, task.problem, case.name, str(error)) for one in left[done:])
+            return
+        left = left[done:]
+
+
+def with_expectation(result: Result, kernel: Kernel, case: Case) -> Result:
+    """The result, marked as expected or turned into a failure where the kernel is declared unstable, and into
+    a skip where it is right but not known to end.
+
+    An unstable kernel has to fail where the corpus says its formula must: if it passes, the check has gone
+    blind. It may fail where a stable kernel must not.
+    """
+    if kernel.unstable and result.status == "pass" and one_pass_must_fail(kernel, case, result.problem):
+        reason = f"passed a case that its formula cannot: {kernel.unstable}"
+        return replace(result, status="fail", reason=reason)
+    if result.status == "pass" and result.reason:
+        return replace(result, status="skip")
+    return expect_instability(result, kernel)
+
+
+def one_pass_must_fail(kernel: Kernel, case: Case, problem: Problem) -> bool:
+    """Whether a kernel of the one-pass formula cannot be right here.
+
+    x of a narrower type is rounded so coarsely that its variance may be large where float32's is small.
+    """
+    return kernel.name == "one_pass" and case.breaks_one_pass and problem.dtype == "float32"

@@ -1,0 +1,267 @@
+"""A kernel's file judged from its header to its verdict, each step told as soon as it is done."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from webnorm import signals
+from webnorm.choice.defaults import chosen_variants, nearest_variant
+from webnorm.errors import WebnormError, unknown
+from webnorm.gpu.buffers import check_memory
+from webnorm.gpu.device import Device
+from webnorm.gpu.plan import Plan
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.headers.traits import BROWSER, Traits
+from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.rendering.render import Shader, render_shader
+from webnorm.kernels.wgsl.tokens import CannotInstrument
+from webnorm.lab.diagnose.examination import examine
+from webnorm.lab.diagnose.hints import Hint
+from webnorm.lab.diagnose.trace import Trace, trace
+from webnorm.lab.results.result import Result
+from webnorm.lab.run.check import WATCHED, with_expectation
+from webnorm.lab.verify.problem_buffers import ProblemBuffers
+from webnorm.lab.verify.races import find_fault
+from webnorm.lab.verify.trial import blank_result, exception_text, expect_instability, try_plan, try_variant
+from webnorm.norms.corpus import CASES
+from webnorm.norms.ops import Task
+from webnorm.norms.playground_problems import draw_given, draw_playground, given_task, playground_tasks
+from webnorm.norms.problem import Array, Problem
+
+# As --option takes it.
+_CAPPED = "max_workgroups=2"
+
+
+@dataclass(frozen=True)
+class EvaluationJob:
+    """A kernel's file, for one of the ops that it serves, with what its problems are to have and values of
+    its tune axes that somebody chose. `x` is the mean and the standard deviation of one more x.
+    """
+
+    path: Path
+    op: str | None
+    roots: tuple[Path, ...]
+    dtype: str = "float32"
+    options: tuple[str, ...] = ()
+    constants: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    x: tuple[float, float] | None = None
+
+    def variant(self, kernel: Kernel, problem: Problem, traits: Traits) -> Variant:
+        """The kernel with its constants for a problem."""
+        return chosen_variants(kernel, problem, traits, self.constants)[0]
+
+
+@dataclass(frozen=True)
+class HeaderRead:
+    """The header could be read: the op and the name of the kernel."""
+
+    op: str
+    kernel: str
+
+
+@dataclass(frozen=True)
+class TextsCompiled:
+    """The texts were accepted."""
+
+
+@dataclass(frozen=True)
+class ProblemVerdict:
+    """The verdict on one problem; `given` marks that of the x that somebody chose."""
+
+    problem: str
+    result: Result
+    given: bool = False
+
+
+def evaluate(device: Device, job: EvaluationJob) -> Iterator[Any]:
+    """The worker's task: HeaderRead, then the Shader of the first problem, that it is Compiled, a
+    ProblemVerdict for each problem; of the first that is wrong an Examination.
+
+    Raises WebnormError, with a place where there is one, for a header, a template or a text that is refused.
+    """
+    kernel = load(job.path, job.op)
+    for axis in job.constants:
+        if axis not in kernel.tune:
+            raise unknown(f"constant of {kernel.label}", axis, kernel.tune)
+    yield HeaderRead(kernel.op.name, kernel.name)
+    boards: list[tuple[_Posed, ProblemBuffers, Plan]] = []
+    for posed in _posed(kernel, job):
+        task = posed.task
+        variant = job.variant(kernel, task.problem, device.traits)
+        refusal = variant.refusal(task.problem, device.traits)
+        if refusal is not None:
+            skipped = replace(blank_result(variant, task.problem, reason=refusal), status="skip")
+            yield posed.judged(skipped)
+            continue
+        board = ProblemBuffers(device, task.problem, posed.draw(), job.roots)
+        shader = render_shader(variant, task.problem, "native", device.traits, roots=job.roots)
+        if not boards:
+            yield shader
+        boards.append((posed, board, board.bind(shader)))
+    yield TextsCompiled()
+    wrong = None
+    for posed, board, plan in boards:
+        result = try_plan(board, plan)[0]
+        # What a header declares is of hard values: each kernel has to be right on gentle ones.
+        yield posed.judged(result if posed.x is None else expect_instability(result, kernel))
+        if result.status == "fail" and wrong is None:
+            wrong = board, plan
+    if wrong is not None:
+        yield examine(*wrong)
+
+
+@dataclass(frozen=True)
+class RaceCheckResult:
+    """A problem on which loops and workgroup memory were watched: the endless loop or the race that was seen,
+    and why they could not be watched; it is `refused` where the kernel does not take the problem.
+    """
+
+    fault: Hint | None = None
+    unwatched: str | None = None
+    refused: bool = False
+
+
+def check_races(device: Device, job: EvaluationJob) -> Iterator[RaceCheckResult]:
+    """The worker's task: endless loops, and races on workgroup memory, in the odd problem, also where few
+    workgroups walk over all of its rows. What is right may race: most races do no harm on most adapters.
+    """
+    kernel = load(job.path, job.op)
+    capped = () if kernel.op.exact else (_CAPPED,)
+    for options in dict.fromkeys((job.options, (*job.options, *capped))):
+        _, posed, *_ = _posed(kernel, replace(job, options=options))
+        problem = posed.task.problem
+        variant = job.variant(kernel, problem, device.traits)
+        refusal = variant.refusal(problem, device.traits)
+        if refusal is not None:
+            yield RaceCheckResult(unwatched=refusal, refused=True)
+            continue
+        try:
+            found = find_fault(device, variant, problem, posed.draw(), job.roots)
+        except Exception as error:
+            signals.let_through(error)
+            # The text has run by now: whatever goes wrong in watching it is no fault of the kernel's.
+            yield RaceCheckResult(
+                unwatched=str(error) if isinstance(error, CannotInstrument) else exception_text(error)
+            )
+        else:
+            yield RaceCheckResult(Hint(found.kind, str(found), found.place) if found else None)
+
+
+def warm_up(device: Device, roots: tuple[Path, ...]) -> None:
+    """Do once what takes a process longest the first time: compiling, on a kernel of webnorm's own, and
+    reading the snippets that kernels in `roots` are made of. Whatever stands in `roots`, it is not run.
+    """
+    own = EvaluationJob(wgsl_root() / "layer_norm" / "two_pass.wgsl", None, ())
+    deque(evaluate(device, own), maxlen=0)
+    kernel = load(own.path)
+    problem = _posed(kernel, own)[0].task.problem
+    with suppress(WebnormError):
+        render_shader(
+            own.variant(kernel, problem, device.traits), problem, "native", device.traits, roots=roots
+        )
+
+
+@dataclass(frozen=True)
+class TraceJob:
+    """A kernel's file to be traced on one of the problems that it is judged on, by its number."""
+
+    job: EvaluationJob
+    index: int
+    filter: str
+
+
+def trace_file(device: Device, job: TraceJob) -> Iterator[Trace]:
+    """The worker's task: the trace; raises WebnormError as `trace` does."""
+    kernel = load(job.job.path, job.job.op)
+    posed = _posed(kernel, job.job)[job.index]
+    problem = posed.task.problem
+    variant = job.job.variant(kernel, problem, device.traits)
+    yield trace(device, variant, problem, posed.draw(), job.job.roots, job.filter)
+
+
+@dataclass(frozen=True)
+class _Posed:
+    """A problem that a kernel is judged on; `x` is the mean and the deviation of one that somebody chose."""
+
+    task: Task
+    x: tuple[float, float] | None = None
+
+    def draw(self) -> dict[str, Array]:
+        return draw_playground(self.task) if self.x is None else draw_given(self.task, *self.x)
+
+    def judged(self, result: Result) -> ProblemVerdict:
+        told = "" if self.x is None else ", x {:g} ± {:g}".format(*self.x)
+        return ProblemVerdict(f"{self.task.problem}{told}", result, self.x is not None)
+
+
+def _posed(kernel: Kernel, job: EvaluationJob) -> list[_Posed]:
+    """What a kernel is judged on; WebnormError for options that its op lacks."""
+    options = kernel.op.defaults.changed(job.options)
+    found = [_Posed(task) for task in playground_tasks(kernel.op, job.dtype, options)]
+    return found if job.x is None else [*found, _Posed(given_task(kernel.op, job.dtype, options), job.x)]
+
+
+@dataclass(frozen=True)
+class RenderFailure:
+    """A text that browsers would get, and why there is none."""
+
+    reason: str
+
+
+def render_for_browsers(
+    device: Device, job: EvaluationJob
+) -> Iterator[Shader | RenderFailure | WebnormError]:
+    """The worker's task: each text that browsers get, with subgroups and without, or why there is none.
+
+    Where the default constants need more than a page has, the texts are those that an export would have.
+    """
+    kernel = load(job.path, job.op)
+    texts = set[str]()
+    for traits in (BROWSER, replace(BROWSER, features=frozenset())):
+        for task in (posed.task for posed in _posed(kernel, job)):
+            try:
+                variant = job.variant(kernel, task.problem, traits)
+                refusal = variant.refusal(task.problem, traits)
+                if refusal is not None:
+                    nearest = None if job.constants else nearest_variant(kernel, task.problem, traits)[0]
+                    if nearest is None:
+                        which = "with" if traits.features else "without"
+                        yield RenderFailure(f"no text for browsers {which} subgroups: {refusal}")
+                        continue
+                    variant = nearest
+                shader = render_shader(variant, task.problem, "browser", traits, roots=job.roots)
+            except WebnormError as error:
+                yield error
+                continue
+            if shader.text not in texts:
+                texts.add(shader.text)
+                # Worked out here: who asks for places renders nothing.
+                shader.place(1)
+                yield shader
+
+
+@dataclass(frozen=True)
+class CaseJob:
+    """A case of the corpus, as a task, for a kernel's file."""
+
+    job: EvaluationJob
+    case: str
+    task: Task
+
+
+def try_case(device: Device, job: CaseJob) -> Iterator[Result]:
+    """The worker's task: the verdict on a case, as `webnorm check` has it."""
+    case = next(one for one in CASES if one.name == job.case)
+    kernel, task = load(job.job.path, job.job.op), job.task
+    check_memory(task, device)
+    variant = job.job.variant(kernel, task.problem, device.traits)
+    board = ProblemBuffers(device, task.problem, case.draw(task), job.job.roots, narrow=case.narrow)
+    result, *_ = try_variant(board, variant, case.name, watch=case.name in WATCHED)
+    yield with_expectation(result, kernel, case)

@@ -1,0 +1,194 @@
+"""What is asked of the lab, from names to requests: the same for the command and for calls from Python."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from webnorm.errors import WebnormError
+from webnorm.gpu import timing
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.library import (
+    AUTO,
+    UnreadableKernel,
+    check_axes,
+    select_each,
+    survey,
+    without_auto,
+)
+from webnorm.kernels.headers.sources import is_wgsl
+from webnorm.kernels.headers.traits import Traits
+from webnorm.lab.run.bench import BenchRequest
+from webnorm.lab.run.check import CheckRequest, user_array_case
+from webnorm.norms import presets
+from webnorm.norms.case import Case, Overrides
+from webnorm.norms.ops import OPS, Task
+from webnorm.norms.problem import Array
+from webnorm.norms.selection import dtypes_named, ops_named, select_names
+
+# Seeds that nobody gave: short enough to be typed.
+_SEEDS = 10**6
+# What one size stands for where only the other is given.
+_OTHER_SIZE = (1024,)
+
+
+def seed_or_random(seed: int | None) -> int:
+    """The seed, or any where none was given: what a kernel knows of one says little of others."""
+    return secrets.randbelow(_SEEDS) if seed is None else seed
+
+
+def kernel_names(given: Sequence[str] | None) -> list[str] | None:
+    """Names and paths of kernels, of which each text may be a list; None where nothing was given."""
+    if not given:
+        return None
+    # A path may have a comma of its own.
+    return [part for text in given for part in ([text] if is_wgsl(text) else text.split(","))]
+
+
+def requested_kernels(
+    names: Sequence[str] | None, ops: Sequence[str], roots: Sequence[Path]
+) -> tuple[list[Kernel], list[Kernel], list[UnreadableKernel]]:
+    """The kernels asked for, those of the copy that they are measured against, and what of both is broken."""
+    found, broken = survey(roots)
+    chosen, failed = select_each(found, broken, names, ops)
+    return (
+        [kernel for kernel in chosen if not kernel.op.exact],
+        [kernel for kernel in found if kernel.op.exact],
+        failed,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What is to be timed: ops by types by shapes, or a preset. Mistakes in it are found at once.
+
+    Shapes that nobody named depend on the adapter; no types are the default one, or a preset's own. `options`
+    are as Options.changed takes them, of a preset's `quick` a few tasks are taken.
+    """
+
+    op: str | Sequence[str] | None = None
+    dtype: str | Sequence[str] | None = None
+    rows: Sequence[int] | None = None
+    cols: Sequence[int] | None = None
+    preset: str | None = None
+    options: Sequence[str] = ()
+    quick: bool = False
+    distribution: str = "normal"
+    eps: float | None = None
+    scale: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.tasks(None)
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The names of the ops."""
+        if self.preset is None:
+            return ops_named(self.op)
+        return tuple(dict.fromkeys(task.op.name for task in self.tasks(None)))
+
+    def tasks(self, traits: Traits | None) -> tuple[Task, ...]:
+        """One after another, for an adapter of these traits."""
+        software = traits is not None and traits.software
+        dtypes = dtypes_named(self.dtype)
+        if self.preset is not None:
+            return presets.preset_tasks(
+                self.preset, dtypes, self.options, software, self.quick, self.eps, self.seed
+            )
+        presets.check_rows(self.rows)
+        if self.rows or self.cols or traits is None:
+            pairs = [(m, n) for m in self.rows or _OTHER_SIZE for n in self.cols or _OTHER_SIZE]
+        else:
+            pairs = [*presets.default_shapes(software, self.quick)]
+        common = {name: getattr(self, name) for name in ("distribution", "eps", "scale", "seed")}
+        return presets.tasks_of_each(self.ops, dtypes, pairs, self.options, **common)
+
+
+def bench_request(
+    names: Sequence[str] | None,
+    ops: Sequence[str],
+    *,
+    roots: Sequence[Path] = (),
+    chosen: Mapping[str, Sequence[int]] | None = None,
+    every: bool = False,
+    rule: timing.StoppingRule | None = None,
+    budget_s: float | None = None,
+) -> BenchRequest:
+    """The kernels to time, and how long; on which tasks, once and one by one or not, others say.
+
+    `chosen` picks values of tune axes and `every` takes all constants, as BenchRequest has it.
+    """
+    kernels, copies, broken = requested_kernels(without_auto(names), ops, roots)
+    check_axes(chosen or {}, [*kernels, *copies])
+    rule = rule or timing.StoppingRule()
+    return BenchRequest(
+        (),
+        tuple(kernels),
+        tuple(copies),
+        rule if budget_s is None else replace(rule, budget_s=budget_s),
+        tuple(roots),
+        chosen or {},
+        every,
+        ladder=tuple(survey(roots)[0]),
+        with_auto=not names or AUTO in names,
+        broken=tuple(broken),
+    )
+
+
+def check_request(
+    names: Sequence[str] | None,
+    ops: Sequence[str],
+    *,
+    roots: Sequence[Path] = (),
+    chosen: Mapping[str, Sequence[int]] | None = None,
+    every: bool = False,
+) -> CheckRequest:
+    """The kernels to check; with which cases, types and options others say."""
+    others = without_auto(names)
+    kernels, copies, broken = requested_kernels(others, ops, roots)
+    if not kernels and (others or all(OPS[op].exact for op in ops)):
+        kernels = copies
+    check_axes(chosen or {}, kernels)
+    return CheckRequest(
+        tuple(kernels),
+        roots=tuple(roots),
+        chosen=chosen or {},
+        every=every,
+        ladder=tuple(requested_kernels(None, ops, roots)[0] if names and AUTO in names else ()),
+        broken=tuple(broken),
+    )
+
+
+def with_cases(
+    request: CheckRequest,
+    corpus: Sequence[Case],
+    cases: str | Sequence[str] | None,
+    input: Path | Array | None,
+    dtype: str | Sequence[str] | None,
+    changes: Overrides,
+) -> CheckRequest:
+    """The request with its cases, or a user's own array (see user_array_case) in place of them, and storage
+    types.
+
+    Raises WebnormError for a case that there is not, and where nothing is left to check.
+    """
+    chosen = requested_cases(cases, corpus)
+    dtypes = dtypes_named(dtype)
+    if input is not None:
+        own = user_array_case(input, dtypes)
+        chosen, dtypes = (own,), (own.given or "",)
+    whole = not cases and input is None and changes.options is None
+    found = replace(request, cases=chosen, dtypes=dtypes or ("float32",), changes=changes, whole=whole)
+    if not found.count():
+        found.refuse_options()
+        raise WebnormError("nothing to check: no case has these options, or they are of other ops")
+    return found
+
+
+def requested_cases(names: str | Sequence[str] | None, corpus: Sequence[Case]) -> tuple[Case, ...]:
+    """The cases of these names, or that patterns like "cols-*" fit; all where there are none."""
+    by_name = {one.name: one for one in corpus}
+    return tuple(by_name[name] for name in select_names(names, by_name, "case")) if names else tuple(corpus)

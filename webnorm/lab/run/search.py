@@ -1,0 +1,325 @@
+"""The search for the fastest variant of one problem, in the worker process.
+
+Every sample is set against one of the same reference variant taken just before it, so that a slow moment of
+the machine falls on both. What sets a bar for others has been held against float64: a wrong variant may well
+be the fastest.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import wgpu
+
+from webnorm.errors import WebnormError
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.rendering.render import render_shader
+from webnorm.lab.run import jobs
+from webnorm.lab.verify.problem_buffers import ProblemBuffers
+from webnorm.lab.verify.timed_work import timing_setup
+from webnorm.lab.verify.trial import try_variant, wgpu_refusal
+
+# A kernel's first variant has the constants that its header chooses: three times the time of another kernel's
+# is more than other constants make up for.
+SLOW_KERNEL = 3.0
+# Pairs of samples that a variant gets at first: the median of three forgives one slow moment.
+FIRST_PAIRS = 3
+# What stays, and how many rounds those take part in then: variants within this ratio of the leader, at most
+# so many. The first is wide, since three pairs may flatter a leader; the last are measured as in a benchmark.
+STAGES = ((1.5, 16, 4), (1.1, 8, 8), (1.03, 4, 0))
+# Of the budget, for trying variants; the rest is for telling the good ones apart.
+EXPLORING = 2 / 3
+
+
+@dataclass(frozen=True)
+class SearchProgress:
+    """What the search is at, in words, and the share of its budget that is spent."""
+
+    what: str
+    share: float = 0.0
+
+
+@dataclass(frozen=True)
+class VariantDropped:
+    """A variant is out because it cannot run or is wrong."""
+
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Finalists:
+    """What is left beside the reference, the fastest first, of so many that were tried."""
+
+    indices: tuple[int, ...]
+    tried: int
+
+
+Event = jobs.VariantBegan | SearchProgress | VariantDropped | Finalists
+
+
+class Search:
+    """Finds the fastest of the candidates while `spent`, the share of the budget, is below 1.
+
+    The first candidate that runs and is right is the reference. The first of each kernel is a probe, tried
+    before any other, whatever is spent. Then come, in turn, the first of the others, since candidates are in
+    the order of what is expected of them, and the one whose constants are nearest to the best so far.
+    """
+
+    def __init__(
+        self, candidates: Sequence[Variant], trials: SearchDevice, spent: Callable[[], float]
+    ) -> None:
+        self.candidates, self.trials, self.spent = candidates, trials, spent
+        self.untried = np.ones(len(candidates), bool)
+        self.neighbourhoods = _neighbourhoods(candidates)
+        # The times of those still in the race, over the reference's.
+        self.ratios: dict[int, list[float]] = {}
+        # Each kernel's fastest so far.
+        self.best: dict[str, int] = {}
+        self.reference: int | None = None
+        self.right: set[int] = set()
+        self.seen: set[Hashable] = set()
+        self.tried = 0
+        self.probed = False
+
+    def run(self) -> Iterator[Event]:
+        """What is tried and found, at last the finalists."""
+        for kernel in self.neighbourhoods:
+            yield from self.probe(kernel)
+        self.probed = True
+        fastest = min(map(self.ratio, self.ratios), default=0.0)
+        kept = {self.kernel(i) for i in self.ratios if self.ratio(i) <= SLOW_KERNEL * fastest}
+        for kernel, neighbourhood in self.neighbourhoods.items():
+            if kernel not in kept:
+                self.untried[neighbourhood.indices] = False
+        by_nearness = False
+        while self.untried.any() and self.spent() < EXPLORING:
+            index = self.nearest() if by_nearness else int(np.argmax(self.untried))
+            by_nearness = not by_nearness
+            yield from self.attempt(index)
+        for bar, most, rounds in STAGES:
+            yield from self.prune(bar, most)
+            for _ in range(rounds if len(self.ratios) > 1 else 0):
+                if self.spent() >= 1:
+                    break
+                yield self.doing(f"{len(self.ratios)} in the race")
+                yield from self.round()
+        yield Finalists(tuple(i for i in self.ranking() if i != self.reference), self.tried)
+
+    def kernel(self, index: int) -> str:
+        """The name of a candidate's kernel."""
+        return self.candidates[index].kernel.name
+
+    def ratio(self, index: int) -> float:
+        """A candidate's time over the reference's."""
+        return statistics.median(self.ratios[index])
+
+    def ranking(self) -> list[int]:
+        """Those still in the race, the fastest first."""
+        return sorted(self.ratios, key=self.ratio)
+
+    def probe(self, kernel: str) -> Iterator[Event]:
+        """Try a kernel's candidates until one is right."""
+        for index in self.neighbourhoods[kernel].indices:
+            yield from self.attempt(int(index), check=True)
+            if index in self.ratios:
+                return
+
+    def attempt(self, index: int, check: bool = False) -> Iterator[Event]:
+        """Time a candidate for the first time, unless one that was tried runs the same text."""
+        self.untried[index] = False
+        yield jobs.VariantBegan(index)
+        try:
+            fingerprint = self.trials.fingerprint(index)
+            if fingerprint in self.seen:
+                return
+            self.seen.add(fingerprint)
+            reason = self.trials.fault(index) if check else None
+            if reason is None:
+                ratios = [self.pair(index) for _ in range(FIRST_PAIRS)]
+        except WebnormError as error:
+            reason = str(error)
+        if reason is not None:
+            self.trials.release(index)
+            yield VariantDropped(index, reason)
+            return
+        self.ratios[index] = ratios
+        self.tried += 1
+        best = self.best.setdefault(self.kernel(index), index)
+        if self.ratio(index) < self.ratio(best):
+            self.best[self.kernel(index)] = index
+        if check:
+            self.right.add(index)
+        if self.reference is None:
+            self.reference = index
+        if index != self.reference:
+            self.trials.release(index)
+        yield self.doing(f"{self.tried} of {len(self.candidates)} tried")
+
+    def doing(self, what: str) -> SearchProgress:
+        """What the search is at, with how many times as fast as the reference the best so far is."""
+        best = min(map(self.ratio, self.ratios), default=1.0)
+        # To look at what is spent begins the budget, which the probes are not part of.
+        return SearchProgress(f"{what}, best {1 / best:.2f}x", min(1.0, self.spent()) if self.probed else 0.0)
+
+    def pair(self, index: int) -> float:
+        """A sample of a candidate over one of the reference; 1 for the reference itself."""
+        if self.reference is None:
+            self.trials.time([index])
+            return 1.0
+        reference, own = self.trials.time([self.reference, index])
+        return own / reference
+
+    def nearest(self) -> int:
+        """Of the kernel with the best ratio so far the untried candidate that is nearest to what had it."""
+        for best in sorted(self.best.values(), key=self.ratio):
+            neighbourhood = self.neighbourhoods[self.kernel(best)]
+            if self.untried[neighbourhood.indices].any():
+                return neighbourhood.nearest(self.candidates[best], self.untried)
+        return int(np.argmax(self.untried))
+
+    def prune(self, bar: float, most: int) -> Iterator[Event]:
+        """Keep what is near the fastest right candidate."""
+        while self.ratios:
+            leader = self.ranking()[0]
+            if leader in self.right:
+                break
+            yield jobs.VariantBegan(leader)
+            reason = self.trials.fault(leader)
+            if reason is None:
+                self.right.add(leader)
+            else:
+                yield VariantDropped(leader, reason)
+                self.leave(leader)
+        for place, index in enumerate(self.ranking()):
+            if index != self.reference and (place >= most or self.ratio(index) > bar * self.ratio(leader)):
+                self.leave(index)
+
+    def leave(self, index: int) -> None:
+        """Take a candidate out of the race."""
+        del self.ratios[index]
+        self.trials.release(index)
+
+    def round(self) -> Iterator[Event]:
+        """One more sample of everything in the race, in turn."""
+        for index in [i for i in self.ratios if i != self.reference]:
+            yield jobs.VariantBegan(index)
+            try:
+                self.ratios[index].append(self.pair(index))
+            except WebnormError as error:
+                yield VariantDropped(index, str(error))
+                self.leave(index)
+
+
+def distance(one: Variant, other: Variant) -> int:
+    """Doublings along the tune axes from one variant of a kernel to another; from 0 to 1 is one too."""
+    return int(_distances(_doublings(one), other))
+
+
+def _distances(places: Any, variant: Variant) -> Any:
+    """From each place, along the last axis, to a variant."""
+    return np.abs(places - _doublings(variant)).sum(axis=-1)
+
+
+def _doublings(variant: Variant) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.array([variant.constants[axis].bit_length() for axis in variant.kernel.tune])
+
+
+@dataclass(frozen=True)
+class _Neighbourhood:
+    """The candidates of a kernel by their indices, and where they are along its axes, in doublings."""
+
+    indices: np.ndarray[Any, np.dtype[np.int64]]
+    places: np.ndarray[Any, np.dtype[np.int64]]
+
+    def nearest(self, variant: Variant, untried: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
+        """The index of the untried candidate that is nearest to a variant."""
+        left = untried[self.indices]
+        return int(self.indices[left][np.argmin(_distances(self.places[left], variant))])
+
+
+def _neighbourhoods(candidates: Sequence[Variant]) -> dict[str, _Neighbourhood]:
+    """By the names of kernels, in the order in which they are first."""
+    groups: dict[str, list[int]] = {}
+    for index, variant in enumerate(candidates):
+        groups.setdefault(variant.kernel.name, []).append(index)
+    return {
+        name: _Neighbourhood(np.array(indices), np.array([_doublings(candidates[i]) for i in indices]))
+        for name, indices in groups.items()
+    }
+
+
+# --- on a device
+
+
+def search_variants(device: Device, job: jobs.TimingJob) -> Iterator[Any]:
+    """Search among variants on a device, of which the first is the one to set others against. The budget
+    begins when inputs, answers and probes are done.
+    """
+    board = jobs.buffers_for_job(device, job)
+    files = dict.fromkeys((spec.path, spec.op) for spec in job.variants)
+    kernels = {file: load(*file) for file in files}
+    candidates = [Variant(kernels[spec.path, spec.op], spec.constants) for spec in job.variants]
+    # It starts with the first look at it.
+    began = cache(timing.clock)
+
+    def spent() -> float:
+        return (timing.clock() - began()) / job.rule.budget_s
+
+    yield from Search(candidates, SearchDevice(board, candidates), spent).run()
+
+
+class SearchDevice:
+    """What the search asks of a device; candidates go by their index."""
+
+    def __init__(self, board: ProblemBuffers, candidates: Sequence[Variant]) -> None:
+        self.board, self.candidates = board, candidates
+        setup = timing_setup(board, timing.StoppingRule().settle_s)
+        self.stopwatch, self.pace = setup.stopwatch, setup.pace
+        self.samplers: dict[int, timing.Sampler] = {}
+
+    def fingerprint(self, index: int) -> Hashable:
+        """Equal for candidates that run the same text in the same way; WebnormError if there is none."""
+        problem = self.board.problem
+        shader = render_shader(
+            self.candidates[index], problem, "native", self.board.device.traits, roots=self.board.roots
+        )
+        counts = tuple(shader.workgroup_count(each, problem.rows) for each in shader.passes)
+        records = tuple(
+            shader.records(one, problem.rows) for one in shader.bindings if one.records is not None
+        )
+        return shader.text, counts, records
+
+    def time(self, indices: Sequence[int]) -> list[float]:
+        """Take a sample of each, in nanoseconds per dispatch; raises WebnormError if one cannot run."""
+        try:
+            for index in indices:
+                if index not in self.samplers:
+                    plan = self.board.prepare(self.candidates[index])
+                    self.pace.ready()
+                    self.samplers[index], _ = self.stopwatch.sampler(plan)
+                    self.pace.worked()
+            self.pace.ready()
+            readings = [self.samplers[index]() for index in indices]
+            times = [reading() for reading in readings]
+            self.pace.worked()
+            return times
+        except wgpu.GPUError as error:
+            raise WebnormError(wgpu_refusal(error)) from error
+
+    def fault(self, index: int) -> str | None:
+        """What is wrong with its answer; None when it is right."""
+        result, plan, _ = try_variant(self.board, self.candidates[index])
+        return None if plan is not None else result.reason or "it is wrong"
+
+    def release(self, index: int) -> None:
+        """Give up what it holds on the device, until it is timed again."""
+        self.samplers.pop(index, None)

@@ -1,0 +1,271 @@
+"""Accuracy: one result held against the float64 answer, with a tolerance that has a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from webnorm.errors import check_kind
+from webnorm.kernels.headers import expression
+from webnorm.kernels.rendering.render import Shader
+from webnorm.lab.verify.deviations import OutputComparison, ToleranceFactors, compare_outputs
+from webnorm.norms.ops import Task
+from webnorm.norms.problem import Array
+from webnorm.norms.reference import ExpectedOutputs
+from webnorm.norms.row_blocks import map_row_blocks
+
+# Half an ulp of 1.0 in float32.
+UNIT_ROUNDOFF = 2.0**-24
+# Error of a normalised element in units of max(1, |x̂|) when no accumulator adds more than 64 terms one
+# after another and the mean has two words. The worst measured over means up to 1e6 standard deviations is
+# 1.9e-6; half an ulp of an outlier's x̂ = sqrt(N) alone is 3.8e-6 absolute, hence the relative part.
+HI_LO_TOLERANCE = 2e-6
+SERIAL_TERMS = 64
+# A mean that is rounded to float32 is off by up to half an ulp, and by about sqrt(terms) such roundings
+# where terms are added one after another; the factor 4 covers the spread seen over the corpus. Where all of
+# them may go the same way, as in a plain sum of equal values, the header says how many times that it is.
+ROUNDED_MEAN_FACTOR = 4.0
+# A gradient's element is made from several normalised ones: rstd, x̂ and the row's two means each carry the
+# error of one, and the sums over rows are taken to be four standard deviations from their mean at most.
+GRADIENT_FACTOR = 4.0
+# The share of a rounded output's elements that must be the float64 answer, rounded: the others may be its
+# neighbours where the answer lies within the float32 tolerance of a rounding boundary.
+EQUAL_SHARE = 0.999
+# A tolerance so many times that of the kernels that `auto` picks is worth a warning.
+LOOSE = 10.0
+# So many are no share of a small output: rows of narrow types hold the same value several times.
+FEW = 8
+# Why nothing speaks against a result, and nothing for it.
+VAGUE = "not compared: the tolerance that its header declares is as large as the answers"
+WITHOUT_NUMBERS = "not compared: no answer is a number, and int8 has nothing else"
+# Where more answers than this lie at boundaries, they are not spread over the type's steps: a few values of a
+# coarse x make up the row.
+AMBIGUOUS_SHARE = 0.03
+
+
+@dataclass(frozen=True)
+class WorstElement:
+    """The element that is furthest beyond, or nearest to, its tolerance."""
+
+    output: str
+    index: tuple[int, ...]
+    got: float
+    expected: float
+    error: float
+    tolerance: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.output}[{', '.join(map(str, self.index))}] is {self.got:.9g}, "
+            f"expected {self.expected:.9g}: off by {self.error:.3g}, allowed {self.tolerance:.3g}"
+        )
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Errors of one result, and the `reason` why it is wrong, if it is.
+
+    `allowed` is the tolerance of the element that has `max_abs_error`, `tolerance` that of `worst`. The
+    errors and `worst` are those of the op's main output, unless another one is wrong. They are against
+    the answer before it is rounded to its storage type. `non_finite` counts NaN and Inf where a number was
+    expected. Where the answer is NaN or Inf, so has to be the result; but for int8, which has neither.
+    `not_compared` says why that shows nothing: at least half of an output's elements may be off by as much
+    as they are, or int8 is to hold what is no number.
+    """
+
+    max_abs_error: float
+    max_rel_error: float
+    tolerance: float
+    non_finite: int
+    worst: WorstElement | None
+    reason: str | None
+    not_compared: str | None = None
+    allowed: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is right: False for anything that cannot be shown to be, NaN included."""
+        return self.reason is None
+
+
+def tolerance(shader: Shader) -> ToleranceFactors:
+    """The tolerance that a kernel's header and the problem's size give."""
+    check_kind("shader", shader, Shader)
+    op = shader.variant.kernel.op
+    if op.exact:
+        return ToleranceFactors(0.0, 0.0, 0.0, 1.0, "a copy is exact")
+    rules, problem = shader.variant.kernel.accuracy, shader.problem
+    # No accumulator adds more terms than there are, whatever a header says.
+    terms, columns = (
+        max(1, min(expression.evaluate(tree, {**shader.names, "rows": problem.rows}), most))
+        for tree, most in ((rules.serial_terms, problem.cols), (rules.column_terms, problem.rows))
+    )
+    rounded = int(expression.evaluate(rules.rounded_mean, shader.names))
+    factor = GRADIENT_FACTOR if op.backward else 1.0
+    base = factor * HI_LO_TOLERANCE * max(1.0, terms / SERIAL_TERMS)
+    roundings = max(rounded, float(np.sqrt(terms))) if rounded else 0.0
+    slope = factor * ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * roundings
+    adding = UNIT_ROUNDOFF * float(np.sqrt(columns)) if op.backward else 0.0
+    reason = f"{terms} terms per accumulator" + (
+        f", mean rounded to float32: + {slope:.1e}*|mean|/sd" if rounded else ""
+    )
+    if op.backward:
+        reason += f", {columns} rows per accumulator: + {adding:.1e}*sum of sizes"
+    exact = not rounded and terms <= SERIAL_TERMS and not op.backward
+    return ToleranceFactors(base, slope, adding, EQUAL_SHARE if exact else 0.0, reason)
+
+
+def loose_tolerance_warning(shader: Shader) -> str | None:
+    """Say how a header's tolerance is far looser than that of kernels with short sums and a mean in two
+    words, such as those that `auto` picks; None where it is not.
+
+    A mean that is rounded to float32 is allowed errors that grow with |mean|/sd, to any size.
+    """
+    own = tolerance(shader)
+    best = HI_LO_TOLERANCE * (GRADIENT_FACTOR if shader.variant.kernel.op.backward else 1.0)
+    if not own.slope and own.base <= LOOSE * best:
+        return None
+    return (
+        f"the tolerance of its header is loose ({own.reason}): what passes may be far off; "
+        f"a mean in two words and short sums are held to {best:.0e}"
+    )
+
+
+def assess(
+    outputs: Mapping[str, tuple[Array, bool]],
+    answers: ExpectedOutputs,
+    shader: Shader,
+    allowed: ToleranceFactors | None = None,
+) -> Accuracy:
+    """Hold every output, an array and whether its guard is intact, against its answer, element by element.
+
+    A float32 output may be off by the tolerance. One of a narrower type has to be the answer rounded to that
+    type, or a neighbour where the answer is as near to the rounding boundary as the tolerance.
+    """
+    allowed = allowed or tolerance(shader)
+    task = Task(shader.variant.kernel.op, shader.problem)
+    found = [assess_output(*one) for one in compare_outputs(outputs, answers, task, allowed)]
+    wrong = [accuracy for accuracy in found if not accuracy.ok]
+    # The main output speaks for the op unless another one is wrong and it is not; what was never written goes
+    # first, since others are held against it: y against the norm of the h that was stored.
+    main = next((accuracy for accuracy in wrong if accuracy.non_finite), next(iter(wrong), found[0]))
+    return replace(main, not_compared=next(filter(None, (each.not_compared for each in found)), None))
+
+
+def assess_output(one: OutputComparison, guard_intact: bool = True) -> Accuracy:
+    """`assess` for one output."""
+    size, allowed = one.got.size, one.allowed
+    errors = _together(map_row_blocks(lambda part: _errors(one, part), one.rows, one.cols))
+    reason = _objection(one.name, errors, size, allowed, guard_intact)
+    if reason is None and too_many_neighbours(one, errors.unequal):
+        neighbours = f"{errors.unequal} of {size} elements of {one.name}"
+        reason = f"{neighbours} are a neighbour of the answer rounded to {one.dtype}"
+    return Accuracy(
+        max_abs_error=errors.max_abs_error,
+        max_rel_error=errors.max_rel_error,
+        allowed=errors.allowed,
+        tolerance=errors.worst.tolerance if errors.worst else allowed.base,
+        non_finite=errors.non_finite,
+        worst=errors.worst,
+        reason=reason,
+        not_compared=_not_compared(one, errors),
+    )
+
+
+def _not_compared(one: OutputComparison, errors: _Errors) -> str | None:
+    """Why an output shows nothing, right or wrong."""
+    if errors.counted:
+        return VAGUE if 2 * errors.vague >= errors.counted else None
+    return WITHOUT_NUMBERS if one.dtype == "int8" and one.got.size else None
+
+
+def too_many_neighbours(one: OutputComparison, unequal: int) -> bool:
+    """Whether more elements than chance has are `unequal` to the rounded answer, though within tolerance."""
+    size = one.got.size
+    if unequal <= (1.0 - one.allowed.equal_share) * size + FEW:
+        return False
+    return sum(map_row_blocks(one.ambiguous, one.rows, one.cols)) <= AMBIGUOUS_SHARE * size
+
+
+@dataclass(frozen=True)
+class _Errors:
+    """Errors of some rows; `ratio` is the largest error in units of its tolerance, at `worst`. `stray` counts
+    what should not have been finite, or of the other sign; for `counted` and `vague` see Deviations.
+    """
+
+    ratio: float
+    max_abs_error: float
+    allowed: float
+    max_rel_error: float
+    non_finite: int
+    stray: int
+    unequal: int
+    counted: int
+    vague: int
+    worst: WorstElement | None
+
+
+_NO_ERRORS = _Errors(0.0, 0.0, 0.0, 0.0, 0, 0, 0, 0, 0, None)
+
+
+def _together(parts: Sequence[_Errors]) -> _Errors:
+    """The errors of all rows."""
+    largest = max(parts, key=lambda part: part.ratio, default=_NO_ERRORS)
+    furthest = max(parts, key=lambda part: part.max_abs_error, default=_NO_ERRORS)
+    return replace(
+        largest,
+        max_abs_error=furthest.max_abs_error,
+        allowed=furthest.allowed,
+        max_rel_error=max((part.max_rel_error for part in parts), default=0.0),
+        non_finite=sum(part.non_finite for part in parts),
+        stray=sum(part.stray for part in parts),
+        unequal=sum(part.unequal for part in parts),
+        counted=sum(part.counted for part in parts),
+        vague=sum(part.vague for part in parts),
+    )
+
+
+def _objection(
+    name: str, errors: _Errors, size: int, allowed: ToleranceFactors, guard_intact: bool
+) -> str | None:
+    """What is wrong with an output; None where every element is within its tolerance."""
+    of_all, first = f"of {size} elements of {name}", f"first {errors.worst}"
+    if not guard_intact:
+        return f"wrote past the end of {name}: the guard words behind it have changed"
+    if errors.non_finite:
+        return f"{errors.non_finite} {of_all} are NaN or Inf or were never written, {first}"
+    if errors.stray:
+        return f"{errors.stray} {of_all} are unlike an answer that is not finite, {first}"
+    return None if errors.ratio <= 1.0 else f"{errors.worst} ({allowed.reason})"
+
+
+def _errors(one: OutputComparison, rows: slice) -> _Errors:
+    """The errors of some rows."""
+    found = one.of(rows)
+    ratio, error = found.ratio, found.error
+    with np.errstate(invalid="ignore", over="ignore"):
+        relative = error / np.maximum(1.0, np.abs(found.value))
+        flat = int(np.argmax(np.where(ratio > 0, ratio, error * 1e-300)))
+        at, most = (
+            tuple(int(i) for i in np.unravel_index(place, ratio.shape))
+            for place in (flat, int(np.argmax(error)))
+        )
+        allowed = found.tolerated(most, one.dtype)
+        got, value, off = (float(each[at]) for each in (found.got, found.value, error))
+        worst = WorstElement(
+            one.name, (rows.start + at[0], *at[1:]), got, value, off, found.tolerated(at, one.dtype)
+        )
+    return _Errors(
+        ratio=float(ratio[at]),
+        max_abs_error=float(error[most]),
+        allowed=allowed,
+        max_rel_error=float(relative[found.counted].max(initial=0.0)),
+        non_finite=int(found.missing.sum()),
+        stray=int(found.stray.sum()),
+        unequal=found.unequal,
+        counted=int(found.counted.sum()),
+        vague=found.vague,
+        worst=worst if found.counted[at] or found.stray[at] else None,
+    )

@@ -1,0 +1,267 @@
+"""What happens to buffers beside kernels, on the device, where reading gigabytes back would take longer.
+
+What a kernel could remember of the dispatch before is written over: outputs, scratch, workgroup memory. A
+kernel that finds its answers where it left them can do without computing them; whoever calls it has other
+arrays each time. And buffers are held against each other, bit by bit.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import wgpu
+
+from webnorm.gpu.buffers import Outputs
+from webnorm.gpu.compute_programs import ComputeProgram, PreparedDispatches
+from webnorm.gpu.device import Device
+from webnorm.gpu.plan import Plan
+from webnorm.norms.problem import DTYPES, Array
+
+_INVOCATIONS = 256
+# Numbers such as a norm gives, of which there are enough not to look like one row.
+_NUMBERS = 4099
+# No one's who draws inputs: noise that begins as x does would be taken for what belongs to x.
+_SEED = (0x5701, 0x11)
+# So many workgroups fill the memory of every core, whichever the device gives them. A software adapter hands
+# them to its threads in equal shares, of which it has one for each processor.
+_WORKGROUPS = 1024
+_KINDS = ("read-only-storage", "storage")
+_COMPARED = ("uniform", *["read-only-storage"] * 2, "storage")
+# A buffer, where what is bound of it begins, and its bytes.
+_Part = tuple[Any, int, int]
+_FILL = f"""
+@group(0) @binding(0) var<storage, read> numbers: array<u32>;
+@group(0) @binding(1) var<storage, read_write> remembered: array<u32>;
+
+@compute @workgroup_size({_INVOCATIONS})
+fn main(
+    @builtin(global_invocation_id) id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+) {{
+    for (var at = id.x; at < arrayLength(&remembered); at += {_INVOCATIONS}u * workgroups.x) {{
+        remembered[at] = numbers[at % arrayLength(&numbers)];
+    }}
+}}
+"""
+
+
+def _comparing(params: str, difference: str) -> str:
+    """A text that tells whether any word of `rows` is another than it should be by `first`: `difference` has
+    the bits that differ in the word `at`.
+    """
+    return f"""
+struct Params {{ {params} }}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> first: array<u32>;
+@group(0) @binding(2) var<storage, read> rows: array<u32>;
+@group(0) @binding(3) var<storage, read_write> different: atomic<u32>;
+
+@compute @workgroup_size({_INVOCATIONS})
+fn main(
+    @builtin(global_invocation_id) id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+) {{
+    var bits = 0u;
+    for (var at = id.x; at < arrayLength(&rows); at += {_INVOCATIONS}u * workgroups.x) {{
+        bits |= {difference};
+    }}
+    if (bits != 0u) {{ atomicStore(&different, 1u); }}
+}}
+"""
+
+
+# `partial` is the word, if any, of which the bits of `mask` alone are data.
+_ALIKE = _comparing(
+    "partial: u32, mask: u32",
+    "(first[at] ^ rows[at]) & select(0xffffffffu, params.mask, at == params.partial)",
+)
+# `begin` is the word of the whole that the bound part begins at.
+_REPEATING = _comparing("begin: u32, period: u32", "rows[at] ^ first[(params.begin + at) % params.period]")
+
+
+def _memory_text(words: int) -> str:
+    """Fills workgroup memory with NaN. It is read again, so that no compiler leaves the writes out."""
+    return f"""
+@group(0) @binding(0) var<storage, read> numbers: array<u32>;
+@group(0) @binding(1) var<storage, read_write> remembered: array<u32>;
+var<workgroup> memory: array<u32, {words}>;
+
+@compute @workgroup_size({_INVOCATIONS})
+fn main(@builtin(local_invocation_index) place: u32) {{
+    for (var at = place; at < {words}u; at += {_INVOCATIONS}u) {{ memory[at] = 0x7fc00000u | numbers[0]; }}
+    workgroupBarrier();
+    remembered[place % arrayLength(&remembered)] = memory[{words - 1}u - place];
+}}
+"""
+
+
+class WritableBuffer(NamedTuple):
+    """A buffer that a kernel may write, its bytes of data without a guard, and the type of its elements."""
+
+    buffer: Any
+    data_bytes: int
+    dtype: str
+
+
+def output_buffers(outputs: Outputs, at: int) -> list[WritableBuffer]:
+    """A set of outputs."""
+    return [
+        WritableBuffer(buffers[at], tensor.data_bytes(outputs.problem), tensor.dtype(outputs.problem))
+        for tensor, buffers in zip(outputs.tensors.values(), outputs.buffers.values(), strict=True)
+    ]
+
+
+def scratch_buffers(plan: Plan, shared: Iterable[Any] = ()) -> list[WritableBuffer]:
+    """What no other plan writes: its scratch, and the buffers that its dispatches have in common."""
+    return [WritableBuffer(buffer, buffer.size, "float32") for buffer in (*plan.scratch.values(), *shared)]
+
+
+class Clobberer:
+    """Puts other numbers into buffers and workgroup memory of one device."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._fill = ComputeProgram(device.handle, _FILL, _KINDS)
+        self._numbers: dict[str, Any] = {}
+        self._workgroups = os.cpu_count() or 1 if device.traits.software else _WORKGROUPS
+        zeros = device.handle.create_buffer_with_data(
+            data=np.zeros(4, np.uint32), usage=wgpu.BufferUsage.STORAGE
+        )
+        kept = device.create_buffer(4 * _INVOCATIONS)
+        memory = ComputeProgram(device.handle, _memory_text(device.traits.workgroup_storage // 4), _KINDS)
+        self._memory = memory.on(((zeros, 0, zeros.size), (kept, 0, kept.size)), self._workgroups)
+
+    def over(self, remembered: Sequence[WritableBuffer], memory: bool = True) -> PreparedDispatches:
+        """What spoils these buffers, guards excepted, and then, if asked, all workgroup memory."""
+        fills = []
+        for buffer, data_bytes, dtype in remembered:
+            numbers = self._numbers_as(dtype)
+            for begin, size in _bound(self._device, math.ceil(data_bytes / 4) * 4):
+                count = min(math.ceil(size / 4 / _INVOCATIONS), 4 * self._workgroups)
+                fills.append(self._fill.on(((numbers, 0, numbers.size), (buffer, begin, size)), count))
+        return PreparedDispatches.of([*fills, *([self._memory] if memory else [])])
+
+    def _numbers_as(self, dtype: str) -> Any:
+        """A buffer of numbers of a type."""
+        if dtype not in self._numbers:
+            numbers: Array = np.random.default_rng(_SEED).standard_normal(_NUMBERS * 4)
+            if dtype == "int8":
+                numbers = np.rint(40 * numbers).clip(-127, 127)
+            data = numbers.astype(DTYPES[dtype]).view(np.uint8)[: 4 * _NUMBERS]
+            usage = wgpu.BufferUsage.STORAGE
+            self._numbers[dtype] = self._device.handle.create_buffer_with_data(data=data, usage=usage)
+        return self._numbers[dtype]
+
+
+class ClobberedDispatches:
+    """Dispatches of a plan among others that spoil what they leave; without a plan the others alone, to be
+    timed beside.
+
+    `noise` goes over everything before the dispatch of number `first` and then before every so many, `each`
+    comes before the ones between.
+    """
+
+    def __init__(
+        self,
+        noise: PreparedDispatches,
+        each: PreparedDispatches | None,
+        every: int,
+        plan: Any = None,
+        first: int = 0,
+    ) -> None:
+        self._noise, self._each, self._every, self._plan, self._first = noise, each, every, plan, first
+
+    def encode(self, compute: Any, index: int = 0) -> None:
+        """Put the dispatches of this number into a compute pass."""
+        if (index - self._first) % self._every == 0:
+            self._noise.encode(compute)
+        elif self._each is not None:
+            self._each.encode(compute)
+        if self._plan is not None:
+            self._plan.encode(compute, index)
+
+
+class BufferComparer:
+    """Compares buffers of one device with each other, word by word."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._alike = ComputeProgram(device.handle, _ALIKE, _COMPARED)
+        self._different = device.create_buffer(4)
+
+    @cached_property
+    def _repeating(self) -> ComputeProgram:
+        return ComputeProgram(self._device.handle, _REPEATING, _COMPARED)
+
+    def of(self, tensors: Sequence[tuple[Sequence[Any], int]]) -> bool:
+        """Whether each tensor's buffers, of equal size, are alike. The int is its bytes of data: what is left
+        of the word that they end in does not count, whatever follows does.
+        """
+        comparison = self.between(tensors)
+        self.forget()
+        self._device.run_pass(comparison.encode)
+        return not self.found_differences()
+
+    def between(self, tensors: Sequence[tuple[Sequence[Any], int]]) -> PreparedDispatches:
+        """The comparison that `of` makes, to be encoded as often as need be between other dispatches; what it
+        finds is added to what others found.
+        """
+        comparisons = []
+        for (first, *others), data_bytes in tensors:
+            # Past the end where the data is whole words.
+            partial = data_bytes // 4 if data_bytes % 4 else 2**32 - 1
+            mask = 2 ** (8 * (data_bytes % 4)) - 1
+            for begin, size in _bound(self._device, first.size):
+                params = self._params((partial - begin // 4) % 2**32, mask)
+                for other in others:
+                    part = (other, begin, size)
+                    comparisons.append(self._compared(self._alike, params, (first, begin, size), part))
+        return PreparedDispatches.of(comparisons)
+
+    def repeats(self, buffer: Any, period: int, size: int) -> bool:
+        """Whether bytes 0 to `size` are those up to `period`, whole words, again and again."""
+        block = (buffer, 0, period)
+        comparisons = []
+        for begin, length in _bound(self._device, size):
+            params = self._params(begin // 4 % (period // 4), period // 4)
+            comparisons.append(self._compared(self._repeating, params, block, (buffer, begin, length)))
+        self.forget()
+        self._device.run_pass(PreparedDispatches.of(comparisons).encode)
+        return not self.found_differences()
+
+    def _params(self, *words: int) -> Any:
+        usage = wgpu.BufferUsage.UNIFORM
+        return self._device.handle.create_buffer_with_data(data=np.array(words, np.uint32), usage=usage)
+
+    def _compared(
+        self, program: ComputeProgram, params: Any, first: _Part, rows: _Part
+    ) -> PreparedDispatches:
+        most = self._device.limits["max-compute-workgroups-per-dimension"]
+        count = min(math.ceil(rows[2] / 4 / _INVOCATIONS), most)
+        return program.on(((params, 0, 8), first, rows, (self._different, 0, 4)), count)
+
+    def forget(self) -> None:
+        """Let comparisons begin anew."""
+        self._device.handle.queue.write_buffer(self._different, 0, np.zeros(1, np.uint32))
+
+    def found_differences(self) -> bool:
+        """Whether any comparison that was submitted since `forget` found buffers that differ."""
+        words = np.frombuffer(self._device.handle.queue.read_buffer(self._different), np.uint32)
+        return bool(words.any())
+
+
+def _bound(device: Device, size: int) -> Iterator[tuple[int, int]]:
+    """Where bindings of a buffer of so many bytes begin, and how long they are."""
+    step = device.limits["min-storage-buffer-offset-alignment"]
+    most = device.limits["max-storage-buffer-binding-size"] // step * step
+    for begin in range(0, size, most):
+        yield begin, min(most, size - begin)
+
+
+# Compiled once for all boards of a device: a corpus has a hundred.
+spoiler_of, sameness_of = lru_cache(maxsize=1)(Clobberer), lru_cache(maxsize=1)(BufferComparer)

@@ -1,0 +1,257 @@
+"""The rendering that notes who touches what of workgroup memory between two barriers.
+
+Every access leaves its invocation's number beside the number of barriers passed. What is not understood is
+not watched: a note that is missing would vouch for a race, and one too many accuse who does no harm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from webnorm.kernels.wgsl.tokens import CannotInstrument, TokenizedShader, entry_point
+
+# Of a tag: an invocation's number, below it; barriers of a pass, above it; above those the pass.
+_PLACES = 11
+_BARRIERS = 17
+_MOST_PASSES = (1 << 32 - _PLACES - _BARRIERS) - 1
+# The first words: how many races were seen, of the last element in memory that had one the line and its
+# number, and whether some invocations passed a barrier that others of their workgroup had not come to, or
+# more of them than are told apart.
+HEAD = 4
+_NOTES_OF_ELEMENT = 4
+
+_PREFIX = "watch_"
+# The array of notes.
+NOTES = f"{_PREFIX}notes"
+_ASSIGNED = re.compile(r"=(?!=)|\+=|-=|\*=|/=|%=|\|=|&=|\^=|<<=|>>=|\+\+|--")
+# What the notes are made of and what tells the order of accesses: a text may declare another of that name.
+_MEANT = re.compile(r"atomic\w*|\w+Barrier|workgroupUniformLoad|array|bool|min|ptr|u32|vec3")
+_NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)[iu]?")
+_DECLARES = ("let", "var", "const", "override", "fn", "alias", "struct")
+_FUNCTIONS = Path(__file__).with_suffix(".wgsl").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class WorkgroupVariable:
+    """A variable of workgroup memory: where its notes begin, and its elements; `type_at` is where its type
+    begins in the text. What is no array is one element.
+    """
+
+    name: str
+    first: int
+    count: int
+    is_array: bool
+    type_at: int
+
+
+class RaceInstrumentation:
+    """A text whose use of workgroup memory is understood as far as its variables; raises CannotInstrument."""
+
+    def __init__(self, text: str) -> None:
+        self._code = TokenizedShader(text)
+        self._fields = self._field_names()
+        self._numbers = self._named_numbers()
+        self.memory = tuple(self._variables())
+        self.elements = sum(one.count for one in self.memory)
+
+    def words(self, passes: int, workgroups: int) -> int:
+        """The words of the notes: of each workgroup one for each pass's barriers, then those of elements."""
+        return HEAD + workgroups * (passes + _NOTES_OF_ELEMENT * self.elements)
+
+    def text(self, entry_points: Mapping[str, int], binding: int) -> str:
+        """The text with a note for each access, line by line as before, and the functions that take them into
+        a buffer at a binding of group 0. An entry point has so many invocations to a workgroup.
+
+        Raises CannotInstrument.
+        """
+        self._check_names()
+        memory = {one.name: one for one in self.memory}
+        changes = self._entries(entry_points)
+        for at in self._named(*memory, "workgroupBarrier", "subgroupBarrier"):
+            word = self._code[at]
+            if word == "workgroupBarrier":
+                changes[at] = f"{_PREFIX}barrier"
+            elif word == "subgroupBarrier":
+                raise self._unclear(at, "a barrier for some of a workgroup's invocations")
+            elif not self._is_declared(at):
+                changes.update(self._access(at, memory[word]))
+        for one in self.memory:
+            if not one.is_array:
+                end = self._code.end_of_statement(one.type_at)
+                changes[one.type_at] = f"array<{self._code[one.type_at]}"
+                changes[end - 1] = changes.get(end - 1, self._code[end - 1]) + ", 1>"
+        return self._code.changed(changes) + _library(binding, len(entry_points), self.elements)
+
+    def _unclear(self, at: int, what: str) -> CannotInstrument:
+        return CannotInstrument(f"line {self._code.tokens[at].line}: {what}")
+
+    def _field_names(self) -> frozenset[int]:
+        """The tokens that name a field where a struct is declared."""
+        code = self._code
+        bodies = {at + 2 for at in code.places("struct")}
+        return frozenset(at - 1 for at in code.places(":") if at and code.around[at - 1] in bodies)
+
+    def _named_numbers(self) -> dict[str, str]:
+        """The module's constants that are written as numbers: `const N = 7;` or `const N: u32 = 7;`."""
+        code, found = self._code, dict[str, str]()
+        for at in code.places("const"):
+            if code.around[at] < 0:
+                equals = at + (4 if code[at + 2] == ":" else 2)
+                if code[equals] == "=" and code[equals + 2] == ";":
+                    found[code[at + 1]] = code[equals + 1]
+        return found
+
+    def _named(self, *words: str) -> Iterator[int]:
+        """These words, where they name what is declared somewhere: no fields, components or attributes."""
+        code = self._code
+        for at in code.places(*words):
+            names_builtin = code.follows(code.around[at] - 2, "@", "builtin")
+            if not (code[at - 1] in (".", "@") or names_builtin or at in self._fields):
+                yield at
+
+    def _declared(self) -> Iterator[int]:
+        """The names in declarations."""
+        code = self._code
+        for at in code.places(*_DECLARES):
+            name = at + 1
+            if code[name] == "<":
+                while code[name] not in (">", ""):
+                    name += 1
+                name += 1
+            yield name
+            if code[at] == "fn":
+                inside = range(at + 2, code.partner.get(at + 2, 0))
+                yield from (one for one in inside if code.around[one] == at + 2 and code[one + 1] == ":")
+
+    def _is_declared(self, at: int) -> bool:
+        return self._code[at + 1] == ":" and self._code.follows(at - 4, "var", "<", "workgroup", ">")
+
+    def _check_names(self) -> None:
+        """Raise CannotInstrument where a name may mean something else than it seems."""
+        names = {one.name for one in self.memory}
+        for at in self._declared():
+            if _MEANT.fullmatch(self._code[at]):
+                raise self._unclear(at, f"{self._code[at]} is the text's own")
+            if self._code[at] in names and not self._is_declared(at):
+                raise self._unclear(at, f"{self._code[at]} is also the name of something else")
+        for at, token in enumerate(self._code.tokens):
+            if token.text.startswith(_PREFIX):
+                raise self._unclear(at, f"{token.text} may be the name of what takes the notes")
+
+    def _variables(self) -> Iterator[WorkgroupVariable]:
+        """The variables of workgroup memory."""
+        code, first = self._code, 0
+        aliases = {code[at + 1]: at + 3 for at in code.places("alias")}
+        names = set[str]()
+        for at in code.places("workgroup"):
+            if not (code[at - 1] == "<" and code[at - 2] in ("var", "ptr")):
+                continue
+            name, type_at = code[at + 2], at + 4
+            is_variable = code.follows(at - 2, "var", "<", "workgroup", ">") and code.around[at] < 0
+            if not is_variable or code[at + 3] != ":" or name in names:
+                raise self._unclear(at, "workgroup memory is declared in a way that is not understood")
+            names.add(name)
+            meant, seen = type_at, set[str]()
+            while code[meant] in aliases and code[meant] not in seen:
+                seen.add(code[meant])
+                meant = aliases[code[meant]]
+            is_array = code[meant] == "array"
+            count = self._length(meant) if is_array else 1
+            yield WorkgroupVariable(name, first, count, is_array, type_at)
+            first += count
+
+    def _length(self, at: int) -> int:
+        """The elements of the array type that begins at a token and ends its statement."""
+        code = self._code
+        last = code.end_of_statement(at) - 2
+        last -= code[last] == ","
+        length = self._numbers.get(code[last], code[last])
+        found = _NUMBER.fullmatch(length) if code[last - 1] == "," else None
+        if found is None:
+            raise self._unclear(at, "an array whose length is no number")
+        return int(found[1], 0)
+
+    def _access(self, at: int, one: WorkgroupVariable) -> dict[int, str]:
+        """What becomes of the tokens of an access to memory whose name stands at one."""
+        code, line = self._code, self._code.tokens[at].line
+        opened, closed = at, at
+        if one.is_array:
+            opened, closed = at + 1, code.partner.get(at + 1, at)
+            if code[opened] != "[":
+                raise self._unclear(at, f"{one.name} is used as a whole")
+        if self._is_address(at - 1):
+            # To an atomic function, too: whether it races depends on what becomes of its result.
+            raise self._unclear(at, f"{one.name} is passed on by its address")
+        start, end, in_part = at, closed + 1, False
+        while True:
+            if code[end] == ")" and code.partner[end] == start - 1:
+                start, end = start - 1, end + 1
+                if self._is_address(start - 1):
+                    raise self._unclear(at, f"{one.name} is passed on by its address")
+            elif code[end] == ".":
+                end, in_part = end + 2, True
+            elif code[end] == "[":
+                end, in_part = code.partner[end] + 1, True
+            else:
+                break
+        where = f"{one.first}u, {one.count - 1}u"
+        assigned = code.operator(end, _ASSIGNED)
+        if assigned is None:
+            if one.is_array:
+                return {opened: f"[{_PREFIX}read({where}, u32(", closed: f"), {line}u)]"}
+            return {at: f"{one.name}[{_PREFIX}read({where}, 0u, {line}u)]"}
+        if in_part:
+            raise self._unclear(at, f"{one.name} is written component by component")
+        if code[start - 1] not in ("{", "}", ";") or code[code.around[start]] != "{":
+            raise self._unclear(at, f"{one.name} is written in a place that is not understood")
+        # A block of the index, the assignment, and only then the note of it: what is assigned may pass
+        # barriers.
+        read = "" if assigned == "=" else f"{_PREFIX}read({where}, "
+        changes = dict.fromkeys([*range(start, opened + 1), *range(closed, end)], "")
+        changes[start] += f"{{ let {_PREFIX}at = {read}u32({'' if one.is_array else '0u'}"
+        changes[closed] += f"){f', {line}u)' if read else ''}; {one.name}[{_PREFIX}at]"
+        changes[code.end_of_statement(start)] = f"; {_PREFIX}write({where}, {_PREFIX}at, {line}u); }}"
+        return changes
+
+    def _entries(self, entry_points: Mapping[str, int]) -> dict[int, str]:
+        """What becomes of the entry points: they tell who they are."""
+        changes = dict[int, str]()
+        if len(entry_points) > _MOST_PASSES:
+            raise CannotInstrument("too many entry points")
+        for number, (name, invocations) in enumerate(entry_points.items()):
+            found = entry_point(self._code, name, _PREFIX)
+            changes.update(found.changes)
+            changes[found.body] = (
+                f"{{ {_PREFIX}place = {found.index}; {_PREFIX}group = {found.group}; "
+                f"{_PREFIX}barriers = {number << _BARRIERS}u + 1u; {_PREFIX}pass = {number}u; "
+                f"{_PREFIX}size = {invocations}u;"
+            )
+        return changes
+
+    def _is_address(self, at: int) -> bool:
+        """Whether a token is an `&` that takes an address, not one between two operands."""
+        code = self._code
+        if code[at] != "&":
+            return False
+        before = at - 1 if code[at - 1] != "&" else at - 2
+        token = code.tokens[before]
+        return not (token.text in (")", "]") or (token.kind != "mark" and token.text != "return"))
+
+
+def _library(binding: int, passes: int, elements: int) -> str:
+    """The functions that note an access, and the numbers that they go by."""
+    numbers = {
+        "head": HEAD,
+        "passes": passes,
+        "of_element": _NOTES_OF_ELEMENT,
+        "of_workgroup": passes + _NOTES_OF_ELEMENT * elements,
+        "places": _PLACES,
+        "last_place": (1 << _PLACES) - 1,
+        "last_barrier": (1 << _BARRIERS) - 1,
+    }
+    declared = "".join(f"const {_PREFIX}{name} = {number}u;\n" for name, number in numbers.items())
+    notes = f"var<storage, read_write> {NOTES}: array<atomic<u32>>;"
+    return f"\n@group(0) @binding({binding}) {notes}\n{declared}{_FUNCTIONS}"

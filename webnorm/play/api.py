@@ -1,0 +1,178 @@
+"""A session as the page's server asks for it: values of JSON's kinds, kernels by their names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webnorm.errors import WebnormError
+from webnorm.kernels.headers.drafts import draft
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.library import discover
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.norms.ops import OPS, Task
+from webnorm.play.guide import guide
+from webnorm.play.lessons import OP, goal_statuses, lesson_named, lessons
+from webnorm.play.packing import LIMIT_S, BrowserBundleJob, browser_bundles, pack
+from webnorm.play.playground import KernelUnfit
+from webnorm.play.session import PlaygroundSession
+from webnorm.play.stages import timed_shape
+from webnorm.play.state import Snapshot, snapshot_as_json
+
+
+class PlaygroundApi:
+    """What webnorm.play.playground.Playground says."""
+
+    def __init__(self, session: PlaygroundSession) -> None:
+        self._session = session
+        self._kernels = [kernel for kernel in discover() if not kernel.op.exact]
+        # The text that a lesson took the place of, and the attempt that was the last one then.
+        self._before: str | None = None
+        self._since = 0
+
+    def snapshot(self) -> dict[str, Any]:
+        """All that is known."""
+        return self._json(self._session.state.now)
+
+    def wait(self, revision: int, timeout: float) -> dict[str, Any] | None:
+        """The newest snapshot as soon as it is newer."""
+        now = self._session.state.wait(revision, timeout)
+        return None if now is None else self._json(now)
+
+    def save(self, text: str, base: str) -> str:
+        """Write the file; raises SaveConflict where it changed since."""
+        return self._session.save(text, base)
+
+    def run(self) -> None:
+        """Judge the text as it is."""
+        self._session.run()
+
+    def change(self, settings: dict[str, Any]) -> None:
+        """Change settings."""
+        changes = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+        }
+        self._session.change(**changes)
+
+    def trace(self, filter: str | None) -> None:
+        """Trace records that a filter lets pass."""
+        self._session.trace(filter)
+
+    def fork(self, op: str, kernel: str) -> None:
+        """Put a copy of a built-in kernel in the place of the file's text."""
+        self._session.put(self._draft(op, kernel), constants={}, trace=None)
+
+    def lessons(self) -> list[dict[str, Any]]:
+        """The lessons, in their order."""
+        return [{"name": one.name, "title": one.title} for one in lessons()]
+
+    def lesson(self, name: str | None) -> None:
+        """Begin a lesson with a copy of its kernel; None ends the one that is under way, and brings back the
+        text that was there before.
+        """
+        now = self._session.state.now
+        if name is None:
+            before = now.file.text if self._before is None else self._before
+            self._before = None
+            self._session.put(before, lesson=None, x=None)
+            return
+        found = lesson_named(name)
+        if now.settings.lesson is None:
+            self._before = now.file.text
+        self._session.put(
+            self._draft(OP, found.source, advice=False), lesson=name, x=found.x, constants={}, trace=None
+        )
+        self._since = max((one.number for one in self._session.state.now.history), default=0)
+
+    def guide(self) -> str:
+        """What a kernel's header and body may use, as HTML."""
+        return guide()
+
+    def source(self, hash: str) -> str:
+        """The text of an earlier attempt."""
+        return self._session.store.source(hash)
+
+    def kernels(self) -> list[dict[str, Any]]:
+        """The built-in kernels, in the order of the ladder."""
+        return [
+            {
+                "op": one.op.name,
+                "kernel": one.name,
+                "summary": one.summary,
+                "differs": one.differs,
+                "rung": one.rung,
+            }
+            for one in self._kernels
+        ]
+
+    def kernel(self, op: str, name: str) -> str:
+        """A built-in kernel's text."""
+        return self._named(op, name).path.read_text(encoding="utf-8")
+
+    def export(self, force: bool) -> bytes:
+        """The npm package of the file for the columns that are timed, and the type and options of now."""
+        now = self._session.state.now
+        if now.file.op is None:
+            raise WebnormError(f"{now.file.name} has not been judged yet; expected a kernel that is right")
+        settings = {
+            "--dtype": now.settings.dtype,
+            "--eps": None,
+            "--scale": None,
+            "--name": None,
+            "--minify": False,
+        }
+        _, cols = timed_shape(now.settings, now.device.get("type") == "CPU")
+        path = self._session.path
+        words = (
+            now.file.op,
+            (cols,),
+            now.settings.options,
+            str(path),
+            (self._session.root,),
+            settings,
+            force,
+            force,
+        )
+        (found,) = self._session.ask(pack, words, LIMIT_S)
+        if isinstance(found, str):
+            raise KernelUnfit(f"{found}. Nothing was exported")
+        return bytes(found)
+
+    def here(self) -> dict[str, Any]:
+        """The texts with which a browser computes the problem that is timed, beside a copy."""
+        now = self._session.state.now
+        if now.file.op is None:
+            raise WebnormError(f"{now.file.name} has not been judged yet; expected a kernel that compiles")
+        op, options = OPS[now.file.op], now.settings.options
+        _, cols = timed_shape(now.settings, now.device.get("type") == "CPU")
+        problem = op.problem(1, cols, now.settings.dtype, options=op.defaults.changed(options))
+        job = BrowserBundleJob(self._session.path, Task(op, problem), (self._session.root,))
+        (found,) = self._session.ask(browser_bundles, job, LIMIT_S)
+        return dict(found)
+
+    def _draft(self, op: str, kernel: str, advice: bool = True) -> str:
+        """A copy of a built-in kernel, for the file's folder."""
+        session = self._session
+        roots = [session.root, wgsl_root()]
+        return draft(self._named(op, kernel), roots, session.path.parent.name, advice)
+
+    def _named(self, op: str, name: str) -> Kernel:
+        for kernel in self._kernels:
+            if (kernel.op.name, kernel.name) == (op, name):
+                return kernel
+        raise WebnormError(f"unknown kernel {op}/{name}; /api/kernels lists them")
+
+    def _json(self, now: Snapshot) -> dict[str, Any]:
+        found: dict[str, Any] = snapshot_as_json(now)
+        name = now.settings.lesson
+        if name is not None:
+            lesson = lesson_named(name)
+            marks = goal_statuses(
+                lesson, now.attempt, [one for one in now.history if one.number > self._since]
+            )
+            about = {"name": name, "title": lesson.title, "text": lesson.text}
+            found["lesson"] = {
+                **about,
+                "marks": snapshot_as_json(marks),
+                "passed": all(one.met for one in marks),
+            }
+        return found

@@ -1,0 +1,125 @@
+"""Attempts at a kernel, kept from one day to the next: what became of them, their sources, their times.
+
+They lie in the user's cache, in a folder for each file that was played with: `attempts.jsonl` has a line for
+each attempt, `sources/HASH/FOLDER/KERNEL.wgsl` its text, and `results/NUMBER.json` what was measured, which
+`webnorm compare` reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from webnorm.errors import WebnormError
+from webnorm.files import atomic, forms
+from webnorm.kernels.headers.drafts import draft, lesson_kernel
+from webnorm.kernels.headers.library import discover
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.lab.results import result_files
+from webnorm.lab.results.result import Report
+from webnorm.play.state import AttemptState, HistoryEntry, snapshot_as_json, text_digest
+
+# Another folder than that of the cache.
+FOLDER_VARIABLE = "WEBNORM_ATTEMPTS"
+# Attempts that are listed; the texts of older ones stay.
+MOST_SHOWN = 200
+_MOST_BYTES = 8 << 20
+_HASH = 64
+
+
+def scratch() -> Path:
+    """A file to play with for who brings none: a draft of a lesson at first, then what it was left as."""
+    path = _base() / "scratch" / "layer_norm" / "mine.wgsl"
+    if not path.exists():
+        _made(path.parent)
+        kernel = next(
+            one for one in discover() if one.name == lesson_kernel(one.op) and one.op.name == "layer_norm"
+        )
+        atomic.write_text(path, draft(kernel, [wgsl_root()]))
+    return path
+
+
+def _base() -> Path:
+    return Path(os.environ.get(FOLDER_VARIABLE) or atomic.cache_folder("playground"))
+
+
+def _made(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WebnormError(f"cannot write {folder}: {error.strerror or error}") from error
+    return folder
+
+
+@dataclass(frozen=True)
+class AttemptStore:
+    """The attempts at one file; `folder` is theirs."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, file: Path) -> AttemptStore:
+        """The store of a file, wherever that is reached from; nothing is made yet."""
+        name = hashlib.sha256(os.fsencode(atomic.resolved(file))).hexdigest()[:16]
+        return cls(_base() / f"{file.stem[:40]}-{name}")
+
+    @property
+    def _list(self) -> Path:
+        return self.folder / "attempts.jsonl"
+
+    def entries(self) -> tuple[HistoryEntry, ...]:
+        """The newest attempts, oldest first. What is no attempt in the file is passed over."""
+        try:
+            lines = atomic.read_bytes(self._list, 2 * _MOST_BYTES).decode(errors="replace").splitlines()
+        except OSError:
+            return ()
+        found = []
+        for line in lines[-MOST_SHOWN:]:
+            with suppress(ValueError, WebnormError):
+                found.append(forms.read(json.loads(line), HistoryEntry))
+        return tuple(found)
+
+    def keep(self, attempt: AttemptState, device: Mapping[str, Any]) -> HistoryEntry:
+        """Add an attempt, or what is newly known of one that is there; WebnormError where that fails."""
+        entry = HistoryEntry.of(attempt)
+        _made(self.folder)
+        with atomic.lock(self._list):
+            # Of another session with the same file one of this number may be another attempt.
+            kept = [one for one in self.entries() if (one.number, one.hash) != (entry.number, entry.hash)]
+            lines = [json.dumps(snapshot_as_json(one)) for one in [*kept, entry]]
+            atomic.write_text(self._list, "\n".join(lines) + "\n")
+        timed = tuple(one.result for one in attempt.times)
+        if timed:
+            report = Report(device=device, results=timed, complete=True)
+            path = _made(self.folder / "results") / f"{attempt.number}.json"
+            atomic.write_text(path, result_files.to_json(report))
+        return entry
+
+    def keep_source(self, text: str, folder: str, kernel: str) -> Path:
+        """A file with this text in a folder of this name, as kernels lie; WebnormError where that fails."""
+        path = _made(self.folder / "sources" / text_digest(text) / folder) / f"{kernel}.wgsl"
+        if not path.exists():
+            atomic.write_text(path, text)
+        return path
+
+    def source_file(self, hash: str) -> Path:
+        """Where the text of an attempt lies; WebnormError where it was not kept."""
+        is_hash = len(hash) == _HASH and all(one in "0123456789abcdef" for one in hash)
+        found = next((self.folder / "sources" / hash).rglob("*.wgsl"), None) if is_hash else None
+        if found is None:
+            raise WebnormError(f"hash is {hash!r}; expected that of an attempt whose text was kept")
+        return found
+
+    def source(self, hash: str) -> str:
+        """The text of an attempt; WebnormError where it was not kept."""
+        path = self.source_file(hash)
+        try:
+            return atomic.read_bytes(path, _MOST_BYTES).decode()
+        except (OSError, ValueError) as error:
+            raise WebnormError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error

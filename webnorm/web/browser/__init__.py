@@ -1,0 +1,1 @@
+"""Browsers: starting one, serving a folder to it, visiting a page."""

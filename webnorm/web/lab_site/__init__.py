@@ -1,0 +1,1 @@
+"""The lab's page as a static site, written and read back."""

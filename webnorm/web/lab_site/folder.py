@@ -1,0 +1,228 @@
+"""A lab's folder: its files are listed when it is written, and read back; its page is held against them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from webnorm.errors import WebnormError, shown
+from webnorm.files.atomic import read_json
+from webnorm.files.forms import Form
+from webnorm.web import tint
+from webnorm.web.folder import LAB_INDEX, Files, digests
+from webnorm.web.package.manifest import (
+    LabBundle,
+    LabIndex,
+    LabReport,
+    LabResult,
+    LabShaderText,
+    parse_manifest,
+    parse_report,
+)
+from webnorm.web.package.reader import tint_source
+from webnorm.web.pages import json_text
+from webnorm.web.reading import AGAIN, check_digests, damaged_file_error, keep_inside, read_listing
+
+LAB_PAGE = "index.html"
+# Whether a kernel is right shows in few rows, which take a browser without a GPU no time.
+_ROWS = 64
+_COPY = "copy"
+# What a page sends results with, where its exporter asked for that.
+_SUBMITTING = "page/lab_submit.js"
+
+
+def with_index(files: Files, submit: str | None = None) -> Files:
+    """A lab's files, with the SHA-256 of every other file in the index, and where results may be sent.
+
+    Where that is nowhere, a page has no code that could.
+    """
+    left_out = (LAB_INDEX,) if submit else (LAB_INDEX, _SUBMITTING)
+    others = {name: content for name, content in files.items() if name not in left_out}
+    index = {**json.loads(files[LAB_INDEX]), **({"submit": submit} if submit else {})}
+    return others | {LAB_INDEX: json_text({**index, "files": digests(others)})}
+
+
+def check_submit(url: str | None, lab: bool) -> None:
+    """Raise WebnormError for what is no URL that a page may send results to, or a page that is no lab's."""
+    if url is None:
+        return
+    if not lab:
+        raise WebnormError("--submit goes with --lab: a package's page sends nothing")
+    wanted = (
+        f"--submit is {shown(url)}; expected where `webnorm collect` receives: an https:// URL, or http:// "
+        "of this machine"
+    )
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise WebnormError(wanted) from None
+    # Browsers take a loopback address for as safe as HTTPS.
+    safe = parts.scheme == "https" or (parts.scheme == "http" and host in ("127.0.0.1", "localhost", "::1"))
+    plain = re.fullmatch(r"[!-~]{1,2000}", url) and not parts.fragment and parts.username is None
+    if not (safe and host and plain):
+        raise WebnormError(wanted)
+
+
+@dataclass(frozen=True)
+class LabProblem:
+    """What a lab's page runs in one go, and the kernels of each op that it has for it."""
+
+    cols: int
+    dtype: str
+    options: tuple[str, ...]
+    kernels: Mapping[str, frozenset[str]]
+
+    def __str__(self) -> str:
+        return ", ".join([f"{self.cols} columns of {self.dtype}", *self.options])
+
+    def query(self, subgroups: bool) -> str:
+        """The query that has the page run every op at once; see web/assets/page/lab_address.js."""
+        op = next(op for op in (*self.kernels, _COPY) if op != _COPY or len(self.kernels) == 1)
+        asked: dict[str, Any] = {"run": 1, "all": 1, "op": op, "cols": self.cols, "dtype": self.dtype}
+        asked |= {"rows": _ROWS, **({"options": ",".join(self.options)} if self.options else {})}
+        return "?" + urlencode(asked if subgroups else {**asked, "subgroups": 0})
+
+
+@dataclass(frozen=True)
+class ExportedLab:
+    """A lab whose files are what its index says."""
+
+    folder: Path
+    index: LabIndex
+    shaders: Mapping[str, Mapping[str, tuple[LabShaderText, str]]]
+    """By the bundle's file and by name, each with its text."""
+
+    @property
+    def paths(self) -> Sequence[Path]:
+        """The files that were read."""
+        return [self.folder / name for name in (LAB_INDEX, *self.index["files"])]
+
+    @property
+    def what(self) -> str:
+        """What it holds."""
+        return f"{len(self.sources)} shaders in {len(self.shaders)} bundles"
+
+    @property
+    def sources(self) -> list[tint.TintSource]:
+        """The shaders as Tint is asked about them, named by their bundle and their name in it."""
+        return [
+            tint_source(f"{file}: {name}", text, one)
+            for file, shaders in self.shaders.items()
+            for name, (one, text) in shaders.items()
+        ]
+
+    def place(self, shader: str) -> str:
+        """Where people read a shader's text."""
+        return str((self.folder / LAB_INDEX).parent / shader)
+
+    @property
+    def problems(self) -> list[LabProblem]:
+        """What there is to run."""
+        found: dict[tuple[int, str, tuple[str, ...]], dict[str, set[str]]] = {}
+        for entry in self.index["bundles"]:
+            problem = entry["cols"], entry["dtype"], tuple(entry["options"])
+            kernels = {one["kernel"] for one, _ in self.shaders[entry["file"]].values()}
+            found.setdefault(problem, defaultdict(set))[entry["op"]] |= kernels
+        return [
+            LabProblem(*problem, {op: frozenset(names) for op, names in kernels.items()})
+            for problem, kernels in found.items()
+        ]
+
+
+def read_lab(folder: Path) -> ExportedLab:
+    """Read a lab; WebnormError if a file is missing or is not what `webnorm export --lab` wrote."""
+    path = folder / LAB_INDEX
+    keep_inside(path.parent, folder)
+    index = parse_manifest(read_listing(folder, LAB_INDEX), LabIndex, str(path))
+    check_digests(folder, LAB_INDEX, index["files"])
+    if LAB_PAGE not in index["files"] or not index["bundles"]:
+        raise WebnormError(f"{path}: lists no {LAB_PAGE} or no bundles; {AGAIN}")
+    lines: dict[str, list[str]] = {}
+    shaders = {}
+    for entry in index["bundles"]:
+        for name in (entry["file"], entry["lines"]):
+            if f"bundles/{name}" not in index["files"]:
+                raise WebnormError(f"{path}: files lacks bundles/{name}; {AGAIN}")
+        if entry["lines"] not in lines:
+            lines[entry["lines"]] = _read(path.parent / entry["lines"], list[str])
+        shaders[entry["file"]] = _shaders(path.parent / entry["file"], lines[entry["lines"]])
+    return ExportedLab(folder, index, shaders)
+
+
+def _shaders(path: Path, lines: Sequence[str]) -> dict[str, tuple[LabShaderText, str]]:
+    bundle = _read(path, LabBundle)
+    found = {}
+    for one in bundle["manifest"]["shaders"]:
+        places = bundle["texts"].get(one["name"])
+        text = "\n".join(lines[at] for at in places if at < len(lines)) if places is not None else None
+        digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
+        if text is None or digest != one["sha256"]:
+            raise damaged_file_error(
+                path, digest, one["sha256"], f"text of {one['name']}: ", listing="its manifest"
+            )
+        found[one["name"]] = one, text
+    return found
+
+
+def _read(path: Path, form: type[Form]) -> Form:
+    try:
+        return parse_manifest(read_json(path), form, str(path))
+    except ValueError as error:
+        raise WebnormError(f"{path}: not JSON ({error}); {AGAIN}") from error
+
+
+@dataclass(frozen=True)
+class LabRunSummary:
+    """What a lab's page made of a problem: how many kernels ran and were right, what was not run and why, and
+    `complaints`, sentences, of which there are none if all is well.
+    """
+
+    adapter: str
+    kernels: int
+    ran: int
+    right: int
+    not_run: tuple[str, ...]
+    complaints: tuple[str, ...]
+
+
+def check_lab_report(problem: LabProblem, report: Any) -> LabRunSummary:
+    """Hold the page's report on a problem against the kernels that there are; raises CouldNotCheck."""
+    found: dict[tuple[str, str], LabResult] = {}
+    said = parse_report(report, LabReport, LAB_PAGE)
+    for one in said["results"]:
+        key = one["op"], one["kernel"]
+        # The copy runs beside every op.
+        if key not in found or found[key]["status"] == "pass":
+            found[key] = one
+    right = {key for key, one in found.items() if one["status"] == "pass"}
+    kernels = [(op, kernel) for op, names in problem.kernels.items() for kernel in sorted(names)]
+    not_run, complaints = [], []
+    for op, kernel in kernels:
+        result = found.get((op, kernel))
+        if result is None:
+            complaints.append(f"{op} {kernel}: {LAB_PAGE} did not report on it")
+            continue
+        told = f"{op} {kernel}: {result.get('reason', result['status'])}"
+        if result["status"] == "skip":
+            not_run.append(told)
+        elif result["status"] != "pass" and not result.get("expected", False):
+            complaints.append(told)
+    # A page that ran nothing has proved nothing.
+    proved = {op for op, _ in right}
+    complaints += [f"{op}: no kernel was right" for op in problem.kernels if op not in proved]
+    return LabRunSummary(
+        adapter=said["device"]["adapter"],
+        kernels=len(kernels),
+        ran=len(kernels) - len(not_run) - sum(key not in found for key in kernels),
+        right=len(right.intersection(kernels)),
+        not_run=tuple(not_run),
+        complaints=tuple(complaints),
+    )

@@ -1,0 +1,1 @@
+"""npm packages: shaders for each class of devices, manifest, test vectors."""

@@ -1,0 +1,404 @@
+"""What an export carries: shaders for each class of adapter, and a manifest that lets JavaScript run them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from webnorm._version import __version__
+from webnorm.choice.defaults import best_variant, nearest_variant
+from webnorm.errors import WebnormError
+from webnorm.kernels.headers import expression
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS, Variant, format_constants
+from webnorm.kernels.rendering.render import MOST_BUFFERS, RenderedPass, Shader, render_shader
+from webnorm.kernels.rendering.render_cache import RenderCache
+from webnorm.kernels.rendering.templates import StorageBinding
+from webnorm.lab.verify.accuracy import loose_tolerance_warning
+from webnorm.norms.number_rules import RULES, SCALE
+from webnorm.norms.ops import Task, Tensor
+from webnorm.norms.problem import FP8, Problem
+from webnorm.web.package.device_classes import CLASSES, LAB_CLASSES, MissingClass, missing_class_text, serves
+from webnorm.web.package.request import ExportRequest
+
+SCHEMA = 1
+# Constants may depend on the rows, which an export does not know: so many are usual on a GPU, and without.
+_ROWS, _SOFTWARE_ROWS = 16384, 512
+# More than any buffer holds.
+_MANY_ROWS = 2**31
+Chooser = Callable[[Problem, Traits], tuple[Variant | None, str]]
+
+
+@dataclass(frozen=True)
+class BundledShader:
+    """A shader of a bundle: its name and the class of adapters that it is for.
+
+    `text` is for people and opens with a comment, `embedded` the same without comments, which is what runs.
+    """
+
+    name: str
+    adapter_class: str
+    shader: Shader
+    text: str
+    embedded: str
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The shaders of one problem for one or more numbers of columns."""
+
+    name: str
+    task: Task
+    cols: tuple[int, ...]
+    command: str
+    carried: tuple[BundledShader, ...]
+    absent: tuple[MissingClass, ...] = ()
+    """The classes of devices that none of its shaders serves."""
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """WGSL by shader name, as it runs."""
+        return {one.name: one.embedded for one in self.carried}
+
+    def manifest(self) -> dict[str, Any]:
+        """What JavaScript needs to choose, bind and dispatch, as JSON; see docs/export.md."""
+        op, problem = self.task.op, self.task.problem
+        return {
+            "schema": SCHEMA,
+            "webnorm": __version__,
+            "name": self.name,
+            "op": op.name,
+            "has_mean": op.has_mean,
+            "command": self.command,
+            "cols": list(self.cols),
+            "problem": {
+                key: value
+                for key, value in problem.as_json().items()
+                if key in ("dtype", "eps", "scale", "options")
+            },
+            "numbers": {
+                name: rule.as_json()
+                for name, rule in RULES.items()
+                # Nothing else is scaled.
+                if rule is not SCALE or problem.out_dtype in FP8
+            },
+            "software_iterations": SOFTWARE_ITERATIONS,
+            "tensors": [_tensor_entry(tensor, problem) for tensor in op.present(problem)],
+            "shaders": [_shader_entry(one) for one in self.carried],
+            "absent": [vars(one) for one in self.absent],
+        }
+
+
+def automatic_variants(kernels: Sequence[Kernel]) -> Chooser:
+    """The best kernel for each class of adapter, of those that can be exported."""
+    taken = [kernel for kernel in kernels if _bound_to_rows(kernel) is None]
+    return lambda problem, traits: best_variant(taken, problem, traits)
+
+
+def named_variants(kernel: Kernel) -> Chooser:
+    """One kernel for all classes, with the constants that suit each; none where it cannot be exported."""
+    why = _bound_to_rows(kernel)
+    if why is not None:
+        return lambda problem, traits: (None, why)
+    return lambda problem, traits: nearest_variant(kernel, problem, traits)
+
+
+def _bound_to_rows(kernel: Kernel) -> str | None:
+    """Why a kernel cannot be exported, to pages that have any number of rows; None where it can."""
+    if kernel.compiles_rows_in:
+        return f"kernel {kernel.name} compiles the number of rows in; an export takes any number"
+    if not kernel.takes_slices:
+        return f"kernel {kernel.name} takes all rows at once; an export takes any number"
+    return None
+
+
+def bundle_shaders(
+    problem: Problem,
+    choose: Chooser,
+    opening: Callable[[str, Shader], str],
+    *,
+    prefix: str = "",
+    classes: Mapping[str, Traits] = CLASSES,
+    roots: Sequence[Path] = (),
+    minify: bool = False,
+) -> tuple[list[BundledShader], list[MissingClass]]:
+    """The shaders of a problem that differ from class to class, the most demanding first, and the classes of
+    devices that none of them serves.
+
+    Names are made of the columns, `prefix` and the class; `opening` gives the comment that a text opens with.
+    Raises WebnormError where no class can be served.
+    """
+    refusals: dict[str, str] = {}
+    seen: dict[tuple[bool, str], BundledShader] = {}
+    texts = RenderCache()
+    # From the least capable class on: of two with the same text, the one that asks for less stays.
+    for name, traits in reversed(list(classes.items())):
+        usual = replace(problem, rows=_SOFTWARE_ROWS if traits.software else _ROWS)
+        variant, why = choose(usual, traits)
+        if variant is None:
+            refusals[name] = why
+            continue
+        shader = render_shader(variant, usual, "browser", traits, roots=roots, texts=texts)
+        _refuse_unfit(shader, traits)
+        # A software adapter takes the first shader for software, so that those may not be left out.
+        key = traits.software, shader.text
+        if key not in seen:
+            label = "-".join(part for part in (str(problem.cols), prefix, name) if part)
+            embedded = minified(shader.text)
+            body = embedded if minify else shader.text
+            seen[key] = BundledShader(label, name, shader, opening(label, shader) + body, embedded)
+    if not seen:
+        raise WebnormError(f"nothing to export for {problem}: {next(iter(refusals.values()))}")
+    found = list(reversed(seen.values()))
+    absent = [
+        MissingClass(problem.cols, name, why)
+        for name, why in reversed(refusals.items())
+        if not any(_serves(one, classes[name]) for one in found)
+    ]
+    return found, absent
+
+
+def _serves(one: BundledShader, traits: Traits) -> bool:
+    software = LAB_CLASSES[one.adapter_class].software
+    return serves(one.shader.features, _limits(one.shader), software, traits)
+
+
+def _refuse_unfit(shader: Shader, traits: Traits) -> None:
+    """Raise WebnormError for a shader that a page could not run."""
+    if shader.workgroup_bytes > traits.workgroup_storage:
+        raise WebnormError(
+            f"{shader.variant} uses {shader.workgroup_bytes} bytes of workgroup memory; "
+            f"a page can count on {traits.workgroup_storage}: its header lacks a rule"
+        )
+    for binding in shader.bindings:
+        if len(binding.tensors) > 1:
+            raise WebnormError(
+                f"{shader.variant} with these options has more than {MOST_BUFFERS} buffers in a pass, all "
+                f"that a page can count on; leave options out ({', '.join(binding.tensors)} would share one)"
+            )
+
+
+class PartialBundle(WebnormError):
+    """Some devices would have no shader, as `lacking` says, and `--partial` was not given."""
+
+    def __init__(self, lacking: str) -> None:
+        super().__init__(f"{lacking}; --partial exports the others all the same")
+        self.lacking = lacking
+
+
+def bundle_of(request: ExportRequest) -> Bundle:
+    """The shaders and the manifest; raises WebnormError for what cannot be exported, and PartialBundle."""
+    if request.op.exact:
+        raise WebnormError(f"{request.op.name} only measures; expected a norm or its gradient")
+    kernel = request.kernel
+    if kernel is not None and kernel.unstable is not None and not request.forced:
+        raise WebnormError(
+            f"kernel {kernel.name} is exported only with --force: it is unstable ({kernel.unstable})"
+        )
+    if kernel is not None and kernel.op != request.op:
+        raise WebnormError(
+            f"kernel {kernel.name} computes {kernel.op.name}; expected one of {request.op.name}"
+        )
+    chooser = automatic_variants(request.kernels) if kernel is None else named_variants(kernel)
+    opening = opening_comment(request.command)
+    parts = [
+        bundle_shaders(
+            request.task(cols).problem, chooser, opening, roots=request.roots, minify=request.minify
+        )
+        for cols in request.cols
+    ]
+    absent = tuple(one for _, lacking in parts for one in lacking)
+    if absent and not request.partial:
+        own = "the kernels" if kernel is None else f"kernel {kernel.name}"
+        raise PartialBundle(f"{own}: {'; '.join(missing_class_text(absent))}")
+    return Bundle(
+        name=request.package_name,
+        task=request.task(request.cols[0]),
+        cols=request.cols,
+        command=request.command,
+        carried=tuple(one for found, _ in parts for one in found),
+        absent=absent,
+    )
+
+
+def _tensor_entry(tensor: Tensor, problem: Problem) -> dict[str, Any]:
+    width: str | int = "cols" if tensor.width is None else tensor.width
+    return {
+        "name": tensor.name,
+        "access": "read" if tensor.access == "read" else "write",
+        "dtype": tensor.dtype(problem),
+        "shape": ["rows", width] if tensor.per_row else [width],
+    }
+
+
+_DECLARED = re.compile(r"var<storage, \w+> (\w+): (array<([^;\n]{1,80})>);")
+_ELEMENT_BYTES = {"vec4<f32>": 16, "vec4<f16>": 8, "vec2<u32>": 8, "f16": 2}
+
+
+def _shader_entry(one: BundledShader) -> dict[str, Any]:
+    kernel = one.shader.variant.kernel
+    try:
+        return _entry(one, one.shader, kernel)
+    except WebnormError as error:
+        raise kernel.mistake("cannot be exported", error) from error
+
+
+def _entry(one: BundledShader, shader: Shader, kernel: Kernel) -> dict[str, Any]:
+    known = {name: value for name, value in shader.names.items() if name != "rows"}
+    entry: dict[str, Any] = {
+        "name": one.name,
+        "file": f"shaders/{one.name}.wgsl",
+        "sha256": hashlib.sha256(one.text.encode()).hexdigest(),
+        "embedded_sha256": hashlib.sha256(one.embedded.encode()).hexdigest(),
+        "cols": shader.problem.cols,
+        "kernel": kernel.name,
+        "constants": dict(shader.variant.constants),
+        "features": sorted(shader.features),
+        "language_features": ["subgroup_id"] if "subgroups" in shader.features else [],
+        "limits": _limits(shader),
+        "bindings": _binding_entries(shader, known),
+        "overrides": {},
+        "passes": [_pass_entry(each, known) for each in shader.passes],
+        "accuracy": _accuracy_entry(kernel, known),
+        "summary": kernel.summary,
+        "differs": kernel.differs,
+        "rung": kernel.rung,
+    }
+    if LAB_CLASSES[one.adapter_class].software:
+        entry["software"] = True
+    if kernel.unstable is not None:
+        entry["unstable"] = kernel.unstable
+    if (remark := loose_tolerance_warning(shader)) is not None:
+        entry["loose"] = remark
+    return entry
+
+
+def _limits(shader: Shader) -> dict[str, int]:
+    """What the shader asks of a device, in WebGPU's names."""
+    widest = max(each.workgroup_size for each in shader.passes)
+    return {
+        "maxComputeInvocationsPerWorkgroup": widest,
+        "maxComputeWorkgroupSizeX": widest,
+        "maxComputeWorkgroupStorageSize": shader.workgroup_bytes,
+        "maxStorageBuffersPerShaderStage": max(len(each.bindings) for each in shader.passes),
+    }
+
+
+def _accuracy_entry(kernel: Kernel, known: Mapping[str, int]) -> dict[str, Any]:
+    """What the tolerance follows from."""
+    terms = {name: expression.simplify(tree, known) for name, tree in vars(kernel.accuracy).items()}
+    return {**terms, "exact": kernel.op.exact}
+
+
+def _binding_entries(shader: Shader, known: Mapping[str, int]) -> list[dict[str, Any]]:
+    types = {match[1]: (match[2], match[3]) for match in _DECLARED.finditer(shader.text)}
+    entries: list[dict[str, Any]] = [
+        {"binding": 0, "name": "params", "type": "uniform", "words": list(shader.params)}
+    ]
+    for binding in shader.bindings:
+        if binding.name not in types:
+            raise WebnormError(
+                f"the text does not declare the buffer {binding.name} as lib/interface.wgsl does"
+            )
+        entries.append(_binding_entry(binding, known, *types[binding.name]))
+    return entries
+
+
+def _binding_entry(
+    binding: StorageBinding, known: Mapping[str, int], wgsl: str, element: str
+) -> dict[str, Any]:
+    width: str | int = "cols" if binding.wide else binding.width
+    shape: list[Any] = ["rows", width] if binding.per_row else [width]
+    if binding.records is not None:
+        shape = [expression.simplify(binding.records, known), binding.width]
+    entry: dict[str, Any] = {
+        "binding": binding.index,
+        "name": binding.name,
+        "type": "read-only-storage" if binding.access == "read" else "storage",
+        "dtype": binding.dtype,
+        "shape": shape,
+        "per_row": binding.per_row,
+        "wgsl": wgsl,
+        "element_bytes": _ELEMENT_BYTES.get(element, 4),
+    }
+    if binding.records is not None:
+        entry["scratch"] = True
+    return entry
+
+
+def _pass_entry(rendered: RenderedPass, known: Mapping[str, int]) -> dict[str, Any]:
+    iterations = expression.simplify(rendered.iterations, known)
+    if expression.evaluate(iterations, {"rows": _MANY_ROWS}) <= SOFTWARE_ITERATIONS:
+        iterations = 0
+    return {
+        "entry_point": rendered.entry_point,
+        "workgroup_size": rendered.workgroup_size,
+        "workgroup_count": expression.simplify(rendered.workgroup_count, known),
+        "per": rendered.per,
+        "bindings": [0, *(binding.index for binding in rendered.bindings)],
+        **({} if iterations == 0 else {"iterations": iterations}),
+    }
+
+
+def opening_comment(command: str) -> Callable[[str, Shader], str]:
+    """The comment that a text opens with: what it is, what it needs, and the command that made it."""
+
+    def opening(name: str, shader: Shader) -> str:
+        kernel = shader.variant.kernel
+        constants = format_constants(shader.variant.constants)
+        features = ", ".join(sorted(shader.features)) or "none"
+        invocations = max(each.workgroup_size for each in shader.passes)
+        return (
+            f"// {name}: {kernel.op.name} of {shader.problem.cols} columns, {shader.problem.dtype}\n"
+            f"// kernel {kernel.name}" + (f" ({constants})" if constants else "") + "\n"
+            f"// features: {features}; limits: {invocations} invocations per workgroup, "
+            f"{shader.workgroup_bytes} bytes of workgroup memory\n"
+            f"// webnorm {__version__}: {command}\n\n"
+        )
+
+    return opening
+
+
+_COMMENT = re.compile(r"//[^\n]*|/\*|\*/")
+_BLOCK_EDGE = re.compile(r"/\*|\*/")
+_WORD, _SIGN = re.compile(r"[\w.]"), re.compile(r"[-+*/&|<>=!%^~]")
+
+
+def minified(text: str) -> str:
+    """The WGSL without comments, and without white space except between lines and between two tokens that
+    would become one.
+    """
+    lines = map(_close, _uncommented(text).splitlines())
+    return "".join(f"{line}\n" for line in lines if line)
+
+
+def _uncommented(text: str) -> str:
+    """The text with a space for each comment; those of blocks nest in WGSL."""
+    kept: list[str] = []
+    depth = begin = 0
+    at = _COMMENT.search(text)
+    while at:
+        if depth == 0:
+            kept.append(text[begin : at.start()])
+        depth += {"/*": 1, "*/": -1}.get(at[0], 0)
+        begin = at.end()
+        # Within a block two slashes mean nothing.
+        at = (_BLOCK_EDGE if depth else _COMMENT).search(text, begin)
+    return " ".join([*kept, text[begin:]])
+
+
+# Most of what a text of a lab says others say, too.
+@lru_cache(maxsize=1 << 13)
+def _close(line: str) -> str:
+    """A line with as little white space as can be."""
+    closed = ""
+    for part in line.split():
+        apart = any(kind.match(closed[-1:]) and kind.match(part) for kind in (_WORD, _SIGN))
+        closed += f" {part}" if apart else part
+    return closed

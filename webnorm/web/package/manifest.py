@@ -1,0 +1,208 @@
+"""What is used of a package's manifest and of its page's report, and may be relied on once it is checked."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from msgspec import Meta
+
+from webnorm.errors import WebnormError
+from webnorm.files import forms
+from webnorm.web.reading import AGAIN
+
+# JSON has no infinity; webnorm writes such a number as a string.
+_Number = float | str | None
+
+
+class _Problem(TypedDict):
+    dtype: str
+    eps: _Number
+    options: dict[str, Any]
+
+
+class _Tensor(TypedDict):
+    name: str
+    access: str
+    dtype: str
+    shape: list[Any]
+
+
+class _Binding(TypedDict):
+    binding: int
+    type: str
+
+
+class _Pass(TypedDict):
+    entry_point: str
+    bindings: list[int]
+
+
+class _NativeVector(TypedDict):
+    verdict: str
+
+
+class NativeResult(TypedDict, total=False):
+    """How a shader did where it was exported, or the reason why it was not run."""
+
+    verdict: Literal["pass", "fail", "skip"]
+    reason: str
+    max_abs_error: _Number
+    allowed: _Number
+    vectors: dict[str, _NativeVector]
+
+
+class ShaderText(TypedDict):
+    """A shader's text and how it is run."""
+
+    name: str
+    sha256: str
+    cols: int
+    features: list[str]
+    limits: dict[str, Any]
+    bindings: list[_Binding]
+    overrides: dict[str, Any]
+    passes: list[_Pass]
+
+
+class PackageShader(ShaderText):
+    """A shader of a package, whose text is in a file and in index.js."""
+
+    file: str
+    embedded_sha256: str
+    native: NativeResult
+    loose: NotRequired[str]
+
+
+class VectorFile(TypedDict):
+    """A file of inputs and answers."""
+
+    name: str
+    file: str
+    sha256: str
+    cols: int
+    rows: int
+
+
+class _Absent(TypedDict):
+    cols: int
+    devices: str
+    why: str
+
+
+class PackageManifest(TypedDict):
+    """The manifest, of the one schema that there is."""
+
+    schema: Literal[1]
+    op: str
+    has_mean: bool
+    problem: _Problem
+    tensors: list[_Tensor]
+    files: dict[str, str]
+    cols: list[int]
+    shaders: list[PackageShader]
+    absent: NotRequired[list[_Absent]]
+    vectors: list[VectorFile]
+
+
+class _LabEntry(TypedDict):
+    file: str
+    lines: str
+    op: str
+    options: list[str]
+    cols: int
+    dtype: str
+
+
+class LabIndex(TypedDict):
+    """What a lab's folder holds; `submit` is the URL that its page offers to send results to."""
+
+    schema: Literal[1]
+    files: dict[str, str]
+    submit: NotRequired[str]
+    bundles: list[_LabEntry]
+
+
+class LabShaderText(ShaderText):
+    """A shader of a lab, whose text is told by the same bundle."""
+
+    kernel: str
+
+
+class _LabManifest(TypedDict):
+    shaders: list[LabShaderText]
+
+
+class LabBundle(TypedDict):
+    """Every kernel for one problem of a lab; by a shader's name, which lines of its op's are its text."""
+
+    manifest: _LabManifest
+    texts: dict[str, list[Annotated[int, Meta(ge=0)]]]
+
+
+class _ReportedVector(TypedDict):
+    name: str
+    verdict: str
+    reason: str | None
+
+
+class ReportedShader(TypedDict):
+    """What a page says of a shader."""
+
+    name: str
+    skipped: str | None
+    max_abs_error: _Number
+    allowed: NotRequired[_Number]
+    vectors: list[_ReportedVector]
+    timing: dict[str, Any] | None
+
+
+class PageReport(TypedDict):
+    """What a page reports."""
+
+    adapter: dict[str, Any]
+    features: list[str]
+    chosen: dict[str, str | None]
+    reasons: dict[str, Any]
+    shaders: list[ReportedShader]
+
+
+class LabResult(TypedDict):
+    """What a lab's page says of a kernel; one that is `expected` to fail is unstable."""
+
+    op: str
+    kernel: str
+    status: Literal["pass", "fail", "skip", "error"]
+    reason: NotRequired[str]
+    expected: NotRequired[bool]
+
+
+class _LabDevice(TypedDict):
+    adapter: str
+
+
+class LabReport(TypedDict):
+    """What a lab's page reports."""
+
+    device: _LabDevice
+    results: list[LabResult]
+
+
+def parse_manifest(data: Any, form: type[forms.Form], file: str) -> forms.Form:
+    """The data as far as it is of the form; WebnormError where something of it is missing or else."""
+    try:
+        return forms.read(data, form)
+    except WebnormError as error:
+        raise WebnormError(f"{file}: {error}; {AGAIN}") from error
+
+
+class CouldNotCheck(WebnormError):
+    """A page says why it could not check, such as that its browser has no adapter."""
+
+
+def parse_report(report: Any, form: type[forms.Form], page: str) -> forms.Form:
+    """A page's report as far as it is of the form; raises CouldNotCheck where it says that there is none, and
+    WebnormError where something of it is missing or else.
+    """
+    if isinstance(report, dict) and report.get("error"):
+        raise CouldNotCheck(f"{page} could not check: {report['error']}")
+    return parse_manifest(report, form, f"the report of {page}")

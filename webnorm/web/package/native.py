@@ -1,0 +1,136 @@
+"""Exported text run natively: the accuracy that a browser's is held beside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import wgpu
+
+from webnorm.errors import WebnormError
+from webnorm.gpu.buffers import Inputs, Outputs
+from webnorm.gpu.device import Device, adapters, open_device
+from webnorm.gpu.pipelines import Pipeline, compile_shader
+from webnorm.gpu.plan import Plan
+from webnorm.kernels.rendering.render import Shader
+from webnorm.kernels.wgsl.diagnostics import read_report
+from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied
+from webnorm.lab.verify.accuracy import Accuracy, assess
+from webnorm.norms.ops import Op
+from webnorm.web.package.bundle import Bundle, BundledShader, bundle_of
+from webnorm.web.package.request import ExportRequest, request_for
+from webnorm.web.package.vectors import TestVector, vectors_of
+
+# naga has subgroups and their ids without asking, and refuses the directives.
+_REFUSED_DIRECTIVES = ("enable subgroups;\n", "requires subgroup_id;\n")
+
+
+def native_text(shader: Shader) -> Shader:
+    """A shader rendered for browsers with the text that wgpu takes."""
+    text = shader.text
+    for directive in _REFUSED_DIRECTIVES:
+        text = text.replace(directive, "")
+    return replace(shader, text=text)
+
+
+def native_entries(
+    request: ExportRequest, bundle: Bundle, vectors: Sequence[TestVector]
+) -> Iterator[dict[str, Any]]:
+    """What each shader does natively; in a process of its own where a text may be foreign."""
+    if not adapters():
+        yield from ({"reason": "no WebGPU adapter where this was exported"} for _ in bundle.carried)
+    elif request.foreign:
+        try:
+            with Worker() as worker:
+                yield from worker.stream(try_in_worker, request.words)
+        except (WorkerDied, TaskFailed) as death:
+            raise WebnormError(f"{bundle.name}: running it natively failed: {death}") from death
+    else:
+        yield from _try_all(open_device(), bundle, vectors)
+
+
+def try_in_worker(device: Device, words: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
+    """The worker's side: the request is made anew there."""
+    request = request_for(*words)
+    yield from _try_all(device, bundle_of(request), vectors_of(request))
+
+
+def _try_all(device: Device, bundle: Bundle, vectors: Sequence[TestVector]) -> Iterator[dict[str, Any]]:
+    for one in bundle.carried:
+        own = [vector for vector in vectors if vector.problem.cols == one.shader.problem.cols]
+        yield try_natively(device, one, own)
+
+
+def try_natively(device: Device, one: BundledShader, vectors: Sequence[TestVector]) -> dict[str, Any]:
+    """The manifest's entry `native`: the verdict on each vector, or why the text was not run."""
+    shader = native_text(replace(one.shader, text=one.embedded))
+    traits = device.traits
+    missing = sorted(shader.features - traits.features)
+    if missing:
+        return {"reason": f"{device.adapter.name} lacks {', '.join(missing)}"}
+    widest = max(each.workgroup_size for each in shader.passes)
+    if widest > traits.max_invocations:
+        return {"reason": f"{device.adapter.name} has {traits.max_invocations} invocations per workgroup"}
+    try:
+        pipelines = compile_shader(device, shader)
+        found = {
+            vector.name: _accuracy(device, replace(shader, problem=vector.problem), pipelines, vector)
+            for vector in vectors
+        }
+    except wgpu.GPUError as error:
+        raise WebnormError(
+            f"{shader.variant}: wgpu refused to run it: {read_report(str(error))[1]}"
+        ) from error
+    furthest = max(found.values(), key=lambda accuracy: accuracy.max_abs_error)
+    return {
+        "adapter": device.adapter.name,
+        **_together(found.values()),
+        "max_abs_error": _number(furthest.max_abs_error),
+        "allowed": _number(furthest.allowed),
+        "max_rel_error": _number(max(accuracy.max_rel_error for accuracy in found.values())),
+        "vectors": {
+            name: {
+                "verdict": _verdict(accuracy),
+                "max_abs_error": _number(accuracy.max_abs_error),
+                "allowed": _number(accuracy.allowed),
+                "max_rel_error": _number(accuracy.max_rel_error),
+                **({} if accuracy.reason is None else {"reason": accuracy.reason}),
+            }
+            for name, accuracy in found.items()
+        },
+    }
+
+
+def _number(value: float) -> float | str:
+    """JSON has no infinity: such a number is a string there, as in a results file."""
+    return value if math.isfinite(value) else str(value)
+
+
+def _verdict(accuracy: Accuracy) -> str:
+    """A vector of whose answers nothing was compared passes as little as it fails."""
+    if not accuracy.ok:
+        return "fail"
+    return "skip" if accuracy.not_compared else "pass"
+
+
+def _together(found: Collection[Accuracy]) -> dict[str, str]:
+    """The verdict on all vectors, and where none was compared the reason."""
+    verdicts = {_verdict(accuracy) for accuracy in found}
+    reasons = [accuracy.not_compared for accuracy in found if accuracy.not_compared]
+    if verdicts == {"skip"}:
+        return {"verdict": "skip", "reason": reasons[0]}
+    return {"verdict": "fail" if "fail" in verdicts else "pass"}
+
+
+def _accuracy(device: Device, shader: Shader, pipelines: Sequence[Pipeline], vector: TestVector) -> Accuracy:
+    op: Op = shader.variant.kernel.op
+    outputs = Outputs(device, vector.problem, op.outputs(vector.problem))
+    inputs = Inputs(device, vector.arrays)
+    Plan(device, shader, inputs.buffers, outputs.buffers, pipelines).run()
+    got = outputs.read_all()
+    answers = vector.answers
+    if "h" in got:
+        answers = op.reference({**vector.arrays, "h": got["h"][0]}, vector.problem)
+    return assess(got, answers, shader)

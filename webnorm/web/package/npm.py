@@ -1,0 +1,247 @@
+"""The npm package of an op: its files, and what is said of them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from webnorm._version import __version__
+from webnorm.errors import path_argument, shell_word
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import DTYPES
+from webnorm.web.folder import MANIFEST, Files, digests
+from webnorm.web.package.bundle import Bundle, bundle_of
+from webnorm.web.package.device_classes import missing_class_text, missing_classes
+from webnorm.web.package.native import native_entries
+from webnorm.web.package.request import ExportRequest, Update, no_update
+from webnorm.web.package.vectors import TestVector, vectors_of
+from webnorm.web.pages import json_text, page_files, render_asset
+
+_TYPES = "index.d.ts"
+# In the README, what an app writes that has the package installed.
+_SNIPPET = re.compile(r"^```js\n(.*?)\n```", re.MULTILINE | re.DOTALL)
+# Where every browser has a type of its own; of others the bits travel.
+_OWN_ARRAYS = {"float32": "Float32Array", "int8": "Int8Array"}
+# What only people read, or only verify.html, is left out of index.js.
+_FOR_PEOPLE = (
+    "command",
+    "webnorm",
+    "summary",
+    "differs",
+    "rung",
+    "file",
+    "sha256",
+    "embedded_sha256",
+    "wgsl",
+    "native",
+    "accuracy",
+    "absent",
+    "loose",
+)
+
+
+def package_files(request: ExportRequest, update: Update = no_update) -> Files:
+    """The files of the package by their path in it. `update` hears what is done, and which share of it is."""
+    update("rendering the shaders", 0.0)
+    bundle = bundle_of(request)
+    vectors = vectors_of(request)
+    manifest = bundle.manifest()
+    entries = manifest["shaders"]
+    update(f"running {len(entries)} shaders", 0.3)
+    for at, (entry, found) in enumerate(
+        zip(entries, native_entries(request, bundle, vectors), strict=True), 1
+    ):
+        entry["native"] = found
+        update(f"{at} of {len(entries)} shaders were run", 0.3 + 0.7 * at / len(entries))
+    encoded = {vector.file: vector.encoded() for vector in vectors}
+    manifest["vectors"] = [_vector_entry(vector, encoded[vector.file]) for vector in vectors]
+    context = _context(bundle, manifest)
+    files = {name: render_asset(f"{name}.jinja", context) for name in ("index.js", _TYPES)}
+    found = {
+        "faults": _faults(manifest),
+        "not_run": _not_run(manifest),
+        "absent": missing_class_text(missing_classes(manifest)),
+    }
+    files["README.md"] = render_asset("README.md.jinja", {**context, **found})
+    files["package.json"] = _package_json(manifest)
+    files |= {f"shaders/{one.name}.wgsl": one.text.encode() for one in bundle.carried}
+    files |= encoded | page_files("verify")
+    manifest["files"] = digests(files)
+    files[MANIFEST] = json_text(manifest)
+    return files
+
+
+def type_declarations(request: ExportRequest) -> bytes:
+    """The package's index.d.ts, for which nothing is run."""
+    bundle = bundle_of(request)
+    return render_asset(f"{_TYPES}.jinja", _context(bundle, bundle.manifest()))
+
+
+def _vector_entry(vector: TestVector, encoded: bytes) -> dict[str, Any]:
+    return {
+        "name": vector.name,
+        "file": vector.file,
+        "sha256": hashlib.sha256(encoded).hexdigest(),
+        "cols": vector.problem.cols,
+        "rows": vector.problem.rows,
+        "what": vector.what,
+    }
+
+
+def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What the templates of the package see."""
+    facts = {key: value for key, value in manifest.items() if key not in (*_FOR_PEOPLE, "vectors")}
+    facts["shaders"] = [_less(entry) for entry in manifest["shaders"]]
+    tensors = manifest["tensors"]
+    arrays = {dtype: _array(dtype) for dtype in DTYPES}
+    return {
+        "manifest": manifest,
+        "facts": json.dumps(facts, separators=(",", ":")),
+        "texts": {
+            name: text.replace("\\", "\\\\").replace("`", "\\`").replace("${", "\\${")
+            for name, text in bundle.texts.items()
+        },
+        "summary": bundle.task.op.summary,
+        "create": "create" + "".join(part.capitalize() for part in bundle.task.op.name.split("_")),
+        "tensors": tensors,
+        "inputs": [tensor for tensor in tensors if tensor["access"] == "read"],
+        "outputs": [tensor for tensor in tensors if tensor["access"] == "write"],
+        "arrays": arrays,
+        "takes": arrays | {"float16": "Uint16Array | Float16ArrayLike"},
+        "dtypes": {tensor["dtype"] for tensor in tensors},
+        "contents": _contents(bundle),
+        "ones": {dtype: _one(dtype) for dtype in DTYPES},
+        "has_scale": "scale" in manifest["numbers"],
+        "many_cols": f", {{ cols: {bundle.cols[0]} }}" if len(bundle.cols) > 1 else "",
+    }
+
+
+def _array(dtype: str) -> str:
+    """The typed array that JavaScript sees."""
+    return _OWN_ARRAYS.get(dtype, f"Uint{8 * DTYPES[dtype].itemsize}Array")
+
+
+def _one(dtype: str) -> str:
+    """A 1 in that array."""
+    bits = DTYPES[dtype].type(1).tobytes()
+    return "1" if dtype in _OWN_ARRAYS else hex(int.from_bytes(bits, sys.byteorder))
+
+
+def _contents(bundle: Bundle) -> dict[str, str]:
+    """What the columns of a tensor hold, where its name does not say."""
+    stats = "the mean in two words whose sum it is, and rstd" if bundle.task.op.has_mean else "rstd"
+    known = {"stats": f": {stats}", "amax": ": of y before it is scaled, and 1 / scale"}
+    return {tensor.name: known.get(tensor.name, "") for tensor in bundle.task.op.tensors}
+
+
+def _less(entry: Mapping[str, Any]) -> dict[str, Any]:
+    short = {key: value for key, value in entry.items() if key not in _FOR_PEOPLE}
+    short["bindings"] = [
+        {key: value for key, value in binding.items() if key not in _FOR_PEOPLE}
+        for binding in entry["bindings"]
+    ]
+    return short
+
+
+def _package_json(manifest: Mapping[str, Any]) -> bytes:
+    op = OPS[manifest["op"]]
+    return json_text(
+        {
+            "name": manifest["name"],
+            "version": __version__,
+            "description": f"{op.summary} WebGPU, {manifest['problem']['dtype']}.",
+            "license": "MIT",
+            "type": "module",
+            "sideEffects": False,
+            "types": "./index.d.ts",
+            "exports": {
+                ".": {"types": "./index.d.ts", "default": "./index.js"},
+                "./manifest.json": "./manifest.json",
+                "./shaders/*": "./shaders/*",
+                "./package.json": "./package.json",
+            },
+            "files": [
+                "index.js",
+                "index.d.ts",
+                "runtime.js",
+                "manifest.json",
+                "shaders",
+                "vectors",
+                "verify.html",
+                "page",
+            ],
+            "keywords": ["webgpu", "wgsl", op.name.replace("_", "-")],
+        }
+    )
+
+
+def package_summary(files: Files, folder: Path) -> str:
+    """What was written, and what to do with it."""
+    size = sum(len(content) for content in files.values())
+    what = f"{folder}: {len(files)} files, {size // 1000} kB"
+    if MANIFEST not in files:
+        return f"{what}; serve it and open index.html"
+    manifest = json.loads(files[MANIFEST])
+    names = ", ".join(shader["name"] for shader in manifest["shaders"])
+    # npm takes a bare name for one of its registry.
+    place = folder if folder.is_absolute() else f"./{folder}"
+    return "\n".join(
+        (
+            f"{what}; shaders {names}",
+            *(f"Left out: {one}" for one in missing_class_text(missing_classes(manifest))),
+            *(f"Not checked here: {one}" for one in _not_run(manifest)),
+            *(f"Warning: {one}" for one in _loose(manifest)),
+            f"Use it in an app: npm install {shell_word(str(place))}",
+            *(f"  {line}" for line in _SNIPPET.findall(files["README.md"].decode())[0].split("\n") if line),
+            f"Prove it in a browser: webnorm verify {shell_word(path_argument(folder))}",
+        )
+    )
+
+
+def native_fault(files: Files) -> str | None:
+    """What of a package is wrong natively, in a sentence: the first shader of it, and how many others."""
+    faults = _faults(json.loads(files[MANIFEST])) if MANIFEST in files else []
+    if not faults:
+        return None
+    first, *others = faults
+    more = f"; {len(others)} of the other shaders {'is' if len(others) == 1 else 'are'} wrong, too"
+    return f"{first}{more if others else ''}"
+
+
+def _faults(manifest: Mapping[str, Any]) -> list[str]:
+    """What is wrong with each shader that is, on the first vector that says so."""
+    found: list[str] = []
+    for shader in manifest["shaders"]:
+        native = shader["native"]
+        what = f"kernel {shader['kernel']} as {shader['name']} is wrong on {native.get('adapter')}"
+        problem = f"{manifest['op']} of {shader['cols']} columns, {manifest['problem']['dtype']}"
+        vectors = native.get("vectors", {}).items()
+        reasons = (
+            f"{what}: {problem}, vector {name}: {one['reason']}" for name, one in vectors if "reason" in one
+        )
+        found += itertools.islice(reasons, 1)
+    return found
+
+
+def _loose(manifest: Mapping[str, Any]) -> list[str]:
+    """Which shaders have a loose tolerance, for each reason."""
+    names: dict[str, list[str]] = {}
+    for shader in manifest["shaders"]:
+        if "loose" in shader:
+            names.setdefault(shader["loose"], []).append(shader["name"])
+    return [f"{', '.join(of)}: {remark}" for remark, of in names.items()]
+
+
+def _not_run(manifest: Mapping[str, Any]) -> list[str]:
+    """Which shaders were not run natively, for each reason."""
+    names: dict[str, list[str]] = {}
+    for shader in manifest["shaders"]:
+        if shader["native"].get("verdict", "skip") == "skip":
+            names.setdefault(shader["native"]["reason"], []).append(shader["name"])
+    return [f"{', '.join(of)}: {reason}" for reason, of in names.items()]

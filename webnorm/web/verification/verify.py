@@ -1,0 +1,371 @@
+"""Is an exported package right: its files, its shaders in Chrome's compiler, its answers in a browser."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from webnorm.errors import WebnormError
+from webnorm.files.atomic import replacing
+from webnorm.system import Fix
+from webnorm.web import tint
+from webnorm.web.browser import launch
+from webnorm.web.browser.visits import PAGE, PageVisit, PageVisitor
+from webnorm.web.lab_site.folder import LAB_PAGE, ExportedLab
+from webnorm.web.lab_site.folder import check_lab_report as judged_lab
+from webnorm.web.package.device_classes import MissingClass, missing_class_text, missing_classes, unserved
+from webnorm.web.package.manifest import (
+    CouldNotCheck,
+    NativeResult,
+    PackageShader,
+    PageReport,
+    ReportedShader,
+    parse_report,
+)
+from webnorm.web.package.reader import ExportedPackage
+from webnorm.web.reading import AGAIN
+from webnorm.web.verification.exported import read_exported
+
+if TYPE_CHECKING:
+    from webnorm.web.package.request import Update
+
+
+@dataclass(frozen=True)
+class SideResult:
+    """How a shader did on one side, natively where it was exported or in the browser.
+
+    `verdict` is "pass", "fail" or, where it was not run, "skip"; `reason` says why not.
+    """
+
+    verdict: str
+    max_abs_error: float | None = None
+    allowed: float | None = None
+    """The tolerance of the element that has that error."""
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class ShaderComparison:
+    """A shader on both sides. `complaints` are sentences; there are none if all is well."""
+
+    name: str
+    chosen: bool
+    native: SideResult
+    browser: SideResult
+    gbps: float | None
+    percent_of_copy: float | None
+    complaints: tuple[str, ...]
+    loose: str | None = None
+    """How the tolerance of its header is far looser than that of the best kernels."""
+
+
+@dataclass(frozen=True)
+class BrowserFindings:
+    """What a browser made of the package."""
+
+    browser: str
+    adapter: Mapping[str, Any]
+    features: tuple[str, ...]
+    lines: tuple[ShaderComparison, ...]
+    choices: tuple[str, ...]
+    """For each number of columns a sentence: which shader was chosen and why."""
+    remarks: tuple[str, ...]
+    """What the page wrote to the console as errors."""
+    complaints: tuple[str, ...]
+    """What is wrong, all shaders together."""
+
+
+@dataclass(frozen=True)
+class StepFinding:
+    """What one step of an export's verification found: whether it `passed`, None if it could not be taken,
+    and what it looked at, or why it could not be, which is `mendable` where something can be installed.
+
+    With that the shaders that Tint refused; what a browser saw of a package; of a lab sentences: what was not
+    run and why, and `complaints`, of which there are none if all is well.
+    """
+
+    exported: ExportedPackage | ExportedLab
+    step: str
+    passed: bool | None
+    text: str
+    mendable: bool = False
+    refused: tuple[tint.TintVerdict, ...] = ()
+    seen: BrowserFindings | None = None
+    remarks: tuple[str, ...] = ()
+    complaints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageOptions:
+    """What the page is to do: features in `without` are not asked for, with `quick` nothing is timed, and a
+    picture goes to `screenshot`.
+    """
+
+    without: Sequence[str] = ()
+    quick: bool = False
+    screenshot: Path | None = None
+
+
+PLAIN = PageOptions()
+
+
+def verify(
+    folder: Path,
+    browser: str | Path | None = None,
+    *,
+    update: Update,
+    time_limit_s: float | None = None,
+    wish: PageOptions = PLAIN,
+) -> Iterator[StepFinding]:
+    """Yield each step before the next begins: the files, which are read, the shaders, the answers.
+
+    An export that Tint refuses is not opened in the browser, the first installed unless one is named, by its
+    path or by a Playwright server's address. `update` hears what is done, and which share of it is. Raises
+    WebnormError for a folder that is no export or is damaged, and where a step ends in the middle.
+    """
+    no_tint, no_browser = tint.tint_fix(), launch.browser_fixes(browser)
+    exported = read_exported(folder)
+    if isinstance(exported, ExportedLab) and wish.quick:
+        raise WebnormError(f"--quick: {folder} is a lab, whose page times whatever it checks; leave it out")
+    lacking = (
+        tuple(missing_class_text(missing_classes(exported.manifest)))
+        if isinstance(exported, ExportedPackage)
+        else ()
+    )
+    yield StepFinding(exported, "files", True, f"{exported.what} are as exported", remarks=lacking)
+    if isinstance(exported, ExportedPackage):
+        yield from _natively(exported)
+        yield from _devices(exported)
+    if no_tint is not None:
+        yield _lacking(exported, "Tint", no_tint)
+        refused = False
+    else:
+        update("compiling the shaders", 0.1)
+        found = _compiled(exported)
+        refused = not found.passed
+        yield found
+    if refused:
+        yield StepFinding(exported, "browser", None, "not opened with shaders that Tint refuses")
+        return
+    yield from (_lacking(exported, "browser", one) for one in no_browser)
+    if not no_browser:
+        with PageVisitor(browser, time_limit_s) as opened:
+            update(f"running {opened.opener.name}", 0.5)
+            yield from _in_browser(exported, opened, wish, update)
+
+
+def _lacking(exported: ExportedPackage | ExportedLab, step: str, mend: Fix) -> StepFinding:
+    """A step that cannot be taken: it says itself what it is of."""
+    why = mend.missing.removeprefix(f"No {step}: ")
+    return StepFinding(exported, step, None, why, mendable=bool(mend.commands))
+
+
+def _natively(package: ExportedPackage) -> Iterator[StepFinding]:
+    """A step of its own where a shader was wrong: without a browser nothing else would tell."""
+    names = [one["name"] for one in package.shaders if one["native"].get("verdict") == "fail"]
+    if names:
+        wrong = f"{len(names)} of {len(package.shaders)} shaders were wrong where this was exported"
+        yield StepFinding(package, "natively", False, wrong)
+
+
+def _devices(package: ExportedPackage) -> Iterator[StepFinding]:
+    """A step of its own where devices have no shader, and the export was made without `--partial`."""
+    declared = {(one.cols, one.devices) for one in missing_classes(package.manifest)}
+    found = [
+        MissingClass(cols, devices, f"the manifest does not say why; {AGAIN}")
+        for cols in package.manifest["cols"]
+        for devices in unserved([one for one in package.shaders if one["cols"] == cols])
+        if (cols, devices) not in declared
+    ]
+    if found:
+        yield StepFinding(package, "devices", False, "; ".join(missing_class_text(found)))
+
+
+def _compiled(exported: ExportedPackage | ExportedLab) -> StepFinding:
+    refused, shaders = refused_by_tint(exported), len(exported.sources)
+    found = f"{len(refused)} of {shaders} shaders refused"
+    right = f"{shaders} shaders compile, and so do their pipelines"
+    return StepFinding(exported, "Tint", not refused, found if refused else right, refused=refused)
+
+
+def refused_by_tint(exported: ExportedPackage | ExportedLab) -> tuple[tint.TintVerdict, ...]:
+    """What Tint and Dawn say of each shader that they refuse."""
+    return tuple(verdict for verdict in tint.check_shaders(exported.sources) if not verdict.ok)
+
+
+def _in_browser(
+    exported: ExportedPackage | ExportedLab, browser: PageVisitor, wish: PageOptions, update: Update
+) -> Iterator[StepFinding]:
+    try:
+        if isinstance(exported, ExportedPackage):
+            seen = browser_answers(exported, browser, wish)
+            yield _package_seen(exported, seen)
+            yield from _run_nowhere(exported, seen)
+        else:
+            yield from _lab_seen(exported, browser, wish, update)
+    except CouldNotCheck as error:
+        yield StepFinding(exported, "browser", None, str(error))
+
+
+def _package_seen(package: ExportedPackage, seen: BrowserFindings) -> StepFinding:
+    verdicts = [line.browser.verdict for line in seen.lines]
+    ran = f"{len(verdicts) - verdicts.count('skip')} of {len(verdicts)} shaders run here"
+    text = f"{ran}, {verdicts.count('pass')} of them right"
+    return StepFinding(package, "browser", not seen.complaints, text, seen=seen)
+
+
+def _run_nowhere(package: ExportedPackage, seen: BrowserFindings) -> Iterator[StepFinding]:
+    """The shaders that ran neither where the package was exported nor in the browser: their answers are not
+    known.
+    """
+    names = [one.name for one in seen.lines if one.native.verdict == one.browser.verdict == "skip"]
+    if names:
+        text = f"{', '.join(names)}: run neither natively, where this was exported, nor in this browser"
+        yield StepFinding(package, "answers", None, text)
+
+
+def _lab_seen(
+    lab: ExportedLab, browser: PageVisitor, wish: PageOptions, update: Update
+) -> Iterator[StepFinding]:
+    """A step for each problem, whose ops the page runs in one go."""
+    problems = lab.problems
+    for at, problem in enumerate(problems):
+        update(f"running {problem}", at / len(problems))
+        query = problem.query("subgroups" not in wish.without)
+        visit = visit_page(lab.folder, browser, LAB_PAGE, query, wish.screenshot if at == 0 else None)
+        try:
+            ran = judged_lab(problem, visit.report)
+        except CouldNotCheck as error:
+            raise CouldNotCheck(f"from {problem} on: {error}" if at else str(error)) from error
+        text = f"{problem}: {ran.ran} of {ran.kernels} kernels run here, {ran.right} right"
+        seen_by = (f"{visit.browser}, {ran.adapter}",) if at == 0 else ()
+        remarks = (*seen_by, *ran.not_run, *(f"on the console: {remark}" for remark in visit.remarks))
+        passed = not ran.complaints
+        yield StepFinding(lab, "browser", passed, text, remarks=remarks, complaints=ran.complaints)
+
+
+# --- The answers
+
+
+def page_query(without: Sequence[str], quick: bool) -> str:
+    """The query that tells the page which features not to ask for, and to leave the timing out."""
+    parts = ([f"without={','.join(without)}"] if without else []) + (["quick"] if quick else [])
+    return f"?{'&'.join(parts)}" if parts else ""
+
+
+def visit_page(
+    folder: Path, browser: PageVisitor, page: str, query: str, screenshot: Path | None
+) -> PageVisit:
+    """What a visit of a page in a folder brings, with a picture of it in a file."""
+    visit = browser.visit(folder, query, page=page, screenshot=screenshot is not None)
+    if screenshot is not None and visit.screenshot is not None:
+        with replacing(screenshot) as beside:
+            beside.write_bytes(visit.screenshot)
+    return visit
+
+
+def browser_answers(
+    package: ExportedPackage, browser: PageVisitor, wish: PageOptions = PLAIN
+) -> BrowserFindings:
+    """What a browser makes of a package; see verify. Raises CouldNotCheck where its page could not check."""
+    query = page_query(wish.without, wish.quick)
+    return compare_report(package, visit_page(package.folder, browser, PAGE, query, wish.screenshot))
+
+
+def compare_report(package: ExportedPackage, visit: PageVisit) -> BrowserFindings:
+    """Hold a page's report against the manifest, which knows what had to be run and how it did natively.
+
+    Raises CouldNotCheck for a page that says so.
+    """
+    report = parse_report(visit.report, PageReport, PAGE)
+    found = {one["name"]: one for one in report["shaders"]}
+    names = {
+        cols: [one["name"] for one in package.manifest["vectors"] if one["cols"] == cols]
+        for cols in package.manifest["cols"]
+    }
+    chosen = report["chosen"]
+    lines = tuple(
+        _line(one, found.get(one["name"]), names.get(one["cols"], []), chosen) for one in package.shaders
+    )
+    right = {line.name for line in lines if line.browser.verdict == "pass"}
+    reasons = report["reasons"]
+    return BrowserFindings(
+        browser=visit.browser,
+        adapter=report["adapter"],
+        features=tuple(report["features"]),
+        lines=lines,
+        choices=tuple(f"{cols} columns: {reasons.get(str(cols), 'no choice was made')}" for cols in names),
+        remarks=visit.remarks,
+        complaints=(
+            *(f"{line.name}: {complaint}" for line in lines for complaint in line.complaints),
+            # A page that ran nothing, or not what it would choose, has proved nothing.
+            *(
+                f"{cols} columns: no chosen shader passed"
+                for cols in names
+                if chosen.get(str(cols)) not in right
+            ),
+        ),
+    )
+
+
+def _line(
+    entry: PackageShader,
+    said: ReportedShader | None,
+    vectors: Sequence[str],
+    chosen: Mapping[str, str | None],
+) -> ShaderComparison:
+    native, native_vectors = _native(entry["native"])
+    complaints = []
+    if native.verdict == "fail":
+        complaints.append("it failed natively where it was exported")
+    if said is None:
+        complaints.append(f"{PAGE} did not report on it")
+        return ShaderComparison(
+            entry["name"], False, native, SideResult("skip"), None, None, tuple(complaints)
+        )
+    if said["skipped"] is not None:
+        browser = SideResult("skip", reason=said["skipped"])
+    else:
+        if not vectors:
+            complaints.append(f"no vector has its {entry['cols']} columns")
+        found = {one["name"]: one for one in said["vectors"]}
+        for name in vectors:
+            if name not in found:
+                complaints.append(f"{name} was not run")
+            elif found[name]["verdict"] not in ("pass", "skip"):
+                differs = " (natively it passes)" if native_vectors.get(name) == "pass" else ""
+                complaints.append(f"{name}{differs}: {found[name]['reason']}")
+        verdicts = {found[name]["verdict"] if name in found else "missing" for name in vectors}
+        # A vector whose answers could not be compared, "skip", passes as little as it fails.
+        verdict = "pass" if "pass" in verdicts and verdicts <= {"pass", "skip"} else "fail"
+        browser = SideResult(verdict, _number(said["max_abs_error"]), _number(said.get("allowed")))
+    timing = said["timing"] or {}
+    return ShaderComparison(
+        name=entry["name"],
+        chosen=chosen.get(str(entry["cols"])) == entry["name"],
+        native=native,
+        browser=browser,
+        gbps=_number(timing.get("gbps")),
+        percent_of_copy=_number(timing.get("percent_of_copy")),
+        complaints=tuple(complaints),
+        loose=entry.get("loose"),
+    )
+
+
+def _native(entry: NativeResult) -> tuple[SideResult, dict[str, str]]:
+    """The manifest's native result, and the verdict on each vector."""
+    if "verdict" not in entry:
+        return SideResult("skip", reason=entry.get("reason")), {}
+    vectors = {name: one["verdict"] for name, one in entry.get("vectors", {}).items()}
+    error, allowed = _number(entry.get("max_abs_error")), _number(entry.get("allowed"))
+    return SideResult(entry["verdict"], error, allowed, entry.get("reason")), vectors
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return None if value is None else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
