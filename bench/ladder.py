@@ -23,13 +23,14 @@ from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.process.worker import Worker
 from webnorm.lab.run import bench, cost
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.problem import Options, Problem
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 PAGE = DOCS / "ladder.md"
 LESSONS = ("naive", "one_pass", "two_pass", "welford", "welford_subgroup")
 RUNGS = (*LESSONS, "registers", "workgroup_cache", "streaming", "split_row")
-PROBLEM = Problem(rows=1024, cols=1024)
+PROBLEM = NormProblem(rows=1024, cols=1024)
 # Bodies are those for a GPU, and so is what is counted of them, whatever computes it. What is timed has the
 # constants that suit the adapter.
 GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=49152, software=False)
@@ -68,8 +69,8 @@ def costs(device: Device, rung: str) -> list[str]:
 
 def errors(device: Device, rung: str) -> list[str]:
     """The largest errors by mean, over rows without weight and bias."""
-    options = Options(weight=False, bias=False)
-    problem = Problem(rows=ROWS, cols=PROBLEM.cols, distribution="given", options=options)
+    options = NormOptions(weight=False, bias=False)
+    problem = NormProblem(rows=ROWS, cols=PROBLEM.cols, distribution="given", options=options)
     shader: Shader = render_shader(variant_of(rung), problem, "native", GPU)
     return [f"{largest_error(device, shader, mean):.1e}" for mean in MEANS]
 
@@ -81,9 +82,9 @@ def shares(adapter: str | None) -> Mapping[str, float | None]:
         _, traits = bench.device_of(worker)
         rows = TIMED_ROWS_ON_SOFTWARE if traits.software else TIMED_ROWS
         request = bench.BenchRequest(
-            tasks=(Task(OPS["layer_norm"], Problem(rows=rows, cols=PROBLEM.cols)),),
+            tasks=(Task(OPS["layer_norm"], NormProblem(rows=rows, cols=PROBLEM.cols)),),
             kernels=tuple(map(kernel_of, RUNGS)),
-            copies=tuple(kernel for kernel in kernels if kernel.op.exact),
+            copies=tuple(kernel for kernel in kernels if kernel.op.is_copy),
             rule=timing.StoppingRule(),
         )
         results = [event for event in bench.run(request, worker, traits) if isinstance(event, list)]

@@ -16,12 +16,12 @@ import pytest
 
 import webnorm
 from odd import ODD, normal, told
-from webnorm.calls import resolved
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.kernels.headers.traits import BROWSER
-from webnorm.norms.problem import Array
+from webnorm.op.dtypes import Array
+from webnorm.ops.norms import resolved
 
 pytestmark = pytest.mark.opengl
 

@@ -25,10 +25,11 @@ from webnorm.lab.run.evaluation import (
     warm_up,
 )
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
-from webnorm.norms.case import problems
-from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.playground_problems import draw_playground, playground_tasks
+from webnorm.op.case import problems
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.copy.evaluation import draw_playground, playground_tasks
+from webnorm.ops.norms.corpus import CASES
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +141,7 @@ def test_a_race_has_a_place(device: Device, tmp_path: Path) -> None:
     task = playground_tasks(OPS["layer_norm"])[0]
     # Whether it does harm depends on the adapter.
     variant = default_variant(load(path), task.problem, device.traits)
-    board = ProblemBuffers(device, task.problem, draw_playground(task), ())
+    board = ProblemBuffers(device, task, draw_playground(task), ())
     found = examine(board, board.prepare(variant))
     (hint,) = (hint for hint in found.hints if hint.kind == "race")
     lines = path.read_text().splitlines()

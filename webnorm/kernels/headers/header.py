@@ -8,14 +8,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import cast, get_args
 
 from webnorm import signals
 from webnorm.errors import WebnormError, nearest, sentence, unknown
 from webnorm.files.atomic import absolute, resolved
-from webnorm.kernels.headers import expression
-from webnorm.kernels.headers.expression import Tree
-from webnorm.kernels.headers.header_names import HEADER_NAMES, TEMPLATE_NAMES
+from webnorm.kernels.headers.header_names import names_of, template_names_of
 from webnorm.kernels.headers.kernel import AccuracyRules, Kernel, KernelPass, Per, Requirement, ScratchBuffer
 from webnorm.kernels.headers.layouts import TABLES, laid_out, layouts
 from webnorm.kernels.headers.looked_up_names import looked_up
@@ -30,7 +27,10 @@ from webnorm.kernels.headers.sources import (
 )
 from webnorm.kernels.headers.toml_fields import TomlFields
 from webnorm.kernels.headers.variants import COUNTS, MOST_POINTS, WORKGROUP_BYTES
-from webnorm.norms.ops import OPS, Op
+from webnorm.op import expression
+from webnorm.op.expression import Tree
+from webnorm.op.op import Op
+from webnorm.op.registry import OPS
 
 KNOWN_FEATURES = ("subgroups", "shader-f16")
 _ARRAYS = ("require", "pass", "scratch")
@@ -136,12 +136,17 @@ class _Header(TomlFields):
         """A name that is not taken yet, by Jinja, the header or the problem."""
         if not isinstance(name, str):
             raise self.unfit("name", kind, name, "a name")
-        if not name.isidentifier() or name in known or name in TEMPLATE_NAMES or name in _RESERVED:
+        if (
+            not name.isidentifier()
+            or name in known
+            or name in template_names_of(self.op)
+            or name in _RESERVED
+        ):
             raise self.complaint(name, f"{kind} {name!r} is no free identifier", holding)
         return name
 
     def axis(self, name: str, values: object) -> tuple[int, ...]:
-        self.free(name, HEADER_NAMES, "axis")
+        self.free(name, names_of(self.op), "axis")
         if not isinstance(values, list) or not values or not all(isinstance(v, int) for v in values):
             raise self.unfit(name, f"axis {name}", values, "a list of integers or booleans")
         self.check_few(name, f"axis {name}", len(values), MOST_ON_AXIS, "values")
@@ -179,10 +184,10 @@ class _Header(TomlFields):
 
     def kernel(self, op_name: str) -> Kernel:
         """The kernel for an op."""
-        op = OPS[op_name]
+        op = self.op = OPS[op_name]
         tune = {name: self.axis(name, values) for name, values in self.mapping("tune").items()}
         # What an expression may use grows from table to table.
-        known = [*HEADER_NAMES]
+        known = [*names_of(op)]
         default = self.defaults(tune, known)
         derive = self.derived(known)
         features = self.features(known)
@@ -197,7 +202,7 @@ class _Header(TomlFields):
             summary=self.text("summary"),
             differs=self.text("differs"),
             rung=rung,
-            preference=self.tree("preference", self.table.get("preference", rung), HEADER_NAMES),
+            preference=self.tree("preference", self.table.get("preference", rung), names_of(op)),
             unstable=self.text("unstable") if "unstable" in self.table else None,
             features=features,
             tune=tune,
@@ -292,13 +297,15 @@ class _Header(TomlFields):
             raise self.complaint("summary", "a kernel has at least one [[pass]] table; this header has none")
         names = {*(tensor.name for tensor in op.tensors), *scratch}
         for entry in entries:
-            per = self.one_of("per", entry.get("per", "rows"), get_args(Per), " or ".join(get_args(Per)))
+            # A header names the size that is cut.
+            pers: dict[str, Per] = {op.problem_type.BATCH: "slice", "call": "call"}
+            per = pers[self.one_of("per", entry.get("per", next(iter(pers))), pers, " or ".join(pers))]
             bound = entry.get("bindings")
             yield KernelPass(
                 self.entry_point(entry["entry_point"]),
                 self.tree("workgroup_size", entry["workgroup_size"], known),
                 self.tree("workgroup_count", entry["workgroup_count"], known),
-                cast(Per, per),
+                per,
                 None if bound is None else self.bindings(bound, names),
                 self.tree("when", entry.get("when", 1), known),
                 self.tree("iterations", entry.get("iterations", 0), known),
@@ -328,7 +335,7 @@ class _Header(TomlFields):
             yield ScratchBuffer(
                 name,
                 "records" not in entry,
-                self.tree("records", entry.get("records", "rows"), known),
+                self.tree("records", entry.get("records", op.problem_type.BATCH), known),
                 self.tree("words", entry["words"], known),
             )
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from webnorm.errors import SourceLocation, WebnormError, sentence, unknown
-from webnorm.kernels.headers import expression
-from webnorm.kernels.headers.expression import Tree
+from webnorm.op import expression
+from webnorm.op.expression import Tree
 
 # Bounds of a header, several times what webnorm's own have: characters, values and tables, and how deep they
 # are nested; characters of a name and of a sentence; entries of a table; values of an axis.
