@@ -617,6 +617,15 @@ def test_the_ladder() -> None:
     assert not any(kernel_named(name).unstable for name in ladder if name != "one_pass")
 
 
+@pytest.mark.parametrize(("op", "sweeps"), [("layer_norm", 3), ("rms_norm", 2)])
+def test_naive_spells_out_each_of_its_loops(op: str, sweeps: int) -> None:
+    text = kernel_named("naive", op).path.read_text()
+    loops = text.split("for (var j = 0u; j < STEPS; j++) {\n")[1:]
+    assert len(loops) == sweeps and "write_row" not in text
+    # The last one writes.
+    assert "store_y(row, row_exists, j, thread, " in loops[-1].split("\n    }\n")[0]
+
+
 @pytest.mark.parametrize("kernel", STABLE, ids=lambda kernel: kernel.label)
 def test_loops_that_llvmpipe_would_cut_short_are_refused(kernel: Kernel) -> None:
     capped = kernel.op.defaults.changed(["max_workgroups=1"])
