@@ -61,8 +61,8 @@ class Mutant:
 
 
 REDUCE, ROW, MOMENTS = "lib/reduce.wgsl", "lib/row.wgsl", "lib/moments.wgsl"
-TWO_PASS, WELFORD, SHUFFLED = (
-    f"layer_norm/{name}.wgsl" for name in ("two_pass", "welford", "welford_subgroup")
+TWO_PASS, WELFORD, SHUFFLED, HELD_ROW = (
+    f"layer_norm/{name}.wgsl" for name in ("two_pass", "welford", "welford_subgroup", "row_in_registers")
 )
 GEOMETRY, LOADS, STORES = "lib/geometry.wgsl", "lib/loads.wgsl", "lib/stores.wgsl"
 OUTPUT, WRITE, ENCODE = "lib/output.wgsl", "lib/write.wgsl", "lib/encode.wgsl"
@@ -116,6 +116,12 @@ MUTANTS = (
     Mutant("no barrier before a lesson's next sums", TWO_PASS, "    workgroupBarrier();  // before the next ones are written\n", "", ("two_pass",), race=True),
     Mutant("no barrier before Welford's moments are read", WELFORD, "    workgroupBarrier();\n    let moments", "    let moments", ("welford",), race=True),
     Mutant("no barrier before the subgroups' moments are read", SHUFFLED, "        workgroupBarrier();\n        let count", "        let count", ("welford_subgroup",), race=True),
+    Mutant("no barrier before the subgroups' sums are read", HELD_ROW, "    workgroupBarrier();\n    var others", "    var others", ("row_in_registers",), race=True),
+    Mutant("no barrier before the subgroups' next sums", HELD_ROW, "    workgroupBarrier();  // before the next ones are written\n", "", ("row_in_registers",), race=True),
+    Mutant("the first subgroup's sum alone", HELD_ROW, "i < (THREADS - 1u) / subgroup_size + 1u;", "i < 1u;", ("row_in_registers",)),
+    Mutant("the subgroups' sums not added across lanes", HELD_ROW, "return subgroupAdd(others);", "return others;", ("row_in_registers",)),
+    Mutant("the variance of columns that do not exist", HELD_ROW, "where_live(h{{ j }} - mean, Vec(), {{ j }}u, thread)", "h{{ j }} - mean", ("row_in_registers",)),
+    Mutant("the low word added", HELD_ROW, "affine((d{{ j }} - low)", "affine((d{{ j }} + low)", ("row_in_registers",)),
     Mutant("the tree's last level one short", REDUCE, "for k in range(1, levels", "for k in range(2, levels", ("registers_plain",)),
     Mutant("the tree reads one partial twice", REDUCE, "for k in range(1, 8)", "for k in range(0, 7)", ("streaming_plain", "registers_plain")),
     Mutant("Chan without the count", WELFORD, "let share = b.z / max(count, 1.0);", "let share = 0.5;", ("welford",)),

@@ -1,8 +1,8 @@
 // /// webnorm
 // ops = ["layer_norm", "rms_norm"]
 // summary = "The row stays in registers: one read, exact sweeps over registers, one write."
-// differs = "Reads x once where the kernels before it read it again for every sweep."
-// rung = 6
+// differs = "Reads x once, of any storage type and with any option; short rows share a workgroup, and a sum takes one barrier."
+// rung = 7
 // layout = "row_per_workgroup"
 // [features]
 // subgroups = "subgroups"

@@ -2,7 +2,7 @@
 // ops = ["layer_norm", "rms_norm"]
 // summary = "A row is split into parts over many workgroups; a second dispatch joins their statistics and normalises."
 // differs = "Where registers leaves an adapter idle that has fewer rows than it can hold workgroups. Reads x twice, the second time mostly from cache."
-// rung = 9
+// rung = 10
 // layout = "row_in_parts"
 // [tune]
 // vector_width = [4, 8, 1]

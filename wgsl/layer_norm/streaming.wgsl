@@ -2,7 +2,7 @@
 // ops = ["layer_norm", "rms_norm"]
 // summary = "A workgroup per row of any length, read again for each sweep, 16 bytes at a time."
 // differs = "Has no limit on the row: the sweeps after the first are served by the cache where it holds the rows at work."
-// rung = 8
+// rung = 9
 // layout = "row_per_workgroup"
 // [features]
 // subgroups = "subgroups"
