@@ -2,22 +2,18 @@
 // summary = "The row in registers, written out: read once, two exact sweeps over registers, written once."
 // differs = "Reads x once where welford_subgroup reads it twice, and needs no division for each element."
 // rung = 6
-// layout = "row_per_workgroup"
+// layout = "row_in_registers"
 // [features]
 // subgroups = true
-// [default]
-// threads_per_row = "128 if span <= 1024 else (256 if span <= 4096 else min(1024, max_invocations))"
 // [derive]
 // subgroups = 1
 // vector_width = 4
-// [[require]]
-// rule = "steps <= 16"
-// why = "more than 16 vec4 per invocation do not stay in registers"
 // [accuracy]
 // serial_terms = "steps"
 // ///
 
 // Registers have no addresses, so the template writes out each loop over the row, and each Vec has a name of its own.
+// The layout refuses rows of more than 64 columns to an invocation, which registers would not hold.
 {#- The extras are what options have a kernel write in addition to y. Without such options they are empty. #}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import begin_extras, write_extras, end_extras, scaling with context %}

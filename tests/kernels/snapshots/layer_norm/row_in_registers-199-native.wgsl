@@ -1,4 +1,5 @@
 // Registers have no addresses, so the template writes out each loop over the row, and each Vec has a name of its own.
+// The layout refuses rows of more than 64 columns to an invocation, which registers would not hold.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -21,7 +22,9 @@ var<private> row_shift: u32;
 alias Vec = vec4<f32>;
 alias Live = vec4<bool>;
 
-const THREADS = 128u;  // invocations per row
+const THREADS = 32u;  // invocations per row
+
+const WHOLE_STEPS = 1u;  // those with no Vec past the row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
@@ -30,6 +33,7 @@ fn access(j: u32, thread: u32) -> u32 {
 
 // The same; past the row's last Vec it is that one.
 fn inside(j: u32, thread: u32) -> u32 {
+    if (j < WHOLE_STEPS) { return access(j, thread); }
     return min(access(j, thread), (row_shift + COLS - 1u) / 4u);
 }
 
@@ -40,6 +44,7 @@ fn columns(j: u32, thread: u32) -> vec4<u32> {
 
 // Which of the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
+    if (0u < j && j < WHOLE_STEPS) { return Live(true); }
     return columns(j, thread) < vec4(COLS);
 }
 
@@ -83,7 +88,7 @@ fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
 }
 
-var<workgroup> partials: array<vec2<f32>, 32>;  // no subgroup has fewer than 4 lanes
+var<workgroup> partials: array<vec2<f32>, 8>;  // no subgroup has fewer than 4 lanes
 
 // Sums over the row's invocations: over each subgroup, then over what the subgroups found.
 fn row_sums(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
@@ -98,7 +103,7 @@ fn row_sums(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f
     return subgroupAdd(others);
 }
 
-@compute @workgroup_size(128)
+@compute @workgroup_size(32)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -117,11 +122,13 @@ fn main(
 
     // The only read of the row. No load waits for another.
     let h0 = load_x(row, 0u, thread);
+    let h1 = load_x(row, 1u, thread);
 
     // The mean, as in two_pass: differences from a value of the row are small where the row is far from 0.
     let pivot = pivot_of(row);
     var sum = Vec();
     sum += where_live(h0 - pivot, Vec(), 0u, thread);
+    sum += where_live(h1 - pivot, Vec(), 1u, thread);
     let mean = pivot + row_sums(vec2(total(sum) * PER_COLUMN, 0.0), place, lane, subgroup_size).x;
 
     // The variance. The sum of the distances is what rounding took from the mean: the mean is mean + low.
@@ -130,6 +137,9 @@ fn main(
     let d0 = where_live(h0 - mean, Vec(), 0u, thread);
     distances += d0;
     squares += d0 * (d0 * PER_COLUMN);
+    let d1 = where_live(h1 - mean, Vec(), 1u, thread);
+    distances += d1;
+    squares += d1 * (d1 * PER_COLUMN);
     let sums = row_sums(vec2(total(distances), total(squares)), place, lane, subgroup_size);
     let low = sums.x / f32(COLS);
     let variance = select(sums.y, max(sums.y - low * low, 0.0), sums.y < 1e38);
@@ -137,4 +147,6 @@ fn main(
 
     let y0 = (d0 - low) * rstd;
     store_y(row, row_exists, 0u, thread, y0);
+    let y1 = (d1 - low) * rstd;
+    store_y(row, row_exists, 1u, thread, y1);
 }

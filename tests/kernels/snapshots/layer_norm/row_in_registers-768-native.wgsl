@@ -1,4 +1,5 @@
 // Registers have no addresses, so the template writes out each loop over the row, and each Vec has a name of its own.
+// The layout refuses rows of more than 64 columns to an invocation, which registers would not hold.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -23,6 +24,8 @@ alias Live = bool;
 const THREADS = 128u;  // invocations per row
 const ACCESSES = COLS / 4u;  // Vecs per row
 
+const WHOLE_STEPS = 1u;  // those with no Vec past the row
+
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
@@ -30,11 +33,13 @@ fn access(j: u32, thread: u32) -> u32 {
 
 // The same; past the row's last Vec it is that one.
 fn inside(j: u32, thread: u32) -> u32 {
+    if (j < WHOLE_STEPS) { return access(j, thread); }
     return min(access(j, thread), ACCESSES - 1u);
 }
 
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
+    if (j < WHOLE_STEPS) { return true; }
     return access(j, thread) < ACCESSES;
 }
 
