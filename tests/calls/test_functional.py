@@ -295,8 +295,8 @@ def test_a_kernel_file_that_was_edited_is_compiled_anew(device: Device, tmp_path
     text = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
     own.write_text(text)
     before = webnorm.layer_norm(x, 40, kernel=own, device=device)
-    assert ") * rstd{%" in text
-    own.write_text(text.replace(") * rstd{%", ") * rstd * 2.0{%"))
+    assert ") * rstd, j" in text
+    own.write_text(text.replace(") * rstd, j", ") * rstd * 2.0, j"))
     np.testing.assert_array_equal(webnorm.layer_norm(x, 40, kernel=own, device=device), 2.0 * before)
 
 
@@ -416,7 +416,7 @@ def test_a_kernel_that_compiles_rows_in(device: Device, tmp_path: Path) -> None:
     text = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
     for old, new in (
         ("// [accuracy]\n", '// [derive]\n// factor = "rows"\n// [accuracy]\n'),
-        (") * rstd{%", ") * rstd * {{ factor }}{%"),
+        (") * rstd, j", ") * rstd * {{ factor }}, j"),
     ):
         assert old in text
         text = text.replace(old, new)

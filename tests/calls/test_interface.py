@@ -264,8 +264,8 @@ def test_a_snippet_of_a_kernel_by_path_that_was_edited(tmp_path: Path, device: D
     (tmp_path / "lib").mkdir()
     snippet = tmp_path / "lib" / "factor.wgsl"
     snippet.write_text("const FACTOR = 1.0;\n")
-    assert ") * rstd{%" in text and "@compute" in text
-    text = text.replace(") * rstd{%", ") * rstd * FACTOR{%").replace("@compute", factor + "@compute", 1)
+    assert ") * rstd, j" in text and "@compute" in text
+    text = text.replace(") * rstd, j", ") * rstd * FACTOR, j").replace("@compute", factor + "@compute", 1)
     own.write_text(text)
     x = normal(6, 40)
     before = webnorm.layer_norm(x, 40, kernel=own, device=device)

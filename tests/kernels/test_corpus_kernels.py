@@ -383,7 +383,7 @@ def threads(variant: Variant) -> int:
 
 
 @pytest.mark.opengl
-@pytest.mark.parametrize("name", ["registers", "welford_subgroup", "two_pass"])
+@pytest.mark.parametrize("name", ["registers", "row_in_registers", "welford_subgroup", "two_pass"])
 def test_the_same_input_gives_the_same_bits(name: str, device: Device) -> None:
     problem = NormProblem(rows=33, cols=1023, distribution="mean1000")
     variant = default_variant(kernel_named(name), problem, device.traits)

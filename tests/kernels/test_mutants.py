@@ -64,8 +64,8 @@ class Mutant:
 
 
 REDUCE, ROW, MOMENTS = "lib/reduce.wgsl", "lib/row.wgsl", "lib/moments.wgsl"
-TWO_PASS, WELFORD, SHUFFLED = (
-    f"layer_norm/{name}.wgsl" for name in ("two_pass", "welford", "welford_subgroup")
+TWO_PASS, WELFORD, SHUFFLED, HELD_ROW = (
+    f"layer_norm/{name}.wgsl" for name in ("two_pass", "welford", "welford_subgroup", "row_in_registers")
 )
 GEOMETRY, LOADS, STORES = "lib/geometry.wgsl", "lib/loads.wgsl", "lib/stores.wgsl"
 OUTPUT, WRITE, ENCODE = "lib/output.wgsl", "lib/write.wgsl", "lib/encode.wgsl"
@@ -119,6 +119,12 @@ MUTANTS = (
     Mutant("no barrier before a lesson's next sums", TWO_PASS, "    workgroupBarrier();  // before the next ones are written\n", "", ("two_pass",), race=True),
     Mutant("no barrier before Welford's moments are read", WELFORD, "    workgroupBarrier();\n    let moments", "    let moments", ("welford",), race=True),
     Mutant("no barrier before the subgroups' moments are read", SHUFFLED, "        workgroupBarrier();\n        let count", "        let count", ("welford_subgroup",), race=True),
+    Mutant("no barrier before the subgroups' sums are read", HELD_ROW, "    workgroupBarrier();\n    var others", "    var others", ("row_in_registers",), race=True),
+    Mutant("no barrier before the subgroups' next sums", HELD_ROW, "    workgroupBarrier();  // before the next ones are written\n", "", ("row_in_registers",), race=True),
+    Mutant("the first subgroup's sum alone", HELD_ROW, "i < (THREADS - 1u) / subgroup_size + 1u;", "i < 1u;", ("row_in_registers",)),
+    Mutant("the subgroups' sums not added across lanes", HELD_ROW, "return subgroupAdd(others);", "return others;", ("row_in_registers",)),
+    Mutant("the variance of columns that do not exist", HELD_ROW, "where_live(h{{ j }} - mean, Vec(), {{ j }}u, thread)", "h{{ j }} - mean", ("row_in_registers",)),
+    Mutant("the low word added", HELD_ROW, "affine((d{{ j }} - low)", "affine((d{{ j }} + low)", ("row_in_registers",)),
     Mutant("the tree's last level one short", REDUCE, "for k in range(1, levels", "for k in range(2, levels", ("registers_plain",)),
     Mutant("the tree reads one partial twice", REDUCE, "for k in range(1, 8)", "for k in range(0, 7)", ("streaming_plain", "registers_plain")),
     Mutant("Chan without the count", WELFORD, "let share = b.z / max(count, 1.0);", "let share = 0.5;", ("welford",)),
@@ -148,7 +154,7 @@ MUTANTS = (
     Mutant("the next row's pivot", GRADIENT_REGISTERS, "let pivot_ahead = next_pivot;", "let pivot_ahead = pivot_of(next);", HELD, hard="backward"),
     Mutant("lanes beyond the partials joined in", REDUCE, "let lanes = min(count, subgroup_size);", "let lanes = subgroup_size;"),
     Mutant("every row reads the first one's tree", REDUCE, "let first = place - place % THREADS;", "let first = 0u;", ("registers_plain",)),
-    Mutant("a long loop that repeats a step", "lib/sweep.wgsl", "let j = first + {{ k }}u;", "let j = first;", ("naive",)),
+    Mutant("a long loop that repeats a step", "lib/sweep.wgsl", "let j = first + {{ k }}u;", "let j = first;", ("streaming",)),
     Mutant("the copy leaves its last elements", "copy/copy.wgsl", "< end)", "< end - 1u)", ("copy",)),
     *(replace(Mutant(*mutant), hard="options") for mutant in (
         ("weight without + 1", LOADS, '" + 1.0" if tensor.name == "weight" and zero_centered_weight', '""'),
@@ -159,10 +165,10 @@ MUTANTS = (
         ("h cut off instead of rounded", ENCODE, "(bits + 0xfffu + ((bits >> {{ vec }}(13u)) & {{ vec }}(1u)))", "bits"),
         ("small h rounded as if it were large", ENCODE, "select(bitcast<{{ vec }}<f32>>(normal), small", "select(bitcast<{{ vec }}<f32>>(normal), bitcast<{{ vec }}<f32>>(normal)"),
         ("h given back without the residual", WRITE, "thread, {{ name ~ (j + 1 - count) ~ factor }}", 'thread, {{ "load_x(row, " ~ step(j + 1 - count) ~ ", thread)" if name == "h" else name ~ (j + 1 - count) ~ factor }}'),
-        ("h never given back by sweeps", WRITE, "        store_h(row, row_exists, j, thread, h);", "", ("naive",)),
+        ("h never given back by sweeps", WRITE, "        store_h(row, row_exists, {{ j }}, thread, {{ h }});", "", ("naive",)),
         ("the words of the mean the other way round", WRITE, "row] = mean;\n        stats[params.stats_start + 3u * row + 1u] = {{ low }};", "row] = low;\n        stats[params.stats_start + 3u * row + 1u] = mean;"),
         ("amax after scaling", WRITE, "greatest(y{{ j }}, {{ step(j) }}", "greatest(y{{ j }}{{ scaling }}, {{ step(j) }}"),
-        ("amax after scaling, by sweeps", WRITE, "greatest(y_value, j", "greatest(y_value{{ scaling }}, j", ("naive",)),
+        ("amax after scaling, by sweeps", WRITE, "greatest({{ y_value }}, {{ j }}", "greatest({{ y_value ~ scaling }}, {{ j }}", ("naive",)),
         ("the largest y of columns that do not exist", OUTPUT, "where_live(abs(y), Vec(), j, thread)", "abs(y)", ("naive",)),
         ("amax of the largest y instead of |y|", OUTPUT, "where_live(abs(y), Vec()", "where_live(y, Vec()", ("rms_norm/naive",)),
         ("float8_e5m2 with e4m3fn's denormals", ENCODE, '"0.00006103515625", "65536.0"', '"0.00006103515625", "512.0"'),

@@ -484,7 +484,7 @@ def test_the_lab_runs_every_op_on_a_phone_without_subgroups(lab_folder: Path, ch
     assert {one["op"] for one in report["results"]} == set(OPS)
     skipped = {one["kernel"] for one in report["results"] if one["status"] == "skip"}
     wrong = [one for one in report["results"] if one["status"] not in ("pass", "skip")]
-    assert skipped == {"welford_subgroup"} and wrong == []
+    assert skipped == {"welford_subgroup", "row_in_registers"} and wrong == []
 
 
 def test_the_lab_shows_every_kernel_to_read(lab_folder: Path, chromium: Chromium) -> None:

@@ -129,6 +129,20 @@ def _read(path: Path, op_name: str | None) -> tuple[str, str]:
     return source, default
 
 
+def written_out(value: object) -> object:
+    """Return the text of a default that is a list of [test, value] and, last, the value where no test holds.
+
+    A value may be such a list, too. What is neither stays as it is.
+    """
+    if not isinstance(value, list) or len(value) < 2:
+        return value
+    *rows, last = value
+    if not all(isinstance(row, list) and len(row) == 2 for row in rows):
+        return value
+    tests = [f"({written_out(one)}) if ({test}) else " for test, one in rows]
+    return f"{''.join(tests)}({written_out(last)})"
+
+
 class _Header(TomlFields):
     """A header, table by table."""
 
@@ -222,7 +236,8 @@ class _Header(TomlFields):
         self.only(given, set(tune), "default")
         default: dict[str, Tree] = {}
         for axis in tune:
-            default[axis] = self.tree(axis, given.get(axis, tune[axis][0]), known)
+            # Its line comes after the one that has the axis's values.
+            default[axis] = self.tree(axis, written_out(given.get(axis, tune[axis][0])), known, 1)
             known.append(axis)
         return default
 
