@@ -376,12 +376,12 @@ sys.path.insert(0, sys.argv[2])
 from dataclasses import replace
 from samples import PLATFORM, choice
 from webnorm.choice import tuning
-from webnorm.op.problem import Problem
+from webnorm.ops.norms.problem import NormProblem
 from webnorm.kernels.rendering.render import render_shader
 print("ready", flush=True)
 sys.stdin.readline()
 for rows in range(8):
-    one = choice(Problem(rows=100 * int(sys.argv[3]) + rows + 1, cols=64))
+    one = choice(NormProblem(rows=100 * int(sys.argv[3]) + rows + 1, cols=64))
     tuning.record([one], Path(sys.argv[1]), PLATFORM)
 """
 HOLDS = """

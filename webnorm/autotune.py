@@ -10,6 +10,7 @@ import logging
 import os
 import time
 import warnings
+from dataclasses import replace
 
 from webnorm.calls import session
 from webnorm.choice import tuning
@@ -40,7 +41,7 @@ def tuned(task: Task, device: Device) -> Tuning | None:
     A failure is a warning: the call goes on with the rules' choice. Raises WebnormError where the variable's
     value is none.
     """
-    if not _asked_for() or task.problem.batch * task.problem.inner == 0:
+    if not _asked_for() or task.problem.elements == 0:
         return None
     task = _alike(task)
     platform = tuning.Platform.of(device.adapter.description())
@@ -76,11 +77,12 @@ def _asked_for() -> bool:
 
 
 def _alike(task: Task) -> Task:
-    """The task with values to be drawn, and no more rows than make it serve any larger one."""
+    """The task with values to be drawn, and no larger batch than makes it serve any larger one."""
     problem = task.problem
-    row_bytes = problem.inner * DTYPES[problem.dtype].itemsize
-    rows = min(problem.batch, -(-tuning.LARGE_BYTES // row_bytes))
-    return Task(task.op, problem.with_batch(rows, **task.op.scalars, distribution="normal"))
+    element_bytes = problem.inner * DTYPES[problem.dtype].itemsize
+    batch = min(problem.batch, -(-tuning.LARGE_BYTES // element_bytes))
+    drawn = replace(problem.with_batch(batch), **task.op.scalars, distribution="normal")
+    return Task(task.op, drawn)
 
 
 def _tune(task: Task, device: Device) -> tuning.TunedChoice:

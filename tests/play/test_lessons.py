@@ -13,13 +13,15 @@ from webnorm.lab.results.result import Result
 from webnorm.lab.run.cost import ShaderCost
 from webnorm.lab.run.evaluation import ProblemVerdict
 from webnorm.ops.norms.problem import NormProblem
-from webnorm.play.lessons import OP, goal_of, goal_statuses, lesson_named, lessons
+from webnorm.play.lessons import goal_of, goal_statuses, lesson_named, lessons
 from webnorm.play.state import AttemptState, HistoryEntry, LiveTime
 
 
 def result(status: Any, median_ns: float | None = None) -> Result:
     problem = NormProblem(rows=2, cols=4)
-    found = Result(op=OP, kernel="k", constants={}, problem=problem, status=status, median_ns=median_ns)
+    found = Result(
+        op="layer_norm", kernel="k", constants={}, problem=problem, status=status, median_ns=median_ns
+    )
     return replace(found, expected=True) if status == "fail" else found
 
 
@@ -33,7 +35,7 @@ def met(name: str, found: AttemptState | None, *history: HistoryEntry) -> list[b
 
 def test_every_lesson_has_its_kernels() -> None:
     for lesson in lessons():
-        assert kernel_named(lesson.source).op.name == OP
+        assert kernel_named(lesson.source).op.name == "layer_norm"
         assert lesson.marks.beside is None or kernel_named(lesson.marks.beside)
         assert "\n" not in lesson.text and goal_statuses(lesson, None, ())
     assert goal_of("two_pass") == "two_pass" and goal_of(None) is None

@@ -106,7 +106,7 @@ def _but_batch(problem: Problem) -> tuple[Any, ...]:
     """What of a problem its best variant depends on, the batch left out."""
     named = sorted(problem.options.STORAGE_OF_TENSORS)
     options = replace(problem.options, **cast(Any, dict.fromkeys(named)))
-    return problem.with_batch(1).sizes, problem.dtype, *map(problem.storage, named), options
+    return problem.with_batch(1).shape_text, problem.dtype, *map(problem.storage, named), options
 
 
 def _data_bytes(problem: Problem) -> int:

@@ -148,8 +148,9 @@ class Op:
     gradient: bool = False
     copied: Callable[[Problem], Problem] | None = None
     requires: Callable[[Any], None] | None = None
-    header_names: Callable[[Any], Mapping[str, int]] | None = None
-    template_names: Callable[[Any], Mapping[str, Any]] | None = None
+    header_names: Callable[[Any], Mapping[str, int]] = lambda problem: {}
+    template_names: Callable[[Any], Mapping[str, Any]] = lambda problem: {}
+    starter: str = ""
     hooks: Mapping[str, Hook] = field(default_factory=dict)
 
     def __repr__(self) -> str:

@@ -85,9 +85,9 @@ def problem_types() -> tuple[type[Problem], ...]:
     return tuple(dict.fromkeys(op.problem_type for op in OPS.values()))
 
 
-def size_names() -> tuple[str, ...]:
-    """Return the names of the sizes of all ops."""
-    return tuple(dict.fromkeys(name for one in problem_types() for name in one.SIZES))
+def default_op() -> Op:
+    """Return the op that is meant where none is named: the first that computes."""
+    return next(_computing(), copy_op())
 
 
 def distributions() -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def problem_from_json(op_name: object, data: Mapping[str, Any]) -> Problem:
     A copy has the sizes of the op that it was timed next to, and none of its options. An op that is not
     known here has the problems of one that is.
     """
-    op = OPS.get(str(op_name)) or next(iter(_computing()), copy_op())
+    op = OPS.get(str(op_name)) or default_op()
     return op.problem_type.from_json({**data, "options": {}} if op.is_copy else data)
 
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from webnorm.errors import WebnormError, nearest, shown, unknown
 from webnorm.op.dtypes import DTYPES_ELSEWHERE, OF_OUTPUTS, STORAGE
-from webnorm.op.registry import OPS, computing_ops
+from webnorm.op.registry import OPS, computing_ops, default_op
 
 ALL = "all"
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
@@ -141,9 +141,9 @@ def matches(asked: str, name: str) -> bool:
 
 
 def ops_named(asked: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The ops of a list: see `named`. layer_norm where none is asked for; copy only by its name."""
+    """The ops of a list: see `named`. The default op where none is asked for; a copy only by its name."""
     if asked is None:
-        return ("layer_norm",)
+        return (default_op().name,)
     return select_names(asked, OPS, "op", computing_ops(), like=lambda name: _GRADIENT.sub("_backward", name))
 
 

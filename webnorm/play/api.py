@@ -10,9 +10,9 @@ from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.op.op import Task
-from webnorm.op.registry import OPS, options_of
+from webnorm.op.registry import OPS, default_op, options_of
 from webnorm.play.guide import guide
-from webnorm.play.lessons import OP, goal_statuses, lesson_named, lessons
+from webnorm.play.lessons import goal_statuses, lesson_named, lessons
 from webnorm.play.packing import LIMIT_S, BrowserBundleJob, browser_bundles, pack
 from webnorm.play.playground import KernelUnfit
 from webnorm.play.session import PlaygroundSession
@@ -80,7 +80,11 @@ class PlaygroundApi:
         if now.settings.lesson is None:
             self._before = now.file.text
         self._session.put(
-            self._draft(OP, found.source, advice=False), lesson=name, x=found.x, constants={}, trace=None
+            self._draft(default_op().name, found.source, advice=False),
+            lesson=name,
+            x=found.x,
+            constants={},
+            trace=None,
         )
         self._since = max((one.number for one in self._session.state.now.history), default=0)
 

@@ -23,6 +23,7 @@ from webnorm.kernels.headers.library import discover
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.lab.results import result_files
 from webnorm.lab.results.result import Report
+from webnorm.op.registry import default_op
 from webnorm.play.state import AttemptState, HistoryEntry, snapshot_as_json, text_digest
 
 # Another folder than that of the cache.
@@ -35,12 +36,11 @@ _HASH = 64
 
 def scratch() -> Path:
     """A file to play with for who brings none: a draft of a lesson at first, then what it was left as."""
-    path = _base() / "scratch" / "layer_norm" / "mine.wgsl"
+    op = default_op()
+    path = _base() / "scratch" / op.name / "mine.wgsl"
     if not path.exists():
         _made(path.parent)
-        kernel = next(
-            one for one in discover() if one.name == lesson_kernel(one.op) and one.op.name == "layer_norm"
-        )
+        kernel = next(one for one in discover() if one.op is op and one.name == lesson_kernel(op))
         atomic.write_text(path, draft(kernel, [wgsl_root()]))
     return path
 

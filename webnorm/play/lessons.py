@@ -6,21 +6,18 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from msgspec import Struct, structs
 
 from webnorm.errors import unknown
 from webnorm.files import forms
 from webnorm.lab.results.result import Result
+from webnorm.op.registry import default_op
 from webnorm.play.state import AttemptState, HistoryEntry
-
-OP = "layer_norm"
-_FILE = Path(__file__).with_name("lessons.toml")
 
 
 class LessonGoals(Struct, frozen=True, forbid_unknown_fields=True):
-    """What has to be so of an attempt; see lessons.toml."""
+    """What has to be so of an attempt; see ops/norms/lessons.toml."""
 
     right: bool = False
     hinted: bool = False
@@ -52,8 +49,11 @@ class GoalStatus:
 
 @cache
 def lessons() -> tuple[Lesson, ...]:
-    """All of them, in their order."""
-    found = tomllib.loads(_FILE.read_text(encoding="utf-8"))["lesson"]
+    """All of them, in their order: those of the default op."""
+    path = default_op().hook("lessons")
+    if path is None:
+        return ()
+    found = tomllib.loads(path.read_text(encoding="utf-8"))["lesson"]
     read = forms.read(found, list[Lesson], "lesson")
     return tuple(structs.replace(one, text=" ".join(one.text.split())) for one in read)
 

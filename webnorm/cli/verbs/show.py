@@ -56,13 +56,13 @@ def show(
     from webnorm.kernels.headers.traits import BROWSER
     from webnorm.kernels.rendering.render import TARGETS, render_shader
     from webnorm.op.op import Task
-    from webnorm.op.registry import op_named, options_of
+    from webnorm.op.registry import default_op, op_named, options_of
 
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
     names = [name for name in (kernel, diff) if name is not None]
     found, broken = _surveyed(names, wgsl or ())
-    home = op_named(op or "layer_norm")
+    home = op_named(op or default_op().name)
     named = without_auto(names) or ()
     asked = {name: select(found, name, home.name, (AUTO, "copy"), broken) for name in named}
     arguments.report_unreadable(broken)

@@ -21,7 +21,7 @@ _INCLUDE = re.compile(r'^\{% include "(lib/[\w.]+)" %\}$', re.MULTILINE)
 
 def lesson_kernel(op: Op) -> str:
     """The kernel of an op that is best to begin with."""
-    return {"layer_norm": "two_pass", "rms_norm": "workgroup"}.get(op.name, "naive")
+    return op.starter or "naive"
 
 
 def draft(kernel: Kernel, roots: Sequence[Path], folder: str | None = None, advice: bool = True) -> str:

@@ -34,10 +34,9 @@ def header_names(op: Op, problem: Problem, traits: Traits) -> dict[str, int]:
     flags = {
         name: int(getattr(problem.options, option)) for name, option in flag_names(type(op.defaults)).items()
     }
-    own = op.header_names(problem) if op.header_names is not None else {}
     return {
         **problem.sizes,
-        **own,
+        **op.header_names(problem),
         **flags,
         **op.constants,
         "max_invocations": traits.max_invocations,
@@ -57,8 +56,7 @@ def names_of(op: Op) -> tuple[str, ...]:
 @cache
 def template_names_of(op: Op) -> tuple[str, ...]:
     """Return the names that templates of an op have beside those of headers."""
-    own = op.template_names(_smallest(op)) if op.template_names is not None else {}
-    return (*_TEMPLATE_NAMES, *own)
+    return (*_TEMPLATE_NAMES, *op.template_names(_smallest(op)))
 
 
 def _smallest(op: Op) -> Problem:

@@ -14,7 +14,7 @@ from webnorm.kernels.headers.header import load, load_all
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import is_wgsl, wgsl_files, wgsl_root
 from webnorm.op.op import Op
-from webnorm.op.registry import OPS
+from webnorm.op.registry import OPS, default_op
 from webnorm.op.selection import is_pattern, matches
 
 # What stands for no kernel but for the choice of one (webnorm/choice/auto.py).
@@ -174,7 +174,7 @@ def select_each(
 def select(
     kernels: Sequence[Kernel],
     name: str,
-    op: str = "layer_norm",
+    op: str | None = None,
     also: Sequence[str] = (AUTO,),
     broken: Sequence[UnreadableKernel] = (),
 ) -> Kernel:
@@ -187,6 +187,7 @@ def select(
     for one in kernels:
         check_kind("one of kernels", one, Kernel)
     check_kind("name", name, str, "a text")
+    op = default_op().name if op is None else op
     if not isinstance(op, str) or op not in OPS:
         raise unknown("op", op, OPS)
     if is_wgsl(name):

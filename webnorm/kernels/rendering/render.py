@@ -304,9 +304,8 @@ def render_shader(
         features=[_ENABLE[name] for name in sorted(features) if target == "browser" or name != "subgroups"],
         count_cost=count_cost,
         tracing=tracing is not None,
+        **kernel.op.template_names(problem),
     )
-    if kernel.op.template_names is not None:
-        context.update(kernel.op.template_names(problem))
     request = _request(kernel.path, roots, context, [each.entry_point for each in passes])
     rendering = _traced(_rendered(request, texts), tracing, bindings, passes)
     return Shader(

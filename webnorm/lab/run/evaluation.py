@@ -15,6 +15,7 @@ from webnorm.errors import WebnormError, unknown
 from webnorm.gpu.buffers import check_memory
 from webnorm.gpu.device import Device
 from webnorm.gpu.plan import Plan
+from webnorm.kernels.headers.drafts import lesson_kernel
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import wgsl_root
@@ -34,7 +35,7 @@ from webnorm.op.corpus import case_named
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Op, Task
 from webnorm.op.problem import Problem
-from webnorm.op.registry import options_of
+from webnorm.op.registry import default_op, options_of
 
 # As --option takes it.
 _CAPPED = "max_workgroups=2"
@@ -159,7 +160,8 @@ def warm_up(device: Device, roots: tuple[Path, ...]) -> None:
     """Do once what takes a process longest the first time: compiling, on a kernel of webnorm's own, and
     reading the snippets that kernels in `roots` are made of. Whatever stands in `roots`, it is not run.
     """
-    own = EvaluationJob(wgsl_root() / "layer_norm" / "two_pass.wgsl", None, ())
+    op = default_op()
+    own = EvaluationJob(wgsl_root() / op.name / f"{lesson_kernel(op)}.wgsl", None, ())
     deque(evaluate(device, own), maxlen=0)
     kernel = load(own.path)
     problem = _posed(kernel, own)[0].task.problem

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,7 @@ _HOOKS: Mapping[str, Any] = {
     "diagnosis": f"{_ROOM}.row_statistics:statistics_hints",
     "trace_expectations": f"{_ROOM}.trace_expectation",
     "rules": f"{_ROOM}.rules",
+    "lessons": Path(__file__).with_name("lessons.toml"),
     "presets": f"{_ROOM}.presets:PRESETS",
 }
 
@@ -224,7 +226,8 @@ def _norm(name: str, summary: str, with_mean: bool, defaults: NormOptions, eps: 
         defaults,
         eps,
         gradient=False,
-        hooks={**_FORWARD_HOOKS, "starter": starter},
+        hooks=_FORWARD_HOOKS,
+        starter=starter,
     )
 
 
@@ -268,6 +271,7 @@ def _op(
     eps: float,
     gradient: bool,
     hooks: Mapping[str, Any],
+    starter: str = "",
 ) -> Op:
     return Op(
         name,
@@ -284,6 +288,7 @@ def _op(
         requires=partial(_requires, gradient=gradient),
         header_names=_header_names,
         template_names=_template_names,
+        starter=starter,
         hooks=hooks,
     )
 
