@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from math import prod
 from typing import Any, Literal, cast
@@ -203,6 +203,11 @@ class Op:
         batched = [tensor for tensor in present if tensor.batched]
         return sum(tensor.data_bytes(problem) for tensor in batched or present)
 
+    def sizes_of(self, named: Mapping[str, int]) -> tuple[int, ...]:
+        """Return sizes in the op's order: those named, and small ones for the others."""
+        small = self.problem_type.default_sizes(software=True, quick=True)[0]
+        return tuple(named.get(name, size) for name, size in zip(self.problem_type.SIZES, small, strict=True))
+
     def problem(
         self, *sizes: int, dtype: str | None = None, options: Options | None = None, **given: Any
     ) -> Any:
@@ -211,15 +216,22 @@ class Op:
         `given` are scalars and the other fields of its type. Raises UnsupportedProblem for what this op does
         not have, WebnormError for what no op has.
         """
-        fields = {name: value for name, value in given.items() if value is not None}
+        given = {name: value for name, value in given.items() if value is not None}
+        known = {one.name for one in fields(self.problem_type)}
+        if len(sizes) > len(self.problem_type.SIZES) or not given.keys() <= known:
+            names = ", ".join(sorted(given.keys() - known)) or f"{len(sizes)} sizes"
+            raise UnsupportedProblem(f"{self.name} has no {names}: it has {', '.join(sorted(known))}")
+        named = dict(zip(self.problem_type.SIZES, sizes, strict=False))
+        if missing := [name for name in self.problem_type.SIZES if name not in {**named, **given}]:
+            raise WebnormError(f"{', '.join(missing)} of {self.name} is missing; expected a size")
         if options is not None and not isinstance(options, type(self.defaults)):
             self._check_options(options)
             options = None
         problem = self.problem_type(
-            **cast(Any, dict(zip(self.problem_type.SIZES, sizes, strict=False))),
+            **cast(Any, named),
             dtype="float32" if dtype is None else dtype,
             options=self.defaults if options is None else options,
-            **{**self.scalars, **fields},
+            **{**self.scalars, **given},
         )
         self.check(problem)
         return problem

@@ -131,7 +131,7 @@ def bench(
         options=arguments.option_pairs(option, no_weight, no_bias),
         quick=quick,
         distribution=distribution,
-        scalars={"eps": eps, "scale": scale},
+        scalars={"eps": eps, "scale": None if scale == 1.0 else scale},
         seed=requests.seed_or_random(seed),
     )
     job = _Bench(

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from webnorm.op.problem import Problem
 
 # The shape that an adapter is asked about; a kernel may still refuse longer rows.
-_ROWS, _COLS = 1024, 1024
+# Of ops that have sizes of these names.
+_SIZES = {"rows": 1024, "cols": 1024}
 
 
 def list_kernels(
@@ -74,7 +75,9 @@ def list_kernels(
     elif verbose or (names and len({one.kernel.name for one in found}) == 1):
         catalogue.show_long(Screen(), catalogue.by_file(found))
     else:
-        about = f"{dtype or 'float32'} of {_COLS} columns, on {info or 'no adapter'}" if asked else None
+        about = (
+            f"{dtype or 'float32'} of {_SIZES['cols']} columns, on {info or 'no adapter'}" if asked else None
+        )
         catalogue.show_short(Screen(), catalogue.by_file(found), about)
     report_unreadable(one for one in broken if one.op.name in ops)
 
@@ -119,7 +122,7 @@ def _problems(kernels: Iterable[Kernel], dtype: str, options: Sequence[str]) -> 
     found, foreign = {}, None
     for op in {kernel.op.name: kernel.op for kernel in kernels}.values():
         try:
-            found[op.name] = op.problem(_ROWS, _COLS, dtype=dtype, options=options_of(op, options))
+            found[op.name] = op.problem(*op.sizes_of(_SIZES), dtype=dtype, options=options_of(op, options))
         except UnsupportedProblem as error:
             foreign = error
     if foreign is not None and not found:

@@ -77,7 +77,7 @@ def show(
         own = asked.get(name)
         its_op = home if own is None else own.op
         options = options_of(its_op, arguments.option_pairs(option, no_weight, no_bias))
-        problem = its_op.problem(rows, cols, dtype=dtype, options=options)
+        problem = its_op.problem(*its_op.sizes_of({"rows": rows, "cols": cols}), dtype=dtype, options=options)
         if own is None:
             variant = choose(found, Task(home, problem), traits, tuning).variant
         else:

@@ -109,7 +109,7 @@ def bench(
         options=tuple(split_names(options, "options")),
         quick=quick,
         distribution=distribution,
-        scalars={"eps": eps, "scale": scale},
+        scalars={"eps": eps, "scale": None if scale == 1.0 else scale},
         seed=requests.seed_or_random(seed),
     )
     if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:

@@ -37,15 +37,12 @@ def row_names(problem: RowProblem) -> dict[str, int]:
 
 
 def _copied(problem: Problem) -> RowProblem:
+    """The rows and columns to copy: of another op its batch, and what belongs to an element of that."""
+    given: dict[str, Any] = {"dtype": problem.dtype, "seed": problem.seed}
     if not isinstance(problem, RowProblem):
-        raise TypeError(problem)
+        return RowProblem(rows=problem.batch, cols=problem.inner, distribution="given", **given)
     return RowProblem(
-        rows=problem.rows,
-        cols=problem.cols,
-        dtype=problem.dtype,
-        eps=problem.eps,
-        distribution=problem.distribution,
-        seed=problem.seed,
+        rows=problem.rows, cols=problem.cols, eps=problem.eps, distribution=problem.distribution, **given
     )
 
 
