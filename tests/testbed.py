@@ -141,6 +141,11 @@ def rows_of(stack: Sequence[Case], op: Op, problem: NormProblem) -> dict[str, Ar
     return complete_inputs(Task(op, problem), {"x": np.concatenate(rows)}, np.random.default_rng(0))
 
 
+def problem_of(op: Op, **values: Any) -> Any:
+    """A problem of the op's own type, with the op's default options unless others are given."""
+    return op.problem_type(**{"options": op.defaults} | values)
+
+
 def suited(kernel: Kernel, problem: NormProblem) -> NormProblem:
     """The problem as the kernel takes it: in whole fours of columns, with options that it needs or without
     those that it lacks.

@@ -173,7 +173,7 @@ def test_a_first_choice_reads_one_header(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(header._Header, "kernel", noted)
     own_kernel.cache_clear()
     for op in NORMS:
-        problem = NormProblem(rows=1000, cols=1024, options=op.defaults)
+        problem = op.problem(1000, 1024)
         assert choose_own(Task(op, problem), ADAPTERS["desktop"]).variant.kernel.name in made[-1:]
     assert len(made) == len(NORMS)
 

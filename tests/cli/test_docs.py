@@ -31,6 +31,7 @@ from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.op import presets
 from webnorm.op.op import Op
 from webnorm.op.registry import OPS
+from webnorm.ops.copy.problem import RowProblem
 from webnorm.ops.norms import corpus, functional, modules, onnx_ops
 from webnorm.ops.norms.case import NormCase as Case
 from webnorm.ops.norms.option_cases import OPTION_GRID
@@ -47,6 +48,13 @@ FLEET = ROOT / "docs" / "fleet.md"
 EXPORT_LAB = ["export", "--lab", "--out", "dist/lab"]
 # The budgets of the first tier.
 SHORT_S = {"bench": "0.05", "tune": "0.3"}
+
+
+REAL_SIZES = RowProblem.default_sizes
+
+
+def _small_sizes(software: bool, quick: bool) -> tuple[tuple[int, int], ...]:
+    return ((8, 256),) if quick else REAL_SIZES(software, quick)
 
 
 def missing() -> str | None:
@@ -152,9 +160,8 @@ def run_command(words: list[str], folder: Path, cases: Callable[[int], tuple[Cas
         # What several runs say of each other is another test's subject.
         patch.object(bench, "_RUNS_TO_COMPARE", 1),
         # Nor is it a page's business how much of a problem there is.
-        patch.object(presets, "_QUICK_SOFTWARE", ((8, 256),)),
-        patch.object(presets, "_QUICK_GPU", ((8, 256),)),
-        patch.object(presets, "_quick_rows", lambda cols: 8),
+        patch.object(RowProblem, "default_sizes", _small_sizes),
+        patch.object(presets, "_small", lambda problem: problem.with_batch(8)),
         # Nobody sends anything, nor ends it.
         patch.object(collect, "serve", side_effect=typer.Exit),
     ):

@@ -142,7 +142,7 @@ def in_turn(kernels: Iterable[Kernel], trials: Sequence[tuple[Any, ...]]) -> lis
     in_turn(FORWARD, [(1500, 96), (130, 1023), (40, 4095), (5000, 3), (20, 4096)]),
 )
 def test_a_device_of_small_limits(kernel: Kernel, rows: int, cols: int, small: Device) -> None:
-    problem = NormProblem(rows=rows, cols=cols, options=kernel.op.defaults)
+    problem = kernel.op.problem(rows, cols)
     variant = default_variant(kernel, problem, small.traits)
     needs(small, variant.features(problem, small.traits))
     shader = render_shader(variant, problem, "native", small.traits)
@@ -215,7 +215,7 @@ def test_slices_add_to_the_same_sums(
 def test_rows_that_have_to_be_taken_at_once_are_not_cut(name: str, op: str, narrow: Device) -> None:
     kernel = kernel_named(name, op)
     assert not kernel.takes_slices
-    problem = NormProblem(rows=1500, cols=96, options=kernel.op.defaults)
+    problem = kernel.op.problem(1500, 96)
     variant = default_variant(kernel, problem, narrow.traits)
     expected = r"takes all rows at once; on this device .* takes \d+ parts: expected fewer rows, or another"
     with pytest.raises(WebnormError, match=expected):
@@ -273,7 +273,7 @@ def test_a_cap_on_the_number_of_workgroups(kernel: Kernel, cap: int, device: Dev
 @pytest.mark.opengl
 @pytest.mark.parametrize("kernel", BACKWARD, ids=lambda kernel: kernel.label)
 def test_no_rows_give_sums_of_0(kernel: Kernel, device: Device) -> None:
-    problem = NormProblem(rows=0, cols=12, options=kernel.op.defaults)
+    problem = kernel.op.problem(0, 12)
     variant = default_variant(kernel, problem, device.traits)
     shader = render_shader(variant, problem, "native", device.traits)
     outputs = compute(device, shader, make_inputs(kernel.op, problem))

@@ -436,7 +436,7 @@ def test_figures_beside_copies_that_drifted_are_flagged(
     """A device that becomes faster in the middle of a run: it had not come to rest."""
     problem = NormProblem(rows=8, cols=64)
     specs = tuple(
-        jobs.VariantSpec.of(default_variant(kernel_named(name, op), as_copy_problem(problem), device.traits))
+        jobs.VariantSpec.of(default_variant(kernel_named(name, op), OPS[op].problem(8, 64), device.traits))
         for name, op in (("copy", "copy"), ("naive", "layer_norm"))
     )
     taken = itertools.count()

@@ -432,8 +432,8 @@ from webnorm import render_shader
 from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.headers.header import load
 from webnorm.choice.defaults import default_variant
-from webnorm.op.problem import Problem
-problem = Problem(rows=2, cols=8)
+from webnorm.ops.norms.problem import NormProblem
+problem = NormProblem(rows=2, cols=8)
 variant = default_variant(load(Path(sys.argv[1])), problem, BROWSER)
 def text():
     return render_shader(variant, problem, "native", BROWSER).text

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import tiers
-from testbed import KERNELS, run, suited
+from testbed import KERNELS, problem_of, run, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.kernel import Kernel
@@ -20,8 +20,8 @@ from webnorm.ops.norms.problem import NormProblem
 
 def candidates(kernel: Kernel) -> list[NormProblem]:
     """Return the corpus's cases of options as problems that the kernel takes, and one without parameters."""
-    plain = replace(kernel.op.defaults, weight=False, bias=False)
-    found = [NormProblem(rows=11, cols=70, dtype=dtype, options=plain) for dtype in STORAGE]
+    plain = replace(kernel.op.defaults, **dict.fromkeys(kernel.op.defaults.IGNORABLE, False))
+    found = [problem_of(kernel.op, rows=11, cols=70, dtype=dtype, options=plain) for dtype in STORAGE]
     found += [problem for _, problem in problems(OPTION_CASES, kernel.op, STORAGE)]
     return [suited(kernel, replace(problem, distribution="normal")) for problem in found]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import commands
-from testbed import GPU, KERNELS, NORMS, SOFTWARE, STABLE, kernel_named
+from testbed import GPU, KERNELS, NORMS, SOFTWARE, STABLE, kernel_named, problem_of
 from webnorm.choice.defaults import best_variant, chosen_variants, default_variant
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers import header
@@ -71,7 +71,7 @@ def test_header_is_read(tmp_path: Path) -> None:
 def test_runnable_variants_are_those_that_nothing_refuses(kernel: Kernel, traits: Traits) -> None:
     axes = {axis: values[-3:] for axis, values in kernel.tune.items()}
     for cols, dtype in ((64, "float32"), (77, "bfloat16"), (8192, "float16")):
-        problem = NormProblem(rows=13, cols=cols, dtype=dtype, options=kernel.op.defaults)
+        problem = problem_of(kernel.op, rows=13, cols=cols, dtype=dtype)
         points = itertools.product(*axes.values())
         every = [Variant(kernel, dict(zip(axes, point, strict=True))) for point in points]
         fitting = [variant for variant in every if variant.refusal(problem, traits) is None]
@@ -310,7 +310,7 @@ def numbers(kernel: Kernel) -> Iterator[tuple[str, Tree]]:
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_webnorms_own_numbers_are_exact_in_javascript_too(kernel: Kernel) -> None:
     for rows, cols in ((0, 1), (2**31, 2**18), (2**40, 77)):
-        problem = NormProblem(rows=rows, cols=cols, options=kernel.op.defaults)
+        problem = kernel.op.problem(rows, cols)
         for traits in (GPU, SOFTWARE, BROWSER):
             names = default_variant(kernel, problem, traits).names(problem, traits)
             for what, tree in numbers(kernel):
@@ -585,7 +585,7 @@ NO_SUBGROUPS = Traits(frozenset(), max_invocations=256, workgroup_storage=16384,
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_defaults_are_legal(kernel: Kernel, traits: Traits) -> None:
     for cols in (*ALL_COLS, 16385, 50000, 1000003):
-        problem = NormProblem(rows=3, cols=cols, options=kernel.op.defaults)
+        problem = kernel.op.problem(3, cols)
         refusal = default_variant(kernel, problem, traits).refusal(problem, traits)
         # The vec4 of an odd row span up to three columns more.
         held = cols <= (8192 if kernel.op.gradient else 16384) - 3
@@ -645,7 +645,7 @@ def test_loops_that_llvmpipe_would_cut_short_are_refused(kernel: Kernel) -> None
     problem = NormProblem(rows=rows, cols=cols, options=capped)
     assert "65535" in (default_variant(kernel, problem, SOFTWARE).refusal(problem, SOFTWARE) or "")
     assert default_variant(kernel, problem, GPU).refusal(problem, GPU) is None
-    free = NormProblem(rows=rows, cols=cols, options=kernel.op.defaults)
+    free = kernel.op.problem(rows, cols)
     refusal = default_variant(kernel, free, SOFTWARE).refusal(free, SOFTWARE)
     # naive adds a quarter of all rows in one loop.
     assert (refusal is None) == (kernel.label not in ("layer_norm_backward/naive", "rms_norm_backward/naive"))

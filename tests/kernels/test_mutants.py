@@ -19,6 +19,7 @@ from testbed import (
     compute,
     needs,
     option_problems,
+    problem_of,
     rows_of,
     spoil_workgroup_memory,
     suited,
@@ -314,31 +315,31 @@ def draw_hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
     )
     for layout in LAYOUTS:
         for cols in (61, 132, 520):
-            problem = suited(kernel, NormProblem(rows=7, cols=cols, options=everything))
+            problem = suited(kernel, problem_of(op, rows=7, cols=cols, options=everything))
             arrays = make_inputs(op, problem)
             spread, means = np.float32(0.02), np.arange(-3, 4, dtype=np.float32)[:, None] * 50
             arrays = complete_inputs(
                 Task(op, problem), {"x": arrays["x"] * spread + means}, np.random.default_rng(0)
             )
             yield problem, arrays, layout
-    plain = NormOptions(weight=False, bias=False)
-    small = suited(kernel, NormProblem(rows=3, cols=96, options=plain))
+    plain = op.defaults.plain()
+    small = suited(kernel, problem_of(op, rows=3, cols=96, options=plain))
     yield (
         small,
         complete_inputs(Task(op, small), {"x": draw_x(small) * np.float32(1e-3)}, np.random.default_rng(0)),
         {},
     )
     for rows, cols, distribution in ((3, 4096, "mean1e4"), (2, 20003, "normal"), (2, 80003, "normal")):
-        problem = NormProblem(rows=rows, cols=cols, options=plain, distribution=distribution)
+        problem = problem_of(op, rows=rows, cols=cols, options=plain, distribution=distribution)
         yield problem, make_inputs(op, problem), {"threads_per_row": 64} if cols == 4096 else {}
     flat = [case for case in CASES if case.name in ("one-value", "neighbours")]
-    whole = NormProblem(rows=sum(case.shape[0] for case in flat), cols=flat[0].shape[1], options=plain)
+    whole = problem_of(op, rows=sum(case.shape[0] for case in flat), cols=flat[0].shape[1], options=plain)
     yield whole, rows_of(flat, op, whole), {"prefetch": 1}
-    uneven = NormProblem(rows=2, cols=768, options=plain)
+    uneven = problem_of(op, rows=2, cols=768, options=plain)
     yield uneven, make_inputs(op, uneven), {"threads_per_row": 96, "rows_per_workgroup": 1, "parked": 2}
     if which == "backward":
         for dtype, kept in (("float16", "words"), ("float32", "parked")):
-            held = NormProblem(rows=5, cols=520, dtype=dtype, options=everything)
+            held = problem_of(op, rows=5, cols=520, dtype=dtype, options=everything)
             yield (
                 held,
                 make_inputs(op, held),

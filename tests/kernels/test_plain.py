@@ -23,7 +23,6 @@ from webnorm.kernels.rendering.strip_unused import strip_unused
 from webnorm.kernels.source_map.line_map import spliced
 from webnorm.kernels.wgsl import declarations, tokens
 from webnorm.kernels.wgsl.diagnostics import read_report
-from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 LIBRARY = """\
 alias Vec = f32;
@@ -415,8 +414,8 @@ def test_what_is_taken_out_was_right(device: Device, monkeypatch: pytest.MonkeyP
         templates, "strip_unused", lambda lines, _: (list(lines), list(range(len(lines))), dict[int, Any]())
     )
     for at, kernel in enumerate(KERNELS):
-        wide = NormProblem(rows=64, cols=768, options=kernel.op.defaults)
-        odd = NormProblem(rows=64, cols=199, dtype="float16", options=NormOptions(**vars(kernel.op.defaults)))
+        wide = kernel.op.problem(64, 768)
+        odd = kernel.op.problem(64, 199, dtype="float16")
         problem = suited(kernel, (wide, odd)[at % 2])
         variant = default_variant(kernel, problem, GPU)
         # An adapter without subgroups refuses the text for that.

@@ -272,7 +272,7 @@ def test_long_rows_do_not_make_long_texts(kernel: Kernel, traits: Traits) -> Non
     """
     most = 600 if traits.software else 1000
     for cols in (4096, 20001, 70001):
-        problem = NormProblem(rows=2, cols=cols, options=kernel.op.defaults)
+        problem = kernel.op.problem(2, cols)
         variant = default_variant(kernel, problem, traits)
         if variant.refusal(problem, traits) is None:
             assert len(render_shader(variant, problem, "native", traits).text.splitlines()) < most

@@ -78,7 +78,7 @@ READ = {"array<f32, 64>": "    let seen = shared_words[0];\n"}
 
 
 def default_of(kernel: Kernel, device: Device, cols: int) -> tuple[Variant, NormProblem]:
-    problem = suited(kernel, NormProblem(rows=7, cols=cols, options=kernel.op.defaults))
+    problem = suited(kernel, kernel.op.problem(7, cols))
     variant = default_variant(kernel, problem, device.traits)
     needs(device, variant.features(problem, device.traits))
     return variant, problem

@@ -82,7 +82,7 @@ def test_sums_over_rows_are_those_of_all_rows(
 ) -> None:
     monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
     op = OPS["layer_norm_backward"]
-    problem = NormProblem(rows=93, cols=64, options=op.defaults)
+    problem = op.problem(93, 64)
     board = repeated_rows.RepeatedRows(device, Task(op, problem), 2)
     variant = default_variant(kernel_named("naive", op.name), problem, device.traits)
     found = board.answers(variant, {}, version)
@@ -103,7 +103,7 @@ def test_sums_over_rows_are_those_of_all_rows(
 def test_each_variant_is_held_against_its_own_bits(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
     op = OPS["layer_norm"]
-    problem = NormProblem(rows=93, cols=64, options=op.defaults)
+    problem = op.problem(93, 64)
     board = repeated_rows.RepeatedRows(device, Task(op, problem), 2)
     tried = []
     for name in ("naive", "two_pass"):
@@ -123,7 +123,7 @@ def test_each_variant_is_held_against_its_own_bits(device: Device, monkeypatch: 
 def test_rows_that_come_out_different_are_a_failure(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
     op = OPS["layer_norm"]
-    problem = NormProblem(rows=93, cols=64, options=op.defaults)
+    problem = op.problem(93, 64)
     board = repeated_rows.RepeatedRows(device, Task(op, problem), 2)
     variant = default_variant(kernel_named("naive"), problem, device.traits)
 
@@ -151,7 +151,7 @@ def test_a_block_that_no_device_binds_is_the_problem(device: Device, monkeypatch
 
 def test_without_rows_there_is_nothing_to_repeat(device: Device) -> None:
     op = OPS["layer_norm_backward"]
-    board = repeated_rows.RepeatedRows(device, Task(op, NormProblem(rows=0, cols=64, options=op.defaults)), 1)
+    board = repeated_rows.RepeatedRows(device, Task(op, op.problem(0, 64)), 1)
     result, _, _ = try_variant(
         board, default_variant(kernel_named("naive", op.name), board.problem, device.traits)
     )
@@ -160,5 +160,5 @@ def test_without_rows_there_is_nothing_to_repeat(device: Device) -> None:
 
 def test_a_small_problem_is_its_own_block(device: Device) -> None:
     op = OPS["rms_norm"]
-    board = repeated_rows.RepeatedRows(device, Task(op, NormProblem(rows=5, cols=3, options=op.defaults)), 1)
+    board = repeated_rows.RepeatedRows(device, Task(op, op.problem(5, 3)), 1)
     assert board.block.problem == board.problem

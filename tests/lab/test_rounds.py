@@ -130,7 +130,7 @@ def test_the_bound_leaves_room_for_any_order_of_work() -> None:
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_loops_of_webnorms_kernels_are_understood(kernel: Kernel, device: Device) -> None:
     for cols in (1, 199, 4096):
-        problem = suited(kernel, NormProblem(rows=7, cols=cols, options=kernel.op.defaults))
+        problem = suited(kernel, kernel.op.problem(7, cols))
         variant = default_variant(kernel, problem, device.traits)
         if variant.refusal(problem, device.traits) is None:
             rounds = LoopInstrumentation(render_shader(variant, problem, "native", device.traits).text)

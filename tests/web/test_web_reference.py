@@ -382,12 +382,14 @@ def test_the_tolerances_of_every_kernel(page: Page) -> None:
         for kernel in KERNELS
         for rows in (1, 5000)
         for cols in (61, 4096)
-        for problem in (NormProblem(rows=rows, cols=cols, options=kernel.op.defaults),)
+        for problem in (kernel.op.problem(rows, cols),)
         if default_variant(kernel, problem, BROWSER).refusal(problem, BROWSER) is None
     ]
     assert len(shaders) > 50
     for shader, got in zip(shaders, page.call(*map(tolerance_call, shaders)), strict=True):
         expected = asdict(tolerance(shader))
+        # Of warnings, which pages have none of.
+        del expected["best"]
         assert got.pop("reason").partition(",")[0] == expected.pop("reason").partition(",")[0]
         assert got == pytest.approx(expected, rel=1e-14), shader.variant
 
@@ -456,7 +458,9 @@ def test_no_header_has_more_terms_than_there_are(page: Page) -> None:
     problem = NormProblem(rows=37, cols=256)
     shader = render_shader(default_variant(many, problem, BROWSER), problem, "browser", BROWSER)
     (got,) = page.call(tolerance_call(shader))
-    assert got == pytest.approx(asdict(tolerance(shader)) | {"reason": got["reason"]}, rel=CLOSE)
+    expected = asdict(tolerance(shader)) | {"reason": got["reason"]}
+    del expected["best"]
+    assert got == pytest.approx(expected, rel=CLOSE)
     assert got["reason"].startswith("256 terms per accumulator, 37 rows per accumulator")
 
 

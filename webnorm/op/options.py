@@ -41,11 +41,13 @@ class Options:
 
     A subclass is a frozen dataclass with a field for each option: a flag (bool), a count (int), or a choice
     (str | None). `STORAGE_OF_TENSORS` names those whose value is the storage type of a tensor; of these None
-    stands for the problem's own type. `IGNORABLE` may be set for an op that has no use for them.
+    stands for the problem's own type. `IGNORABLE` are flags that may be off
+    for an op that has no use for them. `VALUES` has what a choice may be.
     """
 
     STORAGE_OF_TENSORS: ClassVar[frozenset[str]] = frozenset()
     IGNORABLE: ClassVar[frozenset[str]] = frozenset()
+    VALUES: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     def __post_init__(self) -> None:
         refuse_kinds(self)

@@ -132,6 +132,13 @@ class Problem:
         return {**self.sizes, **known, "options": self.options.as_json()}
 
     @classmethod
+    def takes(cls, data: Mapping[str, Any]) -> bool:
+        """Whether `as_json` of such a problem may have given this."""
+        names, options = ({one.name for one in fields(kind)} for kind in (cls, cls.options_type()))
+        given = data.get("options", {})
+        return data.keys() <= names and isinstance(given, Mapping) and given.keys() <= options
+
+    @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The inverse of `as_json`; raises WebnormError for foreign data, sizes of no device included."""
         try:

@@ -95,6 +95,19 @@ def distributions() -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for one in problem_types() for name in one.DISTRIBUTIONS))
 
 
+def option_words() -> list[str]:
+    """Return what --option takes: the options and values of all ops, but those with flags of their own."""
+    found: dict[str, None] = {}
+    for kind in dict.fromkeys(type(op.defaults) for op in OPS.values()):
+        for field in fields(kind):
+            if isinstance(field.default, bool):
+                words = [] if field.name in kind.IGNORABLE else [field.name]
+            else:
+                words = [f"{field.name}={value}" for value in kind.VALUES.get(field.name, ("",))]
+            found |= dict.fromkeys(words)
+    return [*found]
+
+
 def option_defaults() -> dict[str, Any]:
     """Return the options of all ops, each with the value that stands for nothing."""
     kinds = dict.fromkeys(type(op.defaults) for op in OPS.values())
@@ -135,11 +148,12 @@ _flag_names: dict[type[Any], dict[str, str]] = {}
 def problem_from_json(op_name: object, data: Mapping[str, Any]) -> Problem:
     """Return the problem of an op as `Problem.as_json` gave it; raises WebnormError for foreign data.
 
-    A copy has the sizes of the op that it was timed next to, and none of its options. An op that is not
-    known here has the problems of one that is.
+    A copy may have the problem of the op that it was timed next to. An op that is not known here has the
+    problems of one that is.
     """
     op = OPS.get(str(op_name)) or default_op()
-    return op.problem_type.from_json({**data, "options": {}} if op.is_copy else data)
+    kinds = (one for one in problem_types() if op.is_copy and one.takes(data))
+    return next(kinds, op.problem_type).from_json(data)
 
 
 def _computing() -> Iterator[Op]:

@@ -57,20 +57,9 @@ def _presets() -> Sequence[str]:
 
 
 def _options() -> Sequence[str]:
-    from dataclasses import fields
+    from webnorm.op.registry import option_words
 
-    from webnorm.op.dtypes import DTYPES, STORAGE
-    from webnorm.op.options import Options
-
-    values = {"out_dtype": DTYPES, "weight_dtype": STORAGE, "max_workgroups": ("",)}
-    found: list[str] = []
-    for field in fields(Options):
-        if field.name in values:
-            found += (f"{field.name}={value}" for value in values[field.name])
-        # --no-weight and --no-bias say these.
-        elif field.name not in ("weight", "bias"):
-            found.append(field.name)
-    return found
+    return option_words()
 
 
 def _found(given: Given) -> list[Kernel]:

@@ -18,7 +18,8 @@ SCALE = NumberRule(
     "scale", False, "a number from 1.2e-38 to 8.5e+37: GPUs may take a smaller one, or its inverse, for 0"
 )
 
-DrawRows = Callable[[np.random.Generator, "RowProblem"], Array]
+# In quotes: NumPy imports its generators where they are named, and who calls an op draws nothing.
+DrawRows = Callable[["np.random.Generator", "RowProblem"], Array]
 
 
 def _shifted(mean: float) -> DrawRows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -40,6 +41,7 @@ class NormOptions(Options):
     dh: bool = False
 
     STORAGE_OF_TENSORS: ClassVar[frozenset[str]] = frozenset({"weight_dtype", "out_dtype"})
+    VALUES: ClassVar[Mapping[str, Sequence[str]]] = {"out_dtype": tuple(DTYPES), "weight_dtype": STORAGE}
     IGNORABLE: ClassVar[frozenset[str]] = frozenset({"weight", "bias"})
 
     def __post_init__(self) -> None:

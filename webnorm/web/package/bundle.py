@@ -338,7 +338,8 @@ def _pass_entry(rendered: RenderedPass, known: Mapping[str, int]) -> dict[str, A
         "entry_point": rendered.entry_point,
         "workgroup_size": rendered.workgroup_size,
         "workgroup_count": expression.simplify(rendered.workgroup_count, known),
-        "per": rendered.per,
+        # Pages compute ops on rows.
+        "per": "rows" if rendered.per == "slice" else rendered.per,
         "bindings": [0, *(binding.index for binding in rendered.bindings)],
         **({} if iterations == 0 else {"iterations": iterations}),
     }

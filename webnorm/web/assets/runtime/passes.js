@@ -50,7 +50,7 @@ export const roundUp = (size, multiple) => Math.ceil(size / multiple) * multiple
 // Whole vec4<f32>, the largest element that a shader's arrays have.
 const ACCESS_BYTES = 16;
 // Slices begin on multiples of so many rows: rows of float16 that share words stay together.
-const ROWS_TOGETHER = 4;
+const ELEMENTS_TOGETHER = 4;
 
 /** What one shader's passes take on a device. Keeps the buffers that lie between them. */
 export class Plan {
@@ -138,7 +138,7 @@ export class Plan {
         evaluate(pass.iterations ?? 0, { rows: most }) > this.mostIterations;
       while (most > 1 && tooMany()) most >>= 1;
     }
-    const together = most >= ROWS_TOGETHER && most < rows ? ROWS_TOGETHER : 1;
+    const together = most >= ELEMENTS_TOGETHER && most < rows ? ELEMENTS_TOGETHER : 1;
     const units = Math.ceil(rows / together);
     const count = rows && Math.ceil(units / Math.floor(most / together));
     const edge = (at) => Math.min(Math.floor((units * at) / count) * together, rows);
