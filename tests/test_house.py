@@ -37,12 +37,10 @@ INNER_FLOORS = {
 # What the wall clock says is written down here, and looked at nowhere: it is set, also backwards, while
 # something runs. What is waited for and what is timed goes by clocks that nobody sets.
 DATED = {
-    *(
-        "webnorm/choice/tuning.py",
-        "webnorm/lab/results/result.py",
-        "webnorm/play/attempt_runner.py",
-        "webnorm/web/collection/visit_store.py",
-    ),
+    "webnorm/choice/tuning.py",
+    "webnorm/lab/results/result.py",
+    "webnorm/play/attempt_runner.py",
+    "webnorm/web/collection/visit_store.py",
     "webnorm/lab/report/history/store.py",
     "webnorm/web/assets/page/play_times.js",
 }
@@ -226,8 +224,12 @@ BROAD = {
 }
 # No signal's handler is entered there: threads and processes of their own, and a value's name.
 WITHOUT_HANDLERS = {
-    *("webnorm/cli/work/isolated.py", "webnorm/errors.py", "webnorm/web/browser/visits.py"),
-    *("webnorm/play/attempt_runner.py", "webnorm/play/server.py", "webnorm/play/file_watch.py"),
+    "webnorm/cli/work/isolated.py",
+    "webnorm/errors.py",
+    "webnorm/web/browser/visits.py",
+    "webnorm/play/attempt_runner.py",
+    "webnorm/play/server.py",
+    "webnorm/play/file_watch.py",
 }
 
 
@@ -333,6 +335,24 @@ def test_every_package_says_what_it_is_for() -> None:
         if path.name == "__init__.py":
             said = ast.get_docstring(parsed(path))
             assert said and said.endswith("."), path
+
+
+def unpacked_literals(tree: ast.Module) -> Iterator[int]:
+    """The lines that unpack one literal into another, as in `(*("a", "b"), "c")`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple | ast.List):
+            yield node.lineno
+        elif isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            yield from (value.lineno for key, value in pairs if key is None and isinstance(value, ast.Dict))
+
+
+def test_literals_are_written_plainly() -> None:
+    """A table that the formatter would spread over many lines says `# fmt: skip`."""
+    tests = [path.relative_to(ROOT) for path in sorted((ROOT / "tests").rglob("*.py"))]
+    found = {path.as_posix(): [*unpacked_literals(parsed(path))] for path in (*FILES, *tests)}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+    assert {*unpacked_literals(ast.parse('(*("a", "b"), "c")\n{**{"a": 1}}'))} == {1, 2}
 
 
 def test_functions_are_read_at_once() -> None:
