@@ -21,6 +21,7 @@ from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.rendering.inline_trivial import inline_calls
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.kernels.rendering.strip_unused import strip_unused
 from webnorm.norms.problem import Problem
@@ -42,7 +43,8 @@ def code(variant: Variant, problem: Problem, *roots: Path) -> list[str]:
     calls of the library stay as they are.
     """
     lines = render_shader(variant, problem, "native", GPU, roots=roots).text.splitlines()
-    lines, _, _ = strip_unused(lines, [True] * len(lines))
+    own = [True] * len(lines)
+    lines, _ = strip_unused(inline_calls(lines, own)[0], own)
     return [line for line in (re.sub("//.*", "", line).strip() for line in lines) if line]
 
 

@@ -15,8 +15,12 @@ from webnorm.kernels.wgsl.declarations import (
     Declaration,
     DeclarationLine,
     LineToken,
+    MismatchedBrackets,
+    code_of,
+    declarations,
     read_line,
 )
+from webnorm.kernels.wgsl.tokens import CannotInstrument
 
 # Of a line that was changed: the number of the line that it was made of, and how.
 Changes = dict[int, tuple[int, list[Splice]]]
@@ -40,6 +44,18 @@ class _Trivial(NamedTuple):
     argument: int | None = None
     called: str = ""
     typed: bool = False
+
+
+def inline_calls(lines: Sequence[str], own: Sequence[bool]) -> tuple[list[str], Changes]:
+    """The lines, and what was changed in them."""
+    text, changes = list(lines), Changes()
+    try:
+        code, free = code_of(text, own)
+        found = list(declarations([read_line(line) for line in code]))
+    except (CannotInstrument, MismatchedBrackets):
+        return text, changes
+    inline_trivial(text, code, found, free, changes)
+    return text, changes
 
 
 def inline_trivial(

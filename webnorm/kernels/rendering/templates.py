@@ -30,6 +30,7 @@ from webnorm.errors import SourceLocation, WebnormError, sentence
 from webnorm.kernels.headers import sources
 from webnorm.kernels.headers.expression import Tree
 from webnorm.kernels.rendering.includes import IncludeRefused, Includes, check_name
+from webnorm.kernels.rendering.inline_trivial import inline_calls
 from webnorm.kernels.rendering.strip_unused import strip_unused
 from webnorm.kernels.rendering.template_cache import (
     ReadOnlyBytecodeCache,
@@ -361,7 +362,9 @@ def _text_of(
     ends: list[Caller] | None = [] if request.runs else None
     snippets = {name for name in loader.owned if not Path(name).is_absolute()}
     lines, origins, makers = without_markers(marked, loader.lines, runs, ends, snippets)
-    lines, kept, changes = strip_unused(lines, [names <= loader.owned for names in makers])
+    own = [names <= loader.owned for names in makers]
+    lines, changes = inline_calls(lines, own)
+    lines, kept = strip_unused(lines, own)
     came = [(loader.shown[origins[at][0]], origins[at][1]) for at in kept]
     text = "\n".join(lines) + "\n"
     if runs is None or ends is None:
