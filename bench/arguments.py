@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from webnorm.errors import WebnormError
-from webnorm.norms.ops import OPS
-from webnorm.norms.problem import STORAGE
+from webnorm.op.dtypes import STORAGE
+from webnorm.op.registry import OPS
 from webnorm.web import tint
 
 # The exit status where something is not known, as in webnorm/cli/work/jobs.py; a test holds them equal.

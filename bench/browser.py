@@ -31,7 +31,8 @@ from webnorm.lab.run import bench
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.lab.verify.repeated_rows import RepeatedRows
 from webnorm.lab.verify.timed_work import timing_setup
-from webnorm.norms.ops import OPS, Op, Task
+from webnorm.op.op import Op, Task
+from webnorm.op.registry import OPS
 from webnorm.web import tint
 from webnorm.web.folder import write_folder
 from webnorm.web.lab_site import site
@@ -124,7 +125,9 @@ def through_dawn(op: Op, rows: int, cols: int, dtype: str, webgpu: Path) -> Iter
     """
     exact = OPS["copy"]
     kernels = [kernel for kernel in discover() if kernel.op is exact]
-    copies = site.read_bundle(Task(exact, exact.problem(rows, cols, dtype)), kernels, (), "bench.browser")
+    copies = site.read_bundle(
+        Task(exact, exact.problem(rows, cols, dtype=dtype)), kernels, (), "bench.browser"
+    )
     norm = bundle_of(request(op, cols, dtype))
     asked = {"norm": site.bundle_as_json(norm), "copy": site.bundle_as_json(copies), "rows": rows}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,13 +1,15 @@
-"""The bodies and the table of docs/ladder.md: the rungs of LayerNorm, what they cost and what they gain.
+"""Write docs/ladder.md: each rung of LayerNorm, what it costs and gains, and its WGSL next to that.
 
-python -m bench.ladder [--adapter ADAPTER]            print them, measured on the adapter at hand
+python -m bench.ladder [--adapter ADAPTER]            print them, measured on the adapter
 python -m bench.ladder [--adapter ADAPTER] --write    put them into the page, between its markers
+python -m bench.ladder --write --steps                the steps alone, with the figures that the page has
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,19 +25,36 @@ from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.process.worker import Worker
 from webnorm.lab.run import bench, cost
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.problem import Options, Problem
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 PAGE = DOCS / "ladder.md"
-LESSONS = ("naive", "one_pass", "two_pass", "welford", "welford_subgroup")
-RUNGS = (*LESSONS, "registers", "workgroup_cache", "streaming", "split_row")
-PROBLEM = Problem(rows=1024, cols=1024)
+RUNGS = (
+    "naive",
+    "one_pass",
+    "two_pass",
+    "welford",
+    "welford_subgroup",
+    "row_in_registers",
+    "registers",
+    "workgroup_cache",
+    "streaming",
+    "split_row",
+)
+PROBLEM = NormProblem(rows=1024, cols=1024)
 # Bodies are those for a GPU, and so is what is counted of them, whatever computes it. What is timed has the
 # constants that suit the adapter.
 GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=49152, software=False)
 MEANS = (0.0, 1e4)
 # x of 64 MiB, as in the record; on a processor of 16.
 TIMED_ROWS, TIMED_ROWS_ON_SOFTWARE = 16384, 4096
+HEAD = (
+    "| rung | x read | y written | barriers a row | subgroup operations a row | largest error | "
+    "at a mean of 10⁴ | % of copy |\n|---|---:|---:|---:|---:|---:|---:|---:|"
+)
+# In the place of a share of the copy, until a run has one.
+UNMEASURED = "not measured"
 
 
 def kernel_of(rung: str) -> Kernel:
@@ -68,8 +87,8 @@ def costs(device: Device, rung: str) -> list[str]:
 
 def errors(device: Device, rung: str) -> list[str]:
     """The largest errors by mean, over rows without weight and bias."""
-    options = Options(weight=False, bias=False)
-    problem = Problem(rows=ROWS, cols=PROBLEM.cols, distribution="given", options=options)
+    options = NormOptions(weight=False, bias=False)
+    problem = NormProblem(rows=ROWS, cols=PROBLEM.cols, distribution="given", options=options)
     shader: Shader = render_shader(variant_of(rung), problem, "native", GPU)
     return [f"{largest_error(device, shader, mean):.1e}" for mean in MEANS]
 
@@ -81,9 +100,9 @@ def shares(adapter: str | None) -> Mapping[str, float | None]:
         _, traits = bench.device_of(worker)
         rows = TIMED_ROWS_ON_SOFTWARE if traits.software else TIMED_ROWS
         request = bench.BenchRequest(
-            tasks=(Task(OPS["layer_norm"], Problem(rows=rows, cols=PROBLEM.cols)),),
+            tasks=(Task(OPS["layer_norm"], NormProblem(rows=rows, cols=PROBLEM.cols)),),
             kernels=tuple(map(kernel_of, RUNGS)),
-            copies=tuple(kernel for kernel in kernels if kernel.op.exact),
+            copies=tuple(kernel for kernel in kernels if kernel.op.is_copy),
             rule=timing.StoppingRule(),
         )
         results = [event for event in bench.run(request, worker, traits) if isinstance(event, list)]
@@ -95,16 +114,31 @@ def table(device: Device, shared: Mapping[str, float | None]) -> str:
     lines = [
         f"{device.adapter}, subgroups of {device.subgroup_size or 1}, {datetime.date.today()}:",
         "",
-        "| rung | x read | y written | barriers a row | subgroup operations a row | largest error | "
-        "at a mean of 10⁴ | % of copy |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        HEAD,
     ]
     for rung in RUNGS:
         share = shared.get(rung)
-        timed = "-" if share is None else f"{share:.0f}"
+        timed = UNMEASURED if share is None else f"{share:.0f}"
         cells = [f"`{rung}`", *costs(device, rung), *errors(device, rung), timed]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def rows_of(text: str) -> dict[str, str]:
+    """The rows of a table by rung."""
+    return {found[1]: found[0] for found in re.finditer(r"^\| `(\w+)` \|.*\|$", text, re.M)}
+
+
+def table_of(page: str) -> str:
+    """The table that a page has."""
+    return page.split("<!-- table -->\n", 1)[1].split("<!-- end of table -->", 1)[0]
+
+
+def step(rung: str, rows: Mapping[str, str]) -> str:
+    """What a rung changes, its figures under those of the rung below, and its WGSL."""
+    below = RUNGS[max(RUNGS.index(rung) - 1, 0)]
+    figures = dict.fromkeys((rows[below], rows[rung]))
+    return "\n".join([f"*{kernel_of(rung).differs}*", "", HEAD, *figures, "", body(rung)])
 
 
 def main() -> None:
@@ -114,10 +148,14 @@ def main() -> None:
     )
     parser.add_argument("--adapter")
     parser.add_argument("--write", action="store_true", help="put them into docs/ladder.md")
+    parser.add_argument("--steps", action="store_true", help="measure nothing: keep the table of the page")
     given = parser.parse_args()
-    device = open_device(find_adapter(given.adapter))
-    made = {rung: body(rung) for rung in LESSONS}
-    made["table"] = table(device, shares(given.adapter))
+    if given.steps:
+        made, rows = {}, rows_of(table_of(PAGE.read_text(encoding="utf-8")))
+    else:
+        made = {"table": table(open_device(find_adapter(given.adapter)), shares(given.adapter))}
+        rows = rows_of(made["table"])
+    made |= {rung: step(rung, rows) for rung in RUNGS}
     for name, text in made.items():
         if given.write:
             write_text(PAGE, between_markers(PAGE, name, text))

@@ -29,8 +29,9 @@ from webnorm.files.atomic import write_text
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.rendering.render import Shader
-from webnorm.norms.ops import Task, complete_inputs
-from webnorm.norms.reference import normalize
+from webnorm.op.op import Task
+from webnorm.ops.norms.op import complete_inputs
+from webnorm.ops.norms.reference import normalize
 
 DOCS = Path(__file__).parents[1] / "docs"
 ROWS, COLS = 16, 4096

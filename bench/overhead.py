@@ -46,8 +46,9 @@ from webnorm.kernels.headers.variants import Variant
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied
 from webnorm.lab.results.tables import time_text
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
-from webnorm.norms.ops import OPS, Op, Task, make_inputs
-from webnorm.norms.problem import DTYPES, STORAGE
+from webnorm.op.dtypes import DTYPES, STORAGE
+from webnorm.op.op import Op, Task, make_inputs
+from webnorm.op.registry import OPS
 
 # What keeps compiled shaders on disk: Mesa's cache and NVIDIA's.
 _NO_DISK_CACHE = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}
@@ -75,7 +76,7 @@ class OverheadLine:
 
 def call_of(op: Op, arrays: Mapping[str, Any], device: Device) -> Callable[[], Any]:
     """The op's function of the Python API on its inputs by name, which are its arguments' names."""
-    given = {"normalized_shape": arrays["x"].shape[1], "eps": op.default_eps, "device": device}
+    given = {"normalized_shape": arrays["x"].shape[1], "eps": op.scalars["eps"], "device": device}
     return partial(getattr(webnorm, op.name), **given, **arrays)
 
 
@@ -87,7 +88,7 @@ def chosen(device: Device, task: Task) -> Variant:
 
 def bound(device: Device, task: Task, variant: Variant) -> tuple[ProblemBuffers, Plan]:
     """The problem's buffers, and a plan of a variant."""
-    board = ProblemBuffers(device, task.problem, make_inputs(task.op, task.problem), ())
+    board = ProblemBuffers(device, task, make_inputs(task.op, task.problem), ())
     return board, board.prepare(variant)
 
 
@@ -183,7 +184,7 @@ def _works(device: Device, task: Task) -> dict[str, Callable[[], Any]]:
     arrays = board.arrays
     resident = {name: webnorm.GpuArray.from_numpy(array, device) for name, array in arrays.items()}
     outputs = [
-        (plan.buffers[tensor.name][0], tensor.shape(problem), DTYPES[tensor.dtype(problem)])
+        (plan.buffers[tensor.name][0], tensor.shape_in(problem), DTYPES[tensor.dtype(problem)])
         for tensor in op.outputs(problem)
     ]
     read_back = partial(read_buffers, device, BufferPool(_STAGING_BYTES, STAGING_USAGE), outputs)

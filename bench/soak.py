@@ -37,8 +37,10 @@ from bench.arguments import INCONCLUSIVE, positive, run, whole
 from webnorm.files.atomic import check_writable, write_text
 from webnorm.gpu.device import Device, find_adapter, open_device
 from webnorm.lab.verify.accuracy import assess
-from webnorm.norms.ops import OPS, Op, Task, make_inputs
-from webnorm.norms.problem import FP8, STORAGE, Array, Options
+from webnorm.op.dtypes import FP8, STORAGE, Array
+from webnorm.op.op import Op, Task, make_inputs
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormOptions
 
 # Elements of x, and columns: what is watched is what a call leaves, not how long its dispatch takes.
 _MOST_ELEMENTS, _MOST_COLS = 1 << 15, 1 << 12
@@ -129,16 +131,18 @@ def drawn_shapes(count: int, seed: int) -> list[SoakShape]:
 
 
 def _drawn_task(rng: np.random.Generator) -> Task:
-    op = OPS[rng.choice([name for name, op in OPS.items() if not op.exact])]
+    op = OPS[rng.choice([name for name, op in OPS.items() if not op.is_copy])]
     cols = round(2 ** rng.uniform(0, np.log2(_MOST_COLS)))
     rows = round(2 ** rng.uniform(0, np.log2(_MOST_ELEMENTS // cols)))
     dtype = str(rng.choice(STORAGE))
     options = _drawn_options(rng, op, dtype)
     scale = 2.0 ** rng.integers(-2, 3) if options.out_dtype in FP8 else 1.0
-    return Task(op, op.problem(rows, cols, dtype, 10 ** rng.uniform(-8, -2), options, scale=scale))
+    return Task(
+        op, op.problem(rows, cols, dtype=dtype, eps=10 ** rng.uniform(-8, -2), options=options, scale=scale)
+    )
 
 
-def _drawn_options(rng: np.random.Generator, op: Op, dtype: str) -> Options:
+def _drawn_options(rng: np.random.Generator, op: Op, dtype: str) -> NormOptions:
     """Some of the options that an op has, as a call can ask for them: parameters' type by parameters."""
     chosen: dict[str, Any] = {name: rng.random() < 0.4 for name in op.options}
     if "residual" in chosen:
@@ -146,11 +150,11 @@ def _drawn_options(rng: np.random.Generator, op: Op, dtype: str) -> Options:
         types = (None, None, None, "int8", *FP8)
         chosen["out_dtype"] = types[int(rng.integers(len(types)))]
     chosen["zero_centered_weight"] &= chosen["weight"]
-    named = [t.option for t in op.tensors if t.kind == "parameter" and t.access == "read"]
+    named = [t.option for t in op.tensors if not t.batched and t.access == "read"]
     given = any(chosen.get(str(name)) for name in named)
     chosen["weight_dtype"] = "float32" if given and dtype != "float32" and rng.random() < 0.4 else None
     chosen["max_workgroups"] = int(rng.choice([0, 0, 0, 3]))
-    return Options(**chosen)
+    return NormOptions(**chosen)
 
 
 # --- calls
@@ -187,7 +191,7 @@ def objection(
     got = {name: np.asarray(array) for name, array in found.items()}
     if "amax" in got:
         got["amax"] = np.concatenate([got["amax"], np.array([1 / problem.scale], np.float32)])
-    shaped = {t.name: got[t.name].reshape(t.shape(problem)) for t in op.outputs(problem)}
+    shaped = {t.name: got[t.name].reshape(t.shape_in(problem)) for t in op.outputs(problem)}
     with device.gate:
         schedule = device.session.schedule(device, device.session.wanted(device, task, None))
         shader = replace(schedule.shader, problem=problem)

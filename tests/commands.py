@@ -166,7 +166,7 @@ def webnorm_process(arguments: Sequence[str], folder: Path) -> subprocess.Comple
 _INTERRUPTED = """
 import os, signal, sys
 from pathlib import Path
-from webnorm import files
+from webnorm.files import atomic as files
 from webnorm.cli import app
 
 name, *sys.argv[1:] = sys.argv[1:]

@@ -9,7 +9,7 @@ from testbed import GPU
 from webnorm.choice.defaults import default_variant
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.rendering.render import Shader, render_shader
-from webnorm.norms.problem import Problem
+from webnorm.ops.norms.problem import NormProblem
 
 HEADER = """// /// webnorm
 // summary = "A test."
@@ -22,7 +22,7 @@ HEADER = """// /// webnorm
 """
 
 
-SIMPLE = Problem(rows=2, cols=8)
+SIMPLE = NormProblem(rows=2, cols=8)
 
 
 def shader_of(folder: Path, body: str, lib: dict[str, str] | None = None) -> Shader:

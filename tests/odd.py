@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import webnorm
-from webnorm.norms.problem import DTYPES, Array
+from webnorm.op.dtypes import DTYPES, Array
 
 RNG = np.random.default_rng(3)
 

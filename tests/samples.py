@@ -11,9 +11,9 @@ from typing import Any
 from webnorm._version import __version__
 from webnorm.choice.tuning import Platform, TunedChoice, Tuning
 from webnorm.lab.results.result import Origin, Report, Result
-from webnorm.norms.problem import Options, Problem
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
-PROBLEM = Problem(rows=64, cols=768, options=Options(bias=False, out_dtype="int8"))
+PROBLEM = NormProblem(rows=64, cols=768, options=NormOptions(bias=False, out_dtype="int8"))
 
 
 FULL = Result(
@@ -68,10 +68,10 @@ ORIGIN = Origin(
 PLATFORM = Platform(
     adapter="Some GPU (x/y)", backend="Vulkan", driver="1.2", wgpu="0.32.0", webnorm=__version__
 )
-TUNED_PROBLEM = Problem(rows=1000, cols=64)
+TUNED_PROBLEM = NormProblem(rows=1000, cols=64)
 
 
-def choice(problem: Problem = TUNED_PROBLEM, **changes: Any) -> TunedChoice:
+def choice(problem: NormProblem = TUNED_PROBLEM, **changes: Any) -> TunedChoice:
     base = TunedChoice(
         op="layer_norm",
         problem=problem,
@@ -89,7 +89,7 @@ def tuned(*choices: TunedChoice, platform: Platform = PLATFORM) -> Tuning:
 
 
 COPIES = [replace(timed(name, 900.0 + at), op="copy") for at, name in enumerate(("copy", "copy_vec4"))]
-MIXED_PROBLEM = Problem(rows=4096, cols=1024)
+MIXED_PROBLEM = NormProblem(rows=4096, cols=1024)
 
 
 def result(kernel: str, gbps: float | None = None, **changes: Any) -> Result:
@@ -124,7 +124,7 @@ MIXED = [
     result("split_row", status="fail", reason="[1, 2] is 3, expected 4", max_abs_error=1.0),
 ]
 
-KEPT_PROBLEM = Problem(rows=64, cols=768)
+KEPT_PROBLEM = NormProblem(rows=64, cols=768)
 CARD = {
     "adapter": "Some GPU",
     "vendor": "Some",

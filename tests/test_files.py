@@ -35,8 +35,8 @@ from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.lab.run import bench, tune
 from webnorm.lab.verify import user_array
-from webnorm.norms.presets import tasks
-from webnorm.norms.problem import Problem
+from webnorm.op.presets import tasks
+from webnorm.ops.norms.problem import NormProblem
 from webnorm.web import folder
 from webnorm.web.package import npm
 
@@ -376,7 +376,7 @@ sys.path.insert(0, sys.argv[2])
 from dataclasses import replace
 from samples import PLATFORM, choice
 from webnorm.choice import tuning
-from webnorm.norms.problem import Problem
+from webnorm.op.problem import Problem
 from webnorm.kernels.rendering.render import render_shader
 print("ready", flush=True)
 sys.stdin.readline()
@@ -387,7 +387,7 @@ for rows in range(8):
 HOLDS = """
 import sys
 from pathlib import Path
-from webnorm import files
+from webnorm.files import atomic as files
 with files.lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()
@@ -484,7 +484,7 @@ def test_a_tuning_goes_into_what_is_in_the_file_by_then(
 ) -> None:
     path = tmp_path / "out.json"
     platform = tuning.Platform.of(device.adapter.description())
-    others = [choice(Problem(rows=rows, cols=64)) for rows in (10, 20, 30)]
+    others = [choice(NormProblem(rows=rows, cols=64)) for rows in (10, 20, 30)]
     mine = choosing(monkeypatch, lambda at: tuning.record([others[at]], path, platform), 3)
     done = webnorm(TUNE, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -561,7 +561,7 @@ def test_tunings_in_a_circle_of_links(
 @pytest.mark.parametrize("name", ["a", "a/sub", "nul\0", "l" * 300])
 def test_folders_of_snippets_that_lead_nowhere(name: str, circle: Path) -> None:
     kernel = select(discover(), "naive")
-    problem = Problem(rows=2, cols=8)
+    problem = NormProblem(rows=2, cols=8)
     variant = chosen_variants(kernel, problem, BROWSER, {})[0]
     with pytest.raises(WebnormError) as refused:
         render_shader(variant, problem, "native", BROWSER, roots=[circle.parent / name])

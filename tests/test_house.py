@@ -19,19 +19,20 @@ FLOORS = (
     ("webnorm.cli",),
     ("webnorm.fleet", "webnorm.play"),
     ("webnorm.web", "webnorm"),
+    ("webnorm.ops",),
     ("webnorm.calls", "webnorm.lab"),
     ("webnorm.choice", "webnorm.gpu"),
     ("webnorm.kernels",),
-    ("webnorm.norms", "webnorm.files", "webnorm.system"),
+    ("webnorm.op", "webnorm.files", "webnorm.system"),
     ("webnorm.errors", "webnorm.signals", "webnorm._version"),
 )
-MOST_FLOORS = 9
+MOST_FLOORS = 10
 # The rooms inside large rooms, in the same order. Modules that lie directly in a large room belong to "".
 INNER_FLOORS = {
     "webnorm.lab": (("run",), ("report", "diagnose"), ("plot", "verify"), ("results", "process")),
     "webnorm.cli": (("",), ("verbs",), ("options",), ("work",), ("terminal",)),
     "webnorm.kernels": (("rendering",), ("source_map", "headers"), ("wgsl",)),
-    "webnorm.web": (("verification",), ("lab_site",), ("package", "collection"), ("browser", "")),
+    "webnorm.web": (("verification",), ("lab_site",), ("package", "collection"), ("browser",), ("",)),
     "bench": (("sweep", "web"), ("record",), ("contenders", "")),
 }
 # What the wall clock says is written down here, and looked at nowhere: it is set, also backwards, while
@@ -187,6 +188,11 @@ def test_few_rooms_know_each_other() -> None:
     assert len(FLOORS) <= MOST_FLOORS and len(arrows()) <= MOST_ARROWS
 
 
+def test_only_the_outermost_rooms_know_which_ops_there_are() -> None:
+    """All others ask `webnorm.op.registry`, which loads the folders of `webnorm/ops`."""
+    assert {here for here, there in arrows() if there == "webnorm.ops"} <= {"webnorm", "bench"}
+
+
 def test_the_wall_clock_decides_nothing() -> None:
     own = [path for path in READ if path.parts[0] == "webnorm" and "vendor" not in path.parts]
     texts = {path.as_posix(): (ROOT / path).read_text(encoding="utf-8") for path in own}
@@ -198,8 +204,8 @@ def test_the_wall_clock_decides_nothing() -> None:
 
 # Where anything may go wrong, as no error of its own kind is told of. All others name the errors they mean.
 BROAD = {
-    "webnorm/calls/arguments.py": "what NumPy takes for a dtype",
-    "webnorm/calls/resolved.py": "the attributes and hashes of a caller's arguments",
+    "webnorm/ops/norms/arguments.py": "what NumPy takes for a dtype",
+    "webnorm/ops/norms/resolved.py": "the attributes and hashes of a caller's arguments",
     "webnorm/cli/work/isolated.py": "a driver, in a process of its own",
     "webnorm/errors.py": "a __repr__ of the caller's",
     "webnorm/fleet/dispatcher.py": "a task on another machine, and a scheduler that has gone",

@@ -22,7 +22,6 @@ from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
 from webnorm.gpu.plan import Plan
 from webnorm.gpu.probes import _words_of
-from webnorm.kernels.headers.expression import parse
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover, select
 from webnorm.kernels.headers.traits import Traits
@@ -30,22 +29,26 @@ from webnorm.kernels.headers.variants import Variant, runnable_variants
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.run.search import distance
 from webnorm.lab.verify.accuracy import Accuracy, assess
-from webnorm.norms.case import Case, problems
-from webnorm.norms.ops import Op, Task, complete_inputs, make_inputs
-from webnorm.norms.option_cases import OPTION_CASES, OPTION_GRID
-from webnorm.norms.problem import STORAGE, Array, Problem
-from webnorm.norms.reference import Expected, ExpectedOutputs
+from webnorm.op.case import Case, problems
+from webnorm.op.dtypes import STORAGE, Array
+from webnorm.op.expected import Expected, ExpectedOutputs
+from webnorm.op.expression import parse
+from webnorm.op.op import Op, Task, make_inputs
+from webnorm.ops.norms.case import NormCase
+from webnorm.ops.norms.op import complete_inputs
+from webnorm.ops.norms.option_cases import OPTION_CASES, OPTION_GRID
+from webnorm.ops.norms.problem import NormProblem
 
 KERNELS = tuple(discover())
 NORMS = tuple(kernel for kernel in KERNELS if kernel.op.name == "layer_norm")
-STABLE = tuple(kernel for kernel in KERNELS if kernel.unstable is None and not kernel.op.exact)
+STABLE = tuple(kernel for kernel in KERNELS if kernel.unstable is None and not kernel.op.is_copy)
 
 
 def named_alike(kernels: Iterable[Kernel]) -> dict[str, tuple[Kernel, ...]]:
     """The kernels of one name, of both norms or of their gradients, which share most of their text."""
     found: dict[str, tuple[Kernel, ...]] = {}
     for kernel in kernels:
-        name = f"{'backward' if kernel.op.backward else 'forward'}-{kernel.name}"
+        name = f"{'backward' if kernel.op.gradient else 'forward'}-{kernel.name}"
         found[name] = (*found.get(name, ()), kernel)
     return found
 
@@ -107,7 +110,7 @@ def covering(trials: Iterable[Trial]) -> list[Trial]:
     return kept
 
 
-def option_problems(op: Op) -> Iterator[tuple[Case, Problem]]:
+def option_problems(op: Op) -> Iterator[tuple[Case, NormProblem]]:
     """The corpus's cases of options as problems of an op. An option meets each storage type on one row
     length, and the next option on another: compiling takes most of the time. The cases beside the grid meet
     every type.
@@ -117,14 +120,15 @@ def option_problems(op: Op) -> Iterator[tuple[Case, Problem]]:
     yield from problems([case for case in OPTION_CASES if case not in OPTION_GRID], op, STORAGE)
 
 
-def widened(cases: Sequence[Case], op: Op, dtype: str) -> Iterator[tuple[Case, Problem]]:
+def widened(cases: Sequence[NormCase], op: Op, dtype: str) -> Iterator[tuple[NormCase, NormProblem]]:
     """Cases as problems of an op; those of short rows without parameters have one number of columns."""
     for case, problem in problems(cases, op, [dtype]):
+        assert isinstance(case, NormCase)
         plain = not case.options.weight and not case.options.bias and max(case.shape) <= 4096
         yield case, replace(problem, cols=STACK_COLS if plain else problem.cols)
 
 
-def rows_of(stack: Sequence[Case], op: Op, problem: Problem) -> dict[str, Array]:
+def rows_of(stack: Sequence[Case], op: Op, problem: NormProblem) -> dict[str, Array]:
     """The input arrays of cases that are rows of one problem, repeated to its columns."""
     if stack[0].shape == (problem.rows, problem.cols):
         return stack[0].draw(Task(op, problem))
@@ -137,7 +141,7 @@ def rows_of(stack: Sequence[Case], op: Op, problem: Problem) -> dict[str, Array]
     return complete_inputs(Task(op, problem), {"x": np.concatenate(rows)}, np.random.default_rng(0))
 
 
-def suited(kernel: Kernel, problem: Problem) -> Problem:
+def suited(kernel: Kernel, problem: NormProblem) -> NormProblem:
     """The problem as the kernel takes it: in whole fours of columns, with options that it needs or without
     those that it lacks.
     """
@@ -158,7 +162,7 @@ def needs(device: Device, features: Iterable[str]) -> None:
         pytest.skip(f"{device.adapter} has no {', '.join(missing)}")
 
 
-def nearest(kernel: Kernel, problem: Problem, traits: Traits, **wanted: int) -> Variant:
+def nearest(kernel: Kernel, problem: NormProblem, traits: Traits, **wanted: int) -> Variant:
     """The variant with the constants that are wanted which is nearest to the default of those that can run:
     what is the default elsewhere may go ill with them.
     """
@@ -221,7 +225,7 @@ def judge_rows(shader: Shader, got: Outcome, expected: ExpectedOutputs, rows: sl
     """The verdict on some of the rows, as if no others had been computed."""
     outputs, beside = dict(got), dict(expected)
     for tensor in shader.variant.kernel.op.outputs(shader.problem):
-        if tensor.per_row:
+        if tensor.batched:
             array, guard_intact = got[tensor.name]
             outputs[tensor.name] = array[rows], guard_intact
             whole = expected[tensor.name]
@@ -233,7 +237,7 @@ def judge_rows(shader: Shader, got: Outcome, expected: ExpectedOutputs, rows: sl
 def run(
     device: Device,
     variant: Variant,
-    problem: Problem,
+    problem: NormProblem,
     arrays: Mapping[str, Array] | None = None,
     roots: Sequence[Path] = (),
 ) -> tuple[Array, Accuracy]:

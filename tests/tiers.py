@@ -17,10 +17,11 @@ import pytest
 
 from pages import DOCUMENTS, ROOT
 from webnorm.cli.verb_table import VERBS
-from webnorm.kernels.headers.expression import parse
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover
-from webnorm.norms.problem import DTYPES, STORAGE, Problem
+from webnorm.op.dtypes import DTYPES, STORAGE
+from webnorm.op.expression import parse
+from webnorm.ops.norms.problem import NormProblem
 
 # What pytest's -m selects of the first tier.
 FIRST = "not slow"
@@ -64,7 +65,7 @@ def excuse(*thing: str, reason: str) -> None:
     _excused[thing] = reason
 
 
-def met_by(kernel: Kernel, problem: Problem) -> set[Thing]:
+def met_by(kernel: Kernel, problem: NormProblem) -> set[Thing]:
     """Return what a kernel meets that computes a problem: its storage types, and each option set or not."""
     names = [f"dtype={problem.dtype}"]
     for name in kernel.op.options:
@@ -74,7 +75,7 @@ def met_by(kernel: Kernel, problem: Problem) -> set[Thing]:
     return {("kernel", kernel.label, name) for name in names}
 
 
-def meet_kernel(kernel: Kernel, problem: Problem) -> None:
+def meet_kernel(kernel: Kernel, problem: NormProblem) -> None:
     """Note a kernel that computed a problem."""
     _met.update(met_by(kernel, problem))
 

@@ -15,15 +15,6 @@ from webnorm._version import __version__
 
 if TYPE_CHECKING:
     from webnorm.calls.arrays import GpuArray as GpuArray
-    from webnorm.calls.functional import layer_norm as layer_norm
-    from webnorm.calls.functional import layer_norm_backward as layer_norm_backward
-    from webnorm.calls.functional import rms_norm as rms_norm
-    from webnorm.calls.functional import rms_norm_backward as rms_norm_backward
-    from webnorm.calls.modules import LayerNorm as LayerNorm
-    from webnorm.calls.modules import RMSNorm as RMSNorm
-    from webnorm.calls.onnx_ops import layer_normalization as layer_normalization
-    from webnorm.calls.onnx_ops import rms_normalization as rms_normalization
-    from webnorm.calls.outputs import NormOutput as NormOutput
     from webnorm.choice.defaults import default_variant as default_variant
     from webnorm.errors import WebnormError as WebnormError
     from webnorm.gpu.buffers import Inputs as Inputs
@@ -50,19 +41,29 @@ if TYPE_CHECKING:
     from webnorm.lab.verify.accuracy import Accuracy as Accuracy
     from webnorm.lab.verify.accuracy import assess as assess
     from webnorm.lab.verify.accuracy import tolerance as tolerance
-    from webnorm.norms.ops import make_inputs as make_inputs
-    from webnorm.norms.problem import Options as Options
-    from webnorm.norms.problem import Problem as Problem
+    from webnorm.op.op import make_inputs as make_inputs
+    from webnorm.ops.norms.functional import layer_norm as layer_norm
+    from webnorm.ops.norms.functional import layer_norm_backward as layer_norm_backward
+    from webnorm.ops.norms.functional import rms_norm as rms_norm
+    from webnorm.ops.norms.functional import rms_norm_backward as rms_norm_backward
+    from webnorm.ops.norms.modules import LayerNorm as LayerNorm
+    from webnorm.ops.norms.modules import RMSNorm as RMSNorm
+    from webnorm.ops.norms.onnx_ops import layer_normalization as layer_normalization
+    from webnorm.ops.norms.onnx_ops import rms_normalization as rms_normalization
+    from webnorm.ops.norms.outputs import NormOutput as NormOutput
+    from webnorm.ops.norms.problem import NormOptions, NormProblem
+
+    Options, Problem = NormOptions, NormProblem
 
 # Imported when first asked for: `webnorm --help` needs neither wgpu nor NumPy.
 _HOME = {
     name: module
     for module, names in {
         "calls.arrays": "GpuArray",
-        "calls.functional": "layer_norm layer_norm_backward rms_norm rms_norm_backward",
-        "calls.modules": "LayerNorm RMSNorm",
-        "calls.onnx_ops": "layer_normalization rms_normalization",
-        "calls.outputs": "NormOutput",
+        "ops.norms.functional": "layer_norm layer_norm_backward rms_norm rms_norm_backward",
+        "ops.norms.modules": "LayerNorm RMSNorm",
+        "ops.norms.onnx_ops": "layer_normalization rms_normalization",
+        "ops.norms.outputs": "NormOutput",
         "choice.defaults": "default_variant",
         "errors": "WebnormError",
         "gpu.buffers": "Inputs Outputs",
@@ -76,20 +77,22 @@ _HOME = {
         "lab.verify.accuracy": "Accuracy assess tolerance",
         "lab.report.findings": "Changes Findings",
         "lab.run.api": "bench check compare",
-        "norms.ops": "make_inputs",
-        "norms.problem": "Options Problem",
+        "op.op": "make_inputs",
     }.items()
     for name in names.split()
 }
+# Those that are called otherwise where they are at home.
+_HOME |= {"Options": "ops.norms.problem:NormOptions", "Problem": "ops.norms.problem:NormProblem"}
 
 __all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        if _HOME[name].startswith("calls."):
+        module, _, own = _HOME[name].partition(":")
+        if module.startswith(("calls.", "ops.")):
             importlib.import_module("webnorm.autotune").install()
-        found = getattr(importlib.import_module(f"webnorm.{_HOME[name]}"), name)
+        found = getattr(importlib.import_module(f"webnorm.{module}"), own or name)
         # Who asks again finds it at once: to come here takes a microsecond of each call.
         globals()[name] = found
         return found

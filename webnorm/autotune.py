@@ -10,7 +10,6 @@ import logging
 import os
 import time
 import warnings
-from dataclasses import replace
 
 from webnorm.calls import session
 from webnorm.choice import tuning
@@ -18,8 +17,8 @@ from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError, shown
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.library import own_kernels
-from webnorm.norms.ops import Task
-from webnorm.norms.problem import DTYPES
+from webnorm.op.dtypes import DTYPES
+from webnorm.op.op import Task
 
 VARIABLE = "WEBNORM_AUTOTUNE"
 # For the search and the last measurement; starting the process, inputs and checks are as long again.
@@ -41,7 +40,7 @@ def tuned(task: Task, device: Device) -> Tuning | None:
     A failure is a warning: the call goes on with the rules' choice. Raises WebnormError where the variable's
     value is none.
     """
-    if not _asked_for() or task.problem.rows * task.problem.cols == 0:
+    if not _asked_for() or task.problem.batch * task.problem.inner == 0:
         return None
     task = _alike(task)
     platform = tuning.Platform.of(device.adapter.description())
@@ -79,9 +78,9 @@ def _asked_for() -> bool:
 def _alike(task: Task) -> Task:
     """The task with values to be drawn, and no more rows than make it serve any larger one."""
     problem = task.problem
-    row_bytes = problem.cols * DTYPES[problem.dtype].itemsize
-    rows = min(problem.rows, -(-tuning.LARGE_BYTES // row_bytes))
-    return Task(task.op, replace(problem, rows=rows, eps=task.op.default_eps, distribution="normal"))
+    row_bytes = problem.inner * DTYPES[problem.dtype].itemsize
+    rows = min(problem.batch, -(-tuning.LARGE_BYTES // row_bytes))
+    return Task(task.op, problem.with_batch(rows, **task.op.scalars, distribution="normal"))
 
 
 def _tune(task: Task, device: Device) -> tuning.TunedChoice:

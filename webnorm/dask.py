@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from webnorm import autotune
-from webnorm.calls import arguments, session
+from webnorm.calls import session
 from webnorm.calls.arrays import GpuArray
-from webnorm.calls.outputs import DtypeLike, NormOutput, backward_result, forward_result
-from webnorm.calls.resolved import Given, ResolvedCall, checked, computed
 from webnorm.errors import WebnormError, described, shown
-from webnorm.norms.ops import OPS, Op, Tensor
-from webnorm.norms.problem import DTYPES, Array
+from webnorm.op.dtypes import DTYPES, Array
+from webnorm.op.op import Op, Tensor
+from webnorm.op.registry import OPS
+from webnorm.ops.norms import arguments
+from webnorm.ops.norms.outputs import DtypeLike, NormOutput, backward_result, forward_result
+from webnorm.ops.norms.resolved import Given, ResolvedCall, checked, computed
 from webnorm.system import library
 
 if TYPE_CHECKING:
@@ -156,7 +158,7 @@ class _Outline(GpuArray):
 
 
 def _lazy(name: str, given: Given) -> dict[str, da.Array]:
-    """Every output of an op by name, as `calls.resolved.computed` gives them, not computed yet."""
+    """Every output of an op by name, as `ops.norms.resolved.computed` gives them, not computed yet."""
     op, x, device = OPS[name], given["x"], given["device"]
     if device is not None:
         raise WebnormError(
@@ -174,7 +176,7 @@ def _lazy(name: str, given: Given) -> dict[str, da.Array]:
     found = {}
     for tensor in op.outputs(problem):
         dtype, dimensions = DTYPES[tensor.dtype(problem)], asked.shapes[tensor.name]
-        if tensor.per_row:
+        if tensor.batched:
             found[tensor.name] = _picked(records, tensor, rows, dimensions[len(rows) :], dtype)
         else:
             parts = _picked(records, tensor, _ones(rows), dimensions, DTYPES["float32"])
@@ -194,8 +196,8 @@ def _outlines(op: Op, given: Given) -> dict[str, _Outline]:
                 kind = type(array._meta).__name__
                 raise WebnormError(f"{name} is a dask array of {kind} blocks; expected NumPy arrays")
             found[name] = _Outline(array)
-        elif tensor.per_row or not isinstance(array, np.ndarray):
-            wanted = "a dask array" if tensor.per_row else "a NumPy array or a dask array"
+        elif tensor.batched or not isinstance(array, np.ndarray):
+            wanted = "a dask array" if tensor.batched else "a NumPy array or a dask array"
             raise WebnormError(f"{name} is {described(array)}; expected {wanted}")
     return found
 
@@ -234,10 +236,10 @@ def _arrays(asked: ResolvedCall, given: Given, rows: _Chunks) -> dict[str, da.Ar
     """The arrays of a call by name, in chunks that go together."""
     op, problem = asked.task.op, asked.task.problem
     found = {
-        name: _like_x(name, given[name], rows) if op.named[name].per_row else _whole(given[name])
+        name: _like_x(name, given[name], rows) if op.named[name].batched else _whole(given[name])
         for name in asked.arrays
     }
-    if op.backward and problem.dtype != "float32":
+    if op.gradient and problem.dtype != "float32":
         # A block's sums have the dtype of weight, or x's: in a narrow one they would be rounded, or infinite,
         # before they are added up.
         shape = arguments.shape_of(given["normalized_shape"])
@@ -252,8 +254,8 @@ def _records(op: Op, arrays: Mapping[str, da.Array], given: Given, leading: int)
     ndim = arrays["x"].ndim
     for name, array in arrays.items():
         tensor = op.named[name]
-        own = range(leading, ndim) if tensor.width is None else (ndim,)
-        pairs += [array, (*range(leading), *own) if tensor.per_row else tuple(own)]
+        own = range(leading, ndim) if tensor.wide else (ndim,)
+        pairs += [array, (*range(leading), *own) if tensor.batched else tuple(own)]
     others = {name: value for name, value in given.items() if name not in arrays}
     return da.blockwise(
         partial(_computed, op=op.name, names=tuple(arrays), given=others),
@@ -289,7 +291,7 @@ def _picked(
     leading, ndim = len(rows), records.ndim
     new = {ndim + at: size for at, size in enumerate(own)}
     return da.blockwise(
-        partial(_output, name=tensor.name, ones=0 if tensor.per_row else leading),
+        partial(_output, name=tensor.name, ones=0 if tensor.batched else leading),
         (*range(leading), *new),
         records,
         tuple(range(ndim)),

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from webnorm.errors import sentence
-from webnorm.norms.ops import OPS, Op, Task
-from webnorm.norms.problem import Array, finfo
-from webnorm.norms.reference import Expected, ExpectedOutputs
+from webnorm.op.dtypes import Array, finfo
+from webnorm.op.expected import Expected, ExpectedOutputs
+from webnorm.op.op import Op, Task
+from webnorm.op.registry import OPS
 
 # Tensors by webnorm's names, of whatever type a library has.
 Tensors = Mapping[str, Any]

@@ -14,8 +14,8 @@ import numpy as np
 
 from bench.contenders import Contender, Tensors, said
 from bench.contenders.samplers import CudaGraph, JaxProgram, Sampler, WallClock
-from webnorm.norms.ops import Task
-from webnorm.norms.problem import Array
+from webnorm.op.dtypes import Array
+from webnorm.op.op import Task
 
 # Modules of this package, and the contenders that are absent where the package they need is.
 _Modules = Mapping[str, Sequence[str]]

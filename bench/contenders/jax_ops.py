@@ -24,8 +24,8 @@ import numpy as np
 from jax import lax
 
 from bench.contenders import Compute, Contender, Tensors
-from webnorm.norms.ops import Task
-from webnorm.norms.problem import DTYPES, Array
+from webnorm.op.dtypes import DTYPES, Array
+from webnorm.op.op import Task
 
 # Each set's kernels are compiled anew: 256 sets take seconds. 128 rows of 768 float16 are 100 MB then.
 MOST_SETS = 256
@@ -41,7 +41,7 @@ def contenders(task: Task, device: str) -> list[Contender]:
     """The op as a user of JAX writes it down; XLA chooses the kernels."""
     if task.problem.options.residual:
         return [Contender("JAX", absent="written down here without a residual")]
-    return [Contender("JAX", _gradients if task.op.backward else partial(_norm, task.problem.eps))]
+    return [Contender("JAX", _gradients if task.op.gradient else partial(_norm, task.problem.eps))]
 
 
 def absent() -> str | None:
@@ -157,7 +157,7 @@ def rehearse(task: Task, contender: Contender, sets: int, size: int) -> None:
     one: dict[str, Any] = {}
     for tensor in op.present(problem):
         if tensor.access == "read":
-            shape = tensor.shape(problem)
+            shape = tensor.shape_in(problem)
             if tensor.name == "stats":
                 names = ("mean", "rstd") if shape[1] > 1 else ("rstd",)
                 one |= dict.fromkeys(names, jax.ShapeDtypeStruct((problem.rows, 1), np.float32))

@@ -12,7 +12,7 @@ from liger_kernel.ops.rms_norm import _CASTING_MODE_LLAMA, rms_norm_backward, rm
 from liger_kernel.ops.utils import calculate_settings
 
 from bench.contenders import Compute, Contender
-from webnorm.norms.ops import Task
+from webnorm.op.op import Task
 
 # Liger's default for RMSNorm: the sum of squares in float32.
 _CASTING = _CASTING_MODE_LLAMA.value

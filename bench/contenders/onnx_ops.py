@@ -10,7 +10,8 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 from bench.contenders import Contender, beyond_plain
-from webnorm.norms.ops import Task
+from webnorm.op.op import Task
+from webnorm.ops.norms.op import has_mean
 
 # RMSNormalization is an op of ONNX since opset 23, LayerNormalization since 17.
 _OPSETS = {"layer_norm": ("LayerNormalization", 17), "rms_norm": ("RMSNormalization", 23)}
@@ -25,7 +26,7 @@ def contenders(task: Task, device: str) -> list[Contender]:
         return [Contender("ONNX Runtime", absent=absent)]
     problem = task.problem
     name, opset = _OPSETS[task.op.name]
-    inputs = ["x", "weight"] + (["bias"] if task.op.has_mean else [])
+    inputs = ["x", "weight"] + (["bias"] if has_mean(task.op) else [])
     shapes = {"x": [problem.rows, problem.cols], "y": [problem.rows, problem.cols]}
     values = {
         tensor: helper.make_tensor_value_info(tensor, TensorProto.FLOAT, shapes.get(tensor, [problem.cols]))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.contenders import Compute, Contender, Tensors
-from webnorm.norms.ops import Task
+from webnorm.op.op import Task
 
 # By its whole name: the package exports a function that is called like this module.
 _quack: Any = importlib.import_module("quack.rmsnorm")

@@ -10,8 +10,10 @@ import numpy as np
 import torch
 
 from bench.contenders import Compute, Contender
-from webnorm.norms.ops import Task
-from webnorm.norms.problem import DTYPES, Array, Problem
+from webnorm.op.dtypes import DTYPES, Array
+from webnorm.op.op import Task
+from webnorm.ops.norms.op import has_mean
+from webnorm.ops.norms.problem import NormProblem
 
 
 def tensors(arrays: Mapping[str, Array], device: str, rows: int) -> dict[str, torch.Tensor]:
@@ -44,7 +46,7 @@ def blank(task: Task, device: str) -> dict[str, torch.Tensor]:
     op, problem = task.op, task.problem
     few = replace(problem, rows=1)
     arrays = {
-        tensor.name: np.zeros(tensor.shape(few), DTYPES[tensor.dtype(few)])
+        tensor.name: np.zeros(tensor.shape_in(few), DTYPES[tensor.dtype(few)])
         for tensor in op.present(problem)
         if tensor.access == "read"
     }
@@ -81,20 +83,20 @@ def _eager(task: Task, device: str) -> Compute | str:
     """The op in torch's own functions, or why torch does not have it."""
     problem = task.problem
     shape = [problem.cols]
-    if task.op.backward:
-        return _backward(task.op.has_mean, shape, device)
-    if task.op.has_mean:
+    if task.op.gradient:
+        return _backward(has_mean(task.op), shape, device)
+    if has_mean(task.op):
         return _with_residual(problem, lambda h, t: _layer_norm(h, t, problem))
     if "bias" in [tensor.name for tensor in task.op.present(problem)]:
         return "torch's rms_norm has no bias"
     return _with_residual(problem, lambda h, t: torch.rms_norm(h, shape, t["weight"], problem.eps))
 
 
-def _layer_norm(h: torch.Tensor, t: Mapping[str, Any], problem: Problem) -> torch.Tensor:
+def _layer_norm(h: torch.Tensor, t: Mapping[str, Any], problem: NormProblem) -> torch.Tensor:
     return torch.nn.functional.layer_norm(h, [problem.cols], t["weight"], t["bias"], problem.eps)
 
 
-def _with_residual(problem: Problem, norm: Any) -> Compute:
+def _with_residual(problem: NormProblem, norm: Any) -> Compute:
     if not problem.options.residual:
         return lambda t: {"y": norm(t["x"], t)}
 

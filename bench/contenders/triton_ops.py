@@ -14,7 +14,8 @@ import triton
 import triton.language as tl
 
 from bench.contenders import Compute, Contender
-from webnorm.norms.ops import Task
+from webnorm.op.op import Task
+from webnorm.ops.norms.op import has_mean
 
 # Columns that one program can hold: 64 for each of its most threads.
 _MOST_COLS = 65536
@@ -106,7 +107,7 @@ def contenders(task: Task, device: str) -> list[Contender]:
     """The kernels above for the op; on the CPU in Triton's interpreter, where that is switched on."""
     if task.problem.cols > _MOST_COLS:
         return [Contender("Triton", absent=f"a row of more than {_MOST_COLS} columns does not fit a program")]
-    return [Contender("Triton", _backward_of(task, device) if task.op.backward else _forward_of(task))]
+    return [Contender("Triton", _backward_of(task, device) if task.op.gradient else _forward_of(task))]
 
 
 def _block_and_warps(cols: int) -> tuple[int, int]:
@@ -115,7 +116,7 @@ def _block_and_warps(cols: int) -> tuple[int, int]:
 
 
 def _forward_of(task: Task) -> Compute:
-    problem, has_mean = task.problem, task.op.has_mean
+    problem, with_mean = task.problem, has_mean(task.op)
     block, warps = _block_and_warps(problem.cols)
 
     def compute(t: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -132,7 +133,7 @@ def _forward_of(task: Task) -> Compute:
             outputs.get("h", x),
             problem.cols,
             problem.eps,
-            HAS_MEAN=has_mean,
+            HAS_MEAN=with_mean,
             HAS_RESIDUAL=problem.options.residual,
             BLOCK=block,
             num_warps=warps,
@@ -143,7 +144,7 @@ def _forward_of(task: Task) -> Compute:
 
 
 def _backward_of(task: Task, device: str) -> Compute:
-    rows, cols, has_mean = task.problem.rows, task.problem.cols, task.op.has_mean
+    rows, cols, with_mean = task.problem.rows, task.problem.cols, has_mean(task.op)
     block, warps = _block_and_warps(cols)
     multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count if device == "cuda" else 2
     programs = min(rows, multiprocessors * max(1, _WARPS_PER_MULTIPROCESSOR // warps))
@@ -153,7 +154,7 @@ def _backward_of(task: Task, device: str) -> Compute:
         outputs = {"dx": torch.empty_like(x)}
         partial = {
             name: torch.empty((programs, cols), dtype=torch.float32, device=x.device)
-            for name in (("dweight", "dbias") if has_mean else ("dweight",))
+            for name in (("dweight", "dbias") if with_mean else ("dweight",))
         }
         _backward[(programs,)](
             t["dy"],
@@ -166,7 +167,7 @@ def _backward_of(task: Task, device: str) -> Compute:
             partial.get("dbias", x),
             rows,
             cols,
-            HAS_MEAN=has_mean,
+            HAS_MEAN=with_mean,
             BLOCK=block,
             num_warps=warps,
         )

@@ -48,8 +48,10 @@ from webnorm.gpu.device import AdapterInfo, adapters, find_adapter, open_device
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied
 from webnorm.lab.results.result import Report, Result, origin_of
 from webnorm.lab.results.result_files import read, to_json
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.problem import STORAGE, Problem
+from webnorm.op.dtypes import STORAGE
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormProblem
 
 # Problems that are prepared together: enough to keep all cores busy but for a moment at the end, and few
 # enough that a run which is cut short has something to show.
@@ -64,7 +66,9 @@ _SELDOM = 20
 def arguments() -> argparse.Namespace:
     """What is asked for."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench.record",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--out", type=Path, required=True, help="files to write, without suffix")
@@ -118,7 +122,7 @@ class WantedProblem:
 
 def chosen(asked: argparse.Namespace, software: bool) -> list[WantedProblem]:
     """The problems asked for, each once."""
-    found: dict[tuple[str, Problem], WantedProblem] = {}
+    found: dict[tuple[str, NormProblem], WantedProblem] = {}
     for name, section in SECTIONS.items():
         if name not in asked.section if asked.section else section.software != software:
             continue
@@ -158,7 +162,7 @@ class RecordRun:
         self._searcher = open_ones.enter_context(Worker(str(adapter.index)))
         self._tuning = tuning.read(asked.tuned) if asked.tuned else None
         self._pace: timing.Pace | None = None
-        self._known: dict[Problem, KnownResults] = {}
+        self._known: dict[NormProblem, KnownResults] = {}
 
     def prepare(self, wanted: Sequence[WantedProblem]) -> None:
         """Compile what these problems need, and hold webnorm's variants against float64."""

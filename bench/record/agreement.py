@@ -31,8 +31,9 @@ from webnorm.lab.results.ranking import best
 from webnorm.lab.results.result import Result
 from webnorm.lab.results.result_files import read
 from webnorm.lab.results.tables import time_text
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.presets import tasks
+from webnorm.op.op import Task
+from webnorm.op.presets import tasks
+from webnorm.op.registry import OPS
 
 PAGE = DOCS / "measuring.md"
 # Large, small, few long rows; forward and backward.
@@ -77,7 +78,7 @@ def benched(task: Task, adapter: AdapterInfo, idle_s: float) -> dict[Key, Result
         command = [sys.executable, "-m", "webnorm", "bench", "--op", task.op.name, "--dtype", problem.dtype]
         command += ["--rows", str(problem.rows), "--cols", str(problem.cols)]
         command += ["--adapter", str(adapter.index), "--json", str(found)]
-        for kernel in BACKWARD if task.op.backward else FORWARD:
+        for kernel in BACKWARD if task.op.gradient else FORWARD:
             command += ["--kernel", kernel]
         time.sleep(idle_s)
         done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)

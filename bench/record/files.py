@@ -22,14 +22,14 @@ from webnorm.gpu.device import Device
 from webnorm.lab.plot.drawing import is_installed
 from webnorm.lab.results.result import Report
 from webnorm.lab.results.tables import to_csv
-from webnorm.norms.problem import Problem
+from webnorm.ops.norms.problem import NormProblem
 
 # What a record tells the versions of, where it is installed.
 _ON_CUDA = ("torch", "triton", "liger-kernel", "quack-kernels", "nvidia-cutlass-dsl", "jax")
 _ON_THE_CPU = ("numpy", "torch", "onnxruntime")
 
 
-def measured(report: Report) -> set[tuple[str | None, Problem]]:
+def measured(report: Report) -> set[tuple[str | None, NormProblem]]:
     """Sections and problems of a report, without those that an older webnorm timed several calls at once."""
     otherwise = {(one.case, one.problem) for one in report.results if one.timed and one.calls != CALLS}
     return {(one.case, one.problem) for one in report.results} - otherwise

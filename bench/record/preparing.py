@@ -35,8 +35,9 @@ from webnorm.lab.results.result import Result
 from webnorm.lab.run import bench
 from webnorm.lab.verify.repeated_rows import RepeatedRows
 from webnorm.lab.verify.trial import blank_result, try_variant
-from webnorm.norms.ops import Task, as_copy_problem
-from webnorm.norms.problem import Problem
+from webnorm.op.op import Task
+from webnorm.op.registry import as_copy_problem
+from webnorm.ops.norms.problem import NormProblem
 
 # A compiler that tries dozens of launches, on a core that others use, gives no sign of life for so long.
 _SILENCE_S = 300.0
@@ -171,7 +172,7 @@ def _try_variants(device: Device, task: Task) -> Iterator[TryingVariant | TriedV
 
 def _compile(device: Device, variant: Variant, task: Task, sets: int, known: str | None = None) -> None:
     """Compile a variant as a board of so many sets does, unless it is a text that was compiled already."""
-    problem = as_copy_problem(task.problem) if variant.kernel.op.exact else task.problem
+    problem = as_copy_problem(task.problem) if variant.kernel.op.is_copy else task.problem
     shader = render_shader(variant, problem, "native", device.traits)
     if shader.text != known:
         compile_shader(device, shader, 1 if sets > 1 else 0)
@@ -184,7 +185,7 @@ def _compile(device: Device, variant: Variant, task: Task, sets: int, known: str
 class PreparedProblems:
     """What the processes found, by problem, and how long they were at it, by what they did."""
 
-    known: dict[Problem, KnownResults] = field(default_factory=dict)
+    known: dict[NormProblem, KnownResults] = field(default_factory=dict)
     seconds: Laps = field(default_factory=Laps)
 
 

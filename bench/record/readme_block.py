@@ -13,7 +13,7 @@ from bench.record.tables import Summary, summaries
 from webnorm.errors import WebnormError
 from webnorm.files.atomic import write_text
 from webnorm.lab.results.result import Report
-from webnorm.norms.problem import DTYPES
+from webnorm.op.dtypes import DTYPES
 
 PAGE = Path(__file__).parents[2] / "README.md"
 # What somebody looks for first; the tables have the rest.

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from webnorm.choice.measured import measured_cols
 from webnorm.kernels.headers.traits import BROWSER
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.presets import tasks
-from webnorm.norms.problem import DTYPES
+from webnorm.op.dtypes import DTYPES
+from webnorm.op.op import Task
+from webnorm.op.presets import tasks
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.measured import measured_cols
 
 # Bytes of x, unless the command asks for others: more than the last-level cache of any GPU that is not AMD's
 # largest.

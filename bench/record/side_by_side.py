@@ -21,8 +21,9 @@ from webnorm.lab.verify import timed_work
 from webnorm.lab.verify.problem_buffers import Golden
 from webnorm.lab.verify.repeated_rows import RepeatedRows
 from webnorm.lab.verify.trial import failed_result, try_variant, with_samples
-from webnorm.norms.ops import OPS, Task, as_copy_problem
-from webnorm.norms.reference import ExpectedOutputs
+from webnorm.op.expected import ExpectedOutputs
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS, as_copy_problem
 
 # How a record times: one caller's calls.
 CALLS: Calls = "one by one"
@@ -88,7 +89,7 @@ def enter(
     that has a `fault` is not tried.
     """
     op = contender.op(task)
-    size = op.minimum_bytes(as_copy_problem(task.problem) if op.exact else task.problem)
+    size = op.minimum_bytes(as_copy_problem(task.problem) if op.is_copy else task.problem)
     result = Result(op=op.name, kernel=contender.name, constants={}, problem=task.problem, status="error")
     if contender.compute is None:
         return ContenderRun(replace(result, status="skip", reason=contender.absent), size)

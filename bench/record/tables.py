@@ -13,7 +13,7 @@ from bench.record.sections import SECTIONS, Goal, Section
 from webnorm.lab.results.ranking import best
 from webnorm.lab.results.result import Report, Result
 from webnorm.lab.results.tables import device_text
-from webnorm.norms.problem import Problem
+from webnorm.ops.norms.problem import NormProblem
 
 _NOTHING = "-"
 
@@ -27,7 +27,7 @@ class Summary:
     """
 
     op: str
-    problem: Problem
+    problem: NormProblem
     copy: Result | None
     auto: Result | None
     best: Result | None
@@ -132,7 +132,7 @@ class Summary:
 
 def summaries(report: Report) -> dict[str, list[Summary]]:
     """By section, in the order of SECTIONS, a summary of each problem, by op, storage type and columns."""
-    groups: dict[tuple[str | None, Problem], list[Result]] = {}
+    groups: dict[tuple[str | None, NormProblem], list[Result]] = {}
     for result in report.results:
         groups.setdefault((result.case, result.problem), []).append(result)
     found: dict[str, list[Summary]] = {}

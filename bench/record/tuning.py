@@ -11,7 +11,7 @@ from webnorm.kernels.headers.variants import Variant
 from webnorm.lab.process.worker import Worker
 from webnorm.lab.run import bench, jobs, search
 from webnorm.lab.run.tune import candidates
-from webnorm.norms.ops import Task
+from webnorm.op.op import Task
 
 
 def searchable(task: Task, traits: Traits) -> list[Variant]:

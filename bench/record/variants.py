@@ -13,7 +13,8 @@ from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover
 from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
-from webnorm.norms.ops import Task, as_copy_problem
+from webnorm.op.op import Task
+from webnorm.op.registry import as_copy_problem
 
 # Axes that auto takes from the adapter's features.
 _FIXED = ("subgroups",)
@@ -50,7 +51,7 @@ def all_kernels() -> tuple[Kernel, ...]:
 
 def neighbours(variant: Variant, task: Task, traits: Traits) -> list[Variant]:
     """The variant, and the next to it on both sides of each axis, of those that can run."""
-    problem = as_copy_problem(task.problem) if variant.kernel.op.exact else task.problem
+    problem = as_copy_problem(task.problem) if variant.kernel.op.is_copy else task.problem
     found = [variant]
     for axis, values in variant.kernel.tune.items():
         if axis in _FIXED:
@@ -75,7 +76,7 @@ def own_variants(task: Task, traits: Traits, tuned: TunedVariants | None = None)
     ladder = [kernel for kernel in kernels if kernel.op is task.op]
     auto = choose(ladder, task, traits)
     second, _ = best_variant([one for one in ladder if one is not auto.variant.kernel], task.problem, traits)
-    (copy,) = (kernel for kernel in kernels if kernel.op.exact)
+    (copy,) = (kernel for kernel in kernels if kernel.op.is_copy)
     copies = neighbours(default_variant(copy, as_copy_problem(task.problem), traits), task, traits)
     near = neighbours(auto.variant, task, traits)
     beside = near if tuned is None else [auto.variant, *tuned.variants]

@@ -38,8 +38,10 @@ from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
-from webnorm.norms.ops import OPS, Task, Tensor, as_copy_problem
-from webnorm.norms.problem import DTYPES, Options, Problem
+from webnorm.op.dtypes import DTYPES
+from webnorm.op.op import Task, Tensor
+from webnorm.op.registry import OPS, as_copy_problem
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 # What all sets of a problem move: five times what an H200 keeps in its cache.
 _ROTATED_BYTES = 256 << 20
@@ -62,9 +64,9 @@ def task_of(job: Mapping[str, Any]) -> Task:
     """The problem of a line of jobs."""
     op = OPS[job["op"]]
     options = replace(op.defaults, **job.get("options", {}))
-    assert isinstance(options, Options)
-    problem = Problem(
-        rows=job["rows"], cols=job["cols"], dtype=job["dtype"], eps=op.default_eps, options=options
+    assert isinstance(options, NormOptions)
+    problem = NormProblem(
+        rows=job["rows"], cols=job["cols"], dtype=job["dtype"], eps=op.scalars["eps"], options=options
     )
     return Task(op, problem)
 
@@ -116,7 +118,7 @@ class SweepRunner:
 
     def keep_awake(self) -> None:
         """Copy whenever no other has the card: one that idles, if only half of the time, lowers its clock."""
-        task = Task(OPS["copy"], Problem(rows=1 << 14, cols=1 << 12))
+        task = Task(OPS["copy"], NormProblem(rows=1 << 14, cols=1 << 12))
         copy = default_variant(self.kernels["copy", "copy"], task.problem, self.device.traits)
         plan = self._prepared(copy, task, 2)
         while True:
@@ -184,7 +186,7 @@ class SweepRunner:
                 buffer.destroy()
             self._buffers.clear()
 
-    def _buffer(self, tensor: Tensor, problem: Problem, at: int) -> Any:
+    def _buffer(self, tensor: Tensor, problem: NormProblem, at: int) -> Any:
         """A buffer for a tensor, from an earlier problem where that is large enough."""
         size = buffer_bytes(tensor.data_bytes(problem))
         key = tensor.name, tensor.dtype(problem), at
@@ -192,7 +194,7 @@ class SweepRunner:
             self._buffers[key] = self._filled(tensor, problem, size + size // 16 // 16 * 16)
         return self._buffers[key]
 
-    def _filled(self, tensor: Tensor, problem: Problem, size: int) -> Any:
+    def _filled(self, tensor: Tensor, problem: NormProblem, size: int) -> Any:
         buffer = self.device.create_buffer(size)
         if tensor.access != "read":
             return buffer

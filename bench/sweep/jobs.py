@@ -19,8 +19,6 @@ from typing import Any
 
 from bench.arguments import run, whole
 from bench.record.sections import drawn_cols, filling
-from webnorm.choice import rules
-from webnorm.choice.measured import FEW_BYTES, MeasuredVariant, row_fit
 from webnorm.errors import WebnormError
 from webnorm.files.atomic import write_text
 from webnorm.kernels.headers.header_names import header_names
@@ -28,9 +26,13 @@ from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover
 from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant, runnable_variants
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.presets import tasks
-from webnorm.norms.problem import DTYPES, STORAGE
+from webnorm.op.dtypes import DTYPES, STORAGE
+from webnorm.op.op import Task
+from webnorm.op.presets import tasks
+from webnorm.op.registry import OPS
+from webnorm.ops.norms import rules
+from webnorm.ops.norms.measured import FEW_BYTES, MeasuredVariant, row_fit
+from webnorm.ops.norms.problem import NormProblem
 
 # What runs on any GPU of a desktop or a server; one that has less refuses, and the sweep goes on.
 _TRAITS = Traits(frozenset({"subgroups", "shader-f16"}), 1024, 49152, software=False)
@@ -185,7 +187,7 @@ def jobs(part: SweepPart, op: str, dtype: str, seed: int) -> Iterator[dict[str, 
 
 def _worthwhile(kernel: str, task: Task) -> bool:
     """Whether a kernel may be the best for a problem: the ladder's steps never are."""
-    problem = task.problem
+    problem: NormProblem = task.problem
     few = problem.rows * problem.cols * DTYPES[problem.dtype].itemsize <= FEW_BYTES
     match kernel:
         case "registers":

@@ -24,14 +24,15 @@ from typing import Any
 from bench.arguments import json_lines, run
 from bench.record.sections import SECTIONS
 from bench.record.side_by_side import CALLS
-from webnorm.choice import measured
-from webnorm.choice.measured import MeasuredVariant, SweepEntry, SweepLandscape
 from webnorm.errors import WebnormError
 from webnorm.files.atomic import write_text
 from webnorm.kernels.headers.library import discover
 from webnorm.lab.results.result import Report, Result
 from webnorm.lab.results.result_files import read
-from webnorm.norms.problem import DTYPES, Problem
+from webnorm.op.dtypes import DTYPES
+from webnorm.ops.norms import measured
+from webnorm.ops.norms.measured import MeasuredVariant, SweepEntry, SweepLandscape
+from webnorm.ops.norms.problem import NormProblem
 
 # A copy that took so many times as long as the quickest beside it: the card had other work, or slept.
 _DISTURBED = 1.08
@@ -145,7 +146,7 @@ def lines_in(path: Path) -> list[dict[str, Any]]:
 def _as_swept(report: Report) -> Iterator[dict[str, Any]]:
     """The variants of a record, but contenders, that have the constants of today."""
     axes = {(kernel.op.name, kernel.name): kernel.tune.keys() for kernel in discover()}
-    groups: dict[tuple[str | None, Problem], list[Result]] = defaultdict(list)
+    groups: dict[tuple[str | None, NormProblem], list[Result]] = defaultdict(list)
     for result in report.results:
         section = SECTIONS.get(result.case or "")
         usable = result.constants and result.timed and result.calls == CALLS
@@ -203,7 +204,7 @@ def _undisturbed(lines: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, An
 
 
 def to_json(points: Iterable[SweepPoint]) -> str:
-    """Points as a file that `choice.measured` reads: a line for each, in tenths of a percent."""
+    """Points as a file that `ops.norms.measured` reads: a line for each, in tenths of a percent."""
     points = sorted(points, key=lambda point: (point.cols, point.rows))
     variants = sorted({variant for point in points for variant in point.percents})
     numbers = {variant: at for at, variant in enumerate(variants)}

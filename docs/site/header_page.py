@@ -9,12 +9,12 @@ from pathlib import Path
 from webnorm.kernels.headers.header_names import header_names
 from webnorm.kernels.headers.layouts import layouts
 from webnorm.kernels.headers.traits import BROWSER
-from webnorm.norms.ops import OPS
-from webnorm.norms.problem import Problem
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormProblem
 from wording import code, table
 
 _GUIDE = "add-a-kernel.md"
-_SHOWN = (OPS["layer_norm"], Problem(rows=4096, cols=768))
+_SHOWN = (OPS["layer_norm"], NormProblem(rows=4096, cols=768))
 
 
 def page() -> str:

@@ -9,7 +9,7 @@ import pytest
 import dawn
 from bench import browser
 from webnorm.errors import WebnormError
-from webnorm.norms.ops import OPS
+from webnorm.op.registry import OPS
 from webnorm.web import tint
 from webnorm.web.lab_site import site
 

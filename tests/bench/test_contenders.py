@@ -15,8 +15,9 @@ from filelock import FileLock
 from bench.contenders import Contender, found_wrong, installed, said, some_rows
 from bench.contenders.samplers import JaxProgram
 from bench.record import preparing
-from webnorm.norms.ops import OPS, Task, make_inputs
-from webnorm.norms.presets import tasks
+from webnorm.op.op import Task, make_inputs
+from webnorm.op.presets import tasks
+from webnorm.op.registry import OPS
 
 
 def task_of(op: str, dtype: str = "float32", **options: Any) -> Task:

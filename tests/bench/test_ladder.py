@@ -1,4 +1,4 @@
-"""docs/ladder.md holds the code's own bodies, costs and errors; its times are of the day that it names."""
+"""docs/ladder.md has the code's own WGSL, costs and errors; its times are of the day that it names."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from bench.ladder import LESSONS, PAGE, RUNGS, body, costs, errors, variant_of
+from bench.ladder import PAGE, RUNGS, UNMEASURED, costs, errors, rows_of, step, table_of, variant_of
 from bench.numerics import between_markers
-from testbed import needs
+from testbed import KERNELS, needs
 from webnorm.gpu.device import Device
 
 # Between adapters, whose compilers contract and order additions in their own way.
@@ -18,14 +18,36 @@ BARRIERS, OPERATIONS = 2, 3
 
 
 def cells_of(rung: str) -> list[str]:
-    (row,) = re.findall(rf"^\| `{rung}` \| (.*) \|$", PAGE.read_text(), re.M)
-    return [cell.strip() for cell in row.split("|")]
+    row = rows_of(table_of(PAGE.read_text(encoding="utf-8")))[rung]
+    return [cell.strip() for cell in row.strip("|").split("|")[1:]]
 
 
-@pytest.mark.parametrize("rung", LESSONS)
-def test_the_body_is_fresh(rung: str) -> None:
-    page = PAGE.read_text()
-    assert between_markers(PAGE, rung, body(rung)) == page, "stale: python -m bench.ladder --write"
+def test_the_page_has_every_rung_in_its_order() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    ladder = [kernel.name for kernel in KERNELS if kernel.op.name == "layer_norm"]
+    marked = re.findall(r"^<!-- end of (\w+) -->$", page, re.M)
+    assert [*RUNGS] == ladder == [*rows_of(table_of(page))] and ["table", *RUNGS] == marked
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_each_step_is_fresh(rung: str) -> None:
+    """Its WGSL is the code's, its figures are the table's, and the rung below stands next to it."""
+    page = PAGE.read_text(encoding="utf-8")
+    fresh = step(rung, rows_of(table_of(page)))
+    assert between_markers(PAGE, rung, fresh) == page, "stale: python -m bench.ladder --write --steps"
+
+
+def test_a_step_has_the_figures_of_the_rung_below() -> None:
+    rows = {rung: f"| `{rung}` | figures of {rung} |" for rung in RUNGS}
+    first, second = step("naive", rows), step("one_pass", rows)
+    assert first.count("figures of") == 1 and "figures of naive |\n\n```wgsl" in first
+    assert "figures of naive |\n| `one_pass` | figures of one_pass |\n\n```wgsl" in second
+    assert second.startswith("*Shares a row among the invocations of a workgroup")
+
+
+def test_a_share_is_a_number_or_not_measured() -> None:
+    shares = {rung: cells_of(rung)[-1] for rung in RUNGS}
+    assert all(share == UNMEASURED or share.isdigit() for share in shares.values()), shares
 
 
 @pytest.mark.sampled(4)

@@ -38,8 +38,9 @@ from webnorm.gpu import timing
 from webnorm.gpu.device import Device
 from webnorm.lab.process.worker import Worker, WorkerDied
 from webnorm.lab.verify import trial
-from webnorm.norms.ops import OPS, Task, make_inputs
-from webnorm.norms.presets import tasks
+from webnorm.op.op import Task, make_inputs
+from webnorm.op.presets import tasks
+from webnorm.op.registry import OPS
 
 
 def task_of(op: str = "layer_norm", rows: int = 32, cols: int = 128) -> Task:

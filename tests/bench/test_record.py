@@ -46,9 +46,10 @@ from webnorm.kernels.headers.library import discover, select
 from webnorm.kernels.headers.variants import Variant
 from webnorm.lab.results.result import Report, Result
 from webnorm.lab.results.result_files import read
-from webnorm.norms.ops import OPS, Task, as_copy_problem, make_inputs
-from webnorm.norms.presets import tasks
-from webnorm.norms.problem import Array
+from webnorm.op.dtypes import Array
+from webnorm.op.op import Task, make_inputs
+from webnorm.op.presets import tasks
+from webnorm.op.registry import OPS, as_copy_problem
 from webnorm.web.lab_site.site import lab_offers
 
 DEVICE = {"adapter": "Made-up GPU", "type": "DiscreteGPU", RECORDED: {"forward": "today"}}
@@ -95,12 +96,12 @@ _IN_TRITON = """
 import sys
 from dataclasses import replace
 from bench.contenders import found_wrong, torch_ops, triton_ops
-from webnorm.norms.ops import OPS, make_inputs
-from webnorm.norms.presets import tasks
+from webnorm.op.op import OPS, make_inputs
+from webnorm.op.presets import tasks
 
 for op in OPS.keys() - {"copy"}:
     for dtype in ("float32", "float16"):
-        for residual in {False, not OPS[op].backward}:
+        for residual in {False, not OPS[op].gradient}:
             for shape in ((7, 5), (70, 130)):
                 options = replace(OPS[op].defaults, residual=residual)
                 (task,) = tasks(op, (shape,), options, dtype=dtype)
@@ -418,7 +419,7 @@ def test_neighbours_are_one_step_away(device: Device) -> None:
     found = own.own_variants(task, device.traits)
     *near, second = [variant for variant in found.variants if variant.kernel.op is task.op]
     chosen = found.auto.variant
-    assert found.variants[found.whole[1]] == chosen and found.variants[found.whole[0]].kernel.op.exact
+    assert found.variants[found.whole[1]] == chosen and found.variants[found.whole[0]].kernel.op.is_copy
     assert near[0] == chosen and len(near) > 1 and second.kernel.name != chosen.kernel.name
     for variant in near[1:]:
         assert variant.kernel is chosen.kernel

@@ -11,9 +11,9 @@ import pytest
 from bench.record import __main__
 from bench.record.files import of_this_draw
 from bench.record.sections import HELD_OUT_SEED, SECTIONS, Goal, drawn_cols
-from webnorm.choice.measured import measured_cols
 from webnorm.lab.results.result import Report, Result
-from webnorm.norms.problem import DTYPES
+from webnorm.op.dtypes import DTYPES
+from webnorm.ops.norms.measured import measured_cols
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[__main__.WantedProblem]:

@@ -9,9 +9,10 @@ import pytest
 import webnorm
 from bench import arguments, soak
 from bench.soak import MemorySight, SoakFindings, drawn_shapes
-from webnorm.calls import resolved, session
+from webnorm.calls import session
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK, WRONG
 from webnorm.gpu.device import Device, open_device
+from webnorm.ops.norms import resolved
 
 pytestmark = pytest.mark.opengl
 

@@ -22,15 +22,15 @@ from bench.sweep import (
 from bench.sweep.jobs import PARTS, jobs
 from bench.sweep.landscape import SweepPoint, known_by, left_out, loss, series_of, to_json
 from testbed import GPU, kernel_named
-from webnorm.choice import measured
-from webnorm.choice.measured import MeasuredVariant, SweepLandscape, decode, measured_cols
 from webnorm.cli.work.jobs import INCONCLUSIVE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.variants import Variant
 from webnorm.lab.results.result import Report, Result
 from webnorm.lab.results.result_files import to_json as to_report
-from webnorm.norms.problem import Problem
+from webnorm.ops.norms import measured
+from webnorm.ops.norms.measured import MeasuredVariant, SweepLandscape, decode, measured_cols
+from webnorm.ops.norms.problem import NormProblem
 
 
 def key_of(job: Mapping[str, Any], constants: Mapping[str, int]) -> tuple[Any, ...]:
@@ -191,7 +191,7 @@ def test_constants_may_come_in_any_order_but_are_the_same_ones() -> None:
 def test_what_a_record_has_is_read_as_a_sweep(tmp_path: Path) -> None:
     kernel = kernel_named("registers")
     now = {axis: values[0] for axis, values in kernel.tune.items()}
-    problem = Problem(rows=64, cols=1024)
+    problem = NormProblem(rows=64, cols=1024)
 
     def result(kernel: str, ns: float, constants: Mapping[str, int], case: str) -> Result:
         op = "copy" if kernel == "copy" else "layer_norm"

@@ -20,7 +20,7 @@ from collections import Counter
 import numpy as np
 
 import webnorm
-from webnorm.norms.problem import Array
+from webnorm.op.dtypes import Array
 
 
 def norm(x: Array) -> Array:

@@ -28,7 +28,7 @@ from webnorm.gpu.device import Device, open_device
 from webnorm.gpu.pipelines import Pipeline, compile_shader
 from webnorm.gpu.pool import BufferPool
 from webnorm.kernels.rendering.render import Shader
-from webnorm.norms.problem import DTYPES, Array
+from webnorm.op.dtypes import DTYPES, Array
 
 pytestmark = pytest.mark.opengl
 

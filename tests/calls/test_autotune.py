@@ -28,8 +28,9 @@ from webnorm.kernels.headers.library import discover, select
 from webnorm.kernels.headers.variants import Variant
 from webnorm.lab.process.worker import Worker, WorkerDied
 from webnorm.lab.run import bench, search
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.problem import Problem
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormProblem
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def task_of(rows: int = 64, cols: int = 256) -> Task:
-    return Task(OPS["rms_norm"], Problem(rows=rows, cols=cols, options=OPS["rms_norm"].defaults))
+    return Task(OPS["rms_norm"], NormProblem(rows=rows, cols=cols, options=OPS["rms_norm"].defaults))
 
 
 def chosen(device: Device, task: Task) -> Variant:
@@ -218,7 +219,7 @@ def test_what_is_recorded_and_cannot_run_is_not_tuned_again(
 
 
 def test_large_problems_are_tuned_with_fewer_rows(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Problem] = []
+    asked: list[NormProblem] = []
 
     def note(task: Task, device: Device) -> TunedChoice:
         asked.append(task.problem)

@@ -21,8 +21,10 @@ from odd import ODD, normal, told
 from patience import HANG_S
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.norms.ops import OPS, make_inputs
-from webnorm.norms.problem import DTYPES, Array, Options, Problem
+from webnorm.op.dtypes import DTYPES, Array
+from webnorm.op.op import make_inputs
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -70,8 +72,8 @@ def unread(*shape: int, chunks: Any = 2) -> Any:
 @settings(examples(8), phases=[Phase.generate])
 def test_gradients_are_the_reference_for_any_chunks(device: Device, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(NAMES[2:]))
-    op, options = OPS[name], Options(saved_stats=True, dh=True, residual_bias=True)
-    problem = Problem(rows=30, cols=COLS, options=options)
+    op, options = OPS[name], NormOptions(saved_stats=True, dh=True, residual_bias=True)
+    problem = NormProblem(rows=30, cols=COLS, options=options)
     arrays = make_inputs(op, problem)
     answers = op.reference(arrays, problem)
     here = {n: a.reshape(*LEADING, -1) if a.ndim == 2 else a for n, a in arrays.items()}

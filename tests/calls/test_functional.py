@@ -20,8 +20,10 @@ from webnorm.gpu.device import Device
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.kernels.rendering.render import Shader
 from webnorm.lab.verify.accuracy import assess
-from webnorm.norms.ops import OPS, Task, make_inputs
-from webnorm.norms.problem import DTYPES, Array, Options, Problem, finfo
+from webnorm.op.dtypes import DTYPES, Array, finfo
+from webnorm.op.op import Task, make_inputs
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 pytestmark = pytest.mark.opengl
 
@@ -47,9 +49,9 @@ def expected(
         for name, array in arrays.items()
     }
     flat["x"] = arrays["x"].reshape(-1, cols)
-    given = Options(weight="weight" in arrays, bias="bias" in arrays or "bias" in options)
+    given = NormOptions(weight="weight" in arrays, bias="bias" in arrays or "bias" in options)
     options.pop("bias", None)
-    problem = Problem(
+    problem = NormProblem(
         rows=len(flat["x"]),
         cols=cols,
         dtype=arrays["x"].dtype.name,
@@ -90,7 +92,7 @@ def test_default_eps(device: Device) -> None:
     for dtype in ("float32", "float16", "bfloat16"):
         rounded = x.astype(DTYPES[dtype])
         roundoff = float(finfo(dtype).eps)
-        eps = OPS["rms_norm"].default_eps
+        eps = OPS["rms_norm"].scalars["eps"]
         np.testing.assert_allclose(
             webnorm.rms_norm(rounded, 12).astype(np.float64),
             expected("rms_norm", {"x": rounded}, (12,), eps)["y"],
@@ -99,7 +101,7 @@ def test_default_eps(device: Device) -> None:
         )
 
 
-def shader_of(op: str, problem: Problem) -> Shader:
+def shader_of(op: str, problem: NormProblem) -> Shader:
     """The shader that a call computes the problem with."""
     device = session.default_device()
     mine = session.session_of(device)
@@ -108,16 +110,16 @@ def shader_of(op: str, problem: Problem) -> Shader:
 
 
 # What is asked for beside y, in every storage type. Each of these is a compilation or two.
-FORWARD_OPTIONS: dict[str, tuple[str, Options, float]] = {
-    "stats": ("float32", Options(return_stats=True), 1.0),
-    "residual": ("float16", Options(residual=True, weight_dtype="float32"), 1.0),
-    "residual-bias": ("bfloat16", Options(residual=True, residual_bias=True, return_stats=True), 1.0),
-    "zero-centered": ("bfloat16", Options(zero_centered_weight=True, weight_dtype="float32"), 1.0),
-    "float8_e4m3fn": ("float16", Options(out_dtype="float8_e4m3fn"), 8.0),
-    "float8_e5m2": ("float32", Options(out_dtype="float8_e5m2", bias=False), 0.5),
-    "int8": ("bfloat16", Options(out_dtype="int8"), 1.0),
-    "wider": ("float16", Options(out_dtype="float32"), 1.0),
-    "capped": ("float32", Options(max_workgroups=2), 1.0),
+FORWARD_OPTIONS: dict[str, tuple[str, NormOptions, float]] = {
+    "stats": ("float32", NormOptions(return_stats=True), 1.0),
+    "residual": ("float16", NormOptions(residual=True, weight_dtype="float32"), 1.0),
+    "residual-bias": ("bfloat16", NormOptions(residual=True, residual_bias=True, return_stats=True), 1.0),
+    "zero-centered": ("bfloat16", NormOptions(zero_centered_weight=True, weight_dtype="float32"), 1.0),
+    "float8_e4m3fn": ("float16", NormOptions(out_dtype="float8_e4m3fn"), 8.0),
+    "float8_e5m2": ("float32", NormOptions(out_dtype="float8_e5m2", bias=False), 0.5),
+    "int8": ("bfloat16", NormOptions(out_dtype="int8"), 1.0),
+    "wider": ("float16", NormOptions(out_dtype="float32"), 1.0),
+    "capped": ("float32", NormOptions(max_workgroups=2), 1.0),
 }
 
 
@@ -126,7 +128,7 @@ FORWARD_OPTIONS: dict[str, tuple[str, Options, float]] = {
 def test_options(op: str, name: str, device: Device) -> None:
     """Every option reaches the kernel: the outputs are the float64 answers, within the lab's tolerance."""
     dtype, options, scale = FORWARD_OPTIONS[name]
-    problem = Problem(rows=6, cols=40, dtype=dtype, eps=1e-4, scale=scale, options=options)
+    problem = NormProblem(rows=6, cols=40, dtype=dtype, eps=1e-4, scale=scale, options=options)
     arrays = make_inputs(OPS[op], problem)
     vectors = ("weight", "bias", "residual_bias")
     given = {n: a.reshape(8, 5) if n in vectors else a.reshape(2, 3, 8, 5) for n, a in arrays.items()}
@@ -173,14 +175,16 @@ def test_options(op: str, name: str, device: Device) -> None:
     assert accuracy.ok, accuracy.worst
 
 
-BACKWARD_OPTIONS: dict[str, tuple[str, Options]] = {
-    "plain": ("float32", Options(bias=False)),
-    "saved": ("bfloat16", Options(saved_stats=True, weight_dtype="float32")),
+BACKWARD_OPTIONS: dict[str, tuple[str, NormOptions]] = {
+    "plain": ("float32", NormOptions(bias=False)),
+    "saved": ("bfloat16", NormOptions(saved_stats=True, weight_dtype="float32")),
     "all": (
         "float16",
-        Options(saved_stats=True, dh=True, residual_bias=True, zero_centered_weight=True, max_workgroups=3),
+        NormOptions(
+            saved_stats=True, dh=True, residual_bias=True, zero_centered_weight=True, max_workgroups=3
+        ),
     ),
-    "no-weight": ("float32", Options(weight=False, bias=False, dh=True)),
+    "no-weight": ("float32", NormOptions(weight=False, bias=False, dh=True)),
 }
 
 
@@ -188,7 +192,7 @@ BACKWARD_OPTIONS: dict[str, tuple[str, Options]] = {
 @pytest.mark.parametrize("name", BACKWARD_OPTIONS)
 def test_gradients(op: str, name: str, device: Device) -> None:
     dtype, options = BACKWARD_OPTIONS[name]
-    problem = Problem(rows=6, cols=40, dtype=dtype, eps=1e-4, options=options)
+    problem = NormProblem(rows=6, cols=40, dtype=dtype, eps=1e-4, options=options)
     arrays = make_inputs(OPS[op], problem)
     shapes = {"weight": (8, 5), "stats": (2, 3, 3 if op == "layer_norm_backward" else 1)}
     given = {n: a.reshape(shapes.get(n, (2, 3, 8, 5))) for n, a in arrays.items()}
@@ -291,8 +295,8 @@ def test_a_kernel_file_that_was_edited_is_compiled_anew(device: Device, tmp_path
     text = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
     own.write_text(text)
     before = webnorm.layer_norm(x, 40, kernel=own, device=device)
-    assert ") * rstd{%" in text
-    own.write_text(text.replace(") * rstd{%", ") * rstd * 2.0{%"))
+    assert ") * rstd, j" in text
+    own.write_text(text.replace(") * rstd, j", ") * rstd * 2.0, j"))
     np.testing.assert_array_equal(webnorm.layer_norm(x, 40, kernel=own, device=device), 2.0 * before)
 
 
@@ -412,7 +416,7 @@ def test_a_kernel_that_compiles_rows_in(device: Device, tmp_path: Path) -> None:
     text = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
     for old, new in (
         ("// [accuracy]\n", '// [derive]\n// factor = "rows"\n// [accuracy]\n'),
-        (") * rstd{%", ") * rstd * {{ factor }}{%"),
+        (") * rstd, j", ") * rstd * {{ factor }}, j"),
     ):
         assert old in text
         text = text.replace(old, new)

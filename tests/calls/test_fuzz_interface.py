@@ -19,8 +19,11 @@ from odd import ODD, told
 from webnorm.calls import session
 from webnorm.gpu.device import Device
 from webnorm.lab.verify.accuracy import assess
-from webnorm.norms.ops import OPS, Op, Task, complete_inputs, make_inputs
-from webnorm.norms.problem import DTYPES, FP8, STORAGE, Array, Options, Problem
+from webnorm.op.dtypes import DTYPES, FP8, STORAGE, Array
+from webnorm.op.op import Op, Task, make_inputs
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.op import complete_inputs, has_mean
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 pytestmark = pytest.mark.opengl
 
@@ -34,7 +37,7 @@ KERNEL_NAMES = ("naive", "registers", "split_row")
 class Call:
     """A function's arguments, and the problem that they are."""
 
-    def __init__(self, op: Op, given: dict[str, Any], problem: Problem) -> None:
+    def __init__(self, op: Op, given: dict[str, Any], problem: NormProblem) -> None:
         self.op, self.given, self.problem = op, given, problem
 
     def __repr__(self) -> str:
@@ -73,13 +76,13 @@ def rows(draw: st.DrawFn, shape: tuple[int, int], dtype: str) -> Array:
     return found.astype(DTYPES[dtype])
 
 
-def options(op: Op, dtype: str) -> st.SearchStrategy[Options]:
+def options(op: Op, dtype: str) -> st.SearchStrategy[NormOptions]:
     """Options that an op has, and that go together."""
     flags = st.booleans()
     rare = st.sampled_from((False, False, False, True))
-    if op.backward:
+    if op.gradient:
         found = st.builds(
-            Options,
+            NormOptions,
             weight=flags,
             bias=flags,
             saved_stats=flags,
@@ -89,7 +92,7 @@ def options(op: Op, dtype: str) -> st.SearchStrategy[Options]:
         )
     else:
         found = st.builds(
-            Options,
+            NormOptions,
             weight=flags,
             bias=flags,
             return_stats=rare,
@@ -98,7 +101,7 @@ def options(op: Op, dtype: str) -> st.SearchStrategy[Options]:
             max_workgroups=st.sampled_from((0, 0, 0, 2)),
         )
 
-    def whole(one: Options, narrow: bool, centred: bool, both: bool) -> Options:
+    def whole(one: NormOptions, narrow: bool, centred: bool, both: bool) -> NormOptions:
         return replace(
             one,
             zero_centered_weight=centred and one.weight,
@@ -118,7 +121,7 @@ def calls(draw: st.DrawFn, names: tuple[str, ...]) -> Call:
     shape, leading = draw(st.sampled_from(SHAPES)), draw(st.sampled_from(LEADING))
     dtype = draw(st.sampled_from(STORAGE))
     asked = draw(options(op, dtype))
-    problem = Problem(
+    problem = NormProblem(
         rows=math.prod(leading),
         cols=math.prod(shape),
         dtype=dtype,
@@ -128,7 +131,7 @@ def calls(draw: st.DrawFn, names: tuple[str, ...]) -> Call:
         options=asked,
     )
     known: dict[str, Array] = {}
-    if not op.backward:
+    if not op.gradient:
         known["x"] = draw(rows((problem.rows, problem.cols), dtype))
     arrays = (
         complete_inputs(Task(op, problem), known, np.random.default_rng(0))
@@ -137,7 +140,7 @@ def calls(draw: st.DrawFn, names: tuple[str, ...]) -> Call:
     )
     here = draw(st.booleans())
     shapes = {
-        "stats": (*leading, 3 if op.has_mean else 1),
+        "stats": (*leading, 3 if has_mean(op) else 1),
         **dict.fromkeys(("weight", "bias", "residual_bias"), shape),
     }
     given: dict[str, Any] = {}
@@ -148,7 +151,7 @@ def calls(draw: st.DrawFn, names: tuple[str, ...]) -> Call:
     given["eps"] = problem.eps
     given["max_workgroups"] = asked.max_workgroups
     given["zero_centered_weight"] = asked.zero_centered_weight
-    if op.backward:
+    if op.gradient:
         given["bias_grad"], given["residual_bias_grad"] = asked.bias, asked.residual_bias
     else:
         given["return_stats"] = asked.return_stats
@@ -178,15 +181,15 @@ def inputs(call: Call) -> dict[str, Array]:
     for tensor in call.op.present(call.problem):
         if tensor.access == "read":
             array = call.given[tensor.name]
-            found[tensor.name] = np.asarray(array).reshape(tensor.shape(call.problem))
+            found[tensor.name] = np.asarray(array).reshape(tensor.shape_in(call.problem))
     return found
 
 
 def outputs(call: Call, found: Any) -> dict[str, Array]:
     """What a call gave, by name and as the op has it."""
-    if call.op.backward:
+    if call.op.gradient:
         names = [name for name in ("dbias", "dresidual_bias") if asked(call, name)]
-        if call.op.has_mean and "dbias" not in names:
+        if has_mean(call.op) and "dbias" not in names:
             names = ["dbias", *names]
         named: Mapping[str, Any] = dict(zip(("dx", "dweight", *names), found, strict=True))
     elif isinstance(found, webnorm.NormOutput):
@@ -200,7 +203,7 @@ def outputs(call: Call, found: Any) -> dict[str, Array]:
         array = named[tensor.name]
         assert isinstance(array, type(call.given["x"]) | np.ndarray)
         assert array.dtype == DTYPES[tensor.dtype(call.problem)]
-        got[tensor.name] = np.asarray(array).reshape(tensor.shape(call.problem))
+        got[tensor.name] = np.asarray(array).reshape(tensor.shape_in(call.problem))
     return got
 
 

@@ -7,31 +7,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from webnorm.norms.ops import OPS
-from webnorm.norms.problem import Array, Options, Problem
+from webnorm.op.dtypes import Array
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 # Rows and columns; the first and the last are (2, 3, 4) over one and over two trailing dimensions.
 SHAPES = [(6, 4), (1, 7), (5, 1), (2, 12)]
 STEP = 1e-6
 OPTIONS = {
-    "plain": Options(weight=False, bias=False),
-    "affine": Options(),
-    "zero-centered": Options(zero_centered_weight=True),
-    "residual": Options(dh=True, residual_bias=True, zero_centered_weight=True),
+    "plain": NormOptions(weight=False, bias=False),
+    "affine": NormOptions(),
+    "zero-centered": NormOptions(zero_centered_weight=True),
+    "residual": NormOptions(dh=True, residual_bias=True, zero_centered_weight=True),
 }
 EPS = 1e-3
 
 
-def loss(op: str, arrays: dict[str, Array], problem: Problem) -> float:
+def loss(op: str, arrays: dict[str, Array], problem: NormProblem) -> float:
     """sum(dy * y) + sum(dh * h): its derivatives are what the backward pass gives for dy and dh."""
     vectors: dict[str, Array] = {name: arrays[name] for name in ("weight", "bias") if name in arrays}
     h = arrays["x"] + arrays.get("residual_bias", 0.0)
-    forward = Problem(
+    forward = NormProblem(
         rows=problem.rows,
         cols=problem.cols,
         eps=EPS,
         distribution="given",
-        options=Options(
+        options=NormOptions(
             weight="weight" in vectors,
             bias="bias" in vectors,
             zero_centered_weight=problem.options.zero_centered_weight,
@@ -48,7 +49,7 @@ def test_gradients_are_central_differences(op: str, options: str, shape: tuple[i
     rows, cols = shape
     rng = np.random.default_rng(rows * cols)
     chosen = OPTIONS[options]
-    problem = Problem(rows=rows, cols=cols, eps=EPS, distribution="given", options=chosen)
+    problem = NormProblem(rows=rows, cols=cols, eps=EPS, distribution="given", options=chosen)
     arrays: dict[str, Any] = {"x": rng.standard_normal(shape) + 0.5, "dy": rng.standard_normal(shape)}
     for name, present in (
         ("weight", chosen.weight),

@@ -16,12 +16,12 @@ import pytest
 
 import webnorm
 from odd import ODD, normal, told
-from webnorm.calls import resolved
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.kernels.headers.traits import BROWSER
-from webnorm.norms.problem import Array
+from webnorm.op.dtypes import Array
+from webnorm.ops.norms import resolved
 
 pytestmark = pytest.mark.opengl
 
@@ -300,8 +300,8 @@ def test_a_snippet_of_a_kernel_by_path_that_was_edited(tmp_path: Path, device: D
     (tmp_path / "lib").mkdir()
     snippet = tmp_path / "lib" / "factor.wgsl"
     snippet.write_text("const FACTOR = 1.0;\n")
-    assert ") * rstd{%" in text and "@compute" in text
-    text = text.replace(") * rstd{%", ") * rstd * FACTOR{%").replace("@compute", factor + "@compute", 1)
+    assert ") * rstd, j" in text and "@compute" in text
+    text = text.replace(") * rstd, j", ") * rstd * FACTOR, j").replace("@compute", factor + "@compute", 1)
     own.write_text(text)
     x = normal(6, 40)
     before = webnorm.layer_norm(x, 40, kernel=own, device=device)

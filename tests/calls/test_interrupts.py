@@ -36,7 +36,8 @@ from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.rendering import templates
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.lab.run import api
-from webnorm.norms.problem import Array, Problem
+from webnorm.op.dtypes import Array
+from webnorm.ops.norms.problem import NormProblem
 
 pytestmark = pytest.mark.opengl
 
@@ -353,7 +354,7 @@ def test_rendering_does_so_too(stride: int) -> None:
     assert kernel is not None
 
     def work() -> str:
-        problem = Problem(rows=1, cols=next(COLS))
+        problem = NormProblem(rows=1, cols=next(COLS))
         return render_shader(default_variant(kernel, problem, BROWSER), problem, "native", BROWSER).text
 
     assert raises_at_every(work, lambda text: "fn main" in text, stride) > 2
@@ -390,7 +391,7 @@ def test_what_a_handler_raises_while_a_template_is_rendered(
                 os.kill(os.getpid(), signal.SIGUSR1)
                 return real(*given)
 
-            problem = Problem(rows=1, cols=24)
+            problem = NormProblem(rows=1, cols=24)
             with monkeypatch.context() as patch:
                 patch.setattr(templates, place, interrupting)
                 with pytest.raises(kind) as caught:

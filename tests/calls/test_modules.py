@@ -9,7 +9,7 @@ import pytest
 
 import webnorm
 from webnorm.gpu.device import Device
-from webnorm.norms.problem import DTYPES, Array
+from webnorm.op.dtypes import DTYPES, Array
 
 pytestmark = pytest.mark.opengl
 

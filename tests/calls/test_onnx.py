@@ -16,7 +16,7 @@ import pytest
 import webnorm
 from patience import HANG_S
 from webnorm.gpu.device import Device
-from webnorm.norms.problem import Array, finfo
+from webnorm.op.dtypes import Array, finfo
 
 RNG = np.random.default_rng(3)
 CASES = 19

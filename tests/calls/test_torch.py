@@ -10,10 +10,12 @@ import pytest
 
 import webnorm
 from webnorm.gpu.device import Device
-from webnorm.norms.case import Case, Overrides
-from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.problem import DTYPES, STORAGE, Array, finfo
+from webnorm.op.case import Overrides
+from webnorm.op.dtypes import DTYPES, STORAGE, Array, finfo
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.case import NormCase as Case
+from webnorm.ops.norms.corpus import CASES
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

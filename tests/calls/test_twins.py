@@ -17,8 +17,8 @@ from webnorm.errors import described, shown
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.library import discover, select
 from webnorm.lab.run import requests
-from webnorm.norms.case import Overrides
-from webnorm.norms.corpus import CASES
+from webnorm.op.case import Overrides
+from webnorm.ops.norms.corpus import CASES
 
 NAIVE = select(discover(), "naive", "layer_norm")
 CHECK = requests.check_request(["naive"], ["layer_norm"])

@@ -18,8 +18,10 @@ from webnorm.kernels.headers.library import own_kernel
 from webnorm.kernels.headers.traits import BROWSER, Traits
 from webnorm.kernels.headers.variants import runnable_variants
 from webnorm.kernels.rendering.render import render_shader
-from webnorm.norms.ops import OPS, Op, Task
-from webnorm.norms.problem import STORAGE, Problem
+from webnorm.op.dtypes import STORAGE
+from webnorm.op.op import Op, Task
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormProblem
 
 BOTH = frozenset({"subgroups", "shader-f16"})
 ADAPTERS = {
@@ -37,7 +39,7 @@ ADAPTERS = {
     "software page": Traits(frozenset(), 256, 16384, software=True),
 }
 COLS = (1, 3, 255, 256, 1023, 1024, 4096, 5119, 16384, 65536, 262144)
-NORMS = tuple(op for op in OPS.values() if not op.exact)
+NORMS = tuple(op for op in OPS.values() if not op.is_copy)
 OPTIONS: dict[bool, tuple[tuple[str, ...], ...]] = {
     False: ((), ("weight=false", "bias=false"), ("residual", "return_stats", "max_workgroups=7")),
     True: ((), ("saved_stats=false", "bias", "dh"), ("weight=false", "max_workgroups=7")),
@@ -45,16 +47,16 @@ OPTIONS: dict[bool, tuple[tuple[str, ...], ...]] = {
 PLATFORM = Platform(adapter="a", backend="Vulkan", driver="1", wgpu="1", webnorm="1")
 
 
-def problems(op: Op) -> Iterator[Problem]:
+def problems(op: Op) -> Iterator[NormProblem]:
     """Every shape in every type; the options take turns over them."""
-    turns = OPTIONS[op.backward]
+    turns = OPTIONS[op.gradient]
     for at, (cols, rows, dtype) in enumerate(itertools.product(COLS, (1, 1000, 1 << 18), STORAGE)):
         # Each meets every type, and every number of rows.
         options = op.defaults.changed(turns[(at + at // 3 + at // 9) % len(turns)])
-        yield Problem(rows=rows, cols=cols, dtype=dtype, options=options)
+        yield NormProblem(rows=rows, cols=cols, dtype=dtype, options=options)
 
 
-def recorded(op: Op, problem: Problem, kernel: str, constants: dict[str, int]) -> Tuning:
+def recorded(op: Op, problem: NormProblem, kernel: str, constants: dict[str, int]) -> Tuning:
     choice = TunedChoice(
         op=op.name,
         problem=problem,
@@ -88,7 +90,7 @@ def test_a_choice_can_run(op: Op, name: str) -> None:
         assert chosen.variant.refusal(problem, traits) is None, f"{chosen.variant} for {problem}"
     # There is a kernel for rows of any length; but llvmpipe ends long loops, and the last pass of a gradient
     # has the 256 invocations that WebGPU promises.
-    assert none == 0 or traits.software or (op.backward and traits.max_invocations < 256)
+    assert none == 0 or traits.software or (op.gradient and traits.max_invocations < 256)
 
 
 @pytest.mark.sampled(6)
@@ -97,8 +99,8 @@ def test_a_choice_can_run(op: Op, name: str) -> None:
 def test_a_choice_fits_workgroup_memory_and_uses_no_feature_that_is_missing(op: Op, name: str) -> None:
     traits = ADAPTERS[name]
     for cols in (255, 1024, 5119, 16384):
-        for pairs in OPTIONS[op.backward]:
-            problem = Problem(rows=1000, cols=cols, dtype="float16", options=op.defaults.changed(pairs))
+        for pairs in OPTIONS[op.gradient]:
+            problem = NormProblem(rows=1000, cols=cols, dtype="float16", options=op.defaults.changed(pairs))
             try:
                 variant = choose(KERNELS, Task(op, problem), traits).variant
             except WebnormError:
@@ -114,10 +116,10 @@ def test_a_choice_fits_workgroup_memory_and_uses_no_feature_that_is_missing(op: 
 @pytest.mark.parametrize("op", NORMS, ids=lambda op: op.name)
 def test_what_was_recorded_on_a_greater_adapter_is_followed_only_where_it_runs(op: Op) -> None:
     desktop = ADAPTERS["desktop"]
-    followers = [traits for traits in ADAPTERS.values() if not op.backward or traits.max_invocations >= 256]
+    followers = [traits for traits in ADAPTERS.values() if not op.gradient or traits.max_invocations >= 256]
     sources = set()
     for cols in (255, 1024, 16384):
-        problem = Problem(rows=1000, cols=cols, dtype="float16", options=op.defaults)
+        problem = NormProblem(rows=1000, cols=cols, dtype="float16", options=op.defaults)
         by_rules = [choose(KERNELS, Task(op, problem), traits) for traits in followers]
         ladder = [kernel for kernel in KERNELS if kernel.op == op and kernel.unstable is None]
         for kernel in ladder:
@@ -136,7 +138,7 @@ def test_what_was_recorded_on_a_greater_adapter_is_followed_only_where_it_runs(o
 
 def test_what_is_gone_is_passed_over() -> None:
     op, traits = OPS["layer_norm"], ADAPTERS["desktop"]
-    task = Task(op, Problem(rows=1000, cols=1024))
+    task = Task(op, NormProblem(rows=1000, cols=1024))
     by_rules = choose(KERNELS, task, traits)
     constants = {"threads_per_row": 64, "hi_lo_mean": 1}
     right = recorded(op, task.problem, "two_pass", constants)
@@ -162,7 +164,7 @@ def test_a_first_choice_reads_one_header(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(header._Header, "kernel", noted)
     own_kernel.cache_clear()
     for op in NORMS:
-        problem = Problem(rows=1000, cols=1024, options=op.defaults)
+        problem = NormProblem(rows=1000, cols=1024, options=op.defaults)
         assert choose_own(Task(op, problem), ADAPTERS["desktop"]).variant.kernel.name in made[-1:]
     assert len(made) == len(NORMS)
 
@@ -170,4 +172,4 @@ def test_a_first_choice_reads_one_header(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_no_kernel_at_all_is_told_with_the_reason() -> None:
     kernels = [replace(kernel, unstable="a reason") for kernel in KERNELS]
     with pytest.raises(WebnormError, match="no kernel of rms_norm can run 2x3 float32 on this"):
-        choose(kernels, Task(OPS["rms_norm"], Problem(rows=2, cols=3)), BROWSER)
+        choose(kernels, Task(OPS["rms_norm"], NormProblem(rows=2, cols=3)), BROWSER)

@@ -11,8 +11,13 @@ import pytest
 
 from bench.sweep.landscape import SweepPoint, left_out, to_json
 from testbed import GPU, KERNELS
-from webnorm.choice import measured
-from webnorm.choice.measured import (
+from webnorm.errors import WebnormError
+from webnorm.kernels.headers.header_names import header_names
+from webnorm.kernels.headers.variants import Variant
+from webnorm.op.dtypes import DTYPES, STORAGE
+from webnorm.op.registry import OPS
+from webnorm.ops.norms import measured
+from webnorm.ops.norms.measured import (
     MeasuredVariant,
     SweepEntry,
     SweepLandscape,
@@ -22,13 +27,9 @@ from webnorm.choice.measured import (
     ranked,
     row_fit,
 )
-from webnorm.errors import WebnormError
-from webnorm.kernels.headers.header_names import header_names
-from webnorm.kernels.headers.variants import Variant
-from webnorm.norms.ops import OPS
-from webnorm.norms.problem import DTYPES, STORAGE, Options, Problem
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
-NORMS = [name for name, op in OPS.items() if not op.exact]
+NORMS = [name for name, op in OPS.items() if not op.is_copy]
 FILES = sorted(path.stem for path in measured.FOLDER.glob("*.json"))
 
 
@@ -61,9 +62,9 @@ def test_what_was_measured_exists_and_runs_there(name: str) -> None:
     assert len({(entry.rows, entry.cols) for entry in known.entries}) == len(known.entries)
     pairs = {"residual": "residual", "own_stats": "saved_stats=false"}
     options = OPS[op].defaults.changed([pairs[one] for one in kind])
-    assert isinstance(options, Options)
+    assert isinstance(options, NormOptions)
     for there in known.entries:
-        problem = Problem(rows=there.rows, cols=there.cols, dtype=dtype, options=options)
+        problem = NormProblem(rows=there.rows, cols=there.cols, dtype=dtype, options=options)
         for one in there.shares:
             kernel = kernels[one.kernel]
             constants = dict(one.constants)
@@ -156,7 +157,7 @@ def test_a_gradient_that_finds_its_statistics_has_data_of_its_own(
     def first_of(pairs: Sequence[str]) -> MeasuredVariant:
         known_of.cache_clear()
         measured._ranked.cache_clear()
-        problem = Problem(rows=16384, cols=1024, options=op.defaults.changed(pairs))
+        problem = NormProblem(rows=16384, cols=1024, options=op.defaults.changed(pairs))
         return ranked(op.name, header_names(op, problem, GPU))[0]
 
     def put(name: str, percents: Mapping[MeasuredVariant, float]) -> None:
@@ -176,13 +177,13 @@ def test_a_gradient_that_finds_its_statistics_has_data_of_its_own(
 
 
 def test_longer_rows_than_were_measured_follow_rules() -> None:
-    names = header_names(OPS["layer_norm"], Problem(rows=64, cols=1 << 17), GPU)
+    names = header_names(OPS["layer_norm"], NormProblem(rows=64, cols=1 << 17), GPU)
     assert not ranked("layer_norm", names)
     assert ranked("layer_norm", {**names, "cols": 1 << 15})
 
 
 def test_an_op_of_which_nothing_is_known_has_no_order() -> None:
-    assert not ranked("copy", header_names(OPS["copy"], Problem(rows=64, cols=1024), GPU))
+    assert not ranked("copy", header_names(OPS["copy"], NormProblem(rows=64, cols=1024), GPU))
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"axes": {}, "variants": [["a", [1]]], "entries": []}'])

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed import run_shader
-from webnorm.choice import rules
 from webnorm.choice.defaults import best_variant, default_variant
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.header_names import header_names
@@ -18,8 +17,11 @@ from webnorm.kernels.headers.library import discover
 from webnorm.kernels.headers.traits import BROWSER, Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import render_shader
-from webnorm.norms.ops import OPS, make_inputs
-from webnorm.norms.problem import STORAGE, Problem
+from webnorm.op.dtypes import STORAGE
+from webnorm.op.op import make_inputs
+from webnorm.op.registry import OPS
+from webnorm.ops.norms import rules
+from webnorm.ops.norms.problem import NormProblem
 
 GPU = Traits(frozenset({"subgroups", "shader-f16"}), 1024, 49152, software=False)
 SOFTWARE = replace(GPU, software=True)
@@ -33,12 +35,12 @@ ADAPTERS = (
     replace(PAGE, max_invocations=128),
 )
 KERNELS = {(kernel.op.name, kernel.name): kernel for kernel in discover()}
-NORMS = [name for name, op in OPS.items() if not op.exact]
+NORMS = [name for name, op in OPS.items() if not op.is_copy]
 COLS = (64, 256, 768, 1023, 1024, 2048, 4095, 4096, 5119, 5120, 8192, 16384, 20480)
 
 
-def problem_of(op: str, cols: int, dtype: str, rows: int = 0) -> Problem:
-    return Problem(rows=rows or (1 << 26) // cols, cols=cols, dtype=dtype, options=OPS[op].defaults)
+def problem_of(op: str, cols: int, dtype: str, rows: int = 0) -> NormProblem:
+    return NormProblem(rows=rows or (1 << 26) // cols, cols=cols, dtype=dtype, options=OPS[op].defaults)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -95,7 +97,7 @@ def test_long_rows_have_kernels_that_exist(op: str, cols: int, rows: int) -> Non
             assert all(value in axes[axis] for axis, value in constants.items()), (kernel, constants)
 
 
-def best_for(problem: Problem, op: str, traits: Traits) -> Variant:
+def best_for(problem: NormProblem, op: str, traits: Traits) -> Variant:
     ladder = [kernel for kernel in KERNELS.values() if kernel.op.name == op]
     variant, _ = best_variant(ladder, problem, traits)
     assert variant is not None and variant.refusal(problem, traits) is None

@@ -14,13 +14,15 @@ import pytest
 
 import webnorm
 from samples import PLATFORM, TUNED_PROBLEM, choice, tuned
-from webnorm.calls import functional, session
+from webnorm.calls import session
 from webnorm.choice import tuning
 from webnorm.choice.tuning import Platform
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.problem import Options, Problem
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.norms import functional
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 NORM = OPS["layer_norm"]
 
@@ -238,9 +240,9 @@ def test_a_file_that_may_be_something_else_is_not_removed(text: str, folder: Pat
         ({"rows": 0}, False),
         ({"cols": 65}, False),
         ({"dtype": "float16"}, False),
-        ({"options": Options(weight_dtype="float32", out_dtype="float32")}, True),
-        ({"options": Options(bias=False)}, False),
-        ({"options": Options(max_workgroups=9)}, False),
+        ({"options": NormOptions(weight_dtype="float32", out_dtype="float32")}, True),
+        ({"options": NormOptions(bias=False)}, False),
+        ({"options": NormOptions(max_workgroups=9)}, False),
     ],
 )
 def test_a_choice_serves_problems_that_are_alike(changes: dict[str, Any], found: bool) -> None:
@@ -250,7 +252,7 @@ def test_a_choice_serves_problems_that_are_alike(changes: dict[str, Any], found:
 
 
 def test_a_large_choice_serves_whatever_is_larger() -> None:
-    large = Problem(rows=(64 << 20) // 4096, cols=1024)
+    large = NormProblem(rows=(64 << 20) // 4096, cols=1024)
     recorded = tuned(choice(large))
     assert recorded.matching(Task(NORM, replace(large, rows=100 * large.rows)))
     assert recorded.matching(Task(NORM, replace(large, rows=large.rows // 2)))
@@ -275,7 +277,7 @@ def test_a_new_choice_takes_the_place_of_the_old() -> None:
 
 def test_calls_follow_it_and_are_told_of_a_stale_one(folder: Path, device: Device) -> None:
     x = np.random.default_rng(0).standard_normal((1000, 64), dtype=np.float32)
-    problem = replace(TUNED_PROBLEM, options=Options(weight=False, bias=False))
+    problem = replace(TUNED_PROBLEM, options=NormOptions(weight=False, bias=False))
     platform = Platform.of(device.adapter.description())
     tuning.write(tuned(choice(problem), platform=platform), tuning.path_of(platform))
     for kernel in (None, "auto"):

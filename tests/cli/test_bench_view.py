@@ -12,7 +12,7 @@ from shown import line_of, text
 from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
 from webnorm.cli.verbs.bench_view import BenchTable, ShareMatrix, outcome
 from webnorm.lab.results.result import Result
-from webnorm.norms.problem import Problem
+from webnorm.ops.norms.problem import NormProblem
 
 # The constants that MIXED's kernels have.
 USUAL = {
@@ -124,7 +124,7 @@ def sweep(*cols: int) -> list[Result]:
     """A kernel that becomes slower, one that becomes faster, and one that fails at the end."""
     found = []
     for at, n in enumerate(cols):
-        problem = Problem(rows=64, cols=n)
+        problem = NormProblem(rows=64, cols=n)
         found += [
             replace(timed("copy", 100.0, percent_of_copy=100.0), op="copy", problem=problem),
             timed("falls", 110.0 + at, problem=problem, percent_of_copy=90.0 - 5 * at, auto="rules"),

@@ -21,20 +21,21 @@ from bench.numerics import kernels_table
 from commands import webnorm
 from pages import DOCUMENTS, ROOT, blocks, edit, steps
 from testbed import KERNELS, tracked
-from webnorm.calls import functional, modules, onnx_ops
 from webnorm.cli.verb_table import VERBS, _loaded
 from webnorm.cli.verbs import bench, collect
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers import header
-from webnorm.kernels.headers.header_names import HEADER_NAMES, TEMPLATE_NAMES
+from webnorm.kernels.headers.header_names import names_of, template_names_of
 from webnorm.kernels.headers.sources import wgsl_root
-from webnorm.norms import corpus, presets
-from webnorm.norms.case import Case
-from webnorm.norms.ops import OPS, Op
-from webnorm.norms.option_cases import OPTION_GRID
-from webnorm.norms.presets import PRESETS
-from webnorm.norms.problem import Options
+from webnorm.op import presets
+from webnorm.op.op import Op
+from webnorm.op.registry import OPS
+from webnorm.ops.norms import corpus, functional, modules, onnx_ops
+from webnorm.ops.norms.case import NormCase as Case
+from webnorm.ops.norms.option_cases import OPTION_GRID
+from webnorm.ops.norms.presets import PRESETS
+from webnorm.ops.norms.problem import NormOptions
 from webnorm.web import tint
 from webnorm.web.browser import launch
 
@@ -215,7 +216,7 @@ def test_every_command_is_documented() -> None:
     assert all(f"webnorm {verb}" in text for verb in VERBS)
 
 
-@pytest.mark.parametrize("op", [op for op in OPS.values() if not op.exact], ids=lambda op: op.name)
+@pytest.mark.parametrize("op", [op for op in OPS.values() if not op.is_copy], ids=lambda op: op.name)
 def test_the_readme_names_every_kernel_of_an_op(op: Op) -> None:
     (row,) = re.findall(rf"^\| `{op.name}` \|.*\| (.*) \|$", (ROOT / "README.md").read_text(), re.M)
     assert row == ", ".join(f"`{kernel.name}`" for kernel in KERNELS if kernel.op is op)
@@ -224,7 +225,7 @@ def test_the_readme_names_every_kernel_of_an_op(op: Op) -> None:
 def test_every_option_has_an_example() -> None:
     page = ROOT / "docs" / "options.md"
     run = "".join([*blocks(page, "console"), *blocks(page, "python")])
-    for field in fields(Options):
+    for field in fields(NormOptions):
         assert re.search(rf"\b{field.name}\b", page.read_text()), field.name
         # Dtypes of parameters and statistics that were saved follow from the arrays in Python.
         python = {"weight_dtype": "weight", "saved_stats": "stats="}.get(field.name, field.name)
@@ -243,7 +244,7 @@ def test_every_word_of_a_kernel_is_documented() -> None:
     text = KERNEL_PAGE.read_text()
     library = {path.name: path.read_text() for path in (wgsl_root() / "lib").glob("*.wgsl")}
     asked_for = set(re.findall(r"\b(\w+) is defined", "".join(library.values()))) - {"pivot", "without_pivot"}
-    for name in (*library, *HEADER_NAMES, *TEMPLATE_NAMES, *asked_for):
+    for name in (*library, *names_of(OPS["layer_norm"]), *template_names_of(OPS["layer_norm"]), *asked_for):
         assert f"`{name}`" in text, name
     for key in header._KEYS:
         assert re.search(rf"`(\[+)?{key}(\]+)?`", text), key

@@ -171,7 +171,7 @@ from webnorm.cli.app import run
 from webnorm.errors import WebnormError
 def look(choice, open_it):
     card = machine.SeenAdapter(0, "a card", "its maker", "its driver", "Vulkan", "DiscreteGPU", (), {})
-    yield machine.Adapters((card,), card, True)
+    yield machine.AdapterList((card,), card, True)
     END
 machine.look_for_adapters = look
 run()

@@ -24,7 +24,7 @@ from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.inline_trivial import inline_calls
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.kernels.rendering.strip_unused import strip_unused
-from webnorm.norms.problem import Problem
+from webnorm.ops.norms.problem import NormProblem
 
 BACKWARD = ["--case", "everything-backward-61"]
 FORWARD = ["--case", "normal", "--case", "everything-int8-61"]
@@ -38,7 +38,7 @@ def drafted(kernel: Kernel, folder: Path) -> Kernel:
     return load(path)
 
 
-def code(variant: Variant, problem: Problem, *roots: Path) -> list[str]:
+def code(variant: Variant, problem: NormProblem, *roots: Path) -> list[str]:
     """The lines of a rendered text that are no comments, without what does nothing: in a user's file the
     calls of the library stay as they are.
     """
@@ -50,7 +50,7 @@ def code(variant: Variant, problem: Problem, *roots: Path) -> list[str]:
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(
-    "kernel", [kernel for kernel in KERNELS if not kernel.op.exact], ids=lambda kernel: kernel.label
+    "kernel", [kernel for kernel in KERNELS if not kernel.op.is_copy], ids=lambda kernel: kernel.label
 )
 def test_a_draft_renders_as_what_it_was_copied_from(kernel: Kernel, tmp_path: Path) -> None:
     mine = drafted(kernel, tmp_path)
@@ -59,8 +59,8 @@ def test_a_draft_renders_as_what_it_was_copied_from(kernel: Kernel, tmp_path: Pa
     text = mine.path.read_text()
     assert "ops =" not in text and "To be changed. First: " in text
     assert {step.entry_point for step in mine.passes} <= set(re.findall(r"^fn (\w+)\(", text, re.M))
-    for problem in (Problem(rows=64, cols=768), Problem(rows=16, cols=199, dtype="float16")):
-        suits = suited(kernel, Problem(**{**vars(problem), "options": kernel.op.defaults}))
+    for problem in (NormProblem(rows=64, cols=768), NormProblem(rows=16, cols=199, dtype="float16")):
+        suits = suited(kernel, NormProblem(**{**vars(problem), "options": kernel.op.defaults}))
         variant = default_variant(kernel, suits, GPU)
         source, copy = code(variant, suits), code(Variant(mine, variant.constants), suits, tmp_path)
         # A function that stands in the file itself is there where a problem does not call it, too.

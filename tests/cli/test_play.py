@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from commands import webnorm
@@ -187,6 +188,21 @@ def test_the_caret_stands_below_what_is_meant() -> None:
     head, line, caret = shown(play_view.mistake_text(mistake)).rstrip("\n").split("\n")
     assert head.rstrip() == "naga: my.wgsl:3:13: expected expression"
     assert line[caret.index("^") :].startswith("= 1.0;")
+
+
+@pytest.mark.parametrize("before", ("\tx\t", "  表表 ", "a\x1b "))
+def test_the_caret_stands_below_what_is_meant_whatever_comes_before(before: str) -> None:
+    mistake = LocatedMistake(
+        by="naga",
+        message="no b",
+        file="my.wgsl",
+        line=3,
+        column=len(before) + 1,
+        length=1,
+        source=f"{before}b;",
+    )
+    _, line, caret = shown(play_view.mistake_text(mistake)).rstrip("\n").split("\n")
+    assert cell_len(line[: line.index("b;")]) == caret.index("^")
 
 
 def test_what_two_compilers_mark_is_shown_once() -> None:

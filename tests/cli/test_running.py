@@ -39,10 +39,11 @@ from webnorm.lab.process import worker
 from webnorm.lab.process.worker import WorkerDied
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import bench, jobs
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.problem import Problem
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormProblem
 
-TASK = Task(OPS["layer_norm"], Problem(rows=1, cols=1))
+TASK = Task(OPS["layer_norm"], NormProblem(rows=1, cols=1))
 
 
 @dataclass(kw_only=True)
@@ -120,7 +121,7 @@ def test_what_is_in_no_file_is_not_called_kept(
     )
     with pytest.raises(Interrupted, match="nothing was finished"):
         run_job(job, None, 1.0)
-    problem = Problem(rows=1, cols=1)
+    problem = NormProblem(rows=1, cols=1)
     job.found = [Result(op="layer_norm", kernel="naive", constants={}, problem=problem, status="pass")]
     with pytest.raises(Interrupted, match=f"what was finished {says}"):
         run_job(job, None, 1.0)
@@ -151,7 +152,7 @@ def bench_that_is_interrupted(
 
 
 def test_rounds_that_were_done_are_shown_and_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = Problem(rows=8, cols=64)
+    problem = NormProblem(rows=8, cols=64)
     known = [timed("naive", 100.0, problem=problem, flags=("few samples", "interrupted"))]
     done = bench_that_is_interrupted(known, monkeypatch, tmp_path)
     assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; what was finished is kept\n")

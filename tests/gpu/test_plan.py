@@ -24,21 +24,21 @@ from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.lab.verify.trial import try_variant
-from webnorm.norms.corpus import PROMISES
-from webnorm.norms.ops import Task, make_inputs
-from webnorm.norms.problem import Problem
+from webnorm.op.op import Task, make_inputs
+from webnorm.ops.norms.corpus import PROMISES
+from webnorm.ops.norms.problem import NormProblem
 
 
-def shader_for(name: str, problem: Problem, device: Device | None = None) -> Shader:
+def shader_for(name: str, problem: NormProblem, device: Device | None = None) -> Shader:
     traits = device.traits if device else GPU
     return render_shader(default_variant(kernel_named(name), problem, traits), problem, "native", traits)
 
 
-FORWARD = tuple(kernel for kernel in STABLE if not kernel.op.backward)
-BACKWARD = tuple(kernel for kernel in STABLE if kernel.op.backward)
+FORWARD = tuple(kernel for kernel in STABLE if not kernel.op.gradient)
+BACKWARD = tuple(kernel for kernel in STABLE if kernel.op.gradient)
 SLICED = tuple(kernel for kernel in BACKWARD if kernel.takes_slices)
 SHADERS = {
-    (name, cols): shader_for(name, Problem(rows=1, cols=cols))
+    (name, cols): shader_for(name, NormProblem(rows=1, cols=cols))
     for name in ("naive", "registers", "copy")
     for cols in (1, 3, 64, 1023)
 }
@@ -54,7 +54,7 @@ SHADERS = {
 )
 def test_slices(key: tuple[str, int], rows: int, binding: int, dimension: int, alignment: int) -> None:
     shader = SHADERS[key]
-    problem = Problem(rows=rows, cols=key[1])
+    problem = NormProblem(rows=rows, cols=key[1])
     limits = {
         "max-storage-buffer-binding-size": binding,
         "min-storage-buffer-offset-alignment": alignment,
@@ -65,38 +65,38 @@ def test_slices(key: tuple[str, int], rows: int, binding: int, dimension: int, a
             slices(shader, problem, limits)
         return
     parts = slices(shader, problem, limits)
-    row_bytes = problem.cols * 4
+    inner_bytes = problem.cols * 4
     (x, *_) = shader.bindings
-    assert parts[0].first_row == 0
+    assert parts[0].first == 0
     if (
-        buffer_bytes(rows * row_bytes) <= binding
+        buffer_bytes(rows * inner_bytes) <= binding
         and shader.workgroup_count(shader.passes[0], rows) <= dimension**2
     ):
         assert len(parts) == 1
-    assert sum(part.rows for part in parts) == rows
-    most = max(part.rows for part in parts)
+    assert sum(part.count for part in parts) == rows
+    most = max(part.count for part in parts)
     for part, after in zip(parts, [*parts[1:], None], strict=True):
-        assert part.rows >= 1
+        assert part.count >= 1
         # Rows that share words are in one slice.
-        assert part.first_row % 4 == 0 or most < 4
+        assert part.first % 4 == 0 or most < 4
         place = window(x, part, rows, alignment)
         assert place.offset % alignment == 0
-        assert place.offset + 4 * place.start == part.first_row * row_bytes
+        assert place.offset + 4 * place.start == part.first * inner_bytes
         assert place.size <= binding
         assert place.size % 16 == 0
-        end = (part.first_row + part.rows) * row_bytes
+        end = (part.first + part.count) * inner_bytes
         if after is None:
             assert place.offset + place.size >= end + GUARD_BYTES
         else:
-            assert after.first_row == part.first_row + part.rows
+            assert after.first == part.first + part.count
             assert 0 <= place.offset + place.size - end < 16
-        across, down = grid(shader.workgroup_count(shader.passes[0], part.rows), dimension)
+        across, down = grid(shader.workgroup_count(shader.passes[0], part.count), dimension)
         assert 1 <= across <= dimension and 1 <= down <= dimension
 
 
 def test_no_rows_no_slices() -> None:
-    shader = shader_for("naive", Problem(rows=0, cols=3))
-    assert slices(shader, Problem(rows=0, cols=3), {}) == []
+    shader = shader_for("naive", NormProblem(rows=0, cols=3))
+    assert slices(shader, NormProblem(rows=0, cols=3), {}) == []
 
 
 def test_grid() -> None:
@@ -142,7 +142,7 @@ def in_turn(kernels: Iterable[Kernel], trials: Sequence[tuple[Any, ...]]) -> lis
     in_turn(FORWARD, [(1500, 96), (130, 1023), (40, 4095), (5000, 3), (20, 4096)]),
 )
 def test_a_device_of_small_limits(kernel: Kernel, rows: int, cols: int, small: Device) -> None:
-    problem = Problem(rows=rows, cols=cols, options=kernel.op.defaults)
+    problem = NormProblem(rows=rows, cols=cols, options=kernel.op.defaults)
     variant = default_variant(kernel, problem, small.traits)
     needs(small, variant.features(problem, small.traits))
     shader = render_shader(variant, problem, "native", small.traits)
@@ -164,7 +164,7 @@ def test_rows_that_share_words_in_slices(
     rows: int, cols: int, dtype: str, options: list[str], small: Device
 ) -> None:
     kernel = kernel_named("registers")
-    problem = Problem(rows=rows, cols=cols, dtype=dtype, options=kernel.op.defaults.changed(options))
+    problem = NormProblem(rows=rows, cols=cols, dtype=dtype, options=kernel.op.defaults.changed(options))
     constants = {
         **default_variant(kernel, problem, small.traits).constants,
         "vector_width": 2,
@@ -178,7 +178,7 @@ def test_rows_that_share_words_in_slices(
     assert accuracy.ok, accuracy.reason
 
 
-def four_groups(kernel: Kernel, problem: Problem, device: Device) -> Variant:
+def four_groups(kernel: Kernel, problem: NormProblem, device: Device) -> Variant:
     """So few records of sums that they fit a small binding, whatever is the default on the adapter."""
     constants = default_variant(kernel, problem, device.traits).constants
     return Variant(kernel, {**constants, "groups": 4} if "groups" in kernel.tune else constants)
@@ -202,7 +202,7 @@ def test_slices_add_to_the_same_sums(
     kernel: Kernel, rows: int, cols: int, dtype: str, narrow: Device
 ) -> None:
     options = kernel.op.defaults.changed(["bias", "residual_bias", "dh"])
-    problem = Problem(rows=rows, cols=cols, dtype=dtype, options=options)
+    problem = NormProblem(rows=rows, cols=cols, dtype=dtype, options=options)
     variant = four_groups(kernel, problem, narrow)
     shader = render_shader(variant, problem, "native", narrow.traits)
     assert len(slices(shader, problem, narrow.limits)) > 1
@@ -215,7 +215,7 @@ def test_slices_add_to_the_same_sums(
 def test_rows_that_have_to_be_taken_at_once_are_not_cut(name: str, op: str, narrow: Device) -> None:
     kernel = kernel_named(name, op)
     assert not kernel.takes_slices
-    problem = Problem(rows=1500, cols=96, options=kernel.op.defaults)
+    problem = NormProblem(rows=1500, cols=96, options=kernel.op.defaults)
     variant = default_variant(kernel, problem, narrow.traits)
     expected = r"takes all rows at once; on this device .* takes \d+ parts: expected fewer rows, or another"
     with pytest.raises(WebnormError, match=expected):
@@ -225,7 +225,7 @@ def test_rows_that_have_to_be_taken_at_once_are_not_cut(name: str, op: str, narr
 
 
 def test_sums_that_do_not_fit_a_binding(narrow: Device) -> None:
-    problem = Problem(rows=20, cols=4096)
+    problem = NormProblem(rows=20, cols=4096)
     kernel = kernel_named("tiles", "layer_norm_backward")
     with pytest.raises(WebnormError, match=r"needs 131072 bytes for partials; .* to 65536 bytes"):
         run(narrow, four_groups(kernel, problem, narrow), problem)
@@ -246,7 +246,9 @@ def test_rows_are_cut_however_many_groups_share_them(kernel: Kernel, name: str, 
     assert problem is not None
     constants = default_variant(kernel, problem, device.traits).constants
     variant = Variant(kernel, {**constants, "groups": max(kernel.tune["groups"])})
-    board = ProblemBuffers(device, problem, case.draw(Task(kernel.op, problem)), (), narrow=case.narrow)
+    board = ProblemBuffers(
+        device, Task(kernel.op, problem), case.draw(Task(kernel.op, problem)), (), narrow=case.narrow
+    )
     result, plan, _ = try_variant(board, variant, case.name)
     assert result.status == "pass", result.reason
     assert plan is not None
@@ -259,7 +261,7 @@ def test_rows_are_cut_however_many_groups_share_them(kernel: Kernel, name: str, 
 def test_a_cap_on_the_number_of_workgroups(kernel: Kernel, cap: int, device: Device) -> None:
     options = kernel.op.defaults.changed(["bias", f"max_workgroups={cap}"])
     cols = (45, 300)[(STABLE.index(kernel) + cap) % 2]
-    problem = suited(kernel, Problem(rows=70, cols=cols, options=options))
+    problem = suited(kernel, NormProblem(rows=70, cols=cols, options=options))
     variant = default_variant(kernel, problem, device.traits)
     needs(device, variant.features(problem, device.traits))
     shader = render_shader(variant, problem, "native", device.traits)
@@ -271,7 +273,7 @@ def test_a_cap_on_the_number_of_workgroups(kernel: Kernel, cap: int, device: Dev
 @pytest.mark.opengl
 @pytest.mark.parametrize("kernel", BACKWARD, ids=lambda kernel: kernel.label)
 def test_no_rows_give_sums_of_0(kernel: Kernel, device: Device) -> None:
-    problem = Problem(rows=0, cols=12, options=kernel.op.defaults)
+    problem = NormProblem(rows=0, cols=12, options=kernel.op.defaults)
     variant = default_variant(kernel, problem, device.traits)
     shader = render_shader(variant, problem, "native", device.traits)
     outputs = compute(device, shader, make_inputs(kernel.op, problem))
@@ -292,7 +294,7 @@ def test_no_rows_give_sums_of_0(kernel: Kernel, device: Device) -> None:
 def test_slices_that_begin_inside_a_word(op: str, rows: int, cols: int, options: str, small: Device) -> None:
     """Narrow types and odd columns: a slice's first row shares a word with the slice before."""
     kernel = kernel_named("registers", op)
-    problem = Problem(
+    problem = NormProblem(
         rows=rows, cols=cols, dtype="float16", options=kernel.op.defaults.changed(options.split(","))
     )
     variant = default_variant(kernel, problem, small.traits)
@@ -304,13 +306,13 @@ def test_slices_that_begin_inside_a_word(op: str, rows: int, cols: int, options:
 
 @pytest.mark.opengl
 def test_copies_are_split_too(small: Device) -> None:
-    problem = Problem(rows=333, cols=1021)
+    problem = NormProblem(rows=333, cols=1021)
     _, accuracy = run(small, default_variant(kernel_named("copy"), problem, small.traits), problem)
     assert accuracy.ok, accuracy.reason
 
 
 def test_a_row_over_the_binding_limit(small: Device) -> None:
-    problem = Problem(rows=2, cols=20000)
+    problem = NormProblem(rows=2, cols=20000)
     with pytest.raises(WebnormError, match=r"takes 80000 bytes; .* limits to 65536 bytes"):
         run(small, default_variant(kernel_named("two_pass"), problem, small.traits), problem)
 
@@ -320,14 +322,14 @@ def test_slices_without_end(small: Device, tmp_path: Path) -> None:
     path = tmp_path / "layer_norm" / "naive.wgsl"
     path.parent.mkdir()
     path.write_text(re.sub(r'(?<=workgroup_count = ").*(?=")', "16 * rows", HONEST))
-    problem = Problem(rows=5000, cols=8)
+    problem = NormProblem(rows=5000, cols=8)
     variant = default_variant(load(path), problem, small.traits)
     with pytest.raises(WebnormError, match=r"in 5000 slices on this device; expected at most 4096"):
         run(small, variant, problem)
 
 
 def test_too_large_a_problem_is_refused_before_anything_is_allocated(device: Device) -> None:
-    problem = Problem(rows=10**8, cols=1024)
+    problem = NormProblem(rows=10**8, cols=1024)
     op = kernel_named("registers").op
     limit = device.limits["max-buffer-size"]
     with pytest.raises(
@@ -335,7 +337,7 @@ def test_too_large_a_problem_is_refused_before_anything_is_allocated(device: Dev
     ):
         check_memory(Task(op, problem), device)
     if device.memory:
-        fits_one = Problem(rows=limit // 4096 // 2, cols=1024)
+        fits_one = NormProblem(rows=limit // 4096 // 2, cols=1024)
         with pytest.raises(WebnormError, match="bytes of memory"):
             check_memory(Task(op, fits_one), device, sets=10**4)
 
@@ -346,10 +348,10 @@ def test_without_subgroups() -> None:
         pytest.skip("wgpu finds no adapter; `webnorm doctor --mend` installs one")
     plain = open_device(without=frozenset({"subgroups"}))
     assert "subgroups" not in plain.traits.features
-    problem = Problem(rows=7, cols=300)
+    problem = NormProblem(rows=7, cols=300)
     for kernel in NORMS:
         variant = default_variant(kernel, problem, plain.traits)
-        if kernel.name == "welford_subgroup":
+        if kernel.name in ("welford_subgroup", "row_in_registers"):
             assert "lacks" in (variant.refusal(problem, plain.traits) or "")
         else:
             assert run(plain, variant, problem)[1].ok
@@ -380,7 +382,7 @@ def test_without_subgroups() -> None:
 )
 def test_the_harness_sees(name: str, cols: int, old: str, new: str, reason: str, device: Device) -> None:
     """Writes past the end, elements left out, reads past the end of x."""
-    problem = Problem(rows=9, cols=cols)
+    problem = NormProblem(rows=9, cols=cols)
     shader = shader_for(name, problem, device)
     assert old in shader.text
     _, accuracy = run_shader(
@@ -393,7 +395,7 @@ def test_the_harness_sees(name: str, cols: int, old: str, new: str, reason: str,
 
 
 def test_outputs_start_poisoned(device: Device) -> None:
-    problem = Problem(rows=5, cols=5)
+    problem = NormProblem(rows=5, cols=5)
     shader = shader_for("naive", problem, device)
     text = shader.text.replace("    let row_exists = ", "    let row_exists = false && ")
     y, accuracy = run_shader(
@@ -404,6 +406,6 @@ def test_outputs_start_poisoned(device: Device) -> None:
 
 
 def test_answers_that_the_machine_cannot_hold_are_refused_before_they_are_drawn() -> None:
-    check_reference(Problem(rows=1024, cols=1024))
+    check_reference(NormProblem(rows=1024, cols=1024))
     with pytest.raises(WebnormError, match=r"float64 answers take .* this machine has"):
-        check_reference(Problem(rows=10**7, cols=10**7))
+        check_reference(NormProblem(rows=10**7, cols=10**7))

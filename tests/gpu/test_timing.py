@@ -28,8 +28,9 @@ from webnorm.lab.run import jobs
 from webnorm.lab.run.bench import sets_for, with_share_of_copy
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.lab.verify.timed_work import SUSPICIOUS_PERCENT, TimedVariant, TimingSetup
-from webnorm.norms.ops import OPS, Task, as_copy_problem, make_inputs
-from webnorm.norms.problem import Problem
+from webnorm.op.op import Task, make_inputs
+from webnorm.op.registry import OPS, as_copy_problem
+from webnorm.ops.norms.problem import NormProblem
 
 GPU = Traits(frozenset(), 1024, 32768, software=False)
 CPU = Traits(frozenset(), 1024, 32768, software=True)
@@ -85,8 +86,9 @@ def test_flags() -> None:
 
 
 def result(op: str, gbps: float | None) -> Result:
-    status = "pass" if gbps else "fail"
-    return Result(op=op, kernel=op, constants={}, problem=Problem(rows=1, cols=1), status=status, gbps=gbps)  # type: ignore[arg-type]
+    problem = NormProblem(rows=1, cols=1)
+    status: Any = "pass" if gbps else "fail"
+    return Result(op=op, kernel=op, constants={}, problem=problem, status=status, gbps=gbps)
 
 
 def test_the_best_copy_counts_and_too_good_is_suspicious() -> None:
@@ -108,19 +110,19 @@ COPY = OPS["copy"]
 
 
 def test_sets_keep_the_cache_out_on_gpus_only() -> None:
-    small, large = Problem(rows=1024, cols=1024), Problem(rows=65536, cols=4096)
+    small, large = NormProblem(rows=1024, cols=1024), NormProblem(rows=65536, cols=4096)
     assert sets_for(Task(COPY, small), CPU) == 1
     assert sets_for(Task(COPY, small), GPU) == 128
-    assert sets_for(Task(COPY, Problem(rows=1, cols=1)), GPU) == 1024
+    assert sets_for(Task(COPY, NormProblem(rows=1, cols=1)), GPU) == 1024
     assert sets_for(Task(COPY, large), GPU) == 1
-    assert sets_for(Task(COPY, Problem(rows=65536, cols=1024)), GPU) == 2
+    assert sets_for(Task(COPY, NormProblem(rows=65536, cols=1024)), GPU) == 2
 
 
 @pytest.mark.slow
 def test_without_timestamp_queries_the_wall_clock_is_used(device: Device) -> None:
     plain = open_device(without=frozenset({"timestamp-query"}))
     assert not plain.timestamps
-    problem = Problem(rows=64, cols=256)
+    problem = NormProblem(rows=64, cols=256)
     variant = default_variant(kernel_named("two_pass"), problem, plain.traits)
     task = Task(variant.kernel.op, problem)
     job = jobs.TimingJob(
@@ -139,7 +141,7 @@ def test_without_timestamp_queries_the_wall_clock_is_used(device: Device) -> Non
 
 def test_a_kernel_whose_timed_bits_differ_fails(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """The buffers that were timed are compared: here the timed run is another kernel's in disguise."""
-    problem = Problem(rows=8, cols=64)
+    problem = NormProblem(rows=8, cols=64)
     variant = default_variant(kernel_named("naive"), problem, device.traits)
     honest = Stopwatch.submit
     stray = default_variant(kernel_named("copy"), problem, device.traits)
@@ -361,7 +363,7 @@ def test_a_call_waits_for_the_one_before(
     name: str, calls: Calls, waits: bool, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dispatches on sets of their own overlap on a GPU, and no caller sees the time that they take then."""
-    problem = Problem(rows=8, cols=64)
+    problem = NormProblem(rows=8, cols=64)
     op = OPS["layer_norm"]
     writable: dict[int, set[int]] = {}
     kept = []
@@ -375,7 +377,7 @@ def test_a_call_waits_for_the_one_before(
         writable[id(group)] = {id(b) for b in buffers if b.usage & may_write and b not in inputs()}
         return group
 
-    board = ProblemBuffers(device, problem, make_inputs(op, problem), (), sets=4, calls=calls)
+    board = ProblemBuffers(device, Task(op, problem), make_inputs(op, problem), (), sets=4, calls=calls)
 
     def inputs() -> list[Any]:
         return [] if board._inputs is None else [b for own in board._inputs.buffers.values() for b in own]
@@ -391,7 +393,7 @@ def test_a_call_waits_for_the_one_before(
 @pytest.mark.slow
 def test_calls_one_by_one_are_as_right(device: Device) -> None:
     """The buffer that they share is bound behind the shader's own."""
-    problem = Problem(rows=8, cols=64)
+    problem = NormProblem(rows=8, cols=64)
     variant = default_variant(kernel_named("registers", "layer_norm_backward"), problem, device.traits)
     spec, task = jobs.VariantSpec.of(variant), Task(variant.kernel.op, problem)
     for calls in ("one by one", "at once"):
@@ -406,8 +408,10 @@ def test_samples_go_on_with_the_sets_where_the_last_one_stopped(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sample that began anew would leave the first sets in the cache, and others out."""
-    problem = Problem(rows=8, cols=64)
-    board = ProblemBuffers(device, problem, make_inputs(OPS["layer_norm"], problem), (), sets=5)
+    problem = NormProblem(rows=8, cols=64)
+    board = ProblemBuffers(
+        device, Task(OPS["layer_norm"], problem), make_inputs(OPS["layer_norm"], problem), (), sets=5
+    )
     plan = board.prepare(default_variant(kernel_named("naive"), problem, device.traits))
     stopwatch = Stopwatch(device)
     monkeypatch.setattr(Stopwatch, "dispatches", lambda self, plan, turns: 3)
@@ -430,7 +434,7 @@ def test_figures_beside_copies_that_drifted_are_flagged(
     after: float, flagged: bool, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A device that becomes faster in the middle of a run: it had not come to rest."""
-    problem = Problem(rows=8, cols=64)
+    problem = NormProblem(rows=8, cols=64)
     specs = tuple(
         jobs.VariantSpec.of(default_variant(kernel_named(name, op), as_copy_problem(problem), device.traits))
         for name, op in (("copy", "copy"), ("naive", "layer_norm"))
@@ -461,7 +465,7 @@ def test_of_the_copies_the_one_that_others_are_held_against_is_proved(
     remembers: bool, proofs: list[str], rest: list[str], device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fastest, and where that fails the next; the bits of the slower ones are compared all the same."""
-    problem = Problem(rows=8, cols=64)
+    problem = NormProblem(rows=8, cols=64)
     took = {64: 3e5, 256: 1e5, 1024: 2e5}
     copies = [Variant(kernel_named("copy", "copy"), {"workgroup_size": size, "accesses": 1}) for size in took]
     naive = default_variant(kernel_named("naive", "layer_norm"), problem, device.traits)

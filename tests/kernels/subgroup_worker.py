@@ -14,7 +14,7 @@ from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device, open_device
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.variants import Variant
-from webnorm.norms.problem import Problem
+from webnorm.ops.norms.problem import NormProblem
 
 # Each process tries what falls to its own size when the pairs of all of them are covered.
 SIZES = (4, 8, 16)
@@ -26,10 +26,10 @@ FORWARD = ("float32,", "float16,out_dtype=int8", "bfloat16,out_dtype=float8_e4m3
 BACKWARD = ("float32,saved_stats=false", "float16,residual_bias,dh")
 
 
-def problems(kernel: Kernel, cols: int) -> Iterator[Problem]:
-    for text in BACKWARD if kernel.op.backward else FORWARD:
+def problems(kernel: Kernel, cols: int) -> Iterator[NormProblem]:
+    for text in BACKWARD if kernel.op.gradient else FORWARD:
         dtype, *options = (word for word in text.split(",") if word)
-        problem = Problem(
+        problem = NormProblem(
             rows=11,
             cols=cols,
             dtype=dtype,
@@ -39,7 +39,7 @@ def problems(kernel: Kernel, cols: int) -> Iterator[Problem]:
         yield suited(kernel, problem)
 
 
-def variants(kernel: Kernel, problem: Problem, device: Device) -> Iterator[Variant]:
+def variants(kernel: Kernel, problem: NormProblem, device: Device) -> Iterator[Variant]:
     base = default_variant(kernel, problem, device.traits).constants
     layouts = list(LAYOUTS)
     if problem.cols == UNEVEN_COLS:

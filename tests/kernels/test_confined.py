@@ -29,7 +29,7 @@ from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering import render, sandbox, templates
 from webnorm.kernels.rendering.render import Target, render_shader
 from webnorm.kernels.rendering.revisions import revision
-from webnorm.norms.problem import Options, Problem
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 
 @contextmanager
@@ -61,7 +61,9 @@ def test_the_other_process_renders_the_same(kernel: Kernel, copies: Path) -> Non
     copy = load(copies / kernel.path.relative_to(wgsl_root()), kernel.op.name)
     targets: tuple[Target, ...] = ("native", "browser")
     for target in targets:
-        problem = suited(kernel, Problem(rows=4, cols=199, options=Options(weight=target == "native")))
+        problem = suited(
+            kernel, NormProblem(rows=4, cols=199, options=NormOptions(weight=target == "native"))
+        )
         variant = default_variant(kernel, problem, GPU)
         there = render_shader(Variant(copy, variant.constants), problem, target, GPU)
         here = templates.render(there.request)
@@ -430,7 +432,7 @@ from webnorm import render_shader
 from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.headers.header import load
 from webnorm.choice.defaults import default_variant
-from webnorm.norms.problem import Problem
+from webnorm.op.problem import Problem
 problem = Problem(rows=2, cols=8)
 variant = default_variant(load(Path(sys.argv[1])), problem, BROWSER)
 def text():

@@ -36,21 +36,26 @@ from webnorm.gpu.device import Device
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.variants import Variant, runnable_variants
 from webnorm.kernels.rendering.render import render_shader
-from webnorm.lab.run.check import one_pass_must_fail
-from webnorm.norms.case import Case, problems
-from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import OPS, Op, Task, complete_inputs, make_inputs
-from webnorm.norms.option_cases import OPTION_CASES, OPTION_GRID
-from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem, draw_x
+from webnorm.lab.run.check import is_meant_to_fail
+from webnorm.op.case import problems
+from webnorm.op.dtypes import DTYPES, STORAGE, Array
+from webnorm.op.op import Op, Task, make_inputs
+from webnorm.op.registry import OPS
+from webnorm.ops.copy.problem import draw_x
+from webnorm.ops.norms.case import NormCase
+from webnorm.ops.norms.corpus import CASES
+from webnorm.ops.norms.op import complete_inputs
+from webnorm.ops.norms.option_cases import OPTION_CASES, OPTION_GRID
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 
 # All kernels of an op have the same, and each process of the tests asks for all of them when it begins.
 @cache
-def stacked(op: str, dtype: str) -> tuple[tuple[tuple[Case, ...], Problem], ...]:
+def stacked(op: str, dtype: str) -> tuple[tuple[tuple[NormCase, ...], NormProblem], ...]:
     """The corpus but for its cases of options, with those that are alike as rows of one array. So a text is
     compiled once for many values, and each row has neighbours that may leak into it.
     """
-    stacks: dict[object, list[tuple[Case, Problem]]] = {}
+    stacks: dict[object, list[tuple[NormCase, NormProblem]]] = {}
     for case, problem in widened([case for case in CASES if case not in OPTION_CASES], OPS[op], dtype):
         stacks.setdefault((case.options, case.eps, problem.cols), []).append((case, problem))
     return tuple(
@@ -62,7 +67,7 @@ def stacked(op: str, dtype: str) -> tuple[tuple[tuple[Case, ...], Problem], ...]
     )
 
 
-def option_turns(kernel: Kernel, turn: int) -> Iterator[tuple[Case, Problem]]:
+def option_turns(kernel: Kernel, turn: int) -> Iterator[tuple[NormCase, NormProblem]]:
     """Each option that a kernel takes, once: which of its row lengths and which type goes by turns, so that
     nine kernels try all.
     """
@@ -75,15 +80,19 @@ def option_turns(kernel: Kernel, turn: int) -> Iterator[tuple[Case, Problem]]:
         yield from itertools.islice(found, 1)
 
 
-def problems_in_turn(kernel: Kernel, layouts: Sequence[tuple[Case, str]]) -> Iterator[tuple[Case, Problem]]:
+def problems_in_turn(
+    kernel: Kernel, layouts: Sequence[tuple[NormCase, str]]
+) -> Iterator[tuple[NormCase, NormProblem]]:
     """Those that the kernel takes as they are."""
     for case, dtype in layouts:
         for found in problems([case], kernel.op, [dtype]):
             if suited(kernel, found[1]) == found[1]:
-                yield found
+                yield case, found[1]
 
 
-def value_turns(family: Sequence[Kernel], turn: int) -> Iterator[tuple[Kernel, tuple[Case, ...], Problem]]:
+def value_turns(
+    family: Sequence[Kernel], turn: int
+) -> Iterator[tuple[Kernel, tuple[NormCase, ...], NormProblem]]:
     """The cases of values for the kernels of one file: for each of them in float32 those that are rows of one
     array. Such in a narrower type, the others in float32 and every fourth of them in a narrower one they take
     in turn, since they read rows alike.
@@ -100,9 +109,9 @@ def value_turns(family: Sequence[Kernel], turn: int) -> Iterator[tuple[Kernel, t
 
 def cases() -> list[Any]:
     """The corpus of each kernel: its cases of values, and options, which have turns of their own."""
-    trials = list[tuple[Kernel, tuple[Case, ...], Problem]]()
+    trials = list[tuple[Kernel, tuple[NormCase, ...], NormProblem]]()
     for backward in (False, True):
-        kernels = [kernel for kernel in KERNELS if not kernel.op.exact and kernel.op.backward == backward]
+        kernels = [kernel for kernel in KERNELS if not kernel.op.is_copy and kernel.op.gradient == backward]
         for turn, family in enumerate(of_one_file(kernels)):
             trials += value_turns(family, turn)
         for turn, kernel in enumerate(kernels):
@@ -119,7 +128,7 @@ def cases() -> list[Any]:
 
 
 @pytest.mark.parametrize(("kernel", "stack", "problem"), cases())
-def test_corpus(kernel: Kernel, stack: tuple[Case, ...], problem: Problem, device: Device) -> None:
+def test_corpus(kernel: Kernel, stack: tuple[NormCase, ...], problem: NormProblem, device: Device) -> None:
     variant = default_variant(kernel, problem, device.traits)
     refusal = variant.refusal(problem, device.traits)
     if refusal is not None:
@@ -135,7 +144,7 @@ def test_corpus(kernel: Kernel, stack: tuple[Case, ...], problem: Problem, devic
         accuracy = judge_rows(shader, outputs, expected, rows)
         if kernel.unstable is None and not accuracy.ok:
             wrong[case.name] = accuracy.reason
-        elif one_pass_must_fail(kernel, case, problem):
+        elif is_meant_to_fail(kernel, case, problem):
             assert not accuracy.ok, f"one_pass passed {case.name}, which its formula cannot"
     assert first == problem.rows
     assert not wrong
@@ -144,19 +153,19 @@ def test_corpus(kernel: Kernel, stack: tuple[Case, ...], problem: Problem, devic
 def test_the_corpus_is_sound() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
     assert sum(case.breaks_one_pass for case in CASES) >= 8
-    for op in (op for op in OPS.values() if not op.exact):
+    for op in (op for op in OPS.values() if not op.is_copy):
         for case, problem in problems(CASES, op, ("float32", "float16")):
             first, again = case.draw(Task(op, problem)), case.draw(Task(op, problem))
             read = {tensor.name for tensor in op.present(problem) if tensor.access == "read"}
             assert set(first) == read
             for tensor in op.present(problem):
                 if tensor.access == "read":
-                    assert first[tensor.name].shape == tensor.shape(problem)
+                    assert first[tensor.name].shape == tensor.shape_in(problem)
                     assert np.array_equal(first[tensor.name], again[tensor.name], equal_nan=True)
 
 
 def test_every_option_of_every_op_has_a_case() -> None:
-    for op in (op for op in OPS.values() if not op.exact):
+    for op in (op for op in OPS.values() if not op.is_copy):
         asked = [problem.options for _, problem in problems(CASES, op, ("float16",))]
         for name in op.options:
             assert len({getattr(options, name) for options in asked}) > 1, f"{op.name}: {name}"
@@ -174,8 +183,8 @@ def test_a_row_of_one_value_bears_a_division_that_rounds(name: str, dtype: str, 
     kernel = kernel_named(path, op)
     values = [3.3, 1234.0, 12345.0, 40000.0] if dtype == "float16" else [1e15, 3.7e14, 1.7e15, 123456.7]
     for cols in (188, 8092):
-        options = Options(weight=False, bias=False, return_stats=not kernel.op.backward)
-        problem = Problem(rows=4, cols=cols, dtype=dtype, distribution="given", options=options, eps=1e-7)
+        options = NormOptions(weight=False, bias=False, return_stats=not kernel.op.gradient)
+        problem = NormProblem(rows=4, cols=cols, dtype=dtype, distribution="given", options=options, eps=1e-7)
         x = np.broadcast_to(np.array(values)[:, None], (4, cols)).astype(DTYPES[dtype])
         arrays = complete_inputs(Task(kernel.op, problem), {"x": x}, np.random.default_rng(0))
         shader = render_shader(
@@ -194,7 +203,7 @@ def test_a_row_of_one_value_bears_a_division_that_rounds(name: str, dtype: str, 
 def test_healthy_rows_keep_their_bits_beside_a_poisoned_one(
     kernel: Kernel, value: float, device: Device
 ) -> None:
-    problem = Problem(rows=9, cols=70)
+    problem = NormProblem(rows=9, cols=70)
     variant = default_variant(kernel, problem, device.traits)
     needs(device, variant.features(problem, device.traits))
     arrays = make_inputs(kernel.op, problem)
@@ -209,14 +218,14 @@ def test_healthy_rows_keep_their_bits_beside_a_poisoned_one(
 @pytest.mark.parametrize("name", ["naive", "registers"])
 def test_whatever_a_nans_bits_it_stays_one(name: str, device: Device) -> None:
     """Rounding to bfloat16 adds to the bits: of those of NVIDIA's NaN, 0x7fffffff, a carry would make -0."""
-    options = Options(weight=False, bias=False, out_dtype="bfloat16")
+    options = NormOptions(weight=False, bias=False, out_dtype="bfloat16")
     patterns: dict[str, Array] = {
         "float32": np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFFC00000], np.uint32),
         "float16": np.array([0x7FFF, 0xFFFF, 0x7C01, 0xFE00], np.uint16),
         "bfloat16": np.array([0x7FFF, 0xFFFF, 0x7F81, 0xFFC0], np.uint16),
     }
     for dtype, bits in patterns.items():
-        problem = Problem(rows=4, cols=64, dtype=dtype, options=options)
+        problem = NormProblem(rows=4, cols=64, dtype=dtype, options=options)
         x = draw_x(problem)
         x[:, 5] = bits.view(x.dtype)
         variant = default_variant(kernel_named(name), problem, device.traits)
@@ -229,7 +238,7 @@ def test_whatever_a_nans_bits_it_stays_one(name: str, device: Device) -> None:
 def test_a_poisoned_row_stays_nan_in_narrow_types(out_dtype: str, device: Device) -> None:
     """Beside healthy rows that share words with it and keep their bits."""
     kernel = kernel_named("registers")
-    problem = Problem(rows=9, cols=61, options=Options(out_dtype=out_dtype))
+    problem = NormProblem(rows=9, cols=61, options=NormOptions(out_dtype=out_dtype))
     variant = default_variant(kernel, problem, device.traits)
     arrays = make_inputs(kernel.op, problem)
     healthy, _ = run(device, variant, problem, arrays)
@@ -244,7 +253,7 @@ def test_a_poisoned_row_stays_nan_in_narrow_types(out_dtype: str, device: Device
 @pytest.mark.parametrize("name", ["naive", "two_pass", "registers"])
 def test_int8_of_a_poisoned_row_has_no_scale(name: str, device: Device) -> None:
     kernel = kernel_named(name)
-    problem = Problem(rows=3, cols=61, options=Options(out_dtype="int8", bias=False))
+    problem = NormProblem(rows=3, cols=61, options=NormOptions(out_dtype="int8", bias=False))
     arrays = make_inputs(kernel.op, problem)
     arrays["x"][1, 7] = np.nan
     variant = default_variant(kernel, problem, device.traits)
@@ -259,7 +268,7 @@ def test_int8_of_a_poisoned_row_has_no_scale(name: str, device: Device) -> None:
 )
 def test_rows_whose_squares_overflow_become_0(name: str, device: Device) -> None:
     kernel = kernel_named(name)
-    problem = Problem(rows=4, cols=2048, options=Options(weight=False, bias=False))
+    problem = NormProblem(rows=4, cols=2048, options=NormOptions(weight=False, bias=False))
     variant = default_variant(kernel, problem, device.traits)
     for size in (1e21, 1e28, 1e35):
         y, _ = run(device, variant, problem, {"x": draw_x(problem) * np.float32(size)})
@@ -276,7 +285,7 @@ def test_rows_whose_squares_overflow_become_0(name: str, device: Device) -> None
 @pytest.mark.parametrize("op", ["layer_norm_backward", "rms_norm_backward"])
 def test_the_gradient_of_rows_whose_squares_overflow_is_0(op: str, dtype: str, device: Device) -> None:
     kernel = kernel_named("registers", op)
-    problem = Problem(rows=4, cols=2048, dtype=dtype, options=Options(weight=False, bias=False))
+    problem = NormProblem(rows=4, cols=2048, dtype=dtype, options=NormOptions(weight=False, bias=False))
     text = render_shader(default_variant(kernel, problem, device.traits), problem, "native", device.traits)
     arrays = make_inputs(kernel.op, problem)
     masked = arrays["x"].copy()
@@ -290,7 +299,7 @@ def test_the_gradient_of_rows_whose_squares_overflow_is_0(op: str, dtype: str, d
 @pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
 def test_an_h_that_overflows_float16_is_infinite_for_y_too(op: str, device: Device) -> None:
     kernel = kernel_named("registers", op)
-    problem = Problem(rows=2, cols=8, dtype="float16", options=kernel.op.defaults.changed(["residual"]))
+    problem = NormProblem(rows=2, cols=8, dtype="float16", options=kernel.op.defaults.changed(["residual"]))
     arrays = make_inputs(kernel.op, problem)
     arrays["x"][0, 3] = arrays["residual"][0, 3] = 60000.0
     variant = default_variant(kernel, problem, device.traits)
@@ -307,7 +316,7 @@ def test_all_pairs_of_constants(family: tuple[Kernel, ...], device: Device) -> N
         for cols, dtype in ((64, "float32"), (77, "float32"), (72, "float16"), (77, "bfloat16")):
             far = kernel.unstable is None and dtype == "float32"
             distribution = "mean1000" if far else "normal"
-            problem = suited(kernel, Problem(rows=13, cols=cols, dtype=dtype, distribution=distribution))
+            problem = suited(kernel, NormProblem(rows=13, cols=cols, dtype=dtype, distribution=distribution))
             needs(device, default_variant(kernel, problem, device.traits).features(problem, device.traits))
             variants = runnable_variants(kernel, problem, device.traits)
             trials += [(variant, problem) for variant in variants if threads(variant) <= 256]
@@ -340,7 +349,7 @@ def test_invocations_that_are_no_power_of_two(
     outs = ["int8", None] if "out_dtype" in kernel.op.options and width > 1 else [None]
     for out, cap in itertools.product(outs, (0, 2)):
         options = replace(kernel.op.defaults, out_dtype=out, max_workgroups=cap)
-        problem = Problem(rows=5, cols=cols, dtype=dtype, distribution="mean1000", options=options)
+        problem = NormProblem(rows=5, cols=cols, dtype=dtype, distribution="mean1000", options=options)
         variant = nearest(kernel, problem, device.traits, **own)
         constants = variant.constants
         _, accuracy = run(device, variant, problem)
@@ -356,7 +365,7 @@ def test_nan_in_a_row_reaches_its_scale(threads: int, device: Device) -> None:
     needs(device, ["subgroups"])
     kernel = kernel_named("registers")
     options = replace(kernel.op.defaults, out_dtype="int8")
-    problem = Problem(rows=5, cols=1100, options=options)
+    problem = NormProblem(rows=5, cols=1100, options=options)
     variant = nearest(kernel, problem, device.traits, threads_per_row=threads, rows_per_workgroup=1)
     shader = render_shader(variant, problem, "native", device.traits)
     arrays = make_inputs(kernel.op, problem)
@@ -374,9 +383,9 @@ def threads(variant: Variant) -> int:
 
 
 @pytest.mark.opengl
-@pytest.mark.parametrize("name", ["registers", "welford_subgroup", "two_pass"])
+@pytest.mark.parametrize("name", ["registers", "row_in_registers", "welford_subgroup", "two_pass"])
 def test_the_same_input_gives_the_same_bits(name: str, device: Device) -> None:
-    problem = Problem(rows=33, cols=1023, distribution="mean1000")
+    problem = NormProblem(rows=33, cols=1023, distribution="mean1000")
     variant = default_variant(kernel_named(name), problem, device.traits)
     needs(device, variant.features(problem, device.traits))
     first, _ = run(device, variant, problem)
@@ -385,7 +394,7 @@ def test_the_same_input_gives_the_same_bits(name: str, device: Device) -> None:
         np.testing.assert_array_equal(first.view(np.uint32), again.view(np.uint32))
 
 
-def options_of(op: Op) -> st.SearchStrategy[Options]:
+def options_of(op: Op) -> st.SearchStrategy[NormOptions]:
     """Any combination that the op has."""
     choices: dict[str, st.SearchStrategy[Any]] = {
         "weight_dtype": st.sampled_from([None, "float32", "float16", "bfloat16"]),
@@ -394,12 +403,12 @@ def options_of(op: Op) -> st.SearchStrategy[Options]:
     }
     fields = {name: choices.get(name, st.booleans()) for name in op.options}
 
-    def together(given: dict[str, Any]) -> Options:
+    def together(given: dict[str, Any]) -> NormOptions:
         # What each of these needs: h where there is a residual, and a weight.
         for name, needed in (("residual_bias", "residual"), ("zero_centered_weight", "weight")):
             if name in given:
                 given = {**given, name: given[name] and given.get(needed, True)}
-        return Options(**given)
+        return NormOptions(**given)
 
     return st.fixed_dictionaries(fields).map(together)
 
@@ -411,7 +420,7 @@ def test_any_shape_any_values_and_any_options(data: st.DataObject, device: Devic
     kernel = data.draw(st.sampled_from(STABLE), "kernel")
     options = data.draw(options_of(kernel.op), "options")
     float8 = (options.out_dtype or "").startswith("float8")
-    problem = Problem(
+    problem = NormProblem(
         rows=data.draw(st.integers(1, 70), "rows that the defaults are for"),
         cols=data.draw(st.one_of(st.integers(1, 80), st.integers(1, 1300)), "cols"),
         dtype=data.draw(st.sampled_from(["float32", "float16", "bfloat16"]), "dtype"),

@@ -12,20 +12,21 @@ from testbed import KERNELS, run, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.kernel import Kernel
-from webnorm.norms.case import problems
-from webnorm.norms.option_cases import OPTION_CASES
-from webnorm.norms.problem import STORAGE, Problem
+from webnorm.op.case import problems
+from webnorm.op.dtypes import STORAGE
+from webnorm.ops.norms.option_cases import OPTION_CASES
+from webnorm.ops.norms.problem import NormProblem
 
 
-def candidates(kernel: Kernel) -> list[Problem]:
+def candidates(kernel: Kernel) -> list[NormProblem]:
     """Return the corpus's cases of options as problems that the kernel takes, and one without parameters."""
     plain = replace(kernel.op.defaults, weight=False, bias=False)
-    found = [Problem(rows=11, cols=70, dtype=dtype, options=plain) for dtype in STORAGE]
+    found = [NormProblem(rows=11, cols=70, dtype=dtype, options=plain) for dtype in STORAGE]
     found += [problem for _, problem in problems(OPTION_CASES, kernel.op, STORAGE)]
     return [suited(kernel, replace(problem, distribution="normal")) for problem in found]
 
 
-def fewest(kernel: Kernel, found: Sequence[Problem]) -> list[Problem]:
+def fewest(kernel: Kernel, found: Sequence[NormProblem]) -> list[NormProblem]:
     """Return few of the problems that meet all that is needed: next comes what meets most of the rest."""
     needed = tiers.needed_of(kernel)
     kept = []

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webnorm.errors import WebnormError
-from webnorm.kernels.headers.expression import LARGEST, check_names, evaluate, names, parse, shown, simplify
+from webnorm.op.expression import LARGEST, check_names, evaluate, names, parse, shown, simplify
 
 VALUES = {"rows": 7, "cols": 768, "a": 3, "b": 0}
 

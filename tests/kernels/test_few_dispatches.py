@@ -11,9 +11,10 @@ from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import render_shader
-from webnorm.norms.ops import OPS as ALL_OPS
-from webnorm.norms.ops import make_inputs
-from webnorm.norms.problem import STORAGE, Problem
+from webnorm.op.dtypes import STORAGE
+from webnorm.op.op import make_inputs
+from webnorm.op.registry import OPS as ALL_OPS
+from webnorm.ops.norms.problem import NormProblem
 
 OPS = ("layer_norm_backward", "rms_norm_backward")
 # Rows and columns that no workgroup, tile, block or batch divides, and fewer of both than one of them takes.
@@ -38,7 +39,7 @@ class Subject:
     layouts: tuple[tuple[int, ...], ...]
     most: int
 
-    def variant(self, op: str, problem: Problem, device: Device, layout: tuple[int, ...]) -> Variant:
+    def variant(self, op: str, problem: NormProblem, device: Device, layout: tuple[int, ...]) -> Variant:
         kernel = kernel_named(self.kernel, op)
         constants = dict(default_variant(kernel, problem, device.traits).constants)
         return Variant(kernel, {**constants, **dict(zip(self.axes, layout, strict=True))})
@@ -70,7 +71,7 @@ def test_against_float64(subject: Subject, layout: tuple[int, ...], dtype: str, 
         cap = CAPS[(at + STORAGE.index(dtype)) % len(CAPS)]
         pairs = (*OPTIONS[at % len(OPTIONS)], f"max_workgroups={cap}")
         options = ALL_OPS[op].defaults.changed(pairs)
-        problem = Problem(rows=rows, cols=cols, dtype=dtype, distribution="mean1000", options=options)
+        problem = NormProblem(rows=rows, cols=cols, dtype=dtype, distribution="mean1000", options=options)
         variant = subject.variant(op, problem, device, layout)
         if subject is ONE and cols > 32 * layout[0]:
             assert "registers" in (variant.refusal(problem, device.traits) or "")
@@ -88,7 +89,7 @@ def test_against_float64(subject: Subject, layout: tuple[int, ...], dtype: str, 
 def test_every_option(subject: Subject, op: str, pairs: tuple[str, ...], device: Device) -> None:
     options = ALL_OPS[op].defaults.changed(pairs)
     for dtype, subgroups in (("float32", 0), ("float16", int("subgroups" in device.traits.features))):
-        problem = Problem(rows=23, cols=132, dtype=dtype, options=options)
+        problem = NormProblem(rows=23, cols=132, dtype=dtype, options=options)
         variant = subject.variant(op, problem, device, subject.layouts[-1])
         variant = Variant(variant.kernel, {**variant.constants, "subgroups": subgroups})
         _, accuracy = run(device, variant, problem)
@@ -98,7 +99,7 @@ def test_every_option(subject: Subject, op: str, pairs: tuple[str, ...], device:
 @pytest.mark.parametrize("op", OPS)
 @subjects
 def test_the_same_input_gives_the_same_bits(subject: Subject, op: str, device: Device) -> None:
-    problem = Problem(rows=131, cols=68, options=ALL_OPS[op].defaults)
+    problem = NormProblem(rows=131, cols=68, options=ALL_OPS[op].defaults)
     variant = subject.variant(op, problem, device, subject.layouts[-1])
     shader = render_shader(variant, problem, "native", device.traits)
     arrays = make_inputs(variant.kernel.op, problem)
@@ -124,13 +125,13 @@ def test_what_they_leave_to_others(
     subject: Subject, op: str, cols: int, pairs: tuple[str, ...], reason: str, device: Device
 ) -> None:
     rows = subject.most // 1024 + (cols == 1024)
-    problem = Problem(rows=rows, cols=cols, options=ALL_OPS[op].defaults.changed(pairs))
+    problem = NormProblem(rows=rows, cols=cols, options=ALL_OPS[op].defaults.changed(pairs))
     variant = subject.variant(op, problem, device, subject.layouts[0])
     assert reason in (variant.refusal(problem, device.traits) or "")
 
 
 def test_a_vector_holds_what_a_batch_needs(device: Device) -> None:
     for op, allowed in (("layer_norm_backward", False), ("rms_norm_backward", True)):
-        problem = Problem(rows=64, cols=1024, options=ALL_OPS[op].defaults)
+        problem = NormProblem(rows=64, cols=1024, options=ALL_OPS[op].defaults)
         refusal = TWO.variant(op, problem, device, (32, 1, 4, 1)).refusal(problem, device.traits)
         assert (refusal is None) == allowed

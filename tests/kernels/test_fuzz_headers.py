@@ -20,20 +20,21 @@ from testbed import GPU, KERNELS, SOFTWARE
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers.header import load
-from webnorm.kernels.headers.header_names import TEMPLATE_NAMES
+from webnorm.kernels.headers.header_names import template_names_of
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import FORBIDDEN, split_header, wgsl_root
 from webnorm.kernels.headers.traits import BROWSER, Traits
 from webnorm.kernels.headers.variants import runnable_variants
 from webnorm.kernels.rendering import sandbox
 from webnorm.kernels.rendering.render import render_shader
-from webnorm.norms.problem import Problem
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormProblem
 
 PROBLEMS = (
-    Problem(rows=4, cols=8),
-    Problem(rows=0, cols=1),
-    Problem(rows=3, cols=77, dtype="float16"),
-    Problem(rows=2**33, cols=20001, dtype="bfloat16"),
+    NormProblem(rows=4, cols=8),
+    NormProblem(rows=0, cols=1),
+    NormProblem(rows=3, cols=77, dtype="float16"),
+    NormProblem(rows=2**33, cols=20001, dtype="bfloat16"),
 )
 TRAITS = (GPU, SOFTWARE, BROWSER)
 # Of one example: reading and working out takes milliseconds.
@@ -71,7 +72,7 @@ def told(call: Callable[[], Any]) -> Any:
         return None
 
 
-def tried(path: Path, problem: Problem, traits: Traits, rendered: bool) -> None:
+def tried(path: Path, problem: NormProblem, traits: Traits, rendered: bool) -> None:
     def work() -> None:
         kernel = told(lambda: load(path))
         if kernel is not None:
@@ -87,12 +88,12 @@ def usual() -> float:
 
     def work() -> None:
         load(first.path, first.op.name)
-        used(first, Problem(rows=4, cols=64), BROWSER, rendered=True)
+        used(first, NormProblem(rows=4, cols=64), BROWSER, rendered=True)
 
     return max(effort(work) for _ in range(3))
 
 
-def used(kernel: Kernel, problem: Problem, traits: Traits, rendered: bool) -> None:
+def used(kernel: Kernel, problem: NormProblem, traits: Traits, rendered: bool) -> None:
     variant = told(lambda: default_variant(kernel, problem, traits))
     told(lambda: [None for _, _ in zip(range(20), runnable_variants(kernel, problem, traits), strict=False)])
     if variant is None or told(lambda: variant.refusal(problem, traits)) is not None or not rendered:
@@ -289,7 +290,9 @@ BODY = "@compute @workgroup_size(8)\nfn main() {{ '{{ cols }}' }}\n"
     traits=st.sampled_from(TRAITS),
     rendered=st.integers(0, 3),
 )
-def test_headers(folder: Path, header: list[str], problem: Problem, traits: Traits, rendered: int) -> None:
+def test_headers(
+    folder: Path, header: list[str], problem: NormProblem, traits: Traits, rendered: int
+) -> None:
     path = folder / "layer_norm" / "header.wgsl"
     toml = "".join(f"// {line}\n" for text in header for line in text.split("\n"))
     path.write_text(f"// /// webnorm\n{toml}// ///\n{BODY}", encoding="utf-8", errors="surrogatepass")
@@ -373,7 +376,7 @@ TERMS = [
     "[]",
     "()",
     "''",
-    *TEMPLATE_NAMES,
+    *template_names_of(OPS["layer_norm"]),
 ]
 FILTERS = [
     "upper",
@@ -465,7 +468,7 @@ def bodies(draw: st.DrawFn) -> str:
 @pytest.mark.slow
 @examples(80)
 @given(body=bodies(), part=st.one_of(st.just(""), pieces), problem=st.sampled_from(PROBLEMS[:3]))
-def test_bodies(folder: Path, body: str, part: str, problem: Problem) -> None:
+def test_bodies(folder: Path, body: str, part: str, problem: NormProblem) -> None:
     path = folder / "layer_norm" / "body.wgsl"
     for place, text in ((path, HEADER + body), (folder / "lib" / "part.wgsl", part)):
         place.write_text(text, encoding="utf-8", errors="surrogatepass")

@@ -35,9 +35,12 @@ from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.diagnose.hints import WrongResult, hints
 from webnorm.lab.verify.accuracy import assess, tolerance
 from webnorm.lab.verify.races import RaceOrLoopFault, find_fault
-from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import Task, complete_inputs, make_inputs
-from webnorm.norms.problem import Array, Options, Problem, draw_x
+from webnorm.op.dtypes import Array
+from webnorm.op.op import Task, make_inputs
+from webnorm.ops.copy.problem import draw_x
+from webnorm.ops.norms.corpus import CASES
+from webnorm.ops.norms.op import complete_inputs
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,8 @@ class Mutant:
 
 
 REDUCE, ROW, MOMENTS = "lib/reduce.wgsl", "lib/row.wgsl", "lib/moments.wgsl"
-TWO_PASS, WELFORD, SHUFFLED = (
-    f"layer_norm/{name}.wgsl" for name in ("two_pass", "welford", "welford_subgroup")
+TWO_PASS, WELFORD, SHUFFLED, HELD_ROW = (
+    f"layer_norm/{name}.wgsl" for name in ("two_pass", "welford", "welford_subgroup", "row_in_registers")
 )
 GEOMETRY, LOADS, STORES = "lib/geometry.wgsl", "lib/loads.wgsl", "lib/stores.wgsl"
 OUTPUT, WRITE, ENCODE = "lib/output.wgsl", "lib/write.wgsl", "lib/encode.wgsl"
@@ -116,6 +119,12 @@ MUTANTS = (
     Mutant("no barrier before a lesson's next sums", TWO_PASS, "    workgroupBarrier();  // before the next ones are written\n", "", ("two_pass",), race=True),
     Mutant("no barrier before Welford's moments are read", WELFORD, "    workgroupBarrier();\n    let moments", "    let moments", ("welford",), race=True),
     Mutant("no barrier before the subgroups' moments are read", SHUFFLED, "        workgroupBarrier();\n        let count", "        let count", ("welford_subgroup",), race=True),
+    Mutant("no barrier before the subgroups' sums are read", HELD_ROW, "    workgroupBarrier();\n    var others", "    var others", ("row_in_registers",), race=True),
+    Mutant("no barrier before the subgroups' next sums", HELD_ROW, "    workgroupBarrier();  // before the next ones are written\n", "", ("row_in_registers",), race=True),
+    Mutant("the first subgroup's sum alone", HELD_ROW, "i < (THREADS - 1u) / subgroup_size + 1u;", "i < 1u;", ("row_in_registers",)),
+    Mutant("the subgroups' sums not added across lanes", HELD_ROW, "return subgroupAdd(others);", "return others;", ("row_in_registers",)),
+    Mutant("the variance of columns that do not exist", HELD_ROW, "where_live(h{{ j }} - mean, Vec(), {{ j }}u, thread)", "h{{ j }} - mean", ("row_in_registers",)),
+    Mutant("the low word added", HELD_ROW, "affine((d{{ j }} - low)", "affine((d{{ j }} + low)", ("row_in_registers",)),
     Mutant("the tree's last level one short", REDUCE, "for k in range(1, levels", "for k in range(2, levels", ("registers_plain",)),
     Mutant("the tree reads one partial twice", REDUCE, "for k in range(1, 8)", "for k in range(0, 7)", ("streaming_plain", "registers_plain")),
     Mutant("Chan without the count", WELFORD, "let share = b.z / max(count, 1.0);", "let share = 0.5;", ("welford",)),
@@ -145,7 +154,7 @@ MUTANTS = (
     Mutant("the next row's pivot", GRADIENT_REGISTERS, "let pivot_ahead = next_pivot;", "let pivot_ahead = pivot_of(next);", HELD, hard="backward"),
     Mutant("lanes beyond the partials joined in", REDUCE, "let lanes = min(count, subgroup_size);", "let lanes = subgroup_size;"),
     Mutant("every row reads the first one's tree", REDUCE, "let first = place - place % THREADS;", "let first = 0u;", ("registers_plain",)),
-    Mutant("a long loop that repeats a step", "lib/sweep.wgsl", "let j = first + {{ k }}u;", "let j = first;", ("naive",)),
+    Mutant("a long loop that repeats a step", "lib/sweep.wgsl", "let j = first + {{ k }}u;", "let j = first;", ("streaming",)),
     Mutant("the copy leaves its last elements", "copy/copy.wgsl", "< end)", "< end - 1u)", ("copy",)),
     *(replace(Mutant(*mutant), hard="options") for mutant in (
         ("weight without + 1", LOADS, '" + 1.0" if tensor.name == "weight" and zero_centered_weight', '""'),
@@ -156,10 +165,10 @@ MUTANTS = (
         ("h cut off instead of rounded", ENCODE, "(bits + 0xfffu + ((bits >> {{ vec }}(13u)) & {{ vec }}(1u)))", "bits"),
         ("small h rounded as if it were large", ENCODE, "select(bitcast<{{ vec }}<f32>>(normal), small", "select(bitcast<{{ vec }}<f32>>(normal), bitcast<{{ vec }}<f32>>(normal)"),
         ("h given back without the residual", WRITE, "thread, {{ name ~ (j + 1 - count) ~ factor }}", 'thread, {{ "load_x(row, " ~ step(j + 1 - count) ~ ", thread)" if name == "h" else name ~ (j + 1 - count) ~ factor }}'),
-        ("h never given back by sweeps", WRITE, "        store_h(row, row_exists, j, thread, h);", "", ("naive",)),
+        ("h never given back by sweeps", WRITE, "        store_h(row, row_exists, {{ j }}, thread, {{ h }});", "", ("naive",)),
         ("the words of the mean the other way round", WRITE, "row] = mean;\n        stats[params.stats_start + 3u * row + 1u] = {{ low }};", "row] = low;\n        stats[params.stats_start + 3u * row + 1u] = mean;"),
         ("amax after scaling", WRITE, "greatest(y{{ j }}, {{ step(j) }}", "greatest(y{{ j }}{{ scaling }}, {{ step(j) }}"),
-        ("amax after scaling, by sweeps", WRITE, "greatest(y_value, j", "greatest(y_value{{ scaling }}, j", ("naive",)),
+        ("amax after scaling, by sweeps", WRITE, "greatest({{ y_value }}, {{ j }}", "greatest({{ y_value ~ scaling }}, {{ j }}", ("naive",)),
         ("the largest y of columns that do not exist", OUTPUT, "where_live(abs(y), Vec(), j, thread)", "abs(y)", ("naive",)),
         ("amax of the largest y instead of |y|", OUTPUT, "where_live(abs(y), Vec()", "where_live(y, Vec()", ("rms_norm/naive",)),
         ("float8_e5m2 with e4m3fn's denormals", ENCODE, '"0.00006103515625", "65536.0"', '"0.00006103515625", "512.0"'),
@@ -270,7 +279,7 @@ LAYOUTS = (
     {"threads_per_row": 128, "rows_per_workgroup": 1, "row_batch": 2},
     {"threads_per_row": 128, "rows_per_workgroup": 2, "row_batch": 4},
 )
-Hard = tuple[Problem, dict[str, Array], dict[str, int]]
+Hard = tuple[NormProblem, dict[str, Array], dict[str, int]]
 
 
 UNBROKEN = {kernel.label: kernel for kernel in KERNELS}
@@ -305,31 +314,31 @@ def draw_hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
     )
     for layout in LAYOUTS:
         for cols in (61, 132, 520):
-            problem = suited(kernel, Problem(rows=7, cols=cols, options=everything))
+            problem = suited(kernel, NormProblem(rows=7, cols=cols, options=everything))
             arrays = make_inputs(op, problem)
             spread, means = np.float32(0.02), np.arange(-3, 4, dtype=np.float32)[:, None] * 50
             arrays = complete_inputs(
                 Task(op, problem), {"x": arrays["x"] * spread + means}, np.random.default_rng(0)
             )
             yield problem, arrays, layout
-    plain = Options(weight=False, bias=False)
-    small = suited(kernel, Problem(rows=3, cols=96, options=plain))
+    plain = NormOptions(weight=False, bias=False)
+    small = suited(kernel, NormProblem(rows=3, cols=96, options=plain))
     yield (
         small,
         complete_inputs(Task(op, small), {"x": draw_x(small) * np.float32(1e-3)}, np.random.default_rng(0)),
         {},
     )
     for rows, cols, distribution in ((3, 4096, "mean1e4"), (2, 20003, "normal"), (2, 80003, "normal")):
-        problem = Problem(rows=rows, cols=cols, options=plain, distribution=distribution)
+        problem = NormProblem(rows=rows, cols=cols, options=plain, distribution=distribution)
         yield problem, make_inputs(op, problem), {"threads_per_row": 64} if cols == 4096 else {}
     flat = [case for case in CASES if case.name in ("one-value", "neighbours")]
-    whole = Problem(rows=sum(case.shape[0] for case in flat), cols=flat[0].shape[1], options=plain)
+    whole = NormProblem(rows=sum(case.shape[0] for case in flat), cols=flat[0].shape[1], options=plain)
     yield whole, rows_of(flat, op, whole), {"prefetch": 1}
-    uneven = Problem(rows=2, cols=768, options=plain)
+    uneven = NormProblem(rows=2, cols=768, options=plain)
     yield uneven, make_inputs(op, uneven), {"threads_per_row": 96, "rows_per_workgroup": 1, "parked": 2}
     if which == "backward":
         for dtype, kept in (("float16", "words"), ("float32", "parked")):
-            held = Problem(rows=5, cols=520, dtype=dtype, options=everything)
+            held = NormProblem(rows=5, cols=520, dtype=dtype, options=everything)
             yield (
                 held,
                 make_inputs(op, held),
@@ -343,19 +352,21 @@ def draw_early_problems(kernel: Kernel) -> Iterator[Hard]:
     everything = op.defaults.changed(["saved_stats=false", "residual_bias", "dh", "zero_centered_weight"])
     alone = {"threads_per_row": 32, "rows_per_workgroup": 1}
     for layout in (*LAYOUTS, {**alone, "words": 1}, {**alone, "parked": 2}):
-        problem = Problem(rows=7, cols=520, dtype="float16", options=everything)
+        problem = NormProblem(rows=7, cols=520, dtype="float16", options=everything)
         x = draw_x(problem) + np.arange(-3, 4, dtype=np.float16)[:, None]
         dy = (rng.standard_normal(x.shape) + 1).astype(np.float16)
         yield problem, complete_inputs(Task(op, problem), {"x": x, "dy": dy}, rng), layout
     # The mean lies half way between two numbers of float32.
-    near = Problem(rows=3, cols=5460, dtype="float16", options=Options(weight=False, bias=False))
+    near = NormProblem(rows=3, cols=5460, dtype="float16", options=NormOptions(weight=False, bias=False))
     x = np.full((3, 5460), 1000, np.float16)
     x[range(3), [0, 777, 5459]] = 1000.5
     dy = (rng.standard_normal(x.shape) + 8).astype(np.float16)
     yield near, {"x": x, "dy": dy}, {"threads_per_row": 256, "rows_per_workgroup": 1}
 
 
-def variant_of(kernel: Kernel, problem: Problem, device: Device, chosen: dict[str, int]) -> Variant | None:
+def variant_of(
+    kernel: Kernel, problem: NormProblem, device: Device, chosen: dict[str, int]
+) -> Variant | None:
     """The kernel's defaults with some constants chosen, where that can run.
 
     The defaults are those of a software adapter everywhere: a GPU's own leave out paths that are to be tried.
@@ -412,7 +423,7 @@ def shared_snippets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, untouched: 
 
 @cache
 def unbroken_text(
-    label: str, constants: tuple[tuple[str, int], ...], problem: Problem, traits: Traits, tree: Path
+    label: str, constants: tuple[tuple[str, int], ...], problem: NormProblem, traits: Traits, tree: Path
 ) -> str:
     """Return the text that a mutant's differs from: the mutants of a kernel ask for the same again and again."""
     return render_shader(Variant(read_in(tree, label), dict(constants)), problem, "native", traits).text
@@ -505,7 +516,7 @@ def label_of(name: str) -> str:
 def test_the_unbroken_kernels_pass_the_hard_problems(label: str, device: Device) -> None:
     """Those of options are test_corpus's own."""
     kernel = UNBROKEN[label]
-    for problem, arrays, layout in hard_problems(kernel.label, "backward" if kernel.op.backward else "plain"):
+    for problem, arrays, layout in hard_problems(kernel.label, "backward" if kernel.op.gradient else "plain"):
         variant = variant_of(kernel, problem, device, layout)
         if variant is not None:
             shader = render_shader(variant, problem, "native", device.traits)

@@ -15,12 +15,14 @@ from webnorm.gpu.device import Device
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.variants import Variant, runnable_variants
 from webnorm.kernels.rendering.render import render_shader
-from webnorm.norms.ops import Task, complete_inputs, make_inputs
-from webnorm.norms.problem import Options, Problem
-from webnorm.norms.reference import Float64Array, normalize
+from webnorm.op.expected import Float64Array
+from webnorm.op.op import Task, make_inputs
+from webnorm.ops.norms.op import complete_inputs, has_mean
+from webnorm.ops.norms.problem import NormOptions, NormProblem
+from webnorm.ops.norms.reference import normalize
 
 MEANS = (0.0, *np.logspace(0, 6, 20))
-PLAIN = Options(weight=False, bias=False)
+PLAIN = NormOptions(weight=False, bias=False)
 
 
 @lru_cache(maxsize=2)
@@ -34,7 +36,7 @@ def worst(
 ) -> tuple[float, float]:
     """Largest |error| and largest |error| / max(1, |y|)."""
     x, expected = rows(cols, means)
-    problem = Problem(rows=len(x), cols=cols, distribution="given", options=PLAIN)
+    problem = NormProblem(rows=len(x), cols=cols, distribution="given", options=PLAIN)
     y, _ = run_shader(device, render_shader(variant, problem, "native", device.traits), {"x": x})
     error = np.abs(y - expected)
     return float(error.max()), float((error / np.maximum(1, np.abs(expected))).max())
@@ -45,14 +47,14 @@ MEAN = re.compile(r"let (?:part_)?mean = (.+?);")
 
 @pytest.mark.parametrize("cols", [96, 199])
 @pytest.mark.parametrize(
-    "kernel", [one for one in KERNELS if one.op.has_mean], ids=lambda kernel: kernel.label
+    "kernel", [one for one in KERNELS if has_mean(one.op)], ids=lambda kernel: kernel.label
 )
 def test_a_mean_comes_out_of_an_addition(kernel: Kernel, cols: int) -> None:
     """Of a product, a compiler may make x - mean one operation in one place and not in another, as NVIDIA's
     does: the mean then has two values, and the second word of it belongs to one of them alone.
     """
     options = replace(kernel.op.defaults, saved_stats=False)
-    problem = suited(kernel, Problem(rows=8, cols=cols, options=options))
+    problem = suited(kernel, NormProblem(rows=8, cols=cols, options=options))
     text = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU).text
     # Where the mean is one word, two values of it are what its rounding is declared to cost.
     for made in MEAN.findall(text) if kernel.accuracy.rounded_mean == 0 else ():
@@ -65,7 +67,8 @@ def test_a_mean_comes_out_of_an_addition(kernel: Kernel, cols: int) -> None:
 def of(name: str, cols: int, device: Device, **constants: int) -> Variant:
     kernel = kernel_named(name)
     return Variant(
-        kernel, {**default_variant(kernel, Problem(rows=1, cols=cols), device.traits).constants, **constants}
+        kernel,
+        {**default_variant(kernel, NormProblem(rows=1, cols=cols), device.traits).constants, **constants},
     )
 
 
@@ -79,7 +82,7 @@ def test_registers_hold_2e_6_for_any_mean(cols: int, device: Device) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("cols", [300, 2048])
 def test_registers_hold_2e_6_for_every_pair_of_constants(cols: int, device: Device) -> None:
-    problem = Problem(rows=1, cols=cols)
+    problem = NormProblem(rows=1, cols=cols)
 
     def fits(variant: Variant) -> bool:
         return variant.constants["threads_per_row"] * variant.constants["rows_per_workgroup"] <= 128
@@ -103,7 +106,7 @@ def test_without_the_second_word_the_mean_rounds(device: Device) -> None:
 def test_the_first_word_of_a_saved_mean_is_the_mean(device: Device) -> None:
     """Of a row in parts that are far apart, too: who saves one word has float32's digits."""
     kernel = kernel_named("split_row")
-    problem = Problem(rows=9, cols=2817, options=Options(return_stats=True))
+    problem = NormProblem(rows=9, cols=2817, options=NormOptions(return_stats=True))
     arrays = make_inputs(kernel.op, problem)
     arrays["x"][:, 1500:] += 3.0
     variant = default_variant(kernel, problem, device.traits)
@@ -124,8 +127,8 @@ def test_one_pass_gives_nonsense(device: Device) -> None:
 def test_dweight_far_from_0(name: str, saved_stats: bool, device: Device) -> None:
     """At a mean of 1e4 standard deviations, in float32, where the mean's rounding alone is 1e-3 of x̂."""
     kernel = kernel_named(name, "layer_norm_backward")
-    options = Options(saved_stats=saved_stats)
-    problem = Problem(rows=1024, cols=4096, distribution="mean1e4", options=options)
+    options = NormOptions(saved_stats=saved_stats)
+    problem = NormProblem(rows=1024, cols=4096, distribution="mean1e4", options=options)
     arrays = make_inputs(kernel.op, problem)
     variant = default_variant(kernel, problem, device.traits)
     got = compute(device, render_shader(variant, problem, "native", device.traits), arrays)["dweight"][0]
@@ -137,8 +140,8 @@ def test_dweight_far_from_0(name: str, saved_stats: bool, device: Device) -> Non
 def test_amax_is_the_largest_float32_y(name: str, device: Device) -> None:
     kernel = kernel_named(name)
     for cols in (61, 256):
-        plain = Problem(rows=33, cols=cols)
-        float8 = replace(plain, scale=4.0, options=Options(out_dtype="float8_e4m3fn"))
+        plain = NormProblem(rows=33, cols=cols)
+        float8 = replace(plain, scale=4.0, options=NormOptions(out_dtype="float8_e4m3fn"))
         arrays = make_inputs(kernel.op, plain)
         variant = default_variant(kernel, float8, device.traits)
         needs(device, variant.features(float8, device.traits))
@@ -159,7 +162,7 @@ def test_amax_is_the_largest_float32_y(name: str, device: Device) -> None:
 def small_rows(kernel: Kernel, device: Device, cols: int, deviation: float, eps: float) -> str | None:
     """What a kernel that makes its own statistics gets wrong of rows of a standard deviation."""
     options = replace(kernel.op.defaults, saved_stats=False)
-    problem = suited(kernel, Problem(rows=4, cols=cols, eps=eps, distribution="given", options=options))
+    problem = suited(kernel, NormProblem(rows=4, cols=cols, eps=eps, distribution="given", options=options))
     variant = default_variant(kernel, problem, device.traits)
     needs(device, variant.features(problem, device.traits))
     x = deviation * np.random.default_rng(0).standard_normal((4, problem.cols))
@@ -173,7 +176,7 @@ def small_rows(kernel: Kernel, device: Device, cols: int, deviation: float, eps:
     [
         pytest.param(one, marks=() if one.name == "registers" else pytest.mark.slow, id=one.label)
         for one in KERNELS
-        if not one.op.exact
+        if not one.op.is_copy
     ],
 )
 def test_rows_down_to_the_lower_limit_are_right(kernel: Kernel, device: Device) -> None:

@@ -13,7 +13,7 @@ from webnorm.choice.defaults import default_variant
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.kernels.rendering.render import render_shader
-from webnorm.norms.problem import Options, Problem
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 SHAPES = ((4, 61, "float32"), (4, 768, "float16"), (64, 199, "bfloat16"))
 
@@ -27,8 +27,8 @@ def template(file: str) -> list[str]:
 def test_every_character_of_a_template_has_its_place(kernels: tuple[Kernel, ...]) -> None:
     """What is no template's text came from an expression, or became the name of another function."""
     for kernel, (rows, cols, dtype) in zip(kernels * 3, SHAPES, strict=False):
-        options = Options(residual=dtype == "float16" and "residual" in kernel.op.options)
-        problem = suited(kernel, Problem(rows=rows, cols=cols, dtype=dtype, options=options))
+        options = NormOptions(residual=dtype == "float16" and "residual" in kernel.op.options)
+        problem = suited(kernel, NormProblem(rows=rows, cols=cols, dtype=dtype, options=options))
         shader = render_shader(default_variant(kernel, problem, GPU), problem, "browser", GPU)
         count = exact = near = 0
         for number, line in enumerate(shader.text.splitlines(), 1):

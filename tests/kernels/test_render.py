@@ -20,7 +20,7 @@ from webnorm.kernels.headers.traits import BROWSER, Traits
 from webnorm.kernels.rendering import sandbox, templates
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.kernels.rendering.render_cache import RenderCache
-from webnorm.norms.problem import Options, Problem
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.web.package.native import native_text
 
 
@@ -70,7 +70,7 @@ last
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_every_plain_line_stands_in_its_source(kernel: Kernel) -> None:
-    problem = suited(kernel, Problem(rows=4, cols=199))
+    problem = suited(kernel, NormProblem(rows=4, cols=199))
     shader = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU)
     sources: dict[str, list[str]] = {}
     checked = 0
@@ -222,8 +222,8 @@ def test_compile_errors_name_the_template_line(
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_targets(kernel: Kernel) -> None:
-    for options in (Options(), Options(weight=False, bias=False)):
-        problem = suited(kernel, Problem(rows=4, cols=96, options=options))
+    for options in (NormOptions(), NormOptions(weight=False, bias=False)):
+        problem = suited(kernel, NormProblem(rows=4, cols=96, options=options))
         native = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU)
         browser = render_shader(default_variant(kernel, problem, BROWSER), problem, "browser", BROWSER)
         assert "enable" not in native.text
@@ -236,7 +236,7 @@ def test_targets(kernel: Kernel) -> None:
 
 def test_workgroup_memory_is_counted() -> None:
     def size_in(dtype: str, name: str, **constants: int) -> int:
-        kernel, problem = kernel_named(name), Problem(rows=4, cols=1024, dtype=dtype)
+        kernel, problem = kernel_named(name), NormProblem(rows=4, cols=1024, dtype=dtype)
         variant = default_variant(kernel, problem, GPU)
         variant = type(variant)(kernel, {**variant.constants, **constants})
         return render_shader(variant, problem, "native", GPU).workgroup_bytes
@@ -272,7 +272,7 @@ def test_long_rows_do_not_make_long_texts(kernel: Kernel, traits: Traits) -> Non
     """
     most = 600 if traits.software else 1000
     for cols in (4096, 20001, 70001):
-        problem = Problem(rows=2, cols=cols, options=kernel.op.defaults)
+        problem = NormProblem(rows=2, cols=cols, options=kernel.op.defaults)
         variant = default_variant(kernel, problem, traits)
         if variant.refusal(problem, traits) is None:
             assert len(render_shader(variant, problem, "native", traits).text.splitlines()) < most

@@ -11,8 +11,8 @@ from testbed import compute, judge, kernel_named, nearest
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
 from webnorm.kernels.rendering.render import render_shader
-from webnorm.norms.ops import make_inputs
-from webnorm.norms.problem import Problem
+from webnorm.op.op import make_inputs
+from webnorm.ops.norms.problem import NormProblem
 
 # No whole number of words in a row; one element more, less, and far more than a word holds.
 COLS = (1, 3, 5, 61, 1023)
@@ -31,7 +31,7 @@ TRIALS = [
 def test_no_write_is_lost(op: str, options: str, cols: int, rows_per_workgroup: int, device: Device) -> None:
     kernel = kernel_named("registers", op)
     rows = max(2000, (100_000 if device.traits.software else 4_000_000) // cols)
-    problem = Problem(
+    problem = NormProblem(
         rows=rows,
         cols=cols,
         dtype="float16",

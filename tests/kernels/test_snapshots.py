@@ -12,12 +12,12 @@ from webnorm.choice.defaults import default_variant
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.rendering.render import Target, render_shader
-from webnorm.norms.problem import Options, Problem
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 FOLDER = Path(__file__).parent / "snapshots"
 PROBLEMS = (
-    Problem(rows=1024, cols=768),
-    Problem(rows=1024, cols=199, options=Options(weight=False, bias=False)),
+    NormProblem(rows=1024, cols=768),
+    NormProblem(rows=1024, cols=199, options=NormOptions(weight=False, bias=False)),
 )
 TRAITS = {"native": GPU, "browser": BROWSER}
 CASES = [
@@ -28,7 +28,7 @@ CASES = [
 ]
 
 
-def file_of(kernel: Kernel, problem: Problem, target: str) -> Path:
+def file_of(kernel: Kernel, problem: NormProblem, target: str) -> Path:
     return FOLDER / kernel.op.name / f"{kernel.name}-{problem.cols}-{target}.wgsl"
 
 
@@ -36,7 +36,7 @@ def file_of(kernel: Kernel, problem: Problem, target: str) -> Path:
     ("kernel", "problem", "target"), CASES, ids=lambda value: getattr(value, "label", None) or str(value)
 )
 def test_rendered_text(
-    kernel: Kernel, problem: Problem, target: Target, request: pytest.FixtureRequest
+    kernel: Kernel, problem: NormProblem, target: Target, request: pytest.FixtureRequest
 ) -> None:
     traits = TRAITS[target]
     text = render_shader(default_variant(kernel, problem, traits), problem, target, traits).text

@@ -23,8 +23,9 @@ from webnorm.kernels.rendering.render import render_shader
 from webnorm.kernels.rendering.strip_unused import strip_unused
 from webnorm.kernels.wgsl.declarations import code_of, declarations, read_line
 from webnorm.kernels.wgsl.diagnostics import read_report
-from webnorm.norms.problem import Options, Problem
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
+NORMS = [kernel for kernel in KERNELS if isinstance(kernel.op.defaults, NormOptions)]
 BINDINGS = """\
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
@@ -137,9 +138,9 @@ def test_a_text_may_begin_with_a_brace_and_be_empty() -> None:
 
 def test_webnorm_writes_declarations_as_they_are_found() -> None:
     """Each at the start of a line, to the next brace there: else it would stay, or a part of it."""
-    for kernel in KERNELS:
+    for kernel in NORMS:
         for cols in (768, 199):
-            problem = suited(kernel, Problem(rows=64, cols=cols, options=kernel.op.defaults))
+            problem = suited(kernel, NormProblem(rows=64, cols=cols, options=kernel.op.defaults))
             text = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU).text
             code, own = code_of(text.splitlines(), [True] * len(text.splitlines()))
             found = [one for one in declarations([read_line(line) for line in code]) if one.is_plain]
@@ -151,9 +152,9 @@ def test_webnorm_writes_declarations_as_they_are_found() -> None:
 def test_webnorms_text_is_right_without_it(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a user may call whatever it declares."""
     monkeypatch.setattr(templates, "strip_unused", lambda lines, _: (list(lines), list(range(len(lines)))))
-    for at, kernel in enumerate(KERNELS):
-        wide = Problem(rows=64, cols=768, options=kernel.op.defaults)
-        odd = Problem(rows=64, cols=199, dtype="float16", options=Options(**vars(kernel.op.defaults)))
+    for at, kernel in enumerate(NORMS):
+        wide = NormProblem(rows=64, cols=768, options=kernel.op.defaults)
+        odd = NormProblem(rows=64, cols=199, dtype="float16", options=NormOptions(**vars(kernel.op.defaults)))
         problem = suited(kernel, (wide, odd)[at % 2])
         variant = default_variant(kernel, problem, GPU)
         # An adapter without subgroups refuses the text for that.
@@ -175,7 +176,7 @@ def trivial_in(text: str) -> set[str]:
     return found
 
 
-def of_each_width(variant: Variant, problem: Problem) -> Iterator[Variant]:
+def of_each_width(variant: Variant, problem: NormProblem) -> Iterator[Variant]:
     """The variant, and with any other width of a Vec that can run."""
     yield variant
     for width in variant.kernel.tune.get("vector_width", ()):
@@ -188,9 +189,9 @@ def test_snippets_call_no_function_that_does_nothing(monkeypatch: pytest.MonkeyP
     """They are for kernels' own text: a snippet emits what is left of the call."""
     monkeypatch.setattr(templates, "inline_calls", lambda lines, _: (list(lines), dict[int, Any]()))
     called = set[str]()
-    for kernel in KERNELS:
+    for kernel in NORMS:
         for cols, dtype in ((4096, "float32"), (1022, "float16"), (61, "bfloat16")):
-            wanted = Problem(rows=64, cols=cols, dtype=dtype, options=kernel.op.defaults)
+            wanted = NormProblem(rows=64, cols=cols, dtype=dtype, options=kernel.op.defaults)
             problem = suited(kernel, wanted)
             for variant in of_each_width(default_variant(kernel, problem, GPU), problem):
                 shader = render_shader(variant, problem, "native", GPU)

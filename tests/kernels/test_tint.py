@@ -12,11 +12,16 @@ from webnorm.choice.defaults import default_variant
 from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.headers.variants import Variant, runnable_variants
 from webnorm.kernels.rendering.render import MOST_BUFFERS, RenderedPass, Shader, render_shader
-from webnorm.norms.problem import Options, Problem
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.web import tint
 
 pytestmark = needs_tint
-OPTIONS = (Options(), Options(weight=False), Options(bias=False), Options(weight=False, bias=False))
+OPTIONS = (
+    NormOptions(),
+    NormOptions(weight=False),
+    NormOptions(bias=False),
+    NormOptions(weight=False, bias=False),
+)
 
 
 def source(name: str, shader: Shader, text: str | None = None) -> tint.TintSource:
@@ -30,7 +35,7 @@ def source(name: str, shader: Shader, text: str | None = None) -> tint.TintSourc
     return tint.TintSource(name, text or shader.text, passes, tuple(sorted(shader.features)))
 
 
-def browser_shader(variant: Variant, problem: Problem) -> Shader:
+def browser_shader(variant: Variant, problem: NormProblem) -> Shader:
     return render_shader(variant, problem, "browser", BROWSER)
 
 
@@ -45,7 +50,7 @@ def test_default_constants() -> None:
     columns = (1, 3, 64, 199, 768, 1023, 1024, 4095, 8192, 16384, 100003)
     # Every kernel with each number of columns; the options take turns over both.
     for (i, kernel), (j, cols) in itertools.product(enumerate(KERNELS), enumerate(columns)):
-        problem = suited(kernel, Problem(rows=8, cols=cols, options=OPTIONS[(i + j) % len(OPTIONS)]))
+        problem = suited(kernel, NormProblem(rows=8, cols=cols, options=OPTIONS[(i + j) % len(OPTIONS)]))
         variant = default_variant(kernel, problem, BROWSER)
         if variant.refusal(problem, BROWSER) is None:
             sources.append(source(f"{variant} {problem}", browser_shader(variant, problem)))
@@ -56,7 +61,7 @@ def test_default_constants() -> None:
 @pytest.mark.slow
 def test_every_option() -> None:
     sources = []
-    for kernel in (kernel for kernel in KERNELS if not kernel.op.exact):
+    for kernel in (kernel for kernel in KERNELS if not kernel.op.is_copy):
         for case, problem in option_problems(kernel.op):
             variant = default_variant(kernel, problem, BROWSER)
             if variant.refusal(problem, BROWSER) is None:
@@ -75,7 +80,7 @@ def test_all_pairs_of_constants() -> None:
             (variant, problem)
             for kernel in family
             for cols, dtype in ((96, "float32"), (199, "float32"), (96, "float16"), (199, "bfloat16"))
-            for problem in (suited(kernel, Problem(rows=8, cols=cols, dtype=dtype)),)
+            for problem in (suited(kernel, NormProblem(rows=8, cols=cols, dtype=dtype)),)
             for variant in runnable_variants(kernel, problem, BROWSER)
         )
         for variant, problem in covering(runnable):
@@ -95,7 +100,7 @@ def test_all_pairs_of_constants() -> None:
     ],
 )
 def test_non_uniform_control_flow_is_seen(old: str, new: str) -> None:
-    problem = Problem(rows=8, cols=768)
+    problem = NormProblem(rows=8, cols=768)
     shader = browser_shader(default_variant(kernel_named("registers"), problem, BROWSER), problem)
     assert old in shader.text
     (complaint,) = complaints([source("mutant", shader, shader.text.replace(old, new))])
@@ -103,7 +108,7 @@ def test_non_uniform_control_flow_is_seen(old: str, new: str) -> None:
 
 
 def test_limits_are_seen() -> None:
-    problem = Problem(rows=8, cols=768)
+    problem = NormProblem(rows=8, cols=768)
     kernel = kernel_named("two_pass")
     wide = Variant(kernel, {**default_variant(kernel, problem, BROWSER).constants, "threads_per_row": 512})
     (complaint,) = complaints([source("wide", browser_shader(wide, problem))])
@@ -111,7 +116,7 @@ def test_limits_are_seen() -> None:
 
 
 def test_no_kernel_is_left_out() -> None:
-    problem = Problem(rows=8, cols=768)
+    problem = NormProblem(rows=8, cols=768)
     assert all(
         default_variant(kernel, problem, BROWSER).refusal(problem, BROWSER) is None for kernel in NORMS
     )

@@ -26,7 +26,7 @@ from webnorm.kernels.rendering.inline_trivial import inline_calls
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.kernels.rendering.strip_unused import strip_unused
 from webnorm.kernels.rendering.tracing import TraceType
-from webnorm.norms.problem import Options, Problem
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 # A statement on a line of its own, in functions, loops, macros and bodies of `call`.
 STATEMENT = re.compile(r"^( +)(\S.*;)$", re.MULTILINE)
@@ -46,8 +46,10 @@ def test_an_ordinary_text_has_nothing_of_its_traces(tmp_path: Path) -> None:
         tags += count
     assert tags > 500
     for kernel in KERNELS:
-        problem = suited(kernel, Problem(rows=4, cols=199, options=Options(residual=not kernel.op.backward)))
-        problem = problem if not kernel.op.exact else Problem(rows=4, cols=199)
+        problem = suited(
+            kernel, NormProblem(rows=4, cols=199, options=NormOptions(residual=not kernel.op.gradient))
+        )
+        problem = problem if not kernel.op.is_copy else NormProblem(rows=4, cols=199)
         variant = default_variant(kernel, problem, GPU)
         traced = load(folder / kernel.path.relative_to(wgsl_root()), kernel.op.name)
         there = render_shader(Variant(traced, variant.constants), problem, "native", GPU)
@@ -61,14 +63,14 @@ def test_an_ordinary_text_has_nothing_of_its_traces(tmp_path: Path) -> None:
 def test_under_tracing_the_text_says_which_row_it_works_on(device: Device) -> None:
     """Whatever the library adds there, the compiler takes, in all kernels."""
     for kernel in KERNELS:
-        for cap in (0, 3) if not kernel.op.exact else (0,):
-            options = Options(max_workgroups=cap, saved_stats=kernel.op.backward)
-            problem = suited(kernel, Problem(rows=7, cols=61, options=options))
+        for cap in (0, 3) if not kernel.op.is_copy else (0,):
+            options = NormOptions(max_workgroups=cap, saved_stats=kernel.op.gradient)
+            problem = suited(kernel, NormProblem(rows=7, cols=61, options=options))
             variant = default_variant(kernel, problem, device.traits)
             needs(device, variant.features(problem, device.traits))
             shader = render_shader(variant, problem, "native", device.traits, tracing="row == 3u")
             assert refusal(device, shader.text) is None, kernel.label
-            assert kernel.op.exact or "traced_row = " in shader.text, kernel.label
+            assert kernel.op.is_copy or "traced_row = " in shader.text, kernel.label
             assert len(shader.origins) == len(shader.text.splitlines())
 
 

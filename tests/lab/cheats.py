@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broken import HONEST
-from webnorm.norms.corpus import CASES, PROMISES
+from webnorm.ops.norms.corpus import CASES, PROMISES
 
 STATISTICS = '{% include "lib/statistics.wgsl" %}'
 FIXED = (*CASES, *PROMISES)

@@ -10,17 +10,18 @@ from webnorm.choice.defaults import default_variant
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.verify.accuracy import VAGUE, WITHOUT_NUMBERS, Accuracy, assess, tolerance
-from webnorm.lab.verify.deviations import ToleranceFactors, rounded_to
+from webnorm.lab.verify.deviations import rounded_to
 from webnorm.lab.verify.trial import blank_result, with_accuracy
-from webnorm.norms.ops import OPS
-from webnorm.norms.problem import DTYPES, Array, Options, Problem, finfo
-from webnorm.norms.reference import Expected
+from webnorm.op.dtypes import DTYPES, Array, finfo
+from webnorm.op.expected import Expected, ToleranceFactors
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 EXPECTED = np.array([[1.0, -2.0, 0.5], [0.0, 100.0, -1.0]])
 ALLOWED = ToleranceFactors(1e-6, 0.0, 0.0, 0.0, "test")
 
 
-def shader_of(name: str, problem: Problem, **constants: int) -> Shader:
+def shader_of(name: str, problem: NormProblem, **constants: int) -> Shader:
     kernel = kernel_named(name)
     variant = Variant(kernel, {**default_variant(kernel, problem, GPU).constants, **constants})
     return render_shader(variant, problem, "native", GPU)
@@ -38,13 +39,13 @@ def judge(
 ) -> Accuracy:
     """The verdict on a y whose answers are `expected`, of unit max(1, |expected|)."""
     unit = np.maximum(1.0, np.abs(expected)) if unit is None else unit
-    options = Options(weight=False, bias=False, out_dtype=dtype)
-    shader = shader_of("naive", Problem(rows=len(expected), cols=3, options=options))
+    options = NormOptions(weight=False, bias=False, out_dtype=dtype)
+    shader = shader_of("naive", NormProblem(rows=len(expected), cols=3, options=options))
     outputs = {"y": (got, intact)}
     shaky = np.zeros(1) if shaky is None else shaky
     answers = {"y": Expected(expected.astype(np.float64), unit, shaky)}
     for tensor in OPS["layer_norm"].outputs(shader.problem)[1:]:
-        zeros = np.zeros(tensor.shape(shader.problem), np.float32)
+        zeros = np.zeros(tensor.shape_in(shader.problem), np.float32)
         outputs[tensor.name] = zeros, True
         answers[tensor.name] = Expected(zeros.astype(np.float64), np.ones(1), np.zeros(1))
     return assess(outputs, answers, shader, allowed)
@@ -124,7 +125,7 @@ def test_int8_of_what_is_no_number_is_left_to_its_scale() -> None:
 
 def test_a_header_buys_no_more_than_the_problem_has() -> None:
     """`serial_terms` of a billion let zeros pass."""
-    shader = shader_of("naive", Problem(rows=4, cols=768))
+    shader = shader_of("naive", NormProblem(rows=4, cols=768))
     kernel = shader.variant.kernel
     for claimed, terms in ((2 * 10**9, 768), (-5, 1), (100, 100)):
         rules = replace(kernel.accuracy, serial_terms=claimed, column_terms=claimed)
@@ -216,7 +217,7 @@ def test_rounding_saturates() -> None:
 
 
 def tolerance_of(name: str, cols: int, **constants: int) -> ToleranceFactors:
-    return tolerance(shader_of(name, Problem(rows=1, cols=cols), **constants))
+    return tolerance(shader_of(name, NormProblem(rows=1, cols=cols), **constants))
 
 
 def test_the_tolerance_follows_from_the_header() -> None:
@@ -253,7 +254,7 @@ def test_int8_of_nothing_but_nan_shows_nothing() -> None:
 
 
 def test_what_was_not_compared_is_skipped_with_its_reason() -> None:
-    problem = Problem(rows=2, cols=3)
+    problem = NormProblem(rows=2, cols=3)
     blank = blank_result(Variant(kernel_named("naive"), {}), problem)
     accuracy = Accuracy(0.5, 0.5, 1.0, 0, None, None, VAGUE)
     assert (with_accuracy(blank, accuracy).status, with_accuracy(blank, accuracy).reason) == ("skip", VAGUE)

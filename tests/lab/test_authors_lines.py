@@ -16,8 +16,8 @@ from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.lab.verify.races import find_fault
-from webnorm.norms.ops import make_inputs
-from webnorm.norms.problem import Options, Problem
+from webnorm.op.op import make_inputs
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.web import tint
 
 KERNEL = """\
@@ -48,7 +48,7 @@ fn main(
     {% endcall %}
 }
 """
-PROBLEM = Problem(rows=4, cols=768)
+PROBLEM = NormProblem(rows=4, cols=768)
 
 
 def kernel_of(folder: Path, old: str = "", new: str = "") -> Kernel:
@@ -76,7 +76,7 @@ def line_of(text: str) -> int:
 def test_what_naga_refuses_in_a_snippet(
     device: Device, tmp_path: Path, old: str, new: str, tag: str, snippet: str
 ) -> None:
-    problem = Problem(rows=4, cols=768, options=Options(return_stats="low" in old))
+    problem = NormProblem(rows=4, cols=768, options=NormOptions(return_stats="low" in old))
     kernel = kernel_of(tmp_path, old, new)
     shader = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU)
     with pytest.raises(WebnormError) as caught:

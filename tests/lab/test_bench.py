@@ -16,10 +16,11 @@ from webnorm.lab.results.result import Result
 from webnorm.lab.run import bench, jobs
 from webnorm.lab.run.bench import BenchRequest, Progress
 from webnorm.lab.verify.trial import blank_result, with_samples
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.problem import Problem
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormProblem
 
-TASK = Task(OPS["layer_norm"], Problem(rows=8, cols=64))
+TASK = Task(OPS["layer_norm"], NormProblem(rows=8, cols=64))
 KERNELS = tuple(kernel_named(name) for name in ("naive", "two_pass"))
 BROKEN = UnreadableKernel(TASK.op, "unreadable", KERNELS[0].path, "it is none")
 REQUEST = BenchRequest(

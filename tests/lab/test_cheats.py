@@ -29,11 +29,12 @@ from webnorm.lab.run import check, jobs
 from webnorm.lab.verify import timed_work
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.lab.verify.trial import blank_result
-from webnorm.norms.case import Case
-from webnorm.norms.corpus import CASES, whole_corpus
-from webnorm.norms.drawn_cases import drawn_cases
-from webnorm.norms.ops import OPS, Task, make_inputs
-from webnorm.norms.problem import Problem
+from webnorm.op.op import Task, make_inputs
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.case import NormCase as Case
+from webnorm.ops.norms.corpus import CASES, whole_corpus
+from webnorm.ops.norms.drawn_cases import drawn_cases
+from webnorm.ops.norms.problem import NormProblem
 
 
 class Here:
@@ -47,7 +48,9 @@ class Here:
         yield from task(self.device, job)
 
 
-def timed(device: Device, paths: list[Path], problem: Problem, sets: int, calls: str) -> dict[str, Result]:
+def timed(
+    device: Device, paths: list[Path], problem: NormProblem, sets: int, calls: str
+) -> dict[str, Result]:
     specs = tuple(jobs.VariantSpec.of(default_variant(load(path), problem, device.traits)) for path in paths)
     rule = timing.StoppingRule(least=5, most=10, settle_s=0.05)
     op = next((OPS[spec.op] for spec in specs if spec.op != "copy"), OPS["copy"])
@@ -109,7 +112,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_leaves_out_work_is_found_out(
     rows: int, cols: int, sets: int, calls: str, device: Device, tmp_path: Path
 ) -> None:
-    problem = Problem(rows=rows, cols=cols)
+    problem = NormProblem(rows=rows, cols=cols)
     honest = [wgsl_root() / "copy" / "copy.wgsl", wgsl_root() / "layer_norm" / "naive.wgsl"]
     found = timed(device, honest + [cheat.write(tmp_path) for cheat in IDLE], problem, sets, calls)
     assert [found[name].status for name in ("copy", "naive")] == ["pass", "pass"]
@@ -120,7 +123,7 @@ def test_who_leaves_out_work_is_found_out(
 
 @pytest.mark.usefixtures("counted")
 def test_a_memory_that_is_right_is_told_by_its_time(device: Device, tmp_path: Path) -> None:
-    found = timed(device, [REMEMBERING.write(tmp_path)], Problem(rows=64, cols=256), 1, "one by one")
+    found = timed(device, [REMEMBERING.write(tmp_path)], NormProblem(rows=64, cols=256), 1, "one by one")
     reason = found[REMEMBERING.name].reason or ""
     assert "takes" in reason and "times as long" in reason
 
@@ -153,7 +156,7 @@ def test_on_a_busy_machine_a_kernel_is_compared_with_the_copy(
     device = SimpleNamespace(traits=SimpleNamespace(software=False))
     board = SimpleNamespace(sets=4, calls="one by one", device=device)
     setup: Any = SimpleNamespace(board=board, copying=("copy", 1))
-    problem = Problem(rows=4, cols=64)
+    problem = NormProblem(rows=4, cols=64)
     result = blank_result(default_variant(kernel_named("naive"), problem, SOFTWARE), problem)
     one: Any = SimpleNamespace(plan="kernel", dispatches=1, golden=None, result=result)
 
@@ -175,8 +178,8 @@ def test_a_pass_that_never_runs_buys_no_time(device: Device, tmp_path: Path) -> 
     idle = f'{PASS}\n// entry_point = "main"\n// workgroup_size = 1024\n// workgroup_count = 0\n'
     allowed = []
     for cheat in (Cheat("plain"), Cheat("idle", header={"// [accuracy]": f"{idle}// [accuracy]"})):
-        kernel, problem = load(cheat.write(tmp_path)), Problem(rows=64, cols=256)
-        board = ProblemBuffers(device, problem, make_inputs(kernel.op, problem), ())
+        kernel, problem = load(cheat.write(tmp_path)), NormProblem(rows=64, cols=256)
+        board = ProblemBuffers(device, Task(kernel.op, problem), make_inputs(kernel.op, problem), ())
         plan = board.prepare(default_variant(kernel, problem, device.traits))
         allowed.append(timed_work._switching_ns(board, plan))
     assert allowed[0] == allowed[1]
@@ -190,8 +193,8 @@ def test_which_dispatches_are_looked_at_nobody_knows(
     and one by one, as on a GPU with timestamps.
     """
     monkeypatch.setattr(device, "traits", replace(device.traits, software=software))
-    kernel, problem = kernel_named("naive"), Problem(rows=64, cols=256)
-    board = ProblemBuffers(device, problem, make_inputs(kernel.op, problem), ())
+    kernel, problem = kernel_named("naive"), NormProblem(rows=64, cols=256)
+    board = ProblemBuffers(device, Task(kernel.op, problem), make_inputs(kernel.op, problem), ())
     plan = board.prepare(default_variant(kernel, problem, device.traits))
     looked_at: list[int] = []
 
@@ -242,8 +245,8 @@ def test_who_shares_a_gpu_is_not_blamed(
     name: str, sets: int, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device, "traits", replace(device.traits, software=False))
-    kernel, problem = kernel_named(name, "layer_norm_backward"), Problem(rows=8, cols=64)
-    board = ProblemBuffers(device, problem, make_inputs(kernel.op, problem), (), sets)
+    kernel, problem = kernel_named(name, "layer_norm_backward"), NormProblem(rows=8, cols=64)
+    board = ProblemBuffers(device, Task(kernel.op, problem), make_inputs(kernel.op, problem), (), sets)
     plan, stopwatch = board.prepare(default_variant(kernel, problem, device.traits)), Stopwatch(device)
     stopwatch.method = "timestamp"
 
@@ -306,7 +309,7 @@ def test_a_sample_begins_where_nothing_is_left(
         return submit(stopwatch, plan, dispatches)
 
     monkeypatch.setattr(Stopwatch, "submit", watched)
-    found = timed(device, [MARKING.write(tmp_path)], Problem(rows=64, cols=256), sets, "one by one")
+    found = timed(device, [MARKING.write(tmp_path)], NormProblem(rows=64, cols=256), sets, "one by one")
     assert found[MARKING.name].status == "pass"
     assert len(began) > 10 and all(began[WARM_UP_RUNS:])
 
@@ -364,7 +367,7 @@ def test_a_seed_repeats_what_is_drawn_and_another_does_not() -> None:
 @pytest.mark.usefixtures("counted")
 def test_more_than_a_copy_can_is_a_failure_on_any_adapter(device: Device, tmp_path: Path) -> None:
     """A kernel whose work is done before it is timed, as far as the clock can see."""
-    problem = Problem(rows=64, cols=1024)
+    problem = NormProblem(rows=64, cols=1024)
     copy, honest = wgsl_root() / "copy" / "copy.wgsl", wgsl_root() / "layer_norm" / "registers.wgsl"
     slow = tmp_path / "copy" / "slow.wgsl"
     slow.parent.mkdir()
@@ -391,8 +394,10 @@ def test_who_was_lucky_is_not_blamed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Few samples of a busy machine may be of a slow copy: what it takes beside the kernel counts."""
-    problem = Problem(rows=64, cols=256)
-    board = ProblemBuffers(device, problem, make_inputs(OPS["layer_norm"], problem), ())
+    problem = NormProblem(rows=64, cols=256)
+    board = ProblemBuffers(
+        device, Task(OPS["layer_norm"], problem), make_inputs(OPS["layer_norm"], problem), ()
+    )
     copy = load(wgsl_root() / "copy" / "copy.wgsl")
 
     def running(index: int, kernel: Kernel, taken: float, samples: list[float]) -> timed_work.TimedVariant:

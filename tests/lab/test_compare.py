@@ -14,7 +14,7 @@ from webnorm.lab.report.comparison import BAND, Comparison, Verdicts, compare, g
 from webnorm.lab.report.comparison_text import drift_text, pair_labels
 from webnorm.lab.report.findings import Changes
 from webnorm.lab.results.result import Report, Result
-from webnorm.norms.problem import Problem
+from webnorm.ops.norms.problem import NormProblem
 
 DEVICE = {"adapter": "llvmpipe", "vendor": "Mesa", "driver": "25.1", "backend": "Vulkan", "type": "CPU"}
 RUNS, ROUNDS = 5, 20
@@ -39,7 +39,7 @@ def result(runs: Sequence[Sequence[float]] | None, **changes: Any) -> Result:
         op="layer_norm",
         kernel="registers",
         constants={"threads_per_row": 64},
-        problem=Problem(rows=64, cols=768),
+        problem=NormProblem(rows=64, cols=768),
         status="pass",
         timing_method="timestamp",
         cache="cold",
@@ -185,7 +185,7 @@ def test_a_copy_that_is_only_in_one_file_is_none_to_compare_by() -> None:
 
 def test_a_copy_of_other_rounds_is_none_to_compare_by() -> None:
     """Two ops of one shape have copies of their own: each stands before the results of its rounds."""
-    problem = Problem(rows=64, cols=768)
+    problem = NormProblem(rows=64, cols=768)
     ops = ("layer_norm", "rms_norm")
     old = [
         part
@@ -367,7 +367,7 @@ def test_results_pair_by_variant_problem_and_case() -> None:
         replace(base, op="rms_norm"),
         replace(base, kernel="naive"),
         replace(base, constants={"threads_per_row": 32}),
-        replace(base, problem=Problem(rows=64, cols=768, eps=1e-6)),
+        replace(base, problem=NormProblem(rows=64, cols=768, eps=1e-6)),
         replace(base, case="normal"),
     ]
     both = replace(base, kernel="two_pass")
@@ -396,7 +396,7 @@ def test_reports_without_a_problem_in_common_are_a_mistake() -> None:
     """A copy of the same shape stands in both, and there is nothing that it could be held against."""
     yardstick, base = copy(times(1, 0.01, 1)), result(times(1, 0.01, 2))
     other = replace(base, op="rms_norm")
-    wider = replace(other, problem=Problem(rows=64, cols=1024))
+    wider = replace(other, problem=NormProblem(rows=64, cols=1024))
     with pytest.raises(WebnormError) as mistake:
         compare(report(yardstick, base), report(yardstick, other, wider, replace(wider, kernel="naive")))
     assert str(mistake.value) == (
@@ -482,7 +482,7 @@ def test_numbers_drawn_from_another_seed_are_the_same_problem() -> None:
 
 def test_a_problem_has_its_lines_together_and_constants_where_they_tell_lines_apart() -> None:
     def of(cols: int, kernel: str, threads: int) -> Result:
-        problem = Problem(rows=8, cols=cols)
+        problem = NormProblem(rows=8, cols=cols)
         return result(
             times(1.0, 0.01, 0), kernel=kernel, problem=problem, constants={"threads_per_row": threads}
         )

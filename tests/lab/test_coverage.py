@@ -11,13 +11,13 @@ from webnorm.cli.work.jobs import INCONCLUSIVE, OK, WRONG, MeasuringJob
 from webnorm.lab.report.findings import Findings
 from webnorm.lab.results.coverage import Coverage, first_names
 from webnorm.lab.results.result import Report, Result
-from webnorm.norms.problem import Problem
+from webnorm.ops.norms.problem import NormProblem
 
 PASS = Result(
     op="layer_norm",
     kernel="naive",
     constants={},
-    problem=Problem(rows=4, cols=8),
+    problem=NormProblem(rows=4, cols=8),
     status="pass",
     case="rows-4",
     median_ns=100.0,
@@ -69,7 +69,7 @@ def test_a_case_that_was_named_has_to_be_checked() -> None:
 
 
 def test_what_is_timed_needs_a_time_on_every_problem() -> None:
-    untimed = replace(PASS, median_ns=None, problem=Problem(rows=9, cols=8))
+    untimed = replace(PASS, median_ns=None, problem=NormProblem(rows=9, cols=8))
     assert Coverage(timed=True).unchecked([PASS, untimed]) == ["layer_norm, 9x8 float32"]
     assert Coverage().unchecked([PASS, untimed]) == []
 

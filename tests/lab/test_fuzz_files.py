@@ -39,8 +39,9 @@ from webnorm.lab.report import comparison_text
 from webnorm.lab.report.comparison import compare, gate_failures
 from webnorm.lab.results import ranking, result, result_files, tables
 from webnorm.lab.run import check
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.problem import Problem
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormProblem
 from webnorm.web.package.reader import read_package
 
 OTHERS = (timed("naive", 1500.0, runs=(3, 3, 3)), *REPORT.results, timed("registers", 1200.0))
@@ -300,7 +301,7 @@ def test_pictures_of_any_results(
             median_ns=medians[at],
             gbps=rates[at],
             p80_ns=medians[at - 1],
-            problem=Problem(rows=3, cols=cols + at),
+            problem=NormProblem(rows=3, cols=cols + at),
         )
         for at, op in enumerate(("layer_norm", "layer_norm", "copy"))
     ]
@@ -320,7 +321,7 @@ def read_tuning(content: bytes, folder: Path) -> None:
     if read is not None:
         shown(overview.tuning_table(read))
         read.objection(PLATFORM)
-        for problem in (Problem(rows=1000, cols=64), Problem(rows=1 << 40, cols=64)):
+        for problem in (NormProblem(rows=1000, cols=64), NormProblem(rows=1 << 40, cols=64)):
             auto.choose(KERNELS, Task(OPS["layer_norm"], problem), BROWSER, read)
         attempt(lambda: tuning.record([choice()], path, PLATFORM))
     attempt(lambda: tuning.forget(path))

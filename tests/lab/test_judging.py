@@ -25,10 +25,11 @@ from webnorm.lab.run.evaluation import (
     warm_up,
 )
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
-from webnorm.norms.case import problems
-from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.playground_problems import draw_playground, playground_tasks
+from webnorm.op.case import problems
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.copy.evaluation import draw_playground, playground_tasks
+from webnorm.ops.norms.corpus import CASES
 
 
 @pytest.fixture(autouse=True)
@@ -106,12 +107,7 @@ def test_what_is_declared_unstable_may_fail_on_hard_values_alone(device: Device,
 def test_an_output_that_is_never_written_is_told_before_what_is_held_against_it(
     device: Device, tmp_path: Path
 ) -> None:
-    old = '{% call(h) write_row(low="0.0") %}({{ h }} - mean) * rstd{% endcall %}'
-    new = """for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
-        store_y(row, row_exists, j, thread, affine((h - mean) * rstd, j, thread));
-    }"""
-    path = changed(tmp_path, "naive", old, new)
+    path = changed(tmp_path, "naive", "{{ write_extras() }}\n", "")
     events = evaluate(device, EvaluationJob(path, None, (), options=("residual",)))
     reasons = [event.result.reason for event in events if isinstance(event, ProblemVerdict)]
     assert reasons and all("of h are NaN or Inf or were never written" in str(reason) for reason in reasons)
@@ -120,8 +116,8 @@ def test_an_output_that_is_never_written_is_told_before_what_is_held_against_it(
 def test_mistakes_in_a_text_are_raised(device: Device, tmp_path: Path) -> None:
     for old, new, said in (
         ("rung = 1", "rung = ", "mine.wgsl"),
-        ("{% call each_row() %}", "{% call no_row() %}", "mine.wgsl:22"),
-        ("total(sum) * PER_COLUMN", "total(sum) * PER_ROW", "mine.wgsl:29"),
+        ("{% call each_row() %}", "{% call no_row() %}", "mine.wgsl:23"),
+        ("total(sum) * PER_COLUMN", "total(sum) * PER_ROW", "mine.wgsl:30"),
     ):
         with pytest.raises(WebnormError, match=said):
             judged(device, changed(tmp_path, "naive", old, new))
@@ -140,7 +136,7 @@ def test_a_race_has_a_place(device: Device, tmp_path: Path) -> None:
     task = playground_tasks(OPS["layer_norm"])[0]
     # Whether it does harm depends on the adapter.
     variant = default_variant(load(path), task.problem, device.traits)
-    board = ProblemBuffers(device, task.problem, draw_playground(task), ())
+    board = ProblemBuffers(device, task, draw_playground(task), ())
     found = examine(board, board.prepare(variant))
     (hint,) = (hint for hint in found.hints if hint.kind == "race")
     lines = path.read_text().splitlines()
@@ -150,8 +146,8 @@ def test_a_race_has_a_place(device: Device, tmp_path: Path) -> None:
 
 def test_a_kernel_that_is_right_at_first(device: Device, tmp_path: Path) -> None:
     """Row 0 has another mean when every row has moved on."""
-    new = "({{ h }} - mean) * rstd * select(1.0, 1.5, row == 0u && mean > 0.0)"
-    found = found_in(judged(device, changed(tmp_path, "naive", "({{ h }} - mean) * rstd", new)))
+    new = "affine((h - mean) * rstd * select(1.0, 1.5, row == 0u && mean > 0.0)"
+    found = found_in(judged(device, changed(tmp_path, "naive", "affine((h - mean) * rstd", new)))
     assert found.hints[0].kind == "unsteady" and "wrong when every row had moved on" in found.hints[0].text
     assert found.worst is not None and found.worst.index[0] == 7
 

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from webnorm.calls.arrays import GpuArray
-from webnorm.calls.functional import layer_norm
-from webnorm.calls.modules import LayerNorm
 from webnorm.errors import WebnormError
 from webnorm.lab.run import requests
 from webnorm.lab.run.check import user_array_case
-from webnorm.norms.case import Overrides
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.problem import Array
+from webnorm.op.case import Overrides
+from webnorm.op.dtypes import Array
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.functional import layer_norm
+from webnorm.ops.norms.modules import LayerNorm
 
 X: Array = np.arange(-12, 12).reshape(2, 3, 4).astype(ml_dtypes.bfloat16)
 
@@ -29,7 +30,7 @@ def saved(path: Path, array: Any) -> Path:
 
 def drawn(given: Path | Array, *dtypes: str) -> Array:
     case = user_array_case(given, dtypes)
-    problem = case.problem(OPS["layer_norm"], case.given or "")
+    problem = case.problem(OPS["layer_norm"], case.dtype)
     assert problem is not None
     return case.draw(Task(OPS["layer_norm"], problem))["x"]
 

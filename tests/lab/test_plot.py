@@ -23,7 +23,7 @@ from webnorm.lab.plot.throughput import _figure, plot
 from webnorm.lab.results.result import Report, Result
 from webnorm.lab.run import bench
 from webnorm.lab.run.bench import with_share_of_copy
-from webnorm.norms.problem import Options, Problem
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 
 def result(kernel: str, gbps: float, rows: int = 64, cols: int = 1024, n: int = 1) -> Result:
@@ -33,7 +33,7 @@ def result(kernel: str, gbps: float, rows: int = 64, cols: int = 1024, n: int = 
         op="copy" if kernel == "copy" else "layer_norm",
         kernel=kernel,
         constants={"n": n},
-        problem=Problem(rows=rows, cols=cols),
+        problem=NormProblem(rows=rows, cols=cols),
         status="pass",
         median_ns=median,
         p20_ns=0.9 * median,
@@ -192,7 +192,7 @@ HOSTILE = (
     "copy (roofline)",
 )
 MANY = [f"kernel_{at}" for at in range(42)]
-LONG = Options(bias=False, weight=False, residual=True, return_stats=True, out_dtype="float16")
+LONG = NormOptions(bias=False, weight=False, residual=True, return_stats=True, out_dtype="float16")
 
 
 def of_kernels(kernels: Iterable[str], cols: Iterable[int], rows: int = 64) -> list[Result]:
@@ -260,10 +260,10 @@ def test_a_line_is_the_best_right_variant_at_each_size() -> None:
 
 def test_panels_are_per_rows_and_options_with_the_roofline_of_their_shape() -> None:
     results = sweep([512, 64], [256, 1024])
-    bare = replace(results[1], problem=replace(results[1].problem, options=Options(bias=False)))
+    bare = replace(results[1], problem=replace(results[1].problem, options=NormOptions(bias=False)))
     other_copies = [result("copy", 10.0, rows, 1024) for rows in (1, 8192)]
     found = panels([*results, bare, *other_copies])
-    assert [panel.family.rows for panel in found] == [64, 512, 512]
+    assert [panel.family.batch for panel in found] == [64, 512, 512]
     assert [list(panel.copy) for panel in found] == [[256, 1024]] * 3
     assert {point.gbps for panel in found for point in panel.copy.values()} == {200.0}
     assert sorted(len(panel.lines) for panel in found) == [1, 2, 2]

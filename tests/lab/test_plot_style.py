@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from webnorm.lab.plot.style import COLOURS, INK, MARKERS, places, spread, styles, ticks
-from webnorm.norms.problem import Array
+from webnorm.op.dtypes import Array
 
 WHITE, DARK = "#FFFFFF", "#0D1117"
 # Of linear RGB, severity 1: Machado, Oliveira and Fernandes, A Physiologically-based Model for Simulation of

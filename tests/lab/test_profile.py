@@ -30,8 +30,9 @@ from webnorm.lab.results.result import Result
 from webnorm.lab.run import bench as benchmark
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.lab.verify.trial import try_variant
-from webnorm.norms.ops import OPS, Task, make_inputs
-from webnorm.norms.problem import Options, Problem
+from webnorm.op.op import Task, make_inputs
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 RULE = timing.StoppingRule(least=3, most=3)
 TRANSFERS = TransferTimes(upload_ns=3e5, download_ns=1e5, upload_bytes=3_000_000, download_bytes=500_000)
@@ -40,15 +41,15 @@ TRANSFERS = TransferTimes(upload_ns=3e5, download_ns=1e5, upload_bytes=3_000_000
 @pytest.mark.parametrize(
     ("op", "options", "up", "down"),
     [
-        ("layer_norm", Options(), 2 * 7 * 30 + 2 * 30 * 2, 2 * 7 * 30),
-        ("rms_norm", Options(bias=False, out_dtype="int8"), 2 * 7 * 30 + 2 * 30, 7 * 30 + 4 * 7),
-        ("layer_norm_backward", Options(), 2 * 2 * 7 * 30 + 2 * 30, 2 * 7 * 30 + 2 * 30 * 2),
+        ("layer_norm", NormOptions(), 2 * 7 * 30 + 2 * 30 * 2, 2 * 7 * 30),
+        ("rms_norm", NormOptions(bias=False, out_dtype="int8"), 2 * 7 * 30 + 2 * 30, 7 * 30 + 4 * 7),
+        ("layer_norm_backward", NormOptions(), 2 * 2 * 7 * 30 + 2 * 30, 2 * 7 * 30 + 2 * 30 * 2),
     ],
 )
 def test_all_inputs_go_up_and_all_outputs_come_down(
-    op: str, options: Options, up: int, down: int, device: Device
+    op: str, options: NormOptions, up: int, down: int, device: Device
 ) -> None:
-    task = Task(OPS[op], Problem(rows=7, cols=30, dtype="float16", options=options))
+    task = Task(OPS[op], NormProblem(rows=7, cols=30, dtype="float16", options=options))
     *rounds, found = time_transfers(device, TransferJob(task, None, RULE))
     assert len(rounds) == 3
     assert isinstance(found, TransferTimes)
@@ -58,7 +59,7 @@ def test_all_inputs_go_up_and_all_outputs_come_down(
 
 
 def test_a_call_is_timed_beside_its_kernel(device: Device) -> None:
-    task = Task(OPS["layer_norm_backward"], Problem(rows=7, cols=30))
+    task = Task(OPS["layer_norm_backward"], NormProblem(rows=7, cols=30))
     *_, found = time_transfers(device, TransferJob(task, "registers", RULE))
     assert isinstance(found, TransferTimes)
     assert found.call_ns and found.resident_call_ns
@@ -67,8 +68,10 @@ def test_a_call_is_timed_beside_its_kernel(device: Device) -> None:
 
 
 def test_the_first_use_is_taken_apart(device: Device) -> None:
-    problem = Problem(rows=3, cols=36)
-    board = ProblemBuffers(device, problem, make_inputs(OPS["layer_norm"], problem), ())
+    problem = NormProblem(rows=3, cols=36)
+    board = ProblemBuffers(
+        device, Task(OPS["layer_norm"], problem), make_inputs(OPS["layer_norm"], problem), ()
+    )
     variant = default_variant(kernel_named("two_pass"), problem, device.traits)
     result, plan, _ = try_variant(board, variant)
     assert plan is not None
@@ -150,7 +153,7 @@ def test_overheads_are_held_against_the_reads_of_a_call(
         return own(self, buffer, *rest)
 
     monkeypatch.setattr(queue, "read_buffer", read_buffer)
-    lines = overhead.steady(device, Task(OPS["layer_norm"], Problem(rows=96, cols=96)), 2)
+    lines = overhead.steady(device, Task(OPS["layer_norm"], NormProblem(rows=96, cols=96)), 2)
     assert [line.ratio is not None for line in lines] == [True, False, True, False, False]
     # The stopwatch reads a word to wait.
     assert max(sizes, default=0) < 4 * 96 * 96
@@ -176,7 +179,7 @@ def test_overheads_are_held_against_what_a_tuning_chose(
     tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path))
-    task = Task(OPS["layer_norm"], Problem(rows=3, cols=36))
+    task = Task(OPS["layer_norm"], NormProblem(rows=3, cols=36))
     choice = tuning.TunedChoice(
         op=task.op.name,
         problem=task.problem,

@@ -31,8 +31,8 @@ from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.lab.verify.race_instrumentation import RaceInstrumentation
 from webnorm.lab.verify.races import find_fault
 from webnorm.lab.verify.trial import try_variant
-from webnorm.norms.ops import make_inputs
-from webnorm.norms.problem import Problem
+from webnorm.op.op import Task, make_inputs
+from webnorm.ops.norms.problem import NormProblem
 
 TWO_PASS = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text()
 START = "    let pivot = pivot_of(row);\n"
@@ -77,8 +77,8 @@ def using(folder: Path, kind: str, use: str) -> Kernel:
 READ = {"array<f32, 64>": "    let seen = shared_words[0];\n"}
 
 
-def default_of(kernel: Kernel, device: Device, cols: int) -> tuple[Variant, Problem]:
-    problem = suited(kernel, Problem(rows=7, cols=cols, options=kernel.op.defaults))
+def default_of(kernel: Kernel, device: Device, cols: int) -> tuple[Variant, NormProblem]:
+    problem = suited(kernel, NormProblem(rows=7, cols=cols, options=kernel.op.defaults))
     variant = default_variant(kernel, problem, device.traits)
     needs(device, variant.features(problem, device.traits))
     return variant, problem
@@ -399,7 +399,7 @@ def test_notes_name_the_line_of_the_access(device: Device) -> None:
     assert (text.splitlines()[line - 1], element) == ("tile", 0)
 
 
-def trials_of(kernel: Kernel) -> Iterator[tuple[Variant, Problem]]:
+def trials_of(kernel: Kernel) -> Iterator[tuple[Variant, NormProblem]]:
     """Every pair of constants and every option, each with some of the other; kernels of one file take turns
     over the options.
     """
@@ -420,7 +420,7 @@ def trials_of(kernel: Kernel) -> Iterator[tuple[Variant, Problem]]:
 
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize(
-    "kernel", [kernel for kernel in KERNELS if not kernel.op.exact], ids=lambda kernel: kernel.label
+    "kernel", [kernel for kernel in KERNELS if not kernel.op.is_copy], ids=lambda kernel: kernel.label
 )
 def test_webnorms_kernels_can_be_watched(kernel: Kernel) -> None:
     for variant, problem in trials_of(kernel):
@@ -440,9 +440,9 @@ def tried(device: Device, folder: Path, before: str, inside: str, runs: int = 1,
     changes = {"@compute": f"{before}\n@compute", ROW: f"    {inside}\n{ROW}"}
     header = {PASS: PASS_OF_HONEST * (runs - 1) + PASS}
     kernel = load(Cheat("used", changes, header=header).write(folder))
-    problem = Problem(rows=rows, cols=64)
+    problem = NormProblem(rows=rows, cols=64)
     variant = default_variant(kernel, problem, device.traits)
-    board = ProblemBuffers(device, problem, make_inputs(kernel.op, problem), ())
+    board = ProblemBuffers(device, Task(kernel.op, problem), make_inputs(kernel.op, problem), ())
     return try_variant(board, variant, watch=True)[0]
 
 

@@ -16,8 +16,10 @@ from webnorm.lab.verify import repeated_rows, timed_work
 from webnorm.lab.verify.clobber import BufferComparer
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.lab.verify.trial import try_variant
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.problem import DTYPES, Problem
+from webnorm.op.dtypes import DTYPES
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormProblem
 
 # A block six times; five times and some rows; the same, with a last word that is not whole.
 SHAPES = [(96, 64, "float32"), (93, 64, "float32"), (93, 63, "float16")]
@@ -29,7 +31,7 @@ def test_rows_that_repeat_are_held_against_float64_too(
     device: Device, op: str, rows: int, cols: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
-    problem = Problem(rows=rows, cols=cols, dtype=dtype, options=OPS[op].defaults)
+    problem = NormProblem(rows=rows, cols=cols, dtype=dtype, options=OPS[op].defaults)
     board = repeated_rows.RepeatedRows(device, Task(OPS[op], problem), 2)
     block = board.block.problem.rows
     assert board.times == rows // block >= 4
@@ -38,7 +40,7 @@ def test_rows_that_repeat_are_held_against_float64_too(
         name: np.resize(one, (rows, *one.shape[1:])) if one.ndim == 2 else one
         for name, one in board.arrays.items()
     }
-    whole = ProblemBuffers(device, problem, arrays, (), 2)
+    whole = ProblemBuffers(device, Task(OPS[op], problem), arrays, (), 2)
     digests = []
     for bench in (board, whole):
         result, plan, golden = try_variant(bench, variant)
@@ -80,7 +82,7 @@ def test_sums_over_rows_are_those_of_all_rows(
 ) -> None:
     monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
     op = OPS["layer_norm_backward"]
-    problem = Problem(rows=93, cols=64, options=op.defaults)
+    problem = NormProblem(rows=93, cols=64, options=op.defaults)
     board = repeated_rows.RepeatedRows(device, Task(op, problem), 2)
     variant = default_variant(kernel_named("naive", op.name), problem, device.traits)
     found = board.answers(variant, {}, version)
@@ -101,7 +103,7 @@ def test_sums_over_rows_are_those_of_all_rows(
 def test_each_variant_is_held_against_its_own_bits(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
     op = OPS["layer_norm"]
-    problem = Problem(rows=93, cols=64, options=op.defaults)
+    problem = NormProblem(rows=93, cols=64, options=op.defaults)
     board = repeated_rows.RepeatedRows(device, Task(op, problem), 2)
     tried = []
     for name in ("naive", "two_pass"):
@@ -121,7 +123,7 @@ def test_each_variant_is_held_against_its_own_bits(device: Device, monkeypatch: 
 def test_rows_that_come_out_different_are_a_failure(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
     op = OPS["layer_norm"]
-    problem = Problem(rows=93, cols=64, options=op.defaults)
+    problem = NormProblem(rows=93, cols=64, options=op.defaults)
     board = repeated_rows.RepeatedRows(device, Task(op, problem), 2)
     variant = default_variant(kernel_named("naive"), problem, device.traits)
 
@@ -141,15 +143,15 @@ def test_rows_that_come_out_different_are_a_failure(device: Device, monkeypatch:
 
 def test_a_block_that_no_device_binds_is_the_problem(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
-    task = Task(OPS["layer_norm"], Problem(rows=93, cols=64))
-    assert repeated_rows.block_of(task, device).rows == 16
+    task = Task(OPS["layer_norm"], NormProblem(rows=93, cols=64))
+    assert repeated_rows.block_of(task, device).batch == 16
     monkeypatch.setitem(device.limits, "max-storage-buffer-binding-size", 4095)
     assert repeated_rows.block_of(task, device) == task.problem
 
 
 def test_without_rows_there_is_nothing_to_repeat(device: Device) -> None:
     op = OPS["layer_norm_backward"]
-    board = repeated_rows.RepeatedRows(device, Task(op, Problem(rows=0, cols=64, options=op.defaults)), 1)
+    board = repeated_rows.RepeatedRows(device, Task(op, NormProblem(rows=0, cols=64, options=op.defaults)), 1)
     result, _, _ = try_variant(
         board, default_variant(kernel_named("naive", op.name), board.problem, device.traits)
     )
@@ -158,5 +160,5 @@ def test_without_rows_there_is_nothing_to_repeat(device: Device) -> None:
 
 def test_a_small_problem_is_its_own_block(device: Device) -> None:
     op = OPS["rms_norm"]
-    board = repeated_rows.RepeatedRows(device, Task(op, Problem(rows=5, cols=3, options=op.defaults)), 1)
+    board = repeated_rows.RepeatedRows(device, Task(op, NormProblem(rows=5, cols=3, options=op.defaults)), 1)
     assert board.block.problem == board.problem

@@ -25,7 +25,7 @@ from webnorm.errors import WebnormError
 from webnorm.lab.report.findings import Findings
 from webnorm.lab.results import ranking, result_files, tables
 from webnorm.lab.results.result import Origin, Report, Result, commit_of, origin_of
-from webnorm.norms.problem import Options, Problem
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 
 def kept(tmp_path: Path, data: Any) -> Path:
@@ -126,9 +126,9 @@ def test_a_report_without_results_comes_back(tmp_path: Path) -> None:
 
 
 def test_options_come_back(tmp_path: Path) -> None:
-    bare = replace(BARE, problem=Problem(rows=1, cols=3, options=Options(bias=False)))
+    bare = replace(BARE, problem=NormProblem(rows=1, cols=3, options=NormOptions(bias=False)))
     read = result_files.read(kept(tmp_path, result_files.to_json(replace(REPORT, results=(bare,)))))
-    assert read.results[0].problem.options == Options(weight=True, bias=False)
+    assert read.results[0].problem.options == NormOptions(weight=True, bias=False)
 
 
 def test_json_has_no_nulls_and_no_keys_for_what_was_not_measured() -> None:
@@ -381,7 +381,7 @@ def test_the_timing_is_told_per_row_where_it_differs() -> None:
 
 
 def test_a_group_holds_the_copies_of_its_shape_only() -> None:
-    wide = Problem(rows=64, cols=1024)
+    wide = NormProblem(rows=64, cols=1024)
     copies = [replace(timed("copy", 1.0), op="copy", problem=problem) for problem in (PROBLEM, wide)]
     ((title, members),) = ranking.by_problem([*copies, timed("a", 2.0)])
     assert title == "layer_norm 64x768 float32, no bias, out_dtype=int8"

@@ -24,11 +24,11 @@ from webnorm.lab.verify.loop_instrumentation import WORDS, LoopInstrumentation
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.lab.verify.races import RaceOrLoopFault, find_fault
 from webnorm.lab.verify.trial import try_variant
-from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import make_inputs
-from webnorm.norms.problem import Problem
+from webnorm.op.op import Task, make_inputs
+from webnorm.ops.norms.corpus import CASES
+from webnorm.ops.norms.problem import NormProblem
 
-PROBLEM = Problem(rows=7, cols=40)
+PROBLEM = NormProblem(rows=7, cols=40)
 # Where a text takes another, in a kernel with workgroup memory and in one without.
 PLACES = {"two_pass": "    let pivot = pivot_of(row);\n", "naive": "    // The mean of x.\n"}
 NEVER = "params.eps == 12345.678"
@@ -75,7 +75,7 @@ def with_text(folder: Path, text: str, kernel: str = "two_pass") -> Kernel:
     return load(path)
 
 
-def fault_of(kernel: Kernel, device: Device, problem: Problem = PROBLEM) -> RaceOrLoopFault | None:
+def fault_of(kernel: Kernel, device: Device, problem: NormProblem = PROBLEM) -> RaceOrLoopFault | None:
     variant = default_variant(kernel, problem, device.traits)
     return find_fault(device, variant, problem, make_inputs(kernel.op, problem), ())
 
@@ -109,7 +109,7 @@ def test_long_rows_are_no_endless_loop(device: Device) -> None:
     """Of the longest rows that this adapter runs, one invocation after another."""
     naive = next(kernel for kernel in KERNELS if kernel.label == "layer_norm/naive")
     most = 1 << 20
-    problem = Problem(rows=1, cols=most)
+    problem = NormProblem(rows=1, cols=most)
     variant = default_variant(naive, problem, device.traits)
     while variant.refusal(problem, device.traits) is not None:
         problem = replace(problem, cols=problem.cols // 2)
@@ -130,7 +130,7 @@ def test_the_bound_leaves_room_for_any_order_of_work() -> None:
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_loops_of_webnorms_kernels_are_understood(kernel: Kernel, device: Device) -> None:
     for cols in (1, 199, 4096):
-        problem = suited(kernel, Problem(rows=7, cols=cols, options=kernel.op.defaults))
+        problem = suited(kernel, NormProblem(rows=7, cols=cols, options=kernel.op.defaults))
         variant = default_variant(kernel, problem, device.traits)
         if variant.refusal(problem, device.traits) is None:
             rounds = LoopInstrumentation(render_shader(variant, problem, "native", device.traits).text)
@@ -142,7 +142,7 @@ def test_a_right_answer_beside_an_endless_loop_is_a_failure(device: Device, tmp_
         pytest.skip("a GPU hangs in it")
     kernel = with_text(tmp_path, ENDLESS["loop"])
     problem = PROBLEM
-    board = ProblemBuffers(device, problem, make_inputs(kernel.op, problem), ())
+    board = ProblemBuffers(device, Task(kernel.op, problem), make_inputs(kernel.op, problem), ())
     variant = default_variant(kernel, problem, device.traits)
     assert try_variant(board, variant)[0].status == "pass"
     result = try_variant(board, variant, watch=True)[0]
@@ -160,7 +160,7 @@ def test_what_is_not_understood_is_no_pass(
             LoopInstrumentation(f"fn main() {{ {text} }}")
     kernel = with_text(tmp_path, "let rounds_end = 1u;")
     problem = PROBLEM
-    board = ProblemBuffers(device, problem, make_inputs(kernel.op, problem), ())
+    board = ProblemBuffers(device, Task(kernel.op, problem), make_inputs(kernel.op, problem), ())
     result = try_variant(board, default_variant(kernel, problem, device.traits), watch=True)[0]
     skipped = with_expectation(result, kernel, CASES[0])
     assert skipped.status == "skip" and "whether its loops end could not be watched" in (skipped.reason or "")

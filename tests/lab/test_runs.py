@@ -17,11 +17,12 @@ from webnorm.lab.report import flags
 from webnorm.lab.results import intervals
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import bench
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.problem import Problem
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormProblem
 
 CPU = Traits(frozenset(), max_invocations=1024, workgroup_storage=32768, software=True)
-PROBLEM = Problem(rows=1, cols=1)
+PROBLEM = NormProblem(rows=1, cols=1)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ class FakeWorker:
 
 
 def test_each_run_has_a_process_and_passes_over_all_problems(monkeypatch: pytest.MonkeyPatch) -> None:
-    tasks = tuple(Task(OPS["layer_norm"], Problem(rows=rows, cols=1)) for rows in (1, 2))
+    tasks = tuple(Task(OPS["layer_norm"], NormProblem(rows=rows, cols=1)) for rows in (1, 2))
     worker = FakeWorker()
 
     def measured(request: Any, task: Task, worker: Any, traits: Any) -> Iterator[Any]:

@@ -20,14 +20,15 @@ from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.lab.diagnose.trace import Trace, TraceRecord, trace
 from webnorm.lab.diagnose.trace_expectation import beyond_tolerance
 from webnorm.lab.run.evaluation import EvaluationJob, TraceJob, trace_file
-from webnorm.norms.ops import make_inputs
-from webnorm.norms.problem import Options, Problem
+from webnorm.op.op import make_inputs
+from webnorm.ops.norms.op import has_mean
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 TWO_PASS = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text()
 RSTD = "    let rstd = inverseSqrt(variance + params.eps);\n"
 MEAN = "    var distances = Vec();\n"
 STEP = "        distances += d;\n"
-PROBLEM = Problem(rows=7, cols=61)
+PROBLEM = NormProblem(rows=7, cols=61)
 
 
 def tagged(tags: Mapping[str, str], text: str = TWO_PASS) -> str:
@@ -47,7 +48,7 @@ def traced(
     folder: Path,
     text: str,
     filter: str = "",
-    problem: Problem = PROBLEM,
+    problem: NormProblem = PROBLEM,
     given: Mapping[str, int] | None = None,
 ) -> Trace:
     path = folder / "layer_norm" / "traced.wgsl"
@@ -149,37 +150,39 @@ LET = re.compile(r"^( *let (mean|low|rstd|variance) = .*;)$", re.MULTILINE)
 @pytest.mark.parametrize(
     ("op", "name", "options"),
     [
-        ("layer_norm", "split_row", Options(max_workgroups=3)),
-        ("layer_norm_backward", "one_dispatch", Options(saved_stats=True, max_workgroups=3)),
-        ("layer_norm_backward", "two_dispatch", Options(saved_stats=True, max_workgroups=3)),
-        ("rms_norm_backward", "tiles", Options()),
+        ("layer_norm", "split_row", NormOptions(max_workgroups=3)),
+        ("layer_norm_backward", "one_dispatch", NormOptions(saved_stats=True, max_workgroups=3)),
+        ("layer_norm_backward", "two_dispatch", NormOptions(saved_stats=True, max_workgroups=3)),
+        ("rms_norm_backward", "tiles", NormOptions()),
     ],
 )
 def test_the_librarys_statistics_are_float64s(
-    op: str, name: str, options: Options, device: Device, tmp_path: Path
+    op: str, name: str, options: NormOptions, device: Device, tmp_path: Path
 ) -> None:
     """In parts of rows and down columns, too. There a mean may be the first part's, which low completes."""
     folder = Path(shutil.copytree(wgsl_root(), tmp_path / "wgsl"))
     for path in folder.rglob("*.wgsl"):
         path.write_text(LET.sub(r'\1 {{ trace("\2") }}', path.read_text()))
     kernel = load(folder / op.replace("rms", "layer") / f"{name}.wgsl", op)
-    problem = Problem(rows=7, cols=64, options=options)
+    problem = NormProblem(rows=7, cols=64, options=options)
     variant = default_variant(kernel, problem, device.traits)
     found = trace(device, variant, problem, make_inputs(kernel.op, problem))
     known = {site.name for site in found.sites} - ({"mean"} if name == "split_row" else set())
-    assert known >= {"rstd"} | ({"low"} if kernel.op.has_mean else set())
+    assert known >= {"rstd"} | ({"low"} if has_mean(kernel.op) else set())
     for record in found.records:
         assert not record.departs and record.row is not None
         assert (record.expected is not None) == (found.sites[record.site].name in known)
 
 
 def test_no_rows_give_no_records(device: Device, tmp_path: Path) -> None:
-    found = traced(device, tmp_path, tagged({MEAN: '{{ trace("mean") }}'}), problem=Problem(rows=0, cols=61))
+    found = traced(
+        device, tmp_path, tagged({MEAN: '{{ trace("mean") }}'}), problem=NormProblem(rows=0, cols=61)
+    )
     assert (len(found.sites), found.records, found.count) == (1, (), 0)
 
 
 def test_more_than_there_is_room_for(device: Device, tmp_path: Path) -> None:
-    problem = Problem(rows=40, cols=128)
+    problem = NormProblem(rows=40, cols=128)
     found = traced(device, tmp_path, tagged({STEP: '{{ trace("d") }}'}), problem=problem, given=EIGHT)
     assert found.count == 40 * 128 and len(found.records) == 4096
 
@@ -204,7 +207,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>) {
     y[group.x] = x[group.x] + params.eps;
 }
 """
-    problem = Problem(rows=3, cols=1, options=Options(weight=False, bias=False))
+    problem = NormProblem(rows=3, cols=1, options=NormOptions(weight=False, bias=False))
     found = traced(device, tmp_path, text, problem=problem)
     assert [(one.workgroup, one.invocation, one.row) for one in found.records] == [
         (group, invocation, None) for group in range(3) for invocation in range(2)

@@ -14,7 +14,6 @@ from commands import webnorm, webnorm_interrupted
 from patience import HANG_S
 from testbed import GPU, KERNELS, SOFTWARE
 from webnorm.choice.auto import choose
-from webnorm.choice.measured import ranked
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
@@ -27,9 +26,12 @@ from webnorm.kernels.headers.variants import Variant, all_variants
 from webnorm.lab.process.worker import Worker
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import jobs, search, tune
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.presets import PRESETS, preset_tasks, quick_tasks, tasks
-from webnorm.norms.problem import Problem
+from webnorm.op.op import Task
+from webnorm.op.presets import preset_tasks, quick_tasks, tasks
+from webnorm.op.registry import OPS, computing_ops
+from webnorm.ops.norms.measured import ranked
+from webnorm.ops.norms.presets import PRESETS
+from webnorm.ops.norms.problem import NormProblem
 
 
 def field(op: str = "rms_norm", rows: int = 4096, cols: int = 1024) -> list[Variant]:
@@ -198,7 +200,7 @@ def test_a_search_reads_a_kernel_once(device: Device, monkeypatch: pytest.Monkey
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(("traits", "cols"), [(GPU, 1024), (SOFTWARE, 61)], ids=["GPU", "software"])
-@pytest.mark.parametrize("op", tune.OPS)
+@pytest.mark.parametrize("op", computing_ops())
 def test_candidates_can_run_and_are_as_exact_as_the_rules_choice(op: str, traits: Traits, cols: int) -> None:
     options = [] if op in ("layer_norm", "rms_norm") else ["saved_stats=false"]
     (task,) = tasks(op, [(64, cols)], OPS[op].defaults.changed(options), dtype="float16")
@@ -233,7 +235,7 @@ def timed(kernel: str, samples: list[float], status: Any = "pass") -> Result:
         op="layer_norm",
         kernel=kernel,
         constants={},
-        problem=Problem(rows=1, cols=1),
+        problem=NormProblem(rows=1, cols=1),
         status=status,
         median_ns=float(np.median(samples)) if status == "pass" else None,
         samples_ns=tuple(samples),
@@ -257,7 +259,7 @@ NOISY = [100.0 + 10 * (i % 5) for i in range(11)]
 def test_the_rules_choice_stays_unless_another_is_clearly_faster(
     samples: list[float], factor: float, stays: bool
 ) -> None:
-    task = Task(OPS["layer_norm"], Problem(rows=1, cols=1))
+    task = Task(OPS["layer_norm"], NormProblem(rows=1, cols=1))
     others = [timed("rival", [factor * one for one in reversed(samples)]), timed("wrong", [1.0], "fail")]
     choice = tune._choice(task, [timed("rules", samples), *others], 7)
     assert choice is not None and choice.tried == 7
@@ -266,7 +268,7 @@ def test_the_rules_choice_stays_unless_another_is_clearly_faster(
 
 
 def test_what_replaces_a_choice_that_does_not_run() -> None:
-    task = Task(OPS["layer_norm"], Problem(rows=1, cols=1))
+    task = Task(OPS["layer_norm"], NormProblem(rows=1, cols=1))
     choice = tune._choice(task, [timed("rules", QUIET, "fail"), timed("rival", QUIET)], 2)
     assert choice is not None and (choice.kernel, choice.speedup) == ("rival", None)
     assert tune._choice(task, [timed("rules", QUIET, "fail")], 1) is None
@@ -274,7 +276,7 @@ def test_what_replaces_a_choice_that_does_not_run() -> None:
 
 def test_grids() -> None:
     standard = tune.tuning_tasks(None, (None, None), (), (), software=False, quick=False)
-    assert len(standard) == 4 * 2 * len(tune.COLS)
+    assert len(standard) == 4 * 2 * len(tune.LENGTHS)
     for task in standard:
         size = 2 if task.problem.dtype == "float16" else 4
         assert task.problem.rows * task.problem.cols * size == 64 << 20
@@ -291,9 +293,9 @@ def test_grids() -> None:
 def test_the_tasks_of_a_preset(software: bool) -> None:
     name = "transformer"
     preset = PRESETS[name]
-    assert preset_tasks(name, (), (), software, quick=False) == preset.tasks
-    assert preset_tasks(name, (), (), software, quick=True) == quick_tasks(preset, software)
-    both = preset_tasks(name, ("float16", "bfloat16"), ("residual",), software, quick=True)
+    assert preset_tasks(name, (), (), software, quick=False, scalars={}) == preset.tasks
+    assert preset_tasks(name, (), (), software, quick=True, scalars={}) == quick_tasks(preset, software)
+    both = preset_tasks(name, ("float16", "bfloat16"), ("residual",), software, quick=True, scalars={})
     assert len(both) == 2 * len(quick_tasks(preset, software)) < len(preset.tasks)
     assert {task.problem.dtype for task in both} == {"float16", "bfloat16"}
     assert all(task.problem.options.residual for task in both)

@@ -16,9 +16,9 @@ from webnorm.lab.diagnose.heat_map import (
     untouched_elements,
     wrong_elements,
 )
-from webnorm.lab.verify.deviations import OutputComparison, ToleranceFactors
-from webnorm.norms.problem import DTYPES, Array
-from webnorm.norms.reference import Expected
+from webnorm.lab.verify.deviations import OutputComparison
+from webnorm.op.dtypes import DTYPES, Array
+from webnorm.op.expected import Expected, ToleranceFactors
 
 ALLOWED = ToleranceFactors(1e-6, 0.0, 0.0, 0.0, "test")
 

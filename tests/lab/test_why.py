@@ -9,25 +9,29 @@ import pytest
 
 from webnorm.gpu.buffers import POISON
 from webnorm.lab.diagnose.hints import Hint, WrongResult, hints
-from webnorm.lab.verify.deviations import ToleranceFactors, rounded_to
-from webnorm.norms.mistakes import rows_of, wrong_formulas
-from webnorm.norms.ops import OPS, Task, complete_inputs
-from webnorm.norms.playground_problems import draw_playground, playground_tasks
-from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
+from webnorm.lab.verify.deviations import rounded_to
+from webnorm.op.dtypes import DTYPES, STORAGE, Array
+from webnorm.op.expected import ToleranceFactors
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.copy.evaluation import draw_playground, playground_tasks
+from webnorm.ops.norms.mistakes import rows_of, wrong_formulas
+from webnorm.ops.norms.op import complete_inputs, has_mean
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 NORM = OPS["layer_norm"]
 ALLOWED = ToleranceFactors(2e-6, 0.0, 0.0, 0.999, "test")
-EVERYTHING = Options(residual=True, residual_bias=True, return_stats=True, zero_centered_weight=True)
+EVERYTHING = NormOptions(residual=True, residual_bias=True, return_stats=True, zero_centered_weight=True)
 
 
 def small(
     rows: int = 7,
     cols: int = 61,
     dtype: str = "float32",
-    options: Options | None = None,
+    options: NormOptions | None = None,
     op: str = "layer_norm",
 ) -> Task:
-    return Task(OPS[op], OPS[op].problem(rows, cols, dtype, options=options, distribution="given"))
+    return Task(OPS[op], OPS[op].problem(rows, cols, dtype=dtype, options=options, distribution="given"))
 
 
 def failure_of(
@@ -46,7 +50,7 @@ def failure_of(
         if value.dtype == np.float64:
             with np.errstate(over="ignore", invalid="ignore"):
                 value = rounded_to(value, dtype).astype(DTYPES[dtype])
-        if tensor.name == "stats" and task.op.has_mean:
+        if tensor.name == "stats" and has_mean(task.op):
             value = np.stack([value[:, 0], np.zeros_like(value[:, 0]), value[:, 1]], axis=1)
         outputs[tensor.name] = value, intact
     return WrongResult(task, arrays, outputs, answers, ALLOWED)
@@ -65,7 +69,7 @@ def only(task: Task, y: Array, arrays: Mapping[str, Array] | None = None) -> Hin
 
 @pytest.mark.parametrize("out_dtype", DTYPES)
 def test_of_what_is_right_there_is_nothing_to_say(out_dtype: str) -> None:
-    assert hints(failure_of(small(options=Options(out_dtype=out_dtype)), {})) == ()
+    assert hints(failure_of(small(options=NormOptions(out_dtype=out_dtype)), {})) == ()
     assert (
         hints(failure_of(small(dtype="bfloat16", options=replace(EVERYTHING, out_dtype=out_dtype)), {})) == ()
     )
@@ -73,7 +77,7 @@ def test_of_what_is_right_there_is_nothing_to_say(out_dtype: str) -> None:
 
 @pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
 @pytest.mark.parametrize("options", [None, EVERYTHING], ids=str)
-def test_every_formula_is_named(options: Options | None, op: str) -> None:
+def test_every_formula_is_named(options: NormOptions | None, op: str) -> None:
     task = small(options=options, op=op)
     arrays = draw_playground(task)
     every = list(wrong_formulas(task, arrays).items())
@@ -87,7 +91,7 @@ def test_every_formula_is_named(options: Options | None, op: str) -> None:
 
 @pytest.mark.parametrize("out_dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"])
 def test_narrow_types_never_name_another_formula(out_dtype: str) -> None:
-    task = small(options=Options(out_dtype=out_dtype))
+    task = small(options=NormOptions(out_dtype=out_dtype))
     arrays = draw_playground(task)
     named = 0
     for name, outputs in list(wrong_formulas(task, arrays).items())[::6]:
@@ -161,7 +165,7 @@ def test_the_eps_that_rstd_fits_is_named(which: str, dtype: str) -> None:
 
 def test_rows_that_are_alike_do_not_tell_an_eps() -> None:
     """A factor would do as well."""
-    task = Task(NORM, Problem(rows=8, cols=768, options=Options()))
+    task = Task(NORM, NormProblem(rows=8, cols=768, options=NormOptions()))
     x = rows_of_normal(task)
     x = ((x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)).astype(np.float32)
     arrays = complete_inputs(task, {"x": x}, np.random.default_rng(0))
@@ -265,7 +269,7 @@ def test_a_formula_that_is_as_near_to_the_right_one_is_not_named() -> None:
 
 @pytest.mark.parametrize("out_dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"])
 def test_what_is_cut_off_instead_of_rounded(out_dtype: str) -> None:
-    task = small(options=Options(out_dtype=out_dtype))
+    task = small(options=NormOptions(out_dtype=out_dtype))
     y = right(task)
     nearest = rounded_to(y, out_dtype).astype(DTYPES[out_dtype])
     codes = nearest.view(f"u{nearest.itemsize}").copy()
@@ -332,7 +336,7 @@ def test_roundings_that_grow_with_the_mean() -> None:
 
 
 def test_int8_by_the_scale_that_was_written() -> None:
-    task = small(options=Options(out_dtype="int8"))
+    task = small(options=NormOptions(out_dtype="int8"))
     arrays = draw_playground(task)
     answers = task.op.reference(arrays, task.problem)
     factor = np.linspace(1.2, 1.9, 7)[:, None]
@@ -352,7 +356,7 @@ def test_gradients_have_places() -> None:
 
 def test_of_many_rows_some_are_tried() -> None:
     """The first wrong one is beyond those that formulas are worked out for."""
-    problem = Problem(rows=3000, cols=64, options=Options())
+    problem = NormProblem(rows=3000, cols=64, options=NormOptions())
     task = Task(NORM, problem)
     x = np.random.default_rng(0).standard_normal((3000, 64)).astype(np.float32)
     arrays = complete_inputs(task, {"x": x}, np.random.default_rng(0))

@@ -30,9 +30,9 @@ from webnorm.lab.process.channel import Channel
 from webnorm.lab.process.worker import TaskCancelled, TaskFailed, TaskLimits, Worker, WorkerDied
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import bench, check, jobs
-from webnorm.norms.corpus import CASES
-from webnorm.norms.presets import tasks
-from webnorm.norms.row_blocks import map_row_blocks
+from webnorm.op.blocks import map_row_blocks
+from webnorm.op.presets import tasks
+from webnorm.ops.norms.corpus import CASES
 
 RULE = timing.StoppingRule(least=2, most=2, budget_s=1.0)
 MISTAKEN = SourceLocation("a.wgsl", 1, 2, 3)

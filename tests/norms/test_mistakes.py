@@ -5,18 +5,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from webnorm.norms.mistakes import wrong_formulas
-from webnorm.norms.ops import OPS, Op
-from webnorm.norms.playground_problems import draw_playground, playground_tasks
-from webnorm.norms.problem import Options
+from webnorm.op.op import Op
+from webnorm.op.registry import OPS
+from webnorm.ops.copy.evaluation import draw_playground, playground_tasks
+from webnorm.ops.norms.mistakes import wrong_formulas
+from webnorm.ops.norms.op import has_mean
+from webnorm.ops.norms.problem import NormOptions
 
-EVERYTHING = Options(residual=True, residual_bias=True, return_stats=True, zero_centered_weight=True)
+EVERYTHING = NormOptions(residual=True, residual_bias=True, return_stats=True, zero_centered_weight=True)
 FORWARD = [OPS["layer_norm"], OPS["rms_norm"]]
 
 
-@pytest.mark.parametrize("options", [Options(), EVERYTHING, Options(weight=False, bias=False)], ids=str)
+@pytest.mark.parametrize(
+    "options", [NormOptions(), EVERYTHING, NormOptions(weight=False, bias=False)], ids=str
+)
 @pytest.mark.parametrize("op", FORWARD, ids=lambda op: op.name)
-def test_every_formula_differs_from_the_right_one_and_from_the_others(op: Op, options: Options) -> None:
+def test_every_formula_differs_from_the_right_one_and_from_the_others(op: Op, options: NormOptions) -> None:
     """On the problems of the playground, by far more than rounding."""
     for task in playground_tasks(op, "float32", options):
         arrays = draw_playground(task)
@@ -39,29 +43,29 @@ def test_every_formula_differs_from_the_right_one_and_from_the_others(op: Op, op
 @pytest.mark.parametrize("op", FORWARD, ids=lambda op: op.name)
 def test_rows_that_are_filled_up_with_zeros(op: Op) -> None:
     """Worked out on rows that are that long; 1061 columns are 1064 of four, and 1280 of 256."""
-    task = playground_tasks(op, "float32", Options(weight=False, bias=False))[1]
+    task = playground_tasks(op, "float32", NormOptions(weight=False, bias=False))[1]
     arrays = draw_playground(task)
     named = wrong_formulas(task, arrays)
     for count, step in ((1064, 4), (1280, 256), (2048, 1024)):
         filled = np.pad(arrays["x"].astype(np.float64), ((0, 0), (0, count - 1061)))
-        d = filled - filled.mean(axis=1, keepdims=True) if op.has_mean else filled
+        d = filled - filled.mean(axis=1, keepdims=True) if has_mean(op) else filled
         y = d / np.sqrt((d * d).mean(axis=1, keepdims=True) + task.problem.eps)
         rounded = f"divides the mean of squares by N rounded up to a multiple of {step} ({count})"
         zeros = f"takes rows for {count} elements long, the last {count - 1061} of them zeros"
-        found = named[zeros if op.has_mean else rounded]["y"]
+        found = named[zeros if has_mean(op) else rounded]["y"]
         np.testing.assert_allclose(found, y[:, :1061], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("out_dtype", ["int8", "float8_e4m3fn"])
 def test_what_is_worked_out_from_a_wrong_y_goes_with_it(out_dtype: str) -> None:
-    task = playground_tasks(OPS["layer_norm"], "float32", Options(out_dtype=out_dtype))[1]
+    task = playground_tasks(OPS["layer_norm"], "float32", NormOptions(out_dtype=out_dtype))[1]
     named = wrong_formulas(task, draw_playground(task))
     beside = {"int8": "y_scale", "float8_e4m3fn": "amax"}[out_dtype]
     assert set(named["leaves eps out"]) == {"y", beside}
 
 
 def test_the_h_that_was_written_is_what_y_is_made_of() -> None:
-    task = playground_tasks(OPS["layer_norm"], "float16", Options(residual=True))[1]
+    task = playground_tasks(OPS["layer_norm"], "float16", NormOptions(residual=True))[1]
     arrays = draw_playground(task)
     written = (arrays["x"] + np.float16(1.0)).astype(np.float16)
     named = wrong_formulas(task, {**arrays, "h": written})

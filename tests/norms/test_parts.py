@@ -9,41 +9,42 @@ import numpy as np
 import pytest
 
 from webnorm.lab.verify import problem_buffers
-from webnorm.norms import row_blocks
-from webnorm.norms.ops import OPS, make_inputs
-from webnorm.norms.presets import tasks
+from webnorm.op import blocks
+from webnorm.op.op import make_inputs
+from webnorm.op.presets import tasks
+from webnorm.op.registry import OPS
 
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_blocks, "_PART_BYTES", 8 * 100)
+    monkeypatch.setattr(blocks, "_PART_BYTES", 8 * 100)
 
 
 def test_parts_cover_the_rows_in_order(small_parts: None) -> None:
-    found = row_blocks.map_row_blocks(lambda part: list(range(7))[part], 7, 40)
+    found = blocks.map_row_blocks(lambda part: list(range(7))[part], 7, 40)
     assert found == [[0, 1], [2, 3], [4, 5], [6]]
-    assert row_blocks.map_row_blocks(lambda part: part, 0, 40) == []
+    assert blocks.map_row_blocks(lambda part: part, 0, 40) == []
     # A row that is larger than a part is one.
-    assert len(row_blocks.map_row_blocks(lambda part: part, 3, 1000)) == 3
+    assert len(blocks.map_row_blocks(lambda part: part, 3, 1000)) == 3
 
 
 def test_converted_is_astype(small_parts: None) -> None:
     x = np.random.default_rng(0).standard_normal((13, 37))
     for dtype in (np.float16, np.float32):
-        np.testing.assert_array_equal(row_blocks.converted(x, dtype), x.astype(dtype))
-    assert row_blocks.converted(np.empty((0, 4)), np.float32).shape == (0, 4)
+        np.testing.assert_array_equal(blocks.converted(x, dtype), x.astype(dtype))
+    assert blocks.converted(np.empty((0, 4)), np.float32).shape == (0, 4)
 
 
 def test_a_small_draw_is_the_generators_own() -> None:
-    drawn = row_blocks.standard_normal(np.random.default_rng(3), (5, 7))
+    drawn = blocks.standard_normal(np.random.default_rng(3), (5, 7))
     np.testing.assert_array_equal(drawn, np.random.default_rng(3).standard_normal((5, 7)))
 
 
 def test_a_large_draw_does_not_depend_on_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_blocks, "_STREAM_ELEMENTS", 64)
-    many = row_blocks.standard_normal(np.random.default_rng(3), (40, 7))
-    monkeypatch.setattr(row_blocks, "ThreadPoolExecutor", partial(ThreadPoolExecutor, max_workers=1))
-    np.testing.assert_array_equal(row_blocks.standard_normal(np.random.default_rng(3), (40, 7)), many)
+    monkeypatch.setattr(blocks, "_STREAM_ELEMENTS", 64)
+    many = blocks.standard_normal(np.random.default_rng(3), (40, 7))
+    monkeypatch.setattr(blocks, "ThreadPoolExecutor", partial(ThreadPoolExecutor, max_workers=1))
+    np.testing.assert_array_equal(blocks.standard_normal(np.random.default_rng(3), (40, 7)), many)
     # No stream repeats another.
     assert len(np.unique(many)) == many.size
 
@@ -53,7 +54,7 @@ def test_answers_do_not_depend_on_the_parts(op: str, monkeypatch: pytest.MonkeyP
     (task,) = tasks(op, ((37, 24),))
     arrays = make_inputs(task.op, task.problem)
     whole = task.op.reference(arrays, task.problem)
-    monkeypatch.setattr(row_blocks, "_PART_BYTES", 8 * 100)
+    monkeypatch.setattr(blocks, "_PART_BYTES", 8 * 100)
     for name, answer in task.op.reference(arrays, task.problem).items():
         for field in ("value", "error_scale", "mean_error_scale", "abs_sum"):
             one, other = getattr(answer, field), getattr(whole[name], field)

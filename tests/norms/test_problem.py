@@ -7,14 +7,17 @@ import numpy as np
 import pytest
 
 from webnorm.errors import WebnormError
-from webnorm.norms.case import Overrides
-from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import OPS, Op, UnsupportedProblem
-from webnorm.norms.ops import make_inputs as make_op_inputs
-from webnorm.norms.problem import DISTRIBUTIONS, Array, Options, Problem
+from webnorm.op.case import Overrides
+from webnorm.op.dtypes import Array
+from webnorm.op.op import Op, UnsupportedProblem
+from webnorm.op.op import make_inputs as make_op_inputs
+from webnorm.op.registry import OPS
+from webnorm.ops.copy.problem import DISTRIBUTIONS
+from webnorm.ops.norms.corpus import CASES
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 
-def make_inputs(problem: Problem) -> dict[str, Array]:
+def make_inputs(problem: NormProblem) -> dict[str, Array]:
     return make_op_inputs(OPS["layer_norm"], problem)
 
 
@@ -33,13 +36,13 @@ def make_inputs(problem: Problem) -> dict[str, Array]:
 )
 def test_mistakes(field: dict[str, Any], message: str) -> None:
     with pytest.raises(WebnormError) as caught:
-        Problem(**{"rows": 2, "cols": 3, **field})
+        NormProblem(**{"rows": 2, "cols": 3, **field})
     assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_inputs(distribution: str) -> None:
-    problem = Problem(rows=4, cols=9, distribution=distribution, seed=5)
+    problem = NormProblem(rows=4, cols=9, distribution=distribution, seed=5)
     arrays = make_inputs(problem)
     assert {name: array.shape for name, array in arrays.items()} == {
         "x": (4, 9),
@@ -48,13 +51,13 @@ def test_inputs(distribution: str) -> None:
     }
     assert all(array.dtype == np.float32 and np.isfinite(array).all() for array in arrays.values())
     again = make_inputs(problem)
-    other = make_inputs(Problem(rows=4, cols=9, distribution=distribution, seed=6))
+    other = make_inputs(NormProblem(rows=4, cols=9, distribution=distribution, seed=6))
     assert np.array_equal(arrays["x"], again["x"])
     assert not np.array_equal(arrays["x"], other["x"])
 
 
 def test_a_swapped_or_dropped_weight_is_far_off() -> None:
-    arrays = make_inputs(Problem(rows=1, cols=4096))
+    arrays = make_inputs(NormProblem(rows=1, cols=4096))
     for name, low in (("weight", 0.5), ("bias", -0.5)):
         assert low <= arrays[name].min() < low + 0.01 and low + 0.99 < arrays[name].max() <= low + 1
 
@@ -72,27 +75,27 @@ def test_a_swapped_or_dropped_weight_is_far_off() -> None:
     ],
 )
 def test_mean_and_deviation(distribution: str, mean: float, deviation: float) -> None:
-    x = make_inputs(Problem(rows=64, cols=1024, distribution=distribution))["x"].astype(np.float64)
+    x = make_inputs(NormProblem(rows=64, cols=1024, distribution=distribution))["x"].astype(np.float64)
     assert x.mean() == pytest.approx(mean, abs=0.02)
     assert x.std() == pytest.approx(deviation, rel=0.02)
 
 
 def test_outlier_and_row_scales() -> None:
-    outlier = make_inputs(Problem(rows=3, cols=9, distribution="outlier"))["x"]
+    outlier = make_inputs(NormProblem(rows=3, cols=9, distribution="outlier"))["x"]
     assert (np.argmax(outlier, axis=1) == 4).all() and (outlier[:, 4] == 1e4).all()
-    scales = make_inputs(Problem(rows=5, cols=4096, distribution="row_scales"))["x"].std(axis=1)
+    scales = make_inputs(NormProblem(rows=5, cols=4096, distribution="row_scales"))["x"].std(axis=1)
     np.testing.assert_allclose(scales, [1e-6, 1e-3, 1.0, 1e3, 1e6], rtol=0.1)
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_no_rows(distribution: str) -> None:
-    assert make_inputs(Problem(rows=0, cols=3, distribution=distribution))["x"].shape == (0, 3)
+    assert make_inputs(NormProblem(rows=0, cols=3, distribution=distribution))["x"].shape == (0, 3)
 
 
 @pytest.mark.parametrize("foreign", [{"colour": 1}, {"options": {"colour": True}}, {"cols": 0}])
 def test_foreign_json(foreign: dict[str, Any]) -> None:
     with pytest.raises((TypeError, WebnormError)):
-        Problem.from_json({**Problem(rows=1, cols=2).as_json(), **foreign})
+        NormProblem.from_json({**NormProblem(rows=1, cols=2).as_json(), **foreign})
 
 
 @pytest.mark.parametrize(
@@ -107,33 +110,35 @@ def test_foreign_json(foreign: dict[str, Any]) -> None:
 )
 def test_options_that_contradict_each_other(pairs: list[str], message: str) -> None:
     with pytest.raises(WebnormError) as caught:
-        Options().changed(pairs)
+        NormOptions().changed(pairs)
     assert message in str(caught.value)
 
 
 def test_an_option_may_be_said_twice() -> None:
-    assert Options().changed(["residual", "residual=true"]) == Options(residual=True)
+    assert NormOptions().changed(["residual", "residual=true"]) == NormOptions(residual=True)
 
 
 def test_options_leave_arrays_out() -> None:
-    problem = Problem(rows=1, cols=2, options=Options(weight=False))
+    problem = NormProblem(rows=1, cols=2, options=NormOptions(weight=False))
     assert set(make_inputs(problem)) == {"x", "bias"}
     assert str(problem) == "1x2 float32, no weight"
-    assert Problem.from_json(problem.as_json()) == problem
+    assert NormProblem.from_json(problem.as_json()) == problem
 
 
 def test_an_op_fills_in_what_its_problem_does_not_say() -> None:
     rms, layer = OPS["rms_norm"], OPS["layer_norm_backward"]
-    assert rms.problem(2, 3) == Problem(rows=2, cols=3, eps=2.0**-23, options=Options(bias=False))
-    assert layer.problem(2, 3) == Problem(rows=2, cols=3, eps=1e-5, options=Options(saved_stats=True))
-    given = rms.problem(2, 3, "float16", 0.0, Options(residual=True), seed=7)
-    assert given == Problem(rows=2, cols=3, dtype="float16", eps=0.0, options=Options(residual=True), seed=7)
+    assert rms.problem(2, 3) == NormProblem(rows=2, cols=3, eps=2.0**-23, options=NormOptions(bias=False))
+    assert layer.problem(2, 3) == NormProblem(rows=2, cols=3, eps=1e-5, options=NormOptions(saved_stats=True))
+    given = rms.problem(2, 3, dtype="float16", eps=0.0, options=NormOptions(residual=True), seed=7)
+    assert given == NormProblem(
+        rows=2, cols=3, dtype="float16", eps=0.0, options=NormOptions(residual=True), seed=7
+    )
     with pytest.raises(
         UnsupportedProblem, match="layer_norm_backward has no option residual: it has weight, bias, "
     ):
-        layer.problem(2, 3, options=Options(residual=True))
+        layer.problem(2, 3, options=NormOptions(residual=True))
     with pytest.raises(UnsupportedProblem, match="it needs the option residual"):
-        rms.problem(2, 3, options=Options(residual_bias=True))
+        rms.problem(2, 3, options=NormOptions(residual_bias=True))
 
 
 def test_a_case_is_no_problem_of_an_op_that_lacks_its_options_but_a_wrong_eps_is_told() -> None:
@@ -141,7 +146,7 @@ def test_a_case_is_no_problem_of_an_op_that_lacks_its_options_but_a_wrong_eps_is
     assert case.problem(OPS["layer_norm"]) is None
     assert case.problem(OPS["layer_norm_backward"]) is not None
     with pytest.raises(WebnormError, match="eps is -1"):
-        case.problem(OPS["layer_norm_backward"], changes=Overrides(eps=-1.0))
+        case.problem(OPS["layer_norm_backward"], overrides=Overrides(scalars={"eps": -1.0}))
 
 
 @pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)

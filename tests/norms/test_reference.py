@@ -8,18 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webnorm.norms.problem import Array, Options, Problem
-from webnorm.norms.reference import forward, normalize
+from webnorm.op.dtypes import Array
+from webnorm.ops.norms.problem import NormOptions, NormProblem
+from webnorm.ops.norms.reference import forward, normalize
 
 
 def layer_norm(x: Array, weight: Array | None, bias: Array | None, eps: float) -> Array:
     """Y of the reference."""
     given = {"x": x, "weight": weight, "bias": bias}
-    problem = Problem(
+    problem = NormProblem(
         rows=x.shape[0],
         cols=x.shape[1],
         eps=eps,
-        options=Options(weight=weight is not None, bias=bias is not None),
+        options=NormOptions(weight=weight is not None, bias=bias is not None),
     )
     arrays = {name: array for name, array in given.items() if array is not None}
     return forward(arrays, problem, has_mean=True)["y"].value

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from webnorm.errors import WebnormError
-from webnorm.norms import selection
-from webnorm.norms.selection import dtypes_named, ops_named, select_names, sizes
+from webnorm.op import selection
+from webnorm.op.selection import dtypes_named, ops_named, select_names, sizes
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ from webnorm.errors import WebnormError
 from webnorm.lab.results.result import Result
 from webnorm.lab.run.cost import ShaderCost
 from webnorm.lab.run.evaluation import ProblemVerdict
-from webnorm.norms.problem import Problem
+from webnorm.ops.norms.problem import NormProblem
 from webnorm.play.lessons import OP, goal_of, goal_statuses, lesson_named, lessons
 from webnorm.play.state import AttemptState, HistoryEntry, LiveTime
 
 
 def result(status: Any, median_ns: float | None = None) -> Result:
-    problem = Problem(rows=2, cols=4)
+    problem = NormProblem(rows=2, cols=4)
     found = Result(op=OP, kernel="k", constants={}, problem=problem, status=status, median_ns=median_ns)
     return replace(found, expected=True) if status == "fail" else found
 

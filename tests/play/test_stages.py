@@ -16,8 +16,9 @@ from webnorm.lab.diagnose.hints import Hint
 from webnorm.lab.results.result import Result
 from webnorm.lab.run.evaluation import RaceCheckResult
 from webnorm.lab.run.live_timing import LiveResult
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.problem import Problem
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormProblem
 from webnorm.play import stages
 from webnorm.play.state import (
     AttemptState,
@@ -31,7 +32,7 @@ from webnorm.play.state import (
 
 ATTEMPT = AttemptState(number=1, hash="0", saved="")
 RESULT = Result(
-    op="layer_norm", kernel="mine", constants={}, problem=Problem(rows=4, cols=8), status="pass", case="a"
+    op="layer_norm", kernel="mine", constants={}, problem=NormProblem(rows=4, cols=8), status="pass", case="a"
 )
 
 

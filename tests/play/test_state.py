@@ -19,7 +19,7 @@ from webnorm.lab.diagnose.heat_map import HeatMap
 from webnorm.lab.results.result import Result
 from webnorm.lab.results.result_files import read
 from webnorm.lab.verify.accuracy import WorstElement
-from webnorm.norms.problem import Problem
+from webnorm.ops.norms.problem import NormProblem
 from webnorm.play.attempt_store import FOLDER_VARIABLE, AttemptStore, scratch
 from webnorm.play.state import (
     AttemptState,
@@ -71,7 +71,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AttemptStore:
 
 
 def timed() -> Result:
-    problem = Problem(rows=2, cols=4)
+    problem = NormProblem(rows=2, cols=4)
     return Result(
         op="layer_norm",
         kernel="my",

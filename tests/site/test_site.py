@@ -26,8 +26,9 @@ from patience import HANG_S
 from webnorm.cli.options import help
 from webnorm.cli.verb_table import VERBS
 from webnorm.kernels.headers import header
-from webnorm.kernels.headers.header_names import HEADER_NAMES
+from webnorm.kernels.headers.header_names import names_of
 from webnorm.lab.results.result import FLAT
+from webnorm.op.registry import OPS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
@@ -143,7 +144,11 @@ def test_the_reference_is_what_the_code_is(site: Path) -> None:
         assert not name.startswith("--") or re.search(rf">[^<]*{name}\b", text), name
     assert {f"webnorm.{name}" for name in webnorm.__all__[1:]} <= parsed(folder / "python.html").anchors
     told = (folder / "header.html").read_text(encoding="utf-8")
-    assert [name for name in (*header._KEYS, *HEADER_NAMES) if not re.search(rf">\[*{name}\b", told)] == []
+    assert [
+        name
+        for name in (*header._KEYS, *names_of(OPS["layer_norm"]))
+        if not re.search(rf">\[*{name}\b", told)
+    ] == []
     schema = json.loads(next((site / "_downloads").rglob("results.schema.json")).read_text(encoding="utf-8"))
     known = {*schema["$defs"]["Result"]["properties"], *schema["$defs"]["Problem"]["properties"]}
     assert {*FLAT} <= known

@@ -16,7 +16,7 @@ from npm_tools import PAGE, needs_npm
 from headless import CANVAS, needs_browser, plainly_served, started
 from pages import ROOT
 from patience import HANG_MS
-from webnorm.norms.problem import Array
+from webnorm.op.dtypes import Array
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

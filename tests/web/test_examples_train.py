@@ -13,7 +13,7 @@ import pytest
 from commands import webnorm
 from headless import needs_browser, started
 from pages import ROOT, blocks
-from webnorm.norms.problem import Array
+from webnorm.op.dtypes import Array
 from webnorm.web.browser.static_server import serve_folder
 
 pytestmark = needs_browser

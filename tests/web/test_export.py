@@ -27,8 +27,10 @@ from webnorm import __version__
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.sources import wgsl_root
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.problem import DTYPES, Options, Problem
+from webnorm.op.dtypes import DTYPES
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.play import packing
 from webnorm.web import folder
 from webnorm.web.package import bundle, native, npm, vectors
@@ -43,7 +45,7 @@ SETTINGS: dict[str, Any] = {
     "--name": None,
     "--minify": False,
 }
-NORMS = [name for name, op in OPS.items() if not op.exact]
+NORMS = [name for name, op in OPS.items() if not op.is_copy]
 COLS = (1, 61, 256, 768, 1024, 4096, 16385)
 
 
@@ -437,7 +439,7 @@ def test_a_wrong_text_has_a_wrong_verdict(device: Device) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_vectors_are_safetensors_with_the_answers(dtype: str) -> None:
     op = OPS["layer_norm"]
-    problem = Problem(rows=1, cols=70, dtype=dtype, options=Options(residual=True))
+    problem = NormProblem(rows=1, cols=70, dtype=dtype, options=NormOptions(residual=True))
     for vector in vectors.draw_vectors(Task(op, problem)):
         raw = vector.encoded()
         size = int.from_bytes(raw[:8], "little")
@@ -456,13 +458,15 @@ def test_vectors_are_safetensors_with_the_answers(dtype: str) -> None:
 
 def test_vectors_hold_what_broke_others_and_stay_small() -> None:
     for cols in (1, 768, 8192, MOST_COLS):
-        drawn = {v.name: v for v in vectors.draw_vectors(Task(OPS["layer_norm"], Problem(rows=1, cols=cols)))}
+        drawn = {
+            v.name: v for v in vectors.draw_vectors(Task(OPS["layer_norm"], NormProblem(rows=1, cols=cols)))
+        }
         assert np.isnan(drawn["nan"].arrays["x"][1]).sum() == 1
         assert drawn["normal"].problem.rows % 2 == 1 and drawn["one_row"].problem.rows == 1
         assert sum(v.arrays["x"].size for v in drawn.values()) <= max(80_000, 12 * cols)
     mixed = next(
         v
-        for v in vectors.draw_vectors(Task(OPS["layer_norm"], Problem(rows=1, cols=768)))
+        for v in vectors.draw_vectors(Task(OPS["layer_norm"], NormProblem(rows=1, cols=768)))
         if v.name == "mixed"
     )
     means = np.abs(mixed.arrays["x"].mean(axis=1))

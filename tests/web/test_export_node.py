@@ -24,18 +24,20 @@ from patience import HANG_S
 from testbed import KERNELS, STABLE, compute, judge, kernel_named, option_problems, rows_of, widened
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.kernels.headers import expression
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS
 from webnorm.kernels.rendering.render import Shader
 from webnorm.lab.verify.accuracy import tolerance
-from webnorm.lab.verify.deviations import ToleranceFactors
-from webnorm.norms.case import Case
-from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import OPS, Op, Task, make_inputs
-from webnorm.norms.option_cases import OPTION_CASES
-from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
-from webnorm.norms.reference import Expected
+from webnorm.op import expression
+from webnorm.op.dtypes import DTYPES, STORAGE, Array
+from webnorm.op.expected import Expected, ToleranceFactors
+from webnorm.op.op import Op, Task, make_inputs
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.case import NormCase as Case
+from webnorm.ops.norms.corpus import CASES
+from webnorm.ops.norms.op import has_mean
+from webnorm.ops.norms.option_cases import OPTION_CASES
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.web import tint
 from webnorm.web.folder import write_folder
 from webnorm.web.package import vectors
@@ -47,7 +49,7 @@ from webnorm.web.pages import page_files
 
 DRIVERS = Path(__file__).parent
 NO_SETTINGS = dict.fromkeys(("--dtype", "--eps", "--scale", "--name", "--minify"))
-NORMS = tuple(op for op in OPS.values() if not op.exact)
+NORMS = tuple(op for op in OPS.values() if not op.is_copy)
 
 
 pytestmark = pytest.mark.skipif(dawn.missing() is not None, reason=dawn.missing() or "")
@@ -95,12 +97,12 @@ class Run:
     """Shaders of a bundle, all where none are named, on some inputs; `eps` in place of the bundle's own."""
 
     bundle: Bundle
-    inputs: Sequence[tuple[Problem, Inputs]]
+    inputs: Sequence[tuple[NormProblem, Inputs]]
     shaders: Sequence[str] = ()
     eps: float | None = None
 
 
-def bundle_for(op: Op, problem: Problem, kernel: Kernel | None = None) -> Bundle:
+def bundle_for(op: Op, problem: NormProblem, kernel: Kernel | None = None) -> Bundle:
     return bundle_of(
         ExportRequest(
             op=op,
@@ -117,7 +119,7 @@ def bundle_for(op: Op, problem: Problem, kernel: Kernel | None = None) -> Bundle
     )
 
 
-def drawn(op: Op, problem: Problem, rows: Sequence[int]) -> list[tuple[Problem, Inputs]]:
+def drawn(op: Op, problem: NormProblem, rows: Sequence[int]) -> list[tuple[NormProblem, Inputs]]:
     """Inputs of several numbers of rows. Values of few digits would have int8 halfway between two codes."""
     kind = "normal" if problem.out_dtype == "int8" else "triton"
     given = [replace(problem, rows=count, distribution=kind, seed=count) for count in rows]
@@ -128,7 +130,7 @@ def json_of(bundle: Bundle) -> dict[str, Any]:
     return {"manifest": bundle.manifest(), "texts": bundle.texts}
 
 
-def write_inputs(engine: Engine, name: str, problem: Problem, arrays: Inputs) -> None:
+def write_inputs(engine: Engine, name: str, problem: NormProblem, arrays: Inputs) -> None:
     (engine.folder / name).write_bytes(vectors.TestVector("", "", problem, arrays, {}).encoded())
 
 
@@ -171,7 +173,7 @@ by_op_and_dtype = pytest.mark.parametrize(
 )
 
 
-def exported(op: Op, problem: Problem) -> Bundle | None:
+def exported(op: Op, problem: NormProblem) -> Bundle | None:
     """None where the options have more buffers than a page can count on."""
     try:
         return bundle_for(op, problem)
@@ -182,22 +184,22 @@ def exported(op: Op, problem: Problem) -> Bundle | None:
 
 # Options that the corpus has no case for.
 MORE_OPTIONS = (
-    Options(weight=False),
-    Options(bias=False),
-    Options(weight=False, bias=False),
-    *(Options(out_dtype=dtype) for dtype in STORAGE),
-    Options(weight=False, bias=False, return_stats=True, residual=True, out_dtype="float8_e5m2"),
-    Options(weight=False, bias=False, dh=True, residual_bias=True),
-    Options(weight_dtype="bfloat16", max_workgroups=1),
+    NormOptions(weight=False),
+    NormOptions(bias=False),
+    NormOptions(weight=False, bias=False),
+    *(NormOptions(out_dtype=dtype) for dtype in STORAGE),
+    NormOptions(weight=False, bias=False, return_stats=True, residual=True, out_dtype="float8_e5m2"),
+    NormOptions(weight=False, bias=False, dh=True, residual_bias=True),
+    NormOptions(weight_dtype="bfloat16", max_workgroups=1),
 )
 
 
 def norms_turn(op: Op, dtype: str, at: int) -> bool:
     """Whether it is this norm's turn, or its gradient's: a type meets each item of a list in one of two."""
-    return (at + STORAGE.index(dtype) + op.has_mean) % 2 == 0
+    return (at + STORAGE.index(dtype) + has_mean(op)) % 2 == 0
 
 
-def asked_options(op: Op, dtype: str) -> Iterator[tuple[Problem, list[tuple[Problem, Inputs]]]]:
+def asked_options(op: Op, dtype: str) -> Iterator[tuple[NormProblem, list[tuple[NormProblem, Inputs]]]]:
     """Options of the corpus, with the inputs that it has for them, and more options without. Each meets the
     type in one of the two norms, or of their gradients.
     """
@@ -209,7 +211,7 @@ def asked_options(op: Op, dtype: str) -> Iterator[tuple[Problem, list[tuple[Prob
         if not norms_turn(op, dtype, at):
             continue
         cols = (61, 70, 64)[(at + STORAGE.index(dtype)) % 3]
-        problem = Problem(rows=1, cols=cols, dtype=dtype, options=options)
+        problem = NormProblem(rows=1, cols=cols, dtype=dtype, options=options)
         try:
             op.check(problem)
         except WebnormError:
@@ -227,7 +229,7 @@ TURNS: Mapping[bool, tuple[tuple[str, ...], ...]] = {
 
 def taking_turns(bundle: Bundle, turn: int) -> list[str]:
     """The shaders of some classes; where a bundle has none of its own for one, the fallback."""
-    turns = TURNS[bundle.task.op.backward]
+    turns = TURNS[bundle.task.op.gradient]
     classes = turns[turn % len(turns)]
     own = [one.name for one in bundle.carried if one.adapter_class in classes]
     return own or [bundle.carried[-1].name]
@@ -244,7 +246,7 @@ def test_every_option(engine: Engine, op: Op, dtype: str) -> None:
             inputs = [*drawn(op, problem, (0, 1, 2, 37)), *given]
             runs.append(Run(bundle, inputs, taking_turns(bundle, turn)))
     assert len(asked) - len(runs) <= 2
-    assert len(runs) > (3 if op.backward else 10)
+    assert len(runs) > (3 if op.gradient else 10)
     assert_right(engine, runs)
 
 
@@ -259,10 +261,10 @@ def test_numbers_of_columns(engine: Engine, op: Op) -> None:
     options = replace(op.defaults, saved_stats=False)
     for at, cols in enumerate(COLS):
         # A type changes where rows begin, which matters for short ones; gradients have types by options.
-        every = cols < 300 and not op.backward
+        every = cols < 300 and not op.gradient
         dtypes = [dtype for dtype in STORAGE if norms_turn(op, dtype, at)] if every else [STORAGE[at % 3]]
         for turn, dtype in enumerate(dtypes, NORMS.index(op) + at):
-            bundle = bundle_for(op, Problem(rows=1, cols=cols, dtype=dtype, options=options))
+            bundle = bundle_for(op, NormProblem(rows=1, cols=cols, dtype=dtype, options=options))
             rows = (1, 6, 37) if cols < 300 else (5,)
             runs.append(Run(bundle, drawn(op, bundle.task.problem, rows), taking_turns(bundle, turn)))
     assert_right(engine, runs)
@@ -279,7 +281,7 @@ def test_every_kernel(engine: Engine, op: Op) -> None:
         turn = names.index(kernel.name) + STORAGE.index(dtype)
         if not norms_turn(op, dtype, names.index(kernel.name)):
             continue
-        problem = Problem(rows=1, cols=(61, 70, 256)[turn % 3], dtype=dtype)
+        problem = NormProblem(rows=1, cols=(61, 70, 256)[turn % 3], dtype=dtype)
         bundle = bundle_for(op, replace(problem, options=replace(op.defaults, saved_stats=False)), kernel)
         runs.append(Run(bundle, drawn(op, bundle.task.problem, (0, 1, 37)), taking_turns(bundle, turn)))
     assert_right(engine, runs)
@@ -287,14 +289,14 @@ def test_every_kernel(engine: Engine, op: Op) -> None:
 
 def corpus_runs(op: Op, dtype: str, cases: Sequence[Case]) -> list[Run]:
     """Each case through the chosen shader and the fallback, a gradient through one of them."""
-    given: dict[tuple[int, Options], list[tuple[Problem, Inputs]]] = {}
+    given: dict[tuple[int, NormOptions], list[tuple[NormProblem, Inputs]]] = {}
     for case, problem in widened(cases, op, dtype):
         given.setdefault((problem.cols, problem.options), []).append((problem, rows_of([case], op, problem)))
     runs = []
     for at, inputs in enumerate(given.values()):
         bundle = bundle_for(op, inputs[0][0])
         shaders = [bundle.carried[0].name, bundle.carried[-1].name]
-        if op.backward:
+        if op.gradient:
             shaders = shaders[at % 2 :][:1]
         # An eps other than the bundle's is asked for when the norm is created.
         inputs.sort(key=lambda one: one[0].eps)
@@ -320,26 +322,26 @@ def test_the_corpus(engine: Engine, op: str, dtype: str) -> None:
     assert_right(engine, runs)
 
 
-def kept(engine: Engine, at: int, shader: str, number: int, problem: Problem, op: Op) -> dict[str, Array]:
+def kept(engine: Engine, at: int, shader: str, number: int, problem: NormProblem, op: Op) -> dict[str, Array]:
     """The outputs that a driver kept."""
     outputs = {}
     for tensor in op.outputs(problem):
         raw = (engine.folder / f"kept/{at}.{shader}.{number}.{tensor.name}").read_bytes()
         dtype = DTYPES[tensor.dtype(problem)]
-        outputs[tensor.name] = np.frombuffer(raw, dtype).reshape(tensor.shape(problem))
+        outputs[tensor.name] = np.frombuffer(raw, dtype).reshape(tensor.shape_in(problem))
     return outputs
 
 
 SAMPLE = (
     (
         "layer_norm",
-        Problem(rows=1, cols=61, dtype="float16", options=Options(residual=True, return_stats=True)),
+        NormProblem(rows=1, cols=61, dtype="float16", options=NormOptions(residual=True, return_stats=True)),
     ),
-    ("layer_norm", Problem(rows=1, cols=70, options=Options(out_dtype="float8_e4m3fn"), scale=64.0)),
-    ("rms_norm", Problem(rows=1, cols=768, dtype="bfloat16", options=Options(bias=False))),
-    ("rms_norm", Problem(rows=1, cols=199, options=Options(out_dtype="int8"))),
-    ("layer_norm_backward", Problem(rows=1, cols=61, dtype="float16", options=Options(dh=True))),
-    ("rms_norm_backward", Problem(rows=1, cols=257, options=Options(bias=False, saved_stats=True))),
+    ("layer_norm", NormProblem(rows=1, cols=70, options=NormOptions(out_dtype="float8_e4m3fn"), scale=64.0)),
+    ("rms_norm", NormProblem(rows=1, cols=768, dtype="bfloat16", options=NormOptions(bias=False))),
+    ("rms_norm", NormProblem(rows=1, cols=199, options=NormOptions(out_dtype="int8"))),
+    ("layer_norm_backward", NormProblem(rows=1, cols=61, dtype="float16", options=NormOptions(dh=True))),
+    ("rms_norm_backward", NormProblem(rows=1, cols=257, options=NormOptions(bias=False, saved_stats=True))),
 )
 
 
@@ -390,7 +392,10 @@ def test_both_engines_agree(engine: Engine, device: Device) -> None:
 
 def test_a_nan_does_not_reach_its_neighbour(engine: Engine) -> None:
     """WGSL leaves open what pack2x16float makes of the word when one of two is no finite float16."""
-    op, problem = OPS["layer_norm"], Problem(rows=1, cols=64, dtype="float16", options=Options(residual=True))
+    op, problem = (
+        OPS["layer_norm"],
+        NormProblem(rows=1, cols=64, dtype="float16", options=NormOptions(residual=True)),
+    )
     given = [(one.problem, one.arrays) for one in vectors.draw_vectors(Task(op, problem))]
     assert_right(engine, [Run(bundle_for(op, problem), given)])
 
@@ -403,51 +408,70 @@ class Sliced:
     """A problem on a device that seems to have so little: bytes of a binding, workgroups per dimension."""
 
     op: str
-    problem: Problem
+    problem: NormProblem
     bound_bytes: int = 1 << 27
     workgroups: int = 65535
     least: int = 2
     kernel: str | None = None
 
 
-SCATTERED = Options(residual=True, residual_bias=True, return_stats=True)
-GRADIENT = Options(dh=True, residual_bias=True, saved_stats=True)
+SCATTERED = NormOptions(residual=True, residual_bias=True, return_stats=True)
+GRADIENT = NormOptions(dh=True, residual_bias=True, saved_stats=True)
 SLICED = (
     Sliced(
         "layer_norm",
-        Problem(rows=200, cols=61, dtype="float16", options=SCATTERED),
+        NormProblem(rows=200, cols=61, dtype="float16", options=SCATTERED),
         bound_bytes=4096,
         least=7,
     ),
-    Sliced("layer_norm", Problem(rows=301, cols=1, dtype="bfloat16"), bound_bytes=512, least=2),
-    Sliced("layer_norm", Problem(rows=101, cols=3, options=SCATTERED), bound_bytes=768, least=2),
+    Sliced("layer_norm", NormProblem(rows=301, cols=1, dtype="bfloat16"), bound_bytes=512, least=2),
+    Sliced("layer_norm", NormProblem(rows=101, cols=3, options=SCATTERED), bound_bytes=768, least=2),
     Sliced(
-        "layer_norm", Problem(rows=83, cols=70, options=Options(out_dtype="int8")), bound_bytes=2048, least=14
+        "layer_norm",
+        NormProblem(rows=83, cols=70, options=NormOptions(out_dtype="int8")),
+        bound_bytes=2048,
+        least=14,
     ),
-    Sliced("layer_norm", Problem(rows=200, cols=61, options=Options(out_dtype="float8_e5m2")), workgroups=2),
     Sliced(
-        "rms_norm", Problem(rows=90, cols=199, dtype="bfloat16", options=SCATTERED), bound_bytes=3000, least=9
+        "layer_norm",
+        NormProblem(rows=200, cols=61, options=NormOptions(out_dtype="float8_e5m2")),
+        workgroups=2,
     ),
-    Sliced("rms_norm", Problem(rows=77, cols=64, options=Options(out_dtype="float8_e4m3fn")), workgroups=1),
     Sliced(
-        "rms_norm", Problem(rows=57, cols=257, options=Options(max_workgroups=2)), bound_bytes=5000, least=10
+        "rms_norm",
+        NormProblem(rows=90, cols=199, dtype="bfloat16", options=SCATTERED),
+        bound_bytes=3000,
+        least=9,
     ),
-    Sliced("layer_norm", Problem(rows=93, cols=61, dtype="float16"), workgroups=1, kernel="naive"),
-    Sliced("layer_norm_backward", Problem(rows=200, cols=61, dtype="float16"), 8192, 3),
+    Sliced(
+        "rms_norm",
+        NormProblem(rows=77, cols=64, options=NormOptions(out_dtype="float8_e4m3fn")),
+        workgroups=1,
+    ),
+    Sliced(
+        "rms_norm",
+        NormProblem(rows=57, cols=257, options=NormOptions(max_workgroups=2)),
+        bound_bytes=5000,
+        least=10,
+    ),
+    Sliced("layer_norm", NormProblem(rows=93, cols=61, dtype="float16"), workgroups=1, kernel="naive"),
+    Sliced("layer_norm_backward", NormProblem(rows=200, cols=61, dtype="float16"), 8192, 3),
     # The first slice has fewer workgroups than the last.
-    Sliced("layer_norm_backward", Problem(rows=601, cols=3, options=GRADIENT), 1024, 16),
-    Sliced("layer_norm_backward", Problem(rows=150, cols=3, options=GRADIENT), 1024, 3),
-    Sliced("layer_norm_backward", Problem(rows=60, cols=199, dtype="bfloat16", options=GRADIENT), 10240, 5),
-    Sliced("rms_norm_backward", Problem(rows=120, cols=64, options=Options(bias=False)), 8192, 3),
-    Sliced("layer_norm_backward", Problem(rows=120, cols=61, dtype="float16"), 8192, 16, kernel="naive"),
-    Sliced("rms_norm_backward", Problem(rows=1200, cols=70, options=GRADIENT), 9000, 23, kernel="tiles"),
+    Sliced("layer_norm_backward", NormProblem(rows=601, cols=3, options=GRADIENT), 1024, 16),
+    Sliced("layer_norm_backward", NormProblem(rows=150, cols=3, options=GRADIENT), 1024, 3),
+    Sliced(
+        "layer_norm_backward", NormProblem(rows=60, cols=199, dtype="bfloat16", options=GRADIENT), 10240, 5
+    ),
+    Sliced("rms_norm_backward", NormProblem(rows=120, cols=64, options=NormOptions(bias=False)), 8192, 3),
+    Sliced("layer_norm_backward", NormProblem(rows=120, cols=61, dtype="float16"), 8192, 16, kernel="naive"),
+    Sliced("rms_norm_backward", NormProblem(rows=1200, cols=70, options=GRADIENT), 9000, 23, kernel="tiles"),
 )
 
 
 def limits_for(one: Sliced, shader: Shader) -> dict[str, int]:
     """Sums that are kept per workgroup have to fit a binding: where they do not, workgroups cut the rows."""
-    sums = [b for b in shader.bindings if b.records is not None and not b.per_row]
-    fits = all(shader.records(b, one.problem.rows) * b.row_bytes <= one.bound_bytes for b in sums)
+    sums = [b for b in shader.bindings if b.records is not None and not b.batched]
+    fits = all(shader.records(b, one.problem.rows) * b.inner_bytes <= one.bound_bytes for b in sums)
     return {
         "maxStorageBufferBindingSize": one.bound_bytes if fits else 1 << 27,
         "maxComputeWorkgroupsPerDimension": one.workgroups,
@@ -471,7 +495,7 @@ def test_slices(engine: Engine) -> None:
         write_inputs(engine, f"{at}.safetensors", *drawn(op, one.problem, (one.problem.rows,))[0])
         own = taking_turns(bundle, at)
         for carried in (carried for carried in bundle.carried if carried.name in own):
-            carriers[op.backward].add(carried.adapter_class)
+            carriers[op.gradient].add(carried.adapter_class)
             limits = limits_for(one, carried.shader)
             place: dict[str, Any] = {"bundle": f"sliced-{at}.json", "file": f"{at}.safetensors"}
             asked.append({**place, "shader": carried.name, "rows": one.problem.rows, "limits": limits})
@@ -481,7 +505,7 @@ def test_slices(engine: Engine) -> None:
         what = f"{one} {carried.name}: {found}"
         assert found["whole"] is None and found["split"] is None and found["encoded"] is None, what
         assert found["over"] == [], what
-        assert found["equal"] or OPS[one.op].backward, what
+        assert found["equal"] or OPS[one.op].gradient, what
         for each in carried.shader.passes:
             count = found["dispatches"][each.entry_point]
             assert count == 1 if each.per == "call" else count >= one.least, what
@@ -492,7 +516,7 @@ def test_slices(engine: Engine) -> None:
 
 def test_loops_that_mesa_would_end(engine: Engine) -> None:
     """A software adapter gets slices that a workgroup is done with in 65535 iterations."""
-    problem = Problem(rows=450_000, cols=1, options=Options(max_workgroups=1))
+    problem = NormProblem(rows=450_000, cols=1, options=NormOptions(max_workgroups=1))
     op = OPS["layer_norm"]
     bundle = bundle_for(op, problem)
     engine.put("bundle.json", json_of(bundle))
@@ -519,10 +543,10 @@ def test_loops_that_mesa_would_end(engine: Engine) -> None:
 
 
 def test_calls(engine: Engine) -> None:
-    options = Options(residual=True, out_dtype="float8_e4m3fn")
-    forward = Problem(rows=1, cols=61, dtype="float16", options=options, scale=4.0)
+    options = NormOptions(residual=True, out_dtype="float8_e4m3fn")
+    forward = NormProblem(rows=1, cols=61, dtype="float16", options=options, scale=4.0)
     engine.put("bundle.json", json_of(bundle_for(OPS["layer_norm"], forward)))
-    gradient = Problem(rows=1, cols=61, options=Options(dh=True))
+    gradient = NormProblem(rows=1, cols=61, options=NormOptions(dh=True))
     engine.put("gradient.json", json_of(bundle_for(OPS["layer_norm_backward"], gradient)))
     found = engine.drive("calls.mjs")
     assert len(found) > 20

@@ -19,8 +19,8 @@ from packages import COVERING, Export, block
 from headless import needs_browser, needs_tint, started
 from pages import ROOT
 from patience import HANG_MS
-from webnorm.norms.ops import OPS
-from webnorm.norms.problem import DTYPES, Array
+from webnorm.op.dtypes import DTYPES, Array
+from webnorm.op.registry import OPS
 from webnorm.web import tint
 from webnorm.web.browser.static_server import serve_folder
 from webnorm.web.package import npm
@@ -190,7 +190,7 @@ def expected_of(export: Export, eps: float | None) -> Iterator[tuple[str, str, A
     problem = replace(export.request.task(export.cols[0]).problem, rows=5)
     problem = problem if eps is None else replace(problem, eps=eps)
     arrays = {
-        tensor.name: ramp(tensor.shape(problem), STEPS[tensor.name]).astype(DTYPES[tensor.dtype(problem)])
+        tensor.name: ramp(tensor.shape_in(problem), STEPS[tensor.name]).astype(DTYPES[tensor.dtype(problem)])
         for tensor in op.present(problem)
         if tensor.access == "read"
     }

@@ -21,8 +21,8 @@ import pytest
 import webnorm
 from patience import HANG_S
 from webnorm.errors import WebnormError
-from webnorm.norms.number_rules import EPS, RULES, SCALE
-from webnorm.norms.problem import Problem
+from webnorm.ops.copy.problem import EPS, SCALE
+from webnorm.ops.norms.problem import NormProblem
 from webnorm.web.folder import write_folder
 from webnorm.web.package.bundle import bundle_of
 from webnorm.web.package.request import request_for
@@ -83,6 +83,7 @@ VALUES: dict[str, Any] = {
     "1n": Decimal("1e-5"),
     "Symbol('eps')": Ellipsis,
 }
+RULES = {"eps": EPS, "scale": SCALE}
 RULED = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 
 
@@ -108,7 +109,7 @@ def test_every_way_in_has_the_one_rule() -> None:
         "layer_norm": lambda eps: webnorm.layer_norm(x, 8, eps=eps),
         "layer_norm_backward": lambda eps: webnorm.layer_norm_backward(x, x, 8, mine, eps=eps),
         "LayerNorm": lambda eps: webnorm.LayerNorm(8, eps=eps),
-        "Problem": lambda eps: Problem(rows=1, cols=8, eps=eps),
+        "Problem": lambda eps: NormProblem(rows=1, cols=8, eps=eps),
     }
     refused = [value for value in VALUES.values() if message_of(EPS.number, value)]
     assert len(refused) > 20

@@ -377,6 +377,16 @@ def test_a_page_is_given_nothing_from_outside(folder: Path) -> None:
             urlopen(f"{server.url}/page.js", timeout=HANG_S)
 
 
+def test_a_missing_file_is_listed_and_no_404_page_hides_it(folder: Path) -> None:
+    (folder / "404.html").write_text(PAGE, encoding="utf-8")
+    (folder / "circular.js").symlink_to("circular.js")
+    with serve_folder(folder) as server:
+        for name in ("circular.js", "nowhere.js"):
+            with pytest.raises(HTTPError, match="404"):
+                urlopen(f"{server.url}/{name}?again", timeout=HANG_S)
+        assert server.missing == ["/circular.js", "/nowhere.js"]
+
+
 def test_a_whole_package_is_read(folder: Path) -> None:
     package = read_package(folder)
     assert package.texts == {"first": SHADER, "second": f"// The second.\n{SHADER}"}

@@ -26,13 +26,16 @@ from webnorm.kernels.rendering.render import MOST_BUFFERS, Shader, render_shader
 from webnorm.lab.results import tables
 from webnorm.lab.verify.accuracy import Accuracy, assess, tolerance
 from webnorm.lab.verify.deviations import rounded_to
-from webnorm.norms import reference
-from webnorm.norms.case import Case, problems
-from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import OPS, Op, Task, make_inputs
-from webnorm.norms.option_cases import OPTION_CASES
-from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
-from webnorm.norms.reference import Expected, ExpectedOutputs, Float64Array
+from webnorm.op.case import Case, problems
+from webnorm.op.dtypes import DTYPES, STORAGE, Array
+from webnorm.op.expected import Expected, ExpectedOutputs, Float64Array
+from webnorm.op.op import Op, Task, make_inputs
+from webnorm.op.registry import OPS
+from webnorm.ops.norms import reference
+from webnorm.ops.norms.corpus import CASES
+from webnorm.ops.norms.op import has_mean
+from webnorm.ops.norms.option_cases import OPTION_CASES
+from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.web.folder import write_folder
 from webnorm.web.package import vectors
 from webnorm.web.package.bundle import Bundle, BundledShader
@@ -230,7 +233,7 @@ def test_a_safetensors_file_is_read(page: Page) -> None:
 def test_the_vectors_of_an_export_are_read(page: Page) -> None:
     op, problem = (
         OPS["layer_norm"],
-        Problem(rows=1, cols=61, dtype="bfloat16", options=Options(residual=True)),
+        NormProblem(rows=1, cols=61, dtype="bfloat16", options=NormOptions(residual=True)),
     )
     for vector in vectors.draw_vectors(Task(op, problem)):
         (read,) = page.call(["storage", "readSafetensors", bytearray(vector.encoded())])
@@ -265,22 +268,25 @@ def test_a_damaged_safetensors_file_is_refused(page: Page) -> None:
         assert refusal["error"].startswith(f"not a whole safetensors file: {why}")
 
 
-def manifest_of(op: Op, problem: Problem, *shaders: Shader) -> dict[str, Any]:
+def manifest_of(op: Op, problem: NormProblem, *shaders: Shader) -> dict[str, Any]:
     carried = tuple(
         BundledShader(f"shader-{i}", "portable", one, one.text, one.text) for i, one in enumerate(shaders)
     )
     return Bundle("test", Task(op, problem), (problem.cols,), "", carried).manifest()
 
 
-def problem_of(op: Op, problem: Problem) -> dict[str, Any]:
+def problem_of(op: Op, problem: NormProblem) -> dict[str, Any]:
     """As the page's problemOf makes it from the manifest."""
     manifest = manifest_of(op, problem)
     sizes = {"rows": problem.rows, "cols": problem.cols}
-    return {**manifest["problem"], "op": op.name, "has_mean": op.has_mean, **sizes}
+    return {**manifest["problem"], "op": op.name, "has_mean": has_mean(op), **sizes}
 
 
 def test_the_problem_is_read_from_the_manifest(page: Page) -> None:
-    op, problem = OPS["rms_norm"], Problem(rows=3, cols=5, eps=1e-6, options=Options(out_dtype="int8"))
+    op, problem = (
+        OPS["rms_norm"],
+        NormProblem(rows=3, cols=5, eps=1e-6, options=NormOptions(out_dtype="int8")),
+    )
     (got,) = page.call(["answers", "problemOf", manifest_of(op, problem), 3, 5])
     assert got == problem_of(op, problem)
 
@@ -312,7 +318,7 @@ def assert_same_answer(name: str, got: Mapping[str, Any], answer: Expected) -> N
             assert agrees.all(), f"{name}.{field}: {got[field][~agrees][:3]} is not {array[~agrees][:3]}"
 
 
-def with_h(op: Op, problem: Problem, arrays: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+def with_h(op: Op, problem: NormProblem, arrays: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
     """The inputs, and those with an h that an implementation may have written: not the nearest one."""
     yield dict(arrays)
     if problem.options.residual:
@@ -320,7 +326,9 @@ def with_h(op: Op, problem: Problem, arrays: Mapping[str, Array]) -> Iterator[di
         yield {**arrays, "h": h.astype(DTYPES[problem.dtype])}
 
 
-def assert_same_answers(page: Page, given: Sequence[tuple[str, Op, Problem, Mapping[str, Array]]]) -> None:
+def assert_same_answers(
+    page: Page, given: Sequence[tuple[str, Op, NormProblem, Mapping[str, Array]]]
+) -> None:
     found = page.call(
         *(["answers", "answersOf", arrays, problem_of(op, problem)] for _, op, problem, arrays in given)
     )
@@ -334,7 +342,7 @@ def assert_same_answers(page: Page, given: Sequence[tuple[str, Op, Problem, Mapp
 
 def given_from(
     cases: Sequence[Case], op: Op, dtypes: Sequence[str]
-) -> list[tuple[str, Op, Problem, Mapping[str, Array]]]:
+) -> list[tuple[str, Op, NormProblem, Mapping[str, Array]]]:
     return [
         (case.name, op, problem, arrays)
         for case, problem in problems(cases, op, dtypes)
@@ -345,21 +353,21 @@ def given_from(
 @pytest.mark.parametrize("op", OPS.values(), ids=list(OPS))
 def test_the_answers_to_every_option(page: Page, op: Op) -> None:
     given = given_from(OPTION_CASES, op, STORAGE)
-    assert op.exact or len(given) > 25
-    if op.exact:
-        problem = Problem(rows=3, cols=5, dtype="bfloat16")
+    assert op.is_copy or len(given) > 25
+    if op.is_copy:
+        problem = NormProblem(rows=3, cols=5, dtype="bfloat16")
         given = [("copy", op, problem, make_inputs(op, problem))]
     assert_same_answers(page, given)
 
 
-@pytest.mark.parametrize("op", [op for op in OPS.values() if not op.exact], ids=lambda op: op.name)
+@pytest.mark.parametrize("op", [op for op in OPS.values() if not op.is_copy], ids=lambda op: op.name)
 def test_the_answers_to_hard_rows(page: Page, op: Op) -> None:
     given = given_from([case for case in CASES if case not in OPTION_CASES], op, ("float32",))
     assert len(given) > 30
     assert_same_answers(page, given)
 
 
-def shader_of(kernel: Kernel, problem: Problem) -> Shader:
+def shader_of(kernel: Kernel, problem: NormProblem) -> Shader:
     return render_shader(default_variant(kernel, problem, BROWSER), problem, "browser", BROWSER)
 
 
@@ -374,7 +382,7 @@ def test_the_tolerances_of_every_kernel(page: Page) -> None:
         for kernel in KERNELS
         for rows in (1, 5000)
         for cols in (61, 4096)
-        for problem in (Problem(rows=rows, cols=cols, options=kernel.op.defaults),)
+        for problem in (NormProblem(rows=rows, cols=cols, options=kernel.op.defaults),)
         if default_variant(kernel, problem, BROWSER).refusal(problem, BROWSER) is None
     ]
     assert len(shaders) > 50
@@ -428,12 +436,12 @@ CHANGES: tuple[Change, ...] = (
 )
 
 
-def right_outputs(op: Op, problem: Problem, answers: ExpectedOutputs) -> Outputs:
+def right_outputs(op: Op, problem: NormProblem, answers: ExpectedOutputs) -> Outputs:
     """The answers as an implementation would have stored them."""
     outputs = {}
     for tensor in op.outputs(problem):
         value = answers[tensor.name].value
-        if tensor.name == "stats" and op.has_mean:
+        if tensor.name == "stats" and has_mean(op):
             high = value[:, :1].astype(np.float32)
             value = np.concatenate([high, value[:, :1] - high, value[:, 1:]], axis=1)
         dtype = tensor.dtype(problem)
@@ -445,7 +453,7 @@ def test_no_header_has_more_terms_than_there_are(page: Page) -> None:
     """Where it says so, its tolerance is that of a row in one accumulator, in both languages."""
     kernel = kernel_named("registers", "layer_norm_backward")
     many = replace(kernel, accuracy=replace(kernel.accuracy, serial_terms=10**6, column_terms=10**6))
-    problem = Problem(rows=37, cols=256)
+    problem = NormProblem(rows=37, cols=256)
     shader = render_shader(default_variant(many, problem, BROWSER), problem, "browser", BROWSER)
     (got,) = page.call(tolerance_call(shader))
     assert got == pytest.approx(asdict(tolerance(shader)) | {"reason": got["reason"]}, rel=CLOSE)
@@ -455,7 +463,7 @@ def test_no_header_has_more_terms_than_there_are(page: Page) -> None:
 def test_a_number_is_not_excused_by_an_answer_near_the_largest(page: Page) -> None:
     """Of an answer that may round to infinity both are right, and 0 is not."""
     kernel = kernel_named("naive", "layer_norm")
-    problem = Problem(rows=1, cols=4, dtype="float16")
+    problem = NormProblem(rows=1, cols=4, dtype="float16")
     shader = render_shader(default_variant(kernel, problem, BROWSER), problem, "browser", BROWSER)
     manifest = manifest_of(kernel.op, problem, shader)
     ones = np.ones(4)
@@ -490,17 +498,17 @@ def assert_same_verdict(got: Mapping[str, Any], expected: Accuracy, what: str) -
 
 
 FORWARD = (
-    Options(),
-    Options(residual=True, residual_bias=True, return_stats=True),
-    Options(residual=True),
-    Options(out_dtype="float8_e4m3fn"),
-    Options(out_dtype="float8_e5m2"),
-    Options(out_dtype="int8"),
+    NormOptions(),
+    NormOptions(residual=True, residual_bias=True, return_stats=True),
+    NormOptions(residual=True),
+    NormOptions(out_dtype="float8_e4m3fn"),
+    NormOptions(out_dtype="float8_e5m2"),
+    NormOptions(out_dtype="int8"),
 )
-BACKWARD = (Options(), Options(residual_bias=True, dh=True, saved_stats=True))
+BACKWARD = (NormOptions(), NormOptions(residual_bias=True, dh=True, saved_stats=True))
 
 
-def results_of(op: Op, problem: Problem) -> Iterator[tuple[str, Outputs, ExpectedOutputs]]:
+def results_of(op: Op, problem: NormProblem) -> Iterator[tuple[str, Outputs, ExpectedOutputs]]:
     """The outputs of a right implementation, and each with every change."""
     arrays = make_inputs(op, problem)
     if problem.options.residual:
@@ -537,9 +545,9 @@ JUDGED = (
 @pytest.mark.parametrize(("name", "op"), JUDGED)
 def test_the_verdicts(page: Page, name: str, op: str) -> None:
     calls, expected = [], []
-    for options in BACKWARD if OPS[op].backward else FORWARD:
+    for options in BACKWARD if OPS[op].gradient else FORWARD:
         for dtype in STORAGE:
-            problem = Problem(rows=9, cols=199, dtype=dtype, distribution="mean100", options=options)
+            problem = NormProblem(rows=9, cols=199, dtype=dtype, distribution="mean100", options=options)
             shader = shader_of(kernel_named(name, op), problem)
             for what, outputs, answers in results_of(OPS[op], problem):
                 calls.append(verdict_call(shader, outputs, answers))
@@ -553,8 +561,11 @@ def test_the_verdicts(page: Page, name: str, op: str) -> None:
 def test_what_proves_nothing_is_not_compared(page: Page) -> None:
     """A mean that is rounded far from 0, and int8 of no numbers: neither right nor wrong answers pass."""
     calls, expected = [], []
-    for name, far, options in (("naive", 1e7, Options()), ("registers", np.nan, Options(out_dtype="int8"))):
-        op, problem = OPS["layer_norm"], Problem(rows=9, cols=61, options=options)
+    for name, far, options in (
+        ("naive", 1e7, NormOptions()),
+        ("registers", np.nan, NormOptions(out_dtype="int8")),
+    ):
+        op, problem = OPS["layer_norm"], NormProblem(rows=9, cols=61, options=options)
         shader = shader_of(kernel_named(name, op.name), problem)
         arrays = make_inputs(op, problem)
         arrays["x"] = (arrays["x"] + far).astype(np.float32)
@@ -574,7 +585,7 @@ def test_what_proves_nothing_is_not_compared(page: Page) -> None:
 
 
 def test_a_copy_has_to_be_exact(page: Page) -> None:
-    op, problem = OPS["copy"], Problem(rows=4, cols=10, dtype="float16")
+    op, problem = OPS["copy"], NormProblem(rows=4, cols=10, dtype="float16")
     shader = shader_of(kernel_named("copy", "copy"), problem)
     x = make_inputs(op, problem)
     answers = op.reference(x, problem)
@@ -586,7 +597,7 @@ def test_a_copy_has_to_be_exact(page: Page) -> None:
 
 
 def test_neighbours_may_not_be_many(page: Page) -> None:
-    problem = Problem(rows=1000, cols=3, dtype="float16", options=Options(weight=False, bias=False))
+    problem = NormProblem(rows=1000, cols=3, dtype="float16", options=NormOptions(weight=False, bias=False))
     shader = shader_of(kernel_named("registers"), problem)
     calls, expected = [], []
     for many in (0, 2, 20, 1000):
@@ -603,7 +614,7 @@ def test_neighbours_may_not_be_many(page: Page) -> None:
 
 
 def test_a_size_that_is_no_number_excuses_nothing(page: Page) -> None:
-    problem = Problem(rows=2, cols=8, options=Options(weight=False, bias=False))
+    problem = NormProblem(rows=2, cols=8, options=NormOptions(weight=False, bias=False))
     shader = shader_of(kernel_named("registers"), problem)
     x = np.stack([np.full(8, 1e38), np.arange(8)]).astype(np.float32)
     with np.errstate(over="ignore"):
@@ -624,7 +635,7 @@ def test_a_size_that_is_no_number_excuses_nothing(page: Page) -> None:
 
 
 def test_an_output_of_another_size_is_an_error(page: Page) -> None:
-    op, problem = OPS["rms_norm"], Problem(rows=2, cols=3)
+    op, problem = OPS["rms_norm"], NormProblem(rows=2, cols=3)
     shader = shader_of(kernel_named("naive", op.name), problem)
     answers = op.reference(make_inputs(op, problem), problem)
     (refused,) = page.call(verdict_call(shader, {"y": np.zeros(5, np.float32)}, answers))
@@ -675,8 +686,15 @@ def test_numbers_are_shown_alike(page: Page) -> None:
             shown = re.sub(r"e([-+])0(\d)\b", r"e\1\2", own(value)).replace("us", "µs")
             shown = "–" if value is None else shown + (" %" if name == "percentText" else "")
             assert got == shown, (name, value)
-    every = [Options(), Options(weight=False, bias=False), Options(residual=True, out_dtype="int8")]
-    every += [Options(zero_centered_weight=True, max_workgroups=3), Options(weight_dtype="float32", dh=True)]
+    every = [
+        NormOptions(),
+        NormOptions(weight=False, bias=False),
+        NormOptions(residual=True, out_dtype="int8"),
+    ]
+    every += [
+        NormOptions(zero_centered_weight=True, max_workgroups=3),
+        NormOptions(weight_dtype="float32", dh=True),
+    ]
     given = [["format", "optionsText", asdict(options)] for options in every]
     assert page.call(*given) == [str(options) for options in every]
 
@@ -697,4 +715,4 @@ def test_a_page_has_no_more_than_the_limits_that_an_export_counts_on(page: Page)
     assert passes == OF_SLICES
 
 
-OF_SLICES = {"ACCESS_BYTES": buffers.ACCESS_BYTES, "ROWS_TOGETHER": slices.ROWS_TOGETHER}
+OF_SLICES = {"ACCESS_BYTES": buffers.ACCESS_BYTES, "ELEMENTS_TOGETHER": slices.ELEMENTS_TOGETHER}

@@ -15,7 +15,7 @@ from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device
 from webnorm.gpu.pool import BufferPool
 from webnorm.gpu.readback import read_buffers
-from webnorm.norms.problem import DTYPE_NAMES, DTYPES, Array, expected_dtype
+from webnorm.op.dtypes import DTYPE_NAMES, DTYPES, Array, expected_dtype
 
 # A tuple is known at once; to ask the abstract class takes several times as long.
 _LISTS = (tuple, Sequence, np.ndarray)

@@ -16,8 +16,9 @@ from webnorm.gpu.device import Device
 from webnorm.gpu.readback import read_buffers
 from webnorm.gpu.schedule import Schedule
 from webnorm.gpu.wgpu_private import run_pass
-from webnorm.norms.ops import Task, Tensor
-from webnorm.norms.problem import DTYPES, Array, Problem
+from webnorm.op.dtypes import DTYPES, Array
+from webnorm.op.op import Task
+from webnorm.op.problem import Problem
 
 AnyArray = Array | GpuArray
 
@@ -37,11 +38,9 @@ def compute(
     the device. Raises WebnormError for arrays on different devices, and as `Session.wanted` does.
     """
     device, problem = _device_of(arrays, device), task.problem
-    if problem.rows == 0:
+    if problem.batch == 0:
         try:
-            empty = {
-                tensor.name: _without_rows(tensor, problem, shapes) for tensor in task.op.outputs(problem)
-            }
+            empty = _of_empty_batch(task, shapes)
         except (MemoryError, ValueError) as error:
             raise WebnormError(f"{problem}: {one_line(str(error))}") from error
         if not keep:
@@ -119,9 +118,17 @@ def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device 
     return device
 
 
-def _without_rows(tensor: Tensor, problem: Problem, shapes: Mapping[str, tuple[int, ...]] | None) -> Array:
-    """An output of a problem that has no rows: what is summed over rows is 0."""
-    if tensor.name == "amax":
-        return np.array([0.0, 1.0 / problem.scale], np.float32)
-    shape = shapes[tensor.name] if shapes else tensor.shape(problem)
-    return np.zeros(shape, DTYPES[tensor.dtype(problem)])
+def _of_empty_batch(task: Task, shapes: Mapping[str, tuple[int, ...]] | None) -> dict[str, Array]:
+    """The outputs of a problem whose batch is empty: what is summed over it is what the reference says."""
+    op, problem = task.op, task.problem
+    arrays = {
+        one.name: np.zeros(one.shape_in(problem), DTYPES[one.dtype(problem)]) for one in op.inputs(problem)
+    }
+    expected, empty = op.reference(arrays, problem), {}
+    for tensor in op.outputs(problem):
+        shape = shapes[tensor.name] if shapes else tensor.shape_in(problem)
+        found = np.zeros(shape, DTYPES[tensor.dtype(problem)])
+        if not tensor.batched:
+            found[...] = expected[tensor.name].value.reshape(shape)
+        empty[tensor.name] = found
+    return empty

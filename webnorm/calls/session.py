@@ -29,8 +29,9 @@ from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.kernels.rendering.revisions import identity
-from webnorm.norms.ops import OPS, Op, Task
-from webnorm.norms.problem import Problem
+from webnorm.op.op import Op, Task
+from webnorm.op.problem import Problem
+from webnorm.op.registry import OPS
 
 PROGRAMS = 64
 SCHEDULES = 256
@@ -134,7 +135,7 @@ class CallSession:
             check_memory(task, device)
             variant = self._choose(task, wanted.kernel, device)
             # The part of the problem that pipelines are compiled for.
-            compiled_for = replace(problem, rows=problem.rows if variant.kernel.compiles_rows_in else 1)
+            compiled_for = problem.with_batch(problem.batch if variant.kernel.compiles_batch_in else 1)
             # Text, since that knows its hash.
             key = repr((str(variant.kernel.path), op.name, wanted.stamp, variant.constants, compiled_for))
             known = self.programs.peek(key)

@@ -16,8 +16,8 @@ from webnorm.gpu.buffers import buffer_bytes, check_memory, write
 from webnorm.gpu.device import Device
 from webnorm.gpu.readback import read_buffers
 from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch
-from webnorm.norms.ops import Task
-from webnorm.norms.problem import DTYPES, Array
+from webnorm.op.dtypes import DTYPES, Array
+from webnorm.op.op import Task
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def time_transfers(device: Device, job: TransferJob) -> Iterator[timing.RoundDon
     written = op.outputs(problem)
     # Not zeros: the system gives one page of them for all, which the cache holds.
     arrays = {
-        tensor.name: np.ones(tensor.shape(problem), DTYPES[tensor.dtype(problem)])
+        tensor.name: np.ones(tensor.shape_in(problem), DTYPES[tensor.dtype(problem)])
         for tensor in op.present(problem)
         if tensor not in written
     }
@@ -83,7 +83,7 @@ def _works(device: Device, job: TransferJob, arrays: Mapping[str, Array]) -> dic
     downloads = [
         (
             device.create_buffer(buffer_bytes(tensor.data_bytes(problem))),
-            tensor.shape(problem),
+            tensor.shape_in(problem),
             DTYPES[tensor.dtype(problem)],
         )
         for tensor in op.outputs(problem)

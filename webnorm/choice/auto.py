@@ -14,7 +14,7 @@ from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import own_kernel, own_kernels
 from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
-from webnorm.norms.ops import Task
+from webnorm.op.op import Task
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 
-from webnorm.choice import rules
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers.header_names import header_names
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import UnreadableKernel
 from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import WORKGROUP_BYTES, Variant, check_kinds, runnable_variants
-from webnorm.norms.ops import Op, Task
-from webnorm.norms.problem import Problem
+from webnorm.op.op import Op, Task
+from webnorm.op.problem import Problem
 
+Constants = Mapping[str, int]
 KernelOf = Callable[[str], Kernel | None]
 # Workgroup memory that a page has unless it asks for more.
 _PAGE_BYTES = 16384
@@ -30,9 +30,9 @@ def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant
     values = header_names(kernel.op, problem, traits)
     # Without subgroups a gradient is kept within a page's memory where it can be: what is exported for two
     # classes of adapters is then one text.
-    small_first = kernel.op.backward and not values["has_subgroups"]
+    small_first = kernel.op.gradient and not values["has_subgroups"]
     for small in (True, False) if small_first else (False,):
-        for chosen in rules.constants(kernel.op.name, kernel.name, values):
+        for chosen in _constants(kernel, values):
             if _has(kernel, chosen):
                 variant = _with_defaults(kernel, problem, values, chosen)
                 if variant.refusal(problem, traits) is None and (
@@ -128,17 +128,33 @@ def suggested_variant(op: Op, kernel_of: KernelOf, problem: Problem, traits: Tra
     return _first_to_run(_suggested(op, kernel_of, names), names, problem, traits)[0]
 
 
+def _constants(kernel: Kernel, names: Mapping[str, int]) -> Iterator[Constants]:
+    """Constants that the rules of the op prefer for a kernel, the best first."""
+    if (rules := kernel.op.hook("rules")) is not None:
+        yield from rules.constants(kernel.op.name, kernel.name, names)
+
+
+def suggestions(op: Op, names: Mapping[str, int]) -> Iterator[tuple[str, Constants | None]]:
+    """Yield the kernels that the rules of an op would try before all others, the best first, each with its
+    constants or None for the kernel's own choice.
+
+    `names` are those of headers, for a problem on an adapter.
+    """
+    if (rules := op.hook("rules")) is not None:
+        yield from rules.suggestions(op.name, names)
+
+
 def _suggested(
     op: Op, kernel_of: KernelOf, names: Mapping[str, int]
-) -> Iterator[tuple[Kernel, rules.Constants | None]]:
-    for name, constants in rules.suggestions(op.name, names):
+) -> Iterator[tuple[Kernel, Constants | None]]:
+    for name, constants in suggestions(op, names):
         kernel = kernel_of(name)
         if kernel is not None and kernel.unstable is None and _has(kernel, constants or {}):
             yield kernel, constants
 
 
 def _first_to_run(
-    candidates: Iterable[tuple[Kernel, rules.Constants | None]],
+    candidates: Iterable[tuple[Kernel, Constants | None]],
     names: Mapping[str, int],
     problem: Problem,
     traits: Traits,
@@ -165,7 +181,7 @@ def _first_to_run(
 
 def _by_preference(
     kernels: Iterable[Kernel], names: Mapping[str, int]
-) -> Iterator[tuple[Kernel, rules.Constants | None]]:
+) -> Iterator[tuple[Kernel, Constants | None]]:
     """Each with its own constants, as headers rank them; last those whose headers have no sense for the
     problem.
     """

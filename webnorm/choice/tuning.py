@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta, Struct
 
@@ -24,15 +24,18 @@ from webnorm.errors import WebnormError
 from webnorm.files import atomic, forms
 from webnorm.files.atomic import cache_folder
 from webnorm.files.forms import Name, Size
-from webnorm.norms.ops import Task, op_named
-from webnorm.norms.problem import DTYPES, Problem
+from webnorm.op.dtypes import DTYPES
+from webnorm.op.op import Task
+from webnorm.op.problem import Problem
+from webnorm.op.registry import op_named, problem_from_json
 
 SCHEMA = 1
 # Some thousands of choices; a call from Python reads it.
 _MOST_BYTES = 8 << 20
-# What a choice for other rows is worth: within a factor of 2 there are as many rows per workgroup, give or
-# take one; and an x of this size keeps any device busy, so that more rows change nothing but the time.
-ROWS_FACTOR = 2.0
+# What a choice for another batch is worth: within a factor of 2 a workgroup has as many elements of it, give
+# or take one; and data of this size keep any device busy, so that a larger batch changes nothing but the
+# time.
+BATCH_FACTOR = 2.0
 LARGE_BYTES = 64 << 20
 _Ratio = Annotated[float, Meta(gt=0)]
 
@@ -74,7 +77,8 @@ class TunedChoice:
     """
 
     op: Name
-    problem: Problem
+    # Of its op's own type.
+    problem: Any
     kernel: Name
     constants: Mapping[str, int]
     speedup: _Ratio | None
@@ -82,30 +86,31 @@ class TunedChoice:
     tried: Size
 
     def serves(self, problem: Problem) -> bool:
-        """Whether this is for such a problem: all but the rows is the same, and the rows are alike."""
-        if _but_rows(self.problem) != _but_rows(problem) or 0 in (self.problem.rows, problem.rows):
+        """Whether this is for such a problem: all but the batch is the same, and the batches are alike."""
+        if _but_batch(self.problem) != _but_batch(problem) or 0 in (self.problem.batch, problem.batch):
             return False
-        both_large = min(_x_bytes(self.problem), _x_bytes(problem)) >= LARGE_BYTES
-        return both_large or self.distance(problem) <= math.log2(ROWS_FACTOR)
+        both_large = min(_data_bytes(self.problem), _data_bytes(problem)) >= LARGE_BYTES
+        return both_large or self.distance(problem) <= math.log2(BATCH_FACTOR)
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What no two choices of a tuning have in common."""
-        return self.op, self.problem.rows, *_but_rows(self.problem)
+        return self.op, self.problem.batch, *_but_batch(self.problem)
 
     def distance(self, problem: Problem) -> float:
-        """How far the problem's rows are from this one's, in octaves."""
-        return abs(math.log2(problem.rows / self.problem.rows))
+        """How far the problem's batch is from this one's, in octaves."""
+        return abs(math.log2(problem.batch / self.problem.batch))
 
 
-def _but_rows(problem: Problem) -> tuple[Any, ...]:
-    """What of a problem its best variant depends on, the rows left out."""
-    options = replace(problem.options, weight_dtype=None, out_dtype=None)
-    return problem.cols, problem.dtype, problem.weight_dtype, problem.out_dtype, options
+def _but_batch(problem: Problem) -> tuple[Any, ...]:
+    """What of a problem its best variant depends on, the batch left out."""
+    named = sorted(problem.options.STORAGE_OF_TENSORS)
+    options = replace(problem.options, **cast(Any, dict.fromkeys(named)))
+    return problem.with_batch(1).sizes, problem.dtype, *map(problem.storage, named), options
 
 
-def _x_bytes(problem: Problem) -> int:
-    return problem.rows * problem.cols * DTYPES[problem.dtype].itemsize
+def _data_bytes(problem: Problem) -> int:
+    return problem.elements * DTYPES[problem.dtype].itemsize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,13 +122,13 @@ class Tuning:
     choices: tuple[TunedChoice, ...] = ()
 
     def matching(self, task: Task) -> list[TunedChoice]:
-        """The choices that serve a task, the one of the most similar number of rows first."""
+        """The choices that serve a task, the one of the most similar batch first."""
         found = [one for one in self.choices if one.op == task.op.name and one.serves(task.problem)]
         return sorted(found, key=lambda choice: choice.distance(task.problem))
 
     def has(self, task: Task) -> bool:
         """Whether there is a choice for this very task."""
-        key = (task.op.name, task.problem.rows, *_but_rows(task.problem))
+        key = (task.op.name, task.problem.batch, *_but_batch(task.problem))
         return any(choice.key == key for choice in self.choices)
 
     def having(self, choice: TunedChoice) -> Tuning:
@@ -331,7 +336,7 @@ def _choice(entry: Any, place: str) -> TunedChoice:
     data = forms.read(entry, dict[str, Any], place)
     if "problem" in data:
         with forms.at(f"{place}.problem"):
-            data = {**data, "problem": Problem.from_json(data["problem"])}
+            data = {**data, "problem": problem_from_json(data.get("op"), data["problem"])}
     choice = forms.read(data, TunedChoice, place)
     with forms.at(place):
         op_named(choice.op)

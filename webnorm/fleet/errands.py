@@ -22,9 +22,10 @@ from webnorm.lab.process.worker import Worker
 from webnorm.lab.results.result import Calls, Result
 from webnorm.lab.run import bench, check, requests, tune
 from webnorm.lab.run.bench import Progress
-from webnorm.norms.case import Overrides
-from webnorm.norms.corpus import whole_corpus
-from webnorm.norms.ops import OPS, Task
+from webnorm.op.case import Overrides
+from webnorm.op.corpus import whole_corpus
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
 
 # Bytes of x; a program on the CPU needs no more than a moment, and has the CPU's caches.
 _COPIED, _COPIED_BY_SOFTWARE = 256 << 20, 4 << 20

@@ -13,7 +13,7 @@ from webnorm.files import atomic
 from webnorm.kernels.headers.header import home
 from webnorm.kernels.headers.sources import is_wgsl
 from webnorm.lab.results.result import Result
-from webnorm.norms.ops import OPS
+from webnorm.op.registry import OPS
 
 # Of a folder of kernels: they, what lies beside, and the snippets.
 _PATTERNS = ("*.wgsl", "lib/**/*.wgsl", *(f"{op}/*.wgsl" for op in OPS))

@@ -36,7 +36,6 @@ from webnorm.lab.run.bench import Progress
 ADAPTER = "adapter"
 # No more often is somebody told of progress.
 _BETWEEN_WORDS_S = 0.3
-_TURN_S = 0.5
 # The card of a worker whose nanny has looked at it.
 _CARD_VARIABLE = "WEBNORM_FLEET_CARD"
 _LOGGING_VARIABLE = "DASK_LOGGING__DISTRIBUTED"
@@ -125,10 +124,14 @@ class _Task:
         self._told = 0.0
 
     def live(self) -> None:
-        """Raise _GivenUp where the task was cancelled: Dask has no other way to tell it."""
-        state = self._worker.state.tasks.get(self._key)
-        if state is None or state.state in ("cancelled", "released", "forgotten"):
+        """Raise _GivenUp if the task was cancelled."""
+        if self._cancelled():
             raise _GivenUp
+
+    def _cancelled(self) -> bool:
+        """Return whether the task was cancelled, which Dask reports in its worker's state only."""
+        state = self._worker.state.tasks.get(self._key)
+        return state is None or state.state in ("cancelled", "released", "forgotten")
 
     def tell(self, progress: Progress) -> None:
         """Have whoever waits know where it stands."""
@@ -166,17 +169,12 @@ class _Task:
 
         folder = atomic.cache_folder("fleet")
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f"{self._shared()}.lock")
-        while not lock.is_locked:
-            self.live()
-            try:
-                lock.acquire(timeout=_TURN_S)
-            except Timeout:
-                continue
         try:
+            turn = FileLock(folder / f"{self._shared()}.lock").acquire(cancel_check=self._cancelled)
+        except Timeout:
+            raise _GivenUp from None
+        with turn:
             yield
-        finally:
-            lock.release()
 
     def _shared(self) -> str:
         """What only one may use at a time: software adapters have the same processor."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device, machine_memory
-from webnorm.norms.ops import Task, Tensor
-from webnorm.norms.problem import DTYPES, Array, Problem
+from webnorm.op.dtypes import DTYPES, Array
+from webnorm.op.op import Task, Tensor
+from webnorm.op.problem import Problem
 
 # A binding ends with a whole vec4: the last row's last load is one.
 ACCESS_BYTES = 16
@@ -48,7 +49,7 @@ def check_memory(task: Task, device: Device, sets: int = 1) -> None:
 
 def check_reference(problem: Problem) -> None:
     """Raise WebnormError, before anything is drawn, for float64 answers that this machine cannot hold."""
-    size = problem.rows * problem.cols * _REFERENCE_BYTES
+    size = problem.elements * _REFERENCE_BYTES
     _check_room(problem, "inputs and float64 answers", size, machine_memory())
 
 
@@ -66,8 +67,8 @@ class Inputs:
 
     Several sets that are used in turn keep a GPU's cache from answering for its memory. Where there are
     `others`, arrays of the same shapes, the second set and every second one from there on hold those, and the
-    sets are an even number. Where there are `rows`, what belongs to rows lies in its buffer again and again,
-    until so many are there; then the arrays are whole words.
+    sets are an even number. Where there is a `batch`, what is batched lies in its buffer again and again,
+    until so many elements are there; then the arrays are whole words.
     """
 
     def __init__(
@@ -76,15 +77,16 @@ class Inputs:
         arrays: Mapping[str, Array],
         sets: int = 1,
         others: Mapping[str, Array] | None = None,
-        rows: int | None = None,
+        batch: int | None = None,
+        batched: Collection[str] = (),
     ) -> None:
         self.device = device
         self.sets = sets if others is None else sets + sets % 2
         self.buffers: dict[str, list[Any]] = {}
         for name, array in arrays.items():
             size = array.nbytes
-            if rows is not None and array.ndim == 2:
-                size = size // max(1, len(array)) * rows
+            if batch is not None and name in batched:
+                size = size // max(1, len(array)) * batch
             given = [array] if others is None else [array, others[name]]
             firsts = [_upload(device, one, size) for one in given]
             copies = (self._copy_of(firsts[at % len(firsts)]) for at in range(len(firsts), self.sets))
@@ -162,7 +164,7 @@ class Outputs:
 def as_array(raw: Array, tensor: Tensor, problem: Problem) -> Array:
     """The bytes of a tensor's buffer as an array."""
     data = raw[: tensor.data_bytes(problem)].view(DTYPES[tensor.dtype(problem)])
-    return data.reshape(tensor.shape(problem))
+    return data.reshape(tensor.shape_in(problem))
 
 
 def _upload(device: Device, array: Array, size: int) -> Any:

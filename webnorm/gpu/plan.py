@@ -10,15 +10,15 @@ from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import Pipeline
 from webnorm.gpu.schedule import Schedule
 from webnorm.kernels.rendering.render import Shader
-from webnorm.norms.case import ForceSplit
+from webnorm.op.case import ForceSplit
 
 
 class Plan:
     """A schedule with buffers bound to it, ready to encode.
 
     `inputs` and `outputs` map tensors to buffers, one for each set; they may be shared with other plans.
-    `extra` are buffers bound whole behind the shader's own. `narrow` has rows cut although the device has
-    room for them.
+    `extra` are buffers bound whole behind the shader's own. `narrow` has the batch cut although the device
+    has room for them.
 
     Dispatches are numbered, and take the sets of outputs in turn. Where there are two sets of inputs or more,
     outputs are written from one set and then from the next, so that with two versions of the inputs

@@ -12,7 +12,7 @@ import wgpu
 from webnorm.errors import WebnormError, one_line
 from webnorm.gpu.device import Device
 from webnorm.gpu.pool import BufferPool
-from webnorm.norms.problem import Array
+from webnorm.op.dtypes import Array
 
 # What is read at a time: copying it takes milliseconds, the wait a fraction of one, and no large array lies
 # in memory twice. Any WebGPU device has a buffer of that size.

@@ -17,8 +17,8 @@ from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import Pipeline
 from webnorm.gpu.slices import (
     MOST_SLICES,
+    BatchSlice,
     CannotSlice,
-    RowSlice,
     grid,
     row_alignment,
     slices,
@@ -27,8 +27,9 @@ from webnorm.gpu.slices import (
 )
 from webnorm.kernels.rendering.render import Shader
 from webnorm.kernels.rendering.templates import StorageBinding
-from webnorm.norms.case import ForceSplit
-from webnorm.norms.problem import DTYPES, Problem
+from webnorm.op.case import ForceSplit
+from webnorm.op.dtypes import DTYPES
+from webnorm.op.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class ScheduledOutput(NamedTuple):
 class Schedule:
     """What a shader does to one problem on one device, before any buffer is bound: slices and dispatches.
 
-    It serves every problem that differs in eps and scale alone (`set_scalars`). `names` are those of all
+    It serves every problem that differs in scalars alone (`set_scalars`). `names` are those of all
     buffers that it binds. `scratch` and `packed` name the ones that it takes `beside` the tensors' own, with
     their bytes: those between passes, and those that several tensors are copied into. It does not hold the
     device, only wgpu's own object.
@@ -76,14 +77,14 @@ class Schedule:
         problem = shader.problem
         self.names = tuple(binding.name for binding in shader.bindings)
         self.outputs = tuple(
-            ScheduledOutput(t.name, t.shape(problem), DTYPES[t.dtype(problem)], t.data_bytes(problem))
+            ScheduledOutput(t.name, t.shape_in(problem), DTYPES[t.dtype(problem)], t.data_bytes(problem))
             for t in shader.variant.kernel.op.outputs(problem)
         )
         self._slices = slices(shader, problem, limits)
         self._check_slices()
         # All slices have as many workgroups as the largest needs: those of one slice find the records that
         # those of another began.
-        self._most_rows = max((part.rows for part in self._slices), default=0)
+        self._most = max((part.count for part in self._slices), default=0)
         self.scratch = {
             binding.name: self._scratch_bytes(binding, device.limits["max-storage-buffer-binding-size"])
             for binding in shader.bindings
@@ -102,15 +103,15 @@ class Schedule:
         self._uniform = self.handle.create_buffer(
             size=self._uniform_words.nbytes, usage=wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
         )
-        self._scalars: tuple[float, float] | None = None
+        self._scalars: dict[str, float] | None = None
 
     def set_scalars(self, problem: Problem) -> None:
-        """Take eps and scale from a problem for what is submitted from now on; the first time is a must."""
-        scalars = problem.eps, problem.scale
+        """Take the scalars from a problem for what is submitted from now on; the first time is a must."""
+        scalars = problem.scalars
         if scalars == self._scalars:
             return
         self._scalars = scalars
-        for name, value in zip(("eps", "scale"), scalars, strict=True):
+        for name, value in scalars.items():
             if name in self.shader.params:
                 self._uniform_words[:, self.shader.params.index(name)] = np.float32(value).view(np.uint32)
         self.handle.queue.write_buffer(self._uniform, 0, self._uniform_words)
@@ -163,8 +164,8 @@ class Schedule:
         variant, problem, count = self.shader.variant, self.shader.problem, len(self._slices)
         if count > 1 and not variant.kernel.takes_slices:
             raise CannotSlice(
-                f"{variant} takes all rows at once; on this device {problem} takes {count} parts: "
-                "expected fewer rows, or another kernel"
+                f"{variant} takes all {problem.BATCH} at once; on this device {problem} takes {count} parts: "
+                f"expected fewer {problem.BATCH}, or another kernel"
             )
         if count > MOST_SLICES:
             raise WebnormError(
@@ -172,9 +173,9 @@ class Schedule:
             )
 
     def _scratch_bytes(self, binding: StorageBinding, limit: int) -> int:
-        if binding.per_row:
-            return buffer_bytes(self.shader.problem.rows * binding.row_bytes)
-        size = max(ACCESS_BYTES, whole_accesses(self._records(binding) * binding.row_bytes))
+        if binding.batched:
+            return buffer_bytes(self.shader.problem.batch * binding.inner_bytes)
+        size = max(ACCESS_BYTES, whole_accesses(self._records(binding) * binding.inner_bytes))
         if size > limit:
             raise WebnormError(
                 f"{self.shader.variant} needs {size} bytes for {binding.name}; "
@@ -183,8 +184,8 @@ class Schedule:
         return size
 
     def _records(self, binding: StorageBinding) -> int:
-        """Records of a scratch buffer; none where there are no rows."""
-        return self.shader.records(binding, self._most_rows) if self._slices else 0
+        """Records of a scratch buffer; none where the batch is empty."""
+        return self.shader.records(binding, self._most) if self._slices else 0
 
     def _lay_out(self, pipelines: Sequence[Pipeline], dimension: int) -> Iterator[Dispatch]:
         """The dispatches of all passes, at most `dimension` workgroups in each direction."""
@@ -192,40 +193,40 @@ class Schedule:
         for pipeline in pipelines:
             rendered = pipeline.rendered
             if rendered.per == "call":
-                count = self.shader.workgroup_count(rendered, self.shader.problem.rows)
+                count = self.shader.workgroup_count(rendered, self.shader.problem.batch)
                 places = tuple(BoundRange(binding, 0, self._whole(binding)) for binding in rendered.bindings)
                 yield Dispatch(pipeline, grid(count, dimension), whole, places)
                 continue
-            count = self.shader.workgroup_count(rendered, self._most_rows)
+            count = self.shader.workgroup_count(rendered, self._most)
             for at, part in enumerate(self._slices):
                 places = tuple(self._place(binding, part) for binding in rendered.bindings)
                 yield Dispatch(pipeline, grid(count, dimension), at * self._words_bytes, places)
 
-    def _place(self, binding: StorageBinding, part: RowSlice) -> BoundRange:
-        if not binding.per_row:
+    def _place(self, binding: StorageBinding, part: BatchSlice) -> BoundRange:
+        if not binding.batched:
             return BoundRange(binding, 0, self._whole(binding))
-        found = window(binding, part, self.shader.problem.rows, self.row_alignment)
+        found = window(binding, part, self.shader.problem.batch, self.row_alignment)
         return BoundRange(binding, found.offset, found.size)
 
     def _whole(self, binding: StorageBinding) -> int:
         """Bytes of a binding's buffer."""
         own = self.beside.get(binding.name)
-        rows = self.shader.problem.rows if binding.per_row else 1
-        return buffer_bytes(rows * binding.row_bytes) if own is None else own
+        count = self.shader.problem.batch if binding.batched else 1
+        return buffer_bytes(count * binding.inner_bytes) if own is None else own
 
     def _words(self, part: int | None) -> list[int]:
         """The uniform's words for a slice; for a pass of the whole call when that is None.
 
-        eps and scale are left to `set_scalars`.
+        The scalars are left to `set_scalars`.
         """
         problem = self.shader.problem
-        rows = RowSlice(0, problem.rows) if part is None else self._slices[part]
-        words = {"rows": rows.rows}
+        cut = BatchSlice(0, problem.batch) if part is None else self._slices[part]
+        words = {problem.BATCH: cut.count}
         for binding in self.shader.bindings:
-            if binding.per_row and part is not None:
-                found = window(binding, rows, problem.rows, self.row_alignment)
+            if binding.batched and part is not None:
+                found = window(binding, cut, problem.batch, self.row_alignment)
                 words[f"{binding.name}_start"] = found.start
-            elif binding.records is not None and not binding.per_row:
+            elif binding.records is not None and not binding.batched:
                 words[f"{binding.name}_count"] = self._records(binding)
                 words[f"{binding.name}_kept"] = int(bool(part))
         given = [words.get(word, 0) for word in self.shader.params]

@@ -9,7 +9,8 @@ from webnorm.kernels.headers.drafts import draft
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover
 from webnorm.kernels.headers.sources import wgsl_root
-from webnorm.norms.ops import OPS, Task
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS, options_of
 from webnorm.play.guide import guide
 from webnorm.play.lessons import OP, goal_statuses, lesson_named, lessons
 from webnorm.play.packing import LIMIT_S, BrowserBundleJob, browser_bundles, pack
@@ -24,7 +25,7 @@ class PlaygroundApi:
 
     def __init__(self, session: PlaygroundSession) -> None:
         self._session = session
-        self._kernels = [kernel for kernel in discover() if not kernel.op.exact]
+        self._kernels = [kernel for kernel in discover() if not kernel.op.is_copy]
         # The text that a lesson took the place of, and the attempt that was the last one then.
         self._before: str | None = None
         self._since = 0
@@ -144,7 +145,7 @@ class PlaygroundApi:
             raise WebnormError(f"{now.file.name} has not been judged yet; expected a kernel that compiles")
         op, options = OPS[now.file.op], now.settings.options
         _, cols = timed_shape(now.settings, now.device.get("type") == "CPU")
-        problem = op.problem(1, cols, now.settings.dtype, options=op.defaults.changed(options))
+        problem = op.problem(1, cols, dtype=now.settings.dtype, options=options_of(op, options))
         job = BrowserBundleJob(self._session.path, Task(op, problem), (self._session.root,))
         (found,) = self._session.ask(browser_bundles, job, LIMIT_S)
         return dict(found)

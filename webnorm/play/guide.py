@@ -10,7 +10,7 @@ from markdown_it.token import Token
 
 from webnorm.files.atomic import shipped
 from webnorm.kernels.headers.sources import wgsl_root
-from webnorm.norms.ops import OPS
+from webnorm.op.registry import OPS
 
 # The headings between which it stands.
 _FROM, _UNTIL = "The file", "What production kernels alone use"
@@ -43,5 +43,5 @@ def _example() -> str:
 
 def _ops() -> str:
     """The ops' formulas, as a table."""
-    rows = (f"| `{op.name}` | `{op.summary}` |" for op in OPS.values() if not op.exact)
+    rows = (f"| `{op.name}` | `{op.summary}` |" for op in OPS.values() if not op.is_copy)
     return "\n".join(("| op | what it computes |", "|---|---|", *rows)) + "\n"

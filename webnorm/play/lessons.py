@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from msgspec import Struct, structs
+
 from webnorm.errors import unknown
+from webnorm.files import forms
 from webnorm.lab.results.result import Result
 from webnorm.play.state import AttemptState, HistoryEntry
 
@@ -16,8 +19,7 @@ OP = "layer_norm"
 _FILE = Path(__file__).with_name("lessons.toml")
 
 
-@dataclass(frozen=True)
-class LessonGoals:
+class LessonGoals(Struct, frozen=True, forbid_unknown_fields=True):
     """What has to be so of an attempt; see lessons.toml."""
 
     right: bool = False
@@ -29,8 +31,7 @@ class LessonGoals:
     barriers: float | None = None
 
 
-@dataclass(frozen=True)
-class Lesson:
+class Lesson(Struct, frozen=True, forbid_unknown_fields=True):
     """A lesson; `x` is the mean and the spread of an x that it begins with, where it has one."""
 
     name: str
@@ -53,17 +54,8 @@ class GoalStatus:
 def lessons() -> tuple[Lesson, ...]:
     """All of them, in their order."""
     found = tomllib.loads(_FILE.read_text(encoding="utf-8"))["lesson"]
-    return tuple(
-        Lesson(
-            name=one["name"],
-            title=one["title"],
-            source=one["from"],
-            text=" ".join(one["text"].split()),
-            marks=LessonGoals(**one["marks"]),
-            x=tuple(one["x"]) if "x" in one else None,
-        )
-        for one in found
-    )
+    read = forms.read(found, list[Lesson], "lesson")
+    return tuple(structs.replace(one, text=" ".join(one.text.split())) for one in read)
 
 
 def lesson_named(name: str) -> Lesson:

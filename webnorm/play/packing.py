@@ -16,7 +16,8 @@ from typing import Any
 from webnorm.errors import WebnormError, one_line
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.library import discover
-from webnorm.norms.ops import Task, as_copy_problem
+from webnorm.op.op import Task
+from webnorm.op.registry import as_copy_problem
 from webnorm.web.folder import Files
 from webnorm.web.lab_site.site import LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS, bundle_as_json, read_bundle
 from webnorm.web.package import npm
@@ -63,12 +64,12 @@ def browser_bundles(device: Any, job: BrowserBundleJob) -> Iterator[dict[str, An
     runs in no browser.
     """
     kernel = load(job.path, job.task.op.name)
-    copies = [one for one in discover() if one.op.exact]
+    copies = [one for one in discover() if one.op.is_copy]
     copied = Task(copies[0].op, as_copy_problem(job.task.problem))
     bundle = read_bundle(job.task, [kernel], job.roots, "webnorm play --web")
     if not bundle.carried:
         raise WebnormError(f"{kernel.label} runs in no browser; `webnorm export` says why")
-    cols = job.task.problem.cols
+    cols = job.task.problem.inner
     yield {
         "bundle": bundle_as_json(bundle),
         "copies": bundle_as_json(read_bundle(copied, copies, (), "webnorm play --web")),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Annotated, Any, TypeVar
@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from webnorm.errors import WebnormError, one_line, sentence
+from webnorm.errors import WebnormError, sentence
 from webnorm.files import forms
 from webnorm.files.atomic import parse_json
 from webnorm.files.forms import Name
@@ -292,10 +292,4 @@ async def _body(request: Request, form: type[_Form]) -> _Form:
         data: Any = parse_json(content) if content else {}
     except ValueError as error:
         raise WebnormError(f"the body is not JSON: {error}") from None
-    if isinstance(data, Mapping):
-        for name in data:
-            if name not in form.__struct_fields__:
-                raise WebnormError(
-                    f"the body has {one_line(repr(name)[:100])}; expected {', '.join(form.__struct_fields__)}"
-                )
     return forms.read(data, form, "the body")

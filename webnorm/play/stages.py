@@ -17,9 +17,10 @@ from webnorm.lab.run.cost import CostJob, count_costs
 from webnorm.lab.run.evaluation import EvaluationJob
 from webnorm.lab.run.standby_worker import StandbyWorker
 from webnorm.lab.verify.accuracy import loose_tolerance_warning
-from webnorm.norms.case import Case, problems
-from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import OPS, Op, Task
+from webnorm.op.case import Case, problems
+from webnorm.op.corpus import fixed_cases
+from webnorm.op.op import Op, Task
+from webnorm.op.registry import OPS, options_of
 from webnorm.play.located_mistakes import MistakeLocator
 from webnorm.play.state import (
     AttemptState,
@@ -113,8 +114,8 @@ class AttemptRun:
         """The problem that is timed."""
         assert self.op is not None
         shape = timed_shape(self.settings, self.software)
-        options = self.op.defaults.changed(self.settings.options)
-        return Task(self.op, self.op.problem(*shape, self.settings.dtype, options=options))
+        options = options_of(self.op, self.settings.options)
+        return Task(self.op, self.op.problem(*shape, dtype=self.settings.dtype, options=options))
 
 
 def timed_shape(settings: Settings, software: bool) -> tuple[int, int]:
@@ -262,7 +263,9 @@ def try_corpus(run: AttemptRun) -> None:
     run.enter("corpus")
     assert run.op is not None
     if run.left_cases is None:
-        cases = ((case, Task(run.op, own)) for case, own in problems(CASES, run.op, [run.settings.dtype]))
+        cases = (
+            (case, Task(run.op, own)) for case, own in problems(fixed_cases(), run.op, [run.settings.dtype])
+        )
         wanted = [(case, task) for case, task in cases if not (case.for_gpus and run.software)]
         first = (run.failed_before, WATCHED)
         run.left_cases = sorted(wanted, key=lambda one: [one[0].name not in names for names in first])

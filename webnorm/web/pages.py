@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +15,7 @@ from jinja2 import Environment, StrictUndefined
 from webnorm.gpu import timing
 from webnorm.lab.results import result_files
 from webnorm.lab.verify import accuracy, deviations, problem_buffers, timed_work
-from webnorm.norms import reference
+from webnorm.op.registry import OPS
 from webnorm.web.folder import Files
 
 # A comment that has its lines to itself: index.d.ts describes the runtime to those who use it.
@@ -26,20 +26,13 @@ _JS_LINK = re.compile(r'^(?:import|export) \{[^}]*\} from "[^"]*";\n+', re.MULTI
 _PAGES = ("verify", "lab", "play")
 # What the pages share with webnorm; the reasons stand where they are defined.
 _NUMBERS: Mapping[ModuleType, tuple[str, ...]] = {
-    reference: ("SMALLEST_ROW_MAXIMUM", "INT8_MAXIMUM", "MEAN_DIGITS"),
     accuracy: (
-        "UNIT_ROUNDOFF",
-        "HI_LO_TOLERANCE",
-        "SERIAL_TERMS",
-        "ROUNDED_MEAN_FACTOR",
-        "GRADIENT_FACTOR",
-        "EQUAL_SHARE",
         "FEW",
         "AMBIGUOUS_SHARE",
         "VAGUE",
         "WITHOUT_NUMBERS",
     ),
-    deviations: ("SUM_TOLERANCE", "TIE", "LOW_WORD", "DENORMAL"),
+    deviations: ("TIE", "DENORMAL"),
     timing: (
         "NOISY_SPREAD",
         "FEW_SAMPLES",
@@ -87,7 +80,15 @@ def _numbers() -> bytes:
     for module, names in _NUMBERS.items():
         lines.append(f"// {module.__name__}")
         lines += (f"export const {name} = {json.dumps(getattr(module, name))};" for name in names)
+    for numbers in dict.fromkeys(tuple((op.hook("page_numbers") or {}).items()) for op in OPS.values()):
+        lines += (f"export const {name} = {json.dumps(value)};" for name, value in numbers)
     return "\n".join([*lines, ""]).encode()
+
+
+def _of_ops() -> Iterator[Path]:
+    """The modules that pages have from the folders of ops: answers in float64, and draws."""
+    for folder in sorted(Path(str(resources.files("webnorm.ops"))).glob("*/page")):
+        yield from sorted(folder.iterdir())
 
 
 def page_files(page: str, index: str | None = None) -> Files:
@@ -101,6 +102,7 @@ def page_files(page: str, index: str | None = None) -> Files:
         for path in sorted((root / folder).iterdir())
         if not path.name.startswith(others)
     }
+    files |= {f"page/{path.name}": path.read_bytes() for path in _of_ops()}
     files["runtime.js"] = _runtime(root)
     files["page/numbers.js"] = _numbers()
     files[index or f"{page}.html"] = (root / f"{page}.html").read_bytes()

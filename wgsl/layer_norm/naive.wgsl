@@ -11,8 +11,9 @@
 // Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and a single
 // accumulator adds a row's values one after another: of a long row of equal values all roundings go the same way,
 // by a quarter of a unit each on average, and the mean is off by their sum.
+{#- The extras are what options have a kernel write in addition to y. Without such options they are empty. #}
 {% from "lib/locate.wgsl" import each_row with context %}
-{% from "lib/write.wgsl" import write_row with context %}
+{% from "lib/write.wgsl" import begin_extras, write_extras, end_extras, scaling with context %}
 {% include "lib/norm.wgsl" %}
 
 @compute @workgroup_size({{ workgroup_size }})
@@ -37,7 +38,14 @@ fn main(
     let rstd = inverseSqrt(total(squares) + params.eps);
 
     // y = (x - mean) / sqrt(variance + eps)
-    {% call(h) write_row(low="0.0") %}({{ h }} - mean) * rstd{% endcall %}
+{{ begin_extras("(h - mean) * rstd", low="0.0") }}
+    for (var j = 0u; j < STEPS; j++) {
+        let h = load_input(row, j, thread);
+        let y_value = affine((h - mean) * rstd, j, thread);
+{{ write_extras() }}
+        store_y(row, row_exists, j, thread, y_value{{ scaling }});
+    }
+{{ end_extras() }}
 
     {% endcall %}
 }

@@ -1,9 +1,9 @@
 // /// webnorm
 // ops = ["layer_norm", "rms_norm"]
 // summary = "The row stays in registers: one read, exact sweeps over registers, one write."
-// differs = "Reads x once where the kernels before it read it again for every sweep."
-// rung = 6
-// layout = "row_per_workgroup"
+// differs = "Reads x once, of any storage type and with any option; short rows share a workgroup, and a sum takes one barrier."
+// rung = 7
+// layout = "row_in_registers"
 // [features]
 // subgroups = "subgroups"
 // [tune]
@@ -15,14 +15,11 @@
 // sweeps = [2, 1]
 // subgroups = [true, false]
 // [default]
-// threads_per_row = "(4 if span <= 256 else (16 if span <= 1024 else (32 if span <= 2048 else (64 if span <= 4096 else (256 if span <= 16384 else 512))))) if software else ((32 if span <= 512 else (64 if span <= 1024 else (128 if span <= 2048 else min(256 if span <= 16384 else 1024, max_invocations)))) if itemsize == 2 else (32 if span <= 256 else (128 if span <= 1024 else (256 if span <= 2048 else min(512 if span <= 32768 else 1024, max_invocations)))))"
-// rows_per_workgroup = "(1 if span > 256 else 4) if software else (1 if threads_per_row > 32 else 4)"
+// rows_per_workgroup = [["software", [["span > 256", 1], 4]], ["threads_per_row > 32", 1], 4]
 // subgroups = "has_subgroups"
 // [derive]
-// steps = "2 * ceil_div(cols, threads_per_row * 8) if vector_width == 8 else ceil_div(span if vector_width == 4 else cols + cols % vector_width, threads_per_row * vector_width)"
-// scalars = "steps * min(vector_width, 4)"
-// sweep = 0
-// workgroup_bytes = "(parked > 0) * (4 * itemsize * parked * workgroup_size + 16 * (1 + capped) * (workgroup_size // (4 if subgroups else 1) + 1))"
+// reduction_bytes = "16 * (1 + capped) * (workgroup_size // (4 if subgroups else 1) + 1)"
+// workgroup_bytes = "(parked > 0) * (4 * itemsize * parked * workgroup_size + reduction_bytes)"
 // [[require]]
 // rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0)"
 // why = "eight columns at a time are 16 bytes of float16 or bfloat16, in rows of a multiple of eight columns"
@@ -41,9 +38,6 @@
 // [[require]]
 // rule = "has_mean or sweeps == 2"
 // why = "sweeps counts those that find a mean and the spread about it; of squares alone there is one"
-// [[require]]
-// rule = "scalars <= 64"
-// why = "more than 64 columns per invocation do not stay in registers, and are more terms than one float32 sum should add"
 // [accuracy]
 // serial_terms = "steps"
 // ///

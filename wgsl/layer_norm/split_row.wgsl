@@ -2,13 +2,13 @@
 // ops = ["layer_norm", "rms_norm"]
 // summary = "A row is split into parts over many workgroups; a second dispatch joins their statistics and normalises."
 // differs = "Where registers leaves an adapter idle that has fewer rows than it can hold workgroups. Reads x twice, the second time mostly from cache."
-// rung = 9
+// rung = 10
 // layout = "row_in_parts"
 // [tune]
 // vector_width = [4, 8, 1]
 // subgroups = [true, false]
 // [default]
-// part_steps = "(2 if span <= 256 else (8 if span <= 1024 else 16)) if software else 4"
+// part_steps = [["software", [["span <= 256", 2], ["span <= 1024", 8], 16]], 4]
 // [[require]]
 // rule = "vector_width > 1 or not packed"
 // why = "types narrower than a word are read four at a time: vector_width 4"

@@ -2,7 +2,7 @@
 // ops = ["layer_norm", "rms_norm"]
 // summary = "A workgroup per row of any length, read again for each sweep, 16 bytes at a time."
 // differs = "Has no limit on the row: the sweeps after the first are served by the cache where it holds the rows at work."
-// rung = 8
+// rung = 9
 // layout = "row_per_workgroup"
 // [features]
 // subgroups = "subgroups"
@@ -11,7 +11,11 @@
 // vector_width = [4, 1]
 // subgroups = [true, false]
 // [default]
-// threads_per_row = "(1 if not has_subgroups or span <= 128 or span > 32768 else 32) if software else min(512, max_invocations)"
+// threads_per_row = [
+//     ["software and has_subgroups and 128 < span <= 32768", 32],
+//     ["software", 1],
+//     "min(512, max_invocations)",
+// ]
 // subgroups = "has_subgroups and threads_per_row > 1"
 // [derive]
 // rows_per_workgroup = "1 if threads_per_row > 1 else 32"

@@ -2,7 +2,7 @@
 // ops = ["layer_norm", "rms_norm"]
 // summary = "As much of the row as fits stays in registers and workgroup memory; the rest is read again."
 // differs = "Takes rows that are too long for registers alone, and reads once what it can keep."
-// rung = 7
+// rung = 8
 // layout = "row_per_workgroup"
 // [features]
 // subgroups = "subgroups"

@@ -12,8 +12,11 @@
 // batch = [2, 4, 8]
 // subgroups = [true, false]
 // [default]
-// threads_per_row = "(8 if cols <= 256 else (32 if cols <= 1024 else (64 if cols <= 2048 else 256))) if software else (32 if cols <= 512 else (128 if cols <= 4096 else 256))"
-// rows_per_workgroup = "1 if software or threads_per_row > 128 else (4 if max_invocations >= 512 else 2)"
+// threads_per_row = [
+//     ["software", [["cols <= 256", 8], ["cols <= 1024", 32], ["cols <= 2048", 64], 256]],
+//     ["cols <= 512", 32], ["cols <= 4096", 128], 256,
+// ]
+// rows_per_workgroup = [["software or threads_per_row > 128", 1], ["max_invocations >= 512", 4], 2]
 // column_chunks = 4
 // batch = 4
 // subgroups = "has_subgroups"

@@ -3,7 +3,7 @@
 // summary = "Workgroups walk over rows with partial sums, and mostly the weight, in registers: x and dy are read once, or again from cache."
 // differs = "One dispatch over the rows where tiles makes two; as many partial records as there are workgroups."
 // rung = 3
-// layout = "sums_over_rows"
+// layout = "gradient_in_registers"
 // [features]
 // subgroups = "subgroups"
 // [tune]
@@ -18,17 +18,15 @@
 // groups = [4, 64, 132, 264, 396, 528, 1056]
 // subgroups = [true, false]
 // [default]
-// threads_per_row = "(8 if span <= 256 else (32 if span <= 1024 else (64 if span <= 2048 else (128 if span <= 4096 else 512)))) if software else (32 if span <= 256 else (64 if span <= 1024 else (128 if span <= 4096 else (256 if span <= 8192 else min(512 if span <= 16384 else 1024, max_invocations)))))"
-// rows_per_workgroup = "1 if software or span > cols or cols > 1024 else (8 if cols <= 256 else (4 if has_subgroups or cols <= 512 else (2 if (has_weight + has_bias + has_residual_bias) * cols <= 2816 else 1)))"
-// groups = "(4 if rows <= 1024 else (64 if rows <= 32768 else 1056)) if software else (132 if cols > 4096 else (264 if cols > 1024 or span == cols else 1056))"
 // subgroups = "has_subgroups"
 // [derive]
 // loops_rows = 1
 // workgroup_size = "threads_per_row * rows_per_workgroup"
-// steps = "2 * ceil_div(cols, threads_per_row * 8) if vector_width == 8 else ceil_div(span if vector_width == 4 else cols, threads_per_row * vector_width)"
-// scalars = "steps * min(vector_width, 4)"
 // early_sums = "has_mean and is_float16 and weight_itemsize == 2 and not saved_stats and not reread"
-// workgroup_bytes = "(rows_per_workgroup > 1) * 16 * sums * ceil_div(cols, 4) + parked_weight * 4 * weight_itemsize * steps * workgroup_size + 4 * itemsize * parked * workgroup_size + ((16 if saved_stats else (48 if early_sums else 40)) if has_mean else (8 if saved_stats else 16)) * workgroup_size // (4 if subgroups else 1)"
+// added_bytes = "(rows_per_workgroup > 1) * 16 * sums * ceil_div(cols, 4)"
+// parked_bytes = "4 * workgroup_size * (parked_weight * weight_itemsize * steps + itemsize * parked)"
+// moment_bytes = "(16 if saved_stats else (48 if early_sums else 40)) if has_mean else (8 if saved_stats else 16)"
+// workgroup_bytes = "added_bytes + parked_bytes + moment_bytes * workgroup_size // (4 if subgroups else 1)"
 // [[require]]
 // rule = "vector_width > 1 or not packed"
 // why = "types narrower than a word are read four at a time: vector_width 4"

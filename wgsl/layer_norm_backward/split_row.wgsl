@@ -15,7 +15,7 @@
 // subgroups = [true, false]
 // [default]
 // threads_per_row = "32 if software else min(256, max_invocations)"
-// part_steps = "(2 if span <= 256 else 8) if software else 4"
+// part_steps = [["software", [["span <= 256", 2], 8]], 4]
 // column_threads = "8 if software else 64"
 // groups = "4 if rows < 1024 or (software and rows <= 200000) else 64"
 // subgroups = "has_subgroups"

@@ -12,7 +12,7 @@
 // [default]
 // threads_per_row = "8 if software else min(256, max_invocations)"
 // column_threads = "8 if software else 64"
-// groups = "(4 if rows <= 200000 else 64) if software else (512 if cols <= 1024 else (128 if cols <= 8192 else 64))"
+// groups = [["software", [["rows <= 200000", 4], 64]], ["cols <= 1024", 512], ["cols <= 8192", 128], 64]
 // [derive]
 // rows_per_workgroup = 1
 // workgroup_size = "threads_per_row"

@@ -22,13 +22,13 @@
 {% macro per_word(dtype) -%}{{ words_elements[dtype] if dtype in words_elements else 4 }}{%- endmacro %}
 {#- Whether rows share words, so that only atomics may write them: two workgroups may own the rows. -#}
 {% macro shares_words(tensor) -%}
-{{ "yes" if shifted and chunked and tensor.access == "read_write" and tensor.per_row and cols % (per_word(tensor.dtype) | int) }}
+{{ "yes" if shifted and chunked and tensor.access == "read_write" and tensor.batched and cols % (per_word(tensor.dtype) | int) }}
 {%- endmacro %}
 {#- Whether the rows of a workgroup, an even number, exchange the halves of the words that two of them share. -#}
 {% set joins_words = shifted and lanes == 2 %}
 {#- Whether an access to the tensor is a pair of chunks. -#}
 {% macro in_pairs(tensor) -%}
-{{ "yes" if paired and tensor.dtype in ("float16", "bfloat16") and tensor.wide and (tensor.per_row or tensor.access == "read") }}
+{{ "yes" if paired and tensor.dtype in ("float16", "bfloat16") and tensor.wide and (tensor.batched or tensor.access == "read") }}
 {%- endmacro %}
 {#- Elements of a tensor's array that lie in one access. -#}
 {% macro per_access(tensor) -%}{{ 8 if in_pairs(tensor) else lanes }}{%- endmacro %}
@@ -55,7 +55,7 @@ f32
 {{ "u32" if tensor.dtype in ("float16", "bfloat16") else ("f32" if shifted else "vec2<f32>") }}
 {%- elif in_pairs(tensor) -%}
 vec4<u32>
-{%- elif not shifted or (tensor.access == "read" and tensor.per_row) -%}
+{%- elif not shifted or (tensor.access == "read" and tensor.batched) -%}
 {{ chunk_type(tensor.dtype) }}
 {%- elif shares_words(tensor) -%}
 atomic<u32>

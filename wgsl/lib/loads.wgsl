@@ -25,7 +25,7 @@
 {% endmacro %}
 {% for tensor in tensors if tensor.access == "read" and tensor.wide %}
 {% set plus_one = " + 1.0" if tensor.name == "weight" and zero_centered_weight else "" %}
-{% if tensor.per_row %}
+{% if tensor.batched %}
 {% if (prefetch is defined and prefetch) or (parked is defined and parked) or (words is defined and words) %}
 // An access as it lies in memory, and step j of it.
 fn fetch_{{ tensor.name }}(row: u32, j: u32, thread: u32) -> {{ storage(tensor) }} {

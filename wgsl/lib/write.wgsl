@@ -42,10 +42,12 @@
     }
 {% endif %}
 {% endmacro %}
-{#- `{% call(h) write_row() %} the text of h normalised {% endcall %}`: by sweeps over memory. `low` is text for the
-    second word of the mean. -#}
-{% macro write_row(low="low") %}
-{% set normalized = caller("h") | trim %}
+{#- Extras: what options have a forward kernel write in addition to y. They come in three parts, around a last loop that the
+    kernel spells out itself, and each part is empty where the problem does not ask for it.
+
+    Before the loop: the saved statistics, and for int8 a sweep that finds the row's scale. `normalized` is text for what
+    becomes of `h` at step `j`, `low` for the second word of the mean. -#}
+{% macro begin_extras(normalized, low="low") %}
 {{ write_stats(low) }}
 {% if row_scaled or tracks_amax %}
     var largest = 0u;
@@ -56,19 +58,32 @@
     {% endcall %}
 {{ choose_row_scale() }}
 {% endif %}
-    {% call sweep_row() %}
-        let y_value = {{ affine(normalized, "j") }};
+{% endmacro %}
+{#- At each step: h, which is stored next to y, and for float8 the largest |y|. The arguments are text. -#}
+{% macro write_extras(j="j", h="h", y_value="y_value") %}
 {% if has_residual %}
-        store_h(row, row_exists, j, thread, h);
+        store_h(row, row_exists, {{ j }}, thread, {{ h }});
 {% endif %}
 {% if tracks_amax %}
-        largest = max(largest, greatest(y_value, j, thread));
+        largest = max(largest, greatest({{ y_value }}, {{ j }}, thread));
 {% endif %}
-        store_y(row, row_exists, j, thread, y_value{{ scaling }});
-    {% endcall %}
+{% endmacro %}
+{#- After the loop: for float8 the largest |y| of all rows. -#}
+{% macro end_extras() %}
 {% if tracks_amax %}
 {{ raise_amax() }}
 {% endif %}
+{% endmacro %}
+{#- `{% call(h) write_row() %} the text of h normalised {% endcall %}`: all of it, by sweeps over memory. -#}
+{% macro write_row(low="low") %}
+{% set normalized = caller("h") | trim %}
+{{ begin_extras(normalized, low) }}
+    {% call sweep_row() %}
+        let y_value = {{ affine(normalized, "j") }};
+{{ write_extras() }}
+        store_y(row, row_exists, j, thread, y_value{{ scaling }});
+    {% endcall %}
+{{ end_extras() }}
 {% endmacro %}
 {#- Stores what registers of the tensor's name, and a number, hold; `factor` is text that follows each. -#}
 {% macro store_steps(tensor, factor="") %}

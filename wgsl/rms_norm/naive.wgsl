@@ -9,8 +9,9 @@
 
 // Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and a single
 // accumulator adds a row's squares one after another, so that its rounding grows with the row.
+{#- The extras are what options have a kernel write in addition to y. Without such options they are empty. #}
 {% from "lib/locate.wgsl" import each_row with context %}
-{% from "lib/write.wgsl" import write_row with context %}
+{% from "lib/write.wgsl" import begin_extras, write_extras, end_extras, scaling with context %}
 {% include "lib/norm.wgsl" %}
 
 @compute @workgroup_size({{ workgroup_size }})
@@ -28,7 +29,14 @@ fn main(
     let rstd = inverseSqrt(total(squares) + params.eps);
 
     // y = x / sqrt(mean of x² + eps)
-    {% call(h) write_row() %}{{ h }} * rstd{% endcall %}
+{{ begin_extras("h * rstd") }}
+    for (var j = 0u; j < STEPS; j++) {
+        let h = load_input(row, j, thread);
+        let y_value = affine(h * rstd, j, thread);
+{{ write_extras() }}
+        store_y(row, row_exists, j, thread, y_value{{ scaling }});
+    }
+{{ end_extras() }}
 
     {% endcall %}
 }

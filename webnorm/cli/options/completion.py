@@ -27,13 +27,13 @@ class Candidate:
 
 
 def _ops() -> Sequence[str]:
-    from webnorm.norms.ops import OPS
+    from webnorm.op.registry import OPS
 
-    return [name for name, op in OPS.items() if not op.exact]
+    return [name for name, op in OPS.items() if not op.is_copy]
 
 
 def _dtypes() -> Sequence[str]:
-    from webnorm.norms.problem import STORAGE
+    from webnorm.op.dtypes import STORAGE
 
     return [*STORAGE]
 
@@ -45,21 +45,22 @@ def _targets() -> Sequence[str]:
 
 
 def _distributions() -> Sequence[str]:
-    from webnorm.norms.problem import DISTRIBUTIONS
+    from webnorm.op.registry import distributions
 
-    return [*DISTRIBUTIONS]
+    return distributions()
 
 
 def _presets() -> Sequence[str]:
-    from webnorm.norms.presets import PRESETS
+    from webnorm.op.presets import presets
 
-    return [*PRESETS]
+    return [*presets()]
 
 
 def _options() -> Sequence[str]:
     from dataclasses import fields
 
-    from webnorm.norms.problem import DTYPES, STORAGE, Options
+    from webnorm.op.dtypes import DTYPES, STORAGE
+    from webnorm.op.options import Options
 
     values = {"out_dtype": DTYPES, "weight_dtype": STORAGE, "max_workgroups": ("",)}
     found: list[str] = []
@@ -76,8 +77,8 @@ def _found(given: Given) -> list[Kernel]:
     """The kernels of the op that is given, if one is, and of the user's folders."""
     from webnorm.errors import WebnormError
     from webnorm.kernels.headers.library import survey
-    from webnorm.norms.ops import OPS
-    from webnorm.norms.selection import select_names
+    from webnorm.op.registry import OPS
+    from webnorm.op.selection import select_names
 
     try:
         kernels, _ = survey(given.get("wgsl") or ())
@@ -104,12 +105,12 @@ def _kernels_and_auto(given: Given) -> Sequence[str]:
 
 def _sources(given: Given) -> Sequence[str]:
     """What a new kernel can be a copy of."""
-    return _names([kernel for kernel in _found(given) if not kernel.op.exact])
+    return _names([kernel for kernel in _found(given) if not kernel.op.is_copy])
 
 
 def _axes(given: Given) -> Sequence[str]:
     """The tune axes of the kernels that --kernel names, or of all."""
-    from webnorm.norms.selection import matches
+    from webnorm.op.selection import matches
 
     parts = [part for one in given.get("kernel") or () for part in one.split(",")]
     kernels = [one for one in _found(given) if not parts or any(matches(part, one.name) for part in parts)]
@@ -117,9 +118,9 @@ def _axes(given: Given) -> Sequence[str]:
 
 
 def _cases() -> Sequence[str]:
-    from webnorm.norms.corpus import CASES
+    from webnorm.op.corpus import fixed_cases
 
-    return [case.name for case in CASES]
+    return [case.name for case in fixed_cases()]
 
 
 def _baselines() -> Sequence[str]:
@@ -212,7 +213,7 @@ def _in_bash() -> bool:
 
 
 def _and_all(values: Values) -> Sequence[str]:
-    from webnorm.norms.selection import ALL
+    from webnorm.op.selection import ALL
 
     return [*values(), ALL]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def integers(text: str | None, option: str, least: int = 1) -> tuple[int, ...] | None:
     """The numbers of a list like "768,4k,256..2k": see selection.sizes; None where none was given."""
-    from webnorm.norms.selection import sizes
+    from webnorm.op.selection import sizes
 
     return None if text is None else sizes(text, option, least)
 

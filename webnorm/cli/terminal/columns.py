@@ -59,14 +59,10 @@ def table_lines(strips: Sequence[Column], width: int, gap: int = 1) -> list[Text
 
 
 def _line(strips: Sequence[Column], widths: Sequence[int], row: Sequence[Text], gap: int) -> Text:
-    line = Text(no_wrap=True, overflow="ignore", end="\n")
-    for at, (strip, width, cell) in enumerate(zip(strips, widths, row, strict=True)):
-        shown = cell.copy()
-        if shown.cell_len > width:
-            shown.truncate(width, overflow="ellipsis")
-        room = " " * (width - shown.cell_len)
-        before = " " * gap if at else ""
-        line.append(before + (room if strip.right else "")).append_text(shown)
-        line.append("" if strip.right else room)
+    cells = [cell.copy() for cell in row]
+    for strip, width, cell in zip(strips, widths, cells, strict=True):
+        cell.truncate(width, overflow="ellipsis")
+        cell.align("right" if strip.right else "left", width)
+    line = Text(" " * gap, no_wrap=True, overflow="ignore").join(cells)
     line.rstrip()
     return line

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from webnorm.lab.results.tables import Usual
     from webnorm.lab.run.bench import BenchRequest, Progress
     from webnorm.lab.run.requests import Workload
-    from webnorm.norms.ops import Task
+    from webnorm.op.op import Task
 
 # Runs where results are kept, or held against kept ones: fewer do not tell what moves between runs.
 _RUNS_TO_COMPARE = 3
@@ -122,14 +122,16 @@ def bench(
     work = requests.Workload(
         op=op,
         dtype=dtype,
-        rows=arguments.integers(rows, "--rows"),
-        cols=arguments.integers(cols, "--cols"),
+        # Sizes and scalars with options of their own.
+        sizes={
+            "rows": arguments.integers(rows, "--rows"),
+            "cols": arguments.integers(cols, "--cols"),
+        },
         preset=preset,
         options=arguments.option_pairs(option, no_weight, no_bias),
         quick=quick,
         distribution=distribution,
-        eps=eps,
-        scale=scale,
+        scalars={"eps": eps, "scale": scale},
         seed=requests.seed_or_random(seed),
     )
     job = _Bench(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
@@ -19,7 +20,7 @@ from webnorm.cli.work.compile_errors import compile_error_location
 from webnorm.lab.results import tables
 from webnorm.lab.results.ranking import best, by_problem, leader, verdict
 from webnorm.lab.results.result import MOST_GBPS, Result
-from webnorm.norms.problem import Problem
+from webnorm.op.problem import Problem
 
 # The order in which columns go where a terminal is narrow: bars, then the first of these, whose texts go
 # below the lines.
@@ -154,7 +155,7 @@ class ShareMatrix:
         families: dict[tuple[str, Problem], list[list[Result]]] = {}
         for _, members in by_problem(self.results):
             first = next((one for one in members if not one.roofline), members[0])
-            family = replace(first.problem, rows=1, cols=1, seed=0)
+            family = replace(first.problem, **cast(Any, dict.fromkeys(first.problem.SIZES, 1)), seed=0)
             families.setdefault((first.op, family), []).append(members)
         # One column would say again what the line of the problem's outcome says.
         return {key: problems for key, problems in families.items() if len(problems) > 1}
@@ -164,19 +165,21 @@ class ShareMatrix:
             yield from _matrix(op, family, problems, options.max_width)
 
 
+def _noun(size: str) -> str:
+    """A size's name as a word."""
+    return {"cols": "columns"}.get(size, size)
+
+
 def _matrix(op: str, family: Problem, problems: Sequence[Sequence[Result]], width: int) -> Iterator[Text]:
     shapes = [next(one.problem for one in members if one.op == op) for members in problems]
-    rows = {shape.rows for shape in shapes}
-    cols = {shape.cols for shape in shapes}
+    alike = {name: len({one.sizes[name] for one in shapes}) == 1 for name in family.SIZES}
     copied = any(one.percent_of_copy is not None for members in problems for one in members)
     said = "percent of the copy" if copied else "GB/s"
-    common = f", {min(rows)} rows" if len(rows) == 1 else f", {min(cols)} columns" if len(cols) == 1 else ""
-    what = str(family).removeprefix("1x1 ")
+    same = next((name for name, is_alike in alike.items() if is_alike), None)
+    common = "" if same is None else f", {shapes[0].sizes[same]} {_noun(same)}"
+    what = str(family).removeprefix(f"{family.shape_text} ")
     yield escaped_line(f"{op} {what}{common}: {said}, * the fastest", "bold")
-    heads = [
-        str(one.cols) if len(rows) == 1 else str(one.rows) if len(cols) == 1 else f"{one.rows}x{one.cols}"
-        for one in shapes
-    ]
+    heads = ["x".join(str(size) for name, size in one.sizes.items() if name != same) for one in shapes]
     kernels = list(dict.fromkeys(one.kernel for members in problems for one in members if one.op == op))
     chosen = [any(one.auto for one in members) for members in problems]
     names = [*kernels, *(["auto"] if any(chosen) else [])]

@@ -66,8 +66,8 @@ def check(
     from webnorm.cli.work.overview import corpus_table
     from webnorm.lab.results.coverage import Coverage
     from webnorm.lab.run import requests
-    from webnorm.norms.case import Overrides
-    from webnorm.norms.corpus import whole_corpus
+    from webnorm.op.case import Overrides
+    from webnorm.op.corpus import whole_corpus
 
     console = Screen(stderr=str(json) == "-")
     seed = requests.seed_or_random(seed)
@@ -78,7 +78,7 @@ def check(
     outputs = {"--json": json}
     check_outputs(outputs, [*([] if input is None else [input]), *values.kernel_files(kernel, wgsl)])
     chosen = case and ",".join(case)
-    changes = Overrides(None if option is None else tuple(option), eps, scale)
+    changes = Overrides(None if option is None else tuple(option), {"eps": eps, "scale": scale})
     request = requests.with_cases(
         _request(kernel, op, wgsl, constant, all_constants), corpus, chosen, input, dtype, changes
     )
@@ -104,7 +104,7 @@ def _request(
 ) -> CheckRequest:
     """The kernels to check; with what, other options say."""
     from webnorm.lab.run import requests
-    from webnorm.norms.selection import ops_named
+    from webnorm.op.selection import ops_named
 
     return requests.check_request(
         requests.kernel_names(names),
@@ -127,7 +127,7 @@ def _errand(
     from webnorm.fleet.errands import CheckItem
     from webnorm.fleet.shipped_files import ShippedFiles
     from webnorm.lab.run import requests
-    from webnorm.norms.selection import ops_named
+    from webnorm.op.selection import ops_named
 
     carried = ShippedFiles.of(requests.kernel_names(names), roots, input)
     return CheckItem(carried=carried, ops=ops_named(op), **given)

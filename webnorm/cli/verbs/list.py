@@ -16,7 +16,7 @@ from webnorm.errors import WebnormError
 if TYPE_CHECKING:
     from webnorm.gpu.device import AdapterInfo
     from webnorm.kernels.headers.kernel import Kernel
-    from webnorm.norms.problem import Problem
+    from webnorm.op.problem import Problem
 
 # The shape that an adapter is asked about; a kernel may still refuse longer rows.
 _ROWS, _COLS = 1024, 1024
@@ -52,8 +52,8 @@ def list_kernels(
     from webnorm.cli.terminal.screen import Screen
     from webnorm.cli.verbs import catalogue
     from webnorm.kernels.headers.library import survey
-    from webnorm.norms.ops import OPS
-    from webnorm.norms.selection import select_names
+    from webnorm.op.registry import OPS
+    from webnorm.op.selection import select_names
 
     ops = OPS if op is None else select_names(op, OPS, "op")
     kernels, broken = survey(wgsl or ())
@@ -104,7 +104,7 @@ def _named(kernels: Sequence[Kernel], ops: Sequence[str], patterns: Sequence[str
 def _fits(kernel: Kernel, pattern: str) -> bool:
     from webnorm.files.atomic import resolved
     from webnorm.kernels.headers.sources import is_wgsl
-    from webnorm.norms.selection import matches
+    from webnorm.op.selection import matches
 
     if is_wgsl(pattern):
         return resolved(kernel.path) == resolved(Path(pattern))
@@ -113,12 +113,13 @@ def _fits(kernel: Kernel, pattern: str) -> bool:
 
 def _problems(kernels: Iterable[Kernel], dtype: str, options: Sequence[str]) -> dict[str, Problem]:
     """The problem that is asked about, for each op that has it; WebnormError where none has."""
-    from webnorm.norms.ops import UnsupportedProblem
+    from webnorm.op.op import UnsupportedProblem
+    from webnorm.op.registry import options_of
 
     found, foreign = {}, None
     for op in {kernel.op.name: kernel.op for kernel in kernels}.values():
         try:
-            found[op.name] = op.problem(_ROWS, _COLS, dtype, options=op.defaults.changed(options))
+            found[op.name] = op.problem(_ROWS, _COLS, dtype=dtype, options=options_of(op, options))
         except UnsupportedProblem as error:
             foreign = error
     if foreign is not None and not found:

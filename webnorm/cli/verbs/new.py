@@ -16,7 +16,7 @@ from webnorm.errors import WebnormError, path_argument, shell_command, unknown
 if TYPE_CHECKING:
     from webnorm.cli.terminal.screen import Screen
     from webnorm.kernels.headers.kernel import Kernel
-    from webnorm.norms.ops import Op
+    from webnorm.op.op import Op
 
 _HOME = "layer_norm"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
@@ -44,7 +44,7 @@ def new(
     from webnorm.kernels.headers.drafts import draft, lesson_kernel
     from webnorm.kernels.headers.header import check_name
     from webnorm.kernels.headers.sources import wgsl_root
-    from webnorm.norms.ops import op_named
+    from webnorm.op.registry import op_named
 
     home = op_named(op or _HOME)
     path = out / home.name / f"{name}.wgsl"
@@ -86,10 +86,12 @@ def _source(name: str, path: Path, op: Op, source: str, out: Path) -> Kernel:
     """The kernel to copy; WebnormError for one of another op, and for a new one whose place is taken."""
     from webnorm.kernels.headers.library import AUTO, select, survey
     from webnorm.kernels.headers.sources import wgsl_files
-    from webnorm.norms.ops import MEASURES, OPS
+    from webnorm.op.registry import OPS, not_computing
 
-    if op.exact:
-        raise unknown("op", op.name, [one for one in OPS if one not in MEASURES], elsewhere=MEASURES)
+    if op.is_copy:
+        raise unknown(
+            "op", op.name, [one for one in OPS if one not in not_computing()], elsewhere=not_computing()
+        )
     if not _NAME.fullmatch(name):
         raise WebnormError(f"NAME is {name!r}; expected letters, digits and _, at most 64, a letter first")
     if os.path.lexists(path):

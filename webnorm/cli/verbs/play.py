@@ -134,16 +134,15 @@ def _check_op(path: Path, op: str | None) -> None:
     the playground's to tell.
     """
     from webnorm.kernels.headers.header import home, load
-    from webnorm.norms.ops import OPS, op_named
-    from webnorm.norms.selection import NORMS
+    from webnorm.op.registry import OPS, computing_ops, op_named
 
     if op is not None:
         op_named(op)
     else:
         folder = home(path)[1]
         if folder not in OPS:
-            likely = nearest(path.stem, NORMS, _ALIKE) or nearest(folder, NORMS, _ALIKE)
-            listed = f"webnorm computes only these today: {', '.join(NORMS)}"
+            likely = nearest(path.stem, computing_ops(), _ALIKE) or nearest(folder, computing_ops(), _ALIKE)
+            listed = f"webnorm computes only these today: {', '.join(computing_ops())}"
             hint = f"did you mean --op {likely}?" if likely else listed
             raise WebnormError(f"{path} lies in no op's folder; expected --op with what it computes; {hint}")
         return

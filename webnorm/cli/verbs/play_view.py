@@ -13,6 +13,7 @@ from rich.text import Text
 
 from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
 from webnorm.cli.terminal.screen import escaped_line, number_column, wrapping_column
+from webnorm.cli.work.compile_errors import caret_line, source_line
 from webnorm.errors import one_line
 from webnorm.lab.diagnose.heat_map import HeatMap
 from webnorm.lab.diagnose.trace import Trace
@@ -160,12 +161,8 @@ def mistake_text(mistake: LocatedMistake, shown: bool = False) -> Text:
         (f"{mistake.by}: ", "bold red"), escaped_line(place, "bold"), escaped_line(mistake.message)
     )
     if mistake.source and mistake.column is not None and not shown:
-        before = mistake.source[: mistake.column - 1]
-        # Tabs stay what they are, so that the caret stands where they end.
-        indent = "".join("\t" if one == "\t" else " " for one in before)
-        line = one_line(mistake.source.replace("\t", "    "))
-        indent = indent.replace("\t", "    ")
-        text.append(f"\n  {line}\n  {indent}").append("^" * max(1, mistake.length), "bold red")
+        carets = caret_line(mistake.source, mistake.column, mistake.length)
+        text.append(f"\n  {source_line(mistake.source)}\n  ").append(carets, "bold red")
     return text
 
 

@@ -55,7 +55,8 @@ def show(
     from webnorm.kernels.headers.library import AUTO, check_axes, select, without_auto
     from webnorm.kernels.headers.traits import BROWSER
     from webnorm.kernels.rendering.render import TARGETS, render_shader
-    from webnorm.norms.ops import Task, op_named
+    from webnorm.op.op import Task
+    from webnorm.op.registry import op_named, options_of
 
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
@@ -75,8 +76,8 @@ def show(
     for name in names:
         own = asked.get(name)
         its_op = home if own is None else own.op
-        options = its_op.defaults.changed(arguments.option_pairs(option, no_weight, no_bias))
-        problem = its_op.problem(rows, cols, dtype, options=options)
+        options = options_of(its_op, arguments.option_pairs(option, no_weight, no_bias))
+        problem = its_op.problem(rows, cols, dtype=dtype, options=options)
         if own is None:
             variant = choose(found, Task(home, problem), traits, tuning).variant
         else:

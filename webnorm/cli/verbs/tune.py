@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from webnorm.fleet.errands import WorkItem
     from webnorm.kernels.headers.traits import Traits
     from webnorm.lab.run.tune import TuneRequest, TuneResult
-    from webnorm.norms.ops import Task
+    from webnorm.op.op import Task
 
 
 def tune(
@@ -85,11 +85,11 @@ def tune(
     from webnorm.cli.terminal.screen import Screen
     from webnorm.gpu.device import find_adapter
     from webnorm.lab.run import tune
-    from webnorm.norms.ops import MEASURES
-    from webnorm.norms.presets import preset_tasks
-    from webnorm.norms.selection import dtypes_named, select_names
+    from webnorm.op.presets import preset_tasks
+    from webnorm.op.registry import computing_ops, not_computing
+    from webnorm.op.selection import dtypes_named, select_names
 
-    ops = None if op is None else select_names(op, tune.OPS, "op", elsewhere=MEASURES)
+    ops = None if op is None else select_names(op, computing_ops(), "op", elsewhere=not_computing())
     if preset == "help":
         return show_presets()
     console = Screen()
@@ -100,7 +100,9 @@ def tune(
 
     def tasks(software: bool) -> tuple[Task, ...]:
         common = dtypes_named(dtype), given, software, quick
-        return tune.tuning_tasks(ops, shapes, *common) if preset is None else preset_tasks(preset, *common)
+        return (
+            tune.tuning_tasks(ops, shapes, *common) if preset is None else preset_tasks(preset, *common, {})
+        )
 
     job = _Tune(
         console=console, tasks=tasks, out=out, again=again, budget_s=budget or (6.0 if quick else 20.0)

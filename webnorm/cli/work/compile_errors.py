@@ -56,9 +56,9 @@ def _told(place: SourceLocation, result: Result) -> Text:
     where = str(place) if known else f"{place.file}:{place.line}"
     told = escaped_line(f"{where}: ", "bold").append("error: ", "bold red").append(one_line(what))
     if source is not None:
-        told.append(f"\n{_INDENT}{one_line(source.expandtabs(len(_TAB)))}")
+        told.append(f"\n{_INDENT}{source_line(source)}")
         if known:
-            told.append(f"\n{_INDENT}{_caret(source, place)}", "bold green")
+            told.append(f"\n{_INDENT}{caret_line(source, place.column, place.length)}", "bold green")
     return told
 
 
@@ -71,6 +71,11 @@ def _source(place: SourceLocation) -> str | None:
     return lines[place.line - 1][:_MOST] if 0 < place.line <= len(lines) else None
 
 
-def _caret(source: str, place: SourceLocation) -> str:
-    before = source[: place.column - 1].expandtabs(len(_TAB))
-    return " " * cell_len(one_line(before)) + "^" * max(1, min(place.length, _MOST))
+def source_line(source: str) -> str:
+    """Return a line of a file as messages quote it: tabs are spaces, control characters are escapes."""
+    return one_line(source.expandtabs(len(_TAB)))
+
+
+def caret_line(source: str, column: int, length: int) -> str:
+    """Return carets that mark `length` characters of a quoted line from `column` on, which counts from 1."""
+    return " " * cell_len(source_line(source[: column - 1])) + "^" * max(1, min(length, _MOST))

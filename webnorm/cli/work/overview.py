@@ -14,8 +14,8 @@ from webnorm.cli.terminal.screen import escaped_line, number_column, wrapping_co
 from webnorm.errors import one_line
 from webnorm.lab.results.tables import NOTHING, constants_text, device_text, percent_text
 from webnorm.lab.run.tune import TuneResult
-from webnorm.norms.case import Case
-from webnorm.norms.presets import PRESETS
+from webnorm.op.case import Case
+from webnorm.op.presets import presets
 
 
 def _bare(*columns: Column) -> Table:
@@ -36,10 +36,8 @@ def corpus_table(cases: Sequence[Case]) -> Table:
     """The corpus of `check`: each case with its shape and where it comes from."""
     table = _bare(*map(wrapping_column, ("case", "shape", "source")))
     for case in cases:
-        unstable = " (one_pass has to fail)" if case.breaks_one_pass else ""
-        rows, cols = case.shape
-        shape = f"{rows}x{cols}" + (f", {case.options}" if str(case.options) else "")
-        table.add_row(escaped_line(case.name), shape, escaped_line(case.source + unstable))
+        unstable = f" ({case.must_fail} has to fail)" if case.must_fail else ""
+        table.add_row(escaped_line(case.name), case.shape_text, escaped_line(case.source + unstable))
     return table
 
 
@@ -82,6 +80,6 @@ def tuned_lines(tuned: TuneResult) -> str:
 def preset_table() -> Table:
     """The named workloads of `bench`."""
     table = _bare(*map(wrapping_column, ("preset", "tasks", "where it comes from")))
-    for name, preset in PRESETS.items():
+    for name, preset in presets().items():
         table.add_row(name, str(len(preset.tasks)), Text(preset.summary))
     return table

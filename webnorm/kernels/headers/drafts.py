@@ -13,7 +13,7 @@ from webnorm.errors import WebnormError
 from webnorm.kernels.headers.header import home
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import SourceUnreadable, read, split_header, without_header
-from webnorm.norms.ops import Op
+from webnorm.op.op import Op
 
 _KEY = re.compile(r"""["']?(\w+)["']?\s*=""")
 _INCLUDE = re.compile(r'^\{% include "(lib/[\w.]+)" %\}$', re.MULTILINE)

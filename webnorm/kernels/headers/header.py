@@ -8,14 +8,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import cast, get_args
 
 from webnorm import signals
 from webnorm.errors import WebnormError, nearest, sentence, unknown
 from webnorm.files.atomic import absolute, resolved
-from webnorm.kernels.headers import expression
-from webnorm.kernels.headers.expression import Tree
-from webnorm.kernels.headers.header_names import HEADER_NAMES, TEMPLATE_NAMES
+from webnorm.kernels.headers.header_names import names_of, template_names_of
 from webnorm.kernels.headers.kernel import AccuracyRules, Kernel, KernelPass, Per, Requirement, ScratchBuffer
 from webnorm.kernels.headers.layouts import TABLES, laid_out, layouts
 from webnorm.kernels.headers.looked_up_names import looked_up
@@ -30,7 +27,10 @@ from webnorm.kernels.headers.sources import (
 )
 from webnorm.kernels.headers.toml_fields import TomlFields
 from webnorm.kernels.headers.variants import COUNTS, MOST_POINTS, WORKGROUP_BYTES
-from webnorm.norms.ops import OPS, Op
+from webnorm.op import expression
+from webnorm.op.expression import Tree
+from webnorm.op.op import Op
+from webnorm.op.registry import OPS
 
 KNOWN_FEATURES = ("subgroups", "shader-f16")
 _ARRAYS = ("require", "pass", "scratch")
@@ -142,6 +142,20 @@ def _read(path: Path, op_name: str | None) -> tuple[str, str]:
     return source, default
 
 
+def written_out(value: object) -> object:
+    """Return the text of a default that is a list of [test, value] and, last, the value where no test holds.
+
+    A value may be such a list, too. What is neither stays as it is.
+    """
+    if not isinstance(value, list) or len(value) < 2:
+        return value
+    *rows, last = value
+    if not all(isinstance(row, list) and len(row) == 2 for row in rows):
+        return value
+    tests = [f"({written_out(one)}) if ({test}) else " for test, one in rows]
+    return f"{''.join(tests)}({written_out(last)})"
+
+
 class _Header(TomlFields):
     """A header, table by table."""
 
@@ -149,12 +163,17 @@ class _Header(TomlFields):
         """A name that is not taken yet, by Jinja, the header or the problem."""
         if not isinstance(name, str):
             raise self.unfit("name", kind, name, "a name")
-        if not name.isidentifier() or name in known or name in TEMPLATE_NAMES or name in _RESERVED:
+        if (
+            not name.isidentifier()
+            or name in known
+            or name in template_names_of(self.op)
+            or name in _RESERVED
+        ):
             raise self.complaint(name, f"{kind} {name!r} is no free identifier", holding)
         return name
 
     def axis(self, name: str, values: object) -> tuple[int, ...]:
-        self.free(name, HEADER_NAMES, "axis")
+        self.free(name, names_of(self.op), "axis")
         if not isinstance(values, list) or not values or not all(isinstance(v, int) for v in values):
             raise self.unfit(name, f"axis {name}", values, "a list of integers or booleans")
         self.check_few(name, f"axis {name}", len(values), MOST_ON_AXIS, "values")
@@ -192,10 +211,10 @@ class _Header(TomlFields):
 
     def kernel(self, op_name: str) -> Kernel:
         """The kernel for an op."""
-        op = OPS[op_name]
+        op = self.op = OPS[op_name]
         tune = {name: self.axis(name, values) for name, values in self.mapping("tune").items()}
         # What an expression may use grows from table to table.
-        known = [*HEADER_NAMES]
+        known = [*names_of(op)]
         default = self.defaults(tune, known)
         derive = self.derived(known)
         features = self.features(known)
@@ -210,7 +229,7 @@ class _Header(TomlFields):
             summary=self.text("summary"),
             differs=self.text("differs"),
             rung=rung,
-            preference=self.tree("preference", self.table.get("preference", rung), HEADER_NAMES),
+            preference=self.tree("preference", self.table.get("preference", rung), names_of(op)),
             unstable=self.text("unstable") if "unstable" in self.table else None,
             features=features,
             tune=tune,
@@ -230,7 +249,8 @@ class _Header(TomlFields):
         self.only(given, set(tune), "default")
         default: dict[str, Tree] = {}
         for axis in tune:
-            default[axis] = self.tree(axis, given.get(axis, tune[axis][0]), known)
+            # Its line comes after the one that has the axis's values.
+            default[axis] = self.tree(axis, written_out(given.get(axis, tune[axis][0])), known, 1)
             known.append(axis)
         return default
 
@@ -305,13 +325,15 @@ class _Header(TomlFields):
             raise self.complaint("summary", "a kernel has at least one [[pass]] table; this header has none")
         names = {*(tensor.name for tensor in op.tensors), *scratch}
         for entry in entries:
-            per = self.one_of("per", entry.get("per", "rows"), get_args(Per), " or ".join(get_args(Per)))
+            # A header names the size that is cut.
+            pers: dict[str, Per] = {op.problem_type.BATCH: "slice", "call": "call"}
+            per = pers[self.one_of("per", entry.get("per", next(iter(pers))), pers, " or ".join(pers))]
             bound = entry.get("bindings")
             yield KernelPass(
                 self.entry_point(entry["entry_point"]),
                 self.tree("workgroup_size", entry["workgroup_size"], known),
                 self.tree("workgroup_count", entry["workgroup_count"], known),
-                cast(Per, per),
+                per,
                 None if bound is None else self.bindings(bound, names),
                 self.tree("when", entry.get("when", 1), known),
                 self.tree("iterations", entry.get("iterations", 0), known),
@@ -341,7 +363,7 @@ class _Header(TomlFields):
             yield ScratchBuffer(
                 name,
                 "records" not in entry,
-                self.tree("records", entry.get("records", "rows"), known),
+                self.tree("records", entry.get("records", op.problem_type.BATCH), known),
                 self.tree("words", entry["words"], known),
             )
 

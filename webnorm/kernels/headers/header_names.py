@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from functools import cache
 
 from webnorm.kernels.headers.traits import BROWSER, Traits
-from webnorm.norms.ops import OPS, Op
-from webnorm.norms.problem import DTYPES, Options, Problem
+from webnorm.op.op import Op
+from webnorm.op.problem import Problem
+from webnorm.op.registry import flag_names
 
-# What `render` hands a template beside the header's names.
-TEMPLATE_NAMES = (
+# What `render` hands a template beside the header's names, and those of the op's own.
+_TEMPLATE_NAMES = (
     "tensors",
     "buffers",
     "params",
+    "float_words",
     "op",
     "dtype",
-    "out_dtype",
     "target",
     "features",
     "count_cost",
@@ -24,43 +25,21 @@ TEMPLATE_NAMES = (
 )
 
 
-# Larger than any dispatch.
-_NO_CAP = 2**32
-
-
-_TENSORS = {tensor.name for op in OPS.values() for tensor in op.tensors}
-# Flags among the options by their names here: one that is named for a tensor says whether there is one.
-_FLAGS = {
-    f"has_{option.name}" if option.name in _TENSORS else option.name: option.name
-    for option in fields(Options)
-    if isinstance(option.default, bool)
-}
-
-
 def header_names(op: Op, problem: Problem, traits: Traits) -> dict[str, int]:
-    """What a header's expressions may use beside its own axes and derived constants.
+    """Return what a header's expressions may use beside its own axes and derived constants.
 
-    `span`: columns that the vec4 of a row take up, at most, with those of other rows in the first and the
-    last, where rows do not start on multiples of four. `packed`: whether some array's elements are narrower
-    than a 32-bit word.
-    `max_workgroups` is larger than any dispatch where the problem has no cap.
+    These are the problem's sizes, the op's own names and constants, its options that are flags, and what is
+    known of the adapter.
     """
-    options = problem.options
-    used = {problem.dtype, problem.out_dtype, problem.weight_dtype}
+    flags = {
+        name: int(getattr(problem.options, option)) for name, option in flag_names(type(op.defaults)).items()
+    }
+    own = op.header_names(problem) if op.header_names is not None else {}
     return {
-        "rows": problem.rows,
-        "cols": problem.cols,
-        "span": problem.cols if problem.cols % 4 == 0 else problem.cols + 3,
-        "itemsize": DTYPES[problem.dtype].itemsize,
-        "out_itemsize": DTYPES[problem.out_dtype].itemsize,
-        "weight_itemsize": DTYPES[problem.weight_dtype].itemsize,
-        "packed": int(used != {"float32"}),
-        "is_float16": int("float16" in used),
-        "row_scaled": int(problem.out_dtype == "int8"),
-        **{name: int(getattr(options, option)) for name, option in _FLAGS.items()},
-        "capped": int(options.max_workgroups > 0),
-        "max_workgroups": options.max_workgroups or _NO_CAP,
-        "has_mean": int(op.has_mean),
+        **problem.sizes,
+        **own,
+        **flags,
+        **op.constants,
         "max_invocations": traits.max_invocations,
         "workgroup_storage": traits.workgroup_storage,
         "software": int(traits.software),
@@ -69,5 +48,19 @@ def header_names(op: Op, problem: Problem, traits: Traits) -> dict[str, int]:
     }
 
 
-# They are the same for all ops, problems and adapters.
-HEADER_NAMES = tuple(header_names(OPS["copy"], Problem(rows=1, cols=1), BROWSER))
+@cache
+def names_of(op: Op) -> tuple[str, ...]:
+    """Return the names that headers of an op may use: the same for all problems and adapters."""
+    return tuple(header_names(op, _smallest(op), BROWSER))
+
+
+@cache
+def template_names_of(op: Op) -> tuple[str, ...]:
+    """Return the names that templates of an op have beside those of headers."""
+    own = op.template_names(_smallest(op)) if op.template_names is not None else {}
+    return (*_TEMPLATE_NAMES, *own)
+
+
+def _smallest(op: Op) -> Problem:
+    kind = op.problem_type
+    return kind(options=op.defaults, **dict.fromkeys(kind.SIZES, 1))  # type: ignore[arg-type]

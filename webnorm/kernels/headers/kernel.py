@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from webnorm.errors import WebnormError, one_line
-from webnorm.kernels.headers import expression
-from webnorm.kernels.headers.expression import Tree
-from webnorm.norms.ops import Op
+from webnorm.op import expression
+from webnorm.op.expression import Tree
+from webnorm.op.op import Op
 
-Per = Literal["rows", "call"]
+Per = Literal["slice", "call"]
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,16 @@ class Requirement:
 
 @dataclass(frozen=True)
 class KernelPass:
-    """One dispatch. With `per` "rows" it is repeated for each slice of the rows and `workgroup_count` counts
-    workgroups for one slice; with "call" it runs once. `bindings` names the tensors and scratch buffers it
-    uses, None all of them. A pass whose `when` is 0 is left out. `iterations` counts those of an invocation's
-    loops, where they depend on the rows.
+    """One dispatch. With `per` "slice" it is repeated for each slice of the batch and `workgroup_count`
+    counts workgroups for one slice; with "call" it runs once. `bindings` names the tensors and scratch
+    buffers it uses, None all of them. A pass whose `when` is 0 is left out. `iterations` counts those of an
+    invocation's loops, where they depend on the batch.
     """
 
     entry_point: str
     workgroup_size: Tree
     workgroup_count: Tree
-    per: Per = "rows"
+    per: Per = "slice"
     bindings: tuple[str, ...] | None = None
     when: Tree = 1
     iterations: Tree = 0
@@ -42,22 +42,21 @@ class KernelPass:
 
 @dataclass(frozen=True)
 class ScratchBuffer:
-    """A float32 buffer between passes: `records` of `words` floats, which every slice of the rows adds to.
+    """A float32 buffer between passes: `records` of `words` floats, which every slice of the batch adds to.
 
-    `per_row` tells a buffer whose records are the rows.
+    `batched` tells a buffer with a record for each element of the batch.
     """
 
     name: str
-    per_row: bool
+    batched: bool
     records: Tree
     words: Tree
 
 
 @dataclass(frozen=True)
 class AccuracyRules:
-    """What the tolerance depends on: float32 terms added one after another into one accumulator, of a row
-    and of a column, and whether the mean is rounded to float32 before x - mean (no hi/lo mean): 1, or more
-    where roundings add up.
+    """What the tolerance depends on: float32 terms added one after another into one accumulator, for an
+    element of the batch and for a sum over it, and how often a mean is rounded to float32 (see HeaderTerms).
     """
 
     serial_terms: Tree
@@ -99,20 +98,20 @@ class Kernel:
         return self.name if self.name == self.op.name else f"{self.op.name}/{self.name}"
 
     @property
-    def compiles_rows_in(self) -> bool:
-        """Whether anything but a count of workgroups or records depends on the rows."""
+    def compiles_batch_in(self) -> bool:
+        """Whether anything but a count of workgroups or records depends on the size of the batch."""
         trees = [*self.derive.values(), *self.features.values(), *(scratch.words for scratch in self.scratch)]
         trees += [tree for each in self.passes for tree in (each.workgroup_size, each.when)]
-        return any("rows" in expression.names(tree) for tree in trees)
+        return any(self.op.problem_type.BATCH in expression.names(tree) for tree in trees)
 
     @property
     def takes_slices(self) -> bool:
-        """Whether rows can be cut where they do not fit a binding: no pass of the whole call reads or writes
-        rows.
+        """Whether the batch can be cut where it does not fit a binding: no pass of the whole call reads or
+        writes what is batched.
         """
-        rows = {tensor.name for tensor in self.op.tensors if tensor.per_row}
+        batched = {tensor.name for tensor in self.op.tensors if tensor.batched}
         whole = (each for each in self.passes if each.per == "call")
-        return all(each.bindings is not None and rows.isdisjoint(each.bindings) for each in whole)
+        return all(each.bindings is not None and batched.isdisjoint(each.bindings) for each in whole)
 
     def mistake(self, what: str, message: object) -> WebnormError:
         """The error for what a part of the header comes to."""

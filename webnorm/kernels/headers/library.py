@@ -13,8 +13,9 @@ from webnorm.errors import WebnormError, check_kind, sentence, shown, unknown
 from webnorm.kernels.headers.header import load, load_all
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import is_wgsl, wgsl_files, wgsl_root
-from webnorm.norms.ops import OPS, Op
-from webnorm.norms.selection import is_pattern, matches
+from webnorm.op.op import Op
+from webnorm.op.registry import OPS
+from webnorm.op.selection import is_pattern, matches
 
 # What stands for no kernel but for the choice of one (webnorm/choice/auto.py).
 AUTO = "auto"

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from webnorm.errors import SourceLocation, WebnormError, sentence, unknown
-from webnorm.kernels.headers import expression
-from webnorm.kernels.headers.expression import Tree
+from webnorm.op import expression
+from webnorm.op.expression import Tree
 
 # Bounds of a header, several times what webnorm's own have: characters, values and tables, and how deep they
 # are nested; characters of a name and of a sentence; entries of a table; values of an axis.
-MOST_HEADER, MOST_VALUES, MOST_LEVELS = 1 << 15, 2000, 4
+MOST_HEADER, MOST_VALUES, MOST_LEVELS = 1 << 15, 2000, 8
 MOST_NAME, MOST_SENTENCE = 64, 2000
 MOST_ENTRIES = {"tune": 24, "derive": 64, "require": 48, "pass": 16, "scratch": 12}
 # What stands before a line's TOML.
@@ -105,10 +105,12 @@ class TomlFields:
         begin, end = _meant(match, near, meant)
         return self.at(line, message, begin + 1, end - begin)
 
-    def unfit(self, near: str, what: str, value: object, wanted: str, holding: str = "") -> WebnormError:
+    def unfit(
+        self, near: str, what: str, value: object, wanted: str, holding: str = "", index: int = 0
+    ) -> WebnormError:
         """The error for a value of another kind than is wanted."""
         message = f"{what} is {quoted(value)}; expected {wanted}"
-        return self.complaint(near, message, holding, meant=None)
+        return self.complaint(near, message, holding, index, meant=None)
 
     def check_known(self, near: str, kind: str, name: str, names: Collection[str], holding: str = "") -> None:
         """Complain about a name that is none of those that there are."""
@@ -145,15 +147,15 @@ class TomlFields:
         if most is not None and count > most:
             raise self.complaint(near, f"{what} has {count} {of}; expected at most {most}")
 
-    def tree(self, near: str, text: object, known: Sequence[str]) -> Tree:
-        """An expression over known names."""
+    def tree(self, near: str, text: object, known: Sequence[str], index: int = 0) -> Tree:
+        """An expression over known names; `index` as `complaint` has it."""
         if not isinstance(text, str | int):
-            raise self.unfit(near, near, text, "an expression")
+            raise self.unfit(near, near, text, "an expression", index=index)
         try:
             tree = expression.parse(text)
             expression.check_names(tree, known, text)
         except WebnormError as error:
-            raise self.complaint(near, str(error), str(text), meant=str(text)) from error
+            raise self.complaint(near, str(error), str(text), index, str(text)) from error
         return tree
 
     def only(self, table: Mapping[str, Any], keys: set[str], where: str) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from webnorm.errors import WebnormError, check_kind, one_line
-from webnorm.kernels.headers import expression
-from webnorm.kernels.headers.expression import Tree
 from webnorm.kernels.headers.header_names import header_names
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.traits import Traits
-from webnorm.norms.problem import Problem
+from webnorm.op import expression
+from webnorm.op.expression import Tree
+from webnorm.op.problem import Problem
 
 # The derived constant that says how much workgroup memory a variant needs, before it is rendered.
 WORKGROUP_BYTES = "workgroup_bytes"

@@ -13,7 +13,6 @@ from typing import Any, Literal, cast
 from webnorm import signals
 from webnorm.errors import SourceLocation, WebnormError, check_kind, one_line, sentence, unknown
 from webnorm.files.atomic import resolved
-from webnorm.kernels.headers import expression
 from webnorm.kernels.headers.header import home
 from webnorm.kernels.headers.kernel import Kernel, Per, ScratchBuffer
 from webnorm.kernels.headers.sources import wgsl_root
@@ -27,8 +26,10 @@ from webnorm.kernels.rendering.tracing import with_trace
 from webnorm.kernels.source_map import line_map
 from webnorm.kernels.source_map.truncated import find_truncation
 from webnorm.kernels.wgsl.diagnostics import read_report
-from webnorm.norms.ops import Tensor
-from webnorm.norms.problem import DTYPES, Problem
+from webnorm.op import expression
+from webnorm.op.dtypes import DTYPES
+from webnorm.op.op import Tensor
+from webnorm.op.problem import Problem
 
 Target = Literal["native", "browser"]
 TARGETS: tuple[Target, ...] = ("native", "browser")
@@ -47,7 +48,7 @@ trusted_roots: list[Path] = []
 
 @dataclass(frozen=True)
 class RenderedPass:
-    """One pass with its sizes worked out; `workgroup_count` and `iterations` still depend on the rows."""
+    """One pass with its sizes worked out; `workgroup_count` and `iterations` still depend on the batch."""
 
     entry_point: str
     workgroup_size: int
@@ -62,11 +63,12 @@ class Shader:
     """Rendered WGSL for one variant, problem and target.
 
     `origins[i]` is the file and line that line i of `text` came from. `names` are the values that the
-    header's expressions see, with the rows left to each slice. `params` are the words of the uniform.
+    header's expressions see, with the batch left to each slice. `params` are the words of the uniform.
     """
 
     variant: Variant
-    problem: Problem
+    # Of its op's own type.
+    problem: Any
     target: Target
     text: str
     origins: tuple[tuple[str, int], ...]
@@ -82,20 +84,22 @@ class Shader:
         of = f"{self.variant} for {self.problem}, {self.target}"
         return f"<Shader of {one_line(of)}: {len(self.origins)} lines>"
 
-    def workgroup_count(self, rendered: RenderedPass, rows: int) -> int:
-        """Workgroups that a slice of `rows` rows takes; raises WebnormError for less than none."""
-        what = f"workgroup_count of pass {rendered.entry_point}"
-        return self.variant.kernel.value(
-            what, rendered.workgroup_count, {**self.names, "rows": rows}, least=0
-        )
+    def names_for(self, batch: int) -> dict[str, int]:
+        """The names for a slice of so many elements of the batch."""
+        return {**self.names, self.problem.BATCH: batch}
 
-    def records(self, binding: Binding, rows: int) -> int:
-        """Records of a scratch buffer where the largest slice has `rows` rows; raises WebnormError for less
-        than none.
+    def workgroup_count(self, rendered: RenderedPass, batch: int) -> int:
+        """Workgroups that a slice of `batch` elements takes; raises WebnormError for less than none."""
+        what = f"workgroup_count of pass {rendered.entry_point}"
+        return self.variant.kernel.value(what, rendered.workgroup_count, self.names_for(batch), least=0)
+
+    def records(self, binding: Binding, batch: int) -> int:
+        """Records of a scratch buffer where the largest slice has `batch` elements; raises WebnormError for
+        less than none.
         """
         assert binding.records is not None
         what = f"records of {binding.name}"
-        return self.variant.kernel.value(what, binding.records, {**self.names, "rows": rows}, least=0)
+        return self.variant.kernel.value(what, binding.records, self.names_for(batch), least=0)
 
     def mistake(self, message: str) -> WebnormError:
         """A compiler's message in one line, with the template's file and line and the text quoted."""
@@ -170,16 +174,16 @@ def _bindings(
             index=len(bindings) + 1,
             name=name,
             access=first.access,
-            per_row=first.per_row,
+            batched=first.batched,
             dtype=first.dtype(problem),
             itemsize=DTYPES[first.dtype(problem)].itemsize,
-            width=problem.cols if first.width is None else first.width,
-            wide=first.width is None,
+            width=first.inner(problem),
+            wide=first.wide,
             tensors=tuple(tensor.name for tensor in tensors),
         )
         bindings.append(binding)
         views.extend(
-            TensorView(t.name, name, at * binding.stride, t.access, t.per_row, binding.dtype, t.width is None)
+            TensorView(t.name, name, at * binding.stride, t.access, t.batched, binding.dtype, t.wide)
             for at, t in enumerate(tensors)
         )
 
@@ -191,7 +195,7 @@ def _bindings(
     for one, words in scratch:
         index, float32 = len(bindings) + 1, ("float32", 4)
         bindings.append(
-            Binding(index, one.name, "read_write", one.per_row, *float32, words, records=one.records)
+            Binding(index, one.name, "read_write", one.batched, *float32, words, records=one.records)
         )
     return tuple(bindings), tuple(views)
 
@@ -215,9 +219,7 @@ def _sharing(kernel: Kernel, present: Sequence[Tensor], scratch: Sequence[str]) 
         sum(each.bindings is None or name in each.bindings for name in names) for each in kernel.passes
     )
     return [
-        tensor
-        for tensor in present
-        if most > MOST_BUFFERS and tensor.kind == "parameter" and tensor.access == "read"
+        tensor for tensor in present if most > MOST_BUFFERS and not tensor.batched and tensor.access == "read"
     ]
 
 
@@ -226,10 +228,10 @@ def _passes(
 ) -> Iterator[RenderedPass]:
     """The passes of a problem: the op's own first, then those of the kernel's that it needs."""
     kernel = variant.kernel
-    for tensor, entry_point in (kernel.op.opening or {}).items():
-        bound = tuple(binding for binding in bindings if tensor in binding.tensors)
-        if bound:
-            yield RenderedPass(entry_point, 1, 1, "call", bound)
+    for tensor in kernel.op.present(problem):
+        if tensor.opening is not None:
+            bound = tuple(binding for binding in bindings if tensor.name in binding.tensors)
+            yield RenderedPass(tensor.opening, 1, 1, "call", bound)
     for each in kernel.passes:
         where = f"of pass {each.entry_point}"
         if kernel.value(f"when {where}", each.when, names):
@@ -248,13 +250,13 @@ def _passes(
             )
 
 
-def _params(bindings: Sequence[Binding]) -> tuple[str, ...]:
+def _params(problem: Problem, bindings: Sequence[Binding]) -> tuple[str, ...]:
     """The words of the uniform: where a slice starts in each buffer; how many records there are, and whether
     slices before this one have written them.
     """
-    words = ["rows", "eps", "scale"]
+    words = [problem.BATCH, *problem.SCALARS]
     for binding in bindings:
-        if binding.per_row:
+        if binding.batched:
             words.append(f"{binding.name}_start")
         elif binding.records is not None:
             words += [f"{binding.name}_count", f"{binding.name}_kept"]
@@ -286,23 +288,25 @@ def render_shader(
     names = variant.names(problem, traits)
     _check_counts(variant, names)
     bindings, views = _bindings(variant, problem, names)
-    params = _params(bindings)
+    params = _params(problem, bindings)
     features = variant.features(problem, traits)
     passes = tuple(_passes(variant, problem, names, bindings))
     _check_passes(variant, problem, target, passes)
-    context: dict[str, Any] = {name: value for name, value in names.items() if name != "rows"}
+    context: dict[str, Any] = {name: value for name, value in names.items() if name != problem.BATCH}
     context.update(
         buffers=bindings,
         tensors=views,
         params=params,
         op=kernel.op.name,
         dtype=problem.dtype,
-        out_dtype=problem.out_dtype,
+        float_words=tuple(problem.SCALARS),
         target=target,
         features=[_ENABLE[name] for name in sorted(features) if target == "browser" or name != "subgroups"],
         count_cost=count_cost,
         tracing=tracing is not None,
     )
+    if kernel.op.template_names is not None:
+        context.update(kernel.op.template_names(problem))
     request = _request(kernel.path, roots, context, [each.entry_point for each in passes])
     rendering = _traced(_rendered(request, texts), tracing, bindings, passes)
     return Shader(

@@ -28,7 +28,6 @@ from jinja2.sandbox import SandboxedEnvironment
 from webnorm import signals
 from webnorm.errors import SourceLocation, WebnormError, sentence
 from webnorm.kernels.headers import sources
-from webnorm.kernels.headers.expression import Tree
 from webnorm.kernels.rendering.includes import IncludeRefused, Includes, check_name
 from webnorm.kernels.rendering.inline_trivial import inline_calls
 from webnorm.kernels.rendering.strip_unused import strip_unused
@@ -44,6 +43,7 @@ from webnorm.kernels.source_map.markers import Caller, MarkingLexer, Origin, wit
 from webnorm.kernels.source_map.snippet_callers import tag_location
 from webnorm.kernels.wgsl.text_limits import nesting_too_deep, workgroup_bytes
 from webnorm.kernels.wgsl.tokens import UnterminatedComment, without_comments
+from webnorm.op.expression import Tree
 
 # Of a rendered text, in characters and lines: forty times webnorm's longest.
 MOST_TEXT, MOST_LINES = 4 << 20, 100_000
@@ -57,16 +57,16 @@ _NOTED = ""
 class StorageBinding:
     """One storage binding of a shader, in group 0; binding 0 is the uniform `params`.
 
-    `width` counts elements of a row, or of the whole where it is not `per_row`; `wide` tells that these are
-    the problem's columns. `itemsize` are the bytes of an element. `tensors` names what lies in it, one behind
-    the other, each from a multiple of 16 bytes on; nothing for a scratch buffer, whose `records` have `width`
-    floats each.
+    `width` counts elements of one element of the batch, or of the whole where it is not `batched`; `wide`
+    tells that these depend on the problem's sizes. `itemsize` are the bytes of an element. `tensors` names
+    what lies in it, one behind the other, each from a multiple of 16 bytes on; nothing for a scratch buffer,
+    whose `records` have `width` floats each.
     """
 
     index: int
     name: str
     access: Literal["read", "read_write"]
-    per_row: bool
+    batched: bool
     dtype: str
     itemsize: int
     width: int
@@ -75,14 +75,14 @@ class StorageBinding:
     records: Tree | None = None
 
     @property
-    def row_bytes(self) -> int:
-        """Bytes of a row, or of each tensor where it has no rows."""
+    def inner_bytes(self) -> int:
+        """Bytes of one element of the batch, or of each tensor where it is not batched."""
         return self.width * self.itemsize
 
     @property
     def stride(self) -> int:
         """Bytes from one of its tensors to the next."""
-        return -(-self.row_bytes // 16) * 16
+        return -(-self.inner_bytes // 16) * 16
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class TensorView:
     buffer: str
     base: int
     access: str
-    per_row: bool
+    batched: bool
     dtype: str
     wide: bool
 

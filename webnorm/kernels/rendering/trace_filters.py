@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 
 from webnorm.errors import WebnormError, check_kind, shown
-from webnorm.kernels.headers import expression
-from webnorm.kernels.headers.expression import Tree
+from webnorm.op import expression
+from webnorm.op.expression import Tree
 
 NAMES = ("row", "invocation", "workgroup")
 MOST_FILTER, MOST_NUMBERS = 500, 16

@@ -6,8 +6,8 @@ import numpy as np
 
 from webnorm.lab.diagnose.heat_map import ErrorLocations, locations_text, short_text
 from webnorm.lab.verify.deviations import OutputComparison, rounded_to
-from webnorm.norms.problem import Array, finfo
-from webnorm.norms.row_blocks import map_row_blocks
+from webnorm.op.blocks import map_row_blocks
+from webnorm.op.dtypes import Array, finfo
 
 # The share of the elements of some rows and some columns that tells these rows and columns.
 _FILLED = 0.9

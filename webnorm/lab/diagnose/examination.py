@@ -13,8 +13,8 @@ from webnorm.lab.diagnose.hints import Hint, WrongResult, hints
 from webnorm.lab.verify.accuracy import WorstElement, assess_output, tolerance
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.lab.verify.races import find_fault
-from webnorm.norms.ops import Task
-from webnorm.norms.problem import Array
+from webnorm.op.dtypes import Array
+from webnorm.op.op import Task
 
 # What is found out from the numbers alone leaves no question that a race would answer.
 _SURE = ("poison", "guard", "formula")
@@ -86,7 +86,7 @@ def race_hint(board: ProblemBuffers, variant: Variant) -> tuple[Hint, ...]:
     """The endless loop, or the race on workgroup memory, that is seen; whatever goes wrong in watching says
     nothing.
     """
-    if not board.problem.rows:
+    if not board.problem.batch:
         return ()
     try:
         found = find_fault(board.device, variant, board.problem, board.arrays, board.roots)

@@ -10,8 +10,8 @@ import numpy as np
 
 from webnorm.gpu.buffers import POISON
 from webnorm.lab.verify.deviations import OutputComparison
-from webnorm.norms.problem import DTYPES, Array
-from webnorm.norms.row_blocks import map_row_blocks
+from webnorm.op.blocks import map_row_blocks
+from webnorm.op.dtypes import DTYPES, Array
 
 # Cells of a map at most: a terminal shows it beside what else there is to say.
 MOST_ROWS, MOST_COLS = 32, 64

@@ -18,14 +18,12 @@ from webnorm.lab.diagnose.error_patterns import (
     wrong_everywhere,
 )
 from webnorm.lab.diagnose.heat_map import ErrorLocations, error_locations, never_written, wrong_elements
-from webnorm.lab.diagnose.row_statistics import differs_within_rows, fit_row_statistics
 from webnorm.lab.verify.accuracy import too_many_neighbours
-from webnorm.lab.verify.deviations import OutputComparison, ToleranceFactors, compare_outputs
-from webnorm.norms.mistakes import wrong_formulas
-from webnorm.norms.ops import Task
-from webnorm.norms.problem import Array
-from webnorm.norms.reference import Expected, ExpectedOutputs
-from webnorm.norms.row_blocks import map_row_blocks
+from webnorm.lab.verify.deviations import OutputComparison, compare_outputs
+from webnorm.op.blocks import map_row_blocks
+from webnorm.op.dtypes import Array
+from webnorm.op.expected import Expected, ExpectedOutputs, ToleranceFactors
+from webnorm.op.op import Task
 
 Kind = Literal["poison", "guard", "unsteady", "race", "loop", "formula", "statistics", "place", "precision"]
 # Elements of the rows that formulas are tried on: all of them at once take tens of megabytes.
@@ -74,11 +72,12 @@ class WrongResult:
 
     @cached_property
     def wrong(self) -> tuple[OutputComparison, ErrorLocations] | None:
-        """The first output that is beyond its tolerance, and where; h before the y that is made from it."""
-        if not self.task.problem.rows:
+        """The first output that is beyond its tolerance, and where; one that feeds others before them."""
+        if not self.task.problem.batch:
             return None
         found = [(one, at) for one in self.comparisons if (at := wrong_elements(one)).count]
-        return min(found, key=lambda each: each[0].name != "h", default=None)
+        named = self.task.op.named
+        return min(found, key=lambda each: not named[each[0].name].feeds, default=None)
 
 
 def hints(failure: WrongResult) -> tuple[Hint, ...]:
@@ -95,7 +94,7 @@ def hints(failure: WrongResult) -> tuple[Hint, ...]:
 
 
 def _poison(failure: WrongResult) -> Iterator[Hint]:
-    for one in failure.comparisons if failure.task.problem.rows else ():
+    for one in failure.comparisons if failure.task.problem.batch else ():
         got = failure.outputs[one.name][0]
 
         def left(part: slice, one: OutputComparison = one, got: Array = got) -> Array:
@@ -161,7 +160,9 @@ def _unsteady(failure: WrongResult) -> Iterator[Hint]:
 
 @dataclass(frozen=True)
 class _Few:
-    """Some rows of a failure: a task of its own, whose arrays have the h that was written."""
+    """A part of a failure's batch: a task of its own, whose arrays have what was written of outputs that feed
+    others.
+    """
 
     rows: slice
     task: Task
@@ -171,27 +172,31 @@ class _Few:
     def of(cls, failure: WrongResult, at: ErrorLocations) -> _Few:
         """The first rows, or those from the first wrong one on."""
         problem = failure.task.problem
-        count = max(1, min(problem.rows, _MOST_ELEMENTS // problem.cols))
-        first = at.first[0] if at.first and len(at.some_rows) == problem.rows else 0
-        rows = slice(0, count) if first < count else slice(first - 1, min(first - 1 + count, problem.rows))
-        given = dict(failure.arrays)
-        if "h" in failure.outputs:
-            given["h"] = failure.outputs["h"][0]
-        arrays = {name: array[rows] if array.ndim == 2 else array for name, array in given.items()}
-        own = replace(problem, rows=rows.stop - rows.start)
+        count = max(1, min(problem.batch, _MOST_ELEMENTS // problem.inner))
+        first = at.first[0] if at.first and len(at.some_rows) == problem.batch else 0
+        rows = slice(0, count) if first < count else slice(first - 1, min(first - 1 + count, problem.batch))
+        op = failure.task.op
+        fed = {name: got for name, (got, _) in failure.outputs.items() if op.named[name].feeds}
+        arrays = {
+            name: array[rows] if op.named[name].batched else array
+            for name, array in {**failure.arrays, **fed}.items()
+        }
+        own = problem.with_batch(rows.stop - rows.start)
         return cls(rows, Task(failure.task.op, own), arrays)
 
 
 def _formulas(failure: WrongResult, one: OutputComparison, at: ErrorLocations) -> list[Hint]:
     """The wrong formulas that the output fits."""
     few = _Few.of(failure, at)
-    whole = few.task.problem.rows == failure.task.problem.rows
+    whole = few.task.problem.batch == failure.task.problem.batch
     compared = {each.name: each for each in failure.comparisons}
     right = {name: _farthest(each, few.rows) for name, each in compared.items() if len(each.got)}
     fits: dict[str, float] = {}
-    for name, outputs in wrong_formulas(few.task, few.arrays).items():
-        # Of some rows the largest of all is not known.
-        known = {output: value for output, value in outputs.items() if whole or output != "amax"}
+    mistakes = few.task.op.hook("mistakes")
+    for name, outputs in (mistakes(few.task, few.arrays) if mistakes is not None else {}).items():
+        # Of a part of the batch nothing is known that is of all of it.
+        batched = {output for output in outputs if few.task.op.named[output].batched}
+        known = {output: value for output, value in outputs.items() if whole or output in batched}
         if one.name not in known or np.isnan(known[one.name]).mean() > 0.5:
             continue
         far = max(_distance(compared[output], few.rows, value) for output, value in known.items())
@@ -234,49 +239,26 @@ def _distance_at(one: OutputComparison, part: tuple[slice, ...], value: Array) -
 
 
 def _numbers(failure: WrongResult, one: OutputComparison, at: ErrorLocations) -> list[Hint]:
-    """What the errors are like: those of statistics, of the last digits, of a place."""
+    """What the errors are like: what the op itself finds in them, the last digits, a place."""
     few = _Few.of(failure, at)
-    statistics = fit_row_statistics(one, few.task, few.arrays, few.rows)
-    rounding = statistics.rounding() if statistics else None
-    digits = None if rounding else last_digits_pattern(one)
+    diagnose = failure.task.op.hook("diagnosis")
+    own = diagnose(one, few.task, few.arrays, few.rows, failure) if diagnose is not None else iter(())
     place = location_pattern(one, at)
     found = []
-    if rounding:
-        found.append(Hint("precision", f"{one.name} fits {rounding}"))
-    elif digits:
+    if precision := next(own, None):
+        found.append(Hint("precision", precision[1]))
+    elif digits := last_digits_pattern(one):
         found.append(Hint("precision", digits))
-    elif statistics and (constants := statistics.constants()):
-        found.append(Hint("formula", f"{one.name} fits a kernel that {constants}"))
-    elif statistics and str(statistics):
-        text = f"{one.name} fits right elements under wrong statistics of their row: {statistics}"
-        found.append(Hint("statistics", f"{text}; look at the reduction, or at a mask"))
-    elif differs_within_rows(one, few.task, few.arrays, few.rows):
-        text = f"{one.name} fits right elements under statistics that differ within a row"
-        found.append(Hint("statistics", f"{text}, one pair for each four columns: look at the reduction"))
-    elif scale := _other_scale(failure, one):
-        found.append(Hint("statistics", scale))
+    elif explained := next(own, None):
+        found.append(Hint(*explained))
     if not found and not place:
         place = f"{wrong_everywhere(one, at)}, and fits no formula that is known here"
     return [*found, *([Hint("place", place)] if place else [])]
 
 
-def _other_scale(failure: WrongResult, one: OutputComparison) -> str | None:
-    """Of int8: that y is right by the scale that was written, which is wrong."""
-    if one.name != "y" or "y_scale" not in failure.outputs:
-        return None
-    with np.errstate(all="ignore"):
-        factor = failure.answers["y_scale"].value / failure.outputs["y_scale"][0]
-        answer = replace(
-            one.answer, value=one.answer.value * factor, error_scale=one.answer.error_scale * factor
-        )
-    if wrong_elements(replace(one, answer=answer)).count:
-        return None
-    return "y fits the y_scale that was written, and that is wrong: look at how a row's largest |y| is found"
-
-
 def _neighbours(failure: WrongResult) -> Iterator[Hint]:
     """Of a narrow type whose elements are all within their tolerance, too many may be a neighbour."""
-    for one in failure.comparisons if failure.task.problem.rows else ():
+    for one in failure.comparisons if failure.task.problem.batch else ():
         unequal = sum(found.unequal for found in map_row_blocks(one.of, one.rows, one.cols))
         if too_many_neighbours(one, unequal):
             text = f"{share_text(unequal, one.got.size)} of {one.name} are a neighbour of the rounded answer"

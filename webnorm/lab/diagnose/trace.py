@@ -29,15 +29,11 @@ from webnorm.kernels.rendering.tracing import (
     with_types,
 )
 from webnorm.kernels.wgsl.diagnostics import mistyped, read_report
-from webnorm.lab.diagnose.trace_expectation import (
-    beyond_tolerance,
-    column_expectations,
-    row_expectations,
-    tensor_named,
-)
+from webnorm.lab.diagnose.trace_expectation import TraceExpectation, beyond_tolerance, tensor_named
 from webnorm.lab.verify.accuracy import tolerance
-from webnorm.norms.ops import Task
-from webnorm.norms.problem import Array, Problem
+from webnorm.op.dtypes import Array
+from webnorm.op.op import Task
+from webnorm.op.problem import Problem
 
 # Rows that are run, and elements of them.
 _ROWS, _ELEMENTS = 1024, 1 << 20
@@ -62,7 +58,7 @@ class TraceRecord:
 
     `values` has a number for each component, 0 and 1 for a bool. Of a step of a row these are the columns
     from `column` on, those that exist. `expected` is float64's for names that are known (see
-    lab.diagnose.trace_expectation), and `departs` marks the first record that is beyond its tolerance.
+    ops.norms.trace_expectation), and `departs` marks the first record that is beyond its tolerance.
     """
 
     site: int
@@ -102,8 +98,8 @@ def trace(
     WebnormError for a text without traces, an expression that the compiler refuses (with its place in the
     template), a filter that is none, and where the variant cannot run.
     """
-    rows = min(problem.rows, max(1, min(_ROWS, _ELEMENTS // problem.cols)))
-    problem = replace(problem, rows=rows)
+    rows = min(problem.batch, max(1, min(_ROWS, _ELEMENTS // problem.inner)))
+    problem = problem.with_batch(rows)
     shader = render_shader(variant, problem, "native", device.traits, roots=roots, tracing=filter)
     found = trace_tags(shader.text, shader.origins)
     if not found:
@@ -117,7 +113,7 @@ def trace(
         )
     kinds = _kinds(device, shader, found)
     shader = replace(shader, text=with_types(shader.text, kinds))
-    by_rows = {tensor.name for tensor in variant.kernel.op.present(problem) if tensor.per_row}
+    by_rows = {tensor.name for tensor in variant.kernel.op.present(problem) if tensor.batched}
     given = {name: array[:rows] if name in by_rows else array for name, array in arrays.items()}
     count, words = _run(device, shader, given, trace_filters.parse_filter(filter).numbers)
     read = [kinds[site.variable] for site in found]
@@ -198,14 +194,16 @@ class _Reading:
         arrays: Mapping[str, Array],
     ) -> None:
         self.shader, self.sites, self.kinds, self.arrays = shader, found, kinds, arrays
-        # The mean that a row was given, for what is left of it.
-        self.means: dict[int, float] = {}
+        # Traced values by name and element of the batch, for those that are relative to them.
+        self.traced: dict[tuple[str, int], float] = {}
+        self.of_rows: Mapping[str, TraceExpectation] = {}
+        self.of_columns: Mapping[str, TraceExpectation] = {}
 
     def records(self, words: Words) -> tuple[TraceRecord, ...]:
         """The records in order, of which the first that departs is marked."""
         site, workgroup, invocation, row = words.T[:4]
         order = np.lexsort((np.arange(len(words)), invocation, workgroup, row, site))
-        self._know(np.unique(row[row < self.shader.problem.rows]))
+        self._know(np.unique(row[row < self.shader.problem.batch]))
         records, departed = [], False
         for record in map(self._read, words[order]):
             beside = self._beside(record)
@@ -220,15 +218,14 @@ class _Reading:
     def _know(self, rows: Words) -> None:
         """Ask float64 about these rows."""
         op, problem = self.shader.variant.kernel.op, self.shader.problem
-        by_rows = {tensor.name for tensor in op.present(problem) if tensor.per_row}
+        by_rows = {tensor.name for tensor in op.present(problem) if tensor.batched}
         given = {name: array[rows] if name in by_rows else array for name, array in self.arrays.items()}
-        task, allowed = Task(op, replace(problem, rows=len(rows))), tolerance(self.shader)
+        task, allowed = Task(op, problem.with_batch(len(rows))), tolerance(self.shader)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            self.of_rows = row_expectations(task, given, allowed)
-            self.of_columns = column_expectations(task, given, allowed)
-        if "row_parts" in self.shader.names and "stats" not in given:
-            # It is the first part's there, from which the row's may be far.
-            self.of_rows.pop("mean", None)
+            known = op.hook("trace_expectations")
+            if known is not None:
+                self.of_rows = known.row_expectations(task, given, allowed, self.shader.names)
+                self.of_columns = known.column_expectations(task, given, allowed)
         self.at = {row: at for at, row in enumerate(rows.tolist())}
 
     def _read(self, words: Words) -> TraceRecord:
@@ -238,7 +235,7 @@ class _Reading:
         first = None
         if self.sites[site].step:
             # Columns before the row's first wrap to numbers past its last.
-            live = (column + np.arange(kind.count)) % 2**32 < self.shader.problem.cols
+            live = (column + np.arange(kind.count)) % 2**32 < self.shader.problem.inner
             values, first = values[live], (column + int(live.argmax())) % 2**32
         row = None if row == NO_ROW else row
         return TraceRecord(site, workgroup, invocation, row, tuple(values.tolist()), column=first)
@@ -249,8 +246,7 @@ class _Reading:
         at = None if record.row is None else self.at.get(record.row)
         if at is None or record.row is None:
             return None
-        if name == "mean":
-            self.means.setdefault(record.row, record.values[0])
+        self.traced.setdefault((name, record.row), record.values[0] if record.values else 0.0)
         if record.column is not None:
             found, begin = self.of_columns.get(tensor_named(name)), record.column
         else:
@@ -259,8 +255,9 @@ class _Reading:
             return None
         part = slice(begin, begin + len(record.values))
         values, off = found.value[at, part].tolist(), found.tolerance[at, part].tolist()
-        if name == "low":
-            if record.row not in self.means:
+        if found.relative_to is not None:
+            base = self.traced.get((found.relative_to, record.row))
+            if base is None:
                 return None
-            values = [value - self.means[record.row] for value in values]
+            values = [value - base for value in values]
         return tuple(values), tuple(off)

@@ -1,20 +1,15 @@
-"""What float64 says of values that kernels name alike: statistics of rows, tensors column by column."""
+"""What float64 says of a traced value, and whether a kernel's departs from it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from webnorm.lab.verify.deviations import DENORMAL, ToleranceFactors
-from webnorm.norms.ops import Task
-from webnorm.norms.problem import Array, finfo
-from webnorm.norms.reference import Float64Array, add_residual, centered
+from webnorm.lab.verify.deviations import DENORMAL
+from webnorm.op.expected import Float64Array
 
-# A number that is rounded to float32 is off by less than that of itself, and its two words by less than that.
-_ROUNDED, _TWICE_ROUNDED = 2.0**-23, 2.0**-40
 _LARGEST = float(np.finfo(np.float32).max)
 # h3 and y_value are elements of h and y.
 _SUFFIX = re.compile(r"(_value)?[0-9]*$")
@@ -22,62 +17,15 @@ _SUFFIX = re.compile(r"(_value)?[0-9]*$")
 
 @dataclass(frozen=True)
 class TraceExpectation:
-    """A value in float64 and how far float32 may be off, each (rows, 1) or (rows, cols)."""
+    """A value in float64 and how far float32 may be off, each with the batch first.
+
+    With `relative_to` the traced value is what is left of this one when the traced one of that name is taken
+    off.
+    """
 
     value: Float64Array
     tolerance: Float64Array
-
-
-def row_expectations(
-    task: Task, arrays: Mapping[str, Array], allowed: ToleranceFactors
-) -> dict[str, TraceExpectation]:
-    """`mean`, `low`, `variance` and `rstd` of every row, those that the op has, with tolerances as `allowed`
-    of an element. low is the mean, too: what is left of it is its difference from a kernel's.
-    """
-    op, problem = task.op, task.problem
-    if op.exact:
-        return {}
-    has_mean, saved = op.has_mean, arrays.get("stats")
-    if saved is None:
-        x = _normalised(task, arrays)
-        distances, mean = centered(x) if has_mean else (x.astype(np.float64), np.zeros((len(x), 1)))
-        variance = np.mean(distances * distances, axis=1, keepdims=True)
-        rstd = 1.0 / np.sqrt(variance + problem.eps)
-    else:
-        words = saved.astype(np.float64)
-        rstd = words[:, -1:]
-        mean = words[:, :1] + words[:, 1:2] if has_mean else np.zeros_like(rstd)
-    size, deviation = np.abs(mean), 1.0 / rstd
-    off = allowed.base * deviation + allowed.slope * size
-    known = {"rstd": TraceExpectation(rstd, off * rstd * rstd)}
-    if saved is None:
-        # Distances from a mean that is off add its error's square.
-        of_mean = (allowed.slope + _ROUNDED) * size
-        known["variance"] = TraceExpectation(variance, 2.0 * off * deviation + of_mean * of_mean)
-    if has_mean:
-        known["mean"] = TraceExpectation(mean, off + _ROUNDED * size)
-        known["low"] = TraceExpectation(mean, off + _TWICE_ROUNDED * size)
-    return known
-
-
-def column_expectations(
-    task: Task, arrays: Mapping[str, Array], allowed: ToleranceFactors
-) -> dict[str, TraceExpectation]:
-    """The tensors with columns: those that are read, h, and y or dx before they are scaled and stored."""
-    op, problem = task.op, task.problem
-    if op.exact:
-        return {}
-    read = {name: arrays[name].astype(np.float64) for name in ("x", "residual", "dy", "dh") if name in arrays}
-    if not op.backward:
-        read["h"] = _normalised(task, arrays).astype(np.float64)
-    step = float(finfo(problem.dtype).eps)
-    known = {name: TraceExpectation(value, step * np.abs(value)) for name, value in read.items()}
-    unscaled = replace(problem, scale=1.0, options=replace(problem.options, out_dtype="float32"))
-    answers = op.reference(arrays, problem if op.backward else unscaled)
-    (name,) = {"y", "dx"} & answers.keys()
-    answer = answers[name]
-    off = allowed.base * answer.error_scale.astype(np.float64) + allowed.slope * answer.mean_error_scale
-    return {**known, name: TraceExpectation(answer.value, off)}
+    relative_to: str | None = None
 
 
 def tensor_named(name: str) -> str:
@@ -93,9 +41,3 @@ def beyond_tolerance(value: float, expected: float, tolerance: float) -> bool:
         return bool(np.isfinite(value))
     # The tolerance of a row past float32's range is none.
     return not (value == expected or abs(value - expected) <= tolerance + DENORMAL)
-
-
-def _normalised(task: Task, arrays: Mapping[str, Array]) -> Array:
-    """What is normalised, as it is stored."""
-    x = arrays["x"]
-    return add_residual(arrays).astype(x.dtype) if task.problem.options.residual else x

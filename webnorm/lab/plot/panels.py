@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from webnorm.lab.results.ranking import best, by_kernel, shape
 from webnorm.lab.results.result import MOST_GBPS, Result, usable
-from webnorm.norms.problem import Problem
+from webnorm.op.problem import Problem
 
 # Axes cannot tell less from 0.
 _LEAST_GBPS = 1e-9
@@ -48,35 +48,36 @@ class PlotPanel:
 
 
 def panels(results: Sequence[Result]) -> list[PlotPanel]:
-    """In order of appearance, rows ascending within an op; copies alone make panels of their own."""
+    """In order of appearance, the batch ascending within an op; copies alone make panels of their own."""
     drawable = [result for result in results if result.timed and _point(result)]
     others = [result for result in drawable if not result.roofline]
     families: dict[tuple[str, Problem], list[Result]] = {}
     for result in others or drawable:
-        families.setdefault((result.op, _of_one_column(result.problem)), []).append(result)
+        families.setdefault((result.op, _without_axis(result.problem)), []).append(result)
     found = []
     for (op, family), members in families.items():
         lines = {kernel: _best_points(own) for (_, kernel), own in by_kernel(members).items()}
         beside = [
             result
             for result in drawable
-            if others and result.roofline and shape(_of_one_column(result.problem)) == shape(family)
+            if others and result.roofline and shape(_without_axis(result.problem)) == shape(family)
         ]
         auto = {
-            one.problem.cols: (one.kernel, point) for one in members if one.auto and (point := _point(one))
+            one.problem.axis: (one.kernel, point) for one in members if one.auto and (point := _point(one))
         }
         found.append(PlotPanel(op, family, lines, _best_points(beside), auto))
     ops = list(dict.fromkeys(panel.op for panel in found))
-    return sorted(found, key=lambda panel: (ops.index(panel.op), panel.family.rows))
+    return sorted(found, key=lambda panel: (ops.index(panel.op), panel.family.batch))
 
 
-def _of_one_column(problem: Problem) -> Problem:
-    return replace(problem, cols=1)
+def _without_axis(problem: Problem) -> Problem:
+    changed: Problem = replace(problem, **cast(Any, {problem.AXIS: 1}))
+    return changed
 
 
 def _best_points(results: Sequence[Result]) -> dict[int, PlotPoint]:
-    cols = sorted({result.problem.cols for result in results})
-    winners = {n: best([result for result in results if result.problem.cols == n]) for n in cols}
+    cols = sorted({result.problem.axis for result in results})
+    winners = {n: best([result for result in results if result.problem.axis == n]) for n in cols}
     return {n: point for n, winner in winners.items() if winner and (point := _point(winner))}
 
 

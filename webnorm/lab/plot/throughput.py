@@ -120,8 +120,8 @@ def _panel_title(panel: PlotPanel, found: Sequence[PlotPanel]) -> str:
     _, _, extras = str(panel.family).partition(panel.family.dtype)
     several = len({one.family.dtype for one in found}) > 1
     parts = (
-        f"{label(panel.op)}, rows {panel.family.rows}",
-        f", cols {panel.cols[0]}" if len(panel.cols) == 1 else "",
+        f"{label(panel.op)}, {panel.family.BATCH} {panel.family.batch}",
+        f", {panel.family.AXIS} {panel.cols[0]}" if len(panel.cols) == 1 else "",
         f", {panel.family.dtype}" if several else "",
         extras,
         "" if panel.family.distribution == "normal" else f", {panel.family.distribution}",

@@ -28,7 +28,7 @@ from webnorm import signals
 from webnorm.errors import LimitReached, WebnormError, sentence
 from webnorm.lab.process.channel import Channel, ChannelClosed, ChannelSilent
 from webnorm.lab.process.child import LOST, ChildProcess
-from webnorm.norms.row_blocks import on_progress
+from webnorm.op.blocks import on_progress
 
 TIME_LIMIT_S = 60.0
 # Between two signs of life of a child that is at work; time limits are seconds.

@@ -17,7 +17,7 @@ from webnorm.files.atomic import check_writable, data_folder, lock, replacing
 from webnorm.lab.report.comparison import first_and_more, problem_labels
 from webnorm.lab.results import result_files
 from webnorm.lab.results.result import Report
-from webnorm.norms.selection import matches
+from webnorm.op.selection import matches
 
 # A file's name on any system, and no path.
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)

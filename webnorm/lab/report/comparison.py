@@ -16,7 +16,8 @@ from webnorm.lab.results import intervals
 from webnorm.lab.results.ranking import shape
 from webnorm.lab.results.result import PROBLEM_KEYS, Cell, Report, Result
 from webnorm.lab.results.tables import time_ratio_text
-from webnorm.norms.problem import Array, Problem
+from webnorm.op.dtypes import Array
+from webnorm.op.problem import Problem
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "BROKEN", "NOT TIMED", "ONLY IN OLD", "ONLY IN NEW"]
 

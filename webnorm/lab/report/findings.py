@@ -18,7 +18,8 @@ from webnorm.lab.report.comparison import Verdicts
 from webnorm.lab.results import result_files, tables
 from webnorm.lab.results.ranking import by_problem, leader, verdict
 from webnorm.lab.results.result import Cell, Report, Result
-from webnorm.norms.ops import OPS, Task
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
 
 _STYLE = "text-align:{};padding:0 .6em;white-space:nowrap"
 # Behind a number of percent: readable on light and on dark.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from webnorm.kernels.headers.sources import is_wgsl
 from webnorm.lab.results.result import Result
-from webnorm.norms.selection import ALL, is_pattern
+from webnorm.op.selection import ALL, is_pattern
 
 # Parts that are listed in a message.
 _MOST_LISTED = 3

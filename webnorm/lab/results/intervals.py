@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from webnorm.norms.problem import Array
+from webnorm.op.dtypes import Array
 
 CONFIDENCE = 0.95
 # With two runs there is one difference to estimate their spread from, and a t interval of one degree of

@@ -10,7 +10,7 @@ import numpy as np
 
 from webnorm.lab.results import intervals
 from webnorm.lab.results.result import Result
-from webnorm.norms.problem import Problem
+from webnorm.op.problem import Problem
 
 
 def by_problem(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
@@ -38,8 +38,8 @@ def by_kernel(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
 
 
 def shape(problem: Problem) -> tuple[int, int, str]:
-    """What a copy and another op must share to be compared: rows, cols and dtype."""
-    return problem.rows, problem.cols, problem.dtype
+    """What a copy and another op must share to be compared: batch, elements of one of it, and dtype."""
+    return problem.batch, problem.inner, problem.dtype
 
 
 def best(results: Sequence[Result]) -> Result | None:

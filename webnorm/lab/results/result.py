@@ -20,7 +20,7 @@ from webnorm.errors import SourceLocation
 from webnorm.files.forms import Name, Size, Text
 from webnorm.gpu.timing import Method
 from webnorm.lab.results import intervals
-from webnorm.norms.problem import Array, Problem
+from webnorm.op.dtypes import Array
 
 Status = Literal["pass", "fail", "skip", "error"]
 Cache = Literal["cold", "warm"]
@@ -63,7 +63,8 @@ class Result:
     op: Name
     kernel: Name
     constants: Mapping[Name, int]
-    problem: Problem
+    # Of its op's own type.
+    problem: Any
     status: Status
     reason: Text | None = None
     place: SourceLocation | None = None

@@ -16,7 +16,8 @@ from webnorm.errors import WebnormError, shortened
 from webnorm.files import atomic, forms
 from webnorm.files.forms import MOST_TEXT, Name
 from webnorm.lab.results.result import PROBLEM_KEYS, Origin, Report, Result
-from webnorm.norms.problem import Problem
+from webnorm.op.problem import Problem
+from webnorm.op.registry import problem_from_json
 
 SCHEMA = 1
 # What may be "inf", "-inf" or "nan".
@@ -127,7 +128,7 @@ def _result(entry: dict[str, Any], place: str) -> Result:
     _refuse_null(entry, place)
     values = {name: _number(value) if name in _NUMBERS else value for name, value in entry.items()}
     if "problem" in entry:
-        values["problem"] = _problem(entry["problem"], f"{place}.problem")
+        values["problem"] = _problem(entry.get("op"), entry["problem"], f"{place}.problem")
     result = forms.read(values, Result, place)
     if result.runs is not None and sum(result.runs) != len(result.samples_ns or ()):
         raise WebnormError(f"{place}.runs is {result.runs}; expected them to add up to samples_ns")
@@ -147,9 +148,9 @@ def _number(value: Any) -> Any:
     return float(value) if value in ("inf", "-inf", "nan") else value
 
 
-def _problem(data: Any, place: str) -> Problem:
+def _problem(op: Any, data: Any, place: str) -> Problem:
     for key in PROBLEM_KEYS:
         if key not in forms.read(data, dict[str, Any], place):
             raise WebnormError(f"{place}.{key} is missing")
     with forms.at(place):
-        return Problem.from_json(data)
+        return problem_from_json(op, data)

@@ -26,10 +26,10 @@ from webnorm.lab.run import bench as benchmark
 from webnorm.lab.run import check as checking
 from webnorm.lab.run import requests
 from webnorm.lab.run.bench import Progress
-from webnorm.norms.case import Overrides as OfCases
-from webnorm.norms.corpus import whole_corpus
-from webnorm.norms.problem import Array
-from webnorm.norms.selection import ops_named, sizes, split_names
+from webnorm.op.case import Overrides as OfCases
+from webnorm.op.corpus import whole_corpus
+from webnorm.op.dtypes import Array
+from webnorm.op.selection import ops_named, sizes, split_names
 
 Names = str | Sequence[str]
 Sizes = SupportsIndex | str | Iterable[SupportsIndex]
@@ -103,14 +103,13 @@ def bench(
     work = requests.Workload(
         op=op,
         dtype=dtype,
-        rows=_sizes(rows, "rows"),
-        cols=_sizes(cols, "cols"),
+        # Arguments of this function, which are sizes and scalars of the ops that come with webnorm.
+        sizes={"rows": _sizes(rows, "rows"), "cols": _sizes(cols, "cols")},
         preset=preset,
         options=tuple(split_names(options, "options")),
         quick=quick,
         distribution=distribution,
-        eps=eps,
-        scale=scale,
+        scalars={"eps": eps, "scale": scale},
         seed=requests.seed_or_random(seed),
     )
     if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
@@ -207,7 +206,10 @@ def check(
         cases,
         Path(input) if isinstance(input, str) else input,
         dtype,
-        OfCases(None if options is None else tuple(split_names(options, "options")), eps, scale),
+        OfCases(
+            None if options is None else tuple(split_names(options, "options")),
+            {"eps": eps, "scale": scale},
+        ),
     )
     origin, found = origin_of("webnorm.check"), list[Result]()
     with _opened(adapter, time_limit) as (worker, device, traits, tuning):

@@ -29,8 +29,9 @@ from webnorm.lab.run import jobs
 from webnorm.lab.verify.problem_buffers import LARGEST_CACHE
 from webnorm.lab.verify.timed_work import SUSPICIOUS_PERCENT
 from webnorm.lab.verify.trial import blank_result, expect_instability, unreadable, with_samples
-from webnorm.norms.ops import OPS, Task, as_copy_problem
-from webnorm.norms.problem import Problem
+from webnorm.op.op import Task
+from webnorm.op.problem import Problem
+from webnorm.op.registry import OPS, as_copy_problem
 
 # Buffers of all sets together: four times the largest cache, so that what a dispatch reads has been evicted
 # since the last time. Small problems take many sets: 64 of 128 rows of 768 float16 are 25 MB, which lie in an
@@ -153,7 +154,7 @@ def copies_of(kernels: Sequence[Kernel], problem: Problem, traits: Traits) -> li
 
 def _auto_choice(request: BenchRequest, task: Task, traits: Traits) -> auto.ChosenVariant | None:
     """What auto chooses for a task; None for a copy, and where nothing can run it but kernels are named."""
-    if task.op.exact or not request.ladder:
+    if task.op.is_copy or not request.ladder:
         return None
     try:
         return auto.choose(request.ladder, task, traits, request.tuning)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, cast
 
 from webnorm.choice.auto import choose
 from webnorm.choice.defaults import each_chosen
@@ -21,10 +22,12 @@ from webnorm.lab.results.result import Result
 from webnorm.lab.run import jobs
 from webnorm.lab.verify.trial import blank_result, expect_instability, unreadable
 from webnorm.lab.verify.user_array import as_rows, read_rows
-from webnorm.norms.case import Case, Overrides, problems
-from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import Op, Task
-from webnorm.norms.problem import Array, Options, Problem
+from webnorm.op.case import Case, Overrides, problems
+from webnorm.op.corpus import ArrayCase, fixed_cases
+from webnorm.op.dtypes import Array
+from webnorm.op.op import Op, Task
+from webnorm.op.problem import Problem
+from webnorm.op.registry import options_of
 
 # Of a whole corpus, the cases on which races are looked for: each takes another compilation. Rows of several
 # lengths, and few workgroups that walk over all rows.
@@ -51,7 +54,7 @@ class CheckRequest:
     """
 
     kernels: tuple[Kernel, ...]
-    cases: tuple[Case, ...] = CASES
+    cases: tuple[Case, ...] = field(default_factory=fixed_cases)
     dtypes: tuple[str, ...] = ("float32",)
     changes: Overrides = field(default_factory=Overrides)
     roots: tuple[Path, ...] = ()
@@ -100,13 +103,14 @@ class CheckRequest:
     def refuse_options(self) -> None:
         """Raise WebnormError for changes that the kernels' ops refuse: these are why there is no task."""
         for op in self.ops:
-            options = op.defaults.changed(self.changes.options or ())
-            scale = 1.0 if self.changes.scale is None else self.changes.scale
-            op.problem(1, 1, eps=self.changes.eps, options=options, scale=scale)
+            ones = dict.fromkeys(op.problem_type.SIZES, 1).values()
+            op.problem(
+                *ones, options=options_of(op, self.changes.options or ()), **cast(Any, self.changes.given)
+            )
 
 
-def user_array_case(given: Path | Array, dtypes: Sequence[str] = ()) -> Case:
-    """A case of the user's own: an array (..., cols), perhaps in an .npy file, without weight and bias.
+def user_array_case(given: Path | Array, dtypes: Sequence[str] = ()) -> ArrayCase:
+    """A case of the user's own: an array (..., cols), perhaps in an .npy file.
 
     Raises WebnormError for what is no such array, or of none of the dtypes, where there are any (see npy),
     and for one without rows: nothing would be compared.
@@ -118,14 +122,7 @@ def user_array_case(given: Path | Array, dtypes: Sequence[str] = ()) -> Case:
     if not len(x):
         where = given if isinstance(given, Path) else name
         raise WebnormError(f"{where} has no rows; expected 1 or more to check")
-    return Case(
-        name=name,
-        source=source,
-        shape=(x.shape[0], x.shape[1]),
-        x=lambda rng: x,
-        options=Options(weight=False, bias=False),
-        given=dtype,
-    )
+    return ArrayCase(name, source, x, dtype)
 
 
 def run(request: CheckRequest, worker: Worker, traits: Traits) -> Iterator[Result]:
@@ -172,33 +169,38 @@ def corpus_results(request: CheckRequest, found: Iterable[Result]) -> Iterator[R
             if refused[name] > taken[name]:
                 cases = f"{refused[name]} of {taken[name] + refused[name]} cases"
                 reason = f"refuses {cases}: what it gets right on the others proves little"
-                blank = blank_result(Variant(kernel, {}), kernel.op.problem(0, 1), "whole corpus", reason)
+                blank = blank_result(
+                    Variant(kernel, {}),
+                    kernel.op.problem(*kernel.op.problem_type.SIZES.values()),
+                    "whole corpus",
+                    reason,
+                )
                 yield replace(blank, status="fail")
 
 
 def _given(
     request: CheckRequest, task: Task, variants: list[Variant], traits: Traits
 ) -> Iterator[tuple[Task, list[Variant]]]:
-    """The task with the variants it is checked with; those that refuse a gradient without saved statistics
-    get it with them.
+    """The task with the variants it is checked with; those that refuse it get another instead, where the op
+    has one for them.
     """
-    problem = task.problem
-    with_stats = replace(problem, options=replace(problem.options, saved_stats=True))
-    if not task.op.backward or with_stats == problem:
+    problem, other = task.problem, task.op.hook("other_problem")
+    again_with = problem if other is None else other(problem)
+    if again_with == problem:
         yield task, variants
         return
     unwilling = {one.kernel.label for one in variants if one.refusal(problem, traits) is not None}
     again = [
         one
-        for one in (request.variants(Task(task.op, with_stats), traits)[0] if unwilling else ())
-        if one.kernel.label in unwilling and one.refusal(with_stats, traits) is None
+        for one in (request.variants(Task(task.op, again_with), traits)[0] if unwilling else ())
+        if one.kernel.label in unwilling and one.refusal(again_with, traits) is None
     ]
     moved = {one.kernel.label for one in again}
     yield (
         task,
         [one for one in variants if one.kernel.label not in moved or one.refusal(problem, traits) is None],
     )
-    yield Task(task.op, with_stats), again
+    yield Task(task.op, again_with), again
 
 
 def _check(
@@ -251,7 +253,7 @@ def with_expectation(result: Result, kernel: Kernel, case: Case) -> Result:
     An unstable kernel has to fail where the corpus says its formula must: if it passes, the check has gone
     blind. It may fail where a stable kernel must not.
     """
-    if kernel.unstable and result.status == "pass" and one_pass_must_fail(kernel, case, result.problem):
+    if kernel.unstable and result.status == "pass" and is_meant_to_fail(kernel, case, result.problem):
         reason = f"passed a case that its formula cannot: {kernel.unstable}"
         return replace(result, status="fail", reason=reason)
     if result.status == "pass" and result.reason:
@@ -259,9 +261,9 @@ def with_expectation(result: Result, kernel: Kernel, case: Case) -> Result:
     return expect_instability(result, kernel)
 
 
-def one_pass_must_fail(kernel: Kernel, case: Case, problem: Problem) -> bool:
-    """Whether a kernel of the one-pass formula cannot be right here.
+def is_meant_to_fail(kernel: Kernel, case: Case, problem: Problem) -> bool:
+    """Whether a kernel cannot be right here by its formula.
 
     x of a narrower type is rounded so coarsely that its variance may be large where float32's is small.
     """
-    return kernel.name == "one_pass" and case.breaks_one_pass and problem.dtype == "float32"
+    return kernel.name == case.must_fail and problem.dtype == "float32"

@@ -16,12 +16,12 @@ from webnorm.gpu.plan import Plan
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.run.jobs import VariantSpec
-from webnorm.norms.ops import as_copy_problem, make_inputs
-from webnorm.norms.problem import Problem
+from webnorm.op.op import make_inputs
+from webnorm.op.problem import Problem
 
 # The order of `counters` in wgsl/lib/cost.wgsl.
 _COUNTERS = ("row_reads", "parameter_reads", "writes", "barriers", "subgroup_operations")
-_ROWS = 64
+_BATCH = 64
 # A line with a barrier or a subgroup operation.
 _COUNTED = re.compile(r"^( *)(?=[^/\n]*\b(workgroupBarrier|subgroup[A-Z]\w*)\()", re.MULTILINE)
 _DECLARED = "@group(0) @binding({}) var<storage, read_write> cost: array<atomic<u32>>;"
@@ -50,7 +50,7 @@ def count_cost(device: Device, variant: Variant, problem: Problem, roots: Sequen
     Raises WebnormError when the variant cannot run on the device.
     """
     op = variant.kernel.op
-    problem = replace(as_copy_problem(problem) if op.exact else problem, rows=_ROWS)
+    problem = op.copied_problem(problem).with_batch(_BATCH)
     shader = render_shader(variant, problem, "native", device.traits, roots=roots, count_cost=True)
     declared = _DECLARED.format(len(shader.bindings) + 1)
     counting = f"{_COUNTED.sub(_with_counter, shader.text)}\n{declared}\n"
@@ -63,14 +63,14 @@ def count_cost(device: Device, variant: Variant, problem: Problem, roots: Sequen
     words = np.frombuffer(device.handle.queue.read_buffer(counters), np.uint32)
     counted = dict(zip(_COUNTERS, words.tolist(), strict=True))
 
-    def accesses(kind: str, per_row: bool, counter: str) -> float | None:
+    def accesses(kind: str, batched: bool, counter: str) -> float | None:
         """Such accesses per element; None where the kernel's own text has some."""
         # A text that uses neither the library nor its `tally` may call tensors by other names.
         if "&cost[" not in shader.text:
             return None
-        names = [b.name for b in shader.bindings if b.tensors and (b.access, b.per_row) == (kind, per_row)]
+        names = [b.name for b in shader.bindings if b.tensors and (b.access, b.batched) == (kind, batched)]
         pattern = rf"\b(?:{'|'.join(names)})\[" if names else r"(?!)"
-        return _counted(shader, pattern, counted[counter] / problem.rows / problem.cols)
+        return _counted(shader, pattern, counted[counter] / problem.batch / problem.inner)
 
     size = shader.passes[0].workgroup_size
     lanes = min(device.subgroup_size or 1, size)
@@ -78,8 +78,8 @@ def count_cost(device: Device, variant: Variant, problem: Problem, roots: Sequen
         row_reads=accesses("read", True, "row_reads"),
         parameter_reads=accesses("read", False, "parameter_reads"),
         writes=accesses("read_write", True, "writes"),
-        barriers=counted["barriers"] / size / problem.rows if len(shader.passes) == 1 else None,
-        subgroup_operations=counted["subgroup_operations"] / lanes / problem.rows,
+        barriers=counted["barriers"] / size / problem.batch if len(shader.passes) == 1 else None,
+        subgroup_operations=counted["subgroup_operations"] / lanes / problem.batch,
         workgroup_bytes=shader.workgroup_bytes,
     )
 

@@ -30,10 +30,11 @@ from webnorm.lab.run.check import WATCHED, with_expectation
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.lab.verify.races import find_fault
 from webnorm.lab.verify.trial import blank_result, exception_text, expect_instability, try_plan, try_variant
-from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import Task
-from webnorm.norms.playground_problems import draw_given, draw_playground, given_task, playground_tasks
-from webnorm.norms.problem import Array, Problem
+from webnorm.op.corpus import case_named
+from webnorm.op.dtypes import Array
+from webnorm.op.op import Op, Task
+from webnorm.op.problem import Problem
+from webnorm.op.registry import options_of
 
 # As --option takes it.
 _CAPPED = "max_workgroups=2"
@@ -100,7 +101,7 @@ def evaluate(device: Device, job: EvaluationJob) -> Iterator[Any]:
             skipped = replace(blank_result(variant, task.problem, reason=refusal), status="skip")
             yield posed.judged(skipped)
             continue
-        board = ProblemBuffers(device, task.problem, posed.draw(), job.roots)
+        board = ProblemBuffers(device, task, posed.draw(), job.roots)
         shader = render_shader(variant, task.problem, "native", device.traits, roots=job.roots)
         if not boards:
             yield shader
@@ -133,7 +134,7 @@ def check_races(device: Device, job: EvaluationJob) -> Iterator[RaceCheckResult]
     workgroups walk over all of its rows. What is right may race: most races do no harm on most adapters.
     """
     kernel = load(job.path, job.op)
-    capped = () if kernel.op.exact else (_CAPPED,)
+    capped = () if kernel.op.is_copy else (_CAPPED,)
     for options in dict.fromkeys((job.options, (*job.options, *capped))):
         _, posed, *_ = _posed(kernel, replace(job, options=options))
         problem = posed.task.problem
@@ -194,7 +195,12 @@ class _Posed:
     x: tuple[float, float] | None = None
 
     def draw(self) -> dict[str, Array]:
-        return draw_playground(self.task) if self.x is None else draw_given(self.task, *self.x)
+        drawn: dict[str, Array] = (
+            _posing(self.task.op).draw_playground(self.task)
+            if self.x is None
+            else _posing(self.task.op).draw_given(self.task, *self.x)
+        )
+        return drawn
 
     def judged(self, result: Result) -> ProblemVerdict:
         told = "" if self.x is None else ", x {:g} ± {:g}".format(*self.x)
@@ -203,9 +209,16 @@ class _Posed:
 
 def _posed(kernel: Kernel, job: EvaluationJob) -> list[_Posed]:
     """What a kernel is judged on; WebnormError for options that its op lacks."""
-    options = kernel.op.defaults.changed(job.options)
-    found = [_Posed(task) for task in playground_tasks(kernel.op, job.dtype, options)]
-    return found if job.x is None else [*found, _Posed(given_task(kernel.op, job.dtype, options), job.x)]
+    posing, options = _posing(kernel.op), options_of(kernel.op, job.options)
+    found = [_Posed(task) for task in posing.playground_tasks(kernel.op, job.dtype, options)]
+    return (
+        found if job.x is None else [*found, _Posed(posing.given_task(kernel.op, job.dtype, options), job.x)]
+    )
+
+
+def _posing(op: Op) -> Any:
+    """The module that poses an op's problems while a kernel is written."""
+    return op.hook("evaluation")
 
 
 @dataclass(frozen=True)
@@ -258,10 +271,10 @@ class CaseJob:
 
 def try_case(device: Device, job: CaseJob) -> Iterator[Result]:
     """The worker's task: the verdict on a case, as `webnorm check` has it."""
-    case = next(one for one in CASES if one.name == job.case)
+    case = case_named(job.case)
     kernel, task = load(job.job.path, job.job.op), job.task
     check_memory(task, device)
     variant = job.job.variant(kernel, task.problem, device.traits)
-    board = ProblemBuffers(device, task.problem, case.draw(task), job.job.roots, narrow=case.narrow)
+    board = ProblemBuffers(device, task, case.draw(task), job.job.roots, narrow=case.narrow)
     result, *_ = try_variant(board, variant, case.name, watch=case.name in WATCHED)
     yield with_expectation(result, kernel, case)

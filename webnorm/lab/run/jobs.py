@@ -29,9 +29,10 @@ from webnorm.lab.verify.timed_work import (
     timing_setup,
 )
 from webnorm.lab.verify.trial import exception_text, try_variant, unreadable, with_samples
-from webnorm.norms.case import ForceSplit
-from webnorm.norms.ops import OPS, Task, as_copy_problem, make_inputs
-from webnorm.norms.problem import Array
+from webnorm.op.case import ForceSplit
+from webnorm.op.dtypes import Array
+from webnorm.op.op import Task, make_inputs
+from webnorm.op.registry import OPS, as_copy_problem
 
 # Who leads is worked out no more often than somebody can read it.
 _BETWEEN_LOOKS_S = 0.25
@@ -171,7 +172,7 @@ def buffers_for_task(
     """A task's board with inputs drawn as its problem says; WebnormError where there is no room for it."""
     check_memory(task, device, sets)
     check_reference(task.problem)
-    return ProblemBuffers(device, task.problem, make_inputs(task.op, task.problem), roots, sets, calls)
+    return ProblemBuffers(device, task, make_inputs(task.op, task.problem), roots, sets, calls)
 
 
 def timed_variant(
@@ -279,7 +280,7 @@ class CheckJob:
 def check_variants(device: Device, job: CheckJob) -> Iterator[Any]:
     """Try each variant and say how it went."""
     check_memory(job.task, device)
-    board = ProblemBuffers(device, job.task.problem, job.arrays, job.roots, narrow=job.narrow)
+    board = ProblemBuffers(device, job.task, job.arrays, job.roots, narrow=job.narrow)
     for index, spec in enumerate(job.variants):
         yield VariantBegan(index)
         yield VariantResult(index, try_named(board, spec, job.case, job.watch)[0])

@@ -28,7 +28,7 @@ from webnorm.lab.run.bench import copies_of, sets_for, with_share_of_copy
 from webnorm.lab.verify.problem_buffers import Golden, ProblemBuffers
 from webnorm.lab.verify.timed_work import TimedVariant, TimingSetup, timing_setup
 from webnorm.lab.verify.trial import blank_result, expect_instability, try_plan, try_variant
-from webnorm.norms.ops import Task
+from webnorm.op.op import Task
 
 Name = Literal["attempt", "previous", "best", "goal", "copy"]
 # What is timed, by what its text is known.
@@ -157,7 +157,7 @@ def _asked(stand: _Stand, device: Device, job: LiveTimingJob) -> Iterator[Asked]
         with suppress(WebnormError):
             yield chosen("previous", job.previous)
     kernels = discover()
-    if not task.op.exact:
+    if not task.op.is_copy:
         variant = choose(kernels, task, traits).variant
         yield "best", str(variant), variant
     if job.goal is not None:
@@ -166,7 +166,7 @@ def _asked(stand: _Stand, device: Device, job: LiveTimingJob) -> Iterator[Asked]
             kernel = select(kernels, job.goal, task.op.name)
             variant = chosen_variants(kernel, task.problem, traits, {})[0]
             yield "goal", str(variant), variant
-    copies = copies_of([one for one in kernels if one.op.exact], task.problem, traits)
+    copies = copies_of([one for one in kernels if one.op.is_copy], task.problem, traits)
     for variant in copies if stand.copy is None else [stand.copy]:
         yield "copy", str(variant), variant
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from webnorm.errors import WebnormError
@@ -22,11 +23,12 @@ from webnorm.kernels.headers.sources import is_wgsl
 from webnorm.kernels.headers.traits import Traits
 from webnorm.lab.run.bench import BenchRequest
 from webnorm.lab.run.check import CheckRequest, user_array_case
-from webnorm.norms import presets
-from webnorm.norms.case import Case, Overrides
-from webnorm.norms.ops import OPS, Task
-from webnorm.norms.problem import Array
-from webnorm.norms.selection import dtypes_named, ops_named, select_names
+from webnorm.op import presets
+from webnorm.op.case import Case, Overrides
+from webnorm.op.dtypes import Array
+from webnorm.op.op import Task
+from webnorm.op.registry import OPS
+from webnorm.op.selection import dtypes_named, ops_named, select_names
 
 # Seeds that nobody gave: short enough to be typed.
 _SEEDS = 10**6
@@ -54,8 +56,8 @@ def requested_kernels(
     found, broken = survey(roots)
     chosen, failed = select_each(found, broken, names, ops)
     return (
-        [kernel for kernel in chosen if not kernel.op.exact],
-        [kernel for kernel in found if kernel.op.exact],
+        [kernel for kernel in chosen if not kernel.op.is_copy],
+        [kernel for kernel in found if kernel.op.is_copy],
         failed,
     )
 
@@ -70,14 +72,12 @@ class Workload:
 
     op: str | Sequence[str] | None = None
     dtype: str | Sequence[str] | None = None
-    rows: Sequence[int] | None = None
-    cols: Sequence[int] | None = None
+    sizes: Mapping[str, Sequence[int] | None] = field(default_factory=dict)
     preset: str | None = None
     options: Sequence[str] = ()
     quick: bool = False
     distribution: str = "normal"
-    eps: float | None = None
-    scale: float = 1.0
+    scalars: presets.Scalars = field(default_factory=dict)
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -96,15 +96,20 @@ class Workload:
         dtypes = dtypes_named(self.dtype)
         if self.preset is not None:
             return presets.preset_tasks(
-                self.preset, dtypes, self.options, software, self.quick, self.eps, self.seed
+                self.preset, dtypes, self.options, software, self.quick, self.scalars, self.seed
             )
-        presets.check_rows(self.rows)
-        if self.rows or self.cols or traits is None:
-            pairs = [(m, n) for m in self.rows or _OTHER_SIZE for n in self.cols or _OTHER_SIZE]
-        else:
-            pairs = [*presets.default_shapes(software, self.quick)]
-        common = {name: getattr(self, name) for name in ("distribution", "eps", "scale", "seed")}
-        return presets.tasks_of_each(self.ops, dtypes, pairs, self.options, **common)
+        found: list[Task] = []
+        for name in presets.ops_with_options(self.ops, self.options):
+            kind = OPS[name].problem_type
+            presets.check_batch(kind.BATCH, self.sizes.get(kind.BATCH))
+            given = [self.sizes.get(size) for size in kind.SIZES]
+            if any(given) or traits is None:
+                shapes = [*itertools.product(*(sizes or _OTHER_SIZE for sizes in given))]
+            else:
+                shapes = [*kind.default_sizes(software, self.quick)]
+            common = {"distribution": self.distribution, "seed": self.seed, **self.scalars}
+            found += presets.tasks_of_each([name], dtypes, shapes, self.options, **common)
+        return tuple(found)
 
 
 def bench_request(
@@ -149,7 +154,7 @@ def check_request(
     """The kernels to check; with which cases, types and options others say."""
     others = without_auto(names)
     kernels, copies, broken = requested_kernels(others, ops, roots)
-    if not kernels and (others or all(OPS[op].exact for op in ops)):
+    if not kernels and (others or all(OPS[op].is_copy for op in ops)):
         kernels = copies
     check_axes(chosen or {}, kernels)
     return CheckRequest(
@@ -179,7 +184,7 @@ def with_cases(
     dtypes = dtypes_named(dtype)
     if input is not None:
         own = user_array_case(input, dtypes)
-        chosen, dtypes = (own,), (own.given or "",)
+        chosen, dtypes = (own,), (own.dtype,)
     whole = not cases and input is None and changes.options is None
     found = replace(request, cases=chosen, dtypes=dtypes or ("float32",), changes=changes, whole=whole)
     if not found.count():

@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from webnorm.choice import auto
-from webnorm.choice import rules as rules_of
-from webnorm.choice.defaults import fitting_variant
+from webnorm.choice.defaults import fitting_variant, suggestions
 from webnorm.choice.tuning import LARGE_BYTES, TunedChoice
 from webnorm.gpu import timing
-from webnorm.kernels.headers import expression
 from webnorm.kernels.headers.header_names import header_names
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.traits import Traits
@@ -23,16 +21,17 @@ from webnorm.lab.results.ranking import best
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import bench, jobs, search
 from webnorm.lab.run.bench import Progress
-from webnorm.norms.ops import Task
-from webnorm.norms.presets import check_rows, ops_with_options, tasks_of_each, without_duplicates
-from webnorm.norms.problem import DTYPES
+from webnorm.op import expression
+from webnorm.op.dtypes import DTYPES
+from webnorm.op.op import Task
+from webnorm.op.presets import check_batch, ops_with_options, tasks_of_each, without_duplicates
+from webnorm.op.registry import computing_ops, op_named
 
-OPS = ("layer_norm", "rms_norm", "layer_norm_backward", "rms_norm_backward")
 DTYPES_TUNED = ("float32", "float16")
 # Powers of two: what lies between them has other best constants now and then, and is tuned where it matters.
-COLS = (256, 512, 1024, 2048, 4096, 8192, 16384)
-SOFTWARE_COLS = (256, 1024, 4096)
-QUICK_COLS = (1024,)
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
+SOFTWARE_LENGTHS = (256, 1024, 4096)
+QUICK_LENGTHS = (1024,)
 # A software adapter takes a millisecond for so many elements: long enough for the clock.
 SOFTWARE_ELEMENTS = 1 << 19
 # What a choice has to gain to take the place of the rules': less may be luck, and saves nobody time.
@@ -66,28 +65,28 @@ class TuneResult:
 
 def tuning_tasks(
     asked: Sequence[str] | None,
-    shapes: tuple[Sequence[int] | None, Sequence[int] | None],
+    sizes: tuple[Sequence[int] | None, Sequence[int] | None],
     dtypes: Sequence[str],
     options: Sequence[str],
     software: bool,
     quick: bool,
 ) -> tuple[Task, ...]:
-    """The tasks of those ops asked for, or of OPS, that have the options: rows x cols of `shapes`, and what
-    is None as the adapter has it.
+    """The tasks of those ops asked for, or of all that compute, that have the options: the batches and
+    lengths of `sizes`, and what is None as the adapter has it.
 
-    Rows that nobody names make x so large on a GPU that a choice serves all that are larger. Raises
-    WebnormError for a problem that an op does not have.
+    A batch that nobody names makes the data so large on a GPU that a choice serves all that are larger.
+    Raises WebnormError for a problem that an op does not have.
     """
-    rows, cols = shapes
-    check_rows(rows)
-    cols = cols or (QUICK_COLS if quick else SOFTWARE_COLS if software else COLS)
+    batches, lengths = sizes
+    lengths = lengths or (QUICK_LENGTHS if quick else SOFTWARE_LENGTHS if software else LENGTHS)
     dtypes = dtypes or (DTYPES_TUNED[:1] if quick else DTYPES_TUNED)
     found: list[Task] = []
-    for name in ops_with_options(OPS if asked is None else asked, options):
+    for name in ops_with_options(computing_ops() if asked is None else asked, options):
+        check_batch(op_named(name).problem_type.BATCH, batches)
         for dtype in dtypes:
             full = LARGE_BYTES // DTYPES[dtype].itemsize
             elements = SOFTWARE_ELEMENTS if software else full
-            pairs = [(m, n) for n in cols for m in rows or (max(1, elements // max(1, n)),)]
+            pairs = [(m, n) for n in lengths for m in batches or (max(1, elements // max(1, n)),)]
             found += tasks_of_each([name], [dtype], pairs, options)
     return without_duplicates(found)
 
@@ -108,9 +107,9 @@ def candidates(kernels: Sequence[Kernel], task: Task, traits: Traits, rules: Var
         for variant in runnable_variants(kernel, task.problem, traits)
     }
     expected = (
-        runnable.get((one.kernel, tuple(one.constants.values())))
-        for one in rules_of.suggestions(task.op.name, header_names(task.op, task.problem, traits))
-        if one.constants is not None
+        runnable.get((kernel, tuple(constants.values())))
+        for kernel, constants in suggestions(task.op, header_names(task.op, task.problem, traits))
+        if constants is not None
     )
     found: dict[tuple[str, tuple[int, ...]], Variant] = {}
     for variant in itertools.chain([rules], defaults, expected, runnable.values()):
@@ -150,7 +149,7 @@ def _tune(
         finalists = yield from _search(request, task, asked, dropped, worker, traits)
     indices, tried = (finalists.indices, finalists.tried) if finalists else ((), 0)
 
-    copies = bench.copies_of([one for one in request.kernels if one.op.exact], task.problem, traits)
+    copies = bench.copies_of([one for one in request.kernels if one.op.is_copy], task.problem, traits)
     last = [asked[index] for index in (0, *(index for index in indices if index))]
     rule = replace(timing.StoppingRule(), budget_s=request.budget_s * MEASURING)
     for measured in bench.measure(task, [*copies, *last], rule, request.roots, worker, traits, repeated=True):

@@ -8,31 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from webnorm.errors import check_kind
-from webnorm.kernels.headers import expression
 from webnorm.kernels.rendering.render import Shader
-from webnorm.lab.verify.deviations import OutputComparison, ToleranceFactors, compare_outputs
-from webnorm.norms.ops import Task
-from webnorm.norms.problem import Array
-from webnorm.norms.reference import ExpectedOutputs
-from webnorm.norms.row_blocks import map_row_blocks
+from webnorm.lab.verify.deviations import OutputComparison, compare_outputs
+from webnorm.op import expression
+from webnorm.op.blocks import map_row_blocks
+from webnorm.op.dtypes import Array
+from webnorm.op.expected import ExpectedOutputs, ToleranceFactors
+from webnorm.op.op import HeaderTerms, Task
 
-# Half an ulp of 1.0 in float32.
-UNIT_ROUNDOFF = 2.0**-24
-# Error of a normalised element in units of max(1, |x̂|) when no accumulator adds more than 64 terms one
-# after another and the mean has two words. The worst measured over means up to 1e6 standard deviations is
-# 1.9e-6; half an ulp of an outlier's x̂ = sqrt(N) alone is 3.8e-6 absolute, hence the relative part.
-HI_LO_TOLERANCE = 2e-6
-SERIAL_TERMS = 64
-# A mean that is rounded to float32 is off by up to half an ulp, and by about sqrt(terms) such roundings
-# where terms are added one after another; the factor 4 covers the spread seen over the corpus. Where all of
-# them may go the same way, as in a plain sum of equal values, the header says how many times that it is.
-ROUNDED_MEAN_FACTOR = 4.0
-# A gradient's element is made from several normalised ones: rstd, x̂ and the row's two means each carry the
-# error of one, and the sums over rows are taken to be four standard deviations from their mean at most.
-GRADIENT_FACTOR = 4.0
-# The share of a rounded output's elements that must be the float64 answer, rounded: the others may be its
-# neighbours where the answer lies within the float32 tolerance of a rounding boundary.
-EQUAL_SHARE = 0.999
 # A tolerance so many times that of the kernels that `auto` picks is worth a warning.
 LOOSE = 10.0
 # So many are no share of a small output: rows of narrow types hold the same value several times.
@@ -93,28 +76,18 @@ class Accuracy:
 def tolerance(shader: Shader) -> ToleranceFactors:
     """The tolerance that a kernel's header and the problem's size give."""
     check_kind("shader", shader, Shader)
-    op = shader.variant.kernel.op
-    if op.exact:
+    op, rules, problem = shader.variant.kernel.op, shader.variant.kernel.accuracy, shader.problem
+    if op.is_copy:
         return ToleranceFactors(0.0, 0.0, 0.0, 1.0, "a copy is exact")
-    rules, problem = shader.variant.kernel.accuracy, shader.problem
-    # No accumulator adds more terms than there are, whatever a header says.
-    terms, columns = (
-        max(1, min(expression.evaluate(tree, {**shader.names, "rows": problem.rows}), most))
-        for tree, most in ((rules.serial_terms, problem.cols), (rules.column_terms, problem.rows))
+    names = shader.names_for(problem.batch)
+    terms = HeaderTerms(
+        *(
+            int(expression.evaluate(tree, names))
+            for tree in (rules.serial_terms, rules.column_terms, rules.rounded_mean)
+        )
     )
-    rounded = int(expression.evaluate(rules.rounded_mean, shader.names))
-    factor = GRADIENT_FACTOR if op.backward else 1.0
-    base = factor * HI_LO_TOLERANCE * max(1.0, terms / SERIAL_TERMS)
-    roundings = max(rounded, float(np.sqrt(terms))) if rounded else 0.0
-    slope = factor * ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * roundings
-    adding = UNIT_ROUNDOFF * float(np.sqrt(columns)) if op.backward else 0.0
-    reason = f"{terms} terms per accumulator" + (
-        f", mean rounded to float32: + {slope:.1e}*|mean|/sd" if rounded else ""
-    )
-    if op.backward:
-        reason += f", {columns} rows per accumulator: + {adding:.1e}*sum of sizes"
-    exact = not rounded and terms <= SERIAL_TERMS and not op.backward
-    return ToleranceFactors(base, slope, adding, EQUAL_SHARE if exact else 0.0, reason)
+    found: ToleranceFactors = op.hook("tolerance")(terms, problem)
+    return found
 
 
 def loose_tolerance_warning(shader: Shader) -> str | None:
@@ -124,12 +97,11 @@ def loose_tolerance_warning(shader: Shader) -> str | None:
     A mean that is rounded to float32 is allowed errors that grow with |mean|/sd, to any size.
     """
     own = tolerance(shader)
-    best = HI_LO_TOLERANCE * (GRADIENT_FACTOR if shader.variant.kernel.op.backward else 1.0)
-    if not own.slope and own.base <= LOOSE * best:
+    if not own.slope and own.base <= LOOSE * own.best:
         return None
     return (
         f"the tolerance of its header is loose ({own.reason}): what passes may be far off; "
-        f"a mean in two words and short sums are held to {best:.0e}"
+        f"a mean in two words and short sums are held to {own.best:.0e}"
     )
 
 

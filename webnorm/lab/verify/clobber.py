@@ -20,7 +20,7 @@ from webnorm.gpu.buffers import Outputs
 from webnorm.gpu.compute_programs import ComputeProgram, PreparedDispatches
 from webnorm.gpu.device import Device
 from webnorm.gpu.plan import Plan
-from webnorm.norms.problem import DTYPES, Array
+from webnorm.op.dtypes import DTYPES, Array
 
 _INVOCATIONS = 256
 # Numbers such as a norm gives, of which there are enough not to look like one row.

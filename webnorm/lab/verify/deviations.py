@@ -7,45 +7,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from webnorm.norms.ops import Task
-from webnorm.norms.problem import DTYPES, Array, finfo
-from webnorm.norms.reference import Expected, ExpectedOutputs, Float64Array
+from webnorm.op.dtypes import DTYPES, Array, finfo
+from webnorm.op.expected import Expected, ExpectedOutputs, Float64Array, ToleranceFactors
+from webnorm.op.op import Task
 
 # An answer this near to a boundary, in units of its tolerance, is as good as on it: a constant row gives the
 # weights, of which a sixteenth lie half way between two values of float8_e4m3fn. These are no neighbours.
 TIE = 0.05
-# Where an infinity comes in, the order of additions decides between it and NaN.
-_NOT_FINITE = ("stats", "dx", "dresidual_bias")
-# The second word of a mean is at most this share of the first and of the standard deviation: rounding leaves
-# 2^-24 of a sum's terms, many times over.
-LOW_WORD = 2.0**-10
 # Results this small are left to the adapter, which may flush denormals to zero.
 DENORMAL = 2.0**-126
-# h is a sum of two or three, each rounded once to float32; scale_inv is one division.
-SUM_TOLERANCE = 2.0**-23
-
-
-@dataclass(frozen=True)
-class ToleranceFactors:
-    """Allowed error of an element: base * error_scale + slope * mean_error_scale + adding * abs_sum (see
-    reference.Expected).
-
-    `equal_share` of a rounded output's elements must be equal to the rounded answer. `reason` says in a
-    sentence where the numbers come from.
-    """
-
-    base: float
-    slope: float
-    adding: float
-    equal_share: float
-    reason: str
 
 
 @dataclass(frozen=True)
 class OutputComparison:
     """One output of a problem beside its answer: `got` and `answer.value` are of one shape.
 
-    `dtype` is its storage type.
+    `dtype` is its storage type; with `any_non_finite` the order of additions decides between NaN and an
+    infinity.
     """
 
     name: str
@@ -53,6 +31,7 @@ class OutputComparison:
     answer: Expected
     dtype: str
     allowed: ToleranceFactors
+    any_non_finite: bool = False
 
     @property
     def rows(self) -> int:
@@ -67,7 +46,7 @@ class OutputComparison:
     def of(self, rows: slice) -> Deviations:
         """The deviations of some of the rows."""
         answer = _cut(self.answer, rows)
-        return _deviations(self.name, self.got[rows], answer, self.dtype, self.allowed)
+        return _deviations(self, self.got[rows], answer)
 
     def ambiguous(self, rows: slice) -> int:
         """How many answers of some of the rows lie as near to a rounding boundary of the type as the
@@ -111,38 +90,23 @@ class Deviations:
 def compare_outputs(
     outputs: Mapping[str, tuple[Array, bool]], answers: ExpectedOutputs, task: Task, allowed: ToleranceFactors
 ) -> Iterator[tuple[OutputComparison, bool]]:
-    """Every output of a task beside its answer, the main one first, and whether its guard is intact.
-
-    A mean's two words are added up.
-    """
-    problem = task.problem
-    for tensor in task.op.outputs(problem):
+    """Every output of a task beside its answer, the main one first, and whether its guard is intact."""
+    for tensor in task.op.outputs(task.problem):
         got, guard_intact = outputs[tensor.name]
-        if tensor.name == "stats":
-            got = _joined_stats(got, task.op.has_mean)
-        dtype = tensor.dtype(problem)
-        own = _tolerance_of_h(dtype, problem.options.residual_bias) if tensor.name == "h" else allowed
-        yield OutputComparison(tensor.name, got, answers[tensor.name], dtype, own), guard_intact
-
-
-def _tolerance_of_h(dtype: str, has_bias: bool) -> ToleranceFactors:
-    """The sum of two values of a narrow type is exact in float32, unless they lie far apart: rounded once."""
-    if dtype == "float32" or has_bias:
-        return ToleranceFactors(SUM_TOLERANCE, 0.0, 0.0, 0.0, "two additions in float32")
-    return ToleranceFactors(DENORMAL, 0.0, 0.0, 0.0, "one rounding")
-
-
-def _joined_stats(stats: Array, has_mean: bool) -> Array:
-    """The mean's two words added up; NaN where the second is no correction of the first, which others take
-    alone.
-    """
-    if not has_mean:
-        return stats
-    with np.errstate(invalid="ignore", over="ignore"):
-        mean = stats[:, 0].astype(np.float64) + stats[:, 1]
-        high, low, rstd = np.abs(stats.astype(np.float64)).T
-        mean[low * rstd > LOW_WORD * (high * rstd + 1.0)] = np.nan
-    return np.stack([mean, stats[:, 2]], axis=1)
+        if tensor.compared is not None:
+            got = tensor.compared(got)
+        own = allowed if tensor.tolerance is None else tensor.tolerance(task.problem)
+        yield (
+            OutputComparison(
+                tensor.name,
+                got,
+                answers[tensor.name],
+                tensor.dtype(task.problem),
+                own,
+                tensor.any_non_finite,
+            ),
+            guard_intact,
+        )
 
 
 def _cut(answer: Expected, part: slice) -> Expected:
@@ -169,10 +133,10 @@ def _finite_or_nan(array: Array) -> Array:
     return np.where(np.isfinite(array), array, np.nan)
 
 
-def _deviations(name: str, got: Array, answer: Expected, dtype: str, allowed: ToleranceFactors) -> Deviations:
-    value = answer.value
+def _deviations(one: OutputComparison, got: Array, answer: Expected) -> Deviations:
+    value, dtype, allowed = answer.value, one.dtype, one.allowed
     wide = got.astype(np.float64)
-    if name in _NOT_FINITE:
+    if one.any_non_finite:
         value = _finite_or_nan(value)
         wide = np.where(np.isnan(value), _finite_or_nan(wide), wide)
     # What is no number in float64 has to be none here, and infinity has its sign; int8 has neither.
@@ -233,7 +197,7 @@ def _compare_narrow(
 def _limit(answer: Expected, allowed: ToleranceFactors) -> Array:
     """The tolerance of each element, before what a narrow type's rounding adds."""
     limit = allowed.base * answer.error_scale
-    # A factor of 0 leaves the term out: of a constant row of 1e38, `shaky` is infinite.
+    # A factor of 0 leaves the term out: of a constant row of 1e38, its scale is infinite.
     if allowed.slope > 0:
         limit = limit + allowed.slope * answer.mean_error_scale
     if answer.abs_sum is not None and allowed.adding > 0:

@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.results.result import Calls
 from webnorm.lab.verify.accuracy import Accuracy, assess
 from webnorm.lab.verify.clobber import output_buffers, sameness_of, scratch_buffers, spoiler_of
-from webnorm.norms.case import ForceSplit
-from webnorm.norms.ops import OPS, as_copy_problem
-from webnorm.norms.problem import Array, Problem
-from webnorm.norms.reference import ExpectedOutputs
-from webnorm.norms.row_blocks import map_row_blocks
+from webnorm.op.blocks import map_row_blocks
+from webnorm.op.case import ForceSplit
+from webnorm.op.dtypes import Array
+from webnorm.op.expected import ExpectedOutputs
+from webnorm.op.op import Task
+from webnorm.op.problem import Problem
+from webnorm.op.registry import as_copy_problem, copy_op
 
 # The largest last-level cache of a GPU today: AMD's MI300 has 256 MB.
 LARGEST_CACHE = 256 << 20
@@ -46,9 +49,9 @@ class RepeatedRowsDiffer(WebnormError):
 class ProblemBuffers:
     """One problem's buffers on the device, and the reference answers, shared by every variant tried on it.
 
-    Inputs are there in two versions, which the dispatches take in turn: rows move on by one from the first to
-    the second, a single row changes its sign. So what lies in a buffer of outputs is what callers leave
-    there, answers to something else.
+    Inputs are there in two versions, which the dispatches take in turn: the batch moves on by one from the
+    first to the second, a single element of it becomes another. So what lies in a buffer of outputs is what
+    callers leave there, answers to something else.
 
     Dispatches on different sets of buffers have nothing to wait for: several run at a time where the device
     has room. With `calls` "one by one" all of them may write to a buffer that they share, so that each waits
@@ -60,14 +63,20 @@ class ProblemBuffers:
     def __init__(
         self,
         device: Device,
-        problem: Problem,
+        task: Task,
         arrays: Mapping[str, Array],
         roots: Sequence[Path],
         sets: int = 1,
         calls: Calls = "one by one",
         narrow: ForceSplit | None = None,
     ) -> None:
-        self.device, self.problem, self.arrays, self.roots = device, problem, arrays, roots
+        self.device, self.op, self.problem, self.arrays, self.roots = (
+            device,
+            task.op,
+            task.problem,
+            arrays,
+            roots,
+        )
         self.sets, self.calls, self.narrow = sets, calls, narrow
         self.turns = SetRotation()
         # One set is written again by every dispatch, which is reason enough to wait.
@@ -82,36 +91,48 @@ class ProblemBuffers:
     @property
     def cold(self) -> bool:
         """Whether a copy of all sets in turn moves more than any cache of the device holds."""
-        size = OPS["copy"].minimum_bytes(as_copy_problem(self.problem))
+        size = copy_op().minimum_bytes(as_copy_problem(self.problem))
         return not self.device.traits.software and size * self.sets >= LARGEST_CACHE
 
     @property
     def versions(self) -> int:
         """How many versions of the inputs there are; one without rows."""
-        return 2 if self.problem.rows else 1
+        return 2 if self.problem.batch else 1
 
     def answers(
         self, variant: Variant, outputs: Mapping[str, tuple[Array, bool]], version: int = 0
     ) -> ExpectedOutputs:
-        """The op's float64 answers, worked out once; for each h that was written, where there is one.
+        """The op's float64 answers, worked out once; for each output that feeds others as it was written.
 
         Rows stand as in the first version of the inputs.
         """
         op = variant.kernel.op
-        h = {"h": outputs["h"][0]} if "h" in outputs else {}
+        fed = {name: array for name, (array, _) in outputs.items() if op.named[name].feeds}
         arrays = self.arrays_of(version)
-        key = op.name, _digest(h), int(arrays is not self.arrays)
+        key = op.name, _digest(fed), int(arrays is not self.arrays)
         if key not in self._answers:
-            self._answers[key] = op.reference({**arrays, **h}, self.problem_of(variant))
+            self._answers[key] = op.reference({**arrays, **fed}, self.problem_of(variant))
         return self._answers[key]
 
     def arrays_of(self, version: int) -> Mapping[str, Array]:
-        """A version of the inputs, whose rows stand as in the first."""
-        return _negated(self.arrays) if version and self.problem.rows == 1 else self.arrays
+        """A version of the inputs, whose batch stands as in the first."""
+        return self._other if version and self.problem.batch == 1 else self.arrays
+
+    @cached_property
+    def _other(self) -> Mapping[str, Array]:
+        """The arrays with the batch moved on by one; a single element of it is made another."""
+        if self.problem.batch == 1:
+            other: Mapping[str, Array] = self.op.hook("other_version")(self.arrays)
+            return other
+        batched = {name for name, tensor in self.op.named.items() if tensor.batched}
+        return {
+            name: np.roll(array, 1, axis=0) if name in batched else array
+            for name, array in self.arrays.items()
+        }
 
     def problem_of(self, variant: Variant) -> Problem:
         """The problem as the variant's op sees it: a copy has no options."""
-        return as_copy_problem(self.problem) if variant.kernel.op.exact else self.problem
+        return variant.kernel.op.copied_problem(self.problem)
 
     def prepare(self, variant: Variant) -> Plan:
         """Render, compile and bind; raises WebnormError for what cannot run here."""
@@ -140,7 +161,7 @@ class ProblemBuffers:
         with self._spending("pipeline_ns"):
             pipelines = create_pipelines(self.device, shader, module, len(shared))
         if self._inputs is None:
-            others = None if self.versions == 1 else _other_rows(self.arrays)
+            others = None if self.versions == 1 else self._other
             self._inputs = self.inputs(others)
         outputs = self.outputs(shader.variant).buffers
         return Plan(self.device, shader, self._inputs.buffers, outputs, pipelines, shared, self.narrow)
@@ -190,10 +211,10 @@ class ProblemBuffers:
         """The outputs of a set that holds those of a version, rows as in the first version of the inputs."""
         outputs = self.outputs(plan.shader.variant)
         got = outputs.read_all(at)
-        if version and self.problem.rows > 1:
+        if version and self.problem.batch > 1:
             for name, tensor in outputs.tensors.items():
                 array, intact = got[name]
-                if tensor.per_row:
+                if tensor.batched:
                     got[name] = np.roll(array, -1, axis=0), intact
         return got
 
@@ -244,7 +265,7 @@ class ProblemBuffers:
             )
             for kept in self._kept[name]
         ]
-        elements = self.problem.rows * self.problem.cols
+        elements = self.problem.elements
         steps = _STEPS if not self.device.traits.software else min(_STEPS, _STEP_ELEMENTS // max(elements, 1))
 
         def one_after_another(compute: Any) -> None:
@@ -285,24 +306,6 @@ class ProblemBuffers:
     def spoil_scratch(self, plan: Plan) -> PreparedDispatches:
         """What changes scratch alone, which is little beside a dispatch."""
         return spoiler_of(self.device).over(scratch_buffers(plan, self._shared), memory=False)
-
-
-def _other_rows(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
-    """The arrays with each row where the one before it was; a single row with the other sign."""
-    if len(arrays["x"]) == 1:
-        return _negated(arrays)
-    return {name: np.roll(array, 1, axis=0) if array.ndim == 2 else array for name, array in arrays.items()}
-
-
-def _negated(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """What belongs to rows with the other sign; of statistics the mean, which has two words before rstd."""
-
-    def of(name: str, array: Array) -> Array:
-        if name == "stats":
-            return np.concatenate([-array[:, :-1], array[:, -1:]], axis=1)
-        return np.negative(array) if array.ndim == 2 else array
-
-    return {name: of(name, array) for name, array in arrays.items()}
 
 
 def output_digest(outputs: Mapping[str, tuple[Array, bool]]) -> bytes:

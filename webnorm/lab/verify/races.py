@@ -31,7 +31,8 @@ from webnorm.lab.verify.loop_instrumentation import NOTES as LOOP_NOTES
 from webnorm.lab.verify.loop_instrumentation import WORDS, LoopInstrumentation
 from webnorm.lab.verify.race_instrumentation import HEAD, RaceInstrumentation
 from webnorm.lab.verify.race_instrumentation import NOTES as MEMORY_NOTES
-from webnorm.norms.problem import Array, Problem
+from webnorm.op.dtypes import Array
+from webnorm.op.problem import Problem
 
 # Rows that are watched, and elements of them: enough for several workgroups, and for those that walk over
 # rows.
@@ -69,8 +70,8 @@ def find_fault(
     Raises CannotInstrument where races cannot be watched, LoopsNotInstrumented where loops cannot, either,
     and WebnormError where the variant cannot run.
     """
-    rows = max(1, min(problem.rows, _ROWS, _ELEMENTS // problem.cols))
-    watch = _Watch(device, variant, replace(problem, rows=rows), arrays, roots)
+    rows = max(1, min(problem.batch, _ROWS, _ELEMENTS // problem.inner))
+    watch = _Watch(device, variant, problem.with_batch(rows), arrays, roots)
     try:
         return watch.fault()
     except _UNCLEAR:
@@ -108,8 +109,8 @@ class _Watch:
             raise CannotInstrument("the kernel binds as many buffers as this device has")
         problem, words = shader.problem, WORDS * len(rounds.lines)
         shader = replace(shader, text=_text(shader, rounds, watched, size // 4 - words))
-        op, rows = self.variant.kernel.op, problem.rows
-        by_rows = {tensor.name for tensor in op.present(problem) if tensor.per_row}
+        op, rows = self.variant.kernel.op, problem.batch
+        by_rows = {tensor.name for tensor in op.present(problem) if tensor.batched}
         given = {name: array[:rows] if name in by_rows else array for name, array in self.arrays.items()}
         notes = device.create_buffer(math.ceil(size / 16) * 16)
         outputs = Outputs(device, problem, op.outputs(problem))
@@ -131,10 +132,10 @@ class _Watch:
         """The shader for as many of the rows as there is room for notes on, its text as it is understood, and
         the bytes of the notes; None without loops and without workgroup memory.
         """
-        device, rows = self.device, self.problem.rows
+        device, rows = self.device, self.problem.batch
         most = min(_NOTES_BYTES, device.limits["max-storage-buffer-binding-size"])
         while True:
-            problem = replace(self.problem, rows=rows)
+            problem = self.problem.with_batch(rows)
             shader = render_shader(self.variant, problem, "native", device.traits, roots=self.roots)
             rounds = LoopInstrumentation(shader.text)
             watched = RaceInstrumentation(rounds.text()) if self.memory else None
@@ -154,7 +155,7 @@ def _text(
 ) -> str:
     """The text that takes notes: those of workgroup memory, and from word `first` on one for each loop."""
     binding, problem = len(shader.bindings) + 1, shader.problem
-    elements = problem.rows * problem.cols
+    elements = problem.elements
     if watched is None:
         notes = f"@group(0) @binding({binding}) var<storage, read_write> {LOOP_NOTES}: array<atomic<u32>>;"
         return f"{rounds.text()}\n{notes}{rounds.library(elements, LOOP_NOTES, first)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +15,10 @@ from webnorm.kernels.headers.variants import Variant
 from webnorm.lab.results.result import Calls
 from webnorm.lab.verify.clobber import sameness_of
 from webnorm.lab.verify.problem_buffers import Golden, ProblemBuffers, RepeatedRowsDiffer
-from webnorm.norms.ops import Task, make_inputs
-from webnorm.norms.problem import Array, Problem
-from webnorm.norms.reference import Expected, ExpectedOutputs
+from webnorm.op.dtypes import Array
+from webnorm.op.expected import Expected, ExpectedOutputs
+from webnorm.op.op import Task, make_inputs
+from webnorm.op.problem import Problem
 
 # Elements of x that are drawn and held against float64: 64 rows of 16384, and more of shorter ones.
 _ELEMENTS = 1 << 20
@@ -30,11 +30,11 @@ def block_of(task: Task, device: Device) -> Problem:
     """The problem of the block of rows that a task's problem repeats: itself, where it is small, or where
     rows are so long that a device binds no block.
     """
-    problem = task.problem
-    enough = math.ceil(_ELEMENTS / max(1, problem.cols) / _WHOLE_WORDS) * _WHOLE_WORDS
-    block = replace(problem, rows=min(enough, problem.rows))
-    per_row = (tensor.data_bytes(block) for tensor in task.op.present(block) if tensor.per_row)
-    return block if max(per_row) <= device.limits["max-storage-buffer-binding-size"] else problem
+    problem: Problem = task.problem
+    enough = math.ceil(_ELEMENTS / max(1, problem.inner) / _WHOLE_WORDS) * _WHOLE_WORDS
+    block = problem.with_batch(min(enough, problem.batch))
+    batched = (tensor.data_bytes(block) for tensor in task.op.present(block) if tensor.batched)
+    return block if max(batched) <= device.limits["max-storage-buffer-binding-size"] else problem
 
 
 class RepeatedRows(ProblemBuffers):
@@ -54,20 +54,22 @@ class RepeatedRows(ProblemBuffers):
     ) -> None:
         block = block_of(task, device)
         arrays = make_inputs(task.op, block)
-        super().__init__(device, task.problem, arrays, roots, sets, calls)
+        super().__init__(device, task, arrays, roots, sets, calls)
         # Two sets, where there are several: then it shares a buffer between dispatches, as this one does, and
         # what is compiled for the one serves the other.
-        self.block = ProblemBuffers(device, block, arrays, roots, min(sets, 2), calls)
+        self.block = ProblemBuffers(device, Task(task.op, block), arrays, roots, min(sets, 2), calls)
         self._rests: dict[tuple[str, int], ExpectedOutputs] = {}
 
     @property
     def times(self) -> int:
         """How often the block is there as a whole."""
-        return self.problem.rows // max(1, self.block.problem.rows)
+        times: int = self.problem.batch // max(1, self.block.problem.batch)
+        return times
 
     def inputs(self, others: Mapping[str, Array] | None) -> Inputs:
         """As a board's, the rows again and again."""
-        return Inputs(self.device, self.arrays, self.sets, others, self.problem.rows)
+        batched = {name for name, tensor in self.op.named.items() if tensor.batched}
+        return Inputs(self.device, self.arrays, self.sets, others, self.problem.batch, batched)
 
     def answers(
         self, variant: Variant, outputs: Mapping[str, tuple[Array, bool]], version: int = 0
@@ -81,31 +83,31 @@ class RepeatedRows(ProblemBuffers):
 
     def _rest(self, variant: Variant, version: int) -> ExpectedOutputs:
         """The answers for the rows behind the last whole block; none where there are no such rows."""
-        most = max(1, self.block.problem.rows)
-        count = self.problem.rows % most
+        most = max(1, self.block.problem.batch)
+        count = self.problem.batch % most
         op = variant.kernel.op
         key = op.name, version
         if count and key not in self._rests:
             # In the second version, too, rows stand as in the first: what came from the end is the last.
             rows = (np.arange(count) - version) % most
             arrays = self.arrays_of(version)
-            taken = {name: one[rows] if one.ndim == 2 else one for name, one in arrays.items()}
-            self._rests[key] = op.reference(taken, replace(self.problem_of(variant), rows=count))
+            taken = {name: one[rows] if self.op.named[name].batched else one for name, one in arrays.items()}
+            self._rests[key] = op.reference(taken, self.problem_of(variant).with_batch(count))
         return self._rests.get(key, {})
 
     def read(self, plan: Plan, version: int, at: int) -> dict[str, tuple[Array, bool]]:
-        """As a board's, of the block's rows; raises Unlike where others are not like them."""
+        """As a board's, of the block's rows; raises RepeatedRowsDiffer where others are not like them."""
         if self.block.problem == self.problem:
             return super().read(plan, version, at)
         outputs = self.outputs(plan.shader.variant)
         return {
-            name: self._block_of(outputs, name, version, at) if tensor.per_row else outputs.read(name, at)
+            name: self._block_of(outputs, name, version, at) if tensor.batched else outputs.read(name, at)
             for name, tensor in outputs.tensors.items()
         }
 
     def _block_of(self, outputs: Outputs, name: str, version: int, at: int) -> tuple[Array, bool]:
         tensor, buffer = outputs.tensors[name], outputs.buffers[name][at]
-        problem = replace(outputs.problem, rows=self.block.problem.rows)
+        problem = outputs.problem.with_batch(self.block.problem.batch)
         size, end = tensor.data_bytes(problem), tensor.data_bytes(outputs.problem)
         whole, queue = end // 4 * 4, self.device.handle.queue
         raw = np.frombuffer(queue.read_buffer(buffer, 0, size), np.uint8)

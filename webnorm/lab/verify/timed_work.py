@@ -23,8 +23,9 @@ from webnorm.lab.results.result import Result
 from webnorm.lab.verify.clobber import ClobberedDispatches
 from webnorm.lab.verify.problem_buffers import Golden, ProblemBuffers, RepeatedRowsDiffer
 from webnorm.lab.verify.trial import UNSTEADY, with_accuracy
-from webnorm.norms.ops import OPS, as_copy_problem, make_inputs
-from webnorm.norms.problem import Array, Problem
+from webnorm.op.dtypes import Array
+from webnorm.op.op import Task, make_inputs
+from webnorm.op.registry import as_copy_problem, copy_op
 
 # A processor raises its clock within milliseconds.
 SOFTWARE_SETTLES_S = 0.1
@@ -175,7 +176,7 @@ def _switching_ns(board: ProblemBuffers, plan: Plan) -> float:
         return 0.0
     shader = plan.shader
     # A pass of no workgroups is no dispatch.
-    run = [each for each in shader.passes if shader.workgroup_count(each, shader.problem.rows)]
+    run = [each for each in shader.passes if shader.workgroup_count(each, shader.problem.batch)]
     return _SWITCHING_NS + _INVOCATION_NS * max((each.workgroup_size for each in run), default=0)
 
 
@@ -191,7 +192,7 @@ def impossible_times(setup: TimingSetup, running: Sequence[TimedVariant]) -> dic
     if not copies:
         return {}
     copy = min(copies, key=lambda one: timing.statistics(one.samples).median)
-    size = OPS["copy"].minimum_bytes(as_copy_problem(board.problem))
+    size = copy_op().minimum_bytes(as_copy_problem(board.problem))
 
     def percents(one: TimedVariant, own: Array, copying: Array, empty: Array | float = 0.0) -> Array:
         """What the bound would take of what it took, round by round."""
@@ -234,10 +235,15 @@ def _round(pace: timing.Pace, samplers: Sequence[timing.Sampler]) -> list[float]
 
 def _empty_sampler(board: ProblemBuffers) -> timing.Sampler:
     """Samples of a dispatch that has next to nothing to do."""
-    problem = Problem(rows=1, cols=16, dtype=board.problem.dtype)
-    copy = OPS["copy"]
+    copy = copy_op()
+    problem = copy.problem(1, 16, dtype=board.problem.dtype)
     tiny = ProblemBuffers(
-        board.device, problem, make_inputs(copy, problem), (), min(board.sets, _FEW_SETS), board.calls
+        board.device,
+        Task(copy, problem),
+        make_inputs(copy, problem),
+        (),
+        min(board.sets, _FEW_SETS),
+        board.calls,
     )
     setup = timing_setup(tiny, 0.0)
     return sampler(setup, setup.copying[0])[0]

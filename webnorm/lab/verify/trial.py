@@ -22,7 +22,7 @@ from webnorm.lab.results.result import Result, Status
 from webnorm.lab.verify.accuracy import Accuracy
 from webnorm.lab.verify.problem_buffers import Golden, ProblemBuffers, RepeatedRowsDiffer
 from webnorm.lab.verify.races import LoopsNotInstrumented, find_fault
-from webnorm.norms.problem import Problem
+from webnorm.op.problem import Problem
 
 UNSTEADY = "the same input twice gave different bits"
 
@@ -117,9 +117,9 @@ def try_plan(
             golden.append(bits)
             if version == 0:
                 result = with_accuracy(result, accuracy)
-        steady = board.steady(plan) if board.problem.rows else True
+        steady = board.steady(plan) if board.problem.batch else True
         watched, found, unknown = (
-            _watched(board, variant) if watch and board.problem.rows else (None, None, None)
+            _watched(board, variant) if watch and board.problem.batch else (None, None, None)
         )
     except Exception as error:
         signals.let_through(error)
@@ -138,7 +138,7 @@ def _watched(board: ProblemBuffers, variant: Variant) -> tuple[bool, str | None,
 
     The variant's own text has run by now: whatever goes wrong in watching it is no fault of the variant's.
     """
-    problem = replace(board.problem_of(variant), rows=len(board.arrays["x"]))
+    problem = board.problem_of(variant).with_batch(len(board.arrays[board.op.tensors[0].name]))
     try:
         found = find_fault(board.device, variant, problem, board.arrays, board.roots)
         return True, None if found is None else str(found), None

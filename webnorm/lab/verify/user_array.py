@@ -15,7 +15,7 @@ from numpy.lib import format as npy
 from webnorm import signals
 from webnorm.errors import WebnormError, sentence, shown
 from webnorm.files.atomic import opened
-from webnorm.norms.problem import DTYPES, STORAGE, Array, read_back_from
+from webnorm.op.dtypes import DTYPES, STORAGE, Array, read_back_from
 
 # More than any adapter takes in one buffer.
 _MOST_BYTES = 1 << 32

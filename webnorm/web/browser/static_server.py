@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from http import HTTPStatus
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
-from urllib.parse import unquote, urlsplit
 
-from webnorm.files.atomic import lies_in
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from webnorm.web.serving import bound_socket, quiet_server
 
 # The table of the system may lack some, and browsers run no module of an unknown type.
 TYPES = {
@@ -33,62 +33,52 @@ TYPES = {
 POLICY = "default-src 'self'"
 
 
-class _Handler(SimpleHTTPRequestHandler):
-    def guess_type(self, path: str | os.PathLike[str]) -> str:
-        return TYPES.get(Path(path).suffix) or super().guess_type(path)
+class StaticSite(StaticFiles):
+    """A folder's files at `url`, under a content security policy; links that lead out of it are not followed.
 
-    def end_headers(self) -> None:
-        self.send_header("Content-Security-Policy", cast(StaticServer, self.server).policy)
-        self.send_header("Cache-Control", "no-store")
-        super().end_headers()
+    `missing` lists the paths that were requested and not found.
+    """
 
-    def do_GET(self) -> None:
+    def __init__(self, folder: Path, policy: str, url: str) -> None:
+        super().__init__(directory=folder, html=True)
+        self.url, self.missing = url, list[str]()
+        self._headers = {"Content-Security-Policy": policy, "Cache-Control": "no-store"}
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Answer with a file, or with 404."""
         # Browsers ask for it unbidden, and would report that it is missing.
-        if self.path == "/favicon.ico":
-            self.send_response(HTTPStatus.NO_CONTENT)
-            self.end_headers()
-        else:
-            super().do_GET()
+        if scope["path"] == "/favicon.ico":
+            return Response(status_code=204, headers=self._headers)
+        with suppress(HTTPException, OSError):
+            response = await super().get_response(path, scope)
+            # A folder's own 404.html stands for a file that is missing.
+            if response.status_code != 404:
+                return response
+        self.missing.append(scope["path"])
+        return Response(status_code=404, headers=self._headers)
 
-    def send_head(self) -> Any:
-        # A link may lead out of the folder, to anything.
-        if not lies_in(Path(self.translate_path(self.path)), Path(self.directory)):
-            self.send_error(HTTPStatus.NOT_FOUND)
-            return None
-        return super().send_head()
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        cast(StaticServer, self.server).missing.append(unquote(urlsplit(self.path).path))
-        super().send_error(code, message, explain)
-
-    def list_directory(self, path: str | os.PathLike[str]) -> None:
-        self.send_error(HTTPStatus.NOT_FOUND)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-class StaticServer(ThreadingHTTPServer):
-    """Serves a folder at `url`, to this machine alone; `missing` are paths that were asked for in vain."""
-
-    def __init__(self, folder: Path, policy: str = POLICY) -> None:
-        super().__init__(("127.0.0.1", 0), partial(_Handler, directory=str(folder)))
-        self.policy = policy
-        self.missing: list[str] = []
-        self.url = f"http://127.0.0.1:{self.server_port}"
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that is killed breaks its connections off: no news."""
+    def file_response(
+        self,
+        full_path: str | os.PathLike[str],
+        stat_result: os.stat_result,
+        scope: Scope,
+        status_code: int = 200,
+    ) -> Response:
+        """Answer with a file, whatever a browser has kept of it."""
+        kind = TYPES.get(Path(full_path).suffix)
+        return FileResponse(full_path, status_code, self._headers, kind, stat_result=stat_result)
 
 
 @contextmanager
-def serve_folder(folder: Path, policy: str = POLICY) -> Iterator[StaticServer]:
-    """Serve a folder as long as the context lasts, its pages under a content security policy."""
-    with StaticServer(folder, policy) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+def serve_folder(folder: Path, policy: str = POLICY) -> Iterator[StaticSite]:
+    """Serve a folder on 127.0.0.1 as long as the context lasts."""
+    with bound_socket("127.0.0.1", 0) as listener:
+        site = StaticSite(folder, policy, f"http://127.0.0.1:{listener.getsockname()[1]}")
+        server = quiet_server(site)
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         try:
-            yield server
+            yield site
         finally:
-            server.shutdown()
+            server.should_exit = True
             thread.join()

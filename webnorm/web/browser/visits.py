@@ -21,7 +21,7 @@ from webnorm.web.browser.launch import (
     playwright,
     while_connected,
 )
-from webnorm.web.browser.static_server import POLICY, StaticServer, serve_folder
+from webnorm.web.browser.static_server import POLICY, StaticSite, serve_folder
 
 if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Page, Playwright
@@ -231,7 +231,7 @@ def _quiet_loop() -> asyncio.AbstractEventLoop:
 class _Listener:
     """What a page, known by its file's `name`, says besides its report."""
 
-    def __init__(self, name: str, server: StaticServer) -> None:
+    def __init__(self, name: str, server: StaticSite) -> None:
         self.name = name
         self.remarks: list[str] = []
         self._page_failure: str | None = None

@@ -18,7 +18,7 @@ from webnorm.files.forms import Size, at
 from webnorm.gpu.timing import Method
 from webnorm.lab.results import result_files
 from webnorm.lab.results.result import MOST_GBPS, Cache, Status
-from webnorm.norms.ops import op_named
+from webnorm.op.registry import op_named
 
 # Every op with all of its kernels, and 50 samples of each, takes half of it.
 MOST_BYTES = 256 << 10

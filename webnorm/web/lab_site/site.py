@@ -16,9 +16,10 @@ from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover
 from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
-from webnorm.norms.ops import OPS, Op, Task
-from webnorm.norms.presets import default_shapes
-from webnorm.norms.problem import STORAGE, Problem
+from webnorm.op.dtypes import STORAGE
+from webnorm.op.op import Op, Task
+from webnorm.op.problem import Problem
+from webnorm.op.registry import OPS, copy_op, options_of
 from webnorm.web.folder import LAB_INDEX, Files
 from webnorm.web.package.bundle import (
     SCHEMA,
@@ -34,7 +35,8 @@ from webnorm.web.pages import json_text, page_files
 
 # The rows of each number of columns that `webnorm bench` takes where none is named, so that results compare.
 _GPU_ROWS, _SOFTWARE_ROWS = (
-    {cols: rows for rows, cols in default_shapes(software, quick=False)} for software in (False, True)
+    {cols: rows for rows, cols in copy_op().problem_type.default_sizes(software, quick=False)}
+    for software in (False, True)
 )
 _LAB_COLS = tuple(sorted({*_GPU_ROWS, *_SOFTWARE_ROWS}))
 _LAB_DTYPES = tuple(STORAGE)
@@ -70,8 +72,8 @@ class LabOffer:
     @property
     def task(self) -> Task:
         """The op, and a problem of one row."""
-        options = self.op.defaults.changed(self.options)
-        return Task(self.op, self.op.problem(1, self.cols, self.dtype, options=options))
+        options = options_of(self.op, self.options)
+        return Task(self.op, self.op.problem(1, self.cols, dtype=self.dtype, options=options))
 
     @property
     def rows(self) -> Mapping[str, int]:
@@ -94,7 +96,7 @@ def _suggested(known: Mapping[int, int], cols: int) -> int:
 def lab_offers() -> Iterator[LabOffer]:
     """All that there is to choose."""
     for op in OPS.values():
-        others = () if op.exact else _BACKWARD_OPTIONS if op.backward else _FORWARD_OPTIONS
+        others = () if op.is_copy else _BACKWARD_OPTIONS if op.gradient else _FORWARD_OPTIONS
         for options in ((), *others):
             columns = [cols for cols in _LAB_COLS if cols == _OPTION_COLS or not options]
             for cols, dtype in itertools.product(columns, _LAB_DTYPES):
@@ -164,7 +166,7 @@ def _lab_bundle(offer: LabOffer, kernels: Sequence[Kernel], roots: tuple[Path, .
     """Every kernel of an op that can run the problem on some class of adapters; of a copy all constants."""
     command = shell_command(["webnorm", "export", "--lab", *TO_A_FOLDER])
     task = offer.task
-    if task.op.exact:
+    if task.op.is_copy:
         return _bundle(task, _copies(task, kernels), roots, command)
     return read_bundle(task, kernels, roots, command)
 

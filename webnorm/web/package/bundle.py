@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 from webnorm._version import __version__
 from webnorm.choice.defaults import best_variant, nearest_variant
 from webnorm.errors import WebnormError
-from webnorm.kernels.headers import expression
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS, Variant, format_constants
@@ -21,15 +20,15 @@ from webnorm.kernels.rendering.render import MOST_BUFFERS, RenderedPass, Shader,
 from webnorm.kernels.rendering.render_cache import RenderCache
 from webnorm.kernels.rendering.templates import StorageBinding
 from webnorm.lab.verify.accuracy import loose_tolerance_warning
-from webnorm.norms.number_rules import RULES, SCALE
-from webnorm.norms.ops import Task, Tensor
-from webnorm.norms.problem import FP8, Problem
+from webnorm.op import expression
+from webnorm.op.op import Task, Tensor
+from webnorm.op.problem import Problem
 from webnorm.web.package.device_classes import CLASSES, LAB_CLASSES, MissingClass, missing_class_text, serves
 from webnorm.web.package.request import ExportRequest
 
 SCHEMA = 1
 # Constants may depend on the rows, which an export does not know: so many are usual on a GPU, and without.
-_ROWS, _SOFTWARE_ROWS = 16384, 512
+_BATCH, _SOFTWARE_BATCH = 16384, 512
 # More than any buffer holds.
 _MANY_ROWS = 2**31
 Chooser = Callable[[Problem, Traits], tuple[Variant | None, str]]
@@ -74,7 +73,7 @@ class Bundle:
             "webnorm": __version__,
             "name": self.name,
             "op": op.name,
-            "has_mean": op.has_mean,
+            **{name: bool(value) for name, value in op.constants.items()},
             "command": self.command,
             "cols": list(self.cols),
             "problem": {
@@ -84,9 +83,8 @@ class Bundle:
             },
             "numbers": {
                 name: rule.as_json()
-                for name, rule in RULES.items()
-                # Nothing else is scaled.
-                if rule is not SCALE or problem.out_dtype in FP8
+                for name, rule in problem.SCALARS.items()
+                if name not in op.unused_scalars(problem)
             },
             "software_iterations": SOFTWARE_ITERATIONS,
             "tensors": [_tensor_entry(tensor, problem) for tensor in op.present(problem)],
@@ -111,7 +109,7 @@ def named_variants(kernel: Kernel) -> Chooser:
 
 def _bound_to_rows(kernel: Kernel) -> str | None:
     """Why a kernel cannot be exported, to pages that have any number of rows; None where it can."""
-    if kernel.compiles_rows_in:
+    if kernel.compiles_batch_in:
         return f"kernel {kernel.name} compiles the number of rows in; an export takes any number"
     if not kernel.takes_slices:
         return f"kernel {kernel.name} takes all rows at once; an export takes any number"
@@ -139,7 +137,7 @@ def bundle_shaders(
     texts = RenderCache()
     # From the least capable class on: of two with the same text, the one that asks for less stays.
     for name, traits in reversed(list(classes.items())):
-        usual = replace(problem, rows=_SOFTWARE_ROWS if traits.software else _ROWS)
+        usual = problem.with_batch(_SOFTWARE_BATCH if traits.software else _BATCH)
         variant, why = choose(usual, traits)
         if variant is None:
             refusals[name] = why
@@ -149,7 +147,7 @@ def bundle_shaders(
         # A software adapter takes the first shader for software, so that those may not be left out.
         key = traits.software, shader.text
         if key not in seen:
-            label = "-".join(part for part in (str(problem.cols), prefix, name) if part)
+            label = "-".join(part for part in (str(problem.axis), prefix, name) if part)
             embedded = minified(shader.text)
             body = embedded if minify else shader.text
             seen[key] = BundledShader(label, name, shader, opening(label, shader) + body, embedded)
@@ -157,7 +155,7 @@ def bundle_shaders(
         raise WebnormError(f"nothing to export for {problem}: {next(iter(refusals.values()))}")
     found = list(reversed(seen.values()))
     absent = [
-        MissingClass(problem.cols, name, why)
+        MissingClass(problem.axis, name, why)
         for name, why in reversed(refusals.items())
         if not any(_serves(one, classes[name]) for one in found)
     ]
@@ -194,7 +192,7 @@ class PartialBundle(WebnormError):
 
 def bundle_of(request: ExportRequest) -> Bundle:
     """The shaders and the manifest; raises WebnormError for what cannot be exported, and PartialBundle."""
-    if request.op.exact:
+    if request.op.is_copy:
         raise WebnormError(f"{request.op.name} only measures; expected a norm or its gradient")
     kernel = request.kernel
     if kernel is not None and kernel.unstable is not None and not request.forced:
@@ -228,12 +226,12 @@ def bundle_of(request: ExportRequest) -> Bundle:
 
 
 def _tensor_entry(tensor: Tensor, problem: Problem) -> dict[str, Any]:
-    width: str | int = "cols" if tensor.width is None else tensor.width
+    # Pages know expressions of the sizes.
     return {
         "name": tensor.name,
         "access": "read" if tensor.access == "read" else "write",
         "dtype": tensor.dtype(problem),
-        "shape": ["rows", width] if tensor.per_row else [width],
+        "shape": list(tensor.shape),
     }
 
 
@@ -250,13 +248,13 @@ def _shader_entry(one: BundledShader) -> dict[str, Any]:
 
 
 def _entry(one: BundledShader, shader: Shader, kernel: Kernel) -> dict[str, Any]:
-    known = {name: value for name, value in shader.names.items() if name != "rows"}
+    known = {name: value for name, value in shader.names.items() if name != shader.problem.BATCH}
     entry: dict[str, Any] = {
         "name": one.name,
         "file": f"shaders/{one.name}.wgsl",
         "sha256": hashlib.sha256(one.text.encode()).hexdigest(),
         "embedded_sha256": hashlib.sha256(one.embedded.encode()).hexdigest(),
-        "cols": shader.problem.cols,
+        "cols": shader.problem.axis,
         "kernel": kernel.name,
         "constants": dict(shader.variant.constants),
         "features": sorted(shader.features),
@@ -293,7 +291,7 @@ def _limits(shader: Shader) -> dict[str, int]:
 def _accuracy_entry(kernel: Kernel, known: Mapping[str, int]) -> dict[str, Any]:
     """What the tolerance follows from."""
     terms = {name: expression.simplify(tree, known) for name, tree in vars(kernel.accuracy).items()}
-    return {**terms, "exact": kernel.op.exact}
+    return {**terms, "exact": kernel.op.is_copy}
 
 
 def _binding_entries(shader: Shader, known: Mapping[str, int]) -> list[dict[str, Any]]:
@@ -314,7 +312,7 @@ def _binding_entry(
     binding: StorageBinding, known: Mapping[str, int], wgsl: str, element: str
 ) -> dict[str, Any]:
     width: str | int = "cols" if binding.wide else binding.width
-    shape: list[Any] = ["rows", width] if binding.per_row else [width]
+    shape: list[Any] = ["rows", width] if binding.batched else [width]
     if binding.records is not None:
         shape = [expression.simplify(binding.records, known), binding.width]
     entry: dict[str, Any] = {
@@ -323,7 +321,7 @@ def _binding_entry(
         "type": "read-only-storage" if binding.access == "read" else "storage",
         "dtype": binding.dtype,
         "shape": shape,
-        "per_row": binding.per_row,
+        "per_row": binding.batched,
         "wgsl": wgsl,
         "element_bytes": _ELEMENT_BYTES.get(element, 4),
     }
@@ -355,7 +353,7 @@ def opening_comment(command: str) -> Callable[[str, Shader], str]:
         features = ", ".join(sorted(shader.features)) or "none"
         invocations = max(each.workgroup_size for each in shader.passes)
         return (
-            f"// {name}: {kernel.op.name} of {shader.problem.cols} columns, {shader.problem.dtype}\n"
+            f"// {name}: {kernel.op.name} of {shader.problem.axis} columns, {shader.problem.dtype}\n"
             f"// kernel {kernel.name}" + (f" ({constants})" if constants else "") + "\n"
             f"// features: {features}; limits: {invocations} invocations per workgroup, "
             f"{shader.workgroup_bytes} bytes of workgroup memory\n"

@@ -18,7 +18,7 @@ from webnorm.kernels.rendering.render import Shader
 from webnorm.kernels.wgsl.diagnostics import read_report
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied
 from webnorm.lab.verify.accuracy import Accuracy, assess
-from webnorm.norms.ops import Op
+from webnorm.op.op import Op
 from webnorm.web.package.bundle import Bundle, BundledShader, bundle_of
 from webnorm.web.package.request import ExportRequest, request_for
 from webnorm.web.package.vectors import TestVector, vectors_of
@@ -59,7 +59,7 @@ def try_in_worker(device: Device, words: tuple[Any, ...]) -> Iterator[dict[str, 
 
 def _try_all(device: Device, bundle: Bundle, vectors: Sequence[TestVector]) -> Iterator[dict[str, Any]]:
     for one in bundle.carried:
-        own = [vector for vector in vectors if vector.problem.cols == one.shader.problem.cols]
+        own = [vector for vector in vectors if vector.problem.axis == one.shader.problem.axis]
         yield try_natively(device, one, own)
 
 

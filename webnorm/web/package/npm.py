@@ -13,8 +13,8 @@ from typing import Any
 
 from webnorm._version import __version__
 from webnorm.errors import path_argument, shell_word
-from webnorm.norms.ops import OPS
-from webnorm.norms.problem import DTYPES
+from webnorm.op.dtypes import DTYPES
+from webnorm.op.registry import OPS
 from webnorm.web.folder import MANIFEST, Files, digests
 from webnorm.web.package.bundle import Bundle, bundle_of
 from webnorm.web.package.device_classes import missing_class_text, missing_classes
@@ -88,8 +88,8 @@ def _vector_entry(vector: TestVector, encoded: bytes) -> dict[str, Any]:
         "name": vector.name,
         "file": vector.file,
         "sha256": hashlib.sha256(encoded).hexdigest(),
-        "cols": vector.problem.cols,
-        "rows": vector.problem.rows,
+        "cols": vector.problem.axis,
+        "rows": vector.problem.batch,
         "what": vector.what,
     }
 
@@ -135,9 +135,7 @@ def _one(dtype: str) -> str:
 
 def _contents(bundle: Bundle) -> dict[str, str]:
     """What the columns of a tensor hold, where its name does not say."""
-    stats = "the mean in two words whose sum it is, and rstd" if bundle.task.op.has_mean else "rstd"
-    known = {"stats": f": {stats}", "amax": ": of y before it is scaled, and 1 / scale"}
-    return {tensor.name: known.get(tensor.name, "") for tensor in bundle.task.op.tensors}
+    return {one.name: f": {one.holds}" if one.holds else "" for one in bundle.task.op.tensors}
 
 
 def _less(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ from webnorm.files.atomic import lies_in
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import AUTO, discover, select
 from webnorm.kernels.headers.sources import wgsl_root
-from webnorm.norms.ops import MEASURES, OPS, Op, Task
-from webnorm.norms.problem import Options
+from webnorm.op.op import Op, Task
+from webnorm.op.options import Options
+from webnorm.op.problem import Problem
+from webnorm.op.registry import OPS, not_computing
 
 # Rows several times as long as any model's; the test vectors of such an export take 25 MB.
 MOST_COLS = 1 << 18
@@ -52,7 +54,7 @@ class ExportRequest:
     dtype: str = "float32"
     eps: float | None = None
     scale: float = 1.0
-    options: Options = field(default_factory=Options)
+    options: Any = field(default_factory=Options)
     name: str | None = None
     command: str = "webnorm export"
     roots: tuple[Path, ...] = ()
@@ -79,9 +81,15 @@ class ExportRequest:
             )
         return name
 
+    def _problem(self, cols: int) -> Problem:
+        problem: Problem = self.op.problem(
+            1, cols, dtype=self.dtype, options=self.options, eps=self.eps, scale=self.scale
+        )
+        return problem
+
     def task(self, cols: int) -> Task:
         """What is computed, for a number of columns."""
-        return Task(self.op, self.op.problem(1, cols, self.dtype, self.eps, self.options, scale=self.scale))
+        return Task(self.op, self._problem(cols))
 
 
 def request_for(
@@ -106,8 +114,7 @@ def request_for(
         if count > MOST_COLS:
             raise WebnormError(f"--cols is {count}; expected at most {MOST_COLS}")
     kernels = discover(roots)
-    # A page that trains has no statistics unless its forward pass was asked for them.
-    defaults = replace(op.defaults, saved_stats=False)
+    defaults = op.hook("export_options") or op.defaults
     return ExportRequest(
         op=op,
         cols=tuple(dict.fromkeys(cols)),
@@ -128,11 +135,11 @@ def request_for(
 
 
 def _op(name: str | None) -> Op:
-    ops = [name for name, op in OPS.items() if not op.exact]
+    ops = [name for name, op in OPS.items() if not op.is_copy]
     if name is None:
         raise WebnormError(f"OP is missing; expected one of {', '.join(ops)}, or --lab")
     if name not in ops:
-        raise unknown("op", name, ops, elsewhere=MEASURES)
+        raise unknown("op", name, ops, elsewhere=not_computing())
     return OPS[name]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from webnorm.errors import WebnormError, path_argument, shell_word
 from webnorm.kernels.headers.sources import wgsl_files
-from webnorm.norms.ops import OPS
+from webnorm.op.registry import OPS
 from webnorm.web.folder import LAB_INDEX, MANIFEST, is_export
 from webnorm.web.lab_site.folder import ExportedLab, read_lab
 from webnorm.web.package.reader import ExportedPackage, read_package

@@ -25,7 +25,7 @@ from webnorm.lab.report.history.series import SeriesQuery
 from webnorm.lab.report.history.store import PLATFORM, TIMED, open_for_reading, report_of
 from webnorm.lab.results import intervals
 from webnorm.lab.results.result import Cell, Result
-from webnorm.norms.problem import Array
+from webnorm.op.dtypes import Array
 
 SCHEMA = 1
 # Of a report, all but the report.
@@ -150,7 +150,7 @@ class _Reports:
 
     def having(self, key: Hashable, like: Result) -> Iterator[ComparedSide]:
         """The results of earlier reports that pair with one of the newest, and have a time."""
-        of = (*_names(like), like.problem.rows, like.problem.cols, like.problem.dtype)
+        of = (*_names(like), like.problem.batch, like.problem.inner, like.problem.dtype)
         rows = self._connection.execute(
             "SELECT DISTINCT report FROM results WHERE op = ? AND kernel = ? AND rows = ? AND cols = ? "
             f"AND dtype = ? AND {TIMED}",

@@ -14,8 +14,8 @@ from webnorm.errors import WebnormError, shown
 from webnorm.kernels.headers.library import own_names
 from webnorm.lab.report.history.store import COLUMNS, PLATFORM, TIMED, open_for_reading
 from webnorm.lab.results.result import Cell
-from webnorm.norms.ops import OPS
-from webnorm.norms.selection import matches, select_names, split_names
+from webnorm.op.registry import OPS
+from webnorm.op.selection import matches, select_names, split_names
 
 SCHEMA = 1
 # What has to agree for figures to be of one series, and how they were taken, which failures do not tell.

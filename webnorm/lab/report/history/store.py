@@ -215,7 +215,7 @@ def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Cell]) ->
 def _row(result: Result) -> dict[str, Cell]:
     """A result's columns; a number that is not finite is none: the report has it."""
     problem = result.problem
-    cells: dict[str, Cell] = {**result.row(), "problem": str(problem), "scale": problem.scale}
+    cells: dict[str, Cell] = {**result.row(), "problem": str(problem), **problem.scalars}
     # In one order, so that equal constants are equal texts.
     cells["constants"] = ";".join(
         f"{name}={int(result.constants[name])}" for name in sorted(result.constants)

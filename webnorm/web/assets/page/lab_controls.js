@@ -102,7 +102,7 @@ export class Controls {
     for (const name of kernels ?? []) {
       if (!known.includes(name)) throw unlike("kernels", name, `some of ${known.join(", ")}`);
     }
-    this.#leftOut = new Set(kernels && known.filter((name) => !kernels.rendering.includes(name)));
+    this.#leftOut = new Set(kernels && known.filter((name) => !kernels.includes(name)));
   }
 
   #narrow() {

@@ -1,0 +1,152 @@
+// Registers have no addresses, so the template writes out each loop over the row, and each Vec has a name of its own.
+// The layout refuses rows of more than 64 columns to an invocation, which registers would not hold.
+
+// `_start` is the element of a buffer at which the slice's first row begins.
+struct Params {
+    rows: u32,
+    eps: f32,
+    scale: f32,
+    x_start: u32,
+    y_start: u32,
+}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> weight: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> bias: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
+
+const COLS = 768u;
+const PER_COLUMN = 1.0 / f32(COLS);
+
+alias Vec = vec4<f32>;
+alias Live = bool;
+
+const THREADS = 128u;  // invocations per row
+const ACCESSES = COLS / 4u;  // Vecs per row
+
+const WHOLE_STEPS = 1u;  // those with no Vec past the row
+
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    if (j < WHOLE_STEPS) { return access(j, thread); }
+    return min(access(j, thread), ACCESSES - 1u);
+}
+
+// Whether the invocation's columns exist at step j.
+fn live(j: u32, thread: u32) -> Live {
+    if (j < WHOLE_STEPS) { return true; }
+    return access(j, thread) < ACCESSES;
+}
+
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return select(otherwise, value, live(j, thread));
+}
+
+fn load_x(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn load_weight(j: u32, thread: u32) -> Vec {
+    let raw = weight[inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn load_bias(j: u32, thread: u32) -> Vec {
+    let raw = bias[inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
+    let at = (params.y_start + row * COLS) / 4u + access(j, thread);
+    if (row_exists && live(j, thread)) {
+        y[at] = value;
+    }
+}
+
+// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
+// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
+// from a value that masks the row would overflow.
+fn pivot_of(row: u32) -> f32 {
+    let first = load_x(row, 0u, 0u);
+    let value = first.x;
+    return select(value, 0.0, abs(value) > 1e35);
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return (value.x + value.y) + (value.z + value.w);
+}
+
+// y before it is rounded to its storage type.
+fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
+    return normalized * load_weight(j, thread) + load_bias(j, thread);
+}
+
+var<workgroup> partials: array<vec2<f32>, 32>;  // no subgroup has fewer than 4 lanes
+
+// Sums over the row's invocations: over each subgroup, then over what the subgroups found.
+fn row_sums(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
+    let sums = subgroupAdd(own);
+    if (lane == 0u) { partials[place / subgroup_size] = sums; }
+    workgroupBarrier();
+    var others = vec2<f32>();
+    for (var i = lane; i < (THREADS - 1u) / subgroup_size + 1u; i += subgroup_size) {
+        others += partials[i];
+    }
+    workgroupBarrier();  // before the next ones are written
+    return subgroupAdd(others);
+}
+
+@compute @workgroup_size(128)
+fn main(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+    @builtin(subgroup_id) subgroup: u32,
+) {
+    let place = subgroup * subgroup_size + lane;
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = place;
+    let row_index = workgroup;
+    let row_exists = row_index < params.rows;
+    let row = min(row_index, params.rows - 1u);
+
+    // The only read of the row. No load waits for another.
+    let h0 = load_x(row, 0u, thread);
+    let h1 = load_x(row, 1u, thread);
+
+    // The mean, as in two_pass: differences from a value of the row are small where the row is far from 0.
+    let pivot = pivot_of(row);
+    var sum = Vec();
+    sum += where_live(h0 - pivot, Vec(), 0u, thread);
+    sum += where_live(h1 - pivot, Vec(), 1u, thread);
+    let mean = pivot + row_sums(vec2(total(sum) * PER_COLUMN, 0.0), place, lane, subgroup_size).x;
+
+    // The variance. The sum of the distances is what rounding took from the mean: the mean is mean + low.
+    var distances = Vec();
+    var squares = Vec();
+    let d0 = where_live(h0 - mean, Vec(), 0u, thread);
+    distances += d0;
+    squares += d0 * (d0 * PER_COLUMN);
+    let d1 = where_live(h1 - mean, Vec(), 1u, thread);
+    distances += d1;
+    squares += d1 * (d1 * PER_COLUMN);
+    let sums = row_sums(vec2(total(distances), total(squares)), place, lane, subgroup_size);
+    let low = sums.x / f32(COLS);
+    let variance = select(sums.y, max(sums.y - low * low, 0.0), sums.y < 1e38);
+    let rstd = inverseSqrt(variance + params.eps);
+
+    let y0 = affine((d0 - low) * rstd, 0u, thread);
+    store_y(row, row_exists, 0u, thread, y0);
+    let y1 = affine((d1 - low) * rstd, 1u, thread);
+    store_y(row, row_exists, 1u, thread, y1);
+}

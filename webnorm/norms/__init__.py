@@ -1,1 +1,0 @@
-"""What is computed: problems, ops, their inputs and the answers in float64."""

@@ -1,0 +1,108 @@
+"""The corpus of `check`: the cases of all ops, and one of their own draws where no op has any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from webnorm.errors import WebnormError
+from webnorm.op.case import Case, ForceSplit, Overrides
+from webnorm.op.dtypes import Array
+from webnorm.op.op import Op, Task, UnsupportedProblem, make_inputs
+from webnorm.op.registry import OPS, options_of
+
+
+@dataclass(frozen=True)
+class ArrayCase:
+    """A case of the user's own: an array in the place of an op's main input, with plain options."""
+
+    name: str
+    source: str
+    array: Array
+    dtype: str
+
+    narrow: ForceSplit | None = None
+    must_fail: str | None = None
+    for_gpus: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes."""
+        return self.array.shape
+
+    @property
+    def shape_text(self) -> str:
+        """The sizes as text."""
+        return "x".join(map(str, self.shape))
+
+    def problem(self, op: Op, dtype: str = "float32", overrides: Overrides | None = None) -> Any:
+        """Return the case as a problem of an op; None for another storage type."""
+        overrides = overrides or Overrides()
+        options = overrides.options
+        try:
+            problem = op.problem(
+                *self.shape,
+                dtype=dtype,
+                options=type(op.defaults).plain() if options is None else options_of(op, options),
+                distribution="given",
+                **overrides.given,
+            )
+        except UnsupportedProblem:
+            return None
+        return problem if dtype == self.dtype else None
+
+    def draw(self, task: Task) -> dict[str, Array]:
+        """Return the array, and what else the op reads."""
+        rng = np.random.default_rng([0, *self.name.encode()])
+        return task.op.draw(task, {task.op.tensors[0].name: self.array}, rng)
+
+
+@dataclass(frozen=True)
+class DrawnCase:
+    """Inputs as an op draws them, for its smallest default sizes."""
+
+    seed: int
+    name: str = "drawn"
+    source: str = "drawn: --seed repeats it"
+    shape: tuple[int, ...] = ()
+    shape_text: str = "small"
+    narrow: ForceSplit | None = None
+    must_fail: str | None = None
+    for_gpus: bool = False
+
+    def problem(self, op: Op, dtype: str = "float32", overrides: Overrides | None = None) -> Any:
+        """Return the case as a problem of an op; None for options that it lacks."""
+        overrides = overrides or Overrides()
+        sizes = op.problem_type.default_sizes(software=True, quick=True)[0]
+        try:
+            options = options_of(op, overrides.options or ())
+            return op.problem(*sizes, dtype=dtype, options=options, seed=self.seed, **overrides.given)
+        except UnsupportedProblem:
+            return None
+
+    def draw(self, task: Task) -> dict[str, Array]:
+        """Return what the op draws."""
+        return make_inputs(task.op, task.problem)
+
+
+def whole_corpus(seed: int) -> tuple[Case, ...]:
+    """Return the fixed cases of all ops, with draws of this seed, and those that are drawn as a whole."""
+    hooks = dict.fromkeys(hook for op in OPS.values() if (hook := op.hook("cases")) is not None)
+    found: tuple[Case, ...] = tuple(case for hook in hooks for case in hook(seed))
+    return found or (DrawnCase(seed),)
+
+
+def fixed_cases() -> tuple[Case, ...]:
+    """Return the cases of all ops that are the same for every seed."""
+    hooks = [found for op in OPS.values() if (found := op.hook("fixed_cases")) is not None]
+    return tuple({case.name: case for cases in hooks for case in cases}.values())
+
+
+def case_named(name: str) -> Case:
+    """Return the fixed case of that name; raises WebnormError without one."""
+    for case in fixed_cases():
+        if case.name == name:
+            return case
+    raise WebnormError(f"unknown case {name}")

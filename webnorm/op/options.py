@@ -1,0 +1,117 @@
+"""Options: what a problem adds to, or leaves out of, the plain computation of its op."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from numbers import Integral
+from types import NoneType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from webnorm.errors import WebnormError, shown, unknown
+
+# More than any count here takes; Python refuses to read some thousands of them.
+_MOST_DIGITS = 15
+
+# What JSON has for the types of the fields below, what else is taken for one of them, and their names.
+_KINDS: Mapping[str, tuple[tuple[type, ...], type, str]] = {
+    "bool": ((bool,), np.bool_, "True or False"),
+    "int": ((int,), Integral, "an int"),
+    "str": ((str,), str, "a text"),
+    "str | None": ((str, NoneType), str, "a text, or None"),
+}
+
+
+def refuse_kinds(one: Any) -> None:
+    """Raise WebnormError for a value that is not of its field's kind; NumPy's numbers are numbers."""
+    for field in fields(one):
+        if str(field.type) not in _KINDS:
+            continue
+        kinds, abstract, words = _KINDS[str(field.type)]
+        value = getattr(one, field.name)
+        if type(value) not in kinds and (isinstance(value, bool) or not isinstance(value, abstract)):
+            raise WebnormError(f"{field.name} is {shown(value)}; expected {words}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The base of an op's options, and the options of an op that has none.
+
+    A subclass is a frozen dataclass with a field for each option: a flag (bool), a count (int), or a choice
+    (str | None). `STORAGE_OF_TENSORS` names those whose value is the storage type of a tensor; of these None
+    stands for the problem's own type. `IGNORABLE` may be set for an op that has no use for them.
+    """
+
+    STORAGE_OF_TENSORS: ClassVar[frozenset[str]] = frozenset()
+    IGNORABLE: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        refuse_kinds(self)
+
+    @classmethod
+    def flags(cls) -> tuple[str, ...]:
+        """The names of the options that are flags."""
+        return tuple(field.name for field in fields(cls) if isinstance(field.default, bool))
+
+    @classmethod
+    def plain(cls) -> Self:
+        """Return options without anything that may be left out."""
+        return cls(**dict.fromkeys(cls.IGNORABLE, False))
+
+    @property
+    def set_names(self) -> frozenset[str]:
+        """The names of the options whose values are not their defaults."""
+        return frozenset(field.name for field in fields(self) if getattr(self, field.name) != field.default)
+
+    def changed(self, pairs: Sequence[str]) -> Self:
+        """These options with some set from text, NAME or NAME=VALUE.
+
+        Raises WebnormError for a bad one, and for one that is set to two values.
+        """
+        known = {field.name: field.default for field in fields(self)}
+        values: dict[str, Any] = {}
+        for pair in pairs:
+            name, _, text = pair.partition("=")
+            if name not in known:
+                raise unknown("option", name, known)
+            if isinstance(known[name], bool):
+                if text not in ("", "true", "false"):
+                    raise WebnormError(f"option {name} is {text!r}; expected true or false")
+                value: Any = text != "false"
+            elif not text:
+                raise WebnormError(f"option {name} needs a value: {name}=VALUE")
+            elif isinstance(known[name], int):
+                # Python takes digits of every script.
+                if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS:
+                    raise WebnormError(
+                        f"option {name} is {text!r}; expected a whole number of {_MOST_DIGITS} digits at most"
+                    )
+                value = int(text)
+            else:
+                value = text
+            if values.setdefault(name, value) != value:
+                both = " and ".join(str(one).lower() for one in (values[name], value))
+                raise WebnormError(f"option {name} is {both}; expected one of them")
+        return replace(self, **values)
+
+    def as_json(self) -> dict[str, Any]:
+        """The options as a results file has them: those that are None are left out."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def __str__(self) -> str:
+        """What differs from the defaults, such as "no bias, residual, out_dtype=int8"."""
+        words = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value == field.default:
+                continue
+            if isinstance(value, bool):
+                words.append(field.name if value else f"no {field.name}")
+            else:
+                words.append(f"{field.name}={value}")
+        return ", ".join(words)
+
+
+NO_OPTIONS = Options()

@@ -1,0 +1,149 @@
+"""A problem: the sizes, storage type, scalars, options and inputs that one kernel is asked to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from math import prod
+from typing import Any, ClassVar, Self, cast
+
+import numpy as np
+
+from webnorm.errors import WebnormError, check_kind, shortened, shown, unknown
+from webnorm.op.dtypes import DTYPES_ELSEWHERE, OF_OUTPUTS, STORAGE, Array
+from webnorm.op.number_rules import NumberRule
+from webnorm.op.options import NO_OPTIONS, Options, refuse_kinds
+
+# Beyond this float64 does not count.
+_MOST_SIZE = 1 << 53
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """The base of the problems of an op.
+
+    A subclass is a frozen dataclass that adds a field for each size and each scalar of the op. `dtype` is
+    what the data are stored as. `distribution` names how inputs are drawn, "given" stands for arrays of the
+    caller's, and `seed` fixes the draw.
+
+    SIZES has the least value of each size by its name, outermost first. BATCH names the size that may be cut
+    into slices: what belongs to one of its elements depends on nothing of another's. AXIS names the size that
+    a plot runs along. SCALARS has the rule of each scalar, DISTRIBUTIONS how each draws the main input.
+    """
+
+    dtype: str = "float32"
+    distribution: str = "normal"
+    seed: int = 0
+    options: Options = NO_OPTIONS
+
+    SIZES: ClassVar[Mapping[str, int]] = {}
+    BATCH: ClassVar[str] = ""
+    AXIS: ClassVar[str] = ""
+    SCALARS: ClassVar[Mapping[str, NumberRule]] = {}
+    DISTRIBUTIONS: ClassVar[Mapping[str, Callable[[np.random.Generator, Any], Array]]] = {}
+
+    def __post_init__(self) -> None:
+        refuse_kinds(self)
+        check_kind("options", self.options, self.options_type(), "Options(...)")
+        for name, least in self.SIZES.items():
+            if getattr(self, name) < least:
+                raise WebnormError(f"{name} is {shown(getattr(self, name))}; expected {least} or more")
+        if self.dtype not in STORAGE:
+            raise unknown("dtype", self.dtype, STORAGE, DTYPES_ELSEWHERE.get(self.dtype), OF_OUTPUTS)
+        for name, rule in self.SCALARS.items():
+            # Results files have them as JSON, which knows no scalar of NumPy's.
+            object.__setattr__(self, name, rule.number(getattr(self, name)))
+        if self.distribution not in self.DISTRIBUTIONS and self.distribution != "given":
+            raise unknown("distribution", self.distribution, self.DISTRIBUTIONS)
+        if self.seed < 0:
+            raise WebnormError(f"seed is {shown(self.seed)}; expected 0 or more")
+
+    @classmethod
+    def options_type(cls) -> type[Options]:
+        """The type of its options."""
+        return type(next(cast(Options, one.default) for one in fields(cls) if one.name == "options"))
+
+    @classmethod
+    def default_sizes(cls, software: bool, quick: bool) -> tuple[tuple[int, ...], ...]:
+        """The sizes of a benchmark that names none, in the order of SIZES."""
+        return (tuple(max(1, least) for least in cls.SIZES.values()),)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes by name, outermost first."""
+        return {name: getattr(self, name) for name in self.SIZES}
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """The scalars by name."""
+        return {name: getattr(self, name) for name in self.SCALARS}
+
+    @property
+    def batch(self) -> int:
+        """How many elements the batch has; 1 where no size may be cut."""
+        return int(getattr(self, self.BATCH)) if self.BATCH else 1
+
+    @property
+    def batch_noun(self) -> str:
+        """What one element of the batch is called: "row" where the size is called rows."""
+        return self.BATCH.removesuffix("s")
+
+    @property
+    def inner(self) -> int:
+        """The product of all sizes but the batch: the elements that belong to one of its elements."""
+        return prod(size for name, size in self.sizes.items() if name != self.BATCH)
+
+    @property
+    def elements(self) -> int:
+        """The product of all sizes."""
+        return prod(self.sizes.values())
+
+    @property
+    def axis(self) -> int:
+        """The size that a plot runs along."""
+        return int(getattr(self, self.AXIS))
+
+    def with_batch(self, count: int) -> Self:
+        """The same for a batch of so many elements."""
+        return replace(self, **cast(Any, {self.BATCH: count}))
+
+    @property
+    def shape_text(self) -> str:
+        """The sizes as text, such as 4096x1024."""
+        return "x".join(map(str, self.sizes.values()))
+
+    @cached_property
+    def signature(self) -> str:
+        """What problems share that differ in scalars and input alone; text, since that knows its hash."""
+        return repr((*self.sizes.values(), self.dtype, self.options))
+
+    def storage(self, name: str) -> str:
+        """The storage type that `name` stands for: the problem's own for "dtype", that of an option which
+        names one, or else the type called so.
+        """
+        if name in self.options.STORAGE_OF_TENSORS:
+            return getattr(self.options, name) or self.dtype
+        return self.dtype if name == "dtype" else name
+
+    def as_json(self) -> dict[str, Any]:
+        """The problem as it stands in a results file."""
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**self.sizes, **known, "options": self.options.as_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `as_json`; raises WebnormError for foreign data, sizes of no device included."""
+        try:
+            problem = cls(**{**data, "options": cls.options_type()(**data["options"])})
+        except (TypeError, KeyError) as error:
+            raise WebnormError(f"a problem is not understood: {shortened(str(error), 500)}") from error
+        counts = {name: value for name, value in vars(problem.options).items() if isinstance(value, int)}
+        for name, size in {**problem.sizes, **counts}.items():
+            if size > _MOST_SIZE:
+                raise WebnormError(f"{name} is {shown(size)}; expected 0 to 2^53")
+        return problem
+
+    def __str__(self) -> str:
+        options = str(self.options)
+        return f"{self.shape_text} {self.dtype}" + (f", {options}" if options else "")

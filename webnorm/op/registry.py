@@ -1,0 +1,146 @@
+"""Which ops there are: the loader of folders with an `op.py`, and what all ops have together."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from webnorm.errors import unknown
+from webnorm.op.op import Op
+from webnorm.op.options import Options
+from webnorm.op.problem import Problem
+
+# The package whose folders are webnorm's own ops.
+_OWN = "webnorm.ops"
+
+
+def load_ops(package: str) -> Iterator[Op]:
+    """Yield the ops of a package's folders: those that the `op.py` of each names in its OPS."""
+    for folder in sorted(resources.files(package).iterdir(), key=lambda one: one.name):
+        if folder.is_dir() and folder.joinpath("op.py").is_file():
+            yield from importlib.import_module(f"{package}.{folder.name}.op").OPS
+
+
+class _Registry(Mapping[str, Op]):
+    """The ops by name, loaded when they are first asked for."""
+
+    def _ops(self) -> Mapping[str, Op]:
+        return _loaded()
+
+    def __getitem__(self, name: str) -> Op:
+        return self._ops()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ops())
+
+    def __len__(self) -> int:
+        return len(self._ops())
+
+
+@cache
+def _loaded() -> Mapping[str, Op]:
+    return {op.name: op for op in load_ops(_OWN)}
+
+
+OPS: Mapping[str, Op] = _Registry()
+
+
+def op_named(name: str) -> Op:
+    """Return the op of that name; raises WebnormError without one."""
+    if name not in OPS:
+        raise unknown("op", name, OPS)
+    return OPS[name]
+
+
+@cache
+def copy_op() -> Op:
+    """Return the op that the others are timed next to."""
+    return next(op for op in OPS.values() if op.is_copy)
+
+
+def as_copy_problem(problem: Problem) -> Problem:
+    """Return the problem as the copy sees it."""
+    return copy_op().copied_problem(problem)
+
+
+@cache
+def computing_ops() -> tuple[str, ...]:
+    """Return the names of the ops that compute something; a copy is what they are compared with."""
+    return tuple(name for name, op in OPS.items() if not op.is_copy)
+
+
+# Why the others are none, for who asks for one that computes.
+def not_computing() -> dict[str, str]:
+    """Return why each of the other ops is not among them."""
+    return {name: "only measures what a norm is compared with" for name, op in OPS.items() if op.is_copy}
+
+
+@cache
+def problem_types() -> tuple[type[Problem], ...]:
+    """Return the types of problems that the ops have."""
+    return tuple(dict.fromkeys(op.problem_type for op in OPS.values()))
+
+
+def size_names() -> tuple[str, ...]:
+    """Return the names of the sizes of all ops."""
+    return tuple(dict.fromkeys(name for one in problem_types() for name in one.SIZES))
+
+
+def distributions() -> tuple[str, ...]:
+    """Return the names of the draws that problems have."""
+    return tuple(dict.fromkeys(name for one in problem_types() for name in one.DISTRIBUTIONS))
+
+
+def option_defaults() -> dict[str, Any]:
+    """Return the options of all ops, each with the value that stands for nothing."""
+    kinds = dict.fromkeys(type(op.defaults) for op in OPS.values())
+    return {field.name: field.default for kind in kinds for field in fields(kind)}
+
+
+def options_of(op: Op, pairs: Sequence[str]) -> Options:
+    """Return an op's default options with some set from text, as Options.changed takes it.
+
+    Raises UnsupportedProblem for an option that another op has, WebnormError for one that none has.
+    """
+    own, known = {field.name for field in fields(op.defaults)}, option_defaults()
+    for name in (pair.partition("=")[0] for pair in pairs):
+        if name not in known:
+            raise unknown("option", name, known)
+        if name not in own and name not in type(op.defaults).IGNORABLE:
+            raise op.without_option(name)
+    changed: Options = op.defaults.changed(pairs)
+    return changed
+
+
+def flag_names(kind: type[Any]) -> dict[str, str]:
+    """Return the options that are flags by what headers call them.
+
+    One that is named for a tensor of an op with these options says whether there is one.
+    """
+    found = _flag_names.get(kind)
+    if found is None:
+        tensors = {one.name for op in OPS.values() if type(op.defaults) is kind for one in op.tensors}
+        found = {f"has_{name}" if name in tensors else name: name for name in kind.flags()}
+        _flag_names[kind] = found
+    return found
+
+
+_flag_names: dict[type[Any], dict[str, str]] = {}
+
+
+def problem_from_json(op_name: object, data: Mapping[str, Any]) -> Problem:
+    """Return the problem of an op as `Problem.as_json` gave it; raises WebnormError for foreign data.
+
+    A copy has the sizes of the op that it was timed next to, and none of its options. An op that is not
+    known here has the problems of one that is.
+    """
+    op = OPS.get(str(op_name)) or next(iter(_computing()), copy_op())
+    return op.problem_type.from_json({**data, "options": {}} if op.is_copy else data)
+
+
+def _computing() -> Iterator[Op]:
+    return (op for op in OPS.values() if not op.is_copy)

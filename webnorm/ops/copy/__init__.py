@@ -1,0 +1,1 @@
+"""The copy: the roofline that every op is timed next to."""

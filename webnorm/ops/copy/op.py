@@ -1,0 +1,81 @@
+"""The op copy: y = x, the memory limit of an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from webnorm.op.blocks import converted
+from webnorm.op.dtypes import DTYPES, Array
+from webnorm.op.expected import Expected, ExpectedOutputs
+from webnorm.op.op import Op, Task, Tensor
+from webnorm.op.problem import Problem
+from webnorm.ops.copy.problem import RowProblem, draw_x
+
+
+def _reference(arrays: Mapping[str, Array], problem: RowProblem) -> ExpectedOutputs:
+    nothing = np.zeros(1)
+    return {"y": Expected(converted(arrays["x"], np.float64), nothing, nothing)}
+
+
+def _draw(task: Task, given: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
+    return {"x": given["x"] if "x" in given else draw_x(task.problem)}
+
+
+def row_names(problem: RowProblem) -> dict[str, int]:
+    """Names for headers of kernels that work on rows.
+
+    `span`: columns that the vec4 of a row take up, at most, with those of other rows in the first and the
+    last, where rows do not start on multiples of four.
+    """
+    return {
+        "span": problem.cols if problem.cols % 4 == 0 else problem.cols + 3,
+        "itemsize": DTYPES[problem.dtype].itemsize,
+    }
+
+
+def _copied(problem: Problem) -> RowProblem:
+    if not isinstance(problem, RowProblem):
+        raise TypeError(problem)
+    return RowProblem(
+        rows=problem.rows,
+        cols=problem.cols,
+        dtype=problem.dtype,
+        eps=problem.eps,
+        distribution=problem.distribution,
+        seed=problem.seed,
+    )
+
+
+def other_version(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return a row with the other sign."""
+    return {name: np.negative(array) for name, array in arrays.items()}
+
+
+_HOOKS: Mapping[str, Any] = {
+    "other_version": other_version,
+    "unused_scalars": lambda problem: ("scale",),
+    "evaluation": "webnorm.ops.copy.evaluation",
+    "export_inputs": "webnorm.ops.copy.export_inputs:export_inputs",
+}
+
+OPS = (
+    Op(
+        "copy",
+        "y = x: the roofline that every other op is measured against.",
+        (
+            Tensor("x", "read", ("rows", "cols"), batched=True),
+            Tensor("y", "read_write", ("rows", "cols"), batched=True),
+        ),
+        _reference,
+        RowProblem,
+        _draw,
+        constants={"has_mean": 0},
+        is_copy=True,
+        copied=_copied,
+        header_names=row_names,
+        hooks=_HOOKS,
+    ),
+)

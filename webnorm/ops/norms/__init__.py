@@ -1,0 +1,1 @@
+"""LayerNorm, RMSNorm and their gradients, with everything that is theirs alone."""

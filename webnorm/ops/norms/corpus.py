@@ -1,0 +1,255 @@
+"""The corpus of `check`: inputs that broke other implementations, edges of our own, draws; with sources."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from webnorm.op.case import ForceSplit
+from webnorm.op.dtypes import FP8
+from webnorm.ops.norms.case import NormCase, of_normal
+from webnorm.ops.norms.drawn_cases import drawn_cases, hard_cases, long_cases
+from webnorm.ops.norms.option_cases import BOTH, OPTION_CASES
+from webnorm.ops.norms.problem import NormOptions
+from webnorm.ops.norms.row_draws import (
+    LARGE,
+    adjacent_floats,
+    consecutive,
+    constant,
+    outlier,
+    outlier_first,
+    row_scales,
+    with_bad_values,
+)
+
+_CUT: tuple[tuple[ForceSplit, int], ...] = (("bindings", 61), ("bindings", 256), ("dispatches", 70))
+_SHIFT = "mean of {} standard deviations: the rounding of the mean (webnorm docs/numerics.md)"
+
+
+CASES: tuple[NormCase, ...] = (
+    of_normal("normal", "the benign input that hides bad kernels", (7, 768), options=BOTH),
+    *(
+        of_normal(
+            f"cols-{cols}",
+            "lengths at and around vector, subgroup and workgroup sizes",
+            (5, cols),
+            mean=3.0,
+            options=BOTH,
+        )
+        for cols in (1, 2, 3, 5, 64, 199, 1023, 1024, 4095)
+    ),
+    *(
+        of_normal(f"cols-{cols}", "columns of models", (3, cols), mean=1.0, options=BOTH)
+        for cols in (4096, 5120, 8192, 16384, 32768)
+    ),
+    of_normal("rows-0", "no rows", (0, 16), options=BOTH),
+    of_normal("rows-1", "a single row", (1, 96), options=BOTH),
+    of_normal("rows-65537", "more rows than a dispatch has workgroups in one dimension", (65537, 3)),
+    of_normal(
+        "cols-65537", "Mesa's llvmpipe ends a shader's loops after 65535 iterations", (2, 65537), mean=50.0
+    ),
+    of_normal("weight-only", "bias absent", (6, 100), options=NormOptions(bias=False)),
+    of_normal(
+        "bias-only",
+        "onnxruntime #28424: bias read from the wrong slot",
+        (6, 100),
+        options=NormOptions(weight=False),
+    ),
+    of_normal("shift-1e2", _SHIFT.format("1e2"), (4, 4096), mean=1e2),
+    of_normal("shift-1e4", _SHIFT.format("1e4"), (4, 4096), mean=1e4, breaks_one_pass=True),
+    of_normal("shift-1e6", _SHIFT.format("1e6"), (4, 4096), mean=1e6, breaks_one_pass=True),
+    NormCase(
+        "onnxruntime-28463",
+        "onnxruntime #28463: rows 40000..40003 gave NaN",
+        consecutive(40000, 4),
+        (2, 4),
+        breaks_one_pass=True,
+    ),
+    NormCase("onnxruntime-21935", "onnxruntime #21935: constant 1234 gave NaN", constant(1234.0), (3, 512)),
+    of_normal(
+        "onnxruntime-31626",
+        "onnxruntime #31626: float16 squares that overflow, 300 ± 100",
+        (4, 512),
+        100.0,
+        300.0,
+    ),
+    NormCase(
+        "tvm-19592", "TVM #19592: rows 80000..80003", consecutive(80000, 4), (2, 4), breaks_one_pass=True
+    ),
+    of_normal(
+        "mlx-2238", "MLX #2238: about 1449 ± 0.5 gave NaN", (4, 1024), 0.5, 1449.0, breaks_one_pass=True
+    ),
+    of_normal("burn-5607", "burn #5607: mean 100, error 1.03", (4, 768), 0.01, 100.0, breaks_one_pass=True),
+    of_normal(
+        "pytorch-51102", "pytorch #51102: randn(5, 4) + 2000", (5, 4), mean=2000.0, breaks_one_pass=True
+    ),
+    of_normal(
+        "pytorch-40302", "pytorch #40302: randn * 0.01 + 100", (4, 256), 0.01, 100.0, breaks_one_pass=True
+    ),
+    NormCase(
+        "pytorch-41527", "pytorch #41527: float16 zeros with eps 1e-12", constant(0.0), (3, 128), eps=1e-12
+    ),
+    NormCase("xpu-1374", "intel torch-xpu-ops #1374: 1e15 + i", consecutive(10**15, 1024), (2, 1024)),
+    NormCase(
+        "constant-3.3333",
+        "a constant row: two_pass is off by 0.43 without the hi/lo mean",
+        constant(3.3333),
+        (3, 4095),
+        eps=1e-12,
+    ),
+    NormCase(
+        "one-value",
+        "rows of one large value: of a variance that rounding left, rstd was next to nothing",
+        lambda rng: LARGE.astype(np.float64),
+        (6, 5132),
+    ),
+    NormCase(
+        "neighbours",
+        "two values, one unit in the last place apart: spread - low² lost up to four digits",
+        adjacent_floats(5132),
+        (6, 5132),
+    ),
+    NormCase(
+        "outlier-first",
+        "1e6 where a pivot is taken from, among normal values",
+        outlier_first(3, 1024),
+        (3, 1024),
+    ),
+    NormCase("outlier", "one 1e4 among normal values: y reaches sqrt(N)", outlier, (3, 1024)),
+    of_normal(
+        "huge", "±1e18: each square fits float32, their sum does not", (3, 4096), 1e18, breaks_one_pass=True
+    ),
+    of_normal("tiny", "1e-20: squares are denormal or 0, eps decides", (3, 512), 1e-20),
+    of_normal("denormal", "denormal inputs, which an adapter may flush to 0", (3, 512), 1e-40),
+    NormCase(
+        "row-scales",
+        "neighbouring rows from 1e-18 to 1e17: none may leak into another",
+        row_scales,
+        (24, 257),
+    ),
+    NormCase(
+        "nan-row", "NaN in one row must not reach another", with_bad_values(np.nan), (9, 130), options=BOTH
+    ),
+    NormCase(
+        "inf-row", "Inf in one row must not reach another", with_bad_values(np.inf), (9, 130), options=BOTH
+    ),
+    NormCase(
+        "minus-inf-row",
+        "-Inf in one row must not reach another",
+        with_bad_values(-np.inf),
+        (9, 130),
+        options=BOTH,
+    ),
+    NormCase(
+        "nan-first", "NaN where a pivot is taken from", with_bad_values(np.nan, col=0), (9, 130), options=BOTH
+    ),
+    NormCase(
+        "inf-last", "Inf in a row's last column", with_bad_values(np.inf, col=129), (9, 130), options=BOTH
+    ),
+    NormCase(
+        "nan-and-inf-row",
+        "several that are no numbers in one row",
+        with_bad_values(np.inf, np.nan, -np.inf, np.inf),
+        (9, 130),
+        options=BOTH,
+    ),
+    *OPTION_CASES,
+)
+
+# What an op promises beside values of x: the caller's eps, parameters of any sign and size, rows that are
+# cut, and sizes past those where indices or counts of 16 bits end.
+PROMISES: tuple[NormCase, ...] = (
+    *(
+        of_normal(
+            f"eps-{eps:g}",
+            "the caller's eps, where it weighs as much as the variance",
+            (5, 64),
+            math.sqrt(eps) or 1e-3,
+            eps=eps,
+        )
+        for eps in (0.0, 1e-12, 1e-8, 1e-6, 1e-3, 0.1, 1.0, 100.0)
+    ),
+    *(
+        of_normal(
+            f"parameters-{size:g}{name}",
+            "parameters and gradients of either sign, some of them 0",
+            (6, 200),
+            options=options,
+            beside=size,
+        )
+        for size in (1.0, 1e-4, 1e3)
+        for name, options in (("", NormOptions()), ("-zero-centered", NormOptions(zero_centered_weight=True)))
+    ),
+    *(
+        of_normal(
+            f"{narrow}-{cols}{name}",
+            f"rows cut where a device's {narrow} are small, which this one's are not",
+            (602, cols),
+            mean=5.0,
+            options=options,
+            narrow=narrow,
+        )
+        for narrow, cols in _CUT
+        for name, options in (
+            ("", NormOptions()),
+            ("-residual", NormOptions(residual=True, residual_bias=True, return_stats=True)),
+            ("-saved-stats", NormOptions(saved_stats=True, dh=True, residual_bias=True)),
+        )
+    ),
+    *(
+        of_normal(
+            f"bindings-61-{out_dtype}",
+            "slices of y in bytes begin elsewhere in a word than those of x",
+            (602, 61),
+            mean=5.0,
+            options=NormOptions(out_dtype=out_dtype),
+            narrow="bindings",
+        )
+        for out_dtype in (*FP8, "int8")
+    ),
+    *(
+        of_normal(
+            f"{name}-beside",
+            "what is no number in parameters and gradients reaches what it is part of, and no more",
+            (7, 130),
+            options=BOTH,
+            stray=stray,
+        )
+        for name, stray in (("nan", np.nan), ("inf", np.inf))
+    ),
+    of_normal(
+        "saved-eps",
+        "a gradient by statistics that another eps made",
+        (9, 130),
+        mean=2.0,
+        options=NormOptions(saved_stats=True, dh=True),
+        saved_eps=0.5,
+    ),
+    of_normal(
+        "capped-64",
+        "a cap that several rows of every workgroup stay below",
+        (602, 70),
+        mean=2.0,
+        options=NormOptions(max_workgroups=64),
+    ),
+    of_normal("rows-4096", "a power of 2, as most batches are", (4096, 72), options=BOTH),
+    of_normal("rows-4099", "rows between those of a batch and 2^16", (4099, 96), options=BOTH),
+    of_normal("rows-131101", "more than 2^17 rows", (131101, 33), options=BOTH),
+    of_normal("large", "8 million elements", (521, 16411), mean=3.0, options=BOTH),
+    of_normal(
+        "larger",
+        "67 million elements: 2^28 bytes, more than a page's storage binding",
+        (16411, 4099),
+        mean=-2.0,
+        options=BOTH,
+        for_gpus=True,
+    ),
+)
+
+
+def whole_corpus(seed: int) -> tuple[NormCase, ...]:
+    """The fixed cases, with draws of this seed, and those that are drawn as a whole."""
+    fixed = (replace(case, seed=seed) for case in (*CASES, *PROMISES))
+    return (*fixed, *long_cases(seed), *hard_cases(seed), *drawn_cases(seed))

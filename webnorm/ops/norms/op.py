@@ -1,0 +1,327 @@
+"""The ops of LayerNorm and RMSNorm: their tensors, their options, and where their other parts are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from webnorm.op.blocks import converted, map_row_blocks, standard_normal
+from webnorm.op.dtypes import DTYPES, FP8, Array, finfo
+from webnorm.op.expected import ToleranceFactors
+from webnorm.op.op import Op, Task, Tensor, UnsupportedProblem
+from webnorm.ops.copy.op import row_names
+from webnorm.ops.copy.problem import draw_x
+from webnorm.ops.norms import reference
+from webnorm.ops.norms.problem import NormOptions, NormProblem
+
+# Larger than any dispatch.
+_NO_CAP = 2**32
+# Results this small are left to the adapter, which may flush denormals to zero.
+_DENORMAL = 2.0**-126
+# h is a sum of two or three, each rounded once to float32.
+SUM_TOLERANCE = 2.0**-23
+# The second word of a mean is at most this share of the first and of the standard deviation: rounding leaves
+# 2^-24 of a sum's terms, many times over.
+LOW_WORD = 2.0**-10
+
+
+def complete_inputs(task: Task, given: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
+    """Return the given arrays, and what else the op reads for this problem, drawn.
+
+    Weight is uniform in [0.5, 1.5) (less 1 where it is zero-centred) and bias uniform in [-0.5, 0.5), so that
+    a kernel that swaps or drops one of them is wrong by much more than rounding. dy, dh, residual and its
+    bias are normal, what is added to x not larger than it; saved statistics are those of x in float64,
+    rounded.
+    """
+    arrays = dict(given)
+    if "x" not in arrays:
+        arrays["x"] = draw_x(task.problem)
+    for tensor in task.op.inputs(task.problem):
+        if tensor.name not in arrays:
+            drawn = _draw(tensor, task, arrays, rng)
+            arrays[tensor.name] = converted(drawn, DTYPES[tensor.dtype(task.problem)])
+    return arrays
+
+
+def _draw(tensor: Tensor, task: Task, arrays: Mapping[str, Array], rng: np.random.Generator) -> Array:
+    shape = tensor.shape_in(task.problem)
+    match tensor.name:
+        case "weight":
+            return rng.random(shape) + (-0.5 if task.problem.options.zero_centered_weight else 0.5)
+        case "bias":
+            return rng.random(shape) - 0.5
+        case "stats":
+            return reference.stats_of(arrays["x"], task.problem.eps, has_mean(task.op))
+        case name if name in reference.ADDED:
+            return standard_normal(rng, shape) * min(1.0, _largest(arrays["x"]))
+        case _:
+            return standard_normal(rng, shape)
+
+
+def _largest(x: Array) -> float:
+    """The largest finite |x|; 0 where there is none."""
+
+    def of_rows(part: slice) -> float:
+        wide = x[part].astype(np.float64)
+        return float(np.max(np.abs(wide), where=np.isfinite(wide), initial=0.0))
+
+    return max(map_row_blocks(of_rows, *x.shape), default=0.0)
+
+
+def has_mean(op: Op) -> bool:
+    """Whether an op takes the mean off, as LayerNorm does and RMSNorm does not."""
+    return bool(op.constants.get("has_mean"))
+
+
+def _header_names(problem: NormProblem) -> dict[str, int]:
+    """What headers of norms may use beside sizes, flags and what rows have.
+
+    `packed`: whether some array's elements are narrower than a 32-bit word. `max_workgroups` is larger than
+    any dispatch where the problem has no cap.
+    """
+    options = problem.options
+    used = {problem.dtype, problem.out_dtype, problem.weight_dtype}
+    return {
+        **row_names(problem),
+        "out_itemsize": DTYPES[problem.out_dtype].itemsize,
+        "weight_itemsize": DTYPES[problem.weight_dtype].itemsize,
+        "packed": int(used != {"float32"}),
+        "is_float16": int("float16" in used),
+        "row_scaled": int(problem.out_dtype == "int8"),
+        "capped": int(options.max_workgroups > 0),
+        "max_workgroups": options.max_workgroups or _NO_CAP,
+    }
+
+
+def _template_names(problem: NormProblem) -> dict[str, str]:
+    return {"out_dtype": problem.out_dtype}
+
+
+def _requires(problem: NormProblem, gradient: bool) -> None:
+    if problem.scale != 1.0 and problem.out_dtype not in FP8:
+        raise UnsupportedProblem(f"scale is {problem.scale}, which needs an out_dtype of float8")
+    if problem.options.residual_bias and not problem.options.residual and not gradient:
+        raise UnsupportedProblem("residual_bias is added to x + residual: it needs the option residual")
+
+
+def _tolerance_of_h(problem: NormProblem) -> ToleranceFactors:
+    """The sum of two values of a narrow type is exact in float32, unless they lie far apart: rounded once."""
+    if problem.dtype == "float32" or problem.options.residual_bias:
+        return ToleranceFactors(SUM_TOLERANCE, 0.0, 0.0, 0.0, "two additions in float32")
+    return ToleranceFactors(_DENORMAL, 0.0, 0.0, 0.0, "one rounding")
+
+
+def _joined_stats(stats: Array) -> Array:
+    """The mean's two words added up; NaN where the second is no correction of the first, which others take
+    alone.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean = stats[:, 0].astype(np.float64) + stats[:, 1]
+        high, low, rstd = np.abs(stats.astype(np.float64)).T
+        mean[low * rstd > LOW_WORD * (high * rstd + 1.0)] = np.nan
+    return np.stack([mean, stats[:, 2]], axis=1)
+
+
+def other_version(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return what belongs to rows with the other sign; of statistics the mean, two words before rstd."""
+
+    def of(name: str, array: Array) -> Array:
+        if name == "stats":
+            return np.concatenate([-array[:, :-1], array[:, -1:]], axis=1)
+        return np.negative(array) if array.ndim == 2 else array
+
+    return {name: of(name, array) for name, array in arrays.items()}
+
+
+def other_problem(problem: NormProblem) -> NormProblem:
+    """Return the problem for kernels that refuse a gradient without saved statistics."""
+    return replace(problem, options=replace(problem.options, saved_stats=True))
+
+
+def unused_scalars(problem: NormProblem) -> tuple[str, ...]:
+    """Return the scalars that a problem has no use for: nothing but float8 is scaled."""
+    return () if problem.out_dtype in FP8 else ("scale",)
+
+
+_rows = partial(Tensor, shape=("rows", "cols"), batched=True)
+_parameter = partial(Tensor, shape=("cols",), storage="weight_dtype")
+_ALWAYS = ("zero_centered_weight", "weight_dtype", "max_workgroups")
+_ROOM = "webnorm.ops.norms"
+_HOOKS: Mapping[str, Any] = {
+    "other_version": other_version,
+    "tolerance": f"{_ROOM}.tolerance:tolerance",
+    "cases": f"{_ROOM}.corpus:whole_corpus",
+    "fixed_cases": f"{_ROOM}.corpus:CASES",
+    "other_problem": other_problem,
+    "page_numbers": f"{_ROOM}.page_numbers:NUMBERS",
+    "unused_scalars": unused_scalars,
+    "export_inputs": "webnorm.ops.copy.export_inputs:export_inputs",
+    "evaluation": "webnorm.ops.copy.evaluation",
+    "mistakes": f"{_ROOM}.mistakes:wrong_formulas",
+    "diagnosis": f"{_ROOM}.row_statistics:statistics_hints",
+    "trace_expectations": f"{_ROOM}.trace_expectation",
+    "rules": f"{_ROOM}.rules",
+    "presets": f"{_ROOM}.presets:PRESETS",
+}
+
+
+_FORWARD_HOOKS = {name: hook for name, hook in _HOOKS.items() if name != "other_problem"}
+
+
+def _stats(access: Any, with_mean: bool, option: str) -> Tensor:
+    """The mean in two words, and rstd."""
+    return Tensor(
+        "stats",
+        access,
+        ("rows", 3 if with_mean else 1),
+        batched=True,
+        storage="float32",
+        option=option,
+        compared=_joined_stats if with_mean else None,
+        holds="the mean in two words whose sum it is, and rstd" if with_mean else "rstd",
+        any_non_finite=True,
+    )
+
+
+def _norm(name: str, summary: str, with_mean: bool, defaults: NormOptions, eps: float, starter: str) -> Op:
+    tensors = (
+        _rows("x", "read"),
+        _rows("residual", "read", option="residual"),
+        _parameter("residual_bias", "read", option="residual_bias"),
+        _parameter("weight", "read", option="weight"),
+        _parameter("bias", "read", option="bias"),
+        _rows("y", "read_write", storage="out_dtype"),
+        _rows("h", "read_write", option="residual", feeds=True, tolerance=_tolerance_of_h),
+        _stats("read_write", with_mean, "return_stats"),
+        Tensor(
+            "y_scale",
+            "read_write",
+            ("rows", 1),
+            batched=True,
+            storage="float32",
+            only_for=("out_dtype", ("int8",)),
+        ),
+        Tensor(
+            "amax",
+            "read_write",
+            (2,),
+            storage="float32",
+            only_for=("out_dtype", FP8),
+            opening="open_amax",
+            holds="of y before it is scaled, and 1 / scale",
+        ),
+    )
+    return _op(
+        name,
+        summary,
+        tensors,
+        partial(reference.forward, has_mean=with_mean),
+        with_mean,
+        defaults,
+        eps,
+        gradient=False,
+        hooks={**_FORWARD_HOOKS, "starter": starter},
+    )
+
+
+def _gradient(name: str, summary: str, with_mean: bool, defaults: NormOptions, eps: float) -> Op:
+    tensors = (
+        _rows("x", "read"),
+        _rows("dy", "read"),
+        _parameter("weight", "read", option="weight"),
+        _stats("read", with_mean, "saved_stats"),
+        _rows("dh", "read", option="dh"),
+        _rows("dx", "read_write", any_non_finite=True),
+        _parameter("dweight", "read_write", option="weight"),
+        _parameter("dbias", "read_write", option="bias"),
+        _parameter("dresidual_bias", "read_write", option="residual_bias", any_non_finite=True),
+    )
+    return _op(
+        name,
+        summary,
+        tensors,
+        partial(reference.backward, has_mean=with_mean),
+        with_mean,
+        defaults,
+        eps,
+        gradient=True,
+        hooks={
+            **_HOOKS,
+            "tolerance": f"{_ROOM}.tolerance:gradient_tolerance",
+            # A page that trains has no statistics unless its forward pass was asked for them.
+            "export_options": replace(defaults, saved_stats=False),
+        },
+    )
+
+
+def _op(
+    name: str,
+    summary: str,
+    tensors: tuple[Tensor, ...],
+    computed: Any,
+    with_mean: bool,
+    defaults: NormOptions,
+    eps: float,
+    gradient: bool,
+    hooks: Mapping[str, Any],
+) -> Op:
+    return Op(
+        name,
+        summary,
+        tensors,
+        computed,
+        NormProblem,
+        complete_inputs,
+        defaults=defaults,
+        scalars={"eps": eps},
+        more_options=_ALWAYS,
+        constants={"has_mean": int(with_mean)},
+        gradient=gradient,
+        requires=partial(_requires, gradient=gradient),
+        header_names=_header_names,
+        template_names=_template_names,
+        hooks=hooks,
+    )
+
+
+_NO_BIAS = NormOptions(bias=False)
+# What torch takes: 1e-5; for RMSNorm the machine epsilon of the type it computes in. That is float32 for all
+# storage types since pytorch #142848; before, it was x's own type.
+_LAYER_EPS, _RMS_EPS = 1e-5, float(finfo("float32").eps)
+
+OPS: tuple[Op, ...] = (
+    _norm(
+        "layer_norm",
+        "y = (x - mean) / sqrt(var + eps) * weight + bias, row by row.",
+        with_mean=True,
+        defaults=NormOptions(),
+        eps=_LAYER_EPS,
+        starter="two_pass",
+    ),
+    _gradient(
+        "layer_norm_backward",
+        "dx, dweight and dbias of layer_norm from x and dy.",
+        with_mean=True,
+        defaults=NormOptions(saved_stats=True),
+        eps=_LAYER_EPS,
+    ),
+    _norm(
+        "rms_norm",
+        "y = x / sqrt(mean(x^2) + eps) * weight, row by row.",
+        with_mean=False,
+        defaults=_NO_BIAS,
+        eps=_RMS_EPS,
+        starter="workgroup",
+    ),
+    _gradient(
+        "rms_norm_backward",
+        "dx and dweight of rms_norm from x and dy.",
+        with_mean=False,
+        defaults=replace(_NO_BIAS, saved_stats=True),
+        eps=_RMS_EPS,
+    ),
+)

@@ -1,0 +1,283 @@
+// The ops in float64: the twin of webnorm/ops/norms/reference.py, which derives what is only computed here.
+
+import { INT8_MAXIMUM, MEAN_DIGITS, SMALLEST_ROW_MAXIMUM } from "./numbers.js";
+import { roundTo } from "./storage.js";
+
+/**
+ * One output in float64, before it is rounded to its storage type, and the sizes that errors scale with, for
+ * every element; see Answer in webnorm/ops/norms/reference.py.
+ * @typedef {{ shape: number[], value: Float64Array, error_scale: Float64Array | Float32Array,
+ *   mean_error_scale: Float64Array | Float32Array, abs_sum?: Float64Array }} Answer
+ */
+
+/** Sizes of a large output are kept in float32. */
+function blank(shape, Sizes = Float64Array) {
+  const size = shape.reduce((product, n) => product * n, 1);
+  return { shape, value: new Float64Array(size), error_scale: new Sizes(size), mean_error_scale: new Sizes(size) };
+}
+
+function blankSum(cols) {
+  return { ...blank([cols]), abs_sum: new Float64Array(cols) };
+}
+
+/** What a package's manifest says of `rows` rows of `cols` columns. */
+export function problemOf(manifest, rows, cols) {
+  const { op, has_mean, problem } = manifest;
+  return { ...problem, op, has_mean, rows, cols };
+}
+
+/**
+ * The float64 answers of any op to its decoded inputs.
+ * @param {Object<string, Float64Array>} arrays by tensor name; "h" where an implementation wrote it
+ * @param {{ op: string, rows: number, cols: number, has_mean: boolean, dtype: string, eps: number,
+ *   scale: number, options: Object }} problem
+ * @returns {Object<string, Answer>}
+ */
+export function answersOf(arrays, problem) {
+  if (problem.op === "copy") return copy(arrays, problem);
+  return isGradient(problem) ? backward(arrays, problem) : forward(arrays, problem);
+}
+
+/** Whether an op goes backward. */
+export function isGradient({ op }) {
+  return op.endsWith("_backward");
+}
+
+/** y = x. */
+export function copy(arrays, { rows, cols }) {
+  return { y: { ...blank([rows, cols]), value: arrays.x } };
+}
+
+/** What x̂ is multiplied by and what is added. */
+function parameters(arrays, { cols, options }) {
+  const first = options.zero_centered_weight ? 1 : 0;
+  return {
+    weight: arrays.weight ? arrays.weight.map((w) => w + first) : new Float64Array(cols).fill(1),
+    bias: arrays.bias ?? new Float64Array(cols),
+  };
+}
+
+/**
+ * x̂ of the row that starts at `start`, into `xhat`; gives mean, rstd and |mean| * rstd.
+ *
+ * The row is first shifted by its own first element: the differences are exact for float32 values of like
+ * magnitude, so that constant rows have a variance of exactly 0.
+ */
+function normalise(x, start, { cols, eps, has_mean }, xhat) {
+  let mean = 0;
+  if (has_mean) {
+    const pivot = x[start];
+    let sum = 0;
+    for (let j = 0; j < cols; j++) {
+      xhat[j] = x[start + j] - pivot;
+      sum += xhat[j];
+    }
+    const low = sum / cols;
+    for (let j = 0; j < cols; j++) xhat[j] -= low;
+    mean = pivot + low;
+  } else {
+    for (let j = 0; j < cols; j++) xhat[j] = x[start + j];
+  }
+  let squares = 0;
+  for (let j = 0; j < cols; j++) squares += xhat[j] * xhat[j];
+  const rstd = 1 / Math.sqrt(squares / cols + eps);
+  for (let j = 0; j < cols; j++) xhat[j] *= rstd;
+  return { mean, rstd, condition: Math.abs(mean) * rstd };
+}
+
+/** h = x + residual + residual_bias, what is there of it. */
+function addResidual(arrays, { rows, cols }) {
+  const h = blank([rows, cols]);
+  const terms = [[arrays.x, false], [arrays.residual, false], [arrays.residual_bias, true]];
+  for (const [term, perColumn] of terms) {
+    if (!term) continue;
+    for (let i = 0; i < h.value.length; i++) {
+      const added = term[perColumn ? i % cols : i];
+      h.value[i] += added;
+      h.error_scale[i] += Math.abs(added);
+    }
+  }
+  return h;
+}
+
+/** h in its storage type. Python's ml_dtypes rounds to bfloat16 by way of float32, which decides near ties. */
+function asStored(h, dtype) {
+  return roundTo(dtype === "bfloat16" ? Math.fround(h) : h, dtype);
+}
+
+/**
+ * y, and by the problem's options h, stats, y_scale or amax.
+ *
+ * With "h" among the arrays y is the norm of that h: what an implementation wrote, rounded. stats is mean and
+ * rstd, (rows, 2), or rstd alone where the norm has no mean. amax is [amax, scale_inv].
+ */
+export function forward(arrays, problem) {
+  const { rows, cols, has_mean, options } = problem;
+  const outDtype = options.out_dtype ?? problem.dtype;
+  const { weight, bias } = parameters(arrays, problem);
+  const answers = {};
+  let { x } = arrays;
+  if (options.residual) {
+    answers.h = addResidual(arrays, problem);
+    x = arrays.h ?? answers.h.value.map((h) => asStored(h, problem.dtype));
+  }
+  const y = (answers.y = blank([rows, cols], Float32Array));
+  if (options.return_stats) answers.stats = blank([rows, has_mean ? 2 : 1]);
+  if (outDtype === "int8") answers.y_scale = blank([rows, 1]);
+  const xhat = new Float64Array(cols);
+  for (let row = 0; row < rows; row++) {
+    const start = row * cols;
+    const found = normalise(x, start, problem, xhat);
+    if (answers.stats) putStats(answers.stats, row, found, has_mean);
+    const { condition } = found;
+    const sizes = answers.y_scale ? int8Sizes(answers.y_scale, row, xhat, weight, bias, condition) : null;
+    for (let j = 0; j < cols; j++) {
+      const scaled = xhat[j] * weight[j];
+      const error_scale = unitOf(scaled, weight[j], bias[j]);
+      const value = scaled + bias[j];
+      y.value[start + j] = sizes ? value * sizes.q : value;
+      y.error_scale[start + j] = sizes ? (error_scale + sizes.error_scale) * sizes.q : error_scale;
+      y.mean_error_scale[start + j] = sizes ? (condition * error_scale + sizes.mean_error_scale) * sizes.q : condition * error_scale;
+    }
+  }
+  if (outDtype.startsWith("float8")) {
+    answers.amax = amaxOf(y, problem.scale);
+    for (const sizes of [y.value, y.error_scale, y.mean_error_scale]) {
+      for (let i = 0; i < sizes.length; i++) sizes[i] *= problem.scale;
+    }
+  }
+  return answers;
+}
+
+/** The size of what was added up to make an element of y. */
+function unitOf(scaled, weight, bias) {
+  return Math.max(Math.abs(weight), Math.abs(scaled)) + Math.abs(bias);
+}
+
+/** The row's largest |y| is its scale; what is off in that is off in every element. */
+function int8Sizes(scale, row, xhat, weight, bias, condition) {
+  let largest = SMALLEST_ROW_MAXIMUM;
+  let error_scale = 0;
+  for (let j = 0; j < xhat.length; j++) {
+    const scaled = xhat[j] * weight[j];
+    largest = Math.max(largest, Math.abs(scaled + bias[j]));
+    error_scale = Math.max(error_scale, unitOf(scaled, weight[j], bias[j]));
+  }
+  const mean_error_scale = condition * error_scale;
+  scale.value[row] = largest / INT8_MAXIMUM;
+  scale.error_scale[row] = error_scale / INT8_MAXIMUM;
+  scale.mean_error_scale[row] = mean_error_scale / INT8_MAXIMUM;
+  return { q: INT8_MAXIMUM / largest, error_scale, mean_error_scale };
+}
+
+/** Mean in units of the standard deviation (and its own last bits), rstd in units of itself. */
+function putStats(stats, row, { mean, rstd, condition }, hasMean) {
+  const put = (i, value, error_scale, mean_error_scale) => {
+    stats.value[i] = value;
+    stats.error_scale[i] = error_scale;
+    stats.mean_error_scale[i] = mean_error_scale;
+  };
+  const width = hasMean ? 2 : 1;
+  if (hasMean) put(row * width, mean, 1 / rstd + Math.abs(mean) * MEAN_DIGITS, Math.abs(mean));
+  put(row * width + width - 1, rstd, rstd, condition * rstd);
+}
+
+/** From the unscaled y. */
+function amaxOf(y, scale) {
+  const largest = (sizes) => sizes.reduce((most, size) => Math.max(most, Math.abs(size)), 0);
+  return {
+    shape: [2],
+    value: Float64Array.of(largest(y.value), 1 / scale),
+    error_scale: Float64Array.of(largest(y.error_scale), 1 / scale),
+    mean_error_scale: Float64Array.of(largest(y.mean_error_scale), 0),
+  };
+}
+
+/**
+ * dx, and by the problem's options dweight, dbias and dresidual_bias, given x, dy, weight, dh and stats:
+ * dx = (g - mean(g) - x̂ * mean(g * x̂)) * rstd + dh with g = dy * weight, without mean(g) where the norm has
+ * no mean; dweight, dbias and dresidual_bias are sums over rows of dy * x̂, dy and dx.
+ */
+export function backward(arrays, problem) {
+  const { rows, cols, options } = problem;
+  const { weight } = parameters(arrays, problem);
+  const answers = { dx: blank([rows, cols], Float32Array) };
+  if (options.weight) answers.dweight = blankSum(cols);
+  if (options.bias) answers.dbias = blankSum(cols);
+  if (options.residual_bias) answers.dresidual_bias = blankSum(cols);
+  const xhat = new Float64Array(cols);
+  for (let row = 0; row < rows; row++) {
+    const found = options.saved_stats
+      ? bySaved(arrays, row, problem, xhat)
+      : normalise(arrays.x, row * cols, problem, xhat);
+    putGradients(answers, row, arrays, weight, xhat, found, problem.has_mean);
+  }
+  for (const { error_scale, mean_error_scale } of Object.values(answers).filter((answer) => answer.abs_sum)) {
+    for (let j = 0; j < cols; j++) {
+      error_scale[j] = Math.sqrt(error_scale[j]);
+      mean_error_scale[j] = Math.sqrt(mean_error_scale[j]);
+    }
+  }
+  return answers;
+}
+
+/** dx of a row, and what the row adds to the sums over rows. */
+function putGradients(answers, row, { dy, dh }, weight, xhat, { rstd, condition }, hasMean) {
+  const { dx, dweight, dbias, dresidual_bias } = answers;
+  const start = row * xhat.length;
+  const means = gradientMeans(dy, start, weight, xhat, hasMean);
+  for (let j = 0; j < xhat.length; j++) {
+    const size = Math.max(1, Math.abs(xhat[j]));
+    const d = dy[start + j];
+    const g = d * weight[j];
+    let value = (g - xhat[j] * means.along - means.g) * rstd;
+    let error_scale = (Math.abs(g) + size * means.size + means.absolute) * rstd;
+    const mean_error_scale = condition * error_scale;
+    if (dh) {
+      value += dh[start + j];
+      error_scale += Math.abs(dh[start + j]);
+    }
+    dx.value[start + j] = value;
+    dx.error_scale[start + j] = error_scale;
+    dx.mean_error_scale[start + j] = mean_error_scale;
+    if (dweight) addTerm(dweight, j, d * xhat[j], d * size, d * condition);
+    if (dbias) addTerm(dbias, j, d, d, 0);
+    if (dresidual_bias) addTerm(dresidual_bias, j, value, error_scale, mean_error_scale);
+  }
+}
+
+/** x̂ of a row by the statistics that a forward pass saved, whatever its eps was. */
+function bySaved({ x, stats }, row, { cols, has_mean }, xhat) {
+  const width = has_mean ? 3 : 1;
+  const rstd = stats[row * width + width - 1];
+  const mean = has_mean ? stats[row * width] + stats[row * width + 1] : 0;
+  for (let j = 0; j < cols; j++) xhat[j] = (x[row * cols + j] - mean) * rstd;
+  return { rstd, condition: Math.abs(mean) * rstd };
+}
+
+/** The row's means of g * x̂ and of g, and of the sizes of both; of g only where the norm has a mean. */
+function gradientMeans(dy, start, weight, xhat, hasMean) {
+  const cols = xhat.length;
+  let [along, size, sum, absolute] = [0, 0, 0, 0];
+  for (let j = 0; j < cols; j++) {
+    const g = dy[start + j] * weight[j];
+    along += g * xhat[j];
+    size += Math.abs(g) * Math.max(1, Math.abs(xhat[j]));
+    sum += g;
+    absolute += Math.abs(g);
+  }
+  return {
+    along: along / cols,
+    size: size / cols,
+    g: hasMean ? sum / cols : 0,
+    absolute: hasMean ? absolute / cols : 0,
+  };
+}
+
+/** The terms' errors are taken to be independent: their squares add up. */
+function addTerm(sum, j, term, error_scale, mean_error_scale) {
+  sum.value[j] += term;
+  sum.error_scale[j] += error_scale * error_scale;
+  sum.mean_error_scale[j] += mean_error_scale * mean_error_scale;
+  sum.abs_sum[j] += Math.abs(term);
+}

@@ -1,0 +1,281 @@
+"""The ops in float64, the answers that every kernel is held against, and how far float32 may be off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from webnorm.op.blocks import map_row_blocks
+from webnorm.op.dtypes import DTYPES, FP8, Array
+from webnorm.op.expected import Expected, ExpectedOutputs, Float64Array
+from webnorm.ops.norms.problem import NormProblem
+
+# The smallest row maximum that int8's scale is made from: 127 / it is finite in float32, and a row of
+# zeros has a scale.
+SMALLEST_ROW_MAXIMUM = 2.0**-100
+INT8_MAXIMUM = 127.0
+# The mean's own last bits.
+MEAN_DIGITS = 2.0**-22
+
+
+def centered(x: Array) -> tuple[Float64Array, Float64Array]:
+    """X - mean and the mean (rows, 1) of every row of x (rows, cols), in float64.
+
+    Each row is first shifted by its own first element: the differences are exact for float32 values of like
+    magnitude, so that constant rows have a variance of exactly 0.
+    """
+    y = x.astype(np.float64)
+    pivot = y[:, :1].copy()
+    y -= pivot
+    low = y.mean(axis=1, keepdims=True)
+    y -= low
+    return y, pivot + low
+
+
+@dataclass(frozen=True)
+class NormalizedRows:
+    """Rows of x normalised: `xhat` (rows, cols); mean, rstd and |mean| * rstd, each (rows, 1)."""
+
+    xhat: Float64Array
+    mean: Float64Array
+    rstd: Float64Array
+    condition: Float64Array
+
+
+def normalize(x: Array, eps: float, has_mean: bool) -> NormalizedRows:
+    """(x - mean) / sqrt(var + eps) of every row, or x / sqrt(mean(x²) + eps) without a mean.
+
+    Ba, Kiros and Hinton, "Layer Normalization", 2016, equations 3 and 4, with the biased variance; Zhang and
+    Sennrich, "Root Mean Square Layer Normalization", 2019, equation 4. A row with NaN or Inf gives NaN, and
+    so does a constant row when eps is 0.
+    """
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        if has_mean:
+            xhat, mean = centered(x)
+        else:
+            xhat = x.astype(np.float64)
+            mean = np.zeros((x.shape[0], 1))
+        variance = np.einsum("ij,ij->i", xhat, xhat)[:, None] / x.shape[1]
+        rstd = 1.0 / np.sqrt(variance + eps)
+        xhat *= rstd
+        return NormalizedRows(xhat, mean, rstd, np.abs(mean) * rstd)
+
+
+def _with_saved(x: Array, stats: Array, has_mean: bool) -> NormalizedRows:
+    """X̂ by the statistics that a forward pass saved, whatever its eps was: see stats_of."""
+    saved = stats.astype(np.float64)
+    rstd = saved[:, -1:]
+    mean = saved[:, :1] + saved[:, 1:2] if has_mean else np.zeros_like(rstd)
+    return NormalizedRows((x.astype(np.float64) - mean) * rstd, mean, rstd, np.abs(mean) * rstd)
+
+
+# What h is the sum of.
+ADDED = ("x", "residual", "residual_bias")
+
+
+def add_residual(arrays: Mapping[str, Array]) -> Float64Array:
+    """What is there of x + residual + residual_bias, in float64."""
+    return reduce(np.add, (arrays[name].astype(np.float64) for name in ADDED if name in arrays))
+
+
+def forward(arrays: Mapping[str, Array], problem: NormProblem, has_mean: bool) -> ExpectedOutputs:
+    """Y, and by the problem's options h, stats, y_scale or amax.
+
+    `arrays` holds x (rows, cols), and residual (rows, cols), residual_bias, weight, bias (cols,) where the
+    options ask for them. With "h" among the arrays y is the norm of that h: what an implementation wrote,
+    rounded. stats is (rows, 2): mean, where the norm has one, and rstd. amax is [amax, scale_inv].
+    """
+    weight, bias = _parameters(arrays, problem)
+
+    def part(part: slice) -> ExpectedOutputs:
+        rows = {name: a[part] if a.ndim == 2 else a for name, a in arrays.items()}
+        return _forward_rows(rows, problem, has_mean, weight, bias)
+
+    answers = _by_rows(part, problem)
+    if problem.out_dtype in FP8:
+        # From the unscaled y; then y is scaled.
+        y = answers["y"]
+        amax = np.max(np.abs(y.value), initial=0.0)
+        unit = np.max(y.error_scale, initial=0.0)
+        shaky = np.max(y.mean_error_scale, initial=0.0)
+        answers["amax"] = Expected(
+            np.array([amax, 1.0 / problem.scale]),
+            np.array([unit, 1.0 / problem.scale]),
+            np.array([shaky, 0.0]),
+        )
+        s = problem.scale
+        answers["y"] = Expected(y.value * s, y.error_scale * s, y.mean_error_scale * s)
+    return answers
+
+
+def _parameters(
+    arrays: Mapping[str, Array], problem: NormProblem
+) -> tuple[Float64Array | float, Float64Array | float]:
+    """What x̂ is multiplied by and what is added, in float64."""
+    bias = arrays["bias"].astype(np.float64) if "bias" in arrays else 0.0
+    if "weight" not in arrays:
+        return 1.0, bias
+    return arrays["weight"].astype(np.float64) + (1.0 if problem.options.zero_centered_weight else 0.0), bias
+
+
+def _forward_rows(
+    arrays: Mapping[str, Array],
+    problem: NormProblem,
+    has_mean: bool,
+    weight: Float64Array | float,
+    bias: Float64Array | float,
+) -> ExpectedOutputs:
+    answers: ExpectedOutputs = {}
+    x = arrays["x"]
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        if problem.options.residual:
+            h = add_residual(arrays)
+            size = sum(np.abs(arrays[name].astype(np.float64)) for name in ADDED if name in arrays)
+            answers["h"] = Expected(h, np.asarray(size), np.zeros(1))
+            x = arrays.get("h", h.astype(DTYPES[problem.dtype]))
+        rows = normalize(x, problem.eps, has_mean)
+        y = rows.xhat * weight
+        unit = np.maximum(np.abs(weight), np.abs(y)) + np.abs(bias)
+        y = y + bias
+        shaky = rows.condition * unit
+        if problem.out_dtype == "int8":
+            largest = np.maximum(np.abs(y).max(axis=1, keepdims=True), SMALLEST_ROW_MAXIMUM)
+            unit_largest = unit.max(axis=1, keepdims=True)
+            shaky_largest = shaky.max(axis=1, keepdims=True)
+            answers["y_scale"] = Expected(
+                largest / INT8_MAXIMUM, unit_largest / INT8_MAXIMUM, shaky_largest / INT8_MAXIMUM
+            )
+            q = INT8_MAXIMUM / largest
+            y, unit, shaky = y * q, (unit + unit_largest) * q, (shaky + shaky_largest) * q
+        answers["y"] = Expected(y, unit.astype(np.float32), shaky.astype(np.float32))
+        if problem.options.return_stats:
+            answers["stats"] = _stats_answer(rows, has_mean)
+    return answers
+
+
+def _stats_answer(rows: NormalizedRows, has_mean: bool) -> Expected:
+    """Mean in units of the standard deviation (and its own last bits), rstd in units of itself."""
+    columns = [(rows.rstd, rows.rstd, rows.condition * rows.rstd)]
+    if has_mean:
+        deviation = 1.0 / rows.rstd
+        columns.insert(0, (rows.mean, deviation + np.abs(rows.mean) * MEAN_DIGITS, np.abs(rows.mean)))
+    return Expected(*(np.concatenate(parts, axis=1) for parts in zip(*columns, strict=True)))
+
+
+def stats_of(x: Array, eps: float, has_mean: bool) -> Array:
+    """What a forward pass saves for the backward pass, float32.
+
+    (rows, 3): the mean in two words, whose sum has twice float32's digits, and rstd; (rows, 1) without a
+    mean.
+    """
+    parts = map_row_blocks(lambda part: _stats_of_rows(x[part], eps, has_mean), *x.shape)
+    return np.concatenate(parts or [_stats_of_rows(x, eps, has_mean)])
+
+
+def _stats_of_rows(x: Array, eps: float, has_mean: bool) -> Array:
+    rows = normalize(x, eps, has_mean)
+    rstd = rows.rstd.astype(np.float32)
+    if not has_mean:
+        return rstd
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean = rows.mean.astype(np.float32)
+        low = (rows.mean - mean).astype(np.float32)
+    return np.concatenate([mean, low, rstd], axis=1)
+
+
+def backward(arrays: Mapping[str, Array], problem: NormProblem, has_mean: bool) -> ExpectedOutputs:
+    """Dx, and by the problem's options dweight, dbias and dresidual_bias, given x, dy, weight, dh and stats.
+
+    With x̂ the normalised x, by the saved statistics where there are some, and g = dy * weight:
+    dx = (g - mean(g) - x̂ * mean(g * x̂)) * rstd + dh, without mean(g) where the norm has no mean;
+    dweight = sum of dy * x̂ over rows, dbias = sum of dy, dresidual_bias = sum of dx.
+    The derivation is the standard one by the chain rule, as in Triton's LayerNorm tutorial.
+    """
+    weight, _ = _parameters(arrays, problem)
+
+    def part(part: slice) -> ExpectedOutputs:
+        rows = {name: a[part] if a.ndim == 2 else a for name, a in arrays.items()}
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            return _backward_rows(rows, problem, has_mean, weight)
+
+    return _by_rows(part, problem)
+
+
+def _backward_rows(
+    arrays: Mapping[str, Array], problem: NormProblem, has_mean: bool, weight: Float64Array | float
+) -> ExpectedOutputs:
+    if problem.options.saved_stats:
+        rows = _with_saved(arrays["x"], arrays["stats"], has_mean)
+    else:
+        rows = normalize(arrays["x"], problem.eps, has_mean)
+    dy = arrays["dy"].astype(np.float64)
+    size = np.maximum(1.0, np.abs(rows.xhat))
+    g = dy * weight
+    along = (g * rows.xhat).mean(axis=1, keepdims=True)
+    dx = g - rows.xhat * along
+    unit = np.abs(g) + size * (np.abs(g) * size).mean(axis=1, keepdims=True)
+    if has_mean:
+        dx -= g.mean(axis=1, keepdims=True)
+        unit += np.abs(g).mean(axis=1, keepdims=True)
+    dx *= rows.rstd
+    unit *= rows.rstd
+    shaky = rows.condition * unit
+    if "dh" in arrays:
+        dh = arrays["dh"].astype(np.float64)
+        dx += dh
+        unit += np.abs(dh)
+    answers = {"dx": Expected(dx, unit.astype(np.float32), shaky.astype(np.float32))}
+    options = problem.options
+    if options.weight:
+        answers["dweight"] = _summed(dy * rows.xhat, dy * size, dy * rows.condition)
+    if options.bias:
+        answers["dbias"] = _summed(dy, dy, np.zeros_like(dy))
+    if options.residual_bias:
+        answers["dresidual_bias"] = _summed(dx, unit, shaky)
+    return answers
+
+
+def _summed(terms: Float64Array, unit: Float64Array, shaky: Float64Array) -> Expected:
+    """A sum over rows. The terms' errors are taken to be independent, so their squares are added up here."""
+    return Expected(
+        terms.sum(axis=0), (unit * unit).sum(axis=0), (shaky * shaky).sum(axis=0), np.abs(terms).sum(axis=0)
+    )
+
+
+def _by_rows(part: Callable[[slice], ExpectedOutputs], problem: NormProblem) -> ExpectedOutputs:
+    """Put the answers of parts of the rows together; sums over rows are added up."""
+    # No rows are a part too: its answers have the names, shapes and types.
+    whole = part(slice(0, 0))
+    sums = {name for name, answer in whole.items() if answer.abs_sum is not None}
+    for name in whole.keys() - sums:
+        whole[name] = _room_for(whole[name], problem.rows)
+
+    def compute(rows: slice) -> ExpectedOutputs:
+        found = part(rows)
+        for name in whole.keys() - sums:
+            for field in ("value", "error_scale", "mean_error_scale"):
+                getattr(whole[name], field)[rows] = getattr(found[name], field)
+        return {name: found[name] for name in sums}
+
+    found = map_row_blocks(compute, problem.rows, problem.cols)
+    for name in sums:
+        value, unit, shaky, summed = (
+            sum((getattr(answers[name], field) for answers in found), start=getattr(whole[name], field))
+            for field in ("value", "error_scale", "mean_error_scale", "abs_sum")
+        )
+        whole[name] = Expected(value, np.sqrt(unit), np.sqrt(shaky), summed)
+    return whole
+
+
+def _room_for(answer: Expected, rows: int) -> Expected:
+    """An answer like that of no rows for so many of them, to be filled."""
+    shape = (rows, *answer.value.shape[1:])
+    return Expected(
+        *(
+            np.empty(shape, field.dtype)
+            for field in (answer.value, answer.error_scale, answer.mean_error_scale)
+        )
+    )
