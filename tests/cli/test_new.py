@@ -21,7 +21,6 @@ from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.kernels.headers.variants import Variant
-from webnorm.kernels.rendering.inline_trivial import inline_calls
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.kernels.rendering.strip_unused import strip_unused
 from webnorm.ops.norms.problem import NormProblem
@@ -39,12 +38,11 @@ def drafted(kernel: Kernel, folder: Path) -> Kernel:
 
 
 def code(variant: Variant, problem: NormProblem, *roots: Path) -> list[str]:
-    """The lines of a rendered text that are no comments, without what does nothing: in a user's file the
-    calls of the library stay as they are.
+    """The lines of a rendered text that are no comments, without what nothing names: of a user's file that is
+    left, too.
     """
     lines = render_shader(variant, problem, "native", GPU, roots=roots).text.splitlines()
-    own = [True] * len(lines)
-    lines, _ = strip_unused(inline_calls(lines, own)[0], own)
+    lines, _ = strip_unused(lines, [True] * len(lines))
     return [line for line in (re.sub("//.*", "", line).strip() for line in lines) if line]
 
 

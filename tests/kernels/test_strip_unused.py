@@ -21,8 +21,8 @@ from webnorm.kernels.rendering import strip_unused as module
 from webnorm.kernels.rendering import templates
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.kernels.rendering.strip_unused import strip_unused
-from webnorm.kernels.wgsl.declarations import code_of, declarations, read_line
 from webnorm.kernels.wgsl.diagnostics import read_report
+from webnorm.kernels.wgsl.tokens import without_comments
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 NORMS = [kernel for kernel in KERNELS if isinstance(kernel.op.defaults, NormOptions)]
@@ -136,17 +136,21 @@ def test_a_text_may_begin_with_a_brace_and_be_empty() -> None:
         shown(text)
 
 
-def test_webnorm_writes_declarations_as_they_are_found() -> None:
-    """Each at the start of a line, to the next brace there: else it would stay, or a part of it."""
+def test_webnorm_writes_declarations_as_they_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A brace is in the first column where it closes a declaration, and nowhere else."""
+    monkeypatch.setattr(templates, "strip_unused", lambda lines, _: (list(lines), list(range(len(lines)))))
     for kernel in NORMS:
         for cols in (768, 199):
             problem = suited(kernel, NormProblem(rows=64, cols=cols, options=kernel.op.defaults))
-            text = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU).text
-            code, own = code_of(text.splitlines(), [True] * len(text.splitlines()))
-            found = [one for one in declarations([read_line(line) for line in code]) if one.is_plain]
-            removable = {(one.name, one.end) for one in module._declarations(text.splitlines(), own)}
-            kinds = ("fn", "const", "alias", "var")
-            assert removable == {(one.name, one.end) for one in found if one.keyword in kinds}, kernel.label
+            shader = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU)
+            depth = 0
+            for line in without_comments(shader.text).splitlines():
+                begins = re.match(r"(@[^;{]*)?(fn|const|alias|var|struct|override|enable)\b|@|\)|\}", line)
+                assert bool(begins) == (bool(line) and not line.startswith(" ")), (kernel.label, line)
+                assert depth == 0 or not line or line[0] in " })", (kernel.label, line)
+                depth += sum(map(line.count, "({[")) - sum(map(line.count, ")}]"))
+                assert depth == 0 or not line.startswith("}"), (kernel.label, line)
+            assert depth == 0
 
 
 def test_webnorms_text_is_right_without_it(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,9 +189,8 @@ def of_each_width(variant: Variant, problem: NormProblem) -> Iterator[Variant]:
             yield other
 
 
-def test_snippets_call_no_function_that_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snippets_call_no_function_that_does_nothing() -> None:
     """They are for kernels' own text: a snippet emits what is left of the call."""
-    monkeypatch.setattr(templates, "inline_calls", lambda lines, _: (list(lines), dict[int, Any]()))
     called = set[str]()
     for kernel in NORMS:
         for cols, dtype in ((4096, "float32"), (1022, "float16"), (61, "bfloat16")):

@@ -22,7 +22,6 @@ from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering import trace_filters
-from webnorm.kernels.rendering.inline_trivial import inline_calls
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.kernels.rendering.strip_unused import strip_unused
 from webnorm.kernels.rendering.tracing import TraceType
@@ -55,8 +54,7 @@ def test_an_ordinary_text_has_nothing_of_its_traces(tmp_path: Path) -> None:
         there = render_shader(Variant(traced, variant.constants), problem, "native", GPU)
         # What is a user's stays as it is.
         lines = there.text.splitlines()
-        own = [True] * len(lines)
-        lines, _ = strip_unused(inline_calls(lines, own)[0], own)
+        lines, _ = strip_unused(lines, [True] * len(lines))
         assert lines == render_shader(variant, problem, "native", GPU).text.splitlines(), kernel.label
 
 
