@@ -31,8 +31,16 @@ from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 PAGE = DOCS / "ladder.md"
 RUNGS = (
-    *("naive", "one_pass", "two_pass", "welford", "welford_subgroup", "row_in_registers"),
-    *("registers", "workgroup_cache", "streaming", "split_row"),
+    "naive",
+    "one_pass",
+    "two_pass",
+    "welford",
+    "welford_subgroup",
+    "row_in_registers",
+    "registers",
+    "workgroup_cache",
+    "streaming",
+    "split_row",
 )
 PROBLEM = NormProblem(rows=1024, cols=1024)
 # Bodies are those for a GPU, and so is what is counted of them, whatever computes it. What is timed has the

@@ -126,8 +126,12 @@ MIXED = [
 
 KEPT_PROBLEM = NormProblem(rows=64, cols=768)
 CARD = {
-    **{"adapter": "Some GPU", "vendor": "Some", "backend": "Vulkan", "type": "DiscreteGPU"},
-    **{"driver": "1.2", "wgpu": "0.32.0"},
+    "adapter": "Some GPU",
+    "vendor": "Some",
+    "backend": "Vulkan",
+    "type": "DiscreteGPU",
+    "driver": "1.2",
+    "wgpu": "0.32.0",
 }
 
 

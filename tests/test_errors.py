@@ -16,8 +16,30 @@ from webnorm.errors import one_line, path_argument, shell_command, shell_word
 
 BASH = shutil.which("bash")
 WORDS = [
-    *("", "plain", "a b", "it's", '"$HOME"', "`id`", "\\", "*", "~", "#", "-x", "é", "a\nb", "\t", "100%\r"),
-    *("\udcff", "\udcffa1", "\x1b[1m", "u\u2028", "\u202e", "naïve\n", "'\n'", "\\\n\\", "$'\n'"),
+    "",
+    "plain",
+    "a b",
+    "it's",
+    '"$HOME"',
+    "`id`",
+    "\\",
+    "*",
+    "~",
+    "#",
+    "-x",
+    "é",
+    "a\nb",
+    "\t",
+    "100%\r",
+    "\udcff",
+    "\udcffa1",
+    "\x1b[1m",
+    "u\u2028",
+    "\u202e",
+    "naïve\n",
+    "'\n'",
+    "\\\n\\",
+    "$'\n'",
 ]
 
 

@@ -38,12 +38,10 @@ INNER_FLOORS = {
 # What the wall clock says is written down here, and looked at nowhere: it is set, also backwards, while
 # something runs. What is waited for and what is timed goes by clocks that nobody sets.
 DATED = {
-    *(
-        "webnorm/choice/tuning.py",
-        "webnorm/lab/results/result.py",
-        "webnorm/play/attempt_runner.py",
-        "webnorm/web/collection/visit_store.py",
-    ),
+    "webnorm/choice/tuning.py",
+    "webnorm/lab/results/result.py",
+    "webnorm/play/attempt_runner.py",
+    "webnorm/web/collection/visit_store.py",
     "webnorm/lab/report/history/store.py",
     "webnorm/web/assets/page/play_times.js",
 }
@@ -213,8 +211,7 @@ BROAD = {
     "webnorm/fleet/dispatcher.py": "a task on another machine, and a scheduler that has gone",
     "webnorm/fleet/serve.py": "what Dask raises at settings that it cannot use",
     "webnorm/fleet/worker.py": "the same",
-    "webnorm/gpu/c_types.py": "what cffi and a pickle raise has no common kind",
-    "webnorm/gpu/direct_pass.py": "private names of wgpu-py and cffi",
+    "webnorm/gpu/wgpu_private.py": "private names of wgpu-py and cffi, and a pickle",
     "webnorm/kernels/headers/library.py": "a header of a user's",
     "webnorm/kernels/source_map/template_tags.py": "a template that is known to be broken",
     "webnorm/kernels/rendering/templates.py": "what a template does",
@@ -233,8 +230,12 @@ BROAD = {
 }
 # No signal's handler is entered there: threads and processes of their own, and a value's name.
 WITHOUT_HANDLERS = {
-    *("webnorm/cli/work/isolated.py", "webnorm/errors.py", "webnorm/web/browser/visits.py"),
-    *("webnorm/play/attempt_runner.py", "webnorm/play/server.py", "webnorm/play/file_watch.py"),
+    "webnorm/cli/work/isolated.py",
+    "webnorm/errors.py",
+    "webnorm/web/browser/visits.py",
+    "webnorm/play/attempt_runner.py",
+    "webnorm/play/server.py",
+    "webnorm/play/file_watch.py",
 }
 
 
@@ -264,11 +265,100 @@ def test_few_places_catch_everything() -> None:
         assert len(closed) - len(through) == (2 if path == "webnorm/lab/process/worker.py" else 0), path
 
 
+# Private names of other libraries, by file. Those of wgpu-py and cffi are in one, which works without them.
+PRIVATE = {
+    "bench/contenders/installed.py": {"_inductor"},
+    "bench/contenders/torch_ops.py": {"_dynamo", "_fused_rms_norm_backward"},
+    "bench/record/preparing.py": {"_inductor"},
+    "webnorm/dask.py": {"_meta"},
+    "webnorm/gpu/wgpu_private.py": {
+        "_api",
+        "_get_parser",
+        "_internal",
+        "_parsed_types",
+        "_parser_cache",
+        "_poll_func",
+        "_poller",
+        "_token_ids",
+    },
+    "webnorm/lab/process/child.py": {"_args_from_interpreter_flags"},
+    "webnorm/lab/process/worker.py": {"_inheriting"},
+}
+# They are documented: methods of a NamedTuple, and functions of Python's and C's libraries.
+DOCUMENTED = {"_exit", "_getframe", "_make", "_replace"}
+PRIVATE_NAME = re.compile(r"_[a-z]\w*")
+PRIVATE_MODULE = re.compile(r"(?:\w+\.)+(_[a-z]\w*)(?:\.\w+)*")
+ASKS_FOR_A_NAME = {"getattr", "hasattr", "setattr", "delattr"}
+
+
+def private_names(tree: ast.Module) -> Iterator[str]:
+    """The private names that a file uses of what it does not define itself."""
+    own = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            own.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            own |= {node.attr} if ast.unparse(node.value) in ("self", "cls") else set()
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            own.add(node.target.id)
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
+            names = [node.attr]
+        elif isinstance(node, ast.ImportFrom):
+            parts = (node.module or "").split(".")
+            if parts[0] not in ("webnorm", "bench"):
+                names = [*parts, *(one.name for one in node.names)]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ASKS_FOR_A_NAME:
+            names = [str(one.value) for one in node.args if isinstance(one, ast.Constant)]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            module = PRIVATE_MODULE.fullmatch(node.value)
+            names = [module[1]] if module and not node.value.startswith("webnorm.") else []
+        yield from (name for name in names if PRIVATE_NAME.fullmatch(name) and name not in own | DOCUMENTED)
+
+
+def test_private_names_of_other_libraries_are_in_few_places() -> None:
+    found = {path.as_posix(): {*private_names(parsed(path))} for path in FILES}
+    assert {path: names for path, names in found.items() if names} == PRIVATE
+
+
+def test_private_names_are_found_however_they_are_asked_for() -> None:
+    for text in (
+        "device.handle._poller = None",
+        "queue._internal",
+        "from wgpu.backends.wgpu_native import _api",
+        "import wgpu\nwgpu.backends.wgpu_native._api.libf",
+        "getattr(ffi, '_parsed_types', None)",
+        "sys.modules.get('wgpu.backends.wgpu_native._api')",
+    ):
+        assert len({*private_names(ast.parse(text))}) == 1, text
+    own = "def _b():\n    pass\nclass One:\n    def __init__(self):\n        self._a = other._a, two._b()"
+    assert not {*private_names(ast.parse(own))}
+
+
 def test_every_package_says_what_it_is_for() -> None:
     for path in FILES:
         if path.name == "__init__.py":
             said = ast.get_docstring(parsed(path))
             assert said and said.endswith("."), path
+
+
+def unpacked_literals(tree: ast.Module) -> Iterator[int]:
+    """The lines that unpack one literal into another, as in `(*("a", "b"), "c")`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple | ast.List):
+            yield node.lineno
+        elif isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            yield from (value.lineno for key, value in pairs if key is None and isinstance(value, ast.Dict))
+
+
+def test_literals_are_written_plainly() -> None:
+    """A table that the formatter would spread over many lines says `# fmt: skip`."""
+    tests = [path.relative_to(ROOT) for path in sorted((ROOT / "tests").rglob("*.py"))]
+    found = {path.as_posix(): [*unpacked_literals(parsed(path))] for path in (*FILES, *tests)}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+    assert {*unpacked_literals(ast.parse('(*("a", "b"), "c")\n{**{"a": 1}}'))} == {1, 2}
 
 
 def test_functions_are_read_at_once() -> None:

@@ -101,6 +101,9 @@ def _tune(task: Task, device: Device) -> tuning.TunedChoice:
         raise WebnormError("; ".join(found.dropped) or "no variant is right")
     _log.info(
         "tuned %s in %.1f s: %s, %.2f times as fast as the rules' choice",
-        *(task, time.monotonic() - began, found.choice.kernel, found.choice.speedup or 1.0),
+        task,
+        time.monotonic() - began,
+        found.choice.kernel,
+        found.choice.speedup or 1.0,
     )
     return found.choice

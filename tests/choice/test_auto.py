@@ -151,15 +151,6 @@ def test_what_is_gone_is_passed_over() -> None:
         ("two_pass", {**constants, "lanes": 1}),
     ):
         assert choose(KERNELS, task, traits, recorded(op, task.problem, kernel, other)) == by_rules
-    # Axes that there are no more, with the value that all variants have now.
-    old = {"threads_per_row": 64, "vector_width": 4, "subgroups": 1, "hi_lo_mean": 1}
-    found = choose(KERNELS, task, traits, recorded(op, task.problem, "streaming", old))
-    assert found.source == "tuning" and "hi_lo_mean" not in found.variant.constants
-    for kernel, other in (
-        ("streaming", {**old, "hi_lo_mean": 0}),
-        ("naive", {"workgroup_size": 64, "hi_lo_mean": 1}),  # which is not as exact as it was
-    ):
-        assert choose(KERNELS, task, traits, recorded(op, task.problem, kernel, other)) == by_rules
 
 
 def test_a_first_choice_reads_one_header(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,9 @@ def test_exit_statuses_are_those_of_the_verb(monkeypatch: pytest.MonkeyPatch) ->
     assert "something that was asked for was skipped" in " ".join(shown("check", monkeypatch).split())
     assert "something is slower, or broken" in shown("store regressions", monkeypatch)
     assert re.findall(r"^  (\d+) ", shown("show", monkeypatch).partition("Exit status:")[2], re.M) == [
-        *("0", "2", "130")
+        "0",
+        "2",
+        "130",
     ]
 
 
@@ -149,7 +151,8 @@ def test_completion_installs_and_completes(tmp_path: Path) -> None:
     assert completed(script, ["bench", "-o", "out_dtype", "=", "float8"], tmp_path) == behind
     assert completed(script, ["bench", "-o", "out_dtype", "="], tmp_path)[-3:] == [*behind, "int8"]
     assert completed(script, ["bench", "--op", "=", "rms_norm", "-k", "work"], tmp_path) == [
-        *("workgroup", "workgroup_cache")
+        "workgroup",
+        "workgroup_cache",
     ]
 
 

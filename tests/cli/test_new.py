@@ -38,11 +38,11 @@ def drafted(kernel: Kernel, folder: Path) -> Kernel:
 
 
 def code(variant: Variant, problem: NormProblem, *roots: Path) -> list[str]:
-    """The lines of a rendered text that are no comments, without what does nothing: in a user's file the
-    calls of the library stay as they are.
+    """The lines of a rendered text that are no comments, without what nothing names: of a user's file that is
+    left, too.
     """
     lines = render_shader(variant, problem, "native", GPU, roots=roots).text.splitlines()
-    lines, _, _ = strip_unused(lines, [True] * len(lines))
+    lines, _ = strip_unused(lines, [True] * len(lines))
     return [line for line in (re.sub("//.*", "", line).strip() for line in lines) if line]
 
 

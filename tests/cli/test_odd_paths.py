@@ -23,9 +23,15 @@ from webnorm.play.state import WatchedFile, snapshot_as_json
 LATIN, OBEYED = os.fsdecode(b"caf\xe9"), "a\tb\x1b[31m\"%20#?'& <b> ;$x"
 KERNEL = "kernels/layer_norm/mine.wgsl"
 VARIABLES = {
-    **{"HOME": "home", "TMPDIR": "tmp", "XDG_CACHE_HOME": "cache", "XDG_DATA_HOME": "data"},
-    **{"XDG_RUNTIME_DIR": "run", "WEBNORM_ATTEMPTS": "attempts", "WEBNORM_BASELINES": "baselines"},
-    **{"WEBNORM_TUNINGS": "tunings", "WEBNORM_STORE": "store.db"},
+    "HOME": "home",
+    "TMPDIR": "tmp",
+    "XDG_CACHE_HOME": "cache",
+    "XDG_DATA_HOME": "data",
+    "XDG_RUNTIME_DIR": "run",
+    "WEBNORM_ATTEMPTS": "attempts",
+    "WEBNORM_BASELINES": "baselines",
+    "WEBNORM_TUNINGS": "tunings",
+    "WEBNORM_STORE": "store.db",
 }
 
 
@@ -86,20 +92,22 @@ def test_a_kernel_is_played_with_timed_kept_and_exported(folder: Path, device: D
 @pytest.mark.parametrize(
     "words",
     (
-        *(["show", "NAME/no.wgsl"], ["check", "--kernel", "NAME/no.wgsl"], ["play", "NAME/no.wgsl"]),
-        *(
-            ["compare", "NAME", "NAME"],
-            ["verify", "NAME/no"],
-            ["store", "add", "NAME"],
-            ["bench", "--op", "NAME"],
-        ),
-        *(["bench", "--kernel", "NAME"], ["bench", "--save", "NAME"], ["new", "NAME"], ["NAME"]),
-        *(
-            ["bench", "--plot", "NAME"],
-            ["export", "layer_norm", "--name", "NAME"],
-            ["fleet", "--cluster", "NAME"],
-        ),
-        *(["verify", ".", "--browser", "NAME"], ["collect", "--store", "NAME/no", "--export", "NAME"]),
+        ["show", "NAME/no.wgsl"],
+        ["check", "--kernel", "NAME/no.wgsl"],
+        ["play", "NAME/no.wgsl"],
+        ["compare", "NAME", "NAME"],
+        ["verify", "NAME/no"],
+        ["store", "add", "NAME"],
+        ["bench", "--op", "NAME"],
+        ["bench", "--kernel", "NAME"],
+        ["bench", "--save", "NAME"],
+        ["new", "NAME"],
+        ["NAME"],
+        ["bench", "--plot", "NAME"],
+        ["export", "layer_norm", "--name", "NAME"],
+        ["fleet", "--cluster", "NAME"],
+        ["verify", ".", "--browser", "NAME"],
+        ["collect", "--store", "NAME/no", "--export", "NAME"],
     ),
     ids=" ".join,
 )

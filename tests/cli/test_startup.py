@@ -11,17 +11,19 @@ from webnorm.gpu.device import Device
 
 # Imports that take 20 ms or more, wgpu's native part 250.
 HEAVY = {
-    *(
-        "wgpu",
-        "wgpu.backends.wgpu_native",
-        "numpy",
-        "jinja2",
-        "matplotlib",
-        "pydantic",
-        "asyncio",
-        "filelock",
-    ),
-    *("rich.markdown", "rich.syntax", "typer.rich_utils", "webnorm.lab", "webnorm.web"),
+    "wgpu",
+    "wgpu.backends.wgpu_native",
+    "numpy",
+    "jinja2",
+    "matplotlib",
+    "pydantic",
+    "asyncio",
+    "filelock",
+    "rich.markdown",
+    "rich.syntax",
+    "typer.rich_utils",
+    "webnorm.lab",
+    "webnorm.web",
 }
 PROBE = (
     "import contextlib, io, sys; from webnorm.cli.app import run\n"

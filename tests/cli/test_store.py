@@ -75,7 +75,8 @@ def test_what_is_kept_is_shown_and_what_became_slower_ends_with_1(tmp_path: Path
         shown[0].split()[:3] == ["kernel", "recorded", "run"] and shown[-1] == "11 reports, 0 without times"
     )
     assert [line.split()[1] for line in shown if "  registers" in line] == [
-        *("2026-11-10T00:00:00Z", "2026-11-11T00:00:00Z")
+        "2026-11-10T00:00:00Z",
+        "2026-11-11T00:00:00Z",
     ]
     assert "2.2 us" in shown[4] and "178.7" in shown[4]
     found = list(csv.DictReader(io.StringIO(done.stdout)))
@@ -112,7 +113,8 @@ def test_what_is_interrupted_adds_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert "2 results, 2 of them with times" in done.stdout and "1 result, 1 of" in done.stdout
     done = webnorm(["store", "regressions", "--store", "cut.db"], tmp_path)
     assert done.returncode == 3 and done.stdout.splitlines()[1:] == [
-        *("no run of it came to its end", "no run that came to its end has times")
+        "no run of it came to its end",
+        "no run that came to its end has times",
     ]
 
 

@@ -116,7 +116,10 @@ def test_a_scheduler_that_ends_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_host_that_is_called_localhost_is_no_local_cluster() -> None:
     assert [is_local(where) for where in ("local", "local:2", "localhost:8786", "local:")] == [
-        *(True, True, False, False)
+        True,
+        True,
+        False,
+        False,
     ]
 
 

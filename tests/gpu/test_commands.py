@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import wgpu
 
-from webnorm.gpu import direct_pass
+from webnorm.gpu import wgpu_private
 from webnorm.gpu.buffers import write
 from webnorm.gpu.compute_programs import ComputeProgram, PreparedDispatches
 from webnorm.gpu.device import Device
-from webnorm.gpu.direct_pass import run_pass
+from webnorm.gpu.wgpu_private import run_pass
 
 pytestmark = pytest.mark.opengl
 
@@ -29,7 +30,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways, of which the second is taken where wgpu-py is another."""
     if request.param == "objects":
-        monkeypatch.setattr(direct_pass, "native_functions", lambda: None)
+        monkeypatch.setattr(wgpu_private, "native_functions", lambda: None)
     return str(request.param)
 
 
@@ -50,28 +51,38 @@ def values(device: Device, buffer: Any) -> list[int]:
 
 def test_it_is_known_what_wgpu_py_has(device: Device) -> None:
     """Where this fails calls are half as fast: a newer wgpu-py, or wgpu-native, has other functions."""
-    assert direct_pass.native_functions() is not None
+    assert wgpu_private.native_functions() is not None
 
 
 @pytest.fixture
 def anew() -> Iterator[None]:
-    direct_pass.native_functions.cache_clear()
+    wgpu_private.native_functions.cache_clear()
     yield
-    direct_pass.native_functions.cache_clear()
+    wgpu_private.native_functions.cache_clear()
 
 
 def test_another_wgpu_py_has_its_objects(device: Device, anew: None, monkeypatch: pytest.MonkeyPatch) -> None:
     from wgpu.backends.wgpu_native import _api
 
     with monkeypatch.context() as changed:
-        changed.setitem(direct_pass._TYPES, "ComputePassEncoderEnd", "void(*)(int)")
-        assert direct_pass.native_functions() is None
-    direct_pass.native_functions.cache_clear()
+        changed.setitem(wgpu_private._SIGNATURES, "ComputePassEncoderEnd", "void(*)(int)")
+        assert wgpu_private.native_functions() is None
+    wgpu_private.native_functions.cache_clear()
     with monkeypatch.context() as changed:
         changed.delattr(_api, "libf")
-        assert direct_pass.native_functions() is None
-    direct_pass.native_functions.cache_clear()
-    assert direct_pass.native_functions() is not None
+        assert wgpu_private.native_functions() is None
+    wgpu_private.native_functions.cache_clear()
+    assert wgpu_private.native_functions() is not None
+
+
+def test_objects_without_a_native_one_have_their_own_way(device: Device, buffer: Any) -> None:
+    """A device of another wgpu-py: `_internal` is not what its native one is called."""
+    other = SimpleNamespace(
+        create_command_encoder=device.handle.create_command_encoder,
+        queue=SimpleNamespace(submit=device.handle.queue.submit),
+    )
+    run_pass(other, on(device, buffer, 1).encode)
+    assert values(device, buffer)[:5] == [1, 4, 7, 10, 4]
 
 
 def test_dispatches_follow_one_another(way: str, device: Device, buffer: Any) -> None:
@@ -106,7 +117,7 @@ def test_mistakes_are_told_alike(
 
 def test_nothing_is_left(device: Device, buffer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was made is let go once, whatever went wrong in between."""
-    known = direct_pass.native_functions()
+    known = wgpu_private.native_functions()
     assert known is not None
     held: list[Any] = []
 
@@ -127,14 +138,14 @@ def test_nothing_is_left(device: Device, buffer: Any, monkeypatch: pytest.Monkey
     makers = {name: making(getattr(known, name)) for name in ("create", "begin", "finish")}
     releases = ("release_pass", "release_encoder", "release_commands")
     counted = known._replace(**makers, **{name: letting_go(getattr(known, name)) for name in releases})
-    monkeypatch.setattr(direct_pass, "native_functions", lambda: counted)
+    monkeypatch.setattr(wgpu_private, "native_functions", lambda: counted)
     run_pass(device.handle, on(device, buffer, 4).encode)
     assert not held
     for encode in (on(device, buffer, 70_000).encode, lambda compute: compute.set_pipeline(None)):
         with pytest.raises((wgpu.GPUValidationError, AttributeError)):
             run_pass(device.handle, encode)
         assert not held
-    monkeypatch.setattr(direct_pass, "native_functions", lambda: counted._replace(submit=len))
+    monkeypatch.setattr(wgpu_private, "native_functions", lambda: counted._replace(submit=len))
     with pytest.raises(TypeError):
         run_pass(device.handle, on(device, buffer, 4).encode)
     assert not held

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
 
 from webnorm.errors import WebnormError
-from webnorm.gpu import device as devices
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, find_adapter
 
 pytestmark = pytest.mark.opengl
@@ -21,24 +18,6 @@ def test_every_listing_has_the_same_adapters(device: Device) -> None:
     """Through OpenGL only devices of one listing wait for each other."""
     assert [one.handle for one in adapters()] == [one.handle for one in adapters()]
     assert any(one.handle is device.adapter.handle for one in adapters())
-
-
-def test_a_device_is_polled_only_while_an_answer_is_awaited() -> None:
-    polled: list[bool] = []
-    poller = SimpleNamespace(_poll_func=polled.append, _token_ids=set())
-    devices._poll_only_when_asked(SimpleNamespace(_poller=poller))
-    poll: Callable[[bool], None] = poller._poll_func
-    poll(False)
-    assert polled == []
-    poller._token_ids.add(1)
-    poll(True)
-    assert polled == [True]
-
-
-def test_the_poller_is_as_it_was_thought_to_be(device: Device) -> None:
-    """The names that `_poll_only_when_asked` needs of wgpu-py."""
-    assert device.handle._poller._poll_func(False) is None
-    assert device.handle._poller._token_ids == set()
 
 
 def test_the_adapter_of_the_environment(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_an_ordinary_text_has_nothing_of_its_traces(tmp_path: Path) -> None:
         there = render_shader(Variant(traced, variant.constants), problem, "native", GPU)
         # What is a user's stays as it is.
         lines = there.text.splitlines()
-        lines, _, _ = strip_unused(lines, [True] * len(lines))
+        lines, _ = strip_unused(lines, [True] * len(lines))
         assert lines == render_shader(variant, problem, "native", GPU).text.splitlines(), kernel.label
 
 

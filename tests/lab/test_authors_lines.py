@@ -15,6 +15,7 @@ from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.rendering.render import render_shader
+from webnorm.kernels.source_map.snippet_callers import CallGraph
 from webnorm.lab.verify.races import find_fault
 from webnorm.op.op import make_inputs
 from webnorm.ops.norms.problem import NormOptions, NormProblem
@@ -117,3 +118,23 @@ def test_a_reduction_that_is_called_twice_has_a_hint_of_its_own(device: Device, 
     # Two reductions, or a value that was reduced together with the other, race no more.
     once = kernel_of(tmp_path)
     assert find_fault(device, default_variant(once, PROBLEM, device.traits), PROBLEM, inputs, ()) is None
+
+
+def test_calls_are_followed_through_the_library() -> None:
+    text = """\
+const WIDTH = reduced(1.0);
+fn reduced(a: f32) -> f32 { return a; }
+fn joined(a: f32) -> f32 {
+    return reduced(a);  // fn begins
+}
+fn main() {
+    /* reduced(1.0) */ y = joined(1.0);
+    // reduced(2.0)
+    y = not_reduced(1.0) + reduced (2.0);
+    y = (3.0);
+}
+"""
+    functions = CallGraph(text.splitlines(), [at < 5 for at in range(11)])
+    assert [functions.around(line) for line in range(1, 8)] == ["", "reduced", *["joined"] * 3, "", ""]
+    assert functions.calls("reduced") == [7, 9] and functions.calls("joined") == [7]
+    assert CallGraph(["/*"], [True]).around(1) == "" and CallGraph(["/*"], [True]).calls("a") == []

@@ -361,14 +361,6 @@ def test_what_is_no_longer_right_is_broken() -> None:
     assert found.reason == "the new result is 'fail' and has no time: off by 3"
 
 
-def test_results_of_before_an_axis_was_retired_pair() -> None:
-    """Where the axis had the value that all variants have now."""
-    new = result(times(1, 0.01, 1))
-    for kept, said in ((1, ["SAME"]), (0, ["ONLY IN OLD", "ONLY IN NEW"])):
-        old = replace(new, constants={**new.constants, "hi_lo_mean": kept})
-        assert words(compare(report(old), report(new))) == said
-
-
 def test_results_pair_by_variant_problem_and_case() -> None:
     base = result(times(1, 0.01, 1))
     others = [

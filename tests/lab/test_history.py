@@ -97,8 +97,22 @@ def test_nothing_of_a_report_is_lost_and_its_columns_are_plain(tmp_path: Path) -
     )
     assert rows(tmp_path, f"SELECT {columns} FROM history WHERE op != 'copy'") == [
         (
-            *("2026-11-04T00:00:00Z", f"{3:032x}", "Some GPU", "1.2", "layer_norm", "naive"),
-            *("threads_per_row=64;vector_width=4", 64, 768, "float32", "", "pass", 2000.0, 196.608, 80.0, 1),
+            "2026-11-04T00:00:00Z",
+            f"{3:032x}",
+            "Some GPU",
+            "1.2",
+            "layer_norm",
+            "naive",
+            "threads_per_row=64;vector_width=4",
+            64,
+            768,
+            "float32",
+            "",
+            "pass",
+            2000.0,
+            196.608,
+            80.0,
+            1,
         )
     ]
 

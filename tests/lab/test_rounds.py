@@ -179,10 +179,10 @@ def test_of_several_loops_the_one_that_went_on_is_named() -> None:
     rounds = LoopInstrumentation(text)
     assert rounds.lines == (2, 3, 4, 5)
     once = [1, 1, 1, 1]
-    right = [*once, *(1, 1, 64, 64), *(64, 64, 32, 40), *once]
+    right = [*once, 1, 1, 64, 64, 64, 64, 32, 40, *once]
     assert rounds.endless(right) is None and len(right) == WORDS * 4
     # The outer one is endless; the inner one, and what follows, is ended in the middle.
-    outer = [*once, *(1, 0, 32, 0), *(33, 32, 1024, 2000), *(1, 0, 1, 0)]
+    outer = [*once, 1, 0, 32, 0, 33, 32, 1024, 2000, 1, 0, 1, 0]
     assert rounds.endless(outer) == (3, 32)
-    inner = [*once, *(1, 0, 1, 0), *(1, 0, 32768, 0), *(1, 0, 1, 0)]
+    inner = [*once, 1, 0, 1, 0, 1, 0, 32768, 0, 1, 0, 1, 0]
     assert rounds.endless(inner) == (4, 32768)

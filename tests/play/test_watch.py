@@ -122,8 +122,15 @@ def with_its_old_time(folder: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     (
-        *(renamed_over, folder_replaced, folder_gone_and_back, root_gone_and_back, root_replaced),
-        *(hard_linked, soft_linked, a_folder_for_a_while, with_its_old_time),
+        renamed_over,
+        folder_replaced,
+        folder_gone_and_back,
+        root_gone_and_back,
+        root_replaced,
+        hard_linked,
+        soft_linked,
+        a_folder_for_a_while,
+        with_its_old_time,
     ),
 )
 def test_the_save_after_a_change_is_seen(

@@ -663,8 +663,14 @@ MISTAKES = {
         f"--lab --out out --submit {url}": f"--submit is {url!r}; expected where `webnorm collect` receives: "
         "an https:// URL, or http:// of this machine"
         for url in (
-            *("a.example", "http://a.example/", "ftp://127.0.0.1", "https://", "https://me:it@a.example"),
-            *("javascript:alert(1)", "https://a.example/#top", "https://a.example:x"),
+            "a.example",
+            "http://a.example/",
+            "ftp://127.0.0.1",
+            "https://",
+            "https://me:it@a.example",
+            "javascript:alert(1)",
+            "https://a.example/#top",
+            "https://a.example:x",
         )
     },
 }

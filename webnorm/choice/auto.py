@@ -13,7 +13,7 @@ from webnorm.errors import WebnormError
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import own_kernel, own_kernels
 from webnorm.kernels.headers.traits import Traits
-from webnorm.kernels.headers.variants import RETIRED, Variant
+from webnorm.kernels.headers.variants import Variant
 from webnorm.op.op import Task
 
 
@@ -70,12 +70,6 @@ def _of_kernel(kernel: Kernel, choice: TunedChoice) -> Variant | None:
     """A choice's variant; None where its constants are not the kernel's any more."""
     if kernel.unstable is not None:
         return None
-    # Of a kernel that rounds the mean, as naive does now, a recorded second word is gone.
-    retired = RETIRED if kernel.accuracy.rounded_mean == 0 else {}
-    constants = {
-        axis: value
-        for axis, value in choice.constants.items()
-        if axis in kernel.tune or retired.get(axis) != value
-    }
-    on_axes = (constants.get(axis) in values for axis, values in kernel.tune.items())
-    return Variant(kernel, constants) if set(constants) == set(kernel.tune) and all(on_axes) else None
+    on_axes = (choice.constants.get(axis) in values for axis, values in kernel.tune.items())
+    is_whole = set(choice.constants) == set(kernel.tune) and all(on_axes)
+    return Variant(kernel, choice.constants) if is_whole else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ from weakref import WeakSet
 import numpy as np
 
 from webnorm.errors import WebnormError, one_line, shown, unknown
-from webnorm.gpu.c_types import cached_declarations, predeclare_types
+from webnorm.gpu import wgpu_private
 from webnorm.gpu.probes import probe_subgroup_size, probe_timestamps
 from webnorm.kernels.headers.traits import Traits
 
@@ -126,11 +125,11 @@ def _handles() -> Sequence[Any]:
     its own, and wgpu aborts the process. Devices of one listing wait for each other.
     """
     uses_wgpu()
-    with cached_declarations():
+    with wgpu_private.cached_declarations():
         # It takes 0.2 s to import, and who only asks for help need not wait.
         from wgpu.backends.wgpu_native import ffi
 
-        predeclare_types(ffi)
+        wgpu_private.predeclare_types(ffi)
     return tuple(wgpu.gpu.enumerate_adapters_sync())
 
 
@@ -222,17 +221,15 @@ class Device:
 
     @cached_property
     def timestamps(self) -> bool:
-        """Whether timestamp queries work: the feature is there and two of them differ."""
+        """Whether timestamp queries work: the feature is there, a tick has a length, and two differ."""
         with self.gate:
-            return _TIMESTAMPS in self.handle.features and probe_timestamps(self.handle)
+            known = _TIMESTAMPS in self.handle.features and self.timestamp_period > 0
+            return known and probe_timestamps(self.handle)
 
     @cached_property
     def timestamp_period(self) -> float:
-        """Nanoseconds per tick of a timestamp, which wgpu-native knows and wgpu-py does not pass on."""
-        # Imported where a device is in use: it takes 0.2 s, which the parent of a worker need not spend.
-        from wgpu.backends.wgpu_native import lib
-
-        return float(lib.wgpuQueueGetTimestampPeriod(self.handle.queue._internal))
+        """Nanoseconds per tick of a timestamp; 0.0 where that is not known."""
+        return wgpu_private.timestamp_period(self.handle)
 
     @cached_property
     def subgroup_size(self) -> int | None:
@@ -319,7 +316,7 @@ def open_device(
         missing = set(native) - set(handle.features)
         if missing:
             raise WebnormError(f"{adapter}: the device came without {', '.join(sorted(missing))}")
-        _poll_only_when_asked(handle)
+        wgpu_private.poll_only_when_asked(handle)
         return Device(adapter, handle)
 
 
@@ -347,14 +344,10 @@ def _after_fork() -> None:
     """In the child: what the parent opened refuses, and is not released: that would wait for lost threads."""
     if not forked():
         return
-    for device in list(_devices):
-        # Its thread is not here, and what wakes it may be locked.
-        device.handle._poller = None
+    opened = list(_devices)
+    wgpu_private.release_nothing([device.handle for device in opened])
+    for device in opened:
         device.handle = _Forked()
-    # wgpu-py releases nothing without its library, as at the interpreter's end.
-    api: Any = sys.modules.get("wgpu.backends.wgpu_native._api")
-    if api is not None:
-        api.libf = None
     libc = ctypes.CDLL(None)
     if hasattr(libc, "on_exit"):
         # Mesa's part in the process's end waits for its threads, too. Those called first are asked last.
@@ -364,15 +357,3 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-def _poll_only_when_asked(handle: Any) -> None:
-    """Keep wgpu-py's thread from polling the device when nothing waits for an answer.
-
-    It does so once more when it wakes up late (wgpu-py 0.32). Through OpenGL a poll waits for a submission of
-    another device, or for a compilation, and wgpu-hal 29 takes a wait of 6 s for a deadlock and aborts.
-    """
-    poller: Any = getattr(handle, "_poller", None)
-    if hasattr(poller, "_poll_func") and hasattr(poller, "_token_ids"):
-        poll, waiting = poller._poll_func, poller._token_ids
-        poller._poll_func = lambda block: poll(block) if waiting else None

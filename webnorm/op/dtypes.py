@@ -20,9 +20,12 @@ DTYPE_NAMES: Mapping[np.dtype[Any], str] = {dtype: name for name, dtype in DTYPE
 STORAGE = ("float32", "float16", "bfloat16")
 # What others call them, where no likeness tells.
 DTYPES_ELSEWHERE = {
-    **{"half": "float16", "float": "float32", "single": "float32"},
+    "half": "float16",
+    "float": "float32",
+    "single": "float32",
     # More than float32 nothing here stores, or computes.
-    **{"float64": "float32", "double": "float32"},
+    "float64": "float32",
+    "double": "float32",
 }
 # What y may be turned into on its way out.
 FP8 = ("float8_e4m3fn", "float8_e5m2")

@@ -43,6 +43,7 @@
 {% from "lib/split.wgsl" import each_part, part_functions, part_reductions, joining_reductions, part_moments, store_moments, joined_parts, moments with context %}
 {% from "lib/moments.wgsl" import normalised with context %}
 {% from "lib/write.wgsl" import write_registers with context %}
+{% from "lib/direct.wgsl" import load_input with context %}
 {% include "lib/norm.wgsl" %}
 
 {{ part_functions() }}
@@ -57,7 +58,7 @@ fn measure(
     {% call each_part() %}
 
 {% for j in range(steps) %}
-    let h{{ j }} = load_input(row, first + {{ j }}u, thread);
+    let h{{ j }} = {{ load_input }}(row, first + {{ j }}u, thread);
 {% endfor %}
 {{ part_moments("h") }}
 {{ store_moments(moments) }}
@@ -71,7 +72,7 @@ fn normalise(
     {% call each_part() %}
 
 {% for j in range(steps) %}
-    let h{{ j }} = load_input(row, first + {{ j }}u, thread);
+    let h{{ j }} = {{ load_input }}(row, first + {{ j }}u, thread);
 {% endfor %}
 {{ joined_parts(moments) }}
     {% call(j) write_registers() %}{{ normalised("h" ~ j) }}{% endcall %}

@@ -63,6 +63,15 @@ atomic<u32>
 {{ word_type(tensor.dtype) }}
 {%- endif %}
 {%- endmacro %}
+{#- SwiftShader's pack2x16float lets a NaN or an infinity spoil the other half. An element of h may be one beside
+    others that are not; in y and dx whole rows are, unless a parameter was. -#}
+{% set by_halves = software or has_residual %}
 {#- Text that turns a chunk into vec4<f32>, and back. -#}
-{% macro decoded(dtype, raw) -%}{{ raw if dtype == "float32" else "decode_" ~ dtype ~ "(" ~ raw ~ ")" }}{%- endmacro %}
-{% macro encoded(dtype, value) -%}{{ value if dtype == "float32" else "encode_" ~ dtype ~ "(" ~ value ~ ")" }}{%- endmacro %}
+{% macro decoded(dtype, raw) -%}
+{% set function = "unpack2x16float" if dtype == "float16" and lanes == 2 else "decode_" ~ dtype -%}
+{{ raw if dtype == "float32" else function ~ "(" ~ raw ~ ")" }}
+{%- endmacro %}
+{% macro encoded(dtype, value) -%}
+{% set function = "pack2x16float" if dtype == "float16" and lanes == 2 and not by_halves else "encode_" ~ dtype -%}
+{{ value if dtype == "float32" else function ~ "(" ~ value ~ ")" }}
+{%- endmacro %}

@@ -1,11 +1,8 @@
 {#- Functions between chunks and vec4<f32>, for each storage type that the problem has. Rounding is to nearest
     even. WGSL leaves the direction of pack2x16float to the implementation, and what it makes of values beyond
     float16's range. -#}
-{% from "lib/dtype.wgsl" import lanes with context %}
+{% from "lib/dtype.wgsl" import lanes, by_halves with context %}
 {% set dtypes = tensors | map(attribute="dtype") | unique | list %}
-{#- SwiftShader's pack2x16float lets a NaN or an infinity spoil the other half. An element of h may be one beside
-    others that are not; in y and dx whole rows are, unless a parameter was. -#}
-{% set by_halves = software or has_residual %}
 {% if "float16" in dtypes %}
 {% if lanes == 2 %}
 fn decode_float16(raw: u32) -> vec2<f32> {

@@ -6,7 +6,7 @@
     which columns a Vec stands for depends on it. All tensors with rows have the same shift, since bindings start
     on multiples of four elements. -#}
 {% from "lib/dtype.wgsl" import lanes, components, paired, shifted, last_access with context %}
-{% from "lib/sweep.wgsl" import whole with context %}
+{% from "lib/direct.wgsl" import whole with context %}
 alias Vec = {{ "f32" if lanes == 1 else "vec" ~ lanes ~ "<f32>" }};
 alias Live = {{ "vec" ~ lanes ~ "<bool>" if shifted else "bool" }};
 {#- Where steps are written out one by one, j is a constant, and the compiler drops what it decides. -#}
@@ -49,7 +49,7 @@ fn inside(j: u32, thread: u32) -> u32 {
 
 // Where the access lies that steps j and j + 1 share.
 fn pair_inside(j: u32, thread: u32) -> u32 {
-    return inside(j, thread) / 2u;
+    return {{ "access" if whole else "inside" }}(j, thread) / 2u;
 }
 {% endif %}
 

@@ -5,6 +5,7 @@
 {% from "lib/gradient_row.wgsl" import streams, kept, load_streams, weighted, normalised_x, normalised_step, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, share_early_sums, dx_of with context %}
 {% from "lib/park.wgsl" import fetched, parking, park, first_parked, from_park, weight_waits, weight_parking, park_weight with context %}
 {% from "lib/sweep.wgsl" import sweep with context %}
+{% from "lib/direct.wgsl" import unpacked_step with context %}
 {% from "lib/column_sums.wgsl" import summed with context %}
 {% from "lib/dtype.wgsl" import shifted with context %}
 {% from "lib/write.wgsl" import store_access with context %}
@@ -23,7 +24,7 @@
 {% macro take_fetched() %}
 {% for j in range(steps) %}
 {% for name in ahead %}
-        let {{ name ~ j }} = {{ name }}_of(next_{{ name ~ (j - j % fetched) }}, {{ j }}u, thread);
+        let {{ name ~ j }} = {{ unpacked_step(name, "next_" ~ name ~ (j - j % fetched), j ~ "u") }};
 {% endfor %}
 {% endfor %}
 {% endmacro %}
@@ -42,7 +43,7 @@
 {#- The words of step j; with what is `hidden`, a zero that a compiler does not know, it decodes them again instead of
     keeping twice as many registers. -#}
 {% macro from_words(name, j, hidden=false) -%}
-{{ name }}_of({{ name }}_words{{ j - j % fetched }}{{ " ^ vec" ~ (4 if fetched == 2 else 2) ~ "(hidden)" if hidden }}, {{ j }}u, thread)
+{{ unpacked_step(name, name ~ "_words" ~ (j - j % fetched) ~ (" ^ vec" ~ (4 if fetched == 2 else 2) ~ "(hidden)" if hidden else ""), j ~ "u") }}
 {%- endmacro %}
 {% macro take_words(names, j, hidden) %}
 {% for name in names %}
@@ -54,7 +55,7 @@
 {% if j % fetched == 0 %}
         let raw{{ j }} = fetch_x(row, {{ j }}u, thread);
 {% endif %}
-        let x{{ j }} = x_of(raw{{ j - j % fetched }}, {{ j }}u, thread);
+        let x{{ j }} = {{ unpacked_step("x", "raw" ~ (j - j % fetched), j ~ "u") }};
 {% for name in streams if name != "x" %}
         let {{ name ~ j }} = load_{{ name }}(row, {{ j }}u, thread);
 {% endfor %}

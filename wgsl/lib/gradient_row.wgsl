@@ -1,6 +1,7 @@
 {#- The gradient of one row that is in registers. `row`, `thread`, `place`, `lane` and `subgroup_size` are in scope, and
     the row's `mean`, `low` and `rstd`. -#}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/direct.wgsl" import total with context %}
 {% from "lib/park.wgsl" import weight_waits, weight_again with context %}
 {#- What is read of every row. -#}
 {% set streams = ["x", "dy"] + (["dh"] if has_dh else []) %}
@@ -62,11 +63,11 @@ x{{ j }}
 {#- From the sums to what `dx_of` needs. -#}
 {% macro share_sums() %}
 {% if has_mean %}
-        let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
+        let means = sum_gradients(vec2({{ total("along") }}, {{ total("across") }}) * PER_COLUMN, place, lane, subgroup_size);
         let slope = -means.x * rstd;
         let level = -means.y * rstd;
 {% else %}
-        let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
+        let slope = -sum_gradients({{ total("along") }} * PER_COLUMN, place, lane, subgroup_size) * rstd;
 {% endif %}
 {% endmacro %}
 {#- The same where the sums were made with the row's moments: the mean of g * x̂ is that of g * (x - mean), less `low` times the

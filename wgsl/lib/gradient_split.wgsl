@@ -4,6 +4,7 @@
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/direct.wgsl" import total with context %}
 {% from "lib/gradient.wgsl" import row_words with context %}
 {#- A record of a part: its moments, the sum of g * d / COLS and of g / COLS, where d is the distance from the part's
     mean; with statistics given, of g * x̂ / COLS and g / COLS. -#}
@@ -42,7 +43,7 @@ fn measure(
     across += g{{ j }} * PER_COLUMN;
 {% endif %}
 {% endfor %}
-    let gradients = sum_gradients({{ "vec2(total(along), total(across))" if has_mean else "total(along)" }}, place, lane, subgroup_size);
+    let gradients = sum_gradients({{ "vec2(" ~ total("along") ~ ", " ~ total("across") ~ ")" if has_mean else total("along") }}, place, lane, subgroup_size);
     if (thread == 0u && row_exists) {
         let at = params.parts_start + (row * PARTS + part) * {{ words }}u + {{ 0 if saved_stats else moments }}u;
 {% if has_mean %}

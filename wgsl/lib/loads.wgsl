@@ -5,16 +5,26 @@
     what lies past the row is replaced by 0. -#}
 {% from "lib/cost.wgsl" import tally with context %}
 {% from "lib/dtype.wgsl" import storage, lanes, components, joins_words, in_pairs, row_start, shifted, word_type, per_word, decoded with context %}
+{% from "lib/direct.wgsl" import whole, where_live with context %}
 {#- Where an access of step j lies in its row. -#}
 {% macro inside(tensor) -%}
-{{ "pair_inside(j, thread)" if in_pairs(tensor) else "inside(j, thread)" }}
+{{ "pair_inside" if in_pairs(tensor) else ("access" if whole else "inside") }}(j, thread)
 {%- endmacro %}
 {#- Text that turns an access into the Vec of step j. -#}
 {% macro unpacked(tensor, raw) -%}
 {{ decoded(tensor.dtype, "select(" ~ raw ~ ".xy, " ~ raw ~ ".zw, j % 2u == 1u)" if in_pairs(tensor) else raw) }}
 {%- endmacro %}
+{#- The end of a function: the Vec of step j, from the access that is `raw`, or from text that gives it. -#}
+{% macro return_step(tensor, access, plus_one) %}
+{% if whole and not plus_one and unpacked(tensor, "raw") == "raw" %}
+    return {{ access }};
+{% else %}
+    let raw = {{ access }};
+    return {{ where_live(unpacked(tensor, "raw") ~ plus_one, "Vec()", "j") }};
+{% endif %}
+{% endmacro %}
 {% for tensor in tensors if tensor.access == "read" and tensor.wide %}
-{% set plus_one = " + 1.0" if tensor.name == "weight" and zero_centered_weight %}
+{% set plus_one = " + 1.0" if tensor.name == "weight" and zero_centered_weight else "" %}
 {% if tensor.batched %}
 {% if (prefetch is defined and prefetch) or (parked is defined and parked) or (words is defined and words) %}
 // An access as it lies in memory, and step j of it.
@@ -24,14 +34,13 @@ fn fetch_{{ tensor.name }}(row: u32, j: u32, thread: u32) -> {{ storage(tensor) 
 }
 
 fn {{ tensor.name }}_of(raw: {{ storage(tensor) }}, j: u32, thread: u32) -> Vec {
-    return where_live({{ unpacked(tensor, "raw") }}, Vec(), j, thread);
+    return {{ where_live(unpacked(tensor, "raw"), "Vec()", "j") }};
 }
 
 {% endif %}
 fn load_{{ tensor.name }}(row: u32, j: u32, thread: u32) -> Vec {
     {{ tally("row_reads", "live_count(j, thread)") }}
-    let raw = {{ tensor.buffer }}[{{ row_start(tensor) }} + {{ inside(tensor) }}];
-    return where_live({{ unpacked(tensor, "raw") }}, Vec(), j, thread);
+{{ return_step(tensor, tensor.buffer ~ "[" ~ row_start(tensor) ~ " + " ~ inside(tensor) ~ "]", "") }}
 }
 
 {% elif shifted %}
@@ -79,14 +88,13 @@ fn fetch_{{ tensor.name }}(j: u32, thread: u32) -> {{ storage(tensor) }} {
 }
 
 fn {{ tensor.name }}_of(raw: {{ storage(tensor) }}, j: u32, thread: u32) -> Vec {
-    return where_live({{ unpacked(tensor, "raw") }}{{ plus_one }}, Vec(), j, thread);
+    return {{ where_live(unpacked(tensor, "raw") ~ plus_one, "Vec()", "j") }};
 }
 
 {% endif %}
 fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
     {{ tally("parameter_reads", "live_count(j, thread)") }}
-    let raw = {{ tensor.buffer }}[{{ at }}{{ inside(tensor) }}];
-    return where_live({{ unpacked(tensor, "raw") }}{{ plus_one }}, Vec(), j, thread);
+{{ return_step(tensor, tensor.buffer ~ "[" ~ at ~ inside(tensor) ~ "]", plus_one) }}
 }
 
 {% endif %}

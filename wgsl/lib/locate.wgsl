@@ -1,16 +1,22 @@
 {#- Who works on what. `place` numbers the invocations of a workgroup so that subgroups are runs of it and a
     lane is its place within one. WGSL does not promise that of local_invocation_index. -#}
 {% from "lib/dtype.wgsl" import shifted, lanes with context %}
-{% macro locate() %}
+{#- `body`: text that follows, where it is known. What it does not name is left out. -#}
+{% macro locate(body="thread subgroup_size lane") %}
 {% if subgroups %}
     let place = subgroup * subgroup_size + lane;
 {% else %}
+{% if "subgroup_size" in body %}
     let subgroup_size = 1u;  // without subgroups, every invocation is one of its own
+{% endif %}
+{% if "lane" in body %}
     let lane = 0u;
+{% endif %}
     let place = invocation;
 {% endif %}
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
-{% if rows_per_workgroup == 1 %}
+{% if "thread" not in body %}
+{% elif rows_per_workgroup == 1 %}
     let thread = place;
 {% else %}
     let thread = place % THREADS;
@@ -36,16 +42,17 @@
 {#- The body of an entry point, `{% call each_row() %} body {% endcall %}`: once for its row, or for every row
     in turn where the number of workgroups is capped. -#}
 {% macro each_row() %}
-{{ locate() }}
+{% set body = caller() %}
+{{ locate("thread" ~ body) }}
 {% if capped %}
     let workgroup_count = workgroups.x * workgroups.y;
     for (var group = workgroup; group * {{ rows_per_workgroup }}u < params.rows; group += workgroup_count) {
 {{ locate_row("group") }}
-{{ caller() }}
+{{ body }}
         next_turn();
     }
 {% else %}
 {{ locate_row("workgroup") }}
-{{ caller() }}
+{{ body }}
 {% endif %}
 {% endmacro %}

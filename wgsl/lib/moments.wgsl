@@ -10,6 +10,7 @@
 {% from "lib/sweep.wgsl" import sweep_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/dtype.wgsl" import lanes, shifted, last_access with context %}
+{% from "lib/direct.wgsl" import load_input, total, where_live with context %}
 {#- `early_sums`: of a gradient, which are reduced with the row's own, see `held_moments`. -#}
 {% macro moment_reductions(early_sums=false) %}
 {% if has_mean %}
@@ -20,8 +21,12 @@ const SCALE = {{ 0.5 ** k }};
 
 // The median, which no single stray is; what masks a column is none either, since differences from it overflow.
 fn middle_of(a: f32, b: f32, c: f32) -> f32 {
+{% if dtype == "float16" %}
+    return max(min(a, b), min(max(a, b), c));
+{% else %}
     let value = max(min(a, b), min(max(a, b), c));
-    return {{ "value" if dtype == "float16" else "select(value, 0.0, abs(value) > 1e35)" }};
+    return select(value, 0.0, abs(value) > 1e35);
+{% endif %}
 }
 
 // The sum and the sum of squares of so many values, moved by a distance.{{ " Squares beyond float32's range stay infinite." if dtype != "float16" }}
@@ -52,7 +57,7 @@ fma({{ value }}, SCALE, -({{ taken }} * SCALE))
 middle_of(
 {%- for step, lane in {4: [(0, 0), (0, 3), (1, 2)], 2: [(0, 0), (1, 1), (2, 0)], 1: [(0, 0), (1, 0), (2, 0)]}[lanes] -%}
 {% set j = [step, steps - 1] | min -%}
-where_live({{ held(j) }}, Vec(row_pivot), {{ j }}u, thread){{ "[" ~ lane ~ "]" if lanes > 1 }}{{ ", " if not loop.last }}
+{{ where_live(held(j), "Vec(row_pivot)", j ~ "u") }}{{ "[" ~ lane ~ "]" if lanes > 1 }}{{ ", " if not loop.last }}
 {%- endfor -%}
 )
 {%- endmacro %}
@@ -60,10 +65,10 @@ where_live({{ held(j) }}, Vec(row_pivot), {{ j }}u, thread){{ "[" ~ lane ~ "]" i
     from `along` and `across` to means.y, of g, and sums.z, of g * (x - mean) * SCALE. -#}
 {% macro join_moments(early_sums=false) %}
     let count = own_columns(thread);
-    let own = vec2(total(sum), total(squares));
+    let own = vec2({{ total("sum") }}, {{ total("squares") }});
     let about_row = moved(count, own, {{ scaled_distance("pivot", "row_pivot") }}).x;
 {% if early_sums %}
-    let own_g = total(across);
+    let own_g = {{ total("across") }};
     let means = sum_x(vec2(about_row, own_g) * PER_COLUMN, place, lane, subgroup_size);
     let mean = row_pivot + means.x / SCALE;
 {% else %}
@@ -71,7 +76,7 @@ where_live({{ held(j) }}, Vec(row_pivot), {{ j }}u, thread){{ "[" ~ lane ~ "]" i
 {% endif %}
     let apart = {{ scaled_distance("pivot", "mean") }};
 {% if early_sums %}
-    let own_gx = fma(apart, own_g, total(along)) * PER_COLUMN;
+    let own_gx = fma(apart, own_g, {{ total("along") }}) * PER_COLUMN;
     let sums = sum_deviations(vec3(moved(count, own, apart), own_gx), place, lane, subgroup_size);
 {% else %}
     let sums = sum_deviations(moved(count, own, apart), place, lane, subgroup_size);
@@ -86,7 +91,7 @@ where_live({{ held(j) }}, Vec(row_pivot), {{ j }}u, thread){{ "[" ~ lane ~ "]" i
 {#- An invocation that has many columns goes on from their mean: a pivot that is a stray costs digits only among few. -#}
 {% macro move_pivot() %}
         if (j % 16u == 15u && access(j, thread) < {{ last_access }}) {
-            let own = vec2(total(sum), total(squares));
+            let own = vec2({{ total("sum") }}, {{ total("squares") }});
             let count = f32({{ lanes }}u * (j + 1u){{ " - select(0u, row_shift, thread == 0u)" if shifted }});
             let better = pivot + own.x / (count * SCALE);
             if (own.y < 1e38) {
@@ -100,7 +105,7 @@ where_live({{ held(j) }}, Vec(row_pivot), {{ j }}u, thread){{ "[" ~ lane ~ "]" i
         }
 {% endmacro %}
 {% macro loaded(j) -%}
-load_input(row, {{ j }}u, thread)
+{{ load_input }}(row, {{ j }}u, thread)
 {%- endmacro %}
 {% macro swept_moments() %}
 {% if has_mean %}
@@ -109,7 +114,7 @@ load_input(row, {{ j }}u, thread)
     var sum = Vec();
     var squares = Vec();
     {% call sweep_row(move_pivot()) %}
-        let d = where_live({{ distance("h", "Vec(pivot * SCALE)") }}, Vec(), j, thread);
+        let d = {{ where_live(distance("h", "Vec(pivot * SCALE)"), "Vec()", "j") }};
         sum += d;
         squares += d * d;
     {% endcall %}
@@ -119,7 +124,7 @@ load_input(row, {{ j }}u, thread)
     {% call sweep_row() %}
         squares += h * (h * PER_COLUMN);
     {% endcall %}
-    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+    let rstd = inverseSqrt(sum_squares({{ total("squares") }}, place, lane, subgroup_size) + params.eps);
 {% endif %}
 {% endmacro %}
 {#- From registers, or what `held(j)` is text of; d0, d1, ... are then differences times SCALE, of the first `kept` steps.
@@ -136,7 +141,7 @@ load_input(row, {{ j }}u, thread)
 {{ mean_of_held(held, row_pivot) }}
     let scaled_mean = Vec(mean * SCALE);
 {{ sums_of_held(held, again, kept, "scaled_mean") }}
-    let sums = sum_deviations(vec2(total(sum), total(squares)), place, lane, subgroup_size);
+    let sums = sum_deviations(vec2({{ total("sum") }}, {{ total("squares") }}), place, lane, subgroup_size);
 {{ statistics_of_sums(dtype != "float32") }}
 {% elif has_mean %}
     let row_pivot = {{ row_pivot }};
@@ -149,7 +154,7 @@ load_input(row, {{ j }}u, thread)
 {% for j in range(1, steps) %}
     squares += {{ held(j) }} * ({{ held(j) }} * PER_COLUMN);
 {% endfor %}
-    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+    let rstd = inverseSqrt(sum_squares({{ total("squares") }}, place, lane, subgroup_size) + params.eps);
 {% endif %}
 {% endmacro %}
 {% macro mean_of_held(held, row_pivot) %}
@@ -157,15 +162,15 @@ load_input(row, {{ j }}u, thread)
     let row_pivot = {{ row_pivot }};
     var column_sum = Vec();
 {% for j in range(steps) %}
-    column_sum += where_live({{ held(j) }} - row_pivot, Vec(), {{ j }}u, thread);
+    column_sum += {{ where_live(held(j) ~ " - row_pivot", "Vec()", j ~ "u") }};
 {% endfor %}
-    let mean = row_pivot + sum_x(total(column_sum) * PER_COLUMN, place, lane, subgroup_size);
+    let mean = row_pivot + sum_x({{ total("column_sum") }} * PER_COLUMN, place, lane, subgroup_size);
 {% else %}
     var column_sum = {{ held(0) }};
 {% for j in range(1, steps) %}
     column_sum += {{ held(j) }};
 {% endfor %}
-    let mean = sum_x(total(column_sum) * PER_COLUMN, place, lane, subgroup_size);
+    let mean = sum_x({{ total("column_sum") }} * PER_COLUMN, place, lane, subgroup_size);
 {% endif %}
 {% endmacro %}
 {% macro sums_of_held(held, again, kept, taken, early_step=none) %}
@@ -174,7 +179,7 @@ load_input(row, {{ j }}u, thread)
 {% for j in range(steps) %}
 {% set d = "d" ~ j if j < kept else "d" %}
 {{ "    {" if j >= kept }}
-    let {{ d }} = where_live({{ distance(held(j) if j < kept else again(j), taken) }}, Vec(), {{ j }}u, thread);
+    let {{ d }} = {{ where_live(distance(held(j) if j < kept else again(j), taken), "Vec()", j ~ "u") }};
     sum += {{ d }};
     squares += {{ d }} * {{ d }};
 {{ early_step(j, d) if early_step is not none }}

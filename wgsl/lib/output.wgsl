@@ -1,6 +1,7 @@
 {#- What becomes of a normalised row: scale, shift, the storage type. The functions; lib/write.wgsl calls them. -#}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/dtype.wgsl" import chunked with context %}
+{% from "lib/direct.wgsl" import where_live with context %}
 {% from "lib/write.wgsl" import tracks_amax with context %}
 // y before it is rounded to its storage type.
 fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
@@ -11,7 +12,7 @@ fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
 // The largest |y| of a Vec's columns that exist, as bits: those of floats that are not negative are ordered as
 // the floats are, and NaN comes last, where max() of floats may drop it.
 fn greatest(y: Vec, j: u32, thread: u32) -> u32 {
-    let size = where_live(abs(y), Vec(), j, thread);
+    let size = {{ where_live("abs(y)", "Vec()", "j") }};
 {% if chunked %}
     let bits = bitcast<vec4<u32>>(size);
     return max(max(bits.x, bits.y), max(bits.z, bits.w));

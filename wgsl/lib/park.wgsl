@@ -1,6 +1,7 @@
 {#- The last `parked` steps of a row wait in workgroup memory, as they lie in x, for its second sweep: registers that hold
     a whole row leave no room for parameters, or for another workgroup whose loads could be on their way meanwhile. -#}
 {% from "lib/dtype.wgsl" import storage, in_pairs with context %}
+{% from "lib/direct.wgsl" import load_input, unpacked_step with context %}
 {% set parked_steps = parked if parked is defined else 0 %}
 {% set first_parked = steps - parked_steps %}
 {% set x = tensors | selectattr("name", "eq", "x") | first %}
@@ -24,12 +25,12 @@ parked[{{ (j - first_parked) // fetched * workgroup_size }}u + place]
 {% macro load_and_park() %}
 {% for j in range(steps) %}
 {% if j < first_parked %}
-    let h{{ j }} = load_input(row, {{ j }}u, thread);
+    let h{{ j }} = {{ load_input }}(row, {{ j }}u, thread);
 {% else %}
 {% if j % fetched == 0 %}
     let raw{{ j }} = fetch_x(row, {{ j }}u, thread);
 {% endif %}
-    let h{{ j }} = x_of(raw{{ j - j % fetched }}, {{ j }}u, thread);
+    let h{{ j }} = {{ unpacked_step("x", "raw" ~ (j - j % fetched), j ~ "u") }};
 {% endif %}
 {% endfor %}
 {{ park() }}
@@ -39,7 +40,7 @@ parked[{{ (j - first_parked) // fetched * workgroup_size }}u + place]
 h{{ j }}
 {%- endmacro %}
 {% macro from_park(j) -%}
-x_of({{ place_of(j) }}, {{ j }}u, thread)
+{{ unpacked_step("x", place_of(j), j ~ "u") }}
 {%- endmacro %}
 {% macro again(j) -%}
 {{ held(j) if j < first_parked else from_park(j) }}
@@ -62,5 +63,5 @@ var<workgroup> weight_parked: array<{{ storage(weight) }}, {{ steps // (2 if in_
 {% endfor %}
 {% endmacro %}
 {% macro weight_again(j) -%}
-weight_of({{ weight_place(j) }}, {{ j }}u, thread)
+{{ unpacked_step("weight", weight_place(j), j ~ "u") }}
 {%- endmacro %}

@@ -1,5 +1,6 @@
 {#- A row: its geometry, its loads and its stores, and what of it is normalised. -#}
 {% from "lib/dtype.wgsl" import lanes, shifted, decoded, encoded with context %}
+{% from "lib/direct.wgsl" import load_input with context %}
 {% include "lib/geometry.wgsl" %}
 
 {% include "lib/encode.wgsl" %}
@@ -8,8 +9,13 @@
 {% if has_residual %}
 // h = x + residual, as it is stored: what is normalised is what the next layer is given.
 fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    let h = load_x(row, j, thread) + load_residual(row, j, thread){{ " + load_residual_bias(j, thread)" if has_residual_bias }};
-    return {{ "round_float16(h)" if dtype == "float16" else (decoded(dtype, encoded(dtype, "h")) if lanes > 1 else "h") }};
+{% set sum = "load_x(row, j, thread) + load_residual(row, j, thread)" ~ (" + load_residual_bias(j, thread)" if has_residual_bias else "") %}
+{% if dtype == "float32" %}
+    return {{ sum }};
+{% else %}
+    let h = {{ sum }};
+    return {{ "round_float16(h)" if dtype == "float16" else decoded(dtype, encoded(dtype, "h")) }};
+{% endif %}
 }
 
 {% else %}
@@ -23,7 +29,7 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
-    let first = load_input(row, 0u, 0u);
+    let first = {{ load_input }}(row, 0u, 0u);
     let value = first{{ "[row_shift]" if shifted else (".x" if lanes > 1) }};
     return select(value, 0.0, abs(value) > 1e35);
 }

@@ -5,6 +5,7 @@
 {% from "lib/sweep.wgsl" import sweep with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/direct.wgsl" import total, load_input with context %}
 {% from "lib/gradient.wgsl" import row_words with context %}
 {{ saved_stats_of_row() if saved_stats else moment_reductions() }}
 
@@ -28,7 +29,7 @@ fn rows(
     var across = Vec();
 {% endif %}
     {% call sweep() %}
-        let xhat = (load_input(row, j, thread){{ " - mean - low" if has_mean }}) * rstd;
+        let xhat = ({{ load_input }}(row, j, thread){{ " - mean - low" if has_mean }}) * rstd;
         let g = load_dy(row, j, thread){{ " * load_weight(j, thread)" if has_weight }};
         along += g * xhat * PER_COLUMN;
 {% if has_mean %}
@@ -37,7 +38,7 @@ fn rows(
     {% endcall %}
     let at = params.row_sums_start + row * {{ row_words }}u;
 {% if has_mean %}
-    let means = sum_gradients(vec2(total(along), total(across)), place, lane, subgroup_size);
+    let means = sum_gradients(vec2({{ total("along") }}, {{ total("across") }}), place, lane, subgroup_size);
     if (thread == 0u && row_exists) {
         row_sums[at] = rstd;
         row_sums[at + 1u] = means.x;
@@ -46,7 +47,7 @@ fn rows(
         row_sums[at + 4u] = means.y;
     }
 {% else %}
-    let mean_gx = sum_gradients(total(along), place, lane, subgroup_size);
+    let mean_gx = sum_gradients({{ total("along") }}, place, lane, subgroup_size);
     if (thread == 0u && row_exists) {
         row_sums[at] = rstd;
         row_sums[at + 1u] = mean_gx;

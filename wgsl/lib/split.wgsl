@@ -3,21 +3,23 @@
 {% from "lib/locate.wgsl" import locate, locate_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/dtype.wgsl" import lanes, shifted with context %}
+{% from "lib/direct.wgsl" import total, where_live with context %}
 {#- Words of a record of statistics. -#}
 {% set moments = 3 if has_mean else 1 %}
 {#- The body of an entry point that works on one part of a row. -#}
 {% macro each_part() %}
-{{ locate() }}
+{% set body = caller() %}
+{{ locate("thread" ~ body) }}
 {% if capped %}
     let workgroup_count = workgroups.x * workgroups.y;
     for (var item = workgroup; item < params.rows * PARTS; item += workgroup_count) {
 {{ part_of("item") }}
-{{ caller() }}
+{{ body }}
         next_turn();
     }
 {% else %}
 {{ part_of("workgroup") }}
-{{ caller() }}
+{{ body }}
 {% endif %}
 {% endmacro %}
 {% macro part_of(item) %}
@@ -64,19 +66,19 @@ fn columns_in(part: u32) -> f32 {
     let pivot = pivot_of(row);
     var sum = Vec();
 {% for j in range(steps) %}
-    sum += where_live({{ held }}{{ j }} - pivot, Vec(), first + {{ j }}u, thread);
+    sum += {{ where_live(held ~ j ~ " - pivot", "Vec()", "first + " ~ j ~ "u") }};
 {% endfor %}
     let count = max(columns_in(part), 1.0);
-    let part_mean = pivot + sum_part(total(sum) / count, place, lane, subgroup_size);
+    let part_mean = pivot + sum_part({{ total("sum") }} / count, place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();
 {% for j in range(steps) %}
-    let d{{ j }} = where_live({{ held }}{{ j }} - part_mean, Vec(), first + {{ j }}u, thread);
+    let d{{ j }} = {{ where_live(held ~ j ~ " - part_mean", "Vec()", "first + " ~ j ~ "u") }};
     deviations += d{{ j }};
     spreads += d{{ j }} * (d{{ j }} * PER_COLUMN);
 {% endfor %}
-    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
+    let sums = sum_deviations(vec2({{ total("deviations") }}, {{ total("spreads") }}), place, lane, subgroup_size);
     let part_low = sums.x / count;
     // Past float32's range as in lib/statistics.wgsl.
     let part_spread = select(sums.y, max(sums.y - part_low * (part_low * (count * PER_COLUMN)), 0.0), sums.y < 1e38);
@@ -85,7 +87,7 @@ fn columns_in(part: u32) -> f32 {
 {% for j in range(1, steps) %}
     squares += {{ held }}{{ j }} * ({{ held }}{{ j }} * PER_COLUMN);
 {% endfor %}
-    let part_spread = sum_squares(total(squares), place, lane, subgroup_size);
+    let part_spread = sum_squares({{ total("squares") }}, place, lane, subgroup_size);
 {% endif %}
 {% endmacro %}
 {#- Stores the moments of a part as the first words of its record. -#}

@@ -2,7 +2,7 @@
     access. Unlike loads, stores are guarded: nothing is written past the row, nor for a row that does not exist. -#}
 {% from "lib/cost.wgsl" import tally with context %}
 {% from "lib/dtype.wgsl" import lanes, joins_words, looped, in_pairs, row_start, shifted, word_type, per_word, shares_words, encoded with context %}
-{% from "lib/sweep.wgsl" import whole with context %}
+{% from "lib/direct.wgsl" import whole with context %}
 {% for tensor in tensors if tensor.access == "read_write" and tensor.wide and tensor.batched %}
 {% if shares_words(tensor) %}
 // Rows share words, and so may workgroups. Each clears and sets its own bits only, so that the order of

@@ -1,12 +1,9 @@
 {#- A loop over the steps of a row, `{% call sweep() %} body that uses j {% endcall %}`; with h, what is normalised,
     `{% call sweep_row() %} body that uses j and h {% endcall %}`.
 
-    Mesa's llvmpipe ends a shader's loops without a word after 65535 iterations in all, so a long row takes
-    several steps an iteration. Steps past the last are dead: their columns do not exist. -#}
-{% from "lib/dtype.wgsl" import lanes, shifted, decoded, encoded, chunk_type with context %}
-{% set unroll = (4 * steps + 59999) // 60000 %}
-{#- Whether the Vecs of all steps are the row, and none lies past it. -#}
-{% set whole = not shifted and steps * (row_parts if row_parts is defined else 1) * threads_per_row * lanes == cols and steps % unroll == 0 %}
+    A long row takes several steps an iteration. Steps past the last are dead: their columns do not exist. -#}
+{% from "lib/dtype.wgsl" import decoded, encoded, chunk_type with context %}
+{% from "lib/direct.wgsl" import unroll, load_input with context %}
 {% macro sweep(begin=0) %}
 {% if unroll == 1 %}
     for (var j = {{ begin }}u; j < STEPS; j++) {
@@ -37,14 +34,14 @@ var<workgroup> row_cache: array<{{ chunk_type(dtype) }}, {{ cached * workgroup_s
 {% endmacro %}
 {% macro keep_row() %}
 {% for k in range(held) %}
-    let held{{ k }} = load_input(row, {{ k }}u, thread);
+    let held{{ k }} = {{ load_input }}(row, {{ k }}u, thread);
 {% endfor %}
 {% for k in range(0 if cache_loops else cached) %}
-    row_cache[{{ k * workgroup_size }}u + place] = {{ encoded(dtype, "load_input(row, " ~ (held + k) ~ "u, thread)") }};
+    row_cache[{{ k * workgroup_size }}u + place] = {{ encoded(dtype, load_input ~ "(row, " ~ (held + k) ~ "u, thread)") }};
 {% endfor %}
 {% if cache_loops %}
     for (var k = 0u; k < {{ cached }}u; k++) {
-        row_cache[k * {{ workgroup_size }}u + place] = {{ encoded(dtype, "load_input(row, " ~ held ~ "u + k, thread)") }};
+        row_cache[k * {{ workgroup_size }}u + place] = {{ encoded(dtype, load_input ~ "(row, " ~ held ~ "u + k, thread)") }};
     }
 {% endif %}
 {% endmacro %}
@@ -69,7 +66,7 @@ var<workgroup> row_cache: array<{{ chunk_type(dtype) }}, {{ cached * workgroup_s
 {% endif %}
 {% if held + cached < steps %}
     {% call sweep(held + cached) %}
-        let h = load_input(row, j, thread);
+        let h = {{ load_input }}(row, j, thread);
 {{ body }}
 {{ now_and_then }}
     {% endcall %}

@@ -106,7 +106,7 @@ var<workgroup> shares_of_row: array<{{ row_type }}, TOGETHER>;
 fn along_rows(
     {% include "lib/builtins.wgsl" %}
 ) {
-{{ locate() }}
+{{ locate("subgroup_size lane" ~ (" thread" if rows_per_workgroup > 1 else "")) }}
 {% if capped %}
     for (var item = workgroup; item < params.rows * BLOCKS; item += workgroups.x * workgroups.y) {
 {% else %}

@@ -1,8 +1,12 @@
 {#- The end of a forward kernel. `row`, `row_exists`, `thread`, `place`, `lane`, `subgroup_size`, `mean`, `low` and
     `rstd` are in scope. -#}
 {% from "lib/sweep.wgsl" import sweep_row with context %}
+{% from "lib/direct.wgsl" import unpacked_step with context %}
 {% from "lib/dtype.wgsl" import step, shifted, in_pairs, joins_words, looped, encoded with context %}
 {% set edges = ("turn * " ~ rows_per_workgroup ~ "u + " if looped else "") ~ "place / THREADS" %}
+{% macro affine(normalized, j) -%}
+{{ "affine(" ~ normalized ~ ", " ~ j ~ ", thread)" if has_weight or has_bias else normalized }}
+{%- endmacro %}
 {% set tracks_amax = out_dtype in ("float8_e4m3fn", "float8_e5m2") %}
 {% set scaling = " * row_scale" if row_scaled else (" * params.scale" if tracks_amax else "") %}
 {#- int8: a scale that makes the row's largest value 127. A row of zeros has one too, as if it reached 2^-100. -#}
@@ -50,7 +54,7 @@
 {% endif %}
 {% if row_scaled %}
     {% call sweep_row() %}
-        largest = max(largest, greatest(affine({{ normalized }}, j, thread), j, thread));
+        largest = max(largest, greatest({{ affine(normalized, "j") }}, j, thread));
     {% endcall %}
 {{ choose_row_scale() }}
 {% endif %}
@@ -75,7 +79,7 @@
 {% set normalized = caller("h") | trim %}
 {{ begin_extras(normalized, low) }}
     {% call sweep_row() %}
-        let y_value = affine({{ normalized }}, j, thread);
+        let y_value = {{ affine(normalized, "j") }};
 {{ write_extras() }}
         store_y(row, row_exists, j, thread, y_value{{ scaling }});
     {% endcall %}
@@ -113,7 +117,7 @@
 {% endmacro %}
 {% macro fetched_parameter(name, j) -%}
 {% set tensor = early | selectattr("name", "eq", name) | first -%}
-{{ name ~ j if shifted else name ~ "_of(" ~ name ~ (j - j % (2 if in_pairs(tensor) else 1)) ~ ", " ~ step(j) ~ ", thread)" }}
+{{ name ~ j if shifted else unpacked_step(name, name ~ (j - j % (2 if in_pairs(tensor) else 1)), step(j)) }}
 {%- endmacro %}
 {#- `{% call(j) write_registers() %} the text of step j normalised {% endcall %}`: from registers h0, h1, ... -#}
 {% macro write_registers() %}
@@ -122,7 +126,7 @@
 {% if parameters_first is defined and parameters_first %}
     let y{{ j }} = ({{ caller(j) | trim }}){{ " * " ~ fetched_parameter("weight", j) if has_weight }}{{ " + " ~ fetched_parameter("bias", j) if has_bias }};
 {% else %}
-    let y{{ j }} = affine({{ caller(j) | trim }}, {{ step(j) }}, thread);
+    let y{{ j }} = {{ affine(caller(j) | trim, step(j)) }};
 {% endif %}
 {% endfor %}
 {% if row_scaled or tracks_amax %}

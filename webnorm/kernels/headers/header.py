@@ -35,8 +35,16 @@ from webnorm.op.registry import OPS
 KNOWN_FEATURES = ("subgroups", "shader-f16")
 _ARRAYS = ("require", "pass", "scratch")
 _KEYS = {
-    *("ops", "layout", "summary", "differs", "unstable", "rung", "preference", "accuracy"),
-    *(*TABLES, *_ARRAYS),
+    "ops",
+    "layout",
+    "summary",
+    "differs",
+    "unstable",
+    "rung",
+    "preference",
+    "accuracy",
+    *TABLES,
+    *_ARRAYS,
 }
 MOST_ON_AXIS, LARGEST_ON_AXIS = 128, 2**31
 # Points of the axes times the parts of the rules that are worked out at each: six times what it is with the
@@ -44,7 +52,12 @@ MOST_ON_AXIS, LARGEST_ON_AXIS = 128, 2**31
 MOST_WORK = 1 << 28
 # What a template or an expression does not take for a name.
 _RESERVED = {
-    *("true", "false", "none", "params", "cost", "parameters"),
+    "true",
+    "false",
+    "none",
+    "params",
+    "cost",
+    "parameters",
     *keyword.kwlist,
     *expression.FUNCTIONS,
 }

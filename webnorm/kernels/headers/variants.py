@@ -15,8 +15,6 @@ from webnorm.op import expression
 from webnorm.op.expression import Tree
 from webnorm.op.problem import Problem
 
-# Axes that kernels once had, and the value that they stand for without them: what was recorded is still read.
-RETIRED = {"hi_lo_mean": 1, "native_f16": 0}
 # The derived constant that says how much workgroup memory a variant needs, before it is rendered.
 WORKGROUP_BYTES = "workgroup_bytes"
 # What the snippets count with, where a header has it.

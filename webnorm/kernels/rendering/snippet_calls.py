@@ -17,10 +17,10 @@ def author_calls(shader: Shader, line: int) -> tuple[str, list[SourceLocation]]:
         return "", []
     lines = shader.text.splitlines()
     library = [shader.caller(number) is not None for number in range(1, len(lines) + 1)]
-    functions = CallGraph(lines)
-    name = functions.around(line, library)
+    functions = CallGraph(lines, library)
+    name = functions.around(line)
     found = []
-    for number in functions.calls(name, library) if name else ():
+    for number in functions.calls(name) if name else ():
         called = re.search(rf"\b{name}\b", lines[number - 1])
         column = called.start() + 1 if called else None
         found.append(shader.place(number, column, len(name) if called else 0))

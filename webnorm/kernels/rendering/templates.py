@@ -37,7 +37,7 @@ from webnorm.kernels.rendering.template_cache import (
 )
 from webnorm.kernels.rendering.tracing import tag
 from webnorm.kernels.source_map import line_map, template_tags
-from webnorm.kernels.source_map.line_map import LineSegment, spliced
+from webnorm.kernels.source_map.line_map import LineSegment
 from webnorm.kernels.source_map.markers import Caller, MarkingLexer, Origin, without_markers
 from webnorm.kernels.source_map.snippet_callers import tag_location
 from webnorm.kernels.wgsl.text_limits import nesting_too_deep, workgroup_bytes
@@ -361,18 +361,17 @@ def _text_of(
     ends: list[Caller] | None = [] if request.runs else None
     snippets = {name for name in loader.owned if not Path(name).is_absolute()}
     lines, origins, makers = without_markers(marked, loader.lines, runs, ends, snippets)
-    lines, kept, changes = strip_unused(lines, [names <= loader.owned for names in makers])
+    lines, kept = strip_unused(lines, [names <= loader.owned for names in makers])
     came = [(loader.shown[origins[at][0]], origins[at][1]) for at in kept]
     text = "\n".join(lines) + "\n"
     if runs is None or ends is None:
         return text, came, [], []
     named = [[run._replace(file=loader.shown[run.file]) for run in line] for line in runs]
-    made = (changes.get(at, (at, ())) for at in kept)
     callers = [
         None if end is None else tag_location(loader.lines[end[0]], loader.shown[end[0]], *end[1:])
         for end in (ends[at] for at in kept)
     ]
-    return text, came, [spliced(named[at], splices) for at, splices in made], callers
+    return text, came, [named[at] for at in kept], callers
 
 
 def _at_most(most: int, pieces: Iterable[str]) -> str | None:

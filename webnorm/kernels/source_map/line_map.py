@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from webnorm.errors import SourceLocation
-
-
-class Splice(NamedTuple):
-    """A change of a line: what stands from `begin` to `end`, from 0, becomes another text."""
-
-    begin: int
-    end: int
-    text: str
-
-    def of(self, line: str) -> str:
-        """The line after the change."""
-        return f"{line[: self.begin]}{self.text}{line[self.end :]}"
 
 
 class LineSegment(NamedTuple):
@@ -41,26 +29,6 @@ class LineSegment(NamedTuple):
     def end(self) -> LineSegment:
         """The place behind it, as what a line begins with."""
         return LineSegment(0, 0, self.file, self.line, self.after)
-
-    def cut(self, begin: int, end: int, by: int) -> LineSegment:
-        """The part from one column of the rendered line to another, which have moved by so many."""
-        return LineSegment(begin + by, end - begin, self.file, self.line, self.column + begin - self.start)
-
-
-def spliced(runs: Iterable[LineSegment], splices: Iterable[Splice]) -> list[LineSegment]:
-    """The runs of a line after changes, one after another."""
-    for splice in splices:
-        runs = [part for run in runs for part in _parts(run, splice)]
-    return list(runs)
-
-
-def _parts(run: LineSegment, splice: Splice) -> Iterator[LineSegment]:
-    """What is left of a run on both sides of a change."""
-    end, by = run.start + run.length, len(splice.text) - (splice.end - splice.begin)
-    if run.start <= splice.begin:
-        yield run.cut(run.start, min(end, splice.begin), 0)
-    if end >= splice.end:
-        yield run.cut(max(run.start, splice.end), end, by)
 
 
 def source_location(runs: Sequence[LineSegment], at: int, length: int = 0) -> SourceLocation | None:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from webnorm.errors import SourceLocation
-from webnorm.kernels.wgsl.declarations import (
-    Declaration,
-    DeclarationLine,
-    LineToken,
-    MismatchedBrackets,
-    code_of,
-    declarations,
-    read_line,
-)
-from webnorm.kernels.wgsl.tokens import CannotInstrument
+from webnorm.kernels.wgsl.tokens import UnterminatedComment, without_comments
 
+_FUNCTION = re.compile(r"fn +(\w+)")
 _CLOSED_BY = {"{{": "}}", "{%": "%}"}
 
 
@@ -30,40 +23,42 @@ def tag_location(source: Sequence[str], file: str, line: int, column: int) -> So
 
 
 class CallGraph:
-    """The functions of a text, and who calls them; none where the text is not understood."""
+    """The functions of webnorm's snippets in a text, and who calls them; `library` says which lines are
+    theirs. Each begins and ends in the first column.
+    """
 
-    def __init__(self, lines: Sequence[str]) -> None:
-        self._lines: list[DeclarationLine] = []
-        self._functions: list[Declaration] = []
+    def __init__(self, lines: Sequence[str], library: Sequence[bool]) -> None:
+        self._library = library
+        self._lines: list[str] = []
+        # The function that contains a line; empty where none does.
+        self._around: list[str] = []
         try:
-            code, _ = code_of(lines, [False] * len(lines))
-            self._lines = [read_line(text) for text in code]
-            self._functions = [one for one in declarations(self._lines) if one.keyword == "fn"]
-        except (CannotInstrument, MismatchedBrackets):
-            pass
+            self._lines = without_comments("\n".join(lines)).split("\n")
+        except UnterminatedComment:
+            return
+        name = ""
+        for line, mine in zip(self._lines, library, strict=True):
+            begun = _FUNCTION.match(line) if mine else None
+            name = begun[1] if begun else name
+            self._around.append(name if mine else "")
+            if line.startswith("}") or (begun and line.endswith("}")):
+                name = ""
 
-    def around(self, line: int, library: Sequence[bool]) -> str:
+    def around(self, line: int) -> str:
         """The library's function that contains a line, from 1; empty where none does."""
-        around = (one for one in self._functions if one.begin < line <= one.end)
-        return next((one.name for one in around if library[one.begin]), "")
+        return self._around[line - 1] if self._around else ""
 
-    def calls(self, name: str, library: Sequence[bool]) -> list[int]:
+    def calls(self, name: str) -> list[int]:
         """The lines of the author's that call a function, or one of the library's that does so in turn."""
-        waiting, seen, found = [name], {name}, set[int]()
+        waiting, seen, found = [name], {name, ""}, set[int]()
         while waiting:
-            called = waiting.pop()
+            call = re.compile(rf"(?<!\w)(?<!\bfn ){waiting.pop()} *\(")
             for number, line in enumerate(self._lines, 1):
-                if called not in line.named or not _is_called(line.tokens, called):
+                if not call.search(line):
                     continue
-                if not library[number - 1]:
+                if not self._library[number - 1]:
                     found.add(number)
-                elif (caller := self.around(number, library)) not in seen:
+                elif (caller := self.around(number)) not in seen:
                     seen.add(caller)
                     waiting.append(caller)
         return sorted(found)
-
-
-def _is_called(tokens: Sequence[LineToken], name: str) -> bool:
-    texts = ["", *(token.text for token in tokens), ""]
-    triples = zip(texts, texts[1:], texts[2:], strict=False)
-    return any(word == name and before != "fn" and after == "(" for before, word, after in triples)

@@ -1,1 +1,1 @@
-"""WGSL as text: its tokens and declarations, limits of its size, and naga's messages about it."""
+"""WGSL as text: its tokens, limits of its size, and naga's messages about it."""

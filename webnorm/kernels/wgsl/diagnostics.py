@@ -32,19 +32,26 @@ _NOT_IN_SCOPE = re.compile(r"^no definition in scope for identifier: `(\w+)`$")
 _NAME = re.compile(r"\b[^\W\d]\w*")
 # WGSL's own functions and types that normalisation is written with (https://www.w3.org/TR/WGSL/).
 _WGSL_NAMES = (
-    *("abs", "all", "any", "array", "arrayLength", "atomic", "atomicAdd", "atomicLoad", "atomicMax"),
-    *("atomicStore", "bitcast", "bool", "ceil", "clamp", "countOneBits", "dot", "exp", "exp2", "extractBits"),
-    *("f16", "f32", "floor", "fma", "i32", "insertBits", "inverseSqrt", "length", "log", "max", "min"),
-    *("pack2x16float", "pow", "reverseBits", "round", "select", "sign", "sqrt", "storageBarrier"),
-    *("subgroupAdd", "subgroupAny", "subgroupBroadcast", "subgroupBroadcastFirst", "subgroupElect"),
-    *("subgroupMax", "subgroupMin", "subgroupShuffle", "subgroupShuffleDown", "subgroupShuffleUp"),
-    *("subgroupShuffleXor", "trunc", "u32", "unpack2x16float", "vec2f", "vec2u", "vec3f", "vec3u", "vec4f"),
-    *("vec4i", "vec4u", "workgroupBarrier", "workgroupUniformLoad"),
-)
+    "abs", "all", "any", "array", "arrayLength", "atomic", "atomicAdd", "atomicLoad", "atomicMax",
+    "atomicStore", "bitcast", "bool", "ceil", "clamp", "countOneBits", "dot", "exp", "exp2", "extractBits",
+    "f16", "f32", "floor", "fma", "i32", "insertBits", "inverseSqrt", "length", "log", "max", "min",
+    "pack2x16float", "pow", "reverseBits", "round", "select", "sign", "sqrt", "storageBarrier",
+    "subgroupAdd", "subgroupAny", "subgroupBroadcast", "subgroupBroadcastFirst", "subgroupElect",
+    "subgroupMax", "subgroupMin", "subgroupShuffle", "subgroupShuffleDown", "subgroupShuffleUp",
+    "subgroupShuffleXor", "trunc", "u32", "unpack2x16float", "vec2f", "vec2u", "vec3f", "vec3u", "vec4f",
+    "vec4i", "vec4u", "workgroupBarrier", "workgroupUniformLoad",
+)  # fmt: skip
 # What CUDA, HLSL, GLSL and Metal call them.
 _NAMED_ELSEWHERE = {
-    **{"float": "f32", "half": "f16", "int": "i32", "uint": "u32", "float2": "vec2f", "float4": "vec4f"},
-    **{"rsqrt": "inverseSqrt", "rsqrtf": "inverseSqrt", "inversesqrt": "inverseSqrt"},
+    "float": "f32",
+    "half": "f16",
+    "int": "i32",
+    "uint": "u32",
+    "float2": "vec2f",
+    "float4": "vec4f",
+    "rsqrt": "inverseSqrt",
+    "rsqrtf": "inverseSqrt",
+    "inversesqrt": "inverseSqrt",
     **dict.fromkeys(("barrier", "__syncthreads", "threadgroup_barrier"), "workgroupBarrier"),
 }
 # How near a name has to be (difflib's ratio), and of how many the nearest is looked for, 10 us each.

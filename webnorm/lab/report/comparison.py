@@ -11,7 +11,6 @@ from typing import Literal
 import numpy as np
 
 from webnorm.errors import WebnormError
-from webnorm.kernels.headers.variants import RETIRED
 from webnorm.lab.report.doubts import timing_doubt
 from webnorm.lab.results import intervals
 from webnorm.lab.results.ranking import shape
@@ -261,10 +260,8 @@ def _tasks(results: Sequence[Result]) -> Iterator[list[Result]]:
 
 
 def _name(result: Result) -> Hashable:
-    # Results of an older webnorm name axes that kernels no longer have.
-    named = ((name, int(value)) for name, value in result.constants.items() if RETIRED.get(name) != value)
     problem, _ = problem_key(result.op, result.problem, result.case)
-    return problem, result.kernel, tuple(sorted(named))
+    return problem, result.kernel, frozenset(result.constants.items())
 
 
 def _is_aside(old: ComparedSide | None, new: ComparedSide | None) -> bool:

@@ -32,8 +32,12 @@ from webnorm.op.registry import options_of
 # Of a whole corpus, the cases on which races are looked for: each takes another compilation. Rows of several
 # lengths, and few workgroups that walk over all rows.
 WATCHED = (
-    *("normal", "cols-4095", "capped-61"),
-    *("everything-float8-61", "everything-int8-61", "everything-backward-61"),
+    "normal",
+    "cols-4095",
+    "capped-61",
+    "everything-float8-61",
+    "everything-int8-61",
+    "everything-backward-61",
 )
 _FOR_GPUS = "too large for a program on the CPU: this case is tried on GPUs only"
 # Cases that a kernel may end the process in, or hang, before it is left alone.

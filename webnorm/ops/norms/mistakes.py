@@ -83,8 +83,12 @@ def wrong_formulas(task: Task, arrays: Mapping[str, Array]) -> dict[str, Wrong]:
     with np.errstate(all="ignore"):
         rows = rows_of(task, arrays)
         every = (
-            *(_statistics(rows), _centres(rows), _counts(rows)),
-            *(_parameters(rows), _places(rows), _inputs(task, arrays)),
+            _statistics(rows),
+            _centres(rows),
+            _counts(rows),
+            _parameters(rows),
+            _places(rows),
+            _inputs(task, arrays),
         )
         for name, y in chain(*every):
             found[name] = _stored(y, task.problem)

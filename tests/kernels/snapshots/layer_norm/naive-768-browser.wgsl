@@ -29,6 +29,11 @@ fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return value;
+}
+
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
     return x[params.x_start + row * COLS + access(j, thread)];
 }
@@ -46,6 +51,15 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     if (row_exists) {
         y[at] = value;
     }
+}
+
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return value;
 }
 
 // y before it is rounded to its storage type.
@@ -69,21 +83,21 @@ fn main(
     // The mean of x.
     var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        sum += load_x(row, j, thread);
+        sum += load_input(row, j, thread);
     }
-    let mean = sum * PER_COLUMN;
+    let mean = total(sum) * PER_COLUMN;
 
     // The variance: the mean of (x - mean)².
     var squares = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let d = load_x(row, j, thread) - mean;
+        let d = where_live(load_input(row, j, thread) - mean, Vec(), j, thread);
         squares += d * d * PER_COLUMN;
     }
-    let rstd = inverseSqrt(squares + params.eps);
+    let rstd = inverseSqrt(total(squares) + params.eps);
 
     // y = (x - mean) / sqrt(variance + eps)
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_x(row, j, thread);
+        let h = load_input(row, j, thread);
         let y_value = affine((h - mean) * rstd, j, thread);
         store_y(row, row_exists, j, thread, y_value);
     }

@@ -54,6 +54,15 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return value;
+}
+
 var<workgroup> partials: array<vec2<f32>, 256>;
 
 // Sums over the row's invocations, by a tree: each level leaves half as many to add.
@@ -87,11 +96,11 @@ fn main(
     var sum = Vec();
     var squares = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let value = load_x(row, j, thread);
+        let value = load_input(row, j, thread);
         sum += value;
         squares += value * value;
     }
-    let moments = row_sums(vec2(sum, squares), thread) / f32(COLS);
+    let moments = row_sums(vec2(total(sum), total(squares)), thread) / f32(COLS);
     let mean = moments.x;
     let variance = max(moments.y - mean * mean, 0.0);
     let rstd = inverseSqrt(variance + params.eps);

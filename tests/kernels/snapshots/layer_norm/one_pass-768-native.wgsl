@@ -46,6 +46,15 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return value;
+}
+
 // y before it is rounded to its storage type.
 fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
     return normalized * load_weight(j, thread) + load_bias(j, thread);
@@ -84,11 +93,11 @@ fn main(
     var sum = Vec();
     var squares = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let value = load_x(row, j, thread);
+        let value = load_input(row, j, thread);
         sum += value;
         squares += value * value;
     }
-    let moments = row_sums(vec2(sum, squares), thread) / f32(COLS);
+    let moments = row_sums(vec2(total(sum), total(squares)), thread) / f32(COLS);
     let mean = moments.x;
     let variance = max(moments.y - mean * mean, 0.0);
     let rstd = inverseSqrt(variance + params.eps);

@@ -74,6 +74,10 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.
@@ -86,6 +90,11 @@ fn pivot_of(row: u32) -> f32 {
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
+}
+
+// y before it is rounded to its storage type.
+fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
+    return normalized;
 }
 
 var<workgroup> partials: array<vec2<f32>, 8>;  // no subgroup has fewer than 4 lanes
@@ -121,8 +130,8 @@ fn main(
     row_shift = (params.x_start + row_index * COLS) % 4u;
 
     // The only read of the row. No load waits for another.
-    let h0 = load_x(row, 0u, thread);
-    let h1 = load_x(row, 1u, thread);
+    let h0 = load_input(row, 0u, thread);
+    let h1 = load_input(row, 1u, thread);
 
     // The mean, as in two_pass: differences from a value of the row are small where the row is far from 0.
     let pivot = pivot_of(row);
@@ -145,8 +154,8 @@ fn main(
     let variance = select(sums.y, max(sums.y - low * low, 0.0), sums.y < 1e38);
     let rstd = inverseSqrt(variance + params.eps);
 
-    let y0 = (d0 - low) * rstd;
+    let y0 = affine((d0 - low) * rstd, 0u, thread);
     store_y(row, row_exists, 0u, thread, y0);
-    let y1 = (d1 - low) * rstd;
+    let y1 = affine((d1 - low) * rstd, 1u, thread);
     store_y(row, row_exists, 1u, thread, y1);
 }

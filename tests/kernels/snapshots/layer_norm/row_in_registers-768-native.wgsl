@@ -70,6 +70,10 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.
@@ -121,8 +125,8 @@ fn main(
     let row = min(row_index, params.rows - 1u);
 
     // The only read of the row. No load waits for another.
-    let h0 = load_x(row, 0u, thread);
-    let h1 = load_x(row, 1u, thread);
+    let h0 = load_input(row, 0u, thread);
+    let h1 = load_input(row, 1u, thread);
 
     // The mean, as in two_pass: differences from a value of the row are small where the row is far from 0.
     let pivot = pivot_of(row);

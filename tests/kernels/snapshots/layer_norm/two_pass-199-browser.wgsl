@@ -55,6 +55,10 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.
@@ -62,6 +66,11 @@ fn pivot_of(row: u32) -> f32 {
     let first = load_x(row, 0u, 0u);
     let value = first;
     return select(value, 0.0, abs(value) > 1e35);
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return value;
 }
 
 var<workgroup> partials: array<vec2<f32>, 256>;
@@ -98,18 +107,18 @@ fn main(
     let pivot = pivot_of(row);
     var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        sum += where_live(load_x(row, j, thread) - pivot, Vec(), j, thread);
+        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
     }
-    let mean = pivot + row_sums(vec2(sum * PER_COLUMN, 0.0), thread).x;
+    let mean = pivot + row_sums(vec2(total(sum) * PER_COLUMN, 0.0), thread).x;
 
     var distances = Vec();
     var squares = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let d = where_live(load_x(row, j, thread) - mean, Vec(), j, thread);
+        let d = where_live(load_input(row, j, thread) - mean, Vec(), j, thread);
         distances += d;
         squares += d * (d * PER_COLUMN);
     }
-    let sums = row_sums(vec2(distances, squares), thread);
+    let sums = row_sums(vec2(total(distances), total(squares)), thread);
     // The mean is mean + low, to twice the digits, and the variance about it is smaller by low². Where it is past
     // float32's range it stays infinite: infinity less infinity would be no number.
     let low = sums.x / f32(COLS);

@@ -29,6 +29,11 @@ fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return value;
+}
+
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
     return x[params.x_start + row * COLS + access(j, thread)];
 }
@@ -46,6 +51,10 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     if (row_exists) {
         y[at] = value;
     }
+}
+
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
 }
 
 // y before it is rounded to its storage type.
@@ -99,13 +108,13 @@ fn main(
     var own_spread = Vec();
     var count = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let value = load_x(row, j, thread);
+        let value = load_input(row, j, thread);
         let delta = value - own_mean;
         let next = own_mean + delta / (count + Vec(1.0));
         // What the sum of squares grows by: the distance from the mean before, times that from the mean after.
-        own_spread += delta * ((value - next) * PER_COLUMN);
-        own_mean = next;
-        count += Vec(1.0);
+        own_spread += where_live(delta * ((value - next) * PER_COLUMN), Vec(), j, thread);
+        own_mean = where_live(next, own_mean, j, thread);
+        count += where_live(Vec(1.0), Vec(), j, thread);
     }
     let own = Moments(own_mean, own_spread, count);
     let moments = row_moments(own, thread);

@@ -71,6 +71,10 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
 // Mean, sum of squared deviations / COLS, number of values.
 alias Moments = vec3<f32>;
 
@@ -140,7 +144,7 @@ fn main(
     var own_spread = Vec();
     var count = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let value = load_x(row, j, thread);
+        let value = load_input(row, j, thread);
         let delta = value - own_mean;
         let next = own_mean + delta / (count + Vec(1.0));
         own_spread += where_live(delta * ((value - next) * PER_COLUMN), Vec(), j, thread);

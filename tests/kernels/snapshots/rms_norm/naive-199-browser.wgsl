@@ -37,6 +37,20 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return value;
+}
+
+// y before it is rounded to its storage type.
+fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
+    return normalized;
+}
+
 @compute @workgroup_size(64)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
@@ -53,15 +67,15 @@ fn main(
     // The mean of x². Each square is divided before it is added, so that values of 1e18 do not overflow.
     var squares = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let value = load_x(row, j, thread);
+        let value = load_input(row, j, thread);
         squares += value * value * PER_COLUMN;
     }
-    let rstd = inverseSqrt(squares + params.eps);
+    let rstd = inverseSqrt(total(squares) + params.eps);
 
     // y = x / sqrt(mean of x² + eps)
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_x(row, j, thread);
-        let y_value = h * rstd;
+        let h = load_input(row, j, thread);
+        let y_value = affine(h * rstd, j, thread);
         store_y(row, row_exists, j, thread, y_value);
     }
 }

@@ -54,6 +54,15 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return value;
+}
+
 var<workgroup> partials: array<f32, 256>;
 
 // The sum over the row's invocations, by a tree: each level leaves half as many to add.
@@ -87,10 +96,10 @@ fn main(
     // Each square is divided before it is added, so that values of 1e18 do not overflow.
     var squares = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let value = load_x(row, j, thread);
+        let value = load_input(row, j, thread);
         squares += value * (value * PER_COLUMN);
     }
-    let rstd = inverseSqrt(row_sum(squares, thread) + params.eps);
+    let rstd = inverseSqrt(row_sum(total(squares), thread) + params.eps);
 
     for (var j = 0u; j < STEPS; j++) {
         let h = load_x(row, j, thread);

@@ -31,13 +31,34 @@ PLATFORM = (*DEVICE_KEYS, "wgpu")
 # Of a result, by SQLite's types.
 _COLUMNS = {
     "TEXT": (
-        *("op", "kernel", "constants", "problem", "dtype", "distribution", "options", "case", "status"),
-        *("reason", "flags", "auto", "timing_method", "cache", "calls"),
+        "op",
+        "kernel",
+        "constants",
+        "problem",
+        "dtype",
+        "distribution",
+        "options",
+        "case",
+        "status",
+        "reason",
+        "flags",
+        "auto",
+        "timing_method",
+        "cache",
+        "calls",
     ),
     "INTEGER": ("rows", "cols", "bytes"),
     "REAL": (
-        *("median_ns", "p20_ns", "p80_ns", "gbps", "percent_of_copy", "eps", "scale"),
-        *("max_abs_error", "max_rel_error", "tolerance"),
+        "median_ns",
+        "p20_ns",
+        "p80_ns",
+        "gbps",
+        "percent_of_copy",
+        "eps",
+        "scale",
+        "max_abs_error",
+        "max_rel_error",
+        "tolerance",
     ),
 }
 _OF_RESULT = tuple(name for names in _COLUMNS.values() for name in names)

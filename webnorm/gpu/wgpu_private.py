@@ -1,0 +1,281 @@
+"""The private names of wgpu-py and cffi that webnorm uses: all of them, and no other module names one.
+
+Each saves time, or does what the library has no public way for. Where a name is missing, or means something
+else, the library works as it does by itself. tests/gpu/test_wgpu_private.py takes each name away.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import MAGIC_NUMBER
+from typing import Any, NamedTuple
+
+from webnorm import signals
+from webnorm.files import user_cache
+
+# --- the C types that wgpu-py has cffi parse
+#
+# cffi parses in Python. wgpu's header takes 0.2 s, most of what it takes a process to open a device. A type
+# takes 10 ms when it is first asked for by name, behind the 430 types of the header; opening a device, a call
+# and reading its result ask for forty. Without `predeclare_types` the first call of a process takes twice the
+# processor time: 1.03 s instead of 0.48. cffi has no public way to parse several types at once.
+
+_CACHE_FOLDER = "c"
+_FUNCTION_TYPES = (
+    "void(WGPUDevice const *, WGPUDeviceLostReason, WGPUStringView, void *, void *)",
+    "void(WGPUDevice const *, WGPUErrorType, WGPUStringView, void *, void *)",
+    "void(WGPURequestDeviceStatus, WGPUDevice, WGPUStringView, void *, void *)",
+    "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)",
+)
+_OTHER_TYPES = (
+    # Adapters and devices.
+    "WGPUInstanceDescriptor *",
+    "WGPUAdapter[]",
+    "WGPUAdapterInfo *",
+    "WGPUChainedStruct *",
+    "WGPUChainedStruct * ",
+    "WGPUNativeLimits *",
+    "WGPULimits *",
+    "WGPUFeatureName[]",
+    "WGPUQueueDescriptor *",
+    "WGPUDeviceExtras *",
+    "WGPUDeviceDescriptor *",
+    "char []",
+    "WGPUDeviceLostCallbackInfo *",
+    "WGPUUncapturedErrorCallbackInfo *",
+    "WGPURequestDeviceCallbackInfo *",
+    # Buffers.
+    "WGPUBufferDescriptor *",
+    "WGPUBufferMapCallbackInfo *",
+    "uint8_t []",
+    "uint8_t *",
+    "uintptr_t",
+    "intptr_t",
+    # Shaders and pipelines.
+    "WGPUShaderSourceWGSL *",
+    "WGPUShaderModuleDescriptor *",
+    "WGPUBufferBindingLayout *",
+    "WGPUBindGroupLayoutEntry *",
+    "WGPUBindGroupLayoutEntry[]",
+    "WGPUBindGroupLayoutDescriptor *",
+    "WGPUBindGroupLayout[]",
+    "WGPUPipelineLayoutDescriptor *",
+    "WGPUComputeState *",
+    "WGPUComputePipelineDescriptor *",
+    # Commands.
+    "WGPUBindGroupEntry *",
+    "WGPUBindGroupEntry[]",
+    "WGPUBindGroupDescriptor *",
+    "uint32_t []",
+    "WGPUCommandEncoderDescriptor *",
+    "WGPUComputePassDescriptor *",
+    "WGPUCommandBufferDescriptor *",
+    "WGPUCommandBuffer[]",
+)
+
+
+class _Remembering:
+    """A parser of C that takes the trees of texts which it, or another process, parsed before."""
+
+    def __init__(self, parser: Any, version: str) -> None:
+        self._parser, self._version = parser, MAGIC_NUMBER + version.encode()
+
+    def parse(self, text: str) -> Any:
+        """The tree of a text."""
+        key = self._version + text.encode()
+        with signals.ignored(Exception):  # of what another pickle left, anything may be raised
+            return pickle.loads(user_cache.load(_CACHE_FOLDER, key) or b"")
+        tree = self._parser.parse(text)
+        user_cache.store(_CACHE_FOLDER, key, pickle.dumps(tree))
+        return tree
+
+
+@contextmanager
+def cached_declarations() -> Iterator[None]:
+    """Have cffi parse nothing, meanwhile, that was parsed before. Another cffi parses as it does."""
+    try:
+        from cffi import cparser
+
+        parser = cparser._get_parser()
+        cparser._parser_cache = _Remembering(parser, cparser.pycparser.__version__)
+    except (ImportError, AttributeError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        cparser._parser_cache = parser
+
+
+def predeclare_types(ffi: Any) -> None:
+    """Have cffi know the types. Another cffi, or wgpu with other types, has each wait for its turn."""
+    known = getattr(ffi, "_parsed_types", None)
+    if not isinstance(known, dict):
+        return
+    # As what one function takes: pointers to them, since an array would become one, and to functions.
+    taken = [name.replace("(", "(*)(", 1) for name in _FUNCTION_TYPES] + [
+        name.replace("[]", "(*)[]") if name.endswith("[]") else f"{name}*" for name in _OTHER_TYPES
+    ]
+    together = f"void(*)({', '.join(taken)})"
+    with signals.ignored(Exception):  # cffi's errors for what it cannot parse have no common kind
+        function = ffi.typeof(together)
+        if known.get(together) != (function, False):  # cffi's own entry is not of the form of those below
+            return
+        functions, others = function.args[: len(_FUNCTION_TYPES)], function.args[len(_FUNCTION_TYPES) :]
+        for name, one in zip(_FUNCTION_TYPES, functions, strict=True):
+            known.setdefault(name, (one, True))
+        for name, one in zip(_OTHER_TYPES, others, strict=True):
+            known.setdefault(name, (one.item, False))
+
+
+# --- a compute pass without wgpu-py's objects
+#
+# They take half of the time of a call. What is called here is what they call: wgpu-py's functions around
+# wgpu-native's, which raise wgpu-py's errors.
+
+_PASS = "struct WGPUComputePassEncoderImpl *"
+_ENCODER = "struct WGPUCommandEncoderImpl *"
+_COMMANDS = "struct WGPUCommandBufferImpl *"
+_SIGNATURES = {
+    "DeviceCreateCommandEncoder": f"{_ENCODER}(*)(struct WGPUDeviceImpl *, WGPUCommandEncoderDescriptor *)",
+    "CommandEncoderBeginComputePass": f"{_PASS}(*)({_ENCODER}, WGPUComputePassDescriptor *)",
+    "ComputePassEncoderSetPipeline": f"void(*)({_PASS}, struct WGPUComputePipelineImpl *)",
+    "ComputePassEncoderSetBindGroup": (
+        f"void(*)({_PASS}, uint32_t, struct WGPUBindGroupImpl *, size_t, uint32_t *)"
+    ),
+    "ComputePassEncoderDispatchWorkgroups": f"void(*)({_PASS}, uint32_t, uint32_t, uint32_t)",
+    "ComputePassEncoderEnd": f"void(*)({_PASS})",
+    "ComputePassEncoderRelease": f"void(*)({_PASS})",
+    "CommandEncoderFinish": f"{_COMMANDS}(*)({_ENCODER}, WGPUCommandBufferDescriptor *)",
+    "CommandEncoderRelease": f"void(*)({_ENCODER})",
+    "QueueSubmit": f"void(*)(struct WGPUQueueImpl *, size_t, {_COMMANDS} *)",
+    "CommandBufferRelease": f"void(*)({_COMMANDS})",
+}
+
+
+class _Native(NamedTuple):
+    """The functions of `_SIGNATURES`; C's null pointer, and what makes an array of one command buffer."""
+
+    create: Callable[..., Any]
+    begin: Callable[..., Any]
+    set_pipeline: Callable[..., Any]
+    set_bind_group: Callable[..., Any]
+    dispatch: Callable[..., Any]
+    end: Callable[..., Any]
+    release_pass: Callable[..., Any]
+    finish: Callable[..., Any]
+    release_encoder: Callable[..., Any]
+    submit: Callable[..., Any]
+    release_commands: Callable[..., Any]
+    null: Any
+    array_of: Callable[[Any], Any]
+
+
+@cache
+def native_functions() -> _Native | None:
+    """The functions, where they are what is known here."""
+    names = [f"wgpu{name}" for name in _SIGNATURES]
+    try:
+        from wgpu.backends.wgpu_native import _api, ffi, lib
+
+        types = [ffi.typeof(getattr(lib, name)).cname for name in names]
+        functions = [getattr(_api.libf, name) for name in names]
+        array = ffi.typeof("WGPUCommandBuffer[]")
+    except Exception as error:  # of another wgpu-py, or another cffi
+        signals.let_through(error)
+        return None
+    if types != [*_SIGNATURES.values()]:
+        return None
+    return _Native._make([*functions, ffi.NULL, lambda commands: ffi.new(array, [commands])])
+
+
+class _Pass:
+    """What dispatches are put into, as into wgpu-py's GPUComputePassEncoder."""
+
+    __slots__ = ("_handle", "_native")
+
+    def __init__(self, native: _Native, handle: Any) -> None:
+        self._native, self._handle = native, handle
+
+    def set_pipeline(self, pipeline: Any) -> None:
+        self._native.set_pipeline(self._handle, pipeline._internal)
+
+    def set_bind_group(self, index: int, group: Any) -> None:
+        self._native.set_bind_group(self._handle, index, group._internal, 0, self._native.null)
+
+    def dispatch_workgroups(self, x: int, y: int = 1, z: int = 1) -> None:
+        self._native.dispatch(self._handle, x, y, z)
+
+
+def run_pass(device: Any, encode: Callable[[Any], None]) -> None:
+    """Submit a pass of its own to wgpu-py's device; `encode` puts pipelines, groups and dispatches into it.
+
+    Raises what wgpu-py raises.
+    """
+    known = native_functions() if hasattr(device, "_internal") else None
+    if known is None:
+        encoder = device.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        encode(compute)
+        compute.end()
+        device.queue.submit([encoder.finish()])
+        return
+    encoder = known.create(device._internal, known.null)
+    try:
+        compute = known.begin(encoder, known.null)
+        try:
+            encode(_Pass(known, compute))
+            known.end(compute)
+        finally:
+            known.release_pass(compute)
+        commands = known.finish(encoder, known.null)
+    finally:
+        known.release_encoder(encoder)
+    try:
+        known.submit(device.queue._internal, 1, known.array_of(commands))
+    finally:
+        known.release_commands(commands)
+
+
+# --- what wgpu-py has no public way for
+
+
+def timestamp_period(device: Any) -> float:
+    """Nanoseconds per tick of a timestamp of wgpu-py's device, as wgpu-native says; 0.0 where it cannot be
+    asked.
+    """
+    try:
+        from wgpu.backends.wgpu_native import lib
+
+        return float(lib.wgpuQueueGetTimestampPeriod(device.queue._internal))
+    except (ImportError, AttributeError):
+        return 0.0
+
+
+def poll_only_when_asked(device: Any) -> None:
+    """Keep wgpu-py's thread from polling its device when nothing waits for an answer.
+
+    It does so once more when it wakes up late (wgpu-py 0.32). Through OpenGL a poll waits for a submission of
+    another device, or for a compilation, and wgpu-hal 29 takes a wait of 6 s for a deadlock and aborts.
+    """
+    poller: Any = getattr(device, "_poller", None)
+    if hasattr(poller, "_poll_func") and hasattr(poller, "_token_ids"):
+        poll, waiting = poller._poll_func, poller._token_ids
+        poller._poll_func = lambda block: poll(block) if waiting else None
+
+
+def release_nothing(devices: Iterable[Any]) -> None:
+    """Keep wgpu-py, in a forked process, from releasing its devices and all else that the parent opened.
+
+    It would wait for its threads, which are not here and whose locks may be held. Without its library it
+    releases nothing, as at an interpreter's end.
+    """
+    for device in devices:
+        device._poller = None
+    api: Any = sys.modules.get("wgpu.backends.wgpu_native._api")
+    if api is not None:
+        api.libf = None
