@@ -246,7 +246,7 @@ def main() -> None:
         check_writable(given.json)
     os.environ.update(_NO_DISK_CACHE)
     op = OPS[given.op]
-    problem = op.problem(given.rows, given.cols, given.dtype)
+    problem = op.problem(given.rows, given.cols, dtype=given.dtype)
     task = Task(op, problem)
     device = open_device(find_adapter(given.adapter))
     lines = first(given.adapter, task) + steady(device, task, given.rounds)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from webnorm.lab.results import result_files
+from webnorm.op.registry import problem_types
 from webnorm.web.package.manifest import LabIndex, PackageManifest
 from wording import code, paragraphs, plain, table
 
@@ -17,9 +18,9 @@ _FILES = {
     "results": (
         "Results",
         "What `webnorm check` and `webnorm bench` write with `--json`: one object, whose keys are those of "
-        "`Head` and `Origin`, with a list of `Result`. What is not known has no key. A number that is not "
-        'finite is a text: "inf", "-inf" or "nan".',
-        result_files.FORMS,
+        "`Head` and `Origin`, with a list of `Result`, whose `problem` is one of its op's type. What is not "
+        'known has no key. A number that is not finite is a text: "inf", "-inf" or "nan".',
+        (*result_files.FORMS, *problem_types()),
     ),
     "manifest": (
         "An export's manifest.json",

@@ -150,7 +150,7 @@ def test_the_reference_is_what_the_code_is(site: Path) -> None:
         if not re.search(rf">\[*{name}\b", told)
     ] == []
     schema = json.loads(next((site / "_downloads").rglob("results.schema.json")).read_text(encoding="utf-8"))
-    known = {*schema["$defs"]["Result"]["properties"], *schema["$defs"]["Problem"]["properties"]}
+    known = {*schema["$defs"]["Result"]["properties"], *schema["$defs"]["NormProblem"]["properties"]}
     assert {*FLAT} <= known
     types = (folder / "package.html").read_text(encoding="utf-8")
     assert "createLayerNorm<" in types and "createLayerNormBackward<" in types

@@ -510,7 +510,7 @@ def test_slices(engine: Engine) -> None:
             count = found["dispatches"][each.entry_point]
             assert count == 1 if each.per == "call" else count >= one.least, what
             begun.append((each.entry_point, each.per))
-    assert {("open_amax", "call"), ("finish", "call"), ("main", "rows")} <= set(begun)
+    assert {("open_amax", "call"), ("finish", "call"), ("main", "slice")} <= set(begun)
     assert all({"software", "portable", "subgroups"} <= classes for classes in carriers.values())
 
 

@@ -218,8 +218,11 @@ class Op:
         """
         given = {name: value for name, value in given.items() if value is not None}
         known = {one.name for one in fields(self.problem_type)}
-        if len(sizes) > len(self.problem_type.SIZES) or not given.keys() <= known:
-            names = ", ".join(sorted(given.keys() - known)) or f"{len(sizes)} sizes"
+        if len(sizes) > len(self.problem_type.SIZES):
+            raise WebnormError(
+                f"{self.name} has the sizes {', '.join(self.problem_type.SIZES)}; {len(sizes)} given"
+            )
+        if names := ", ".join(sorted(given.keys() - known)):
             raise UnsupportedProblem(f"{self.name} has no {names}: it has {', '.join(sorted(known))}")
         named = dict(zip(self.problem_type.SIZES, sizes, strict=False))
         if missing := [name for name in self.problem_type.SIZES if name not in {**named, **given}]:
