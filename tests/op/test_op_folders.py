@@ -35,7 +35,7 @@ def run(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "webnorm", *arguments],
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), *sys.path])},
         capture_output=True,
         text=True,
         timeout=HANG_S,
