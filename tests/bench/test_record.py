@@ -96,8 +96,9 @@ _IN_TRITON = """
 import sys
 from dataclasses import replace
 from bench.contenders import found_wrong, torch_ops, triton_ops
-from webnorm.op.op import OPS, make_inputs
+from webnorm.op.op import make_inputs
 from webnorm.op.presets import tasks
+from webnorm.op.registry import OPS
 
 for op in OPS.keys() - {"copy"}:
     for dtype in ("float32", "float16"):
