@@ -5,14 +5,13 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from math import prod
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from webnorm.errors import WebnormError, check_kind
-from webnorm.op import expression
 from webnorm.op.dtypes import DTYPES, Array
 from webnorm.op.expected import ExpectedOutputs, ToleranceFactors
 from webnorm.op.options import NO_OPTIONS, Options
@@ -86,12 +85,15 @@ class Tensor:
 
 
 @cache
-def _parsed(text: str) -> expression.Tree:
-    return expression.parse(text)
+def _size(text: str) -> Callable[[Mapping[str, int]], int]:
+    # Here: the expressions' parser is slow to import, and help and completion ask ops for nothing but names.
+    from webnorm.op import expression
+
+    return partial(expression.evaluate, expression.parse(text))
 
 
 def _dimension(size: str | int, problem: Problem) -> int:
-    return size if isinstance(size, int) else expression.evaluate(_parsed(size), problem.sizes)
+    return size if isinstance(size, int) else _size(size)(problem.sizes)
 
 
 class UnsupportedProblem(WebnormError):
