@@ -52,7 +52,7 @@ _CHECKED = 25
 _PARTS = 20
 # What a call may add to each of a MemorySight's numbers: the pool of free buffers goes on to meet more of one
 # size at once, ever more seldom, and a driver gives back what it took when it likes. Calls 10,000 to 20,000
-# on llvmpipe added 370 and 750 bytes through Vulkan, of which 300 and 150 were that pool's, and -10 through
+# on llvmpipe added 370 and 750 bytes through Vulkan (300 and 150 of them were that pool's), and -10 through
 # OpenGL; 0.01 objects; up to 0.15 blocks, some ten for each buffer's object. A pipeline takes megabytes.
 MOST_ADDED = {"resident": 2048.0, "objects": 0.1, "native": 0.1, "blocks": 0.5}
 

@@ -208,7 +208,7 @@ def test_without_a_tick_the_wall_clock_is_used(device: Device, monkeypatch: pyte
 
 
 def test_a_forked_process_releases_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of another wgpu-py names are set that nobody reads."""
+    """With another wgpu-py, the names that are set have no reader."""
     name = "wgpu.backends.wgpu_native._api"
     for api in (SimpleNamespace(libf="library"), SimpleNamespace()):
         monkeypatch.setitem(sys.modules, name, api)

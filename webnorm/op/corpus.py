@@ -75,10 +75,11 @@ class DrawnCase:
     def problem(self, op: Op, dtype: str = "float32", overrides: Overrides | None = None) -> Any:
         """Return the case as a problem of an op; None for options that it lacks."""
         overrides = overrides or Overrides()
-        sizes = op.problem_type.default_sizes(software=True, quick=True)[0]
         try:
             options = options_of(op, overrides.options or ())
-            return op.problem(*sizes, dtype=dtype, options=options, seed=self.seed, **overrides.given)
+            return op.problem(
+                *op.sizes_of({}), dtype=dtype, options=options, seed=self.seed, **overrides.given
+            )
         except UnsupportedProblem:
             return None
 

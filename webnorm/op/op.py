@@ -127,12 +127,16 @@ class Op:
 
     Hooks that an op may do without: `requires(problem)` raises UnsupportedProblem for options that do not go
     together. `header_names(problem)` has what headers may use beside sizes and flags, `template_names` what
-    templates may. `tolerance(terms, problem)` are the factors for a kernel's HeaderTerms, `best_tolerance`
-    the base of the best kernels. `other_version(arrays)` gives inputs of a batch of 1 with other outputs.
-    `cases(seed)` is the corpus, `evaluation` a module for the problems that a kernel is evaluated on while it
-    is written, `mistakes(task, arrays)` outputs as kernels with a mistake give them, `diagnosis` a module for
-    hints of its own, `trace_expectations` one for traced names, `rules` one for the choice of kernels.
-    `starter` names the kernel that a new one begins as.
+    templates may. `starter` names the kernel that a new one begins as.
+
+    `hooks` may have `tolerance(terms, problem)`, the factors for a kernel's HeaderTerms;
+    `other_version(arrays)`, the inputs for other outputs; `other_problem(problem)`, the problem for kernels
+    that refuse one; `unused_scalars(problem)`. For checks: `cases(seed)`, the corpus; `fixed_cases`, those
+    that no seed changes; `evaluation`, a module for the problems of a kernel that is being written. For
+    hints: `mistakes(task, arrays)`, the outputs of kernels with a mistake; `diagnosis`, a function that
+    explains errors; `trace_expectations`, a module for traced names. Also `rules`, a module for the choice of
+    kernels; `presets`; `lessons`, the path of a TOML file; `export_options`, the defaults of an export;
+    `export_inputs(op, problem)`, its test vectors; and `page_numbers`, the numbers that its pages share.
     """
 
     name: str
@@ -262,7 +266,7 @@ class Op:
         return unused(problem) if unused is not None else ()
 
     def copied_problem(self, problem: Problem) -> Problem:
-        """The problem as this op sees it: where it is the copy, one of as many rows and columns."""
+        """The problem of this op that stands for another op's: the copy has its own."""
         return problem if self.copied is None else self.copied(problem)
 
 

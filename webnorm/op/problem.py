@@ -119,8 +119,8 @@ class Problem:
         return repr((*self.sizes.values(), self.dtype, self.options))
 
     def storage(self, name: str) -> str:
-        """The storage type that `name` stands for: the problem's own for "dtype", that of an option which
-        names one, or else the type called so.
+        """Return the storage type of a name: "dtype" is the problem's own, and an option may name another.
+        Any other name is the type itself.
         """
         if name in self.options.STORAGE_OF_TENSORS:
             return getattr(self.options, name) or self.dtype

@@ -28,17 +28,14 @@ def load_ops(package: str) -> Iterator[Op]:
 class _Registry(Mapping[str, Op]):
     """The ops by name, loaded when they are first asked for."""
 
-    def _ops(self) -> Mapping[str, Op]:
-        return _loaded()
-
     def __getitem__(self, name: str) -> Op:
-        return self._ops()[name]
+        return _loaded()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._ops())
+        return iter(_loaded())
 
     def __len__(self) -> int:
-        return len(self._ops())
+        return len(_loaded())
 
 
 @cache
@@ -73,7 +70,6 @@ def computing_ops() -> tuple[str, ...]:
     return tuple(name for name, op in OPS.items() if not op.is_copy)
 
 
-# Why the others are none, for who asks for one that computes.
 def not_computing() -> dict[str, str]:
     """Return why each of the other ops is not among them."""
     return {name: "only measures what a norm is compared with" for name, op in OPS.items() if op.is_copy}
@@ -87,7 +83,7 @@ def problem_types() -> tuple[type[Problem], ...]:
 
 def default_op() -> Op:
     """Return the op that is meant where none is named: the first that computes."""
-    return next(_computing(), copy_op())
+    return next((OPS[name] for name in computing_ops()), copy_op())
 
 
 def distributions() -> tuple[str, ...]:
@@ -98,7 +94,7 @@ def distributions() -> tuple[str, ...]:
 def option_words() -> list[str]:
     """Return what --option takes: the options and values of all ops, but those with flags of their own."""
     found: dict[str, None] = {}
-    for kind in dict.fromkeys(type(op.defaults) for op in OPS.values()):
+    for kind in _options_types():
         for field in fields(kind):
             if isinstance(field.default, bool):
                 words = [] if field.name in kind.IGNORABLE else [field.name]
@@ -110,8 +106,12 @@ def option_words() -> list[str]:
 
 def option_defaults() -> dict[str, Any]:
     """Return the options of all ops, each with the value that stands for nothing."""
-    kinds = dict.fromkeys(type(op.defaults) for op in OPS.values())
-    return {field.name: field.default for kind in kinds for field in fields(kind)}
+    return {field.name: field.default for kind in _options_types() for field in fields(kind)}
+
+
+@cache
+def _options_types() -> tuple[type[Any], ...]:
+    return tuple(dict.fromkeys(type(op.defaults) for op in OPS.values()))
 
 
 def options_of(op: Op, pairs: Sequence[str]) -> Options:
@@ -129,20 +129,15 @@ def options_of(op: Op, pairs: Sequence[str]) -> Options:
     return changed
 
 
-def flag_names(kind: type[Any]) -> dict[str, str]:
-    """Return the options that are flags by what headers call them.
+@cache
+def flag_names(op: Op) -> Mapping[str, str]:
+    """Return an op's options that are flags by what headers call them.
 
     One that is named for a tensor of an op with these options says whether there is one.
     """
-    found = _flag_names.get(kind)
-    if found is None:
-        tensors = {one.name for op in OPS.values() if type(op.defaults) is kind for one in op.tensors}
-        found = {f"has_{name}" if name in tensors else name: name for name in kind.flags()}
-        _flag_names[kind] = found
-    return found
-
-
-_flag_names: dict[type[Any], dict[str, str]] = {}
+    kind = type(op.defaults)
+    tensors = {tensor.name for one in OPS.values() if type(one.defaults) is kind for tensor in one.tensors}
+    return {f"has_{name}" if name in tensors else name: name for name in kind.flags()}
 
 
 def problem_from_json(op_name: object, data: Mapping[str, Any]) -> Problem:
@@ -154,7 +149,3 @@ def problem_from_json(op_name: object, data: Mapping[str, Any]) -> Problem:
     op = OPS.get(str(op_name)) or default_op()
     kinds = (one for one in problem_types() if op.is_copy and one.takes(data))
     return next(kinds, op.problem_type).from_json(data)
-
-
-def _computing() -> Iterator[Op]:
-    return (op for op in OPS.values() if not op.is_copy)

@@ -1,6 +1,6 @@
 """The playground's page and its routes, on 127.0.0.1 and nowhere else.
 
-What needs a token, and who may ask, is told in `webnorm.play.request_guard`. Kernels are named, never a path;
+`webnorm.play.request_guard` checks tokens and origins. Kernels are named, never a path;
 the page's files are read once, so that no path of a request reaches the file system.
 """
 

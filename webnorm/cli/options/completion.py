@@ -27,9 +27,9 @@ class Candidate:
 
 
 def _ops() -> Sequence[str]:
-    from webnorm.op.registry import OPS
+    from webnorm.op.registry import computing_ops
 
-    return [name for name, op in OPS.items() if not op.is_copy]
+    return computing_ops()
 
 
 def _dtypes() -> Sequence[str]:

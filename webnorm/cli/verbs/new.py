@@ -86,12 +86,10 @@ def _source(name: str, path: Path, op: Op, source: str, out: Path) -> Kernel:
     """The kernel to copy; WebnormError for one of another op, and for a new one whose place is taken."""
     from webnorm.kernels.headers.library import AUTO, select, survey
     from webnorm.kernels.headers.sources import wgsl_files
-    from webnorm.op.registry import OPS, not_computing
+    from webnorm.op.registry import OPS, computing_ops, not_computing
 
     if op.is_copy:
-        raise unknown(
-            "op", op.name, [one for one in OPS if one not in not_computing()], elsewhere=not_computing()
-        )
+        raise unknown("op", op.name, computing_ops(), elsewhere=not_computing())
     if not _NAME.fullmatch(name):
         raise WebnormError(f"NAME is {name!r}; expected letters, digits and _, at most 64, a letter first")
     if os.path.lexists(path):

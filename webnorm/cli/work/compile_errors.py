@@ -17,9 +17,9 @@ from webnorm.lab.results.result import Result
 # What a message begins with that has no more than a line.
 _LINE = re.compile(r"(.+\.wgsl):(\d{1,9}): ", re.IGNORECASE)
 _INDENT = "  "
-# Of a line of somebody's file: a longer one would fill the screen.
+# Characters of a quoted line: a longer one would fill the screen.
 _MOST = 200
-_TAB = "    "
+_TAB_WIDTH = 4
 
 
 def compile_error_location(result: Result) -> SourceLocation | None:
@@ -40,10 +40,10 @@ def compile_error_lines(results: Iterable[Result]) -> list[Text]:
     for result in results:
         if place := compile_error_location(result):
             found.setdefault(place, result)
-    return [_told(place, result) for place, result in found.items()]
+    return [_message(place, result) for place, result in found.items()]
 
 
-def _told(place: SourceLocation, result: Result) -> Text:
+def _message(place: SourceLocation, result: Result) -> Text:
     source = _source(place)
     what = (result.reason or "").removeprefix(f"{place.file}:{place.line}: ")
     if source is not None:
@@ -54,12 +54,12 @@ def _told(place: SourceLocation, result: Result) -> Text:
         # What it includes is read together with it: a mistake just before shows there.
         what += f" (in the text of {result.kernel})"
     where = str(place) if known else f"{place.file}:{place.line}"
-    told = escaped_line(f"{where}: ", "bold").append("error: ", "bold red").append(one_line(what))
+    text = escaped_line(f"{where}: ", "bold").append("error: ", "bold red").append(one_line(what))
     if source is not None:
-        told.append(f"\n{_INDENT}{source_line(source)}")
+        text.append(f"\n{_INDENT}{source_line(source)}")
         if known:
-            told.append(f"\n{_INDENT}{caret_line(source, place.column, place.length)}", "bold green")
-    return told
+            text.append(f"\n{_INDENT}{caret_line(source, place.column, place.length)}", "bold green")
+    return text
 
 
 def _source(place: SourceLocation) -> str | None:
@@ -73,7 +73,7 @@ def _source(place: SourceLocation) -> str | None:
 
 def source_line(source: str) -> str:
     """Return a line of a file as messages quote it: tabs are spaces, control characters are escapes."""
-    return one_line(source.expandtabs(len(_TAB)))
+    return one_line(source.expandtabs(_TAB_WIDTH))
 
 
 def caret_line(source: str, column: int, length: int) -> str:

@@ -31,9 +31,7 @@ def header_names(op: Op, problem: Problem, traits: Traits) -> dict[str, int]:
     These are the problem's sizes, the op's own names and constants, its options that are flags, and what is
     known of the adapter.
     """
-    flags = {
-        name: int(getattr(problem.options, option)) for name, option in flag_names(type(op.defaults)).items()
-    }
+    flags = {name: int(getattr(problem.options, option)) for name, option in flag_names(op).items()}
     return {
         **problem.sizes,
         **op.header_names(problem),

@@ -4,7 +4,7 @@ Snippets declare what any kernel may call. A user's line stays, and so does all 
 included: the compiler sees what a user wrote as it was written.
 
 A declaration of webnorm's begins in the first column, and ends in the same line or at the next brace in the
-first column. tests/kernels/test_strip_unused.py checks that of all kernels.
+first column. tests/kernels/test_strip_unused.py checks every kernel.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def tuning_tasks(
     """The tasks of those ops asked for, or of all that compute, that have the options: the batches and
     lengths of `sizes`, and what is None as the adapter has it.
 
-    A batch that nobody names makes the data so large on a GPU that a choice serves all that are larger.
+    A batch that is not named makes the data so large on a GPU that a choice serves all that are larger.
     Raises WebnormError for a problem that an op does not have.
     """
     batches, lengths = sizes

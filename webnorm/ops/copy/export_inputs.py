@@ -27,7 +27,7 @@ def export_inputs(op: Op, problem: RowProblem) -> Iterator[tuple[str, str, Array
     )
     largest = float(np.finfo(np.float32).max if problem.dtype != "float16" else np.finfo(np.float16).max)
     kinds = [draw(rng, replace(problem, rows=1)) for draw in DISTRIBUTIONS.values()]
-    # Without a mean, a constant row gives the weights, many of which lie on boundaries of a float8 type.
+    # Without a mean, a constant row gives the weights. Many of them lie on boundaries of a float8 type.
     constant = [
         np.full((1, cols), value) for value in ((0.0, 3.0, -1000.0) if op.constants["has_mean"] else (0.0,))
     ]

@@ -157,7 +157,6 @@ _HOOKS: Mapping[str, Any] = {
     "tolerance": f"{_ROOM}.tolerance:tolerance",
     "cases": f"{_ROOM}.corpus:whole_corpus",
     "fixed_cases": f"{_ROOM}.corpus:CASES",
-    "other_problem": other_problem,
     "page_numbers": f"{_ROOM}.page_numbers:NUMBERS",
     "unused_scalars": unused_scalars,
     "export_inputs": "webnorm.ops.copy.export_inputs:export_inputs",
@@ -169,9 +168,6 @@ _HOOKS: Mapping[str, Any] = {
     "lessons": Path(__file__).with_name("lessons.toml"),
     "presets": f"{_ROOM}.presets:PRESETS",
 }
-
-
-_FORWARD_HOOKS = {name: hook for name, hook in _HOOKS.items() if name != "other_problem"}
 
 
 def _stats(access: Any, with_mean: bool, option: str) -> Tensor:
@@ -226,7 +222,7 @@ def _norm(name: str, summary: str, with_mean: bool, defaults: NormOptions, eps: 
         defaults,
         eps,
         gradient=False,
-        hooks=_FORWARD_HOOKS,
+        hooks=_HOOKS,
         starter=starter,
     )
 
@@ -255,6 +251,7 @@ def _gradient(name: str, summary: str, with_mean: bool, defaults: NormOptions, e
         hooks={
             **_HOOKS,
             "tolerance": f"{_ROOM}.tolerance:gradient_tolerance",
+            "other_problem": other_problem,
             # A page that trains has no statistics unless its forward pass was asked for them.
             "export_options": replace(defaults, saved_stats=False),
         },

@@ -71,9 +71,9 @@ class NormProblem(RowProblem):
     @property
     def weight_dtype(self) -> str:
         """What weight, bias and their gradients are stored as."""
-        return self.options.weight_dtype or self.dtype
+        return self.storage("weight_dtype")
 
     @property
     def out_dtype(self) -> str:
         """What y is stored as."""
-        return self.options.out_dtype or self.dtype
+        return self.storage("out_dtype")

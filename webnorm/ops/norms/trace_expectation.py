@@ -14,7 +14,7 @@ from webnorm.op.op import Task
 from webnorm.ops.norms.op import has_mean
 from webnorm.ops.norms.reference import add_residual, centered
 
-# A number that is rounded to float32 is off by less than that of itself, and its two words by less than that.
+# The relative errors of a number that is rounded to float32, and of one in two words, are smaller.
 _ROUNDED, _TWICE_ROUNDED = 2.0**-23, 2.0**-40
 
 
@@ -25,8 +25,6 @@ def row_expectations(
     of an element. low is the mean, too: what is left of it is its difference from a kernel's.
     """
     op, problem = task.op, task.problem
-    if op.is_copy:
-        return {}
     with_mean, saved = has_mean(op), arrays.get("stats")
     if saved is None:
         x = _normalised(task, arrays)
@@ -58,8 +56,6 @@ def column_expectations(
 ) -> dict[str, TraceExpectation]:
     """The tensors with columns: those that are read, h, and y or dx before they are scaled and stored."""
     op, problem = task.op, task.problem
-    if op.is_copy:
-        return {}
     read = {name: arrays[name].astype(np.float64) for name in ("x", "residual", "dy", "dh") if name in arrays}
     if not op.gradient:
         read["h"] = _normalised(task, arrays).astype(np.float64)

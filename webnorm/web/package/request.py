@@ -16,7 +16,7 @@ from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.op.op import Op, Task
 from webnorm.op.options import Options
 from webnorm.op.problem import Problem
-from webnorm.op.registry import OPS, not_computing
+from webnorm.op.registry import OPS, computing_ops, not_computing
 
 # Rows several times as long as any model's; the test vectors of such an export take 25 MB.
 MOST_COLS = 1 << 18
@@ -135,11 +135,10 @@ def request_for(
 
 
 def _op(name: str | None) -> Op:
-    ops = [name for name, op in OPS.items() if not op.is_copy]
     if name is None:
-        raise WebnormError(f"OP is missing; expected one of {', '.join(ops)}, or --lab")
-    if name not in ops:
-        raise unknown("op", name, ops, elsewhere=not_computing())
+        raise WebnormError(f"OP is missing; expected one of {', '.join(computing_ops())}, or --lab")
+    if name not in computing_ops():
+        raise unknown("op", name, computing_ops(), elsewhere=not_computing())
     return OPS[name]
 
 
