@@ -693,6 +693,37 @@ def test_focus_stays_where_it_was(lab_folder: Path, chromium: Chromium) -> None:
         assert focused() == "run"
 
 
+def test_a_click_that_leaves_a_changed_field_is_not_lost(lab_folder: Path, chromium: Chromium) -> None:
+    with opened(chromium, lab_folder, "index.html?cols=256&rows=16&kernels=naive") as page:
+        shown_kernels(page)
+        box = page.get_by_label("Run registers")
+        assert not box.is_checked()
+        page.focus("#rows")
+        page.keyboard.type("1")
+        box.hover()
+        page.mouse.down()
+        # The field's change is heard, and what follows from it is done, before the button comes up.
+        page.wait_for_function("() => !location.search.includes('rows=16&')")
+        page.mouse.up()
+        assert box.is_checked() and "registers" in page.url
+
+
+def test_cards_of_another_choice_keep_the_focus_and_the_open_text(lab_folder: Path, chromium: Chromium) -> None:
+    with opened(chromium, lab_folder, "index.html?cols=256&rows=16") as page:
+        shown_kernels(page)
+        card = page.locator("#kernels article", has=page.get_by_label("Run registers"))
+        card.locator("summary").click()
+        page.get_by_label("Run registers").focus()
+        page.evaluate("() => { window.before = document.querySelector('#kernels article'); }")
+        page.evaluate(
+            "() => { const box = document.getElementById('subgroups'); box.checked = !box.checked;"
+            " box.dispatchEvent(new Event('change', { bubbles: true })); }"
+        )
+        page.wait_for_function("() => !window.before.isConnected")
+        assert page.evaluate("() => document.activeElement.ariaLabel") == "Run registers"
+        assert card.locator("details").get_attribute("open") is not None
+
+
 # An adapter that gives itself out for a GPU, and what its pipelines bind.
 A_GPU = """
 for (const name of ["vendor", "architecture", "device", "description"]) {

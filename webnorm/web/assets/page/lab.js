@@ -16,7 +16,7 @@ import { Controls } from "./lab_controls.js";
 import { overviewCard, standingCard, standingOf } from "./lab_recorded.js";
 import { asJson, deviceDescription } from "./lab_results.js";
 import { share, summaryText, tell } from "./lab_share.js";
-import { checkedText, kernelCard, resultCard, showResult, summary } from "./lab_view.js";
+import { checkedText, resultCard, showLadder, showResult, summary } from "./lab_view.js";
 import { withRoomForOrder } from "./ordered.js";
 import { Bench, ladder } from "./trials.js";
 
@@ -211,22 +211,17 @@ class Lab {
   }
 
   async #showKernels() {
-    const bundle = await this.#bundle(this.#controls.entry);
-    const { op } = bundle.manifest;
-    const open = Array.from(document.querySelectorAll("#kernels details[open]"), (one) => one.dataset.kernel);
-    const cards = ladder(bundle, this.#traits()).map((step) => {
-      const { kernel } = step;
-      const take = (taken) => {
+    const { entry } = this.#controls;
+    const bundle = await this.#bundle(entry);
+    // What was chosen meanwhile is drawn by the call that followed.
+    if (this.#controls.entry !== entry) return;
+    showLadder(bundle.manifest.op, ladder(bundle, this.#traits()), {
+      takes: (kernel) => this.#controls.takes(kernel),
+      take: (kernel, taken) => {
         this.#controls.take(kernel, taken);
         this.#keepAddress();
-      };
-      return kernelCard(op, step, {
-        taken: this.#controls.takes(kernel),
-        take,
-        open: open.includes(kernel),
-      });
+      },
     });
-    byId("kernels").replaceChildren(...cards);
   }
 
   #machine() {

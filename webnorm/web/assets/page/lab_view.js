@@ -32,15 +32,47 @@ const COLUMNS = [
 ];
 const TAGS = { pass: "pass", FAIL: "fail", error: "fail", "expected failure": "warn", skip: "" };
 
+// The ladder that the cards were last drawn from.
+let drawn = "";
+
 /**
- * A kernel to read, and to run or leave out.
+ * Show the kernels of a ladder, to read, and to run or leave out, without the results that stood there. Cards that stay
+ * the same stay in place: a press of the mouse, which first leaves the field that was changed, would miss a new one.
  * @param {string} op
- * @param {{ kernel: string, shader: object, why: string | null, text: string }} step  of a ladder
- * @param {{ taken: boolean, take: (taken: boolean) => void, open: boolean }} choice
- *   whether it is run, who hears of a change of that, and whether its text is shown
- * @returns {HTMLElement}
+ * @param {{ kernel: string, shader: object, why: string | null, text: string }[]} steps
+ * @param {{ takes: (kernel: string) => boolean, take: (kernel: string, taken: boolean) => void }} choice
+ *   whether a kernel is run, and who hears of a change of that
  */
-export function kernelCard(op, { kernel, shader, why, text }, choice) {
+export function showLadder(op, steps, { takes, take }) {
+  const key = JSON.stringify([op, steps]);
+  if (key !== drawn) redraw(steps.map((step) => kernelCard(op, step, take)));
+  drawn = key;
+  for (const { kernel } of steps) {
+    const result = byId(resultId(op, kernel));
+    result.replaceChildren();
+    result.closest("article").querySelector("input").checked = takes(kernel);
+  }
+}
+
+/** Put other cards into the place of those shown; a kernel's card keeps its open text and the focus. */
+function redraw(cards) {
+  const shown = byId("kernels");
+  const parts = (card) => [...card.querySelectorAll("button, input, pre, summary")];
+  const old = [...shown.children].map((card) => ({
+    kernel: card.dataset.kernel,
+    open: card.querySelector("details").open,
+    focused: parts(card).indexOf(document.activeElement),
+  }));
+  shown.replaceChildren(...cards);
+  for (const { kernel, open, focused } of old) {
+    const card = cards.find((one) => one.dataset.kernel === kernel);
+    if (!card) continue;
+    card.querySelector("details").open = open;
+    parts(card)[focused]?.focus();
+  }
+}
+
+function kernelCard(op, { kernel, shader, why, text }, take) {
   const tags = [
     shader.unstable && element("span", { class: "tag warn", title: shader.unstable }, "unstable"),
     ...shader.features.map((feature) => element("span", { class: "tag accent" }, feature)),
@@ -50,7 +82,7 @@ export function kernelCard(op, { kernel, shader, why, text }, choice) {
   ].filter(Boolean);
   return element(
     "article",
-    { class: "card kernel" },
+    { class: "card kernel", "data-kernel": kernel },
     element(
       "div",
       { class: "rung", title: `Rung ${shader.rung} of the ladder`, "aria-label": `rung ${shader.rung}` },
@@ -63,7 +95,7 @@ export function kernelCard(op, { kernel, shader, why, text }, choice) {
         "div",
         { class: "tile-head" },
         element("h3", { class: "mono" }, kernel),
-        takes(kernel, choice),
+        runBox(kernel, take),
         element("span", { class: "line", id: resultId(op, kernel) }),
       ),
       element("p", {}, shader.summary),
@@ -71,18 +103,18 @@ export function kernelCard(op, { kernel, shader, why, text }, choice) {
       shader.unstable && element("p", { class: "muted small" }, `Unstable: ${shader.unstable}`),
       element("div", { class: "tags" }, ...tags),
       why && element("p", { class: "muted small" }, `Not run here: ${why}.`),
-      source(shader, text, choice.open),
+      source(shader, text),
     ),
   );
 }
 
-function takes(kernel, { taken, take }) {
-  const box = element("input", { type: "checkbox", checked: taken, "aria-label": `Run ${kernel}` });
-  box.addEventListener("change", () => take(box.checked));
+function runBox(kernel, take) {
+  const box = element("input", { type: "checkbox", "aria-label": `Run ${kernel}` });
+  box.addEventListener("change", () => take(kernel, box.checked));
   return element("label", { class: "check" }, box, " Run");
 }
 
-function source(shader, text, open) {
+function source(shader, text) {
   const pre = element("pre", { class: "source", tabindex: 0, "aria-label": `WGSL of ${shader.name}` });
   const buttons = element(
     "div",
@@ -92,7 +124,7 @@ function source(shader, text, open) {
   );
   const lines = counted(text.trimEnd().split("\n").length, "line");
   const told = element("summary", {}, `WGSL, ${lines}`);
-  const details = element("details", { open, "data-kernel": shader.kernel }, told, buttons, pre);
+  const details = element("details", {}, told, buttons, pre);
   details.addEventListener("toggle", () => {
     if (details.open && !pre.hasChildNodes()) pre.append(...highlighted(text));
   });
