@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from webnorm.kernels.headers.header import layouts
 from webnorm.kernels.headers.header_names import header_names
-from webnorm.kernels.headers.layouts import layouts
 from webnorm.kernels.headers.traits import BROWSER
 from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormProblem

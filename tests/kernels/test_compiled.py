@@ -13,7 +13,7 @@ import pytest
 from handmade import HEADER
 from webnorm.errors import WebnormError
 from webnorm.files import user_cache
-from webnorm.kernels.rendering import template_cache, templates
+from webnorm.kernels.rendering import templates
 from webnorm.kernels.rendering.templates import RenderRequest, TemplateEnvironment
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system knows no owners of files")
@@ -87,23 +87,23 @@ def test_another_version_takes_nothing(
     own: Path, counted: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, of: str
 ) -> None:
     rendered(own)
-    template_cache._made_by.cache_clear()
+    templates._made_by.cache_clear()
     if of == "Python":
-        monkeypatch.setattr(template_cache, "MAGIC_NUMBER", b"of another")
+        monkeypatch.setattr(templates, "MAGIC_NUMBER", b"of another")
     else:
         (changed,) = (
             path
-            for path in template_cache._MAKERS
+            for path in templates._MAKERS
             if path.name == {"Jinja": "compiler.py", "webnorm": "markers.py"}[of]
         )
         (tmp_path / changed.name).write_bytes(changed.read_bytes() + b"# changed\n")
-        makers = [tmp_path / path.name if path == changed else path for path in template_cache._MAKERS]
-        monkeypatch.setattr(template_cache, "_MAKERS", makers)
+        makers = [tmp_path / path.name if path == changed else path for path in templates._MAKERS]
+        monkeypatch.setattr(templates, "_MAKERS", makers)
     try:
         rendered(own)
         assert len(counted) == 4
     finally:
-        template_cache._made_by.cache_clear()
+        templates._made_by.cache_clear()
 
 
 def test_the_place_of_a_mistake_is_the_same(own: Path, counted: list[str]) -> None:

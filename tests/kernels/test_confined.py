@@ -24,11 +24,10 @@ from webnorm.choice.defaults import default_variant
 from webnorm.errors import LimitReached, WebnormError
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.kernel import Kernel
-from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.headers.sources import revision, wgsl_root
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering import render, sandbox, templates
 from webnorm.kernels.rendering.render import Target, render_shader
-from webnorm.kernels.rendering.revisions import revision
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import refusal
-from webnorm.kernels.wgsl.diagnostics import read_report
-from webnorm.kernels.wgsl.naga_handles import without_handles
+from webnorm.kernels.wgsl.diagnostics import read_report, without_handles
 
 TEXT = """\
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;

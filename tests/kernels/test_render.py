@@ -18,8 +18,7 @@ from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.kernels.headers.traits import BROWSER, Traits
 from webnorm.kernels.rendering import sandbox, templates
-from webnorm.kernels.rendering.render import Shader, render_shader
-from webnorm.kernels.rendering.render_cache import RenderCache
+from webnorm.kernels.rendering.render import RenderCache, Shader, render_shader
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.web.package.native import native_text
 

@@ -17,10 +17,10 @@ from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import refusal
 from webnorm.kernels.headers.variants import Variant
-from webnorm.kernels.rendering import strip_unused as module
+from webnorm.kernels.rendering import snippets as module
 from webnorm.kernels.rendering import templates
 from webnorm.kernels.rendering.render import render_shader
-from webnorm.kernels.rendering.strip_unused import strip_unused
+from webnorm.kernels.rendering.snippets import strip_unused
 from webnorm.kernels.wgsl.diagnostics import read_report
 from webnorm.kernels.wgsl.tokens import without_comments
 from webnorm.ops.norms.problem import NormOptions, NormProblem

@@ -23,7 +23,7 @@ from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering import trace_filters
 from webnorm.kernels.rendering.render import render_shader
-from webnorm.kernels.rendering.strip_unused import strip_unused
+from webnorm.kernels.rendering.snippets import strip_unused
 from webnorm.kernels.rendering.tracing import TraceType
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 

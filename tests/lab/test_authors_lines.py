@@ -15,7 +15,7 @@ from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.rendering.render import render_shader
-from webnorm.kernels.source_map.snippet_callers import CallGraph
+from webnorm.kernels.rendering.snippets import CallGraph
 from webnorm.lab.verify.races import find_fault
 from webnorm.op.op import make_inputs
 from webnorm.ops.norms.problem import NormOptions, NormProblem

@@ -24,11 +24,10 @@ from webnorm.gpu.schedule import Schedule
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import AUTO, own_kernel, own_kernels, select
-from webnorm.kernels.headers.sources import is_wgsl
+from webnorm.kernels.headers.sources import identity, is_wgsl
 from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
-from webnorm.kernels.rendering.revisions import identity
 from webnorm.op.op import Op, Task
 from webnorm.op.problem import Problem
 from webnorm.op.registry import OPS

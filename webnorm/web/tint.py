@@ -20,7 +20,6 @@ from webnorm.errors import SourceLocation, WebnormError, sentence
 from webnorm.files.atomic import cache_folder, unnamed
 from webnorm.kernels.rendering.render import Shader
 from webnorm.kernels.rendering.sandbox import killed_after
-from webnorm.kernels.rendering.snippet_calls import author_calls
 from webnorm.kernels.wgsl.diagnostics import characters
 from webnorm.system import Fix
 
@@ -84,7 +83,7 @@ class TintMessage:
         if place is None or author is None:
             return WebnormError(sentence(self.text), place)
         if "uniform" in self.text:
-            author = next(iter(author_calls(shader, self.line or 0)[1]), author)
+            author = next(iter(shader.author_calls(self.line or 0)[1]), author)
         return WebnormError(f"{sentence(self.text)}, in {place.file}:{place.line}", author)
 
     def place(self, shader: Shader) -> SourceLocation | None:

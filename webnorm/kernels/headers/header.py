@@ -5,21 +5,23 @@ from __future__ import annotations
 import keyword
 import math
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from webnorm import signals
 from webnorm.errors import WebnormError, nearest, sentence, unknown
 from webnorm.files.atomic import absolute, resolved
 from webnorm.kernels.headers.header_names import names_of, template_names_of
 from webnorm.kernels.headers.kernel import AccuracyRules, Kernel, KernelPass, Per, Requirement, ScratchBuffer
-from webnorm.kernels.headers.layouts import TABLES, laid_out, layouts
-from webnorm.kernels.headers.looked_up_names import looked_up
 from webnorm.kernels.headers.sources import (
     FORBIDDEN,
     SourceUnreadable,
     code_point,
+    looked_up,
     read,
     split_header,
     wgsl_root,
@@ -32,6 +34,8 @@ from webnorm.op.expression import Tree
 from webnorm.op.op import Op
 from webnorm.op.registry import OPS
 
+Table = Mapping[str, Any]
+TABLES = ("features", "tune", "default", "derive")
 KNOWN_FEATURES = ("subgroups", "shader-f16")
 _ARRAYS = ("require", "pass", "scratch")
 _KEYS = {
@@ -61,6 +65,60 @@ _RESERVED = {
     *keyword.kwlist,
     *expression.FUNCTIONS,
 }
+
+
+@cache
+def layouts() -> Mapping[str, Table]:
+    """The layouts by name: how rows are shared out among invocations, which many headers have in common.
+
+    A layout is a TOML file of webnorm's own with tables of a header: axes, derived constants, rules, scratch
+    buffers and passes. It may name a layout that it completes in turn.
+    """
+    tables: dict[str, Table] = {
+        path.stem: tomllib.loads(path.read_text(encoding="utf-8"))
+        for path in sorted((wgsl_root() / "layouts").glob("*.toml"))
+    }
+    return {name: _whole(table, tables) for name, table in tables.items()}
+
+
+def _whole(table: Table, tables: Mapping[str, Table]) -> Table:
+    return laid_out(table, _whole(tables[table["layout"]], tables)) if "layout" in table else table
+
+
+def laid_out(header: Table, layout: Table) -> dict[str, Any]:
+    """A header with what its layout says. The header goes first: its axes and derived constants take the
+    place of the layout's of the same name, its passes that of the same entry point; its passes and scratch
+    buffers come before the layout's, its rules behind. Derived constants stand behind those that they need.
+    """
+    # What is an axis in one place and derived in the other is what the header says.
+    fixed, free = header.get("derive", {}).keys(), header.get("tune", {}).keys()
+    dropped = {"tune": fixed, "default": fixed, "derive": free}
+    whole = dict(header)
+    for table in TABLES:
+        given = layout.get(table, {})
+        left = {name: given[name] for name in given if name not in dropped.get(table, ())}
+        whole[table] = left | header.get(table, {})
+    whole["derive"] = _in_order(whole["derive"])
+    for table, name in (("pass", "entry_point"), ("scratch", "name")):
+        entries = header.get(table, [])
+        taken = [entry.get(name) for entry in entries]
+        whole[table] = [*entries, *(entry for entry in layout.get(table, []) if entry[name] not in taken)]
+    whole["require"] = [*layout.get("require", []), *header.get("require", [])]
+    return whole
+
+
+def _in_order(derived: Table) -> dict[str, Any]:
+    """What needs no other first; the rest as it is where each needs another."""
+    left, placed = dict(derived), dict[str, Any]()
+    while left:
+        ready = (
+            name
+            for name, text in left.items()
+            if not (set(re.findall(r"\w+", str(text))) & left.keys()) - {name}
+        )
+        name = next(ready, next(iter(left)))
+        placed[name] = left.pop(name)
+    return placed
 
 
 def home(path: Path) -> tuple[Path, str]:

@@ -1,17 +1,28 @@
-"""Files of kernels and snippets: read whole, within bounds and inside their folder; headers taken off."""
+"""Files of kernels and snippets: read whole, within bounds and inside their folder; headers taken off; the
+names that their templates look up.
+"""
 
 from __future__ import annotations
 
 import codecs
+import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
-from webnorm.errors import NOT_TO_SHOW, SourceLocation, WebnormError, shown
+from webnorm.errors import NOT_TO_SHOW, SourceLocation, WebnormError, sentence, shown
 from webnorm.files import atomic
+from webnorm.files.atomic import absolute, resolved
 
+_TAG = re.compile(r"\{[{%](.*?)[%}]\}", re.DOTALL)
+_COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
+_WORD = re.compile(r"[^\W\d]\w*")
+# What a tag reads another file with, and its name where that is a text.
+_INCLUDE = re.compile(r"""\{%[-+]?\s*(?:include|import|from)\b\s*(?:"([^"]*)"|'([^']*)'|)""")
 # Ten times webnorm's whole library.
 MOST_BYTES = 1 << 20
 # What no kernel's text may hold: what nobody would see, and the two characters that mark where a line came
@@ -25,6 +36,10 @@ _SUFFIX = ".wgsl"
 # The identity of a file's content: device, inode, time of its last write, time of its last change of any kind
 # (tools that restore the first cannot set this one), size; None without a file.
 Stamp = tuple[int, int, int, int, int] | None
+# For the kernels that `revision` was asked about: what it said last, and the files that the text was made of.
+_made_of: OrderedDict[Path, tuple[int, Mapping[str, Stamp]]] = OrderedDict()
+_revisions = itertools.count()
+_MOST_FOLLOWED = 256
 
 
 class SourceUnreadable(Exception):
@@ -158,3 +173,98 @@ def without_header(source: str, path: Path) -> str:
 def wgsl_root() -> Path:
     """The folder of the kernels that come with webnorm."""
     return atomic.shipped("wgsl")
+
+
+class _Words(NamedTuple):
+    """The words of a template's tags and of its text, and what it includes, None for what it works out."""
+
+    tags: frozenset[str]
+    text: frozenset[str]
+    included: frozenset[str | None]
+
+
+class TemplateNames(NamedTuple):
+    """The words of all tags that a kernel is rendered with, and of all text. It is not `whole` where some of
+    it lies elsewhere, or only rendering can know.
+    """
+
+    tags: frozenset[str]
+    text: frozenset[str]
+    whole: bool
+
+
+def looked_up(body: str, root: Path) -> TemplateNames:
+    """What a kernel's template, the snippets of its folder `root` and webnorm's look up."""
+    tags, text, whole = set[str](), set[str](), True
+    waiting, seen = [_words(body)], set[str | None]()
+    while waiting:
+        words = waiting.pop()
+        tags |= words.tags
+        text |= words.text
+        for name in words.included - seen:
+            seen.add(name)
+            snippet = None if name is None else _snippet(name, root)
+            if snippet is None:
+                whole = False
+            else:
+                waiting.append(snippet)
+    return TemplateNames(frozenset(tags), frozenset(text), whole)
+
+
+def _snippet(name: str, root: Path) -> _Words | None:
+    for folder in (root, wgsl_root()):
+        path = str(folder / name)
+        if (at := stamp(path)) is not None:
+            return _words_of(path, str(folder), at)
+    return None
+
+
+@lru_cache(maxsize=256)
+def _words_of(path: str, folder: str, _: Stamp) -> _Words | None:
+    try:
+        return _words(read(path, folder)[0])
+    except SourceUnreadable:
+        return None
+
+
+def _words(template: str) -> _Words:
+    text = _COMMENT.sub("", template)
+    included = frozenset(found[1] or found[2] for found in _INCLUDE.finditer(text))
+    tags = frozenset(word for tag in _TAG.findall(text) for word in _WORD.findall(tag))
+    return _Words(tags, frozenset(_WORD.findall(_TAG.sub(" ", text))), included)
+
+
+def revision(path: Path) -> int:
+    """A number for what a kernel's file and its snippets hold, which changes when one of them has changed
+    since it was last rendered.
+
+    It costs a look at each place that a snippet was looked for in, and none at what the files hold.
+    """
+    real = resolved(path)
+    number, files = _made_of.get(real, (None, {}))
+    if number is None or any(stamp(file) != known for file, known in files.items()):
+        number = next(_revisions)
+        _made_of[real] = (number, {})
+        while len(_made_of) > _MOST_FOLLOWED:
+            _made_of.popitem(last=False)
+    return number
+
+
+def note_files(path: Path, made_of: Mapping[str, Stamp]) -> None:
+    """Have `revision` know what a kernel's text was made of."""
+    if path in _made_of:
+        number, files = _made_of[path]
+        if any(made_of.get(file, known) != known for file, known in files.items()):
+            number = next(_revisions)
+        _made_of[path] = (number, {**files, **made_of})
+
+
+def identity(path: Path) -> tuple[str, int]:
+    """Where a kernel's file lies, links as they are, and its revision; WebnormError where there is none."""
+    try:
+        place = absolute(path)
+        place.stat()
+        return str(place), revision(place)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise WebnormError(f"{sentence(str(path))}: cannot read the kernel: {why}") from error

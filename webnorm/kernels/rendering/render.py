@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,17 +16,16 @@ from webnorm.errors import SourceLocation, WebnormError, check_kind, one_line, s
 from webnorm.files.atomic import resolved
 from webnorm.kernels.headers.header import home
 from webnorm.kernels.headers.kernel import Kernel, Per, ScratchBuffer
-from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.headers.sources import note_files, wgsl_root
 from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import COUNTS, Variant
-from webnorm.kernels.rendering import revisions, sandbox, templates, trace_filters
-from webnorm.kernels.rendering.render_cache import RenderCache
+from webnorm.kernels.rendering import sandbox, templates, trace_filters
+from webnorm.kernels.rendering.snippets import CallGraph
 from webnorm.kernels.rendering.templates import Rendering, TensorView
 from webnorm.kernels.rendering.templates import StorageBinding as Binding
 from webnorm.kernels.rendering.tracing import with_trace
-from webnorm.kernels.source_map import line_map
-from webnorm.kernels.source_map.truncated import find_truncation
-from webnorm.kernels.wgsl.diagnostics import read_report
+from webnorm.kernels.source_map.markers import LineSegment, source_location
+from webnorm.kernels.wgsl.diagnostics import find_truncation, read_report
 from webnorm.op import expression
 from webnorm.op.dtypes import DTYPES
 from webnorm.op.op import Tensor
@@ -133,21 +133,58 @@ class Shader:
         text = self._lines[line - 1]
         known, runs, _ = self._again[line - 1] if self._again else ("", (), None)
         at = len(text) - len(text.lstrip()) if column is None else column - 1
-        found = line_map.source_location(runs, at, length) if known == text else None
+        found = source_location(runs, at, length) if known == text else None
         return found or SourceLocation(*self.origins[line - 1])
+
+    def author_calls(self, line: int) -> tuple[str, list[SourceLocation]]:
+        """The function of a snippet of webnorm's that contains a line of the text, from 1, and the author's
+        calls of it in the template; an empty name and none for another line.
+        """
+        if self.caller(line) is None:
+            return "", []
+        library = [self.caller(number) is not None for number in range(1, len(self._lines) + 1)]
+        functions = CallGraph(self._lines, library)
+        name = functions.around(line)
+        found = []
+        for number in functions.calls(name) if name else ():
+            called = re.search(rf"\b{name}\b", self._lines[number - 1])
+            column = called.start() + 1 if called else None
+            found.append(self.place(number, column, len(name) if called else 0))
+        return name, [place for place in found if place is not None]
 
     @cached_property
     def _lines(self) -> Sequence[str]:
         return self.text.splitlines()
 
     @cached_property
-    def _again(self) -> Sequence[tuple[str, Sequence[line_map.LineSegment], SourceLocation | None]]:
+    def _again(self) -> Sequence[tuple[str, Sequence[LineSegment], SourceLocation | None]]:
         """The lines of a second rendering, each with what of it came from where and who had it made."""
         with suppress(WebnormError):
             again = _rendered(replace(self.request, runs=True))
             if again.origins == self.origins:
                 return list(zip(again.text.splitlines(), again.runs, again.callers, strict=True))
         return ()
+
+
+class RenderCache:
+    """Renderings, each kept for requests that differ from its own in names that no template of it looked up:
+    adapters differ in more than a text depends on. Files are taken not to change meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._known: list[tuple[templates.RenderRequest, Rendering]] = []
+
+    def find(self, request: templates.RenderRequest) -> Rendering | None:
+        """What a request would give, as far as that is known."""
+        for known, found in self._known:
+            same = replace(known, context=request.context) == request
+            if same and all(known.context.get(name) == request.context.get(name) for name in found.names):
+                return found
+        return None
+
+    def keep(self, request: templates.RenderRequest, rendering: Rendering) -> None:
+        """Know what a request gives."""
+        self._known.append((request, rendering))
 
 
 def display_path(file: str) -> str:
@@ -375,7 +412,7 @@ def _rendered(request: templates.RenderRequest, texts: RenderCache | None = None
     read = map(Path, (request.kernel, *request.roots))
     is_own = all(any(path.is_relative_to(root) for root in own) for path in read)
     rendering = templates.render(request) if is_own else sandbox.render(request)
-    revisions.note_files(Path(request.kernel), rendering.files)
+    note_files(Path(request.kernel), rendering.files)
     if texts is not None:
         texts.keep(request, rendering)
     return rendering

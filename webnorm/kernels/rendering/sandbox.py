@@ -26,7 +26,7 @@ from webnorm import signals
 from webnorm.errors import LimitReached, SourceLocation, WebnormError
 from webnorm.kernels.rendering import templates
 from webnorm.kernels.rendering.templates import Rendering, RenderRequest
-from webnorm.kernels.source_map.line_map import LineSegment
+from webnorm.kernels.source_map.markers import LineSegment
 
 _START_LIMIT_S = 60.0
 # Of a reply: the longest text as JSON, and its lines' origins.

@@ -5,13 +5,18 @@ What stands here imports little: it also runs in the child process of webnorm.ke
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
+from hashlib import blake2b
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import jinja2
 from jinja2 import (
     BaseLoader,
     Environment,
@@ -20,36 +25,123 @@ from jinja2 import (
     TemplateNotFound,
     TemplateSyntaxError,
     UndefinedError,
+    nodes,
 )
+from jinja2.bccache import Bucket, BytecodeCache
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.lexer import Lexer
 from jinja2.runtime import Context
 from jinja2.sandbox import SandboxedEnvironment
 
 from webnorm import signals
 from webnorm.errors import SourceLocation, WebnormError, sentence
+from webnorm.files import user_cache
 from webnorm.kernels.headers import sources
 from webnorm.kernels.rendering.includes import IncludeRefused, Includes, check_name
-from webnorm.kernels.rendering.strip_unused import strip_unused
-from webnorm.kernels.rendering.template_cache import (
-    ReadOnlyBytecodeCache,
-    TemplateBytecodeCache,
-    TemplateCodeGenerator,
-)
+from webnorm.kernels.rendering.snippets import strip_unused
 from webnorm.kernels.rendering.tracing import tag
-from webnorm.kernels.source_map import line_map, template_tags
-from webnorm.kernels.source_map.line_map import LineSegment
-from webnorm.kernels.source_map.markers import Caller, MarkingLexer, Origin, without_markers
-from webnorm.kernels.source_map.snippet_callers import tag_location
-from webnorm.kernels.wgsl.text_limits import nesting_too_deep, workgroup_bytes
-from webnorm.kernels.wgsl.tokens import UnterminatedComment, without_comments
+from webnorm.kernels.source_map import template_tags
+from webnorm.kernels.source_map.markers import (
+    Caller,
+    LineSegment,
+    MarkingLexer,
+    Origin,
+    source_location,
+    without_markers,
+)
+from webnorm.kernels.source_map.template_tags import tag_location
+from webnorm.kernels.wgsl.tokens import (
+    UnterminatedComment,
+    nesting_too_deep,
+    without_comments,
+    workgroup_bytes,
+)
 from webnorm.op.expression import Tree
 
+_FOLDER = "templates"
+_OF_JINJA = ("lexer", "parser", "nodes", "visitor", "idtracking", "optimizer", "compiler")
+# What makes code of a template's text, Jinja's part and webnorm's. (To ask for the version of an installed
+# package takes 10 ms.)
+_MAKERS = (
+    *(Path(jinja2.__file__).with_name(f"{name}.py") for name in _OF_JINJA),
+    *(Path(__file__).parents[1] / name for name in ("source_map/markers.py", "rendering/templates.py")),
+)
 # Of a rendered text, in characters and lines: forty times webnorm's longest.
 MOST_TEXT, MOST_LINES = 4 << 20, 100_000
 # How much longer a text may be with its markers.
 _MARKED = 4
 # What templates look up is noted under a name that none of them can have.
 _NOTED = ""
+
+
+class TemplateCodeGenerator(CodeGenerator):
+    """Writes a template's code; Jinja's own writes a template's name between quotes as it is."""
+
+    def visit_CondExpr(self, node: nodes.CondExpr, frame: Frame) -> None:
+        """Write an inline `if`, whose error names the line and not the template: a folder may have a quote in
+        its name.
+        """
+        name, self.name = self.name, None
+        try:
+            super().visit_CondExpr(node, frame)
+        finally:
+            self.name = name
+
+
+class TemplateBytecodeCache(BytecodeCache):
+    """webnorm's own templates as Jinja compiled them, kept for the next process: a file for each template,
+    which a newer text of it takes over.
+    """
+
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:
+        """The name of a template's file; Jinja's own takes only paths that UTF-8 has."""
+        return blake2b(os.fsencode(f"{name}|{filename}"), digest_size=20).hexdigest()
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Have the bucket hold what is kept of its template, if that is there and sound."""
+        with suppress(OSError):
+            data = user_cache.load(_FOLDER, _key_of(bucket))
+            if data is not None:
+                bucket.bytecode_from_string(data)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep what the bucket holds, if that can be done."""
+        with suppress(OSError):
+            user_cache.store(_FOLDER, _key_of(bucket), bucket.bytecode_to_string())
+
+
+class ReadOnlyBytecodeCache(TemplateBytecodeCache):
+    """Beside a user's templates: what is kept of webnorm's is read, of others nothing, and nothing is kept.
+
+    A template is webnorm's by the file that was read, not by its name, which a user's snippet may have, too.
+    A process that rendered something of a user's is not trusted to leave code for others.
+    """
+
+    def __init__(self, own: str) -> None:
+        self.own = Path(own)
+
+    def get_bucket(self, environment: Environment, name: str, filename: str | None, source: str) -> Bucket:
+        """The bucket of a template, with what is kept of it where it is webnorm's."""
+        if filename is not None and Path(filename).is_relative_to(self.own):
+            return super().get_bucket(environment, name, filename, source)
+        return Bucket(environment, self.get_cache_key(name, filename), self.get_source_checksum(source))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep nothing."""
+
+
+def _key_of(bucket: Bucket) -> bytes:
+    """OSError where the makers' files are not there."""
+    return bucket.key.encode() + _made_by()
+
+
+@cache
+def _made_by() -> bytes:
+    """What tells code from that of another Python, Jinja or webnorm, changes of a working tree included."""
+    made = blake2b(MAGIC_NUMBER)
+    for path in _MAKERS:
+        made.update(path.read_bytes())
+    return made.digest()
 
 
 @dataclass(frozen=True)
@@ -331,7 +423,7 @@ def _checked_text(
     at, column, what = wrong
     file, line = origins[at]
     _, _, runs, _ = _text_of(marked, loader, replace(request, runs=True))
-    found = line_map.source_location(runs[at], column) or SourceLocation(file or place, line)
+    found = source_location(runs[at], column) or SourceLocation(file or place, line)
     raise WebnormError(f"{file or place}:{line}: {what}", found)
 
 

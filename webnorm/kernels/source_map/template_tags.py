@@ -11,7 +11,7 @@ from jinja2 import Environment, TemplateSyntaxError
 from jinja2.lexer import Lexer
 
 from webnorm import signals
-from webnorm.errors import nearest, sentence
+from webnorm.errors import SourceLocation, nearest, sentence
 from webnorm.kernels.source_map.markers import with_markers
 
 # The messages that quote what is meant. Others quote types, too, which may be names of filters.
@@ -34,6 +34,7 @@ _KINDS = {
     "integer": "integer",
     "float": "float",
 }
+_CLOSED_BY = {"{{": "}}", "{%": "%}"}
 
 
 class _Token(NamedTuple):
@@ -86,6 +87,16 @@ def find_tag(lines: Sequence[str], line: int, message: str) -> tuple[int, int]:
     if token is None:
         return len(text) - len(text.lstrip()) + 1, 0
     return token.at - sum(len(before) + 1 for before in lines[: line - 1]) + 1, len(token.text.rstrip())
+
+
+def tag_location(source: Sequence[str], file: str, line: int, column: int) -> SourceLocation:
+    """The place of the tag that begins at a column of a template, or else of the whole line."""
+    text = source[line - 1] if 1 <= line <= len(source) else ""
+    end = text.find(_CLOSED_BY.get(text[column - 1 : column + 1], "\n"), column)
+    if end < 0:
+        column = len(text) - len(text.lstrip()) + 1
+        return SourceLocation(file, line, column, max(len(text.rstrip()) + 1 - column, 0))
+    return SourceLocation(file, line, column, end + 3 - column)
 
 
 def not_exported(message: str, lines: Mapping[str, Sequence[str]]) -> tuple[str, int, str] | None:

@@ -1,17 +1,21 @@
-"""Reading naga's error reports: which part of the shader is meant, and what is wrong with it."""
+"""Reading naga's error reports: which part of the shader is meant, and what is wrong with it.
+
+Numbers of expressions, functions and types become the text that they denote. Where text ends too early and
+another file goes on, naga complains of what it finds there: `find_truncation` tells what the end lacks.
+"""
 
 from __future__ import annotations
 
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
-from webnorm.errors import nearest
-from webnorm.kernels.wgsl.naga_handles import plain_words, without_handles
-from webnorm.kernels.wgsl.tokens import CannotInstrument, without_comments
+from webnorm.errors import SourceLocation, nearest
+from webnorm.kernels.wgsl.tokens import CannotInstrument, WgslToken, tokenize, without_comments
 
 # naga draws the source: "12 │ text" for a line, and below it "   │   ^^^ label" for what it means.
 _SOURCE_LINE = re.compile(r"^\s*(\d+) │")
@@ -56,6 +60,32 @@ _NAMED_ELSEWHERE = {
 }
 # How near a name has to be (difflib's ratio), and of how many the nearest is looked for, 10 us each.
 _NEAR, _MOST_NAMES = 0.76, 2000
+# Labels of a drawn source, and what naga says of them.
+_EXPRESSION = re.compile(r"naga::ir::Expression \[(\d+)\]")
+_CALLED = re.compile(r"([^\W\d]\w*)\s*\((.*)\)", re.DOTALL)
+_SCALARS = {("Float", "4"): "f32", ("Float", "2"): "f16", ("Sint", "4"): "i32", ("Uint", "4"): "u32"}
+_SIZES = {"Bi": 2, "Tri": 3, "Quad": 4}
+_SCALAR = re.compile(r"Scalar\((Scalar \{ kind: \w+, width: \d+ \})\)|Scalar \{ kind: (\w+), width: (\d+) \}")
+_VECTOR = re.compile(r"Vector \{ size: (Bi|Tri|Quad), scalar: ([\w]+) \}")
+_ARGUMENT = re.compile(r"Argument (\d+) value \[\d+\] doesn't match the type \[\d+\]")
+_CALL = re.compile(r"Call to \[\d+\] is invalid")
+# Of numbers without a suffix.
+_ABSTRACT = re.compile(r"\{(Abstract\w+)\}")
+_FUNCTION = re.compile(r"Function \[\d+\] '(\w+)'")
+_FOUND = re.compile(r'found "((?:[^"\\]|\\.)*)"')
+_NUMBER = re.compile(r"(?P<word>\b[A-Za-z]+ )?\[(?P<number>\d+)\]")
+# Words that need no number behind them.
+_NOUNS = ("condition", "expression", "index", "value", "type", "function", "variable", "pointer")
+# naga's words for a single sign that is missing before what it found.
+_MISSING = re.compile(r"expected (`[^`\w]+`), found ")
+# What begins nowhere but outside functions and structures.
+_GLOBAL = re.compile(
+    r"(?:fn|struct|alias|override)\b"
+    r"|@\s*(?:compute|workgroup_size|group|binding|id|must_use)\b"
+    r"|var\s*<\s*(?:workgroup|private|storage|uniform)\b"
+)
+# How many tokens of such a beginning naga may have read by then: `var<workgroup`.
+_READ = 3
 
 
 class NagaReport(NamedTuple):
@@ -188,3 +218,132 @@ def mistyped(report: str) -> tuple[str, str] | None:
     """The variable that a report says to be of another type than it was declared with, and that type."""
     found = _MISTYPED.search(report)
     return (found[1], found[2]) if found else None
+
+
+class TruncatedText(NamedTuple):
+    """The line of the rendered text, from 1, that lacks something at its end, the complaint, and the place
+    behind what stands there last.
+    """
+
+    line: int
+    complaint: str
+    place: SourceLocation
+
+
+def find_truncation(
+    text: str, report: NagaReport, place: Callable[[int, int, int], SourceLocation | None]
+) -> TruncatedText | None:
+    """What a file lacks before the first token of another's, of which a report complains.
+
+    `place` is Shader.place. None unless it is certain: the report is of another token, or what stands before
+    it is whole.
+    """
+    try:
+        code = without_comments(text)
+        tokens = tokenize(code)
+    except CannotInstrument:
+        return None
+    meant = _marked(code, tokens, report)
+    for number in range(meant, max(0, meant - _READ), -1):
+        last, first = tokens[number - 1], tokens[number]
+        at = place(first.line, _column_of(code, first), len(first.text))
+        behind = place(last.line, _column_of(code, last) + len(last.text) - 1, 1)
+        if at is None or behind is None or at.file == behind.file:
+            continue
+        missing = _MISSING.match(report.complaint) if number == meant else None
+        if not missing and not (_GLOBAL.match(code, first.start) and _in_braces(tokens[:number])):
+            return None
+        complaint = f'expected {missing[1] if missing else "`}`"}, found "{first.text}" at {at}'
+        behind = replace(behind, column=behind.column + behind.length, length=0)
+        return TruncatedText(last.line, complaint, behind)
+    return None
+
+
+def _column_of(code: str, token: WgslToken) -> int:
+    """From 1."""
+    return token.start - code.rfind("\n", 0, token.start)
+
+
+def _marked(code: str, tokens: Sequence[WgslToken], report: NagaReport) -> int:
+    """The number of the token that a report marks; 0 where it marks none."""
+    place = report.line, report.column
+    found = (at for at, one in enumerate(tokens) if (one.line, _column_of(code, one)) == place)
+    return next(found, 0)
+
+
+def _in_braces(tokens: Sequence[WgslToken]) -> bool:
+    """Whether the innermost bracket that these leave open is a brace."""
+    opened = []
+    for token in tokens:
+        if token.text in ("(", "[", "{"):
+            opened.append(token.text)
+        elif token.text in (")", "]", "}") and opened:
+            opened.pop()
+    return opened[-1:] == ["{"]
+
+
+def without_handles(note: str, labels: Mapping[str, str], text: Sequence[str]) -> str:
+    """A sentence of naga's without numbers that only naga knows. `labels` has for each label of the drawn
+    source what it marks.
+    """
+    note = _ABSTRACT.sub(r"\1", note.removeprefix("note: "))
+    call = _CALLED.fullmatch(labels.get("invalid function call", ""))
+    if _CALL.fullmatch(note):
+        return f"the call of `{call[1]}` is invalid" if call else "the call is invalid"
+    if argument := _ARGUMENT.fullmatch(note):
+        return _argument(int(argument[1]), call, "\n".join(text))
+    note = _SCALAR.sub(_scalar, _SCALAR.sub(lambda found: found[1] or found[0], note))
+    note = _VECTOR.sub(lambda found: f"vec{_SIZES[found[1]]}<{found[2]}>", note)
+    marked = {found[1]: what for label, what in labels.items() if (found := _EXPRESSION.fullmatch(label))}
+
+    def named(found: re.Match[str]) -> str:
+        word = found["word"] or ""
+        is_type = word.strip().lower() in ("type", "function")
+        if found["number"] in marked and not is_type:
+            return f"{word}`{marked[found['number']]}`"
+        return word.rstrip() if word.strip().lower() in _NOUNS else f"{word}a value"
+
+    return _NUMBER.sub(named, note)
+
+
+def plain_words(said: str) -> str:
+    """What naga says first, as plain text: functions by their names, characters as they are written."""
+    said = _FUNCTION.sub(r"Function `\1`", _ABSTRACT.sub(r"\1", said))
+    return _FOUND.sub(lambda found: "found " + _unescaped(found[1]), said)
+
+
+def _unescaped(quoted: str) -> str:
+    """A token that naga quotes as Rust would."""
+    text = re.sub(r"\\(.)", lambda found: {"n": " "}.get(found[1], found[1]), quoted)
+    return "the end of the text" if not text else f"`{text}`" if text != quoted else f'"{text}"'
+
+
+def _scalar(found: re.Match[str]) -> str:
+    kind, width = found[2], found[3]
+    return "bool" if kind == "Bool" else _SCALARS.get((kind, width), f"{kind}{8 * int(width)}")
+
+
+def _argument(number: int, call: re.Match[str] | None, text: str) -> str:
+    """What is wrong with an argument, from 0, of a call: its text, and the parameter that it is for."""
+    given = dict(enumerate(_parts(call[2]))).get(number) if call else None
+    declared = re.search(rf"\bfn\s+{call[1]}\s*\(", text) if call else None
+    parameters = dict(enumerate(_parts(text[declared.end() :]))) if declared else {}
+    what = f"argument {number + 1}" + (f", `{given}`," if given else "")
+    wanted = f"`{parameters[number]}`" if number in parameters else "another type"
+    return f"{what} does not fit the parameter {wanted}" if number in parameters else f"{what} is of {wanted}"
+
+
+def _parts(text: str) -> Iterator[str]:
+    """What commas separate, up to the bracket that closes."""
+    depth, part = 0, ""
+    for character in text:
+        depth += (character in "([{<") - (character in ")]}>")
+        if depth < 0:
+            break
+        if character == "," and not depth:
+            yield " ".join(part.split())
+            part = ""
+        else:
+            part += character
+    if part.strip():
+        yield " ".join(part.split())

@@ -24,7 +24,6 @@ from webnorm.gpu.pipelines import compile_shader
 from webnorm.gpu.plan import Plan
 from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS, Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
-from webnorm.kernels.rendering.snippet_calls import author_calls
 from webnorm.kernels.wgsl.tokens import CannotInstrument
 from webnorm.lab.verify.clobber import output_buffers, scratch_buffers, spoiler_of
 from webnorm.lab.verify.loop_instrumentation import NOTES as LOOP_NOTES
@@ -177,7 +176,7 @@ def _words(device: Device, notes: Any, first: int, count: int) -> list[int]:
 def _fault(kind: Literal["race", "loop"], text: str, shader: Shader, line: int) -> RaceOrLoopFault:
     """A fault at a line of the text: the author's line, and where a snippet of webnorm's has it."""
     file, number = shader.origins[line - 1]
-    name, called = author_calls(shader, line)
+    name, called = shader.author_calls(line)
     author = called[-1] if called else shader.caller(line)
     if author is None:
         return RaceOrLoopFault(kind, text, SourceLocation(file, number))

@@ -16,8 +16,7 @@ from webnorm.errors import WebnormError
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS, Variant, format_constants
-from webnorm.kernels.rendering.render import MOST_BUFFERS, RenderedPass, Shader, render_shader
-from webnorm.kernels.rendering.render_cache import RenderCache
+from webnorm.kernels.rendering.render import MOST_BUFFERS, RenderCache, RenderedPass, Shader, render_shader
 from webnorm.kernels.rendering.templates import StorageBinding
 from webnorm.lab.verify.accuracy import loose_tolerance_warning
 from webnorm.op import expression

@@ -1,4 +1,4 @@
-"""A rendered text without the declarations of webnorm's that nothing in it names.
+"""webnorm's snippets in a rendered text: declarations that nothing names are left out; who calls a function.
 
 Snippets declare what any kernel may call. A user's line stays, and so does all that its words name, comments
 included: the compiler sees what a user wrote as it was written.
@@ -15,9 +15,12 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from webnorm.kernels.wgsl.tokens import UnterminatedComment, without_comments
+
 _BEGIN = re.compile(r"(?:fn|const|alias|var<\w+>) +(\w+)")
 _WORD = re.compile(r"\b[^\W\d]\w*")
 _COMMENT = re.compile(r" *//.*")
+_FUNCTION = re.compile(r"fn +(\w+)")
 
 
 class _Declaration(NamedTuple):
@@ -86,3 +89,45 @@ def _tidied(lines: Sequence[str], kept: Sequence[int]) -> tuple[list[str], list[
         found.append(line)
         numbers.append(at)
     return found, numbers
+
+
+class CallGraph:
+    """The functions of webnorm's snippets in a text, and who calls them; `library` says which lines are
+    theirs. Each begins and ends in the first column.
+    """
+
+    def __init__(self, lines: Sequence[str], library: Sequence[bool]) -> None:
+        self._library = library
+        self._lines: list[str] = []
+        # The function that contains a line; empty where none does.
+        self._around: list[str] = []
+        try:
+            self._lines = without_comments("\n".join(lines)).split("\n")
+        except UnterminatedComment:
+            return
+        name = ""
+        for line, mine in zip(self._lines, library, strict=True):
+            begun = _FUNCTION.match(line) if mine else None
+            name = begun[1] if begun else name
+            self._around.append(name if mine else "")
+            if line.startswith("}") or (begun and line.endswith("}")):
+                name = ""
+
+    def around(self, line: int) -> str:
+        """The library's function that contains a line, from 1; empty where none does."""
+        return self._around[line - 1] if self._around else ""
+
+    def calls(self, name: str) -> list[int]:
+        """The lines of the author's that call a function, or one of the library's that does so in turn."""
+        waiting, seen, found = [name], {name, ""}, set[int]()
+        while waiting:
+            call = re.compile(rf"(?<!\w)(?<!\bfn ){waiting.pop()} *\(")
+            for number, line in enumerate(self._lines, 1):
+                if not call.search(line):
+                    continue
+                if not self._library[number - 1]:
+                    found.add(number)
+                elif (caller := self.around(number)) not in seen:
+                    seen.add(caller)
+                    waiting.append(caller)
+        return sorted(found)
