@@ -28,8 +28,7 @@ from webnorm.gpu.device import Device, find_adapter, open_device
 from webnorm.gpu.plan import Plan
 from webnorm.kernels.headers.library import discover
 from webnorm.lab.run import bench
-from webnorm.lab.verify.problem_buffers import ProblemBuffers
-from webnorm.lab.verify.repeated_rows import RepeatedRows
+from webnorm.lab.verify.problem_buffers import ProblemBuffers, RepeatedRows
 from webnorm.lab.verify.timed_work import timing_setup
 from webnorm.op.op import Op, Task
 from webnorm.op.registry import OPS

@@ -281,8 +281,7 @@ PRIVATE = {
         "_poller",
         "_token_ids",
     },
-    "webnorm/lab/process/child.py": {"_args_from_interpreter_flags"},
-    "webnorm/lab/process/worker.py": {"_inheriting"},
+    "webnorm/lab/process/worker.py": {"_args_from_interpreter_flags", "_inheriting"},
 }
 # They are documented: methods of a NamedTuple, and functions of Python's and C's libraries.
 DOCUMENTED = {"_exit", "_getframe", "_make", "_replace"}

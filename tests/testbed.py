@@ -18,13 +18,12 @@ import tally
 import tiers
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.buffers import Inputs, Outputs, check_memory
+from webnorm.gpu.compute_programs import _words_of
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
 from webnorm.gpu.plan import Plan
-from webnorm.gpu.probes import _words_of
-from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.kernel import Kernel, Traits
 from webnorm.kernels.headers.library import discover, select
-from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant, runnable_variants
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.run.search import distance

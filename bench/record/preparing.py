@@ -27,13 +27,13 @@ from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
-from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.kernel import Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import bench
-from webnorm.lab.verify.repeated_rows import RepeatedRows
+from webnorm.lab.verify.problem_buffers import RepeatedRows
 from webnorm.lab.verify.trial import blank_result, try_variant
 from webnorm.op.op import Task
 from webnorm.op.registry import as_copy_problem

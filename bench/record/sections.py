@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from webnorm.kernels.headers.traits import BROWSER
+from webnorm.kernels.headers.kernel import BROWSER
 from webnorm.op.dtypes import DTYPES
 from webnorm.op.op import Task
 from webnorm.op.presets import tasks
@@ -28,7 +28,7 @@ _CPU = ((4096, 256), (1024, 1024), (256, 4096), (64, 16384))
 HELD_OUT_SEED = 20261126
 _FORWARD = ("layer_norm", "rms_norm")
 _BACKWARD = ("layer_norm_backward", "rms_norm_backward")
-# WebGPU's names of the limits that kernels.headers.traits.BROWSER stands for.
+# WebGPU's names of the limits that kernels.headers.kernel.BROWSER stands for.
 _PAGE: Mapping[str, int] = {
     "max-compute-invocations-per-workgroup": BROWSER.max_invocations,
     "max-compute-workgroup-size-x": BROWSER.max_invocations,

@@ -18,8 +18,7 @@ from webnorm.kernels.headers.variants import Variant
 from webnorm.lab.results.result import Calls, Result
 from webnorm.lab.run import bench, jobs
 from webnorm.lab.verify import timed_work
-from webnorm.lab.verify.problem_buffers import Golden
-from webnorm.lab.verify.repeated_rows import RepeatedRows
+from webnorm.lab.verify.problem_buffers import Golden, RepeatedRows
 from webnorm.lab.verify.trial import failed_result, try_variant, with_samples
 from webnorm.op.expected import ExpectedOutputs
 from webnorm.op.op import Task

@@ -22,7 +22,7 @@ import webnorm
 from patience import HANG_S
 from webnorm.calls import arrays, session
 from webnorm.calls.lru import LRU
-from webnorm.gpu import readback
+from webnorm.gpu import pool
 from webnorm.gpu.buffers import GUARD_BYTES
 from webnorm.gpu.device import Device, open_device
 from webnorm.gpu.pipelines import Pipeline, compile_shader
@@ -507,12 +507,12 @@ def test_parameters_that_share_a_buffer_are_copied_each_time(device: Device) -> 
 
 @pytest.mark.parametrize("staged", [8, 24, 104, 1 << 20])
 def test_arrays_are_read_piece_by_piece(staged: int, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readback, "_STAGED_BYTES", staged)
+    monkeypatch.setattr(pool, "_STAGED_BYTES", staged)
     given = [normal(5, 3, dtype="float16"), normal(0, 7), normal(26), np.arange(3, dtype=np.int8)]
     here = [on_device(array) for array in given]
     sources = [(array.buffer, array.shape, array.dtype) for array in here]
     owner = here[0].device
-    back = readback.read_buffers(owner, session.session_of(owner).staging, sources)
+    back = pool.read_buffers(owner, session.session_of(owner).staging, sources)
     for one, answer in zip(back, given, strict=True):
         assert one.dtype == answer.dtype
         np.testing.assert_array_equal(one, answer)

@@ -12,8 +12,7 @@ import pytest
 from bench.sweep.landscape import SweepPoint, left_out, to_json
 from testbed import GPU, KERNELS
 from webnorm.errors import WebnormError
-from webnorm.kernels.headers.header_names import header_names
-from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.headers.variants import Variant, header_names
 from webnorm.op.dtypes import DTYPES, STORAGE
 from webnorm.op.registry import OPS
 from webnorm.ops.norms import measured

@@ -26,8 +26,8 @@ from webnorm.cli.verbs import bench, collect
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers import header
-from webnorm.kernels.headers.header_names import names_of, template_names_of
 from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.headers.variants import names_of, template_names_of
 from webnorm.op import presets
 from webnorm.op.op import Op
 from webnorm.op.registry import OPS

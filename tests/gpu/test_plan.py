@@ -17,7 +17,7 @@ from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import GUARD_BYTES, buffer_bytes, check_memory, check_reference
 from webnorm.gpu.device import Device, adapters, open_device
-from webnorm.gpu.slices import grid, slices, window
+from webnorm.gpu.schedule import grid, slices, window
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.variants import Variant

@@ -18,8 +18,8 @@ from fuzzing import examples
 from testbed import GPU, KERNELS, covering, needs, of_one_file, option_problems, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.buffers import POISON
+from webnorm.gpu.compute_programs import _words_of
 from webnorm.gpu.device import Device
-from webnorm.gpu.probes import _words_of
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import wgsl_root
@@ -27,8 +27,8 @@ from webnorm.kernels.headers.variants import Variant, runnable_variants
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.kernels.wgsl.tokens import CannotInstrument, TokenizedShader
 from webnorm.lab.results.result import Result
+from webnorm.lab.verify.instrumentation import RaceInstrumentation
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
-from webnorm.lab.verify.race_instrumentation import RaceInstrumentation
 from webnorm.lab.verify.races import find_fault
 from webnorm.lab.verify.trial import try_variant
 from webnorm.op.op import Task, make_inputs

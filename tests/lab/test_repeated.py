@@ -12,7 +12,7 @@ from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.lab.run import jobs
-from webnorm.lab.verify import repeated_rows, timed_work
+from webnorm.lab.verify import problem_buffers, timed_work
 from webnorm.lab.verify.clobber import BufferComparer
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.lab.verify.trial import try_variant
@@ -30,9 +30,9 @@ SHAPES = [(96, 64, "float32"), (93, 64, "float32"), (93, 63, "float16")]
 def test_rows_that_repeat_are_held_against_float64_too(
     device: Device, op: str, rows: int, cols: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
+    monkeypatch.setattr(problem_buffers, "_DRAWN_ELEMENTS", 1 << 10)
     problem = NormProblem(rows=rows, cols=cols, dtype=dtype, options=OPS[op].defaults)
-    board = repeated_rows.RepeatedRows(device, Task(OPS[op], problem), 2)
+    board = problem_buffers.RepeatedRows(device, Task(OPS[op], problem), 2)
     block = board.block.problem.rows
     assert board.times == rows // block >= 4
     variant = default_variant(kernel_named("naive", op), problem, device.traits)
@@ -80,10 +80,10 @@ def test_rows_that_repeat_are_held_against_float64_too(
 def test_sums_over_rows_are_those_of_all_rows(
     device: Device, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
+    monkeypatch.setattr(problem_buffers, "_DRAWN_ELEMENTS", 1 << 10)
     op = OPS["layer_norm_backward"]
     problem = op.problem(93, 64)
-    board = repeated_rows.RepeatedRows(device, Task(op, problem), 2)
+    board = problem_buffers.RepeatedRows(device, Task(op, problem), 2)
     variant = default_variant(kernel_named("naive", op.name), problem, device.traits)
     found = board.answers(variant, {}, version)
     moved = {
@@ -101,10 +101,10 @@ def test_sums_over_rows_are_those_of_all_rows(
 
 
 def test_each_variant_is_held_against_its_own_bits(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
+    monkeypatch.setattr(problem_buffers, "_DRAWN_ELEMENTS", 1 << 10)
     op = OPS["layer_norm"]
     problem = op.problem(93, 64)
-    board = repeated_rows.RepeatedRows(device, Task(op, problem), 2)
+    board = problem_buffers.RepeatedRows(device, Task(op, problem), 2)
     tried = []
     for name in ("naive", "two_pass"):
         variant = default_variant(kernel_named(name), problem, device.traits)
@@ -121,10 +121,10 @@ def test_each_variant_is_held_against_its_own_bits(device: Device, monkeypatch: 
 
 
 def test_rows_that_come_out_different_are_a_failure(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
+    monkeypatch.setattr(problem_buffers, "_DRAWN_ELEMENTS", 1 << 10)
     op = OPS["layer_norm"]
     problem = op.problem(93, 64)
-    board = repeated_rows.RepeatedRows(device, Task(op, problem), 2)
+    board = problem_buffers.RepeatedRows(device, Task(op, problem), 2)
     variant = default_variant(kernel_named("naive"), problem, device.traits)
 
     result, plan, golden = try_variant(board, variant)
@@ -142,16 +142,16 @@ def test_rows_that_come_out_different_are_a_failure(device: Device, monkeypatch:
 
 
 def test_a_block_that_no_device_binds_is_the_problem(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated_rows, "_ELEMENTS", 1 << 10)
+    monkeypatch.setattr(problem_buffers, "_DRAWN_ELEMENTS", 1 << 10)
     task = Task(OPS["layer_norm"], NormProblem(rows=93, cols=64))
-    assert repeated_rows.block_of(task, device).batch == 16
+    assert problem_buffers.block_of(task, device).batch == 16
     monkeypatch.setitem(device.limits, "max-storage-buffer-binding-size", 4095)
-    assert repeated_rows.block_of(task, device) == task.problem
+    assert problem_buffers.block_of(task, device) == task.problem
 
 
 def test_without_rows_there_is_nothing_to_repeat(device: Device) -> None:
     op = OPS["layer_norm_backward"]
-    board = repeated_rows.RepeatedRows(device, Task(op, op.problem(0, 64)), 1)
+    board = problem_buffers.RepeatedRows(device, Task(op, op.problem(0, 64)), 1)
     result, _, _ = try_variant(
         board, default_variant(kernel_named("naive", op.name), board.problem, device.traits)
     )
@@ -160,5 +160,5 @@ def test_without_rows_there_is_nothing_to_repeat(device: Device) -> None:
 
 def test_a_small_problem_is_its_own_block(device: Device) -> None:
     op = OPS["rms_norm"]
-    board = repeated_rows.RepeatedRows(device, Task(op, op.problem(5, 3)), 1)
+    board = problem_buffers.RepeatedRows(device, Task(op, op.problem(5, 3)), 1)
     assert board.block.problem == board.problem

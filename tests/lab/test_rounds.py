@@ -20,7 +20,7 @@ from webnorm.lab.run import evaluation
 from webnorm.lab.run.check import with_expectation
 from webnorm.lab.run.evaluation import EvaluationJob
 from webnorm.lab.verify import races, trial
-from webnorm.lab.verify.loop_instrumentation import WORDS, LoopInstrumentation
+from webnorm.lab.verify.instrumentation import LOOP_WORDS, LoopInstrumentation
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.lab.verify.races import RaceOrLoopFault, find_fault
 from webnorm.lab.verify.trial import try_variant
@@ -180,7 +180,7 @@ def test_of_several_loops_the_one_that_went_on_is_named() -> None:
     assert rounds.lines == (2, 3, 4, 5)
     once = [1, 1, 1, 1]
     right = [*once, 1, 1, 64, 64, 64, 64, 32, 40, *once]
-    assert rounds.endless(right) is None and len(right) == WORDS * 4
+    assert rounds.endless(right) is None and len(right) == LOOP_WORDS * 4
     # The outer one is endless; the inner one, and what follows, is ended in the middle.
     outer = [*once, 1, 0, 32, 0, 33, 32, 1024, 2000, 1, 0, 1, 0]
     assert rounds.endless(outer) == (3, 32)

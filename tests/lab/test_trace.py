@@ -17,8 +17,7 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.sources import wgsl_root
-from webnorm.lab.diagnose.trace import Trace, TraceRecord, trace
-from webnorm.lab.diagnose.trace_expectation import beyond_tolerance
+from webnorm.lab.diagnose.trace import Trace, TraceRecord, beyond_tolerance, trace
 from webnorm.lab.run.evaluation import EvaluationJob, TraceJob, trace_file
 from webnorm.op.op import make_inputs
 from webnorm.ops.norms.op import has_mean

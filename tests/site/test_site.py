@@ -26,7 +26,7 @@ from patience import HANG_S
 from webnorm.cli.options import help
 from webnorm.cli.verb_table import VERBS
 from webnorm.kernels.headers import header
-from webnorm.kernels.headers.header_names import names_of
+from webnorm.kernels.headers.variants import names_of
 from webnorm.lab.results.result import FLAT
 from webnorm.op.registry import OPS
 

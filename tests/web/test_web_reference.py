@@ -19,9 +19,8 @@ from safetensors.numpy import save
 from patience import HANG_S
 from testbed import KERNELS, kernel_named
 from webnorm.choice.defaults import default_variant
-from webnorm.gpu import buffers, slices, timing
-from webnorm.kernels.headers.kernel import Kernel
-from webnorm.kernels.headers.traits import BROWSER
+from webnorm.gpu import buffers, schedule, timing
+from webnorm.kernels.headers.kernel import BROWSER, Kernel
 from webnorm.kernels.rendering.render import MOST_BUFFERS, Shader, render_shader
 from webnorm.lab.results import tables
 from webnorm.lab.verify.accuracy import Accuracy, assess, tolerance
@@ -719,4 +718,4 @@ def test_a_page_has_no_more_than_the_limits_that_an_export_counts_on(page: Page)
     assert passes == OF_SLICES
 
 
-OF_SLICES = {"ACCESS_BYTES": buffers.ACCESS_BYTES, "ELEMENTS_TOGETHER": slices.ELEMENTS_TOGETHER}
+OF_SLICES = {"ACCESS_BYTES": buffers.ACCESS_BYTES, "ELEMENTS_TOGETHER": schedule.ELEMENTS_TOGETHER}

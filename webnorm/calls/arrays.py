@@ -13,8 +13,7 @@ from webnorm.calls import session
 from webnorm.errors import WebnormError, described, shown
 from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device
-from webnorm.gpu.pool import BufferPool
-from webnorm.gpu.readback import read_buffers
+from webnorm.gpu.pool import BufferPool, read_buffers
 from webnorm.op.dtypes import DTYPE_NAMES, DTYPES, Array, expected_dtype
 
 # A tuple is known at once; to ask the abstract class takes several times as long.

@@ -13,7 +13,7 @@ from webnorm.calls.arrays import DeviceBuffer, GpuArray
 from webnorm.errors import WebnormError, one_line
 from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device
-from webnorm.gpu.readback import read_buffers
+from webnorm.gpu.pool import read_buffers
 from webnorm.gpu.schedule import Schedule
 from webnorm.gpu.wgpu_private import run_pass
 from webnorm.op.dtypes import DTYPES, Array

@@ -18,14 +18,12 @@ from webnorm.errors import WebnormError, shown
 from webnorm.gpu.buffers import check_memory
 from webnorm.gpu.device import Device, open_device, opening
 from webnorm.gpu.pipelines import Pipeline, compile_shader
-from webnorm.gpu.pool import BufferPool
-from webnorm.gpu.readback import STAGING_USAGE
+from webnorm.gpu.pool import STAGING_USAGE, BufferPool
 from webnorm.gpu.schedule import Schedule
 from webnorm.kernels.headers.header import load
-from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.kernel import Kernel, Traits
 from webnorm.kernels.headers.library import AUTO, own_kernel, own_kernels, select
 from webnorm.kernels.headers.sources import identity, is_wgsl
-from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.op.op import Op, Task

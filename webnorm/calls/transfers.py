@@ -14,7 +14,7 @@ from webnorm.calls.session import session_of
 from webnorm.gpu import timing
 from webnorm.gpu.buffers import buffer_bytes, check_memory, write
 from webnorm.gpu.device import Device
-from webnorm.gpu.readback import read_buffers
+from webnorm.gpu.pool import read_buffers
 from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch
 from webnorm.op.dtypes import DTYPES, Array
 from webnorm.op.op import Task

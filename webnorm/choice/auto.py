@@ -10,9 +10,8 @@ from typing import Literal
 from webnorm.choice.defaults import KernelOf, best_variant, suggested_variant
 from webnorm.choice.tuning import TunedChoice, Tuning
 from webnorm.errors import WebnormError
-from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.kernel import Kernel, Traits
 from webnorm.kernels.headers.library import own_kernel, own_kernels
-from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.op.op import Task
 

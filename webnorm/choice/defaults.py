@@ -8,11 +8,15 @@ from contextlib import suppress
 from itertools import chain
 
 from webnorm.errors import WebnormError
-from webnorm.kernels.headers.header_names import header_names
-from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.kernel import Kernel, Traits
 from webnorm.kernels.headers.library import UnreadableKernel
-from webnorm.kernels.headers.traits import Traits
-from webnorm.kernels.headers.variants import WORKGROUP_BYTES, Variant, check_kinds, runnable_variants
+from webnorm.kernels.headers.variants import (
+    WORKGROUP_BYTES,
+    Variant,
+    check_kinds,
+    header_names,
+    runnable_variants,
+)
 from webnorm.op.op import Op, Task
 from webnorm.op.problem import Problem
 

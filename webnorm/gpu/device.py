@@ -16,8 +16,8 @@ import numpy as np
 
 from webnorm.errors import WebnormError, one_line, shown, unknown
 from webnorm.gpu import wgpu_private
-from webnorm.gpu.probes import probe_subgroup_size, probe_timestamps
-from webnorm.kernels.headers.traits import Traits
+from webnorm.gpu.compute_programs import probe_subgroup_size, probe_timestamps
+from webnorm.kernels.headers.kernel import Traits
 
 # wgpu complains on stderr when this is unset, although nothing here opens a window.
 if "XDG_RUNTIME_DIR" not in os.environ:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import wgpu
 
+from webnorm.gpu.compute_programs import timed_pass
 from webnorm.gpu.device import Device
-from webnorm.gpu.probes import timed_pass
 from webnorm.gpu.timing import Method, Reading, Sampler, elapsed
 
 # A sample is long enough for its clock: timestamps tick in nanoseconds but a pass costs a few microseconds

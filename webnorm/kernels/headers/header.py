@@ -15,7 +15,6 @@ from typing import Any
 from webnorm import signals
 from webnorm.errors import WebnormError, nearest, sentence, unknown
 from webnorm.files.atomic import absolute, resolved
-from webnorm.kernels.headers.header_names import names_of, template_names_of
 from webnorm.kernels.headers.kernel import AccuracyRules, Kernel, KernelPass, Per, Requirement, ScratchBuffer
 from webnorm.kernels.headers.sources import (
     FORBIDDEN,
@@ -28,7 +27,7 @@ from webnorm.kernels.headers.sources import (
     without_header,
 )
 from webnorm.kernels.headers.toml_fields import TomlFields
-from webnorm.kernels.headers.variants import COUNTS, MOST_POINTS, WORKGROUP_BYTES
+from webnorm.kernels.headers.variants import COUNTS, MOST_POINTS, WORKGROUP_BYTES, names_of, template_names_of
 from webnorm.op import expression
 from webnorm.op.expression import Tree
 from webnorm.op.op import Op

@@ -1,4 +1,6 @@
-"""Points of a kernel's tune axes: which there are, and which an adapter can run."""
+"""Points of a kernel's tune axes: which there are, and which an adapter can run; the names that a header's
+expressions and templates may use.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,15 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from webnorm.errors import WebnormError, check_kind, one_line
-from webnorm.kernels.headers.header_names import header_names
-from webnorm.kernels.headers.kernel import Kernel
-from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.kernel import BROWSER, Kernel, Traits
 from webnorm.op import expression
 from webnorm.op.expression import Tree
+from webnorm.op.op import Op
 from webnorm.op.problem import Problem
+from webnorm.op.registry import flag_names
 
 # The derived constant that says how much workgroup memory a variant needs, before it is rendered.
 WORKGROUP_BYTES = "workgroup_bytes"
@@ -24,6 +27,20 @@ SOFTWARE_ITERATIONS = 65535
 # The points of a kernel's axes that are walked over; webnorm's gradients have two hundred thousand, of
 # which half a second tells those that run.
 MOST_POINTS = 1 << 20
+# What `render` hands a template beside the header's names, and those of the op's own.
+_TEMPLATE_NAMES = (
+    "tensors",
+    "buffers",
+    "params",
+    "float_words",
+    "op",
+    "dtype",
+    "target",
+    "features",
+    "count_cost",
+    "tracing",
+    "trace",
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -189,3 +206,40 @@ class _Rules:
                 derived.append((name, simple))
         left = (expression.simplify(demand, known) for demand in self.demands)
         return _Rules(derived, [demand for demand in left if not isinstance(demand, int) or demand == 0])
+
+
+def header_names(op: Op, problem: Problem, traits: Traits) -> dict[str, int]:
+    """Return what a header's expressions may use beside its own axes and derived constants.
+
+    These are the problem's sizes, the op's own names and constants, its options that are flags, and what is
+    known of the adapter.
+    """
+    flags = {name: int(getattr(problem.options, option)) for name, option in flag_names(op).items()}
+    return {
+        **problem.sizes,
+        **op.header_names(problem),
+        **flags,
+        **op.constants,
+        "max_invocations": traits.max_invocations,
+        "workgroup_storage": traits.workgroup_storage,
+        "software": int(traits.software),
+        "has_subgroups": int("subgroups" in traits.features),
+        "has_f16": int("shader-f16" in traits.features),
+    }
+
+
+@cache
+def names_of(op: Op) -> tuple[str, ...]:
+    """Return the names that headers of an op may use: the same for all problems and adapters."""
+    return tuple(header_names(op, _smallest(op), BROWSER))
+
+
+@cache
+def template_names_of(op: Op) -> tuple[str, ...]:
+    """Return the names that templates of an op have beside those of headers."""
+    return (*_TEMPLATE_NAMES, *op.template_names(_smallest(op)))
+
+
+def _smallest(op: Op) -> Problem:
+    kind = op.problem_type
+    return kind(options=op.defaults, **dict.fromkeys(kind.SIZES, 1))  # type: ignore[arg-type]

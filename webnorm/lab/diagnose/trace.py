@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,9 +30,10 @@ from webnorm.kernels.rendering.tracing import (
     with_types,
 )
 from webnorm.kernels.wgsl.diagnostics import mistyped, read_report
-from webnorm.lab.diagnose.trace_expectation import TraceExpectation, beyond_tolerance, tensor_named
 from webnorm.lab.verify.accuracy import tolerance
+from webnorm.lab.verify.deviations import DENORMAL
 from webnorm.op.dtypes import Array
+from webnorm.op.expected import Float64Array
 from webnorm.op.op import Task
 from webnorm.op.problem import Problem
 
@@ -40,6 +42,9 @@ _ROWS, _ELEMENTS = 1024, 1 << 20
 _BUFFERS = "max-storage-buffers-per-shader-stage"
 Words = npt.NDArray[np.uint32]
 _VIEWS = {"f32": np.float32, "f16": np.float32, "i32": np.int32, "u32": np.uint32, "bool": np.uint32}
+_LARGEST = float(np.finfo(np.float32).max)
+# h3 and y_value are elements of h and y.
+_SUFFIX = re.compile(r"(_value)?[0-9]*$")
 
 
 @dataclass(frozen=True)
@@ -261,3 +266,31 @@ class _Reading:
                 return None
             values = [value - base for value in values]
         return tuple(values), tuple(off)
+
+
+@dataclass(frozen=True)
+class TraceExpectation:
+    """A value in float64 and how far float32 may be off, each with the batch first.
+
+    With `relative_to` the traced value is what is left of this one when the traced one of that name is taken
+    off.
+    """
+
+    value: Float64Array
+    tolerance: Float64Array
+    relative_to: str | None = None
+
+
+def tensor_named(name: str) -> str:
+    """The tensor whose element a variable seems to be: h3 is one of h."""
+    return _SUFFIX.sub("", name)
+
+
+def beyond_tolerance(value: float, expected: float, tolerance: float) -> bool:
+    """Whether a value is off by more, denormals aside. Past float32's range the order of additions decides
+    between an infinity and NaN.
+    """
+    if not abs(expected) <= _LARGEST:
+        return bool(np.isfinite(value))
+    # The tolerance of a row past float32's range is none.
+    return not (value == expected or abs(value - expected) <= tolerance + DENORMAL)

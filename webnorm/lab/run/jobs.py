@@ -16,8 +16,7 @@ from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.library import UnreadableKernel
 from webnorm.kernels.headers.variants import Variant
 from webnorm.lab.results.result import Calls, Result
-from webnorm.lab.verify.problem_buffers import Golden, ProblemBuffers
-from webnorm.lab.verify.repeated_rows import RepeatedRows, block_of
+from webnorm.lab.verify.problem_buffers import Golden, ProblemBuffers, RepeatedRows, block_of
 from webnorm.lab.verify.timed_work import (
     TimedVariant,
     TimingSetup,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
-from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.kernel import Kernel, Traits
 from webnorm.kernels.headers.library import (
     AUTO,
     UnreadableKernel,
@@ -20,7 +20,6 @@ from webnorm.kernels.headers.library import (
     without_auto,
 )
 from webnorm.kernels.headers.sources import is_wgsl
-from webnorm.kernels.headers.traits import Traits
 from webnorm.lab.run.bench import BenchRequest
 from webnorm.lab.run.check import CheckRequest, user_array_case
 from webnorm.op import presets

@@ -11,10 +11,8 @@ from webnorm.choice import auto
 from webnorm.choice.defaults import fitting_variant, suggestions
 from webnorm.choice.tuning import LARGE_BYTES, TunedChoice
 from webnorm.gpu import timing
-from webnorm.kernels.headers.header_names import header_names
-from webnorm.kernels.headers.kernel import Kernel
-from webnorm.kernels.headers.traits import Traits
-from webnorm.kernels.headers.variants import Variant, runnable_variants
+from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.variants import Variant, header_names, runnable_variants
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied
 from webnorm.lab.results import intervals
 from webnorm.lab.results.ranking import best

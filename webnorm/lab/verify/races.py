@@ -26,10 +26,14 @@ from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS, Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.kernels.wgsl.tokens import CannotInstrument
 from webnorm.lab.verify.clobber import output_buffers, scratch_buffers, spoiler_of
-from webnorm.lab.verify.loop_instrumentation import NOTES as LOOP_NOTES
-from webnorm.lab.verify.loop_instrumentation import WORDS, LoopInstrumentation
-from webnorm.lab.verify.race_instrumentation import HEAD, RaceInstrumentation
-from webnorm.lab.verify.race_instrumentation import NOTES as MEMORY_NOTES
+from webnorm.lab.verify.instrumentation import (
+    HEAD,
+    LOOP_NOTES,
+    LOOP_WORDS,
+    MEMORY_NOTES,
+    LoopInstrumentation,
+    RaceInstrumentation,
+)
 from webnorm.op.dtypes import Array
 from webnorm.op.problem import Problem
 
@@ -106,7 +110,7 @@ class _Watch:
         bound = max(len(each.bindings) for each in shader.passes)
         if bound >= device.limits["max-storage-buffers-per-shader-stage"]:
             raise CannotInstrument("the kernel binds as many buffers as this device has")
-        problem, words = shader.problem, WORDS * len(rounds.lines)
+        problem, words = shader.problem, LOOP_WORDS * len(rounds.lines)
         shader = replace(shader, text=_text(shader, rounds, watched, size // 4 - words))
         op, rows = self.variant.kernel.op, problem.batch
         by_rows = {tensor.name for tensor in op.present(problem) if tensor.batched}
@@ -139,9 +143,9 @@ class _Watch:
             rounds = LoopInstrumentation(shader.text)
             watched = RaceInstrumentation(rounds.text()) if self.memory else None
             if watched is None or not watched.memory:
-                return (shader, rounds, None, 4 * WORDS * len(rounds.lines)) if rounds.lines else None
+                return (shader, rounds, None, 4 * LOOP_WORDS * len(rounds.lines)) if rounds.lines else None
             workgroups = max(shader.workgroup_count(each, rows) for each in shader.passes)
-            size = 4 * (watched.words(len(shader.passes), workgroups) + WORDS * len(rounds.lines))
+            size = 4 * (watched.words(len(shader.passes), workgroups) + LOOP_WORDS * len(rounds.lines))
             if size <= most:
                 return shader, rounds, watched, size
             if rows == 1:

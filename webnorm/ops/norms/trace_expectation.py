@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from webnorm.lab.diagnose.trace_expectation import TraceExpectation
+from webnorm.lab.diagnose.trace import TraceExpectation
 from webnorm.op.dtypes import Array, finfo
 from webnorm.op.expected import ToleranceFactors
 from webnorm.op.op import Task

@@ -12,9 +12,8 @@ from typing import Any
 from webnorm._version import __version__
 from webnorm.choice.defaults import chosen_variants
 from webnorm.errors import shell_command
-from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.kernel import Kernel, Traits
 from webnorm.kernels.headers.library import discover
-from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.op.dtypes import STORAGE
 from webnorm.op.op import Op, Task

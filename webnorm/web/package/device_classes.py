@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from webnorm.kernels.headers.traits import BROWSER, Traits
+from webnorm.kernels.headers.kernel import BROWSER, Traits
 
 _WIDE = replace(BROWSER, max_invocations=1024, workgroup_storage=32768)
 _NO_FEATURES: frozenset[str] = frozenset()

@@ -1,18 +1,33 @@
-"""The rendering that notes who touches what of workgroup memory between two barriers.
+"""Renderings that note what a kernel does: who touches what of workgroup memory between two barriers, and how
+often every loop goes round.
 
 Every access leaves its invocation's number beside the number of barriers passed. What is not understood is
 not watched: a note that is missing would vouch for a race, and one too many accuse who does no harm.
+
+A driver may end an endless loop without a word, as Mesa's llvmpipe does after 65,535 rounds; on another the
+loop hangs. Here each loop says when it is entered and when it ends by its condition, `break` or `return`: one
+that does not say so was ended by the driver. A bound on the rounds ends it where no driver does.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from webnorm.kernels.wgsl.tokens import CannotInstrument, TokenizedShader, entry_point
 
+_LOOP_PREFIX = "rounds_"
+# The array of notes where there are no others.
+LOOP_NOTES = f"{_LOOP_PREFIX}notes"
+# The words of a loop: see instrumented_loops.wgsl.
+LOOP_WORDS = 4
+_LOOPS = ("for", "while", "loop")
+_LOOP_FUNCTIONS = Path(__file__).with_name("instrumented_loops.wgsl").read_text(encoding="utf-8")
+# Rounds that a loop may have whatever the problem, and for each of its elements; all loops of an invocation
+# together may have a few times as many.
+_ANY, _EACH, _TOGETHER = 1 << 16, 16, 4
 # Of a tag: an invocation's number, below it; barriers of a pass, above it; above those the pass.
 _PLACES = 11
 _BARRIERS = 17
@@ -25,13 +40,135 @@ _NOTES_OF_ELEMENT = 4
 
 _PREFIX = "watch_"
 # The array of notes.
-NOTES = f"{_PREFIX}notes"
+MEMORY_NOTES = f"{_PREFIX}notes"
 _ASSIGNED = re.compile(r"=(?!=)|\+=|-=|\*=|/=|%=|\|=|&=|\^=|<<=|>>=|\+\+|--")
 # What the notes are made of and what tells the order of accesses: a text may declare another of that name.
 _MEANT = re.compile(r"atomic\w*|\w+Barrier|workgroupUniformLoad|array|bool|min|ptr|u32|vec3")
 _NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)[iu]?")
 _DECLARES = ("let", "var", "const", "override", "fn", "alias", "struct")
-_FUNCTIONS = Path(__file__).with_suffix(".wgsl").read_text(encoding="utf-8")
+_FUNCTIONS = Path(__file__).with_name("instrumented_races.wgsl").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A loop: the tokens of its keyword and of its body's braces, and of its condition: from one on up to
+    another, None where there is none.
+    """
+
+    keyword: int
+    opened: int
+    closed: int
+    condition: range | None
+
+
+class LoopInstrumentation:
+    """A text whose loops are understood; raises CannotInstrument."""
+
+    def __init__(self, text: str) -> None:
+        self._code = TokenizedShader(text)
+        for at in self._code.tokens:
+            if at.text.startswith(_LOOP_PREFIX):
+                raise CannotInstrument(f"line {at.line}: {at.text} may be the name of what counts rounds")
+        self._loops = [self._loop(at) for at in self._code.places(*_LOOPS)]
+
+    @property
+    def lines(self) -> tuple[int, ...]:
+        """The line of each loop, which is where its number is counted from."""
+        return tuple(self._code.tokens[one.keyword].line for one in self._loops)
+
+    def text(self) -> str:
+        """The text that counts, line by line as before; `library` has what it calls."""
+        code, changes = self._code, dict[int, str]()
+
+        def put(at: int, before: str = "", after: str = "") -> None:
+            changes[at] = f"{before}{changes.get(at, code[at])}{after}"
+
+        for number, one in enumerate(self._loops):
+            put(one.keyword, f"{_LOOP_PREFIX}enter({number}u); ")
+            if one.condition is None:
+                put(one.opened, after=f" if ({_LOOP_PREFIX}begin({number}u)) {{ break; }}")
+            elif one.condition:
+                put(one.condition[0], f"{_LOOP_PREFIX}goes_on({number}u, ")
+                put(one.condition[-1], after=")")
+            else:
+                put(one.condition.start, f"{_LOOP_PREFIX}goes_on({number}u, true)")
+        for at, numbers in self._ends():
+            if code[at + 1] == "if":
+                put(at + 2, f"{_LOOP_PREFIX}ends({numbers[0]}u, ")
+                put(code.end_of_statement(at) - 1, after=")")
+            else:
+                put(at, "".join(f"{_LOOP_PREFIX}end({number}u); " for number in numbers))
+        return code.changed(changes)
+
+    def endless(self, notes: Sequence[int]) -> tuple[int, int] | None:
+        """The line of the loop that did not end by itself, by the LOOP_WORDS of each, and the most rounds
+        that were seen of it. Of several the one that went on for longest: what is around it, and behind it,
+        is ended, too.
+        """
+        found = []
+        for line, at in zip(self.lines, range(0, len(notes), LOOP_WORDS), strict=True):
+            entered, ended, seen, done = notes[at : at + LOOP_WORDS]
+            if entered != ended:
+                # A loop in an endless one is left in the middle, after no more rounds than it had before.
+                found.append((seen > done, seen, line))
+        if not found:
+            return None
+        _, longest, line = max(found)
+        return line, longest
+
+    def library(self, elements: int, notes: str, first: int) -> str:
+        """The functions for a problem of so many elements. Each loop has its words in the array of notes
+        that is called so, from the `first` on.
+        """
+        most = _ANY + _EACH * elements
+        numbers = {
+            "loops": len(self._loops),
+            "words": LOOP_WORDS,
+            "first": first,
+            "most": most,
+            "most_of_all": _TOGETHER * most,
+        }
+        declared = "".join(f"const {_LOOP_PREFIX}{name} = {number}u;\n" for name, number in numbers.items())
+        return f"\n{declared}{_LOOP_FUNCTIONS.replace(LOOP_NOTES, notes)}"
+
+    def _loop(self, at: int) -> _Loop:
+        code = self._code
+        if code[at - 1] not in ("{", "}", ";", ":"):
+            # An attribute, above all: what is put before the loop has to come before that.
+            raise CannotInstrument(f"line {code.tokens[at].line}: a loop in a place that is not understood")
+        condition = None
+        if code[at] == "for":
+            opened, closed = at + 1, code.partner.get(at + 1, at)
+            inside = [one for one in range(opened, closed) if code[one] == ";" and code.around[one] == opened]
+            if len(inside) != 2:
+                raise CannotInstrument(f"line {code.tokens[at].line}: a loop whose condition is not found")
+            condition, body = range(inside[0] + 1, inside[1]), closed + 1
+        else:
+            body = next((one for one in range(at, len(code.tokens)) if code[one] == "{"), at)
+            if code[at] == "while":
+                condition = range(at + 1, body)
+        if code[body] != "{" or (code[at] == "loop" and body != at + 1):
+            raise CannotInstrument(f"line {code.tokens[at].line}: a loop whose body is not found")
+        return _Loop(at, body, code.partner[body], condition)
+
+    def _ends(self) -> Iterator[tuple[int, list[int]]]:
+        """Each `break` and `return`, and the numbers of the loops that it ends."""
+        code = self._code
+        numbers = {one.opened: number for number, one in enumerate(self._loops)}
+        switches = {
+            next(one for one in range(at, len(code.tokens)) if code[one] == "{")
+            for at in code.places("switch")
+        }
+        for at in code.places("break", "return"):
+            ended, holder = list[int](), code.around[at]
+            while holder >= 0:
+                if holder in numbers:
+                    ended.append(numbers[holder])
+                if code[at] == "break" and (holder in numbers or holder in switches):
+                    break
+                holder = code.around[holder]
+            if ended:
+                yield at, ended
 
 
 @dataclass(frozen=True)
@@ -253,5 +390,5 @@ def _library(binding: int, passes: int, elements: int) -> str:
         "last_barrier": (1 << _BARRIERS) - 1,
     }
     declared = "".join(f"const {_PREFIX}{name} = {number}u;\n" for name, number in numbers.items())
-    notes = f"var<storage, read_write> {NOTES}: array<atomic<u32>>;"
+    notes = f"var<storage, read_write> {MEMORY_NOTES}: array<atomic<u32>>;"
     return f"\n@group(0) @binding({binding}) {notes}\n{declared}{_FUNCTIONS}"
