@@ -10,10 +10,11 @@ from webnorm.gpu.buffers import POISON
 from webnorm.lab.diagnose.heat_map import (
     MOST_COLS,
     MOST_ROWS,
+    ErrorLocations,
+    error_locations,
     heat_map,
     locations_text,
     never_written,
-    untouched_elements,
     wrong_elements,
 )
 from webnorm.lab.verify.deviations import OutputComparison
@@ -21,6 +22,11 @@ from webnorm.op.dtypes import DTYPES, Array
 from webnorm.op.expected import Expected, ToleranceFactors
 
 ALLOWED = ToleranceFactors(1e-6, 0.0, 0.0, 0.0, "test")
+
+
+def untouched_elements(got: Array) -> ErrorLocations:
+    """The elements of an output that were never written."""
+    return error_locations(lambda part: never_written(got, part), len(got), got.size // max(len(got), 1))
 
 
 def compared(got: Array, dtype: str = "float32") -> OutputComparison:

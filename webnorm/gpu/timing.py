@@ -182,15 +182,12 @@ class Pace:
         """Return when the device works as it does under load; at once where it has not paused."""
         if self._last is not None and clock() - self._last <= PAUSE_S:
             return
-        if math.isinf(self._usual) or not self._as_before():
+        if math.isinf(self._usual) or float(np.median(self._samples(_LEAST_HALF))) > self._usual:
             self._settle()
 
     def worked(self) -> None:
         """The device has done something just now."""
         self._last = clock()
-
-    def _as_before(self) -> bool:
-        return float(np.median(self._samples(_LEAST_HALF))) <= self._usual
 
     def _samples(self, count: int) -> list[float]:
         """Samples of the yardstick, each under way before the last is read."""

@@ -128,11 +128,6 @@ def wrong_elements(one: OutputComparison) -> ErrorLocations:
     return error_locations(lambda part: one.of(part).ratio > 1.0, one.rows, one.cols)
 
 
-def untouched_elements(got: Array) -> ErrorLocations:
-    """The elements of an output that were never written."""
-    return error_locations(lambda part: never_written(got, part), len(got), got.size // max(len(got), 1))
-
-
 def locations_text(mask: Array) -> str:
     """The numbers of what is true: "3", "5 to 9", "0, 4 and so on to 60 (every 4th)", "1 to 7 of every 8"."""
     numbers = np.flatnonzero(mask)

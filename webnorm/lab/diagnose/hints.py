@@ -121,12 +121,12 @@ def _left_out(name: str, got: Array, left: ErrorLocations) -> str:
         return f"{name} was never written"
     if got.ndim == 1:
         return f"{element_groups('element', left.some_rows)} of {name} {_were(left.count)} never written"
-    if left.count == left.whole_rows.sum() * cols:
-        count = int(left.whole_rows.sum())
-        return f"{element_groups('row', left.whole_rows)} of {rows} of {name} {_were(count)} never written"
-    if left.count == left.whole_cols.sum() * rows:
-        count = int(left.whole_cols.sum())
-        return f"{element_groups('column', left.whole_cols)} of {cols} of {name} {_were(count)} never written"
+    for word, whole, of, each in (
+        ("row", left.whole_rows, rows, cols),
+        ("column", left.whole_cols, cols, rows),
+    ):
+        if left.count == whole.sum() * each:
+            return f"{element_groups(word, whole)} of {of} of {name} {_were(whole.sum())} never written"
     where = f"in {element_groups('row', left.some_rows)} and {element_groups('column', left.some_cols)}"
     return f"{share_text(left.count, got.size)} of {name} were never written, {where}"
 

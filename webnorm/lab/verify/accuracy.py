@@ -80,12 +80,8 @@ def tolerance(shader: Shader) -> ToleranceFactors:
     if op.is_copy:
         return ToleranceFactors(0.0, 0.0, 0.0, 1.0, "a copy is exact")
     names = shader.names_for(problem.batch)
-    terms = HeaderTerms(
-        *(
-            int(expression.evaluate(tree, names))
-            for tree in (rules.serial_terms, rules.column_terms, rules.rounded_mean)
-        )
-    )
+    # Both have them in the same order.
+    terms = HeaderTerms(*(int(expression.evaluate(tree, names)) for tree in vars(rules).values()))
     found: ToleranceFactors = op.hook("tolerance")(terms, problem)
     return found
 
@@ -179,6 +175,7 @@ class _Errors:
     worst: WorstElement | None
 
 
+_COUNTS = ("non_finite", "stray", "unequal", "counted", "vague")
 _NO_ERRORS = _Errors(0.0, 0.0, 0.0, 0.0, 0, 0, 0, 0, 0, None)
 
 
@@ -191,11 +188,7 @@ def _together(parts: Sequence[_Errors]) -> _Errors:
         max_abs_error=furthest.max_abs_error,
         allowed=furthest.allowed,
         max_rel_error=max((part.max_rel_error for part in parts), default=0.0),
-        non_finite=sum(part.non_finite for part in parts),
-        stray=sum(part.stray for part in parts),
-        unequal=sum(part.unequal for part in parts),
-        counted=sum(part.counted for part in parts),
-        vague=sum(part.vague for part in parts),
+        **{name: sum(getattr(part, name) for part in parts) for name in _COUNTS},
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -158,6 +159,7 @@ class Clobberer:
         return self._numbers[dtype]
 
 
+@dataclass(frozen=True)
 class ClobberedDispatches:
     """Dispatches of a plan among others that spoil what they leave; without a plan the others alone, to be
     timed beside.
@@ -166,24 +168,20 @@ class ClobberedDispatches:
     comes before the ones between.
     """
 
-    def __init__(
-        self,
-        noise: PreparedDispatches,
-        each: PreparedDispatches | None,
-        every: int,
-        plan: Any = None,
-        first: int = 0,
-    ) -> None:
-        self._noise, self._each, self._every, self._plan, self._first = noise, each, every, plan, first
+    noise: PreparedDispatches
+    each: PreparedDispatches | None
+    every: int
+    plan: Any = None
+    first: int = 0
 
     def encode(self, compute: Any, index: int = 0) -> None:
         """Put the dispatches of this number into a compute pass."""
-        if (index - self._first) % self._every == 0:
-            self._noise.encode(compute)
-        elif self._each is not None:
-            self._each.encode(compute)
-        if self._plan is not None:
-            self._plan.encode(compute, index)
+        if (index - self.first) % self.every == 0:
+            self.noise.encode(compute)
+        elif self.each is not None:
+            self.each.encode(compute)
+        if self.plan is not None:
+            self.plan.encode(compute, index)
 
 
 class BufferComparer:
@@ -202,10 +200,7 @@ class BufferComparer:
         """Whether each tensor's buffers, of equal size, are alike. The int is its bytes of data: what is left
         of the word that they end in does not count, whatever follows does.
         """
-        comparison = self.between(tensors)
-        self.forget()
-        self._device.run_pass(comparison.encode)
-        return not self.found_differences()
+        return self._finds_nothing(self.between(tensors))
 
     def between(self, tensors: Sequence[tuple[Sequence[Any], int]]) -> PreparedDispatches:
         """The comparison that `of` makes, to be encoded as often as need be between other dispatches; what it
@@ -230,8 +225,11 @@ class BufferComparer:
         for begin, length in _bound(self._device, size):
             params = self._params(begin // 4 % (period // 4), period // 4)
             comparisons.append(self._compared(self._repeating, params, block, (buffer, begin, length)))
+        return self._finds_nothing(PreparedDispatches.of(comparisons))
+
+    def _finds_nothing(self, comparison: PreparedDispatches) -> bool:
         self.forget()
-        self._device.run_pass(PreparedDispatches.of(comparisons).encode)
+        self._device.run_pass(comparison.encode)
         return not self.found_differences()
 
     def _params(self, *words: int) -> Any:

@@ -96,17 +96,10 @@ def compare_outputs(
         if tensor.compared is not None:
             got = tensor.compared(got)
         own = allowed if tensor.tolerance is None else tensor.tolerance(task.problem)
-        yield (
-            OutputComparison(
-                tensor.name,
-                got,
-                answers[tensor.name],
-                tensor.dtype(task.problem),
-                own,
-                tensor.any_non_finite,
-            ),
-            guard_intact,
+        one = OutputComparison(
+            tensor.name, got, answers[tensor.name], tensor.dtype(task.problem), own, tensor.any_non_finite
         )
+        yield one, guard_intact
 
 
 def _cut(answer: Expected, part: slice) -> Expected:

@@ -78,13 +78,8 @@ class ProblemBuffers:
         calls: Calls = "one by one",
         narrow: ForceSplit | None = None,
     ) -> None:
-        self.device, self.op, self.problem, self.arrays, self.roots = (
-            device,
-            task.op,
-            task.problem,
-            arrays,
-            roots,
-        )
+        self.device, self.op, self.problem = device, task.op, task.problem
+        self.arrays, self.roots = arrays, roots
         self.sets, self.calls, self.narrow = sets, calls, narrow
         self.turns = SetRotation()
         # One set is written again by every dispatch, which is reason enough to wait.
@@ -169,8 +164,7 @@ class ProblemBuffers:
         with self._spending("pipeline_ns"):
             pipelines = create_pipelines(self.device, shader, module, len(shared))
         if self._inputs is None:
-            others = None if self.versions == 1 else self._other
-            self._inputs = self.inputs(others)
+            self._inputs = self.inputs(None if self.versions == 1 else self._other)
         outputs = self.outputs(shader.variant).buffers
         return Plan(self.device, shader, self._inputs.buffers, outputs, pipelines, shared, self.narrow)
 

@@ -236,15 +236,9 @@ def _round(pace: timing.Pace, samplers: Sequence[timing.Sampler]) -> list[float]
 def _empty_sampler(board: ProblemBuffers) -> timing.Sampler:
     """Samples of a dispatch that has next to nothing to do."""
     copy = copy_op()
-    problem = copy.problem(1, 16, dtype=board.problem.dtype)
-    tiny = ProblemBuffers(
-        board.device,
-        Task(copy, problem),
-        make_inputs(copy, problem),
-        (),
-        min(board.sets, _FEW_SETS),
-        board.calls,
-    )
+    problem, sets = copy.problem(1, 16, dtype=board.problem.dtype), min(board.sets, _FEW_SETS)
+    arrays = make_inputs(copy, problem)
+    tiny = ProblemBuffers(board.device, Task(copy, problem), arrays, (), sets, board.calls)
     setup = timing_setup(tiny, 0.0)
     return sampler(setup, setup.copying[0])[0]
 
