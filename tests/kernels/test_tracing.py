@@ -21,7 +21,7 @@ from webnorm.gpu.pipelines import refusal
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.kernels.headers.variants import Variant
-from webnorm.kernels.rendering import trace_filters
+from webnorm.kernels.rendering import tracing
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.kernels.rendering.snippets import strip_unused
 from webnorm.kernels.rendering.tracing import TraceType
@@ -111,7 +111,7 @@ def test_what_is_no_expression_is_refused_without_tracing_too(
     ],
 )
 def test_filters(text: str, condition: str | None, numbers: tuple[int, ...]) -> None:
-    found = trace_filters.parse_filter(text)
+    found = tracing.parse_filter(text)
     assert found.numbers == numbers
     if condition is not None:
         assert re.sub(r"traced_records\.numbers\[\d+]", "N", found.condition) == condition
@@ -119,9 +119,9 @@ def test_filters(text: str, condition: str | None, numbers: tuple[int, ...]) -> 
 
 def test_both_spellings_are_one_filter() -> None:
     header = "row // 2 == 1 and (invocation < 2 or not (workgroup != 0))"
-    assert trace_filters.parse_filter(
-        "row/2u==1u&&(invocation<2u||!(workgroup!=0u))"
-    ) == trace_filters.parse_filter(header)
+    assert tracing.parse_filter("row/2u==1u&&(invocation<2u||!(workgroup!=0u))") == tracing.parse_filter(
+        header
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_both_spellings_are_one_filter() -> None:
 )
 def test_what_is_no_filter_is_told_in_a_line(text: str, message: str) -> None:
     with pytest.raises(WebnormError) as caught:
-        trace_filters.parse_filter(text)
+        tracing.parse_filter(text)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -164,7 +164,7 @@ CONDITION = re.compile(
 @examples(60)
 def test_nothing_of_a_filter_is_handed_on(text: str) -> None:
     try:
-        found = trace_filters.parse_filter(text)
+        found = tracing.parse_filter(text)
     except WebnormError as error:
         assert "\n" not in str(error)
     else:

@@ -18,11 +18,11 @@ from webnorm.kernels.headers.header import home
 from webnorm.kernels.headers.kernel import Kernel, Per, ScratchBuffer, Traits
 from webnorm.kernels.headers.sources import note_files, wgsl_root
 from webnorm.kernels.headers.variants import COUNTS, Variant
-from webnorm.kernels.rendering import sandbox, templates, trace_filters
+from webnorm.kernels.rendering import sandbox, templates
 from webnorm.kernels.rendering.snippets import CallGraph
 from webnorm.kernels.rendering.templates import Rendering, TensorView
 from webnorm.kernels.rendering.templates import StorageBinding as Binding
-from webnorm.kernels.rendering.tracing import with_trace
+from webnorm.kernels.rendering.tracing import parse_filter, with_trace
 from webnorm.kernels.source_map.markers import LineSegment, source_location
 from webnorm.kernels.wgsl.diagnostics import find_truncation, read_report
 from webnorm.op import expression
@@ -423,7 +423,7 @@ def _traced(
     """The rendering with its traces where they are asked for; their buffer is bound behind the others."""
     if filter is None:
         return rendering
-    wanted, entry_points = trace_filters.parse_filter(filter).condition, [each.entry_point for each in passes]
+    wanted, entry_points = parse_filter(filter).condition, [each.entry_point for each in passes]
     text, origins = with_trace(rendering.text, rendering.origins, wanted, len(bindings) + 1, entry_points)
     return replace(rendering, text=text, origins=origins)
 

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from hashlib import blake2b
 from importlib.util import MAGIC_NUMBER
@@ -42,10 +42,9 @@ from webnorm.kernels.rendering.snippets import strip_unused
 from webnorm.kernels.rendering.tracing import tag
 from webnorm.kernels.source_map import template_tags
 from webnorm.kernels.source_map.markers import (
-    Caller,
     LineSegment,
     MarkingLexer,
-    Origin,
+    UnmarkedLine,
     source_location,
     without_markers,
 )
@@ -352,7 +351,7 @@ def render(request: RenderRequest, most_text: int = MOST_TEXT) -> Rendering:
     # What `trace` gives depends on that.
     noted = {"tracing"}
     try:
-        text, origins, runs, callers = _checked_text(request, environment, loader, most_text, noted)
+        text, lines = _checked_text(request, environment, loader, most_text, noted)
         used = workgroup_bytes(text, request.entry_points)
     except WebnormError:
         raise
@@ -360,8 +359,14 @@ def render(request: RenderRequest, most_text: int = MOST_TEXT) -> Rendering:
         signals.let_through(error)
         raise _mistake(error, request, loader) from error
     names = frozenset(noted.intersection(request.context))
-    looked_at, placed = dict(loader.looked_at), tuple(map(tuple, runs))
-    return Rendering(text, tuple(origins), used, looked_at, names, placed, tuple(callers))
+    origins = tuple((loader.shown[one.origin[0]], one.origin[1]) for one in lines)
+    placed = lines if request.runs else []
+    runs = tuple(_shown_runs(one, loader) for one in placed)
+    callers = tuple(
+        None if end is None else tag_location(loader.lines[end[0]], loader.shown[end[0]], *end[1:])
+        for end in (one.caller for one in placed)
+    )
+    return Rendering(text, origins, used, dict(loader.looked_at), names, runs, callers)
 
 
 def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> WebnormError:
@@ -404,26 +409,27 @@ def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> Webno
 
 def _checked_text(
     request: RenderRequest, environment: Environment, loader: _Loader, most_text: int, noted: set[str]
-) -> tuple[str, list[Origin], list[list[LineSegment]], list[SourceLocation | None]]:
-    """The text, where its lines came from, and what of them and who had them made if that was asked for; the
-    names that were looked up go to `noted`. Raises WebnormError for what is too much for a compiler.
+) -> tuple[str, list[UnmarkedLine]]:
+    """The text and its lines, with their runs if these were asked for; the names that were looked up go to
+    `noted`. Raises WebnormError for what is too much for a compiler.
     """
     place = display_path(request.kernel, request.own)
     context = {**request.context, "trace": tag(request.context), _NOTED: noted}
     marked = _at_most(_MARKED * most_text, environment.get_template(request.kernel).generate(context))
-    text, origins, runs, callers = ("", [], [], []) if marked is None else _text_of(marked, loader, request)
-    if marked is None or len(text) > most_text or len(origins) > MOST_LINES:
-        size = "" if marked is None else f": {len(text)} and {len(origins)}"
+    lines = [] if marked is None else _lines_of(marked, loader, request.runs)
+    text = "\n".join(one.text for one in lines) + "\n"
+    if marked is None or len(text) > most_text or len(lines) > MOST_LINES:
+        size = "" if marked is None else f": {len(text)} and {len(lines)}"
         raise WebnormError(
             f"{place}: renders to more than {most_text} characters or {MOST_LINES} lines{size}"
         )
     wrong = _wrong(text)
     if wrong is None:
-        return text, origins, runs, callers
+        return text, lines
     at, column, what = wrong
-    file, line = origins[at]
-    _, _, runs, _ = _text_of(marked, loader, replace(request, runs=True))
-    found = source_location(runs[at], column) or SourceLocation(file or place, line)
+    one = _lines_of(marked, loader, runs=True)[at]
+    file, line = loader.shown[one.origin[0]], one.origin[1]
+    found = source_location(_shown_runs(one, loader), column) or SourceLocation(file or place, line)
     raise WebnormError(f"{file or place}:{line}: {what}", found)
 
 
@@ -445,25 +451,16 @@ def _wrong(text: str) -> tuple[int, int, str] | None:
     return None
 
 
-def _text_of(
-    marked: str, loader: _Loader, request: RenderRequest
-) -> tuple[str, list[Origin], list[list[LineSegment]], list[SourceLocation | None]]:
-    """The text, plain in what webnorm's own files gave."""
-    runs: list[list[LineSegment]] | None = [] if request.runs else None
-    ends: list[Caller] | None = [] if request.runs else None
-    snippets = {name for name in loader.owned if not Path(name).is_absolute()}
-    lines, origins, makers = without_markers(marked, loader.lines, runs, ends, snippets)
-    lines, kept = strip_unused(lines, [names <= loader.owned for names in makers])
-    came = [(loader.shown[origins[at][0]], origins[at][1]) for at in kept]
-    text = "\n".join(lines) + "\n"
-    if runs is None or ends is None:
-        return text, came, [], []
-    named = [[run._replace(file=loader.shown[run.file]) for run in line] for line in runs]
-    callers = [
-        None if end is None else tag_location(loader.lines[end[0]], loader.shown[end[0]], *end[1:])
-        for end in (ends[at] for at in kept)
-    ]
-    return text, came, [named[at] for at in kept], callers
+def _lines_of(marked: str, loader: _Loader, runs: bool) -> list[UnmarkedLine]:
+    """The lines, plain in what webnorm's own files gave."""
+    snippets = {name for name in loader.owned if not Path(name).is_absolute()} if runs else None
+    lines = without_markers(marked, loader.lines, snippets)
+    _, kept = strip_unused([one.text for one in lines], [one.makers <= loader.owned for one in lines])
+    return [lines[at] for at in kept]
+
+
+def _shown_runs(one: UnmarkedLine, loader: _Loader) -> tuple[LineSegment, ...]:
+    return tuple(run._replace(file=loader.shown[run.file]) for run in one.runs)
 
 
 def _at_most(most: int, pieces: Iterable[str]) -> str | None:

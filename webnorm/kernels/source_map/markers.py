@@ -118,49 +118,50 @@ def _marked(text: str, name: str | None, line: int, before: int) -> str:
     return "\n".join(marked)
 
 
-def without_markers(
-    marked: str,
-    templates: Templates,
-    runs: list[list[LineSegment]] | None = None,
-    callers: list[Caller] | None = None,
-    snippets: Container[str] = (),
-) -> tuple[list[str], list[Origin], list[frozenset[str]]]:
-    """Take the markers out; leave out lines that held nothing but template tags. Returns the lines, the
-    origin of each, and the names of all templates that have text in it, "" for text of unknown origin.
+class UnmarkedLine(NamedTuple):
+    """A line of the rendered text, its origin, and the names of all templates that have text in it, "" for
+    text of unknown origin.
 
-    `runs`, where it is given, gets what of each line came from where, with the names of templates. `callers`
-    gets for each line of one of the `snippets` where the last other template ends before it: at the tag that
-    includes or calls what gave the line.
+    `runs` are what of it came from where, with the names of templates. `caller` of a snippet's line is where
+    the last other template ends before it: at the tag that includes or calls what gave the line.
     """
-    lines: list[str] = []
-    origins: list[Origin] = []
-    makers: list[frozenset[str]] = []
+
+    text: str
+    origin: Origin
+    makers: frozenset[str]
+    runs: Sequence[LineSegment] = ()
+    caller: Caller = None
+
+
+_NO_LINE = UnmarkedLine("", ("", 0), frozenset())
+
+
+def without_markers(
+    marked: str, templates: Templates, snippets: Container[str] | None = None
+) -> list[UnmarkedLine]:
+    """Take the markers out; leave out lines that held nothing but template tags. Where names of `snippets`
+    are given, lines have their runs and callers.
+    """
+    lines: list[UnmarkedLine] = []
     caller: Caller = None
     for line in marked.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
         text, mark, names = _unmarked_line(line)
-        if callers is not None:
+        if snippets is not None:
             caller = _caller(line, caller, snippets)
-        if not text and not (lines and lines[-1]):
+        before = lines[-1] if lines else _NO_LINE
+        if not text and not before.text:
             continue
-        origin = mark if mark is not None and mark[0] in templates else origins[-1] if origins else ("", 0)
+        origin = mark if mark is not None and mark[0] in templates else before.origin
         if not text and not _is_blank(origin, templates):
             continue
-        lines.append(text)
-        origins.append(origin)
-        makers.append(names)
-        if callers is not None:
-            callers.append(caller if origin[0] in snippets else None)
-        if runs is not None:
-            runs.append(list(_runs(line, text, templates, runs)))
-    while lines and not lines[-1]:
+        one = UnmarkedLine(text, origin, names)
+        if snippets is not None:
+            runs = tuple(_runs(line, text, templates, before.runs))
+            one = one._replace(runs=runs, caller=caller if origin[0] in snippets else None)
+        lines.append(one)
+    while lines and not lines[-1].text:
         lines.pop()
-        origins.pop()
-        makers.pop()
-    if runs is not None:
-        del runs[len(lines) :]
-    if callers is not None:
-        del callers[len(lines) :]
-    return lines, origins, makers
+    return lines
 
 
 def _caller(line: str, before: Caller, snippets: Container[str]) -> Caller:
@@ -200,15 +201,13 @@ def _is_blank(origin: Origin, templates: Templates) -> bool:
     return 1 <= number <= len(templates[name]) and not templates[name][number - 1].strip()
 
 
-def _runs(
-    line: str, text: str, templates: Templates, before: Sequence[Sequence[LineSegment]]
-) -> Iterator[LineSegment]:
+def _runs(line: str, text: str, templates: Templates, before: Sequence[LineSegment]) -> Iterator[LineSegment]:
     """What of a marked line came from where. What stands before all markers is what an expression of a line
     above goes on with.
     """
     marks = list(_MARK.finditer(line))
-    if before and before[-1] and (not marks or text[: marks[0].start()].strip()):
-        yield before[-1][-1].end()
+    if before and (not marks or text[: marks[0].start()].strip()):
+        yield before[-1].end()
     taken = 0
     for mark, end in zip(marks, [*(mark.start() for mark in marks[1:]), len(line)], strict=True):
         name, number, column = mark[1], int(mark[2]), int(mark[3] or 1)

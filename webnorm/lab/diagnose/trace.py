@@ -16,19 +16,8 @@ from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader, refusal
 from webnorm.gpu.plan import Plan
 from webnorm.kernels.headers.variants import Variant
-from webnorm.kernels.rendering import trace_filters, tracing
+from webnorm.kernels.rendering import tracing
 from webnorm.kernels.rendering.render import Shader, display_path, render_shader
-from webnorm.kernels.rendering.tracing import (
-    EXAMPLE,
-    FLOAT,
-    HEAD,
-    MOST_RECORDS,
-    NO_ROW,
-    WORDS,
-    TraceType,
-    trace_tags,
-    with_types,
-)
 from webnorm.kernels.wgsl.diagnostics import mistyped, read_report
 from webnorm.lab.verify.accuracy import tolerance
 from webnorm.lab.verify.deviations import DENORMAL
@@ -99,17 +88,17 @@ def trace(
 ) -> Trace:
     """Run a problem's first rows once, 1024 of them at most, with the traces of a kernel's text.
 
-    `filter` says which records to keep, see kernels.rendering.trace_filters; rows are counted from 0. Raises
+    `filter` says which records to keep, see kernels.rendering.tracing; rows are counted from 0. Raises
     WebnormError for a text without traces, an expression that the compiler refuses (with its place in the
     template), a filter that is none, and where the variant cannot run.
     """
     rows = min(problem.batch, max(1, min(_ROWS, _ELEMENTS // problem.inner)))
     problem = problem.with_batch(rows)
     shader = render_shader(variant, problem, "native", device.traits, roots=roots, tracing=filter)
-    found = trace_tags(shader.text, shader.origins)
+    found = tracing.trace_tags(shader.text, shader.origins)
     if not found:
         raise WebnormError(
-            f"{display_path(str(variant.kernel.path))}: its text has no trace; write {EXAMPLE} as a "
+            f"{display_path(str(variant.kernel.path))}: its text has no trace; write {tracing.EXAMPLE} as a "
             "statement where mean is known"
         )
     if max(len(each.bindings) for each in shader.passes) >= device.limits[_BUFFERS]:
@@ -117,10 +106,10 @@ def trace(
             f"{variant}: a pass binds as many buffers as this device has; none is left to trace"
         )
     kinds = _kinds(device, shader, found)
-    shader = replace(shader, text=with_types(shader.text, kinds))
+    shader = replace(shader, text=tracing.with_types(shader.text, kinds))
     by_rows = {tensor.name for tensor in variant.kernel.op.present(problem) if tensor.batched}
     given = {name: array[:rows] if name in by_rows else array for name, array in arrays.items()}
-    count, words = _run(device, shader, given, trace_filters.parse_filter(filter).numbers)
+    count, words = _run(device, shader, given, tracing.parse_filter(filter).numbers)
     read = [kinds[site.variable] for site in found]
     return Trace(
         tuple(
@@ -137,7 +126,7 @@ def _run(
     device: Device, shader: Shader, arrays: Mapping[str, Array], numbers: Sequence[int]
 ) -> tuple[int, Words]:
     """How many records there were, and those that are kept, (records, WORDS)."""
-    written = device.create_buffer(4 * (HEAD + WORDS * MOST_RECORDS))
+    written = device.create_buffer(4 * (tracing.HEAD + tracing.WORDS * tracing.MOST_RECORDS))
     write(device, written, np.array((0, *numbers), np.int32).view(np.uint8))
     outputs = Outputs(device, shader.problem, shader.variant.kernel.op.outputs(shader.problem))
     pipelines = compile_shader(device, shader, extra_bindings=1)
@@ -145,21 +134,21 @@ def _run(
     plan.run()
     words = np.frombuffer(device.handle.queue.read_buffer(written), np.uint32)
     count = int(words[0])
-    return count, words[HEAD : HEAD + WORDS * min(count, MOST_RECORDS)].reshape(-1, WORDS)
+    return count, words[tracing.HEAD :].reshape(-1, tracing.WORDS)[:count]
 
 
-def _kinds(device: Device, shader: Shader, found: Sequence[tracing.TraceTag]) -> dict[str, TraceType]:
+def _kinds(device: Device, shader: Shader, found: Sequence[tracing.TraceTag]) -> dict[str, tracing.TraceType]:
     """The types of the values by their variables, which the compiler tells one at a time; those of one place
     in the template are likely to be alike.
     """
-    kinds = {site.variable: FLOAT for site in found}
+    kinds = {site.variable: tracing.FLOAT for site in found}
     told = set[str]()
     places = {site.variable: site for site in found}
-    while report := refusal(device, with_types(shader.text, kinds)):
+    while report := refusal(device, tracing.with_types(shader.text, kinds)):
         variable, name = mistyped(report) or ("", "")
         if variable not in places:
             raise _refused(shader, found, report)
-        site, kind = places[variable], TraceType.of(name)
+        site, kind = places[variable], tracing.TraceType.of(name)
         if variable in told:
             why = f"{_told(site)}: it is of type {kinds[variable]} and of type {name} there"
             raise WebnormError(why, SourceLocation(*site.origin))
@@ -195,7 +184,7 @@ class _Reading:
         self,
         shader: Shader,
         found: Sequence[tracing.TraceTag],
-        kinds: Sequence[TraceType],
+        kinds: Sequence[tracing.TraceType],
         arrays: Mapping[str, Array],
     ) -> None:
         self.shader, self.sites, self.kinds, self.arrays = shader, found, kinds, arrays
@@ -242,7 +231,7 @@ class _Reading:
             # Columns before the row's first wrap to numbers past its last.
             live = (column + np.arange(kind.count)) % 2**32 < self.shader.problem.inner
             values, first = values[live], (column + int(live.argmax())) % 2**32
-        row = None if row == NO_ROW else row
+        row = None if row == tracing.NO_ROW else row
         return TraceRecord(site, workgroup, invocation, row, tuple(values.tolist()), column=first)
 
     def _beside(self, record: TraceRecord) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
