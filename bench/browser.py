@@ -25,7 +25,7 @@ from webnorm.errors import WebnormError
 from webnorm.files.atomic import check_writable, write_text
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device, find_adapter, open_device
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.kernels.headers.library import discover
 from webnorm.lab.run import bench
 from webnorm.lab.verify.problem_buffers import ProblemBuffers, RepeatedRows

@@ -38,8 +38,8 @@ from webnorm.files.atomic import cache_folder, check_writable, write_text
 from webnorm.gpu import timing
 from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device, find_adapter, open_device
-from webnorm.gpu.plan import Plan
 from webnorm.gpu.pool import STAGING_USAGE, BufferPool, read_buffers
+from webnorm.gpu.schedule import Plan
 from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch
 from webnorm.kernels.headers.variants import Variant
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied

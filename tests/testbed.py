@@ -21,7 +21,7 @@ from webnorm.gpu.buffers import Inputs, Outputs, check_memory
 from webnorm.gpu.compute_programs import _words_of
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.kernels.headers.kernel import Kernel, Traits
 from webnorm.kernels.headers.library import discover, select
 from webnorm.kernels.headers.variants import Variant, runnable_variants

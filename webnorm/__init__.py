@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from webnorm.gpu.device import find_adapter as find_adapter
     from webnorm.gpu.device import open_device as open_device
     from webnorm.gpu.pipelines import compile_shader as compile_shader
-    from webnorm.gpu.plan import Plan as Plan
+    from webnorm.gpu.schedule import Plan as Plan
     from webnorm.kernels.headers.kernel import Kernel as Kernel
     from webnorm.kernels.headers.library import discover as discover
     from webnorm.kernels.headers.library import select as select
@@ -69,7 +69,7 @@ _HOME = {
         "gpu.buffers": "Inputs Outputs",
         "gpu.device": "Device adapters find_adapter open_device",
         "gpu.pipelines": "compile_shader",
-        "gpu.plan": "Plan",
+        "gpu.schedule": "Plan",
         "kernels.headers.kernel": "Kernel",
         "kernels.headers.library": "discover select",
         "kernels.rendering.render": "Shader render_shader",

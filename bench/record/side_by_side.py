@@ -13,7 +13,7 @@ from bench.record.variants import OwnVariants, TunedVariants, own_variants
 from webnorm.gpu import timing
 from webnorm.gpu.buffers import check_memory
 from webnorm.gpu.device import Device
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.kernels.headers.variants import Variant
 from webnorm.lab.results.result import Calls, Result
 from webnorm.lab.run import bench, jobs

@@ -31,7 +31,7 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import buffer_bytes, write
 from webnorm.gpu.device import Device, find_adapter, open_device
 from webnorm.gpu.pipelines import compile_shader
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.gpu.stopwatch import SetRotation, Stopwatch
 from webnorm.gpu.timing import Reading
 from webnorm.kernels.headers.kernel import Kernel

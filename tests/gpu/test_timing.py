@@ -17,7 +17,7 @@ from webnorm.choice.defaults import default_variant
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device, open_device
 from webnorm.gpu.pipelines import compile_shader
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.gpu.stopwatch import Stopwatch, TimedDispatches
 from webnorm.kernels.headers.kernel import Traits
 from webnorm.kernels.headers.variants import Variant

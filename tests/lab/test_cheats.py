@@ -18,7 +18,7 @@ from webnorm.choice.defaults import default_variant
 from webnorm.gpu import timing
 from webnorm.gpu.compute_programs import PreparedDispatches
 from webnorm.gpu.device import Device
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch, TimedDispatches
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.kernel import Kernel

@@ -5,7 +5,7 @@ Probes tell what a device says of itself only when tried: its subgroups' size, w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,17 +80,22 @@ def probe_subgroup_size(handle: Any) -> int:
     return int(_words_of(handle, _SUBGROUP_PROBE, 128)[0])
 
 
+def run_pass(handle: Any, encode: Callable[[Any], None]) -> None:
+    """Submit a compute pass of its own to wgpu's own device; `encode` puts dispatches into it."""
+    encoder = handle.create_command_encoder()
+    compute = encoder.begin_compute_pass()
+    encode(compute)
+    compute.end()
+    handle.queue.submit([encoder.finish()])
+
+
 def _words_of(
     handle: Any, text: str, count: int, workgroups: int = 1
 ) -> np.ndarray[Any, np.dtype[np.uint32]]:
     """The buffer of `count` words, the only one of a shader, once that has run."""
     buffer = handle.create_buffer(size=4 * count, usage=wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC)
     prepared = ComputeProgram(handle, text, ["storage"]).on([(buffer, 0, buffer.size)], workgroups)
-    encoder = handle.create_command_encoder()
-    compute = encoder.begin_compute_pass()
-    prepared.encode(compute)
-    compute.end()
-    handle.queue.submit([encoder.finish()])
+    run_pass(handle, prepared.encode)
     return np.frombuffer(handle.queue.read_buffer(buffer), np.uint32)
 
 

@@ -15,8 +15,7 @@ from weakref import WeakSet
 import numpy as np
 
 from webnorm.errors import WebnormError, one_line, shown, unknown
-from webnorm.gpu import wgpu_private
-from webnorm.gpu.compute_programs import probe_subgroup_size, probe_timestamps
+from webnorm.gpu import compute_programs, wgpu_private
 from webnorm.kernels.headers.kernel import Traits
 
 # wgpu complains on stderr when this is unset, although nothing here opens a window.
@@ -224,7 +223,7 @@ class Device:
         """Whether timestamp queries work: the feature is there, a tick has a length, and two differ."""
         with self.gate:
             known = _TIMESTAMPS in self.handle.features and self.timestamp_period > 0
-            return known and probe_timestamps(self.handle)
+            return known and compute_programs.probe_timestamps(self.handle)
 
     @cached_property
     def timestamp_period(self) -> float:
@@ -235,7 +234,9 @@ class Device:
     def subgroup_size(self) -> int | None:
         """Invocations per subgroup, read from a shader that ran; None without subgroups."""
         with self.gate:
-            return probe_subgroup_size(self.handle) if "subgroups" in self.traits.features else None
+            if "subgroups" not in self.traits.features:
+                return None
+            return compute_programs.probe_subgroup_size(self.handle)
 
     @property
     def memory(self) -> int | None:
@@ -251,11 +252,7 @@ class Device:
 
     def run_pass(self, encode: Callable[[Any], None]) -> None:
         """Submit a compute pass of its own, into which `encode` puts dispatches."""
-        encoder = self.handle.create_command_encoder()
-        compute = encoder.begin_compute_pass()
-        encode(compute)
-        compute.end()
-        self.handle.queue.submit([encoder.finish()])
+        compute_programs.run_pass(self.handle, encode)
 
     def create_buffer(self, size: int, usage: int = STORAGE_USAGE) -> Any:
         """A buffer of `size` bytes; unless `usage` differs, one for shaders, copied from and to."""

@@ -57,12 +57,9 @@ class Stopwatch:
         self._fence = device.create_buffer(16)
         self._free: list[_Slot] = []
 
-    def time(self, plan: TimedDispatches, dispatches: range) -> float:
-        """Nanoseconds per dispatch of the plan, over those of these numbers, which tell their sets."""
-        return self.submit(plan, dispatches)()
-
     def submit(self, plan: TimedDispatches, dispatches: range) -> Reading:
-        """As `time`, in two steps: the sample is under way, and what is returned waits for it and reads it.
+        """Put a sample under way. What is returned waits for it and reads nanoseconds per dispatch of the
+        plan, over those of these numbers, which tell their sets.
 
         By the wall clock a sample is taken at once, since what runs beside it would count, too.
         """
@@ -85,7 +82,7 @@ class Stopwatch:
 
     def dispatches(self, plan: TimedDispatches, turns: SetRotation) -> int:
         """Warm up, then say how many dispatches make a sample long enough for the clock."""
-        once = min(self.time(plan, turns.take(1)) for _ in range(WARM_UP_RUNS))
+        once = min(self.submit(plan, turns.take(1))() for _ in range(WARM_UP_RUNS))
         return min(math.ceil(SAMPLE_NS[self.method] / max(once, 1.0)), MOST_DISPATCHES)
 
     def _by_timestamps(self, plan: TimedDispatches, dispatches: range) -> Reading:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from webnorm import signals
 from webnorm.files import user_cache
+from webnorm.gpu import compute_programs
 
 # --- the C types that wgpu-py has cffi parse
 #
@@ -218,12 +219,7 @@ def run_pass(device: Any, encode: Callable[[Any], None]) -> None:
     """
     known = native_functions() if hasattr(device, "_internal") else None
     if known is None:
-        encoder = device.create_command_encoder()
-        compute = encoder.begin_compute_pass()
-        encode(compute)
-        compute.end()
-        device.queue.submit([encoder.finish()])
-        return
+        return compute_programs.run_pass(device, encode)
     encoder = known.create(device._internal, known.null)
     try:
         compute = known.begin(encoder, known.null)

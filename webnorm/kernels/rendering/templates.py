@@ -40,7 +40,6 @@ from webnorm.kernels.headers import sources
 from webnorm.kernels.rendering.includes import IncludeRefused, Includes, check_name
 from webnorm.kernels.rendering.snippets import strip_unused
 from webnorm.kernels.rendering.tracing import tag
-from webnorm.kernels.source_map import template_tags
 from webnorm.kernels.source_map.markers import (
     LineSegment,
     MarkingLexer,
@@ -48,7 +47,7 @@ from webnorm.kernels.source_map.markers import (
     source_location,
     without_markers,
 )
-from webnorm.kernels.source_map.template_tags import tag_location
+from webnorm.kernels.source_map.template_tags import find_tag, not_exported, tag_location
 from webnorm.kernels.wgsl.tokens import (
     UnterminatedComment,
     nesting_too_deep,
@@ -383,7 +382,7 @@ def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> Webno
             message = str(error.msg)
         case MemoryError():
             kind, message = OutOfMemory, "rendering takes too much memory"
-        case UndefinedError() if found := template_tags.not_exported(str(error), loader.lines):
+        case UndefinedError() if found := not_exported(str(error), loader.lines):
             file, line, message = found
         case UndefinedError():
             name, *_ = re.findall(r"^'(\w+)' is undefined$", str(error)) or [""]
@@ -403,7 +402,7 @@ def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> Webno
     shown = loader.shown.get(file) or display_path(request.kernel, request.own)
     if line is None:
         return kind(f"{shown}: {sentence(message)}")
-    column, length = template_tags.find_tag(loader.lines.get(file, ()), line, message)
+    column, length = find_tag(loader.lines.get(file, ()), line, message)
     return kind(f"{shown}:{line}: {sentence(message)}", SourceLocation(shown, line, column, length))
 
 

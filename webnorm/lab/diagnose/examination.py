@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from webnorm import signals
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.kernels.headers.variants import Variant
 from webnorm.lab.diagnose.heat_map import HeatMap, heat_map
 from webnorm.lab.diagnose.hints import Hint, WrongResult, hints

@@ -14,7 +14,7 @@ from webnorm.errors import SourceLocation, WebnormError, sentence
 from webnorm.gpu.buffers import Inputs, Outputs, write
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader, refusal
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering import tracing
 from webnorm.kernels.rendering.render import Shader, display_path, render_shader

@@ -12,7 +12,7 @@ import numpy as np
 from webnorm.gpu.buffers import Inputs, Outputs
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.run.jobs import VariantSpec

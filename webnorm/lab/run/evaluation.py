@@ -14,7 +14,7 @@ from webnorm.choice.defaults import chosen_variants, nearest_variant
 from webnorm.errors import WebnormError, unknown
 from webnorm.gpu.buffers import check_memory
 from webnorm.gpu.device import Device
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.kernels.headers.drafts import lesson_kernel
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.kernel import BROWSER, Kernel, Traits

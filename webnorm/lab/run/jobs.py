@@ -11,7 +11,7 @@ from webnorm import signals
 from webnorm.gpu import timing
 from webnorm.gpu.buffers import check_memory, check_reference
 from webnorm.gpu.device import Device
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.library import UnreadableKernel
 from webnorm.kernels.headers.variants import Variant

@@ -17,7 +17,7 @@ from webnorm.choice.defaults import chosen_variants
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.library import discover, select
 from webnorm.kernels.headers.variants import Variant

@@ -20,7 +20,7 @@ import wgpu
 from webnorm.gpu.buffers import Outputs
 from webnorm.gpu.compute_programs import ComputeProgram, PreparedDispatches
 from webnorm.gpu.device import Device
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.op.dtypes import DTYPES, Array
 
 _INVOCATIONS = 256

@@ -21,7 +21,7 @@ from webnorm.gpu.buffers import POISON, Inputs, Outputs, as_array
 from webnorm.gpu.compute_programs import PreparedDispatches
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import create_module, create_pipelines
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.gpu.stopwatch import SetRotation
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
@@ -273,7 +273,7 @@ class ProblemBuffers:
         def one_after_another(compute: Any) -> None:
             for step in range(max(steps, _FEWEST_STEPS)):
                 if step == steps // 2:
-                    self.spoil(plan).encode(compute)
+                    self.spoiling(plan)(range(self.sets)).encode(compute)
                 index = step * self.sets
                 plan.encode(compute, index)
                 comparisons[self.version(plan, index)].encode(compute)
@@ -282,12 +282,10 @@ class ProblemBuffers:
         self.device.run_pass(one_after_another)
         return not sameness_of(self.device).found_differences()
 
-    def spoil(self, plan: Plan) -> PreparedDispatches:
-        """What changes all that a plan may write: every set of outputs, scratch, workgroup memory."""
-        return self.spoiling(plan)(range(self.sets))
-
     def spoiling(self, plan: Plan) -> Callable[[range], PreparedDispatches]:
-        """The same for the sets that dispatches of these numbers write, so that few of them take little."""
+        """What changes all that a plan may write: outputs, scratch, workgroup memory. Of the sets it is those
+        that dispatches of some numbers write, so that few of them take little.
+        """
         variant = plan.shader.variant
         op = variant.kernel.op.name
         if op not in self._spoils:

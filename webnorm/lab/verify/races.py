@@ -21,7 +21,7 @@ from webnorm.errors import SourceLocation, WebnormError, sentence
 from webnorm.gpu.buffers import Inputs, Outputs, write
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS, Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.kernels.wgsl.tokens import CannotInstrument

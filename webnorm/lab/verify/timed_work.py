@@ -14,7 +14,7 @@ import numpy as np
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu import timing
 from webnorm.gpu.compute_programs import PreparedDispatches
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.gpu.stopwatch import Stopwatch
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.sources import wgsl_root

@@ -12,8 +12,7 @@ import wgpu
 from webnorm import signals
 from webnorm.errors import WebnormError, sentence
 from webnorm.gpu import timing
-from webnorm.gpu.plan import Plan
-from webnorm.gpu.schedule import CannotSlice
+from webnorm.gpu.schedule import CannotSlice, Plan
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import UnreadableKernel
 from webnorm.kernels.headers.variants import Variant

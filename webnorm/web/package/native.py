@@ -13,7 +13,7 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import Inputs, Outputs
 from webnorm.gpu.device import Device, adapters, open_device
 from webnorm.gpu.pipelines import Pipeline, compile_shader
-from webnorm.gpu.plan import Plan
+from webnorm.gpu.schedule import Plan
 from webnorm.kernels.rendering.render import Shader
 from webnorm.kernels.wgsl.diagnostics import read_report
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied

@@ -1,5 +1,5 @@
 // What a call dispatches: rows cut so that a device takes them, and what is bound where. The twin of
-// webnorm/gpu/plan.py; what depends on the op, the kernel or the problem is data in the manifest.
+// webnorm/gpu/schedule.py; what depends on the op, the kernel or the problem is data in the manifest.
 
 import { Latest } from "./calls.js";
 
