@@ -128,9 +128,9 @@ def with_split_limits(shader: Shader, limits: Mapping[str, int], how: ForceSplit
         across = max(_NARROW_DISPATCH, math.isqrt(max(most - 1, 0)) + 1)
         own = limits["max-compute-workgroups-per-dimension"]
         return {**limits, "max-compute-workgroups-per-dimension": min(across, own)}
-    row = max((binding.inner_bytes for binding in shader.bindings if binding.batched), default=0)
+    most = max((binding.inner_bytes for binding in shader.bindings if binding.batched), default=0)
     count = math.ceil(shader.problem.batch / _NARROW_SLICES)
-    room = count * row + GUARD_BYTES + ACCESS_BYTES + row_alignment(limits)
+    room = count * most + GUARD_BYTES + ACCESS_BYTES + row_alignment(limits)
     own = limits["max-storage-buffer-binding-size"]
     return {**limits, "max-storage-buffer-binding-size": min(room, own)}
 
@@ -139,8 +139,7 @@ class CannotSlice(WebnormError):
     """A kernel takes the whole batch at once, and that does not fit one."""
 
 
-@dataclass(frozen=True)
-class BoundRange:
+class BoundRange(NamedTuple):
     """The bytes of a buffer that a pass binds."""
 
     binding: StorageBinding
@@ -229,21 +228,17 @@ class Schedule:
         `extra` are bound whole behind the shader's own.
         """
         behind = len(self.shader.bindings) + 1
+        last = [bind_group_entry(at, buffer, 0, buffer.size) for at, buffer in enumerate(extra, behind)]
         return [
             self.handle.create_bind_group(
                 layout=dispatch.pipeline.layout,
                 entries=[
                     bind_group_entry(0, self._uniform, dispatch.uniform, self._words_bytes),
                     *(
-                        bind_group_entry(
-                            place.binding.index, buffers[place.binding.name], place.offset, place.size
-                        )
-                        for place in dispatch.places
+                        bind_group_entry(one.index, buffers[one.name], *part)
+                        for one, *part in dispatch.places
                     ),
-                    *(
-                        bind_group_entry(behind + at, buffer, 0, buffer.size)
-                        for at, buffer in enumerate(extra)
-                    ),
+                    *last,
                 ],
             )
             for dispatch in self.dispatches
@@ -296,21 +291,17 @@ class Schedule:
 
     def _lay_out(self, pipelines: Sequence[Pipeline], dimension: int) -> Iterator[Dispatch]:
         """The dispatches of all passes, at most `dimension` workgroups in each direction."""
-        whole = len(self._slices) * self._words_bytes
+        parts: list[tuple[int, BatchSlice | None]] = [*enumerate(self._slices)]
         for pipeline in pipelines:
             rendered = pipeline.rendered
-            if rendered.per == "call":
-                count = self.shader.workgroup_count(rendered, self.shader.problem.batch)
-                places = tuple(BoundRange(binding, 0, self._whole(binding)) for binding in rendered.bindings)
-                yield Dispatch(pipeline, grid(count, dimension), whole, places)
-                continue
-            count = self.shader.workgroup_count(rendered, self._most)
-            for at, part in enumerate(self._slices):
+            whole = rendered.per == "call"
+            count = self.shader.workgroup_count(rendered, self.shader.problem.batch if whole else self._most)
+            for at, part in [(len(parts), None)] if whole else parts:
                 places = tuple(self._place(binding, part) for binding in rendered.bindings)
                 yield Dispatch(pipeline, grid(count, dimension), at * self._words_bytes, places)
 
-    def _place(self, binding: StorageBinding, part: BatchSlice) -> BoundRange:
-        if not binding.batched:
+    def _place(self, binding: StorageBinding, part: BatchSlice | None) -> BoundRange:
+        if part is None or not binding.batched:
             return BoundRange(binding, 0, self._whole(binding))
         found = window(binding, part, self.shader.problem.batch, self.row_alignment)
         return BoundRange(binding, found.offset, found.size)

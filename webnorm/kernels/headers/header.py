@@ -15,17 +15,8 @@ from typing import Any
 from webnorm import signals
 from webnorm.errors import WebnormError, nearest, sentence, unknown
 from webnorm.files.atomic import absolute, resolved
+from webnorm.kernels.headers import sources
 from webnorm.kernels.headers.kernel import AccuracyRules, Kernel, KernelPass, Per, Requirement, ScratchBuffer
-from webnorm.kernels.headers.sources import (
-    FORBIDDEN,
-    SourceUnreadable,
-    code_point,
-    looked_up,
-    read,
-    split_header,
-    wgsl_root,
-    without_header,
-)
 from webnorm.kernels.headers.toml_fields import TomlFields
 from webnorm.kernels.headers.variants import COUNTS, MOST_POINTS, WORKGROUP_BYTES, names_of, template_names_of
 from webnorm.op import expression
@@ -75,7 +66,7 @@ def layouts() -> Mapping[str, Table]:
     """
     tables: dict[str, Table] = {
         path.stem: tomllib.loads(path.read_text(encoding="utf-8"))
-        for path in sorted((wgsl_root() / "layouts").glob("*.toml"))
+        for path in sorted((sources.wgsl_root() / "layouts").glob("*.toml"))
     }
     return {name: _whole(table, tables) for name, table in tables.items()}
 
@@ -145,11 +136,12 @@ def check_name(path: Path) -> None:
     that does not fit in one line of a template's text (kernels.source_map.markers).
     """
     for what, name, forbidden in (
-        ("name", path.name, rf"{FORBIDDEN.pattern}|[\t\n]"),
+        ("name", path.name, rf"{sources.FORBIDDEN.pattern}|[\t\n]"),
         ("path", str(absolute(path)), "[\n\r\ufdd0\ufdd1]"),
     ):
         if found := re.search(forbidden, name):
-            raise WebnormError(f"{sentence(str(path))}: its {what} holds {code_point(found[0])}; rename it")
+            held = sources.code_point(found[0])
+            raise WebnormError(f"{sentence(str(path))}: its {what} holds {held}; rename it")
 
 
 @signals.holding
@@ -159,7 +151,7 @@ def load(path: Path, op_name: str | None = None) -> Kernel:
     Raises WebnormError that names the file and, where there is one, the line.
     """
     source, default = _read(path, op_name)
-    header = _Header(path, *split_header(source, path))
+    header = _Header(path, *sources.split_header(source, path))
     ops = header.ops(default)
     kernel = header.kernel(op_name if op_name and op_name in ops else ops[0])
     header.check_read(kernel, source)
@@ -173,7 +165,7 @@ def load_all(path: Path, only: str | None = None) -> list[Kernel]:
     Raises as `load` does; what does not serve that one is hardly looked at.
     """
     source, default = _read(path, None)
-    start, toml = split_header(source, path)
+    start, toml = sources.split_header(source, path)
     # A header serves its folder's op, or those that it names: most need not be parsed.
     if only not in (None, default) and not re.search(rf"\b{only}\b", toml):
         return []
@@ -189,8 +181,8 @@ def _read(path: Path, op_name: str | None) -> tuple[str, str]:
     root, folder = home(path)
     check_name(path)
     try:
-        source, _, _ = read(path, root)
-    except SourceUnreadable as error:
+        source, _, _ = sources.read(path, root)
+    except sources.SourceUnreadable as error:
         named, place = error.named(str(path))
         raise WebnormError(f"{named}: cannot read the kernel: {error.reason}", place) from error
     default = folder if folder in OPS or op_name is None else op_name
@@ -332,7 +324,7 @@ class _Header(TomlFields):
 
         Of webnorm's kernels a test holds that there is none.
         """
-        if kernel.path.is_relative_to(wgsl_root()):
+        if kernel.path.is_relative_to(sources.wgsl_root()):
             return
         of = {**kernel.default, **kernel.derive}
         others = [*kernel.features.values(), *vars(kernel.accuracy).values()]
@@ -348,7 +340,7 @@ class _Header(TomlFields):
         left = {*names, *scratch} - {WORKGROUP_BYTES, *COUNTS}
         if not left:
             return
-        found = looked_up(without_header(source, self.path), home(self.path)[0])
+        found = sources.looked_up(sources.without_header(source, self.path), home(self.path)[0])
         for name in [name for name in names if name in left - found.tags if found.whole]:
             near = nearest(name, {*COUNTS, *found.tags, *(one for one in of if read_by[one])} - {name}, 0.6)
             hint = f"; did you mean {near!r}?" if near else ""

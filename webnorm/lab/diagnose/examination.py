@@ -19,7 +19,7 @@ from webnorm.op.op import Task
 # What is found out from the numbers alone leaves no question that a race would answer.
 _SURE = ("poison", "guard", "formula")
 _MOVED = (
-    "right at first, and wrong when every row had moved on by one: fits a kernel that keeps something from "
+    "right at first, and wrong when every {} had moved on by one: fits a kernel that keeps something from "
     "one dispatch to the next"
 )
 _APART = (
@@ -74,7 +74,7 @@ def _examined(
         if not any(hint.kind in _SURE for hint in found):
             found = (*race_hint(board, shader.variant), *found)
         if version:
-            found = (Hint("unsteady", _MOVED), *found)
+            found = (Hint("unsteady", _MOVED.format(board.problem.batch_noun)), *found)
         if failure.wrong is None:
             return Examination(None, None, found)
         wrong = failure.wrong[0]

@@ -19,7 +19,7 @@ from webnorm.lab.diagnose.heat_map import (
     wrong_elements,
 )
 from webnorm.lab.verify.accuracy import too_many_neighbours
-from webnorm.lab.verify.deviations import OutputComparison, compare_outputs, rounded_to
+from webnorm.lab.verify.deviations import OutputComparison, batch_part, compare_outputs, rounded_to
 from webnorm.op.blocks import map_row_blocks
 from webnorm.op.dtypes import Array, finfo
 from webnorm.op.expected import Expected, ExpectedOutputs, ToleranceFactors
@@ -183,10 +183,7 @@ class _Few:
         rows = slice(0, count) if first < count else slice(first - 1, min(first - 1 + count, problem.batch))
         op = failure.task.op
         fed = {name: got for name, (got, _) in failure.outputs.items() if op.named[name].feeds}
-        arrays = {
-            name: array[rows] if op.named[name].batched else array
-            for name, array in {**failure.arrays, **fed}.items()
-        }
+        arrays = batch_part(op, {**failure.arrays, **fed}, rows)
         own = problem.with_batch(rows.stop - rows.start)
         return cls(rows, Task(failure.task.op, own), arrays)
 

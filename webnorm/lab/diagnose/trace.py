@@ -20,14 +20,14 @@ from webnorm.kernels.rendering import tracing
 from webnorm.kernels.rendering.render import Shader, display_path, render_shader
 from webnorm.kernels.wgsl.diagnostics import mistyped, read_report
 from webnorm.lab.verify.accuracy import tolerance
-from webnorm.lab.verify.deviations import DENORMAL
+from webnorm.lab.verify.deviations import DENORMAL, batch_part
 from webnorm.op.dtypes import Array
 from webnorm.op.expected import Float64Array
 from webnorm.op.op import Task
 from webnorm.op.problem import Problem
 
 # Rows that are run, and elements of them.
-_ROWS, _ELEMENTS = 1024, 1 << 20
+_MOST_BATCH, _ELEMENTS = 1024, 1 << 20
 _BUFFERS = "max-storage-buffers-per-shader-stage"
 Words = npt.NDArray[np.uint32]
 _VIEWS = {"f32": np.float32, "f16": np.float32, "i32": np.int32, "u32": np.uint32, "bool": np.uint32}
@@ -92,8 +92,7 @@ def trace(
     WebnormError for a text without traces, an expression that the compiler refuses (with its place in the
     template), a filter that is none, and where the variant cannot run.
     """
-    rows = min(problem.batch, max(1, min(_ROWS, _ELEMENTS // problem.inner)))
-    problem = problem.with_batch(rows)
+    problem = problem.with_batch(min(problem.batch, max(1, min(_MOST_BATCH, _ELEMENTS // problem.inner))))
     shader = render_shader(variant, problem, "native", device.traits, roots=roots, tracing=filter)
     found = tracing.trace_tags(shader.text, shader.origins)
     if not found:
@@ -107,8 +106,7 @@ def trace(
         )
     kinds = _kinds(device, shader, found)
     shader = replace(shader, text=tracing.with_types(shader.text, kinds))
-    by_rows = {tensor.name for tensor in variant.kernel.op.present(problem) if tensor.batched}
-    given = {name: array[:rows] if name in by_rows else array for name, array in arrays.items()}
+    given = batch_part(variant.kernel.op, arrays, slice(problem.batch))
     count, words = _run(device, shader, given, tracing.parse_filter(filter).numbers)
     read = [kinds[site.variable] for site in found]
     return Trace(
@@ -212,8 +210,7 @@ class _Reading:
     def _know(self, rows: Words) -> None:
         """Ask float64 about these rows."""
         op, problem = self.shader.variant.kernel.op, self.shader.problem
-        by_rows = {tensor.name for tensor in op.present(problem) if tensor.batched}
-        given = {name: array[rows] if name in by_rows else array for name, array in self.arrays.items()}
+        given = batch_part(op, self.arrays, rows)
         task, allowed = Task(op, problem.with_batch(len(rows))), tolerance(self.shader)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             known = op.hook("trace_expectations")

@@ -52,14 +52,14 @@ fn main(
 
 
 def _comparing(params: str, difference: str) -> str:
-    """A text that tells whether any word of `rows` is another than it should be by `first`: `difference` has
-    the bits that differ in the word `at`.
+    """A text that tells whether any word of `others` is not what it should be by `first`. In the word `at` the
+    bits of `difference` differ.
     """
     return f"""
 struct Params {{ {params} }}
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> first: array<u32>;
-@group(0) @binding(2) var<storage, read> rows: array<u32>;
+@group(0) @binding(2) var<storage, read> others: array<u32>;
 @group(0) @binding(3) var<storage, read_write> different: atomic<u32>;
 
 @compute @workgroup_size({_INVOCATIONS})
@@ -68,7 +68,7 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
 ) {{
     var bits = 0u;
-    for (var at = id.x; at < arrayLength(&rows); at += {_INVOCATIONS}u * workgroups.x) {{
+    for (var at = id.x; at < arrayLength(&others); at += {_INVOCATIONS}u * workgroups.x) {{
         bits |= {difference};
     }}
     if (bits != 0u) {{ atomicStore(&different, 1u); }}
@@ -79,10 +79,10 @@ fn main(
 # `partial` is the word, if any, of which the bits of `mask` alone are data.
 _ALIKE = _comparing(
     "partial: u32, mask: u32",
-    "(first[at] ^ rows[at]) & select(0xffffffffu, params.mask, at == params.partial)",
+    "(first[at] ^ others[at]) & select(0xffffffffu, params.mask, at == params.partial)",
 )
 # `begin` is the word of the whole that the bound part begins at.
-_REPEATING = _comparing("begin: u32, period: u32", "rows[at] ^ first[(params.begin + at) % params.period]")
+_REPEATING = _comparing("begin: u32, period: u32", "others[at] ^ first[(params.begin + at) % params.period]")
 
 
 def _memory_text(words: int) -> str:
@@ -237,11 +237,11 @@ class BufferComparer:
         return self._device.handle.create_buffer_with_data(data=np.array(words, np.uint32), usage=usage)
 
     def _compared(
-        self, program: ComputeProgram, params: Any, first: _Part, rows: _Part
+        self, program: ComputeProgram, params: Any, first: _Part, others: _Part
     ) -> PreparedDispatches:
         most = self._device.limits["max-compute-workgroups-per-dimension"]
-        count = min(math.ceil(rows[2] / 4 / _INVOCATIONS), most)
-        return program.on(((params, 0, 8), first, rows, (self._different, 0, 4)), count)
+        count = min(math.ceil(others[2] / 4 / _INVOCATIONS), most)
+        return program.on(((params, 0, 8), first, others, (self._different, 0, 4)), count)
 
     def forget(self) -> None:
         """Let comparisons begin anew."""

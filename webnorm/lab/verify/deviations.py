@@ -9,7 +9,7 @@ import numpy as np
 
 from webnorm.op.dtypes import DTYPES, Array, finfo
 from webnorm.op.expected import Expected, ExpectedOutputs, Float64Array, ToleranceFactors
-from webnorm.op.op import Task
+from webnorm.op.op import Op, Task
 
 # An answer this near to a boundary, in units of its tolerance, is as good as on it: a constant row gives the
 # weights, of which a sixteenth lie half way between two values of float8_e4m3fn. These are no neighbours.
@@ -100,6 +100,11 @@ def compare_outputs(
             tensor.name, got, answers[tensor.name], tensor.dtype(task.problem), own, tensor.any_non_finite
         )
         yield one, guard_intact
+
+
+def batch_part(op: Op, arrays: Mapping[str, Array], part: slice | Array) -> dict[str, Array]:
+    """Arrays by name, of those that are batched a part of the batch."""
+    return {name: array[part] if op.named[name].batched else array for name, array in arrays.items()}
 
 
 def _cut(answer: Expected, part: slice) -> Expected:

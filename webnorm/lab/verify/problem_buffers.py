@@ -28,6 +28,7 @@ from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.results.result import Calls
 from webnorm.lab.verify.accuracy import Accuracy, assess
 from webnorm.lab.verify.clobber import output_buffers, sameness_of, scratch_buffers, spoiler_of
+from webnorm.lab.verify.deviations import batch_part
 from webnorm.op.blocks import map_row_blocks
 from webnorm.op.case import ForceSplit
 from webnorm.op.dtypes import Array
@@ -389,9 +390,8 @@ class RepeatedRows(ProblemBuffers):
         if count and key not in self._rests:
             # In the second version, too, rows stand as in the first: what came from the end is the last.
             rows = (np.arange(count) - version) % most
-            arrays = self.arrays_of(version)
-            taken = {name: one[rows] if self.op.named[name].batched else one for name, one in arrays.items()}
-            self._rests[key] = op.reference(taken, self.problem_of(variant).with_batch(count))
+            arrays = batch_part(self.op, self.arrays_of(version), rows)
+            self._rests[key] = op.reference(arrays, self.problem_of(variant).with_batch(count))
         return self._rests.get(key, {})
 
     def read(self, plan: Plan, version: int, at: int) -> dict[str, tuple[Array, bool]]:
@@ -415,7 +415,7 @@ class RepeatedRows(ProblemBuffers):
         last, guard = behind[: end - whole], behind[4 if end > whole else 0 :]
         alike = sameness_of(self.device).repeats(buffer, size, whole)
         if not alike or last.tobytes() != raw[whole % size :][: last.size].tobytes():
-            raise RepeatedRowsDiffer(f"{name}: rows that hold the same came out different")
+            raise RepeatedRowsDiffer(f"{name}: {problem.BATCH} that hold the same came out different")
         array = as_array(raw, tensor, problem)
         intact = bool(np.all(guard.view(np.uint32) == POISON))
         return np.roll(array, -1, axis=0) if version else array, intact

@@ -26,6 +26,7 @@ from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS, Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.kernels.wgsl.tokens import CannotInstrument
 from webnorm.lab.verify.clobber import output_buffers, scratch_buffers, spoiler_of
+from webnorm.lab.verify.deviations import batch_part
 from webnorm.lab.verify.instrumentation import (
     HEAD,
     LOOP_NOTES,
@@ -39,7 +40,7 @@ from webnorm.op.problem import Problem
 
 # Rows that are watched, and elements of them: enough for several workgroups, and for those that walk over
 # rows.
-_ROWS, _ELEMENTS = 1024, 1 << 20
+_MOST_BATCH, _ELEMENTS = 1024, 1 << 20
 # Notes of all workgroups together, in bytes.
 _NOTES_BYTES = 1 << 26
 # What a text that is not understood, or whose watched rendering cannot run, raises.
@@ -73,8 +74,8 @@ def find_fault(
     Raises CannotInstrument where races cannot be watched, LoopsNotInstrumented where loops cannot, either,
     and WebnormError where the variant cannot run.
     """
-    rows = max(1, min(problem.batch, _ROWS, _ELEMENTS // problem.inner))
-    watch = _Watch(device, variant, problem.with_batch(rows), arrays, roots)
+    most = max(1, min(problem.batch, _MOST_BATCH, _ELEMENTS // problem.inner))
+    watch = _Watch(device, variant, problem.with_batch(most), arrays, roots)
     try:
         return watch.fault()
     except _UNCLEAR:
@@ -112,15 +113,14 @@ class _Watch:
             raise CannotInstrument("the kernel binds as many buffers as this device has")
         problem, words = shader.problem, LOOP_WORDS * len(rounds.lines)
         shader = replace(shader, text=_text(shader, rounds, watched, size // 4 - words))
-        op, rows = self.variant.kernel.op, problem.batch
-        by_rows = {tensor.name for tensor in op.present(problem) if tensor.batched}
-        given = {name: array[:rows] if name in by_rows else array for name, array in self.arrays.items()}
+        op = self.variant.kernel.op
+        given = batch_part(op, self.arrays, slice(problem.batch))
         notes = device.create_buffer(math.ceil(size / 16) * 16)
         outputs = Outputs(device, problem, op.outputs(problem))
         pipelines = compile_shader(device, shader, extra_bindings=1)
         plan = Plan(device, shader, Inputs(device, given).buffers, outputs.buffers, pipelines, [notes])
         if plan.dispatches > len(shader.passes):
-            raise CannotInstrument("the rows are cut into slices")
+            raise CannotInstrument(f"the {problem.BATCH} are cut into slices")
         for _ in _states(device, plan, outputs):
             write(device, notes, np.zeros(size, np.uint8))
             plan.run()
@@ -135,22 +135,22 @@ class _Watch:
         """The shader for as many of the rows as there is room for notes on, its text as it is understood, and
         the bytes of the notes; None without loops and without workgroup memory.
         """
-        device, rows = self.device, self.problem.batch
+        device, batch = self.device, self.problem.batch
         most = min(_NOTES_BYTES, device.limits["max-storage-buffer-binding-size"])
         while True:
-            problem = self.problem.with_batch(rows)
+            problem = self.problem.with_batch(batch)
             shader = render_shader(self.variant, problem, "native", device.traits, roots=self.roots)
             rounds = LoopInstrumentation(shader.text)
             watched = RaceInstrumentation(rounds.text()) if self.memory else None
             if watched is None or not watched.memory:
                 return (shader, rounds, None, 4 * LOOP_WORDS * len(rounds.lines)) if rounds.lines else None
-            workgroups = max(shader.workgroup_count(each, rows) for each in shader.passes)
+            workgroups = max(shader.workgroup_count(each, batch) for each in shader.passes)
             size = 4 * (watched.words(len(shader.passes), workgroups) + LOOP_WORDS * len(rounds.lines))
             if size <= most:
                 return shader, rounds, watched, size
-            if rows == 1:
+            if batch == 1:
                 raise CannotInstrument(f"notes of {workgroups} workgroups take {size} bytes")
-            rows = max(1, rows // 2)
+            batch = max(1, batch // 2)
 
 
 def _text(

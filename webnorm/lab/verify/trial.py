@@ -110,7 +110,7 @@ def try_plan(
             accuracy, bits = board.outcome(plan, version, at)
             if not accuracy.ok:
                 wrong = with_accuracy(result, accuracy)
-                moved = " (after every row had moved on by one)" if version else ""
+                moved = f" (after every {board.problem.batch_noun} had moved on by one)" if version else ""
                 return replace(wrong, reason=f"{wrong.reason}{moved}"), None, ()
             board.keep(plan, version, at)
             golden.append(bits)
