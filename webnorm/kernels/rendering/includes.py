@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from functools import lru_cache
 from pathlib import PurePosixPath, PureWindowsPath
 
@@ -33,34 +34,26 @@ def check_name(template: str) -> None:
         raise IncludeRefused(template, "it is no name of a file")
 
 
-class Includes:
-    """Which templates of a rendering include which others."""
+def note_include(includes: dict[str, set[str]], template: str, included: str) -> None:
+    """Note that a template includes another, among all that a rendering includes; raises IncludeRefused where
+    that leads back to it.
 
-    def __init__(self) -> None:
-        self._included: dict[str, set[str]] = {}
+    Without that Python's stack fills up, which takes seconds and ends at a line that is not to blame.
+    """
+    includes.setdefault(template, set()).add(included)
+    if circle := _way(includes, included, template):
+        raise IncludeRefused(included, f"circular: {' -> '.join([template, *circle])}")
 
-    def clear(self) -> None:
-        """Begin anew."""
-        self._included.clear()
 
-    def add(self, template: str, included: str) -> None:
-        """Note that a template includes another; raises IncludeRefused where that leads back to it.
-
-        Without that Python's stack fills up, which takes seconds and ends at a line that is not to blame.
-        """
-        self._included.setdefault(template, set()).add(included)
-        if circle := self._way(included, template):
-            raise IncludeRefused(included, f"circular: {' -> '.join([template, *circle])}")
-
-    def _way(self, start: str, end: str) -> list[str]:
-        """The templates from one to another, each included by the one before; none where none leads there."""
-        ways = {start: [start]}
-        waiting = [start]
-        while waiting:
-            name = waiting.pop()
-            if name == end:
-                return ways[name]
-            for included in self._included.get(name, set()) - ways.keys():
-                ways[included] = [*ways[name], included]
-                waiting.append(included)
-        return []
+def _way(includes: Mapping[str, Set[str]], start: str, end: str) -> list[str]:
+    """The templates from one to another, each included by the one before; none where none leads there."""
+    ways = {start: [start]}
+    waiting = [start]
+    while waiting:
+        name = waiting.pop()
+        if name == end:
+            return ways[name]
+        for included in includes.get(name, set()) - ways.keys():
+            ways[included] = [*ways[name], included]
+            waiting.append(included)
+    return []

@@ -399,7 +399,13 @@ def _request(
     path: Path, roots: Sequence[Path], context: Mapping[str, Any], entry_points: Sequence[str]
 ) -> templates.RenderRequest:
     own = wgsl_root().resolve()
-    real, *folders = map(str, _resolved(path, *roots, home(path)[0]))
+    found = []
+    for each in (path, *roots, home(path)[0]):
+        try:
+            found.append(str(resolved(each)))
+        except OSError as error:
+            raise WebnormError(f"{each}: cannot be read: {error.strerror or error}") from error
+    real, *folders = found
     return templates.RenderRequest(real, (*folders, str(own)), str(own), context, tuple(entry_points))
 
 
@@ -426,11 +432,3 @@ def _traced(
     wanted, entry_points = parse_filter(filter).condition, [each.entry_point for each in passes]
     text, origins = with_trace(rendering.text, rendering.origins, wanted, len(bindings) + 1, entry_points)
     return replace(rendering, text=text, origins=origins)
-
-
-def _resolved(*paths: Path) -> Iterator[Path]:
-    for path in paths:
-        try:
-            yield resolved(path)
-        except OSError as error:
-            raise WebnormError(f"{path}: cannot be read: {error.strerror or error}") from error

@@ -37,7 +37,7 @@ from webnorm import signals
 from webnorm.errors import SourceLocation, WebnormError, sentence
 from webnorm.files import user_cache
 from webnorm.kernels.headers import sources
-from webnorm.kernels.rendering.includes import IncludeRefused, Includes, check_name
+from webnorm.kernels.rendering.includes import IncludeRefused, check_name, note_include
 from webnorm.kernels.rendering.snippets import strip_unused
 from webnorm.kernels.rendering.tracing import tag
 from webnorm.kernels.source_map.markers import (
@@ -246,7 +246,7 @@ class TemplateEnvironment(SandboxedEnvironment):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.includes = Includes()
+        self.includes: dict[str, set[str]] = {}
 
     @cached_property
     def lexer(self) -> Lexer:
@@ -258,7 +258,7 @@ class TemplateEnvironment(SandboxedEnvironment):
         if not isinstance(template, str):
             raise IncludeRefused(template, "expected the name of a file")
         check_name(template)
-        self.includes.add(parent, template)
+        note_include(self.includes, parent, template)
         return template
 
 

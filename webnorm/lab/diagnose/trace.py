@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,7 @@ _BUFFERS = "max-storage-buffers-per-shader-stage"
 Words = npt.NDArray[np.uint32]
 _VIEWS = {"f32": np.float32, "f16": np.float32, "i32": np.int32, "u32": np.uint32, "bool": np.uint32}
 _LARGEST = float(np.finfo(np.float32).max)
-# h3 and y_value are elements of h and y.
+# What a variable's name has behind that of the tensor whose element it seems to be: h3 is one of h.
 _SUFFIX = re.compile(r"(_value)?[0-9]*$")
 
 
@@ -175,21 +175,20 @@ def _refused(shader: Shader, found: Sequence[tracing.TraceTag], report: str) -> 
     return WebnormError(f"{_told(site)}: {complaint}", SourceLocation(*site.origin))
 
 
+@dataclass
 class _Reading:
-    """Records read from words, beside what float64 says of the rows that they are about."""
+    """Records read from words, beside what float64 says of the rows that they are about.
 
-    def __init__(
-        self,
-        shader: Shader,
-        found: Sequence[tracing.TraceTag],
-        kinds: Sequence[tracing.TraceType],
-        arrays: Mapping[str, Array],
-    ) -> None:
-        self.shader, self.sites, self.kinds, self.arrays = shader, found, kinds, arrays
-        # Traced values by name and element of the batch, for those that are relative to them.
-        self.traced: dict[tuple[str, int], float] = {}
-        self.of_rows: Mapping[str, TraceExpectation] = {}
-        self.of_columns: Mapping[str, TraceExpectation] = {}
+    `traced` has values by name and element of the batch, for those that are relative to them.
+    """
+
+    shader: Shader
+    sites: Sequence[tracing.TraceTag]
+    kinds: Sequence[tracing.TraceType]
+    arrays: Mapping[str, Array]
+    traced: dict[tuple[str, int], float] = field(default_factory=dict)
+    of_rows: Mapping[str, TraceExpectation] = field(default_factory=dict)
+    of_columns: Mapping[str, TraceExpectation] = field(default_factory=dict)
 
     def records(self, words: Words) -> tuple[TraceRecord, ...]:
         """The records in order, of which the first that departs is marked."""
@@ -239,7 +238,7 @@ class _Reading:
             return None
         self.traced.setdefault((name, record.row), record.values[0] if record.values else 0.0)
         if record.column is not None:
-            found, begin = self.of_columns.get(tensor_named(name)), record.column
+            found, begin = self.of_columns.get(_SUFFIX.sub("", name)), record.column
         else:
             found, begin = self.of_rows.get(name), 0
         if found is None or (record.column is None and len(record.values) > 1):
@@ -265,11 +264,6 @@ class TraceExpectation:
     value: Float64Array
     tolerance: Float64Array
     relative_to: str | None = None
-
-
-def tensor_named(name: str) -> str:
-    """The tensor whose element a variable seems to be: h3 is one of h."""
-    return _SUFFIX.sub("", name)
 
 
 def beyond_tolerance(value: float, expected: float, tolerance: float) -> bool:
