@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from webnorm.calls.lru import LRU
-from webnorm.choice import auto, tuning
-from webnorm.choice.defaults import fitting_variant
+from webnorm.choice import tuning
+from webnorm.choice.defaults import choose_own, fitting_variant
 from webnorm.errors import WebnormError, shown
 from webnorm.gpu.buffers import check_memory
 from webnorm.gpu.device import Device, open_device, opening
@@ -32,6 +32,49 @@ from webnorm.kernels.rendering.revisions import identity
 from webnorm.op.op import Op, Task
 from webnorm.op.problem import Problem
 from webnorm.op.registry import OPS
+
+V = TypeVar("V")
+
+
+class LRU(Generic[V]):
+    """The values used last, at most `most` of them; `let_go` is told of each that goes, and its key."""
+
+    def __init__(self, most: int, let_go: Callable[[Any, V], object] | None = None) -> None:
+        self.most, self._let_go = most, let_go
+        self._values: OrderedDict[Hashable, V] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._values
+
+    def peek(self, key: Hashable) -> V | None:
+        """The value of a key, if it is there; that does not count as a use."""
+        return self._values.get(key)
+
+    def get(self, key: Hashable, make: Callable[[], V]) -> V:
+        """The value of a key, made when it is not there."""
+        try:
+            self._values.move_to_end(key)
+            return self._values[key]
+        except KeyError:
+            pass
+        value = self._values[key] = make()
+        while len(self._values) > self.most:
+            self.drop(next(iter(self._values)))
+        return value
+
+    def touch(self, key: Hashable) -> None:
+        """Count a use of a key that is there."""
+        self._values.move_to_end(key)
+
+    def drop(self, key: Hashable) -> None:
+        """Let a key go that is there."""
+        value = self._values.pop(key)
+        if self._let_go is not None:
+            self._let_go(key, value)
+
 
 PROGRAMS = 64
 SCHEDULES = 256
@@ -164,11 +207,11 @@ class CallSession:
     def _choose(self, task: Task, name: str | None, device: Device) -> Variant:
         if name is not None:
             return _named(task, name, device.traits)
-        chosen = auto.choose_own(task, device.traits, self._tuning_of(device))
+        chosen = choose_own(task, device.traits, self._tuning_of(device))
         found = tuner(task, device) if chosen.source == "rules" and tuner is not None else None
         if found is not None:
             self._tuning = found
-            chosen = auto.choose_own(task, device.traits, found)
+            chosen = choose_own(task, device.traits, found)
         return chosen.variant
 
     def _tuning_of(self, device: Device) -> tuning.Tuning | None:

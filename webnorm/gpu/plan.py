@@ -10,7 +10,7 @@ from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import Pipeline
 from webnorm.gpu.schedule import Schedule
 from webnorm.kernels.rendering.render import Shader
-from webnorm.op.case import ForceSplit
+from webnorm.op.corpus import ForceSplit
 
 
 class Plan:

@@ -11,7 +11,7 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import ACCESS_BYTES, GUARD_BYTES, buffer_bytes, whole_accesses
 from webnorm.kernels.rendering.render import Shader
 from webnorm.kernels.rendering.templates import StorageBinding
-from webnorm.op.case import ForceSplit
+from webnorm.op.corpus import ForceSplit
 from webnorm.op.problem import Problem
 
 # Slices begin on multiples of so many elements of the batch, where a slice has as many: those of float16 that

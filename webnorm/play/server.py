@@ -1,33 +1,36 @@
 """The playground's page and its routes, on 127.0.0.1 and nowhere else.
 
-`webnorm.play.request_guard` checks tokens and origins. Kernels are named, never a path;
-the page's files are read once, so that no path of a request reaches the file system.
+Kernels are named, never a path; the page's files are read once, so that no path of a request reaches the file
+system.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from webnorm.errors import WebnormError, sentence
 from webnorm.files import forms
 from webnorm.files.atomic import parse_json
 from webnorm.files.forms import Name
-from webnorm.play.events import SnapshotStream
 from webnorm.play.playground import KernelUnfit, Playground, SaveConflict
-from webnorm.play.request_guard import MOST_BYTES, NONCE, RequestGuard, new_token, too_large
 from webnorm.web.browser.static_server import TYPES
 from webnorm.web.folder import Files
 from webnorm.web.pages import page_files
@@ -293,3 +296,160 @@ async def _body(request: Request, form: type[_Form]) -> _Form:
     except ValueError as error:
         raise WebnormError(f"the body is not JSON: {error}") from None
     return forms.read(data, form, "the body")
+
+
+# A stream that says nothing for so long is taken for broken by the page.
+HEARTBEAT_S = 5.0
+_HEARTBEAT = b": still here\n\n"
+# How long the thread that waits for snapshots goes on after it is told to end.
+_GLANCE_S = 0.1
+
+
+class SnapshotStream:
+    """One thread waits for the playground; streams wait for that in the server's loop.
+
+    A reader that is slow finds the newest snapshot when it is ready for one, and none of those in between.
+    """
+
+    def __init__(self, playground: Playground) -> None:
+        self._playground = playground
+        self._event = b""
+        self._number = 0
+        self._ended = False
+        self._news = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._watch, name="webnorm play: events", daemon=True)
+        self._thread.start()
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """The newest snapshot, then each that is the newest when the reader is ready; until `end`."""
+        told = 0
+        while not self._ended:
+            if told != self._number:
+                told = self._number
+                yield self._event
+                continue
+            try:
+                # Not wait_for: its own task would begin to wait after the news of this moment.
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._news.wait()
+            except TimeoutError:
+                yield _HEARTBEAT
+
+    def end(self) -> None:
+        """End all streams. For the loop's thread."""
+        self._ended = True
+        self._news.set()
+
+    def _watch(self) -> None:
+        try:
+            self._publish_each()
+        finally:
+            # Where this thread fails the page has to see that nothing comes any more.
+            with suppress(RuntimeError):  # the loop has ended before
+                self._loop.call_soon_threadsafe(self.end)
+
+    def _publish_each(self) -> None:
+        snapshot = self._playground.snapshot()
+        while True:
+            # JSON has no line feeds of its own, so it is one line of data.
+            event = b"data: " + msgspec.json.encode(snapshot) + b"\n\n"
+            self._loop.call_soon_threadsafe(self._publish, event)
+            newer = None
+            while newer is None:
+                if self._ended:
+                    return
+                newer = self._playground.wait(snapshot["revision"], _GLANCE_S)
+            snapshot = newer
+
+    def _publish(self, event: bytes) -> None:
+        self._event = event
+        self._number += 1
+        # Who waits is woken; who comes later waits for the next.
+        self._news.set()
+        if not self._ended:
+            self._news.clear()
+
+
+# A body may be a kernel's text, of which the largest that is rendered is smaller.
+MOST_BYTES = 2_000_000
+# Where a route finds the word that allows a style of the page's own. Editors bring theirs as elements.
+NONCE = "webnorm.nonce"
+_BITS = 192
+_OWN_SITE = ("same-origin", "none")
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; img-src 'self'; "
+    "connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Mapping[str, str] = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def new_token() -> str:
+    """A token that nobody guesses."""
+    return secrets.token_urlsafe(_BITS // 8)
+
+
+class RequestGuard:
+    """Lets requests of the application's own page through, with its token, of bounded size.
+
+    Any page that a browser has open can send requests to 127.0.0.1, and any site can give its name that
+    address. So every request, to a route that there is or not, has to name this server as its Host, may come
+    from no other origin, and has to bring the token, which only the page's address has. The page itself is
+    asked for before a browser has read that address: its files, whose paths are in `free` and which say
+    nothing of the kernel, are given without the token.
+    """
+
+    def __init__(self, app: ASGIApp, port: int, token: str, free: Collection[str]) -> None:
+        self._app, self._free = app, free
+        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self._origins = {f"http://{host}" for host in self._hosts}
+        self._authorization = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or have it answered."""
+        if scope["type"] != "http":
+            return
+        nonce = secrets.token_urlsafe(16)
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(_HEADERS)
+                headers["Content-Security-Policy"] = _POLICY.format(nonce=nonce)
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is None:
+            await self._app({**scope, NONCE: nonce}, receive, with_headers)
+        else:
+            status, error = refusal
+            await JSONResponse({"error": error}, status)(scope, receive, with_headers)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        headers = Headers(scope=scope)
+        if headers.getlist("host") not in [[host] for host in self._hosts]:
+            return 403, "the host is another than this server's"
+        if not set(headers.getlist("origin")) <= self._origins:
+            return 403, "the request comes from another origin"
+        if not set(headers.getlist("sec-fetch-site")) <= set(_OWN_SITE):
+            return 403, "the request comes from another site"
+        given = headers.get("authorization", "").encode()
+        if scope["path"] not in self._free and not secrets.compare_digest(given, self._authorization):
+            return 403, "the token is missing or wrong: open the address that webnorm play printed"
+        # What has no length is counted as it comes.
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > MOST_BYTES:
+            return 413, too_large()
+        return None
+
+
+def too_large() -> str:
+    """What is said of a body that is too large."""
+    return f"the body is larger than {MOST_BYTES} bytes"

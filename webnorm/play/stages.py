@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from webnorm.errors import LimitReached, SourceLocation, WebnormError
-from webnorm.kernels.rendering.render import Shader
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.rendering.render import Shader, display_path
 from webnorm.lab.diagnose.examination import Examination
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import evaluation, jobs, live_timing
@@ -17,11 +18,9 @@ from webnorm.lab.run.cost import CostJob, count_costs
 from webnorm.lab.run.evaluation import EvaluationJob
 from webnorm.lab.run.standby_worker import StandbyWorker
 from webnorm.lab.verify.accuracy import loose_tolerance_warning
-from webnorm.op.case import Case, problems
-from webnorm.op.corpus import fixed_cases
+from webnorm.op.corpus import Case, fixed_cases, problems
 from webnorm.op.op import Op, Task
 from webnorm.op.registry import OPS, options_of
-from webnorm.play.located_mistakes import MistakeLocator
 from webnorm.play.state import (
     AttemptState,
     CorpusProgress,
@@ -32,6 +31,52 @@ from webnorm.play.state import (
     StageName,
 )
 from webnorm.web import tint
+
+By = Literal["header", "template", "naga", "tint", "run"]
+
+
+@dataclass(frozen=True)
+class MistakeLocator:
+    """The edited file, by which its own mistakes are told from others', and its text."""
+
+    path: Path
+    text: str
+
+    @property
+    def own_name(self) -> str:
+        """How messages name the edited file."""
+        return display_path(str(self.path.resolve()))
+
+    def mistake(self, by: By, error: WebnormError) -> LocatedMistake:
+        """An error of the reading, the compiling or the running as what is shown of it."""
+        place, message = error.place, str(error)
+        if place is None:
+            return LocatedMistake(by=by, message=message)
+        own = place.file in (self.own_name, str(self.path))
+        lines = (self.text if own else _text_of(place.file)).splitlines()
+        source = lines[place.line - 1] if place.line <= len(lines) else ""
+        # Which are shown by themselves.
+        message = message.removeprefix(f"{place.file}:{place.line}: ").removesuffix(f": {source.strip()}")
+        return LocatedMistake(
+            by=by,
+            message=message,
+            file=place.file,
+            own=own,
+            line=place.line,
+            column=place.column,
+            length=place.length,
+            source=source,
+        )
+
+
+def _text_of(file: str) -> str:
+    """The text of a snippet, named as messages name it; nothing where it cannot be read."""
+    path = Path(file)
+    try:
+        return (path if path.is_absolute() else wgsl_root().parent / path).read_text(encoding="utf-8-sig")
+    except (OSError, ValueError):
+        return ""
+
 
 # Seconds of silence after which a step is given up where nobody says otherwise.
 LIMITS_S: dict[StageName, float] = {"verdict": 5.0}

@@ -58,7 +58,7 @@ class TraceRecord:
 
     `values` has a number for each component, 0 and 1 for a bool. Of a step of a row these are the columns
     from `column` on, those that exist. `expected` is float64's for names that are known (see
-    ops.norms.trace_expectation), and `departs` marks the first record that is beyond its tolerance.
+    ops.norms.row_statistics), and `departs` marks the first record that is beyond its tolerance.
     """
 
     site: int

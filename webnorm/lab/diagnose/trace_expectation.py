@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from webnorm.lab.verify.deviations import DENORMAL
-from webnorm.op.expected import Float64Array
+from webnorm.op.op import Float64Array
 
 _LARGEST = float(np.finfo(np.float32).max)
 # h3 and y_value are elements of h and y.

@@ -16,8 +16,7 @@ from webnorm.lab.results.result import Calls
 from webnorm.lab.verify.clobber import sameness_of
 from webnorm.lab.verify.problem_buffers import Golden, ProblemBuffers, RepeatedRowsDiffer
 from webnorm.op.dtypes import Array
-from webnorm.op.expected import Expected, ExpectedOutputs
-from webnorm.op.op import Task, make_inputs
+from webnorm.op.op import Expected, ExpectedOutputs, Task, make_inputs
 from webnorm.op.problem import Problem
 
 # Elements of x that are drawn and held against float64: 64 rows of 16384, and more of shorter ones.

@@ -13,18 +13,19 @@ from typing import Any, Literal, Unpack, overload
 from webnorm.calls.call import AnyArray
 from webnorm.gpu.device import Device
 from webnorm.op.registry import OPS
-from webnorm.ops.norms.outputs import (
+from webnorm.ops.norms.resolved import (
     A,
     BackwardArguments,
     DtypeLike,
     ForwardArguments,
+    Given,
     NormOutput,
     Plain,
     Scaled,
     backward_result,
+    computed,
     forward_result,
 )
-from webnorm.ops.norms.resolved import Given, computed
 
 
 @overload

@@ -12,8 +12,7 @@ import numpy as np
 
 from webnorm.op.blocks import converted, map_row_blocks, standard_normal
 from webnorm.op.dtypes import DTYPES, FP8, Array, finfo
-from webnorm.op.expected import ToleranceFactors
-from webnorm.op.op import Op, Task, Tensor, UnsupportedProblem
+from webnorm.op.op import Op, Task, Tensor, ToleranceFactors, UnsupportedProblem
 from webnorm.ops.copy.op import row_names
 from webnorm.ops.copy.problem import draw_x
 from webnorm.ops.norms import reference
@@ -23,11 +22,6 @@ from webnorm.ops.norms.problem import NormOptions, NormProblem
 _NO_CAP = 2**32
 # Results this small are left to the adapter, which may flush denormals to zero.
 _DENORMAL = 2.0**-126
-# h is a sum of two or three, each rounded once to float32.
-SUM_TOLERANCE = 2.0**-23
-# The second word of a mean is at most this share of the first and of the standard deviation: rounding leaves
-# 2^-24 of a sum's terms, many times over.
-LOW_WORD = 2.0**-10
 
 
 def complete_inputs(task: Task, given: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
@@ -112,7 +106,7 @@ def _requires(problem: NormProblem, gradient: bool) -> None:
 def _tolerance_of_h(problem: NormProblem) -> ToleranceFactors:
     """The sum of two values of a narrow type is exact in float32, unless they lie far apart: rounded once."""
     if problem.dtype == "float32" or problem.options.residual_bias:
-        return ToleranceFactors(SUM_TOLERANCE, 0.0, 0.0, 0.0, "two additions in float32")
+        return ToleranceFactors(reference.SUM_TOLERANCE, 0.0, 0.0, 0.0, "two additions in float32")
     return ToleranceFactors(_DENORMAL, 0.0, 0.0, 0.0, "one rounding")
 
 
@@ -123,7 +117,7 @@ def _joined_stats(stats: Array) -> Array:
     with np.errstate(invalid="ignore", over="ignore"):
         mean = stats[:, 0].astype(np.float64) + stats[:, 1]
         high, low, rstd = np.abs(stats.astype(np.float64)).T
-        mean[low * rstd > LOW_WORD * (high * rstd + 1.0)] = np.nan
+        mean[low * rstd > reference.LOW_WORD * (high * rstd + 1.0)] = np.nan
     return np.stack([mean, stats[:, 2]], axis=1)
 
 
@@ -154,16 +148,16 @@ _ALWAYS = ("zero_centered_weight", "weight_dtype", "max_workgroups")
 _ROOM = "webnorm.ops.norms"
 _HOOKS: Mapping[str, Any] = {
     "other_version": other_version,
-    "tolerance": f"{_ROOM}.tolerance:tolerance",
+    "tolerance": f"{_ROOM}.reference:tolerance",
     "cases": f"{_ROOM}.corpus:whole_corpus",
     "fixed_cases": f"{_ROOM}.corpus:CASES",
-    "page_numbers": f"{_ROOM}.page_numbers:NUMBERS",
+    "page_numbers": f"{_ROOM}.reference:NUMBERS",
     "unused_scalars": unused_scalars,
-    "export_inputs": "webnorm.ops.copy.export_inputs:export_inputs",
-    "evaluation": "webnorm.ops.copy.evaluation",
+    "export_inputs": "webnorm.ops.copy.problem:export_inputs",
+    "evaluation": "webnorm.ops.copy.problem",
     "mistakes": f"{_ROOM}.mistakes:wrong_formulas",
     "diagnosis": f"{_ROOM}.row_statistics:statistics_hints",
-    "trace_expectations": f"{_ROOM}.trace_expectation",
+    "trace_expectations": f"{_ROOM}.row_statistics",
     "rules": f"{_ROOM}.rules",
     "lessons": Path(__file__).with_name("lessons.toml"),
     "presets": f"{_ROOM}.presets:PRESETS",
@@ -250,7 +244,7 @@ def _gradient(name: str, summary: str, with_mean: bool, defaults: NormOptions, e
         gradient=True,
         hooks={
             **_HOOKS,
-            "tolerance": f"{_ROOM}.tolerance:gradient_tolerance",
+            "tolerance": f"{_ROOM}.reference:gradient_tolerance",
             "other_problem": other_problem,
             # A page that trains has no statistics unless its forward pass was asked for them.
             "export_options": replace(defaults, saved_stats=False),

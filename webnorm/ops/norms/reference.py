@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -10,7 +11,7 @@ import numpy as np
 
 from webnorm.op.blocks import map_row_blocks
 from webnorm.op.dtypes import DTYPES, FP8, Array
-from webnorm.op.expected import Expected, ExpectedOutputs, Float64Array
+from webnorm.op.op import Expected, ExpectedOutputs, Float64Array, HeaderTerms, ToleranceFactors
 from webnorm.ops.norms.problem import NormProblem
 
 # The smallest row maximum that int8's scale is made from: 127 / it is finite in float32, and a row of
@@ -279,3 +280,78 @@ def _room_for(answer: Expected, rows: int) -> Expected:
             for field in (answer.value, answer.error_scale, answer.mean_error_scale)
         )
     )
+
+
+# --- how far float32 may be off, by what a kernel's header says of its sums
+
+# Half an ulp of 1.0 in float32.
+UNIT_ROUNDOFF = 2.0**-24
+# Error of a normalised element in units of max(1, |x̂|) when no accumulator adds more than 64 terms one
+# after another and the mean has two words. The worst measured over means up to 1e6 standard deviations is
+# 1.9e-6; half an ulp of an outlier's x̂ = sqrt(N) alone is 3.8e-6 absolute, hence the relative part.
+HI_LO_TOLERANCE = 2e-6
+SERIAL_TERMS = 64
+# A mean that is rounded to float32 is off by up to half an ulp, and by about sqrt(terms) such roundings
+# where terms are added one after another; the factor 4 covers the spread seen over the corpus. Where all of
+# them may go the same way, as in a plain sum of equal values, the header says how many times that it is.
+ROUNDED_MEAN_FACTOR = 4.0
+# A gradient's element is made from several normalised ones: rstd, x̂ and the row's two means each carry the
+# error of one, and the sums over rows are taken to be four standard deviations from their mean at most.
+GRADIENT_FACTOR = 4.0
+# The share of a rounded output's elements that must be the float64 answer, rounded: the others may be its
+# neighbours where the answer lies within the float32 tolerance of a rounding boundary.
+EQUAL_SHARE = 0.999
+# h is a sum of two or three, each rounded once to float32.
+SUM_TOLERANCE = 2.0**-23
+# The second word of a mean is at most this share of the first and of the standard deviation: rounding leaves
+# 2^-24 of a sum's terms, many times over.
+LOW_WORD = 2.0**-10
+# What the kernels that `auto` picks are held to: short sums, and a mean in two words.
+BEST, BEST_GRADIENT = HI_LO_TOLERANCE, HI_LO_TOLERANCE * GRADIENT_FACTOR
+
+
+def tolerance(terms: HeaderTerms, problem: NormProblem) -> ToleranceFactors:
+    """Return the tolerance of a forward kernel."""
+    serial = max(1, min(terms.serial, problem.cols))
+    base = HI_LO_TOLERANCE * max(1.0, serial / SERIAL_TERMS)
+    slope = ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * _roundings(terms, serial)
+    exact = not terms.rounded_mean and serial <= SERIAL_TERMS
+    return ToleranceFactors(
+        base, slope, 0.0, EQUAL_SHARE if exact else 0.0, _reason(terms, serial, slope), BEST
+    )
+
+
+def gradient_tolerance(terms: HeaderTerms, problem: NormProblem) -> ToleranceFactors:
+    """Return the tolerance of a kernel that computes gradients."""
+    # No accumulator adds more terms than there are, whatever a header says.
+    serial, columns = max(1, min(terms.serial, problem.cols)), max(1, min(terms.column, problem.rows))
+    base = GRADIENT_FACTOR * HI_LO_TOLERANCE * max(1.0, serial / SERIAL_TERMS)
+    slope = GRADIENT_FACTOR * ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * _roundings(terms, serial)
+    adding = UNIT_ROUNDOFF * math.sqrt(columns)
+    reason = f"{_reason(terms, serial, slope)}, {columns} rows per accumulator: + {adding:.1e}*sum of sizes"
+    return ToleranceFactors(base, slope, adding, 0.0, reason, BEST_GRADIENT)
+
+
+def _roundings(terms: HeaderTerms, serial: int) -> float:
+    return max(terms.rounded_mean, math.sqrt(serial)) if terms.rounded_mean else 0.0
+
+
+def _reason(terms: HeaderTerms, serial: int, slope: float) -> str:
+    rounded = f", mean rounded to float32: + {slope:.1e}*|mean|/sd" if terms.rounded_mean else ""
+    return f"{serial} terms per accumulator{rounded}"
+
+
+# What pages share with the norms in Python.
+NUMBERS = {
+    "SMALLEST_ROW_MAXIMUM": SMALLEST_ROW_MAXIMUM,
+    "INT8_MAXIMUM": INT8_MAXIMUM,
+    "MEAN_DIGITS": MEAN_DIGITS,
+    "UNIT_ROUNDOFF": UNIT_ROUNDOFF,
+    "HI_LO_TOLERANCE": HI_LO_TOLERANCE,
+    "SERIAL_TERMS": SERIAL_TERMS,
+    "ROUNDED_MEAN_FACTOR": ROUNDED_MEAN_FACTOR,
+    "GRADIENT_FACTOR": GRADIENT_FACTOR,
+    "EQUAL_SHARE": EQUAL_SHARE,
+    "SUM_TOLERANCE": SUM_TOLERANCE,
+    "LOW_WORD": LOW_WORD,
+}
