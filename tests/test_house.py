@@ -204,7 +204,7 @@ def test_the_wall_clock_decides_nothing() -> None:
 
 # Where anything may go wrong, as no error of its own kind is told of. All others name the errors they mean.
 BROAD = {
-    "webnorm/ops/norms/resolved.py": "the attributes and hashes of a caller's arguments, and what NumPy takes for a dtype",
+    "webnorm/ops/norms/resolved.py": "attributes and hashes of a caller's arguments, and what is no dtype",
     "webnorm/cli/work/isolated.py": "a driver, in a process of its own",
     "webnorm/errors.py": "a __repr__ of the caller's",
     "webnorm/fleet/dispatcher.py": "a task on another machine, and a scheduler that has gone",

@@ -187,7 +187,9 @@ def _lazy(name: str, given: Given) -> dict[str, da.Array]:
         if tensor.batched:
             found[tensor.name] = _picked(records, tensor, rows, dimensions[len(rows) :], dtype)
         else:
-            parts = _picked(records, tensor, _ones(rows), dimensions, DTYPES["float32"])
+            # One element for each block.
+            ones = tuple((1,) * len(sizes) for sizes in rows)
+            parts = _picked(records, tensor, ones, dimensions, DTYPES["float32"])
             found[tensor.name] = _over_blocks(parts, tensor, len(rows), dtype)
     return found
 
@@ -285,11 +287,6 @@ def _computed(*blocks: Array, op: str, names: Sequence[str], given: Given) -> Ar
     record = np.empty((1,) * arrays["x"].ndim, object)
     record.fill(computed(OPS[op], {**given, **arrays}))
     return record
-
-
-def _ones(rows: _Chunks) -> _Chunks:
-    """One element for each block."""
-    return tuple((1,) * len(sizes) for sizes in rows)
 
 
 def _picked(

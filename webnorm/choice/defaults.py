@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import Literal
 
-from webnorm.choice.tuning import TunedChoice, Tuning
+from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers.header_names import header_names
 from webnorm.kernels.headers.kernel import Kernel
@@ -288,17 +288,15 @@ def choose_own(task: Task, traits: Traits, tuning: Tuning | None = None) -> Chos
 def _recorded(kernel_of: KernelOf, task: Task, traits: Traits, tuning: Tuning | None) -> Variant | None:
     """The variant of the nearest choice that can still run."""
     for choice in tuning.matching(task) if tuning else ():
-        kernel = kernel_of(choice.kernel)
-        variant = None if kernel is None else _of_kernel(kernel, choice)
-        if variant is not None and variant.refusal(task.problem, traits) is None:
-            return variant
+        kernel, constants = kernel_of(choice.kernel), choice.constants
+        # The constants may not be the kernel's any more.
+        if (
+            kernel
+            and kernel.unstable is None
+            and constants.keys() == kernel.tune.keys()
+            and _has(kernel, constants)
+        ):
+            variant = Variant(kernel, constants)
+            if variant.refusal(task.problem, traits) is None:
+                return variant
     return None
-
-
-def _of_kernel(kernel: Kernel, choice: TunedChoice) -> Variant | None:
-    """A choice's variant; None where its constants are not the kernel's any more."""
-    if kernel.unstable is not None:
-        return None
-    on_axes = (choice.constants.get(axis) in values for axis, values in kernel.tune.items())
-    is_whole = set(choice.constants) == set(kernel.tune) and all(on_axes)
-    return Variant(kernel, choice.constants) if is_whole else None

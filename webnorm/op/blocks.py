@@ -20,11 +20,7 @@ _STREAM_ELEMENTS = 1 << 20
 Part = TypeVar("Part")
 
 
-def _nobody() -> None:
-    """The one who is told where there is no other."""
-
-
-_told: Callable[[], None] = _nobody
+_told: Callable[[], None] | None = None
 
 
 def on_progress(told: Callable[[], None]) -> None:
@@ -39,14 +35,16 @@ def _done(work: Callable[..., Part], *each: Iterable[Any]) -> list[Part]:
     if len(parts) == 1:
         # To start a thread takes longer than a small array does.
         found = [work(*parts[0])]
-        _told()
+        if _told:
+            _told()
         return found
     with ThreadPoolExecutor() as pool:
         futures = [pool.submit(work, *one) for one in parts]
         try:
             for future in as_completed(futures):
                 future.result()
-                _told()
+                if _told:
+                    _told()
         finally:
             for future in futures:
                 future.cancel()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,44 +31,34 @@ class Overrides:
         return {name: value for name, value in self.scalars.items() if value is not None}
 
 
-class Case(Protocol):
+class Case(ABC):
     """One input of a corpus.
 
-    `narrow` says how the batch is to be cut where the device would not need it. A case `for_gpus` is too
-    large for a program on the CPU. `must_fail` names the kernel that cannot be right here in float32.
+    `name` is what it is called, `source` where it comes from, `shape` its sizes. `narrow` says how the batch
+    is to be cut where the device would not need it. A case `for_gpus` is too large for a program on the CPU.
     """
 
-    @property
-    def name(self) -> str:
-        """What it is called."""
-
-    @property
-    def source(self) -> str:
-        """Where it comes from."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The sizes."""
+    name: str
+    source: str
+    shape: tuple[int, ...]
+    narrow: ForceSplit | None = None
+    for_gpus: bool = False
 
     @property
     def shape_text(self) -> str:
         """The sizes and what else tells of the case, as text."""
-
-    @property
-    def narrow(self) -> ForceSplit | None:
-        """See above."""
+        return "x".join(map(str, self.shape))
 
     @property
     def must_fail(self) -> str | None:
-        """See above."""
+        """The kernel that cannot be right here in float32."""
+        return None
 
-    @property
-    def for_gpus(self) -> bool:
-        """See above."""
-
+    @abstractmethod
     def problem(self, op: Op, dtype: str = "float32", overrides: Overrides | None = None) -> Any:
         """Return the case as a problem of an op; None where it has none."""
 
+    @abstractmethod
     def draw(self, task: Task) -> dict[str, Array]:
         """Return the input arrays of a problem that `problem` gave for its op."""
 
@@ -84,27 +75,17 @@ def problems(
 
 
 @dataclass(frozen=True)
-class ArrayCase:
+class ArrayCase(Case):
     """A case of the user's own: an array in the place of an op's main input, with plain options."""
 
     name: str
     source: str
     array: Array
     dtype: str
+    shape: tuple[int, ...] = field(init=False)
 
-    narrow: ForceSplit | None = None
-    must_fail: str | None = None
-    for_gpus: bool = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The sizes."""
-        return self.array.shape
-
-    @property
-    def shape_text(self) -> str:
-        """The sizes as text."""
-        return "x".join(map(str, self.shape))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", self.array.shape)
 
     def problem(self, op: Op, dtype: str = "float32", overrides: Overrides | None = None) -> Any:
         """Return the case as a problem of an op; None for another storage type."""
@@ -129,17 +110,14 @@ class ArrayCase:
 
 
 @dataclass(frozen=True)
-class DrawnCase:
+class DrawnCase(Case):
     """Inputs as an op draws them, for its smallest default sizes."""
 
     seed: int
-    name: str = "drawn"
-    source: str = "drawn: --seed repeats it"
-    shape: tuple[int, ...] = ()
-    shape_text: str = "small"
-    narrow: ForceSplit | None = None
-    must_fail: str | None = None
-    for_gpus: bool = False
+    name = "drawn"
+    source = "drawn: --seed repeats it"
+    shape_text = "small"
+    shape = ()
 
     def problem(self, op: Op, dtype: str = "float32", overrides: Overrides | None = None) -> Any:
         """Return the case as a problem of an op; None for options that it lacks."""

@@ -45,7 +45,10 @@ class NumberRule:
         A bool, a string, a Decimal and an array are no numbers here; NumPy's scalars and fractions are.
         """
         if not isinstance(value, bool) and isinstance(value, Real):
-            found = _as_float(value)
+            try:
+                found = float(value)
+            except OverflowError:  # an int past float64's range
+                found = math.inf
             if self.least <= found < self.below or (self.zero and found == 0):
                 return found
         raise WebnormError(f"{name or self.name} is {shown(value)}; expected {self.expected}")
@@ -53,13 +56,6 @@ class NumberRule:
     def as_json(self) -> dict[str, Any]:
         """The rule as a manifest has it."""
         return {name: value for name, value in vars(self).items() if name != "name"}
-
-
-def _as_float(value: Real) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # an int past float64's range
-        return math.inf
 
 
 # Beyond this float64 does not count.

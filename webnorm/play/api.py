@@ -208,7 +208,9 @@ _FROM, _UNTIL = "The file", "What production kernels alone use"
 
 @cache
 def guide() -> str:
-    """The guide as HTML, headings from the third level on, without links: they lead to pages that are not served."""
+    """The guide as HTML, headings from the third level on, without links: those lead to pages that are not
+    served.
+    """
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
     text = (shipped("docs") / "add-a-kernel.md").read_text(encoding="utf-8")
     tokens = [*reader.parse(_ops()), *reader.parse(_example()), *_between(reader.parse(text))]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from webnorm.op.corpus import ForceSplit, Overrides
+from webnorm.op.corpus import Case, ForceSplit, Overrides
 from webnorm.op.dtypes import DTYPES, Array
 from webnorm.op.op import Op, Task, UnsupportedProblem
 from webnorm.op.registry import options_of
@@ -87,8 +87,8 @@ _PLAIN = NormOptions(weight=False, bias=False)
 
 
 @dataclass(frozen=True)
-class NormCase:
-    """One input. `x` draws (rows, cols) in float64; `options` are added to those of the problem.
+class NormCase(Case):
+    """One input of norms. `x` draws (rows, cols) in float64; `options` are added to those of the problem.
 
     `eps` None stands for the op's default. `given` holds the storage type of a user's own x, and is None
     where any will do. `breaks_one_pass`: E[x²] - E[x]² in float32 has to fail here, since the square of the

@@ -179,7 +179,7 @@ def _stats(access: Any, with_mean: bool, option: str) -> Tensor:
     )
 
 
-def _norm(name: str, summary: str, with_mean: bool, defaults: NormOptions, eps: float, starter: str) -> Op:
+def _norm(name: str, summary: str, with_mean: bool, starter: str) -> Op:
     tensors = (
         _rows("x", "read"),
         _rows("residual", "read", option="residual"),
@@ -189,13 +189,8 @@ def _norm(name: str, summary: str, with_mean: bool, defaults: NormOptions, eps: 
         _rows("y", "read_write", storage="out_dtype"),
         _rows("h", "read_write", option="residual", feeds=True, tolerance=_tolerance_of_h),
         _stats("read_write", with_mean, "return_stats"),
-        Tensor(
-            "y_scale",
-            "read_write",
-            ("rows", 1),
-            batched=True,
-            storage="float32",
-            only_for=("out_dtype", ("int8",)),
+        _rows(
+            "y_scale", "read_write", shape=("rows", 1), storage="float32", only_for=("out_dtype", ("int8",))
         ),
         Tensor(
             "amax",
@@ -207,21 +202,10 @@ def _norm(name: str, summary: str, with_mean: bool, defaults: NormOptions, eps: 
             holds="of y before it is scaled, and 1 / scale",
         ),
     )
-    return _op(
-        name,
-        summary,
-        tensors,
-        partial(reference.forward, has_mean=with_mean),
-        with_mean,
-        defaults,
-        eps,
-        gradient=False,
-        hooks=_HOOKS,
-        starter=starter,
-    )
+    return _op(name, summary, tensors, with_mean, starter=starter)
 
 
-def _gradient(name: str, summary: str, with_mean: bool, defaults: NormOptions, eps: float) -> Op:
+def _gradient(name: str, summary: str, with_mean: bool) -> Op:
     tensors = (
         _rows("x", "read"),
         _rows("dy", "read"),
@@ -233,46 +217,35 @@ def _gradient(name: str, summary: str, with_mean: bool, defaults: NormOptions, e
         _parameter("dbias", "read_write", option="bias"),
         _parameter("dresidual_bias", "read_write", option="residual_bias", any_non_finite=True),
     )
-    return _op(
-        name,
-        summary,
-        tensors,
-        partial(reference.backward, has_mean=with_mean),
-        with_mean,
-        defaults,
-        eps,
-        gradient=True,
-        hooks={
-            **_HOOKS,
-            "tolerance": f"{_ROOM}.reference:gradient_tolerance",
-            "other_problem": other_problem,
-            # A page that trains has no statistics unless its forward pass was asked for them.
-            "export_options": replace(defaults, saved_stats=False),
-        },
-    )
+    hooks = {
+        "tolerance": f"{_ROOM}.reference:gradient_tolerance",
+        "other_problem": other_problem,
+        # A page that trains has no statistics unless its forward pass was asked for them.
+        "export_options": NormOptions(bias=with_mean),
+    }
+    return _op(name, summary, tensors, with_mean, gradient=True, hooks=hooks)
 
 
 def _op(
     name: str,
     summary: str,
     tensors: tuple[Tensor, ...],
-    computed: Any,
     with_mean: bool,
-    defaults: NormOptions,
-    eps: float,
-    gradient: bool,
-    hooks: Mapping[str, Any],
+    gradient: bool = False,
     starter: str = "",
+    hooks: Mapping[str, Any] | None = None,
 ) -> Op:
     return Op(
         name,
         summary,
         tensors,
-        computed,
+        partial(reference.backward if gradient else reference.forward, has_mean=with_mean),
         NormProblem,
         complete_inputs,
-        defaults=defaults,
-        scalars={"eps": eps},
+        defaults=NormOptions(bias=with_mean, saved_stats=gradient),
+        # What torch takes: 1e-5; for RMSNorm the machine epsilon of the type it computes in. That is float32
+        # for all storage types since pytorch #142848; before, it was x's own type.
+        scalars={"eps": 1e-5 if with_mean else float(finfo("float32").eps)},
         more_options=_ALWAYS,
         constants={"has_mean": int(with_mean)},
         gradient=gradient,
@@ -280,44 +253,31 @@ def _op(
         header_names=_header_names,
         template_names=_template_names,
         starter=starter,
-        hooks=hooks,
+        hooks={**_HOOKS, **(hooks or {})},
     )
 
-
-_NO_BIAS = NormOptions(bias=False)
-# What torch takes: 1e-5; for RMSNorm the machine epsilon of the type it computes in. That is float32 for all
-# storage types since pytorch #142848; before, it was x's own type.
-_LAYER_EPS, _RMS_EPS = 1e-5, float(finfo("float32").eps)
 
 OPS: tuple[Op, ...] = (
     _norm(
         "layer_norm",
         "y = (x - mean) / sqrt(var + eps) * weight + bias, row by row.",
         with_mean=True,
-        defaults=NormOptions(),
-        eps=_LAYER_EPS,
         starter="two_pass",
     ),
     _gradient(
         "layer_norm_backward",
         "dx, dweight and dbias of layer_norm from x and dy.",
         with_mean=True,
-        defaults=NormOptions(saved_stats=True),
-        eps=_LAYER_EPS,
     ),
     _norm(
         "rms_norm",
         "y = x / sqrt(mean(x^2) + eps) * weight, row by row.",
         with_mean=False,
-        defaults=_NO_BIAS,
-        eps=_RMS_EPS,
         starter="workgroup",
     ),
     _gradient(
         "rms_norm_backward",
         "dx and dweight of rms_norm from x and dy.",
         with_mean=False,
-        defaults=replace(_NO_BIAS, saved_stats=True),
-        eps=_RMS_EPS,
     ),
 )

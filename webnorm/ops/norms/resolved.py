@@ -107,11 +107,12 @@ def checked(op: Op, given: Given) -> ResolvedCall:
     shape, x = shape_of(given["normalized_shape"]), given["x"]
     leading = leading_of(x, shape)
     arrays = {"x": x, **_rows(op, given, leading)}
+    without_rows = {one.name for one in op.tensors if one.access == "read" and not one.batched}
     given_parameters, weight_dtype = parameters(
-        {name: value for name, value in given.items() if _is_parameter(op, name)}, shape, x
+        {name: value for name, value in given.items() if name in without_rows}, shape, x
     )
     arrays |= given_parameters
-    eps = _eps(op, given["eps"])
+    eps = None if given["eps"] is None and not has_mean(op) else EPS.number(given["eps"])
     scale = SCALE.number(given.get("scale", 1.0))
     options = NormOptions(weight_dtype=weight_dtype, **_options(op, given, arrays))
     problem = op.problem(
@@ -125,10 +126,6 @@ def checked(op: Op, given: Given) -> ResolvedCall:
     )
     shapes = {tensor.name: _shape(tensor, leading, shape) for tensor in op.outputs(problem)}
     return ResolvedCall(Task(op, problem), tuple(arrays), shapes)
-
-
-def _is_parameter(op: Op, name: str) -> bool:
-    return name in op.named and not op.named[name].batched and op.named[name].access == "read"
 
 
 def _rows(op: Op, given: Given, leading: tuple[int, ...]) -> dict[str, AnyArray]:
@@ -168,12 +165,6 @@ def _option(name: str, argument: str, value: Any) -> Any:
     if name == "max_workgroups":
         return as_count(argument, value)
     return as_flag(argument, value)
-
-
-def _eps(op: Op, eps: float | None) -> float | None:
-    if eps is None and not has_mean(op):
-        return None
-    return EPS.number(eps)
 
 
 def _shape(tensor: Tensor, leading: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -377,10 +368,11 @@ class NormOutput(Generic[A]):
         return self.stats[..., place]
 
 
-def forward_result(found: dict[str, Any]) -> Any:
+def forward_result(found: dict[str, Any]) -> AnyArray | NormOutput[Any]:
     """What a forward function gives, from its op's outputs by name: y, or a NormOutput of several."""
+    y: AnyArray = found["y"]
     if len(found) == 1:
-        return found["y"]
+        return y
     if "y_scale" in found:
         one = found["y_scale"]
         found["y_scale"] = one.reshape(one.shape[:-1]) if isinstance(one, GpuArray) else one[..., 0]

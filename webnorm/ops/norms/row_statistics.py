@@ -1,4 +1,4 @@
-"""What float64 says of traced values, and what rstd and mean a kernel must have taken that is wrong in these alone."""
+"""What float64 says of traced values, and what rstd and mean a kernel took that is right but for these."""
 
 from __future__ import annotations
 
