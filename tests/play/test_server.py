@@ -14,7 +14,7 @@ from fake import Fake, digest
 
 from patience import HANG_S, until
 from webnorm.errors import WebnormError
-from webnorm.play.server import MOST_BYTES, PlaygroundServer, _Routes
+from webnorm.play.server import MOST_BYTES, PlaygroundServer, _routes
 
 TEXT = "fn main() {}"
 HASH = digest(TEXT)
@@ -89,7 +89,7 @@ def told(answer: HTTPResponse) -> Any:
 
 
 def test_no_route_is_left_out_below(fake: Fake) -> None:
-    for route in _Routes(fake, None).all():  # type: ignore[arg-type]
+    for route in _routes(fake, None):  # type: ignore[arg-type]
         listed = [method for method, path in ROUTES if route.path_regex.match(path)]
         assert set(listed) & (route.methods or set()), route.path
 

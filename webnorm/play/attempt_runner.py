@@ -25,8 +25,8 @@ from webnorm.lab.run.standby_worker import StandbyWorker
 from webnorm.play import stages
 from webnorm.play.attempt_store import MOST_SHOWN, AttemptStore
 from webnorm.play.lessons import goal_of
-from webnorm.play.stages import AttemptRun, By, MistakeLocator
-from webnorm.play.state import AttemptState, HistoryEntry, PlaygroundState, StageName, text_digest
+from webnorm.play.stages import AttemptRun, MistakeLocator
+from webnorm.play.state import AttemptState, By, HistoryEntry, PlaygroundState, StageName, text_digest
 from webnorm.web.tint import OpenTint
 
 # Notices that are kept.

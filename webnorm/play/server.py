@@ -161,7 +161,7 @@ class PlaygroundServer:
         self._loop = asyncio.get_running_loop()
         self._events = SnapshotStream(self._playground)
         page = _page(self._files)
-        app = _application([*_Routes(self._playground, self._events).all(), *page])
+        app = _application([*_routes(self._playground, self._events), *page])
         guard = RequestGuard(app, self.port, self.token, free={route.path for route in page})
         self._server = quiet_server(guard)
         self._ready.set()
@@ -209,83 +209,65 @@ async def _failed(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": sentence(f"webnorm failed: {type(error).__name__}: {error}")}, 500)
 
 
-class _Routes:
-    """What the page asks for, as calls of the playground's methods."""
+def _routes(playground: Playground, events: SnapshotStream) -> list[Route]:
+    """Every route but those of the page's files, as calls of the playground's methods."""
 
-    def __init__(self, playground: Playground, events: SnapshotStream) -> None:
-        self._playground, self._events = playground, events
+    async def stream(request: Request) -> Response:
+        return StreamingResponse(events.stream(), media_type="text/event-stream")
 
-    def all(self) -> list[Route]:
-        """Every route but those of the page's files."""
-        playground = self._playground
-        return [
-            Route("/api/events", self._stream),
-            Route("/api/file", self._save, methods=["PUT"]),
-            Route("/api/run", _doing(EmptyBody, playground.run), methods=["POST"]),
-            Route("/api/settings", self._change, methods=["POST"]),
-            Route("/api/trace", _doing(TraceFilterRequest, playground.trace), methods=["POST"]),
-            Route("/api/fork", _doing(ForkRequest, playground.fork), methods=["POST"]),
-            Route("/api/lessons", self._lessons),
-            Route("/api/lesson", _doing(LessonRequest, playground.lesson), methods=["POST"]),
-            Route("/api/guide", self._guide),
-            Route("/api/here", self._here, methods=["POST"]),
-            Route("/api/export", self._export, methods=["POST"]),
-            Route("/api/source/{hash}", self._source),
-            Route("/api/kernels", self._kernels),
-            Route("/api/kernel/{op}/{kernel}", self._kernel),
-        ]
-
-    async def _stream(self, request: Request) -> Response:
-        return StreamingResponse(self._events.stream(), media_type="text/event-stream")
-
-    async def _save(self, request: Request) -> Response:
-        given = await _body(request, SaveRequest)
-        base = await run_in_threadpool(self._playground.save, given.text, given.base)
+    def save(text: str, base: str) -> dict[str, Any]:
+        saved = playground.save(text, base)
         # Snapshots that were under way are older: the page must not take their text for a change of the file.
-        return JSONResponse({"base": base, "revision": self._playground.snapshot()["revision"]})
+        return {"base": saved, "revision": playground.snapshot()["revision"]}
 
-    async def _change(self, request: Request) -> Response:
-        given = await _body(request, SettingsRequest)
-        changes = {name: value for name, value in structs.asdict(given).items() if value is not UNSET}
-        await run_in_threadpool(self._playground.change, changes)
-        return JSONResponse({})
+    def change(**settings: Any) -> None:
+        playground.change({name: value for name, value in settings.items() if value is not UNSET})
 
-    async def _here(self, request: Request) -> Response:
-        await _body(request, EmptyBody)
-        return JSONResponse(await run_in_threadpool(self._playground.here))
-
-    async def _export(self, request: Request) -> Response:
+    async def export(request: Request) -> Response:
         given = await _body(request, ExportBody)
-        package = await run_in_threadpool(self._playground.export, given.force)
+        package = await run_in_threadpool(playground.export, given.force)
         return Response(package, media_type="application/gzip")
 
-    async def _source(self, request: Request) -> Response:
-        attempt = forms.read(request.path_params, SourceQuery, "the attempt")
-        return PlainTextResponse(await run_in_threadpool(self._playground.source, attempt.hash))
+    source = _giving(PlainTextResponse, playground.source, SourceQuery, "the attempt")
+    kernel = _giving(PlainTextResponse, playground.kernel, ForkRequest, "the kernel")
+    return [
+        Route("/api/events", stream),
+        Route("/api/file", _doing(SaveRequest, save), methods=["PUT"]),
+        Route("/api/run", _doing(EmptyBody, playground.run), methods=["POST"]),
+        Route("/api/settings", _doing(SettingsRequest, change), methods=["POST"]),
+        Route("/api/trace", _doing(TraceFilterRequest, playground.trace), methods=["POST"]),
+        Route("/api/fork", _doing(ForkRequest, playground.fork), methods=["POST"]),
+        Route("/api/lessons", _giving(JSONResponse, playground.lessons)),
+        Route("/api/lesson", _doing(LessonRequest, playground.lesson), methods=["POST"]),
+        Route("/api/guide", _giving(HTMLResponse, playground.guide)),
+        Route("/api/here", _doing(EmptyBody, playground.here), methods=["POST"]),
+        Route("/api/export", export, methods=["POST"]),
+        Route("/api/source/{hash}", source),
+        Route("/api/kernels", _giving(JSONResponse, playground.kernels)),
+        Route("/api/kernel/{op}/{kernel}", kernel),
+    ]
 
-    async def _lessons(self, request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(self._playground.lessons))
 
-    async def _guide(self, request: Request) -> Response:
-        return HTMLResponse(await run_in_threadpool(self._playground.guide))
-
-    async def _kernels(self, request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(self._playground.kernels))
-
-    async def _kernel(self, request: Request) -> Response:
-        built = forms.read(request.path_params, ForkRequest, "the kernel")
-        return PlainTextResponse(await run_in_threadpool(self._playground.kernel, built.op, built.kernel))
-
-
-def _doing(form: type[_Form], method: Callable[..., None]) -> _Handler:
-    """A route that calls a method with what its body has."""
+def _doing(form: type[_Form], method: Callable[..., dict[str, Any] | None]) -> _Handler:
+    """A route that calls a method with what its body has, and gives what comes of that, if anything."""
 
     async def do(request: Request) -> Response:
         given = await _body(request, form)
-        await run_in_threadpool(method, **structs.asdict(given))
-        return JSONResponse({})
+        return JSONResponse(await run_in_threadpool(method, **structs.asdict(given)) or {})
 
     return do
+
+
+def _giving(
+    kind: type[Response], method: Callable[..., Any], form: type[Struct] = EmptyBody, place: str = ""
+) -> _Handler:
+    """A route that gives what a method says of the words of its path, which are called `place`."""
+
+    async def give(request: Request) -> Response:
+        given = forms.read(request.path_params, form, place)
+        return kind(await run_in_threadpool(method, *structs.astuple(given)))
+
+    return give
 
 
 async def _body(request: Request, form: type[_Form]) -> _Form:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from webnorm.errors import LimitReached, SourceLocation, WebnormError
 from webnorm.kernels.headers.sources import wgsl_root
@@ -23,6 +23,7 @@ from webnorm.op.op import Op, Task
 from webnorm.op.registry import OPS, options_of
 from webnorm.play.state import (
     AttemptState,
+    By,
     CorpusProgress,
     LiveTime,
     LocatedMistake,
@@ -31,8 +32,6 @@ from webnorm.play.state import (
     StageName,
 )
 from webnorm.web import tint
-
-By = Literal["header", "template", "naga", "tint", "run"]
 
 
 @dataclass(frozen=True)

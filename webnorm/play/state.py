@@ -26,6 +26,7 @@ StageName = Literal[
     "render", "compile", "verdict", "where", "time", "race", "tint", "trace", "corpus", "cost"
 ]
 Status = Literal["pass", "fail", "error", "unjudged"]
+By = Literal["header", "template", "naga", "tint", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class LocatedMistake:
     complains: the reading of the header or of the template, a compiler, or the run.
     """
 
-    by: Literal["header", "template", "naga", "tint", "run"]
+    by: By
     message: str
     file: str | None = None
     own: bool = False
