@@ -303,12 +303,12 @@ def _named(task: Task, name: str, traits: Traits) -> Variant:
 
 
 def _of_op(op: Op, name: str) -> Kernel:
-    kernel = load(Path(name), op.name) if is_wgsl(name) else _called(name, op.name)
+    if is_wgsl(name):
+        kernel = load(Path(name), op.name)
+    else:
+        # Those of other ops are looked at where the op's own have none of this name.
+        every = (one for each in OPS for one in own_kernels(each))
+        kernel = own_kernel(op.name, name) or select([*every], name, op.name)
     if kernel.op != op:
         raise WebnormError(f"kernel {name} computes {kernel.op.name}; expected a kernel of {op.name}")
     return kernel
-
-
-def _called(name: str, op: str) -> Kernel:
-    """The kernel of a name; those of other ops are looked at where the op's own have none."""
-    return own_kernel(op, name) or select([kernel for each in OPS for kernel in own_kernels(each)], name, op)

@@ -111,7 +111,8 @@ class PlaygroundServer:
         self._playground, self._files = playground, page_files("play", _INDEX)
         self._socket = bound_socket(HOST, port)
         self.port: int = self._socket.getsockname()[1]
-        self.token = new_token()
+        # Which nobody guesses.
+        self.token = secrets.token_urlsafe(_TOKEN_BITS // 8)
         self.url = f"http://{HOST}:{self.port}/#{self.token}"
         self._ready = threading.Event()
         self._failure: Exception | None = None
@@ -272,7 +273,7 @@ def _giving(
 
 async def _body(request: Request, form: type[_Form]) -> _Form:
     """The body in a form; HTTPException for one that is too large, WebnormError for one that does not fit."""
-    content = await read_body(request, MOST_BYTES, too_large())
+    content = await read_body(request, MOST_BYTES, _TOO_LARGE)
     try:
         data: Any = parse_json(content) if content else {}
     except ValueError as error:
@@ -355,9 +356,10 @@ class SnapshotStream:
 
 # A body may be a kernel's text, of which the largest that is rendered is smaller.
 MOST_BYTES = 2_000_000
+_TOO_LARGE = f"the body is larger than {MOST_BYTES} bytes"
 # Where a route finds the word that allows a style of the page's own. Editors bring theirs as elements.
 NONCE = "webnorm.nonce"
-_BITS = 192
+_TOKEN_BITS = 192
 _OWN_SITE = ("same-origin", "none")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; img-src 'self'; "
@@ -371,11 +373,6 @@ _HEADERS: Mapping[str, str] = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-
-
-def new_token() -> str:
-    """A token that nobody guesses."""
-    return secrets.token_urlsafe(_BITS // 8)
 
 
 class RequestGuard:
@@ -428,10 +425,5 @@ class RequestGuard:
         # What has no length is counted as it comes.
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > MOST_BYTES:
-            return 413, too_large()
+            return 413, _TOO_LARGE
         return None
-
-
-def too_large() -> str:
-    """What is said of a body that is too large."""
-    return f"the body is larger than {MOST_BYTES} bytes"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from webnorm.errors import LimitReached, SourceLocation, WebnormError
+from webnorm.errors import LimitReached, WebnormError
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.kernels.rendering.render import Shader, display_path
 from webnorm.lab.diagnose.examination import Examination
@@ -257,16 +257,14 @@ def ask_tint(run: AttemptRun) -> None:
             if message.refuses:
                 error = message.mistake(shader)
                 # A snippet that is included twice is one mistake, not one for each of its declarations.
-                if shader.caller(message.line or 0) and any(_is_at(one, error.place) for one in mistakes):
+                place = error.place and (error.place.file, error.place.line)
+                known = any((one.file, one.line) == place for one in mistakes)
+                if shader.caller(message.line or 0) and known:
                     continue
                 mistakes.append(run.located.mistake("tint", error))
     if mistakes:
         found = tuple(dict.fromkeys((*run.attempt.mistakes, *mistakes)))
         run.against(mistakes=found)
-
-
-def _is_at(mistake: LocatedMistake, place: SourceLocation | None) -> bool:
-    return place is not None and (mistake.file, mistake.line) == (place.file, place.line)
 
 
 def trace_attempt(run: AttemptRun) -> None:
@@ -278,17 +276,13 @@ def trace_attempt(run: AttemptRun) -> None:
         for found in run.ask(evaluation.trace_file, job):
             run.change(trace=found)
             if not found.count:
-                raise StageSkipped(
-                    f"no trace(...) of the kernel left a record{_filtered(run.settings.trace)}"
-                )
+                rule = run.settings.trace
+                kept = f" that {rule!r} keeps" if rule else ""
+                raise StageSkipped(f"no trace(...) of the kernel left a record{kept}")
     except WebnormError:
         # An earlier trace, of another filter, must not be taken for this one.
         run.change(trace=None)
         raise
-
-
-def _filtered(rule: str | None) -> str:
-    return f" that {rule!r} keeps" if rule else ""
 
 
 def count_cost(run: AttemptRun) -> None:

@@ -251,13 +251,15 @@ def _by_rows(part: Callable[[slice], ExpectedOutputs], problem: NormProblem) -> 
     # No rows are a part too: its answers have the names, shapes and types.
     whole = part(slice(0, 0))
     sums = {name for name, answer in whole.items() if answer.abs_sum is not None}
+    fields = ("value", "error_scale", "mean_error_scale")
     for name in whole.keys() - sums:
-        whole[name] = _room_for(whole[name], problem.rows)
+        shape = (problem.rows, *whole[name].value.shape[1:])
+        whole[name] = Expected(*(np.empty(shape, getattr(whole[name], field).dtype) for field in fields))
 
     def compute(rows: slice) -> ExpectedOutputs:
         found = part(rows)
         for name in whole.keys() - sums:
-            for field in ("value", "error_scale", "mean_error_scale"):
+            for field in fields:
                 getattr(whole[name], field)[rows] = getattr(found[name], field)
         return {name: found[name] for name in sums}
 
@@ -265,21 +267,10 @@ def _by_rows(part: Callable[[slice], ExpectedOutputs], problem: NormProblem) -> 
     for name in sums:
         value, unit, shaky, summed = (
             sum((getattr(answers[name], field) for answers in found), start=getattr(whole[name], field))
-            for field in ("value", "error_scale", "mean_error_scale", "abs_sum")
+            for field in (*fields, "abs_sum")
         )
         whole[name] = Expected(value, np.sqrt(unit), np.sqrt(shaky), summed)
     return whole
-
-
-def _room_for(answer: Expected, rows: int) -> Expected:
-    """An answer like that of no rows for so many of them, to be filled."""
-    shape = (rows, *answer.value.shape[1:])
-    return Expected(
-        *(
-            np.empty(shape, field.dtype)
-            for field in (answer.value, answer.error_scale, answer.mean_error_scale)
-        )
-    )
 
 
 # --- how far float32 may be off, by what a kernel's header says of its sums

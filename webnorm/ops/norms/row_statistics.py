@@ -15,7 +15,7 @@ from webnorm.op.dtypes import STORAGE, Array, finfo
 from webnorm.op.op import Float64Array, Task, ToleranceFactors
 from webnorm.ops.norms.mistakes import NormalizationInputs, rows_of
 from webnorm.ops.norms.op import has_mean
-from webnorm.ops.norms.reference import add_residual, centered
+from webnorm.ops.norms.reference import UNIT_ROUNDOFF, add_residual, centered
 
 # Two numbers are found for a row: of fewer elements they would explain anything.
 _FEWEST_COLS = 8
@@ -23,8 +23,6 @@ _FEWEST_COLS = 8
 _NEAR = 8.0
 # A parameter next to nothing tells nothing of what it multiplies.
 _SMALL = 1e-3
-# Half an ulp of 1.0 in float32.
-_ROUNDOFF = 2.0**-24
 # Such parts of a standard deviation, or of rstd, are a rounding's and no formula's.
 _DIGITS = 1e-3
 # What a slope is known to: of an arithmetic in float32, and in roundings of y over the root of their number.
@@ -123,7 +121,7 @@ class FittedRowStatistics:
         rows = self.rows
         mean, variance, rstd = (each[:, 0] for each in (rows.mean, rows.variance, rows.rstd))
         condition = (mean * rstd) ** 2
-        size = _ROUNDOFF * (16.0 + 4.0 * np.sqrt(rows.cols))
+        size = UNIT_ROUNDOFF * (16.0 + 4.0 * np.sqrt(rows.cols))
         at = self.at
         mean_is_right = (np.abs(self.offset) <= size * (1.0 + np.abs(mean[at]) * rstd[at])).all()
         if not mean_is_right or not rows.has_mean or condition.max() < _CONDITION:
