@@ -94,7 +94,7 @@ Stamp = int | None
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """A shader, compiled. It serves every problem that differs in rows, eps and scale alone.
+    """A shader, compiled. It serves every problem that differs in its batch and its scalars alone.
 
     `schedules` has the keys of those that are made of it.
     """
@@ -164,14 +164,15 @@ class CallSession:
         return wanted._replace(rendered=self._render(device, wanted))
 
     def schedule(self, device: Device, wanted: CallPlanRequest) -> Schedule:
-        """The schedule of what is wanted, compiled where it is new; eps and scale are left to the caller."""
+        """The schedule of what is wanted, compiled where it is new; scalars are left to the caller."""
         found = self.schedules.get(wanted.key, lambda: self._schedule(device, wanted))
         self.programs.touch(found.program_key)
         return found
 
     def _render(self, device: Device, wanted: CallPlanRequest) -> _Rendered:
         op = wanted.task.op
-        problem = replace(wanted.task.problem, eps=1.0, scale=1.0, seed=0, distribution="given")
+        problem = wanted.task.problem
+        problem = replace(problem, **dict.fromkeys(problem.SCALARS, 1.0), seed=0, distribution="given")
         task = Task(op, problem)
         with _rendering:
             op.check(problem)

@@ -51,10 +51,10 @@ def _done(work: Callable[..., Part], *each: Iterable[Any]) -> list[Part]:
         return [future.result() for future in futures]
 
 
-def map_row_blocks(work: Callable[[slice], Part], rows: int, cols: int) -> list[Part]:
-    """What `work` gives for each part of the rows, in order."""
-    at_once = max(1, _PART_BYTES // (8 * max(cols, 1)))
-    return _done(work, (slice(first, first + at_once) for first in range(0, rows, at_once)))
+def map_row_blocks(work: Callable[[slice], Part], count: int, width: int) -> list[Part]:
+    """What `work` gives for each part of so many rows of a width, in order."""
+    at_once = max(1, _PART_BYTES // (8 * max(width, 1)))
+    return _done(work, (slice(first, first + at_once) for first in range(0, count, at_once)))
 
 
 def converted(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -145,6 +145,7 @@ class HeaderTerms:
     """
 
     serial: int
+    # As headers call the sum over the batch, which is one down a column.
     column: int
     rounded_mean: int
 

@@ -26,10 +26,9 @@ from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS, as_copy_problem, default_op, options_of
 from webnorm.play.lessons import goal_statuses, lesson_named, lessons
-from webnorm.play.playground import KernelUnfit
 from webnorm.play.session import PlaygroundSession
 from webnorm.play.stages import timed_shape
-from webnorm.play.state import Snapshot, snapshot_as_json
+from webnorm.play.state import KernelUnfit, Snapshot, snapshot_as_json
 from webnorm.web.folder import Files
 from webnorm.web.lab_site.site import LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS, bundle_as_json, read_bundle
 from webnorm.web.package import npm
@@ -38,7 +37,7 @@ from webnorm.web.package.request import request_for
 
 
 class PlaygroundApi:
-    """What webnorm.play.playground.Playground says."""
+    """What webnorm.play.server.Playground says."""
 
     def __init__(self, session: PlaygroundSession) -> None:
         self._session = session
@@ -135,6 +134,7 @@ class PlaygroundApi:
         now = self._session.state.now
         if now.file.op is None:
             raise WebnormError(f"{now.file.name} has not been judged yet; expected a kernel that is right")
+        # As the command's options are called, which request_for takes.
         settings = {
             "--dtype": now.settings.dtype,
             "--eps": None,
@@ -142,11 +142,11 @@ class PlaygroundApi:
             "--name": None,
             "--minify": False,
         }
-        _, cols = timed_shape(now.settings, now.device.get("type") == "CPU")
+        _, inner = timed_shape(now.settings, now.device.get("type") == "CPU")
         path = self._session.path
         words = (
             now.file.op,
-            (cols,),
+            (inner,),
             now.settings.options,
             str(path),
             (self._session.root,),
@@ -165,8 +165,8 @@ class PlaygroundApi:
         if now.file.op is None:
             raise WebnormError(f"{now.file.name} has not been judged yet; expected a kernel that compiles")
         op, options = OPS[now.file.op], now.settings.options
-        _, cols = timed_shape(now.settings, now.device.get("type") == "CPU")
-        problem = op.problem(1, cols, dtype=now.settings.dtype, options=options_of(op, options))
+        _, inner = timed_shape(now.settings, now.device.get("type") == "CPU")
+        problem = op.problem(1, inner, dtype=now.settings.dtype, options=options_of(op, options))
         job = BrowserBundleJob(self._session.path, Task(op, problem), (self._session.root,))
         (found,) = self._session.ask(browser_bundles, job, LIMIT_S)
         return dict(found)
@@ -229,6 +229,7 @@ def _between(tokens: list[Token]) -> list[Token]:
 
 def _example() -> str:
     """A kernel that shares a row among the invocations of a workgroup, from its header to its end."""
+    # Of the ops that come with webnorm this one has a kernel that does it in one page.
     text = (wgsl_root() / "rms_norm" / "workgroup.wgsl").read_text(encoding="utf-8")
     return f"`rms_norm`'s kernel `workgroup`, whole:\n\n```wgsl\n{text}```\n"
 
@@ -286,11 +287,12 @@ def browser_bundles(device: Any, job: BrowserBundleJob) -> Iterator[dict[str, An
     bundle = read_bundle(job.task, [kernel], job.roots, "webnorm play --web")
     if not bundle.carried:
         raise WebnormError(f"{kernel.label} runs in no browser; `webnorm export` says why")
-    cols = job.task.problem.inner
+    inner = job.task.problem.inner
+    # "rows" is what the page reads.
     yield {
         "bundle": bundle_as_json(bundle),
         "copies": bundle_as_json(read_bundle(copied, copies, (), "webnorm play --web")),
-        "rows": {"gpu": LAB_ELEMENTS // cols, "software": LAB_SOFTWARE_ELEMENTS // cols},
+        "rows": {"gpu": LAB_ELEMENTS // inner, "software": LAB_SOFTWARE_ELEMENTS // inner},
     }
 
 

@@ -24,8 +24,15 @@ from webnorm.kernels.headers.sources import MOST_BYTES, SourceUnreadable, Stamp,
 from webnorm.kernels.rendering.includes import IncludeRefused, check_name
 from webnorm.play.attempt_runner import AttemptRunner
 from webnorm.play.attempt_store import AttemptStore
-from webnorm.play.playground import SaveConflict
-from webnorm.play.state import PlaygroundState, Settings, Snapshot, StageName, WatchedFile, text_digest
+from webnorm.play.state import (
+    PlaygroundState,
+    SaveConflict,
+    Settings,
+    Snapshot,
+    StageName,
+    WatchedFile,
+    text_digest,
+)
 
 
 class PlaygroundSession:

@@ -163,9 +163,9 @@ class AttemptRun:
 
 
 def timed_shape(settings: Settings, software: bool) -> tuple[int, int]:
-    """Rows and columns of the problem that is timed."""
-    rows, cols = _TIMED_SOFTWARE if software else _TIMED_GPU
-    return settings.rows or rows, settings.cols or cols
+    """The sizes of the problem that is timed."""
+    usual = _TIMED_SOFTWARE if software else _TIMED_GPU
+    return settings.rows or usual[0], settings.cols or usual[1]
 
 
 def evaluate_attempt(run: AttemptRun) -> None:
