@@ -92,15 +92,15 @@ def nearest_variant(kernel: Kernel, problem: Problem, traits: Traits) -> tuple[V
     """The default variant if it can run the problem on such an adapter, else the one that is most like it of
     those that can, such as one of fewer invocations; without any, the reason why the default cannot.
     """
-    variant, refusal = fitting_variant(kernel, problem, traits)
-    if variant is not None:
-        return variant, ""
-    default = default_variant(kernel, problem, traits).constants
+    default = default_variant(kernel, problem, traits)
+    refusal = default.refusal(problem, traits)
+    if refusal is None:
+        return default, ""
 
     def difference(other: Variant) -> float:
         return sum(
             abs(math.log2(1 + abs(other.constants[axis])) - math.log2(1 + abs(value)))
-            for axis, value in default.items()
+            for axis, value in default.constants.items()
         )
 
     nearest = min(runnable_variants(kernel, problem, traits), key=difference, default=None)

@@ -386,24 +386,18 @@ class SnapshotStream:
 
     def _watch(self) -> None:
         try:
-            self._publish_each()
+            snapshot: dict[str, Any] | None = self._playground.snapshot()
+            while not self._ended:
+                if snapshot is not None:
+                    revision = snapshot["revision"]
+                    # JSON has no line feeds of its own, so it is one line of data.
+                    event = b"data: " + msgspec.json.encode(snapshot) + b"\n\n"
+                    self._loop.call_soon_threadsafe(self._publish, event)
+                snapshot = self._playground.wait(revision, _GLANCE_S)
         finally:
             # Where this thread fails the page has to see that nothing comes any more.
             with suppress(RuntimeError):  # the loop has ended before
                 self._loop.call_soon_threadsafe(self.end)
-
-    def _publish_each(self) -> None:
-        snapshot = self._playground.snapshot()
-        while True:
-            # JSON has no line feeds of its own, so it is one line of data.
-            event = b"data: " + msgspec.json.encode(snapshot) + b"\n\n"
-            self._loop.call_soon_threadsafe(self._publish, event)
-            newer = None
-            while newer is None:
-                if self._ended:
-                    return
-                newer = self._playground.wait(snapshot["revision"], _GLANCE_S)
-            snapshot = newer
 
     def _publish(self, event: bytes) -> None:
         self._event = event

@@ -305,13 +305,9 @@ def _names_in(path: str) -> frozenset[str]:
         text = read_bytes(Path(path), MOST_BYTES).decode("utf-8", "replace")
     except (OSError, ValueError):
         return frozenset()
-    names = (found[2] for tag in _TAG.findall(text) for found in _NAME.finditer(tag))
-    return frozenset(name for name in names if _may_be_included(name))
-
-
-def _may_be_included(name: str) -> bool:
-    try:
-        check_name(name)
-    except IncludeRefused:
-        return False
-    return True
+    names = set()
+    for found in (one for tag in _TAG.findall(text) for one in _NAME.finditer(tag)):
+        with suppress(IncludeRefused):
+            check_name(found[2])
+            names.add(found[2])
+    return frozenset(names)

@@ -277,11 +277,11 @@ OPTION_GRID: tuple[NormCase, ...] = tuple(
 
 OPTION_CASES: tuple[NormCase, ...] = (
     *OPTION_GRID,
-    NormCase(
+    of_normal(
         "small-residual",
         "h among float16's denormals: x and residual almost cancel",
-        lambda rng: rng.standard_normal((5, 200)) * 1e-5,
         (5, 200),
+        1e-5,
         options=NormOptions(residual=True, residual_bias=True, weight_dtype="float32"),
     ),
     NormCase(

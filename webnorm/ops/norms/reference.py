@@ -90,12 +90,7 @@ def forward(arrays: Mapping[str, Array], problem: NormProblem, has_mean: bool) -
     rounded. stats is (rows, 2): mean, where the norm has one, and rstd. amax is [amax, scale_inv].
     """
     weight, bias = _parameters(arrays, problem)
-
-    def part(part: slice) -> ExpectedOutputs:
-        rows = {name: a[part] if a.ndim == 2 else a for name, a in arrays.items()}
-        return _forward_rows(rows, problem, has_mean, weight, bias)
-
-    answers = _by_rows(part, problem)
+    answers = _by_rows(lambda part: _forward_rows(part, problem, has_mean, weight, bias), arrays, problem)
     if problem.out_dtype in FP8:
         # From the unscaled y; then y is scaled.
         y = answers["y"]
@@ -131,29 +126,28 @@ def _forward_rows(
 ) -> ExpectedOutputs:
     answers: ExpectedOutputs = {}
     x = arrays["x"]
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        if problem.options.residual:
-            h = add_residual(arrays)
-            size = sum(np.abs(arrays[name].astype(np.float64)) for name in ADDED if name in arrays)
-            answers["h"] = Expected(h, np.asarray(size), np.zeros(1))
-            x = arrays.get("h", h.astype(DTYPES[problem.dtype]))
-        rows = normalize(x, problem.eps, has_mean)
-        y = rows.xhat * weight
-        unit = np.maximum(np.abs(weight), np.abs(y)) + np.abs(bias)
-        y = y + bias
-        shaky = rows.condition * unit
-        if problem.out_dtype == "int8":
-            largest = np.maximum(np.abs(y).max(axis=1, keepdims=True), SMALLEST_ROW_MAXIMUM)
-            unit_largest = unit.max(axis=1, keepdims=True)
-            shaky_largest = shaky.max(axis=1, keepdims=True)
-            answers["y_scale"] = Expected(
-                largest / INT8_MAXIMUM, unit_largest / INT8_MAXIMUM, shaky_largest / INT8_MAXIMUM
-            )
-            q = INT8_MAXIMUM / largest
-            y, unit, shaky = y * q, (unit + unit_largest) * q, (shaky + shaky_largest) * q
-        answers["y"] = Expected(y, unit.astype(np.float32), shaky.astype(np.float32))
-        if problem.options.return_stats:
-            answers["stats"] = _stats_answer(rows, has_mean)
+    if problem.options.residual:
+        h = add_residual(arrays)
+        size = sum(np.abs(arrays[name].astype(np.float64)) for name in ADDED if name in arrays)
+        answers["h"] = Expected(h, np.asarray(size), np.zeros(1))
+        x = arrays.get("h", h.astype(DTYPES[problem.dtype]))
+    rows = normalize(x, problem.eps, has_mean)
+    y = rows.xhat * weight
+    unit = np.maximum(np.abs(weight), np.abs(y)) + np.abs(bias)
+    y = y + bias
+    shaky = rows.condition * unit
+    if problem.out_dtype == "int8":
+        largest = np.maximum(np.abs(y).max(axis=1, keepdims=True), SMALLEST_ROW_MAXIMUM)
+        unit_largest = unit.max(axis=1, keepdims=True)
+        shaky_largest = shaky.max(axis=1, keepdims=True)
+        answers["y_scale"] = Expected(
+            largest / INT8_MAXIMUM, unit_largest / INT8_MAXIMUM, shaky_largest / INT8_MAXIMUM
+        )
+        q = INT8_MAXIMUM / largest
+        y, unit, shaky = y * q, (unit + unit_largest) * q, (shaky + shaky_largest) * q
+    answers["y"] = Expected(y, unit.astype(np.float32), shaky.astype(np.float32))
+    if problem.options.return_stats:
+        answers["stats"] = _stats_answer(rows, has_mean)
     return answers
 
 
@@ -196,13 +190,7 @@ def backward(arrays: Mapping[str, Array], problem: NormProblem, has_mean: bool) 
     The derivation is the standard one by the chain rule, as in Triton's LayerNorm tutorial.
     """
     weight, _ = _parameters(arrays, problem)
-
-    def part(part: slice) -> ExpectedOutputs:
-        rows = {name: a[part] if a.ndim == 2 else a for name, a in arrays.items()}
-        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            return _backward_rows(rows, problem, has_mean, weight)
-
-    return _by_rows(part, problem)
+    return _by_rows(lambda part: _backward_rows(part, problem, has_mean, weight), arrays, problem)
 
 
 def _backward_rows(
@@ -246,8 +234,17 @@ def _summed(terms: Float64Array, unit: Float64Array, shaky: Float64Array) -> Exp
     )
 
 
-def _by_rows(part: Callable[[slice], ExpectedOutputs], problem: NormProblem) -> ExpectedOutputs:
+def _by_rows(
+    answers_of: Callable[[Mapping[str, Array]], ExpectedOutputs],
+    arrays: Mapping[str, Array],
+    problem: NormProblem,
+) -> ExpectedOutputs:
     """Put the answers of parts of the rows together; sums over rows are added up."""
+
+    def part(rows: slice) -> ExpectedOutputs:
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            return answers_of({name: a[rows] if a.ndim == 2 else a for name, a in arrays.items()})
+
     # No rows are a part too: its answers have the names, shapes and types.
     whole = part(slice(0, 0))
     sums = {name for name, answer in whole.items() if answer.abs_sum is not None}
