@@ -31,7 +31,7 @@ from rich.table import Table
 
 import webnorm
 from bench.arguments import positive, run
-from webnorm.choice.auto import choose_own
+from webnorm.choice.defaults import choose_own
 from webnorm.choice.tuning import Platform, applicable
 from webnorm.errors import WebnormError
 from webnorm.files.atomic import cache_folder, check_writable, write_text

@@ -204,8 +204,7 @@ def test_the_wall_clock_decides_nothing() -> None:
 
 # Where anything may go wrong, as no error of its own kind is told of. All others name the errors they mean.
 BROAD = {
-    "webnorm/ops/norms/arguments.py": "what NumPy takes for a dtype",
-    "webnorm/ops/norms/resolved.py": "the attributes and hashes of a caller's arguments",
+    "webnorm/ops/norms/resolved.py": "attributes and hashes of a caller's arguments, and what is no dtype",
     "webnorm/cli/work/isolated.py": "a driver, in a process of its own",
     "webnorm/errors.py": "a __repr__ of the caller's",
     "webnorm/fleet/dispatcher.py": "a task on another machine, and a scheduler that has gone",
@@ -224,7 +223,7 @@ BROAD = {
     "webnorm/lab/process/worker.py": "pickles, and exceptions whose own code fails",
     "webnorm/play/attempt_runner.py": "a thread that everybody would wait for",
     "webnorm/play/server.py": "a thread whose failure is raised by who waits",
-    "webnorm/play/file_watch.py": "a thread, and a library of any kind",
+    "webnorm/play/session.py": "a thread, and a library of any kind",
     "webnorm/web/browser/visits.py": "Playwright, in a thread of its own",
     "webnorm/web/collection/collector.py": "a request to a server that goes on",
 }
@@ -235,7 +234,7 @@ WITHOUT_HANDLERS = {
     "webnorm/web/browser/visits.py",
     "webnorm/play/attempt_runner.py",
     "webnorm/play/server.py",
-    "webnorm/play/file_watch.py",
+    "webnorm/play/session.py",
 }
 
 

@@ -28,14 +28,12 @@ from webnorm.kernels.headers.variants import Variant, runnable_variants
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.run.search import distance
 from webnorm.lab.verify.accuracy import Accuracy, assess
-from webnorm.op.case import Case, problems
+from webnorm.op.corpus import Case, problems
 from webnorm.op.dtypes import STORAGE, Array
-from webnorm.op.expected import Expected, ExpectedOutputs
 from webnorm.op.expression import parse
-from webnorm.op.op import Op, Task, make_inputs
-from webnorm.ops.norms.case import NormCase
+from webnorm.op.op import Expected, ExpectedOutputs, Op, Task, make_inputs
+from webnorm.ops.norms.case import OPTION_CASES, OPTION_GRID, NormCase
 from webnorm.ops.norms.op import complete_inputs
-from webnorm.ops.norms.option_cases import OPTION_CASES, OPTION_GRID
 from webnorm.ops.norms.problem import NormProblem
 
 KERNELS = tuple(discover())

@@ -31,7 +31,7 @@ _LIMITS = (
     "webnorm.files.atomic.MOST_WAIT_S",
     "webnorm.kernels.rendering.sandbox._START_LIMIT_S",
     "webnorm.lab.process.worker.TIME_LIMIT_S",
-    "webnorm.play.packing.LIMIT_S",
+    "webnorm.play.api.LIMIT_S",
     "webnorm.play.server._PATIENCE_S",
     "webnorm.play.stages.USUAL_LIMIT_S",
     "webnorm.play.stages._RENDERING_S",

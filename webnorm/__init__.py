@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from webnorm.ops.norms.modules import RMSNorm as RMSNorm
     from webnorm.ops.norms.onnx_ops import layer_normalization as layer_normalization
     from webnorm.ops.norms.onnx_ops import rms_normalization as rms_normalization
-    from webnorm.ops.norms.outputs import NormOutput as NormOutput
     from webnorm.ops.norms.problem import NormOptions, NormProblem
+    from webnorm.ops.norms.resolved import NormOutput as NormOutput
 
     Options, Problem = NormOptions, NormProblem
 
@@ -63,7 +63,7 @@ _HOME = {
         "ops.norms.functional": "layer_norm layer_norm_backward rms_norm rms_norm_backward",
         "ops.norms.modules": "LayerNorm RMSNorm",
         "ops.norms.onnx_ops": "layer_normalization rms_normalization",
-        "ops.norms.outputs": "NormOutput",
+        "ops.norms.resolved": "NormOutput",
         "choice.defaults": "default_variant",
         "errors": "WebnormError",
         "gpu.buffers": "Inputs Outputs",

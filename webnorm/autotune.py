@@ -41,7 +41,10 @@ def tuned(task: Task, device: Device) -> Tuning | None:
     A failure is a warning: the call goes on with the rules' choice. Raises WebnormError where the variable's
     value is none.
     """
-    if not _asked_for() or task.problem.elements == 0:
+    asked = os.environ.get(VARIABLE, "")
+    if asked not in ("", "0", "1"):
+        raise WebnormError(f"{VARIABLE} is {shown(asked)}; expected 1, or 0 for no tuning")
+    if asked != "1" or task.problem.elements == 0:
         return None
     task = _alike(task)
     platform = tuning.Platform.of(device.adapter.description())
@@ -67,13 +70,6 @@ def _recorded(task: Task, platform: tuning.Platform) -> Tuning | None:
     """What is recorded on the device, where it has a choice for such a task."""
     recorded, _ = tuning.applicable(platform)
     return recorded if recorded is not None and recorded.matching(task) else None
-
-
-def _asked_for() -> bool:
-    value = os.environ.get(VARIABLE, "")
-    if value not in ("", "0", "1"):
-        raise WebnormError(f"{VARIABLE} is {shown(value)}; expected 1, or 0 for no tuning")
-    return value == "1"
 
 
 def _alike(task: Task) -> Task:

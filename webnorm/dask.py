@@ -23,9 +23,17 @@ from webnorm.errors import WebnormError, described, shown
 from webnorm.op.dtypes import DTYPES, Array
 from webnorm.op.op import Op, Tensor
 from webnorm.op.registry import OPS
-from webnorm.ops.norms import arguments
-from webnorm.ops.norms.outputs import DtypeLike, NormOutput, backward_result, forward_result
-from webnorm.ops.norms.resolved import Given, ResolvedCall, checked, computed
+from webnorm.ops.norms.resolved import (
+    DtypeLike,
+    Given,
+    NormOutput,
+    ResolvedCall,
+    backward_result,
+    checked,
+    computed,
+    forward_result,
+    shape_of,
+)
 from webnorm.system import library
 
 if TYPE_CHECKING:
@@ -167,7 +175,7 @@ def _lazy(name: str, given: Given) -> dict[str, da.Array]:
         )
     asked = checked(op, {**given, **_outlines(op, given)})
     session.check_kernel(op, given["kernel"])
-    shape, problem = arguments.shape_of(given["normalized_shape"]), asked.task.problem
+    shape, problem = shape_of(given["normalized_shape"]), asked.task.problem
     _check_whole(x, shape)
     rows = x.chunks[: x.ndim - len(shape)]
     # As the checks read them: an int of thousands of digits has no place in a graph.
@@ -179,7 +187,9 @@ def _lazy(name: str, given: Given) -> dict[str, da.Array]:
         if tensor.batched:
             found[tensor.name] = _picked(records, tensor, rows, dimensions[len(rows) :], dtype)
         else:
-            parts = _picked(records, tensor, _ones(rows), dimensions, DTYPES["float32"])
+            # One element for each block.
+            ones = tuple((1,) * len(sizes) for sizes in rows)
+            parts = _picked(records, tensor, ones, dimensions, DTYPES["float32"])
             found[tensor.name] = _over_blocks(parts, tensor, len(rows), dtype)
     return found
 
@@ -242,7 +252,7 @@ def _arrays(asked: ResolvedCall, given: Given, rows: _Chunks) -> dict[str, da.Ar
     if op.gradient and problem.dtype != "float32":
         # A block's sums have the dtype of weight, or x's: in a narrow one they would be rounded, or infinite,
         # before they are added up.
-        shape = arguments.shape_of(given["normalized_shape"])
+        shape = shape_of(given["normalized_shape"])
         weight = found.get("weight", _whole(np.ones(shape, np.float32)))
         found["weight"] = weight.astype(np.float32)
     return found
@@ -277,11 +287,6 @@ def _computed(*blocks: Array, op: str, names: Sequence[str], given: Given) -> Ar
     record = np.empty((1,) * arrays["x"].ndim, object)
     record.fill(computed(OPS[op], {**given, **arrays}))
     return record
-
-
-def _ones(rows: _Chunks) -> _Chunks:
-    """One element for each block."""
-    return tuple((1,) * len(sizes) for sizes in rows)
 
 
 def _picked(

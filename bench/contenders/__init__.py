@@ -11,8 +11,7 @@ import numpy as np
 
 from webnorm.errors import sentence
 from webnorm.op.dtypes import Array, finfo
-from webnorm.op.expected import Expected, ExpectedOutputs
-from webnorm.op.op import Op, Task
+from webnorm.op.op import Expected, ExpectedOutputs, Op, Task
 from webnorm.op.registry import OPS
 
 # Tensors by webnorm's names, of whatever type a library has.

@@ -20,8 +20,7 @@ from webnorm.lab.run import bench, jobs
 from webnorm.lab.verify import timed_work
 from webnorm.lab.verify.problem_buffers import Golden, RepeatedRows
 from webnorm.lab.verify.trial import failed_result, try_variant, with_samples
-from webnorm.op.expected import ExpectedOutputs
-from webnorm.op.op import Task
+from webnorm.op.op import ExpectedOutputs, Task
 from webnorm.op.registry import OPS, as_copy_problem
 
 # How a record times: one caller's calls.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.record.variants import TunedVariants, all_kernels
-from webnorm.choice.auto import choose
+from webnorm.choice.defaults import choose
 from webnorm.choice.tuning import Tuning
 from webnorm.gpu import timing
 from webnorm.kernels.headers.kernel import Traits

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from webnorm.choice.auto import ChosenVariant, choose
-from webnorm.choice.defaults import best_variant, default_variant
+from webnorm.choice.defaults import ChosenVariant, best_variant, choose, default_variant
 from webnorm.kernels.headers.kernel import Kernel, Traits
 from webnorm.kernels.headers.library import discover
 from webnorm.kernels.headers.variants import Variant

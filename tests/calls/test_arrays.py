@@ -21,7 +21,7 @@ import wgpu
 import webnorm
 from patience import HANG_S
 from webnorm.calls import arrays, session
-from webnorm.calls.lru import LRU
+from webnorm.calls.session import LRU
 from webnorm.gpu import pool
 from webnorm.gpu.buffers import GUARD_BYTES
 from webnorm.gpu.device import Device, open_device

@@ -10,7 +10,7 @@ import pytest
 
 import webnorm
 from webnorm.gpu.device import Device
-from webnorm.op.case import Overrides
+from webnorm.op.corpus import Overrides
 from webnorm.op.dtypes import DTYPES, STORAGE, Array, finfo
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS

@@ -17,7 +17,7 @@ from webnorm.errors import described, shown
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.library import discover, select
 from webnorm.lab.run import requests
-from webnorm.op.case import Overrides
+from webnorm.op.corpus import Overrides
 from webnorm.ops.norms.corpus import CASES
 
 NAIVE = select(discover(), "naive", "layer_norm")

@@ -60,7 +60,7 @@ def test_a_checker_knows_what_calls_give(tmp_path: Path) -> None:
     ]
     short = [
         one.replace("webnorm.calls.arrays.", "")
-        .replace("webnorm.ops.norms.outputs.", "")
+        .replace("webnorm.ops.norms.resolved.", "")
         .replace("builtins.", "")
         for one in told
     ]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from testbed import KERNELS
-from webnorm.choice.auto import ChosenVariant, choose, choose_own
+from webnorm.choice.defaults import ChosenVariant, choose, choose_own
 from webnorm.choice.tuning import Platform, TunedChoice, Tuning
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers import header

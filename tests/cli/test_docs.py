@@ -33,8 +33,8 @@ from webnorm.op.op import Op
 from webnorm.op.registry import OPS
 from webnorm.ops.copy.problem import RowProblem
 from webnorm.ops.norms import corpus, functional, modules, onnx_ops
+from webnorm.ops.norms.case import OPTION_GRID
 from webnorm.ops.norms.case import NormCase as Case
-from webnorm.ops.norms.option_cases import OPTION_GRID
 from webnorm.ops.norms.presets import PRESETS
 from webnorm.ops.norms.problem import NormOptions
 from webnorm.web import tint

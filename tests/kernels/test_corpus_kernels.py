@@ -37,15 +37,14 @@ from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.variants import Variant, runnable_variants
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.lab.run.check import is_meant_to_fail
-from webnorm.op.case import problems
+from webnorm.op.corpus import problems
 from webnorm.op.dtypes import DTYPES, STORAGE, Array
 from webnorm.op.op import Op, Task, make_inputs
 from webnorm.op.registry import OPS
 from webnorm.ops.copy.problem import draw_x
-from webnorm.ops.norms.case import NormCase
+from webnorm.ops.norms.case import OPTION_CASES, OPTION_GRID, NormCase
 from webnorm.ops.norms.corpus import CASES
 from webnorm.ops.norms.op import complete_inputs
-from webnorm.ops.norms.option_cases import OPTION_CASES, OPTION_GRID
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 

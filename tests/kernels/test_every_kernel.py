@@ -12,9 +12,9 @@ from testbed import KERNELS, problem_of, run, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.kernel import Kernel
-from webnorm.op.case import problems
+from webnorm.op.corpus import problems
 from webnorm.op.dtypes import STORAGE
-from webnorm.ops.norms.option_cases import OPTION_CASES
+from webnorm.ops.norms.case import OPTION_CASES
 from webnorm.ops.norms.problem import NormProblem
 
 

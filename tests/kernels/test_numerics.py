@@ -15,8 +15,7 @@ from webnorm.gpu.device import Device
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.variants import Variant, runnable_variants
 from webnorm.kernels.rendering.render import render_shader
-from webnorm.op.expected import Float64Array
-from webnorm.op.op import Task, make_inputs
+from webnorm.op.op import Float64Array, Task, make_inputs
 from webnorm.ops.norms.op import complete_inputs, has_mean
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.ops.norms.reference import normalize

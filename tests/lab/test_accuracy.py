@@ -13,7 +13,7 @@ from webnorm.lab.verify.accuracy import VAGUE, WITHOUT_NUMBERS, Accuracy, assess
 from webnorm.lab.verify.deviations import rounded_to
 from webnorm.lab.verify.trial import blank_result, with_accuracy
 from webnorm.op.dtypes import DTYPES, Array, finfo
-from webnorm.op.expected import Expected, ToleranceFactors
+from webnorm.op.op import Expected, ToleranceFactors
 from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 

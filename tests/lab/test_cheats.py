@@ -32,8 +32,7 @@ from webnorm.lab.verify.trial import blank_result
 from webnorm.op.op import Task, make_inputs
 from webnorm.op.registry import OPS
 from webnorm.ops.norms.case import NormCase as Case
-from webnorm.ops.norms.corpus import CASES, whole_corpus
-from webnorm.ops.norms.drawn_cases import drawn_cases
+from webnorm.ops.norms.corpus import CASES, drawn_cases, whole_corpus
 from webnorm.ops.norms.problem import NormProblem
 
 

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from fuzzing import examples
 from samples import COPIES, FULL, ORIGIN, PLATFORM, REPORT, choice, timed, tuned
 from shown import fit
-from webnorm.choice import auto, tuning
+from webnorm.choice import tuning
+from webnorm.choice.defaults import choose
 from webnorm.cli.terminal.screen import Screen
 from webnorm.cli.verbs.bench_view import BenchTable, ShareMatrix
 from webnorm.cli.verbs.check_view import CheckTable
@@ -322,7 +323,7 @@ def read_tuning(content: bytes, folder: Path) -> None:
         shown(overview.tuning_table(read))
         read.objection(PLATFORM)
         for problem in (NormProblem(rows=1000, cols=64), NormProblem(rows=1 << 40, cols=64)):
-            auto.choose(KERNELS, Task(OPS["layer_norm"], problem), BROWSER, read)
+            choose(KERNELS, Task(OPS["layer_norm"], problem), BROWSER, read)
         attempt(lambda: tuning.record([choice()], path, PLATFORM))
     attempt(lambda: tuning.forget(path))
 

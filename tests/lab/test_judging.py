@@ -25,10 +25,10 @@ from webnorm.lab.run.evaluation import (
     warm_up,
 )
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
-from webnorm.op.case import problems
+from webnorm.op.corpus import problems
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS
-from webnorm.ops.copy.evaluation import draw_playground, playground_tasks
+from webnorm.ops.copy.problem import draw_playground, playground_tasks
 from webnorm.ops.norms.corpus import CASES
 
 

@@ -13,7 +13,7 @@ from webnorm.calls.arrays import GpuArray
 from webnorm.errors import WebnormError
 from webnorm.lab.run import requests
 from webnorm.lab.run.check import user_array_case
-from webnorm.op.case import Overrides
+from webnorm.op.corpus import Overrides
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS

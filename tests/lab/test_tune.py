@@ -13,7 +13,7 @@ import broken
 from commands import webnorm, webnorm_interrupted
 from patience import HANG_S
 from testbed import GPU, KERNELS, SOFTWARE
-from webnorm.choice.auto import choose
+from webnorm.choice.defaults import choose
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device

@@ -19,7 +19,7 @@ from webnorm.lab.diagnose.heat_map import (
 )
 from webnorm.lab.verify.deviations import OutputComparison
 from webnorm.op.dtypes import DTYPES, Array
-from webnorm.op.expected import Expected, ToleranceFactors
+from webnorm.op.op import Expected, ToleranceFactors
 
 ALLOWED = ToleranceFactors(1e-6, 0.0, 0.0, 0.0, "test")
 

@@ -11,10 +11,9 @@ from webnorm.gpu.buffers import POISON
 from webnorm.lab.diagnose.hints import Hint, WrongResult, hints
 from webnorm.lab.verify.deviations import rounded_to
 from webnorm.op.dtypes import DTYPES, STORAGE, Array
-from webnorm.op.expected import ToleranceFactors
-from webnorm.op.op import Task
+from webnorm.op.op import Task, ToleranceFactors
 from webnorm.op.registry import OPS
-from webnorm.ops.copy.evaluation import draw_playground, playground_tasks
+from webnorm.ops.copy.problem import draw_playground, playground_tasks
 from webnorm.ops.norms.mistakes import rows_of, wrong_formulas
 from webnorm.ops.norms.op import complete_inputs, has_mean
 from webnorm.ops.norms.problem import NormOptions, NormProblem

@@ -7,7 +7,7 @@ import pytest
 
 from webnorm.op.op import Op
 from webnorm.op.registry import OPS
-from webnorm.ops.copy.evaluation import draw_playground, playground_tasks
+from webnorm.ops.copy.problem import draw_playground, playground_tasks
 from webnorm.ops.norms.mistakes import wrong_formulas
 from webnorm.ops.norms.op import has_mean
 from webnorm.ops.norms.problem import NormOptions

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from webnorm.errors import WebnormError
-from webnorm.op.case import Overrides
+from webnorm.op.corpus import Overrides
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Op, UnsupportedProblem
 from webnorm.op.op import make_inputs as make_op_inputs

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from webnorm.errors import WebnormError
-from webnorm.play.playground import KernelUnfit, SaveConflict
+from webnorm.play.state import KernelUnfit, SaveConflict
 
 
 def digest(text: str) -> str:

@@ -12,9 +12,7 @@ import broken
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.library import discover
-from webnorm.play.api import PlaygroundApi
-from webnorm.play.guide import guide
-from webnorm.play.packing import pack
+from webnorm.play.api import PlaygroundApi, guide, pack
 from webnorm.play.session import PlaygroundSession
 from webnorm.play.state import AttemptState
 

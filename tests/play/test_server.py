@@ -14,8 +14,7 @@ from fake import Fake, digest
 
 from patience import HANG_S, until
 from webnorm.errors import WebnormError
-from webnorm.play.request_guard import MOST_BYTES
-from webnorm.play.server import PlaygroundServer, _Routes
+from webnorm.play.server import MOST_BYTES, PlaygroundServer, _routes
 
 TEXT = "fn main() {}"
 HASH = digest(TEXT)
@@ -90,7 +89,7 @@ def told(answer: HTTPResponse) -> Any:
 
 
 def test_no_route_is_left_out_below(fake: Fake) -> None:
-    for route in _Routes(fake, None).all():  # type: ignore[arg-type]
+    for route in _routes(fake, None):  # type: ignore[arg-type]
         listed = [method for method, path in ROUTES if route.path_regex.match(path)]
         assert set(listed) & (route.methods or set()), route.path
 
@@ -349,7 +348,7 @@ def test_a_number_that_json_lacks_is_null(server: PlaygroundServer, fake: Fake) 
 
 
 def test_stopping_ends_streams_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webnorm.play.events.HEARTBEAT_S", 0.05)
+    monkeypatch.setattr("webnorm.play.server.HEARTBEAT_S", 0.05)
     with PlaygroundServer(Fake()) as server, Stream(server) as stream:
         assert stream.next()["revision"] == 1
         assert stream.next() == b": still here\n"

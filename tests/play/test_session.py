@@ -20,9 +20,8 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.lab.run import evaluation, live_timing
 from webnorm.play import attempt_runner, stages
-from webnorm.play.playground import SaveConflict
 from webnorm.play.session import PlaygroundSession
-from webnorm.play.state import StageName, text_digest
+from webnorm.play.state import SaveConflict, StageName, text_digest
 from webnorm.web import tint
 
 pytestmark = pytest.mark.xdist_group("play")

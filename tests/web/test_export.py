@@ -31,7 +31,7 @@ from webnorm.op.dtypes import DTYPES
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormOptions, NormProblem
-from webnorm.play import packing
+from webnorm.play import api
 from webnorm.web import folder
 from webnorm.web.package import bundle, native, npm, vectors
 from webnorm.web.package.device_classes import CLASSES
@@ -257,7 +257,7 @@ def test_an_export_without_the_default_limits_is_refused_unless_that_is_meant(tm
     ]
     # The playground offers to export it all the same.
     words = ("layer_norm", (64, 768), (), str(own), (), SETTINGS)
-    assert list(packing.pack(None, words)) == [f"kernel mine: {lacking}"]
+    assert list(api.pack(None, words)) == [f"kernel mine: {lacking}"]
 
 
 @pytest.mark.slow

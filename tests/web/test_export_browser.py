@@ -708,7 +708,9 @@ def test_a_click_that_leaves_a_changed_field_is_not_lost(lab_folder: Path, chrom
         assert box.is_checked() and "registers" in page.url
 
 
-def test_cards_of_another_choice_keep_the_focus_and_the_open_text(lab_folder: Path, chromium: Chromium) -> None:
+def test_cards_of_another_choice_keep_the_focus_and_the_open_text(
+    lab_folder: Path, chromium: Chromium
+) -> None:
     with opened(chromium, lab_folder, "index.html?cols=256&rows=16") as page:
         shown_kernels(page)
         card = page.locator("#kernels article", has=page.get_by_label("Run registers"))

@@ -30,13 +30,12 @@ from webnorm.kernels.rendering.render import Shader
 from webnorm.lab.verify.accuracy import tolerance
 from webnorm.op import expression
 from webnorm.op.dtypes import DTYPES, STORAGE, Array
-from webnorm.op.expected import Expected, ToleranceFactors
-from webnorm.op.op import Op, Task, make_inputs
+from webnorm.op.op import Expected, Op, Task, ToleranceFactors, make_inputs
 from webnorm.op.registry import OPS
+from webnorm.ops.norms.case import OPTION_CASES
 from webnorm.ops.norms.case import NormCase as Case
 from webnorm.ops.norms.corpus import CASES
 from webnorm.ops.norms.op import has_mean
-from webnorm.ops.norms.option_cases import OPTION_CASES
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.web import tint
 from webnorm.web.folder import write_folder

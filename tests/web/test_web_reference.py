@@ -25,15 +25,14 @@ from webnorm.kernels.rendering.render import MOST_BUFFERS, Shader, render_shader
 from webnorm.lab.results import tables
 from webnorm.lab.verify.accuracy import Accuracy, assess, tolerance
 from webnorm.lab.verify.deviations import rounded_to
-from webnorm.op.case import Case, problems
+from webnorm.op.corpus import Case, problems
 from webnorm.op.dtypes import DTYPES, STORAGE, Array
-from webnorm.op.expected import Expected, ExpectedOutputs, Float64Array
-from webnorm.op.op import Op, Task, make_inputs
+from webnorm.op.op import Expected, ExpectedOutputs, Float64Array, Op, Task, make_inputs
 from webnorm.op.registry import OPS
 from webnorm.ops.norms import reference
+from webnorm.ops.norms.case import OPTION_CASES
 from webnorm.ops.norms.corpus import CASES
 from webnorm.ops.norms.op import has_mean
-from webnorm.ops.norms.option_cases import OPTION_CASES
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.web.folder import write_folder
 from webnorm.web.package import vectors

@@ -15,6 +15,7 @@ from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device
 from webnorm.gpu.pool import BufferPool, read_buffers
 from webnorm.op.dtypes import DTYPE_NAMES, DTYPES, Array, expected_dtype
+from webnorm.op.registry import default_op
 
 # A tuple is known at once; to ask the abstract class takes several times as long.
 _LISTS = (tuple, Sequence, np.ndarray)
@@ -184,7 +185,7 @@ def check_array(name: str, array: object, device_arrays: bool = True) -> None:
         if type(array).__module__.partition(".")[0] == "dask":
             kind, wanted = (
                 "a dask array",
-                f"{wanted}: webnorm.dask.layer_norm, and its like there, take dask arrays",
+                f"{wanted}: webnorm.dask.{default_op().name}, and its like there, take dask arrays",
             )
         raise WebnormError(f"{name} is {kind}; expected {wanted}")
     # NumPy imports its masked arrays where they are named: 10 ms of a first call.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from webnorm.calls.lru import LRU
-from webnorm.choice import auto, tuning
-from webnorm.choice.defaults import fitting_variant
+from webnorm.choice import tuning
+from webnorm.choice.defaults import choose_own, fitting_variant
 from webnorm.errors import WebnormError, shown
 from webnorm.gpu.buffers import check_memory
 from webnorm.gpu.device import Device, open_device, opening
@@ -29,6 +29,49 @@ from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.op.op import Op, Task
 from webnorm.op.problem import Problem
 from webnorm.op.registry import OPS
+
+V = TypeVar("V")
+
+
+class LRU(Generic[V]):
+    """The values used last, at most `most` of them; `let_go` is told of each that goes, and its key."""
+
+    def __init__(self, most: int, let_go: Callable[[Any, V], object] | None = None) -> None:
+        self.most, self._let_go = most, let_go
+        self._values: OrderedDict[Hashable, V] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._values
+
+    def peek(self, key: Hashable) -> V | None:
+        """The value of a key, if it is there; that does not count as a use."""
+        return self._values.get(key)
+
+    def get(self, key: Hashable, make: Callable[[], V]) -> V:
+        """The value of a key, made when it is not there."""
+        try:
+            self._values.move_to_end(key)
+            return self._values[key]
+        except KeyError:
+            pass
+        value = self._values[key] = make()
+        while len(self._values) > self.most:
+            self.drop(next(iter(self._values)))
+        return value
+
+    def touch(self, key: Hashable) -> None:
+        """Count a use of a key that is there."""
+        self._values.move_to_end(key)
+
+    def drop(self, key: Hashable) -> None:
+        """Let a key go that is there."""
+        value = self._values.pop(key)
+        if self._let_go is not None:
+            self._let_go(key, value)
+
 
 PROGRAMS = 64
 SCHEDULES = 256
@@ -48,7 +91,7 @@ Stamp = int | None
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """A shader, compiled. It serves every problem that differs in rows, eps and scale alone.
+    """A shader, compiled. It serves every problem that differs in its batch and its scalars alone.
 
     `schedules` has the keys of those that are made of it.
     """
@@ -118,14 +161,15 @@ class CallSession:
         return wanted._replace(rendered=self._render(device, wanted))
 
     def schedule(self, device: Device, wanted: CallPlanRequest) -> Schedule:
-        """The schedule of what is wanted, compiled where it is new; eps and scale are left to the caller."""
+        """The schedule of what is wanted, compiled where it is new; scalars are left to the caller."""
         found = self.schedules.get(wanted.key, lambda: self._schedule(device, wanted))
         self.programs.touch(found.program_key)
         return found
 
     def _render(self, device: Device, wanted: CallPlanRequest) -> _Rendered:
         op = wanted.task.op
-        problem = replace(wanted.task.problem, eps=1.0, scale=1.0, seed=0, distribution="given")
+        problem = wanted.task.problem
+        problem = replace(problem, **dict.fromkeys(problem.SCALARS, 1.0), seed=0, distribution="given")
         task = Task(op, problem)
         with _rendering:
             op.check(problem)
@@ -161,11 +205,11 @@ class CallSession:
     def _choose(self, task: Task, name: str | None, device: Device) -> Variant:
         if name is not None:
             return _named(task, name, device.traits)
-        chosen = auto.choose_own(task, device.traits, self._tuning_of(device))
+        chosen = choose_own(task, device.traits, self._tuning_of(device))
         found = tuner(task, device) if chosen.source == "rules" and tuner is not None else None
         if found is not None:
             self._tuning = found
-            chosen = auto.choose_own(task, device.traits, found)
+            chosen = choose_own(task, device.traits, found)
         return chosen.variant
 
     def _tuning_of(self, device: Device) -> tuning.Tuning | None:
@@ -257,12 +301,12 @@ def _named(task: Task, name: str, traits: Traits) -> Variant:
 
 
 def _of_op(op: Op, name: str) -> Kernel:
-    kernel = load(Path(name), op.name) if is_wgsl(name) else _called(name, op.name)
+    if is_wgsl(name):
+        kernel = load(Path(name), op.name)
+    else:
+        # Those of other ops are looked at where the op's own have none of this name.
+        every = (one for each in OPS for one in own_kernels(each))
+        kernel = own_kernel(op.name, name) or select([*every], name, op.name)
     if kernel.op != op:
         raise WebnormError(f"kernel {name} computes {kernel.op.name}; expected a kernel of {op.name}")
     return kernel
-
-
-def _called(name: str, op: str) -> Kernel:
-    """The kernel of a name; those of other ops are looked at where the op's own have none."""
-    return own_kernel(op, name) or select([kernel for each in OPS for kernel in own_kernels(each)], name, op)

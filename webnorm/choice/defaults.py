@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
+from typing import Literal
 
+from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers.kernel import Kernel, Traits
-from webnorm.kernels.headers.library import UnreadableKernel
+from webnorm.kernels.headers.library import UnreadableKernel, own_kernel, own_kernels
 from webnorm.kernels.headers.variants import (
     WORKGROUP_BYTES,
     Variant,
@@ -92,15 +96,15 @@ def nearest_variant(kernel: Kernel, problem: Problem, traits: Traits) -> tuple[V
     """The default variant if it can run the problem on such an adapter, else the one that is most like it of
     those that can, such as one of fewer invocations; without any, the reason why the default cannot.
     """
-    variant, refusal = fitting_variant(kernel, problem, traits)
-    if variant is not None:
-        return variant, ""
-    default = default_variant(kernel, problem, traits).constants
+    default = default_variant(kernel, problem, traits)
+    refusal = default.refusal(problem, traits)
+    if refusal is None:
+        return default, ""
 
     def difference(other: Variant) -> float:
         return sum(
             abs(math.log2(1 + abs(other.constants[axis])) - math.log2(1 + abs(value)))
-            for axis, value in default.items()
+            for axis, value in default.constants.items()
         )
 
     nearest = min(runnable_variants(kernel, problem, traits), key=difference, default=None)
@@ -244,3 +248,59 @@ def each_chosen(
                     raise
                 broken.append(UnreadableKernel(task.op, kernel.name, kernel.path, str(error)))
     return found, broken
+
+
+@dataclass(frozen=True)
+class ChosenVariant:
+    """A variant that can run the problem, and whether a tuning or the rules named it."""
+
+    variant: Variant
+    source: Literal["tuning", "rules"]
+
+
+def choose(
+    kernels: Sequence[Kernel], task: Task, traits: Traits, tuning: Tuning | None = None
+) -> ChosenVariant:
+    """The variant for a task on such an adapter; a tuning that has one is followed.
+
+    A recorded choice is passed over where its kernel or its constants are gone or cannot run the problem.
+    Raises WebnormError where no kernel can.
+    """
+    op, problem = task.op, task.problem
+    ladder = {kernel.name: kernel for kernel in kernels if kernel.op == op}
+    recorded = _recorded(ladder.get, task, traits, tuning)
+    if recorded is not None:
+        return ChosenVariant(recorded, "tuning")
+    found, refusal = best_variant(tuple(ladder.values()), problem, traits)
+    if found is None:
+        raise WebnormError(f"no kernel of {op.name} can run {problem} on this adapter: {refusal}")
+    return ChosenVariant(found, "rules")
+
+
+def choose_own(task: Task, traits: Traits, tuning: Tuning | None = None) -> ChosenVariant:
+    """`choose` among the kernels that come with webnorm, of which a first call reads no more than it has to:
+    a header takes about a millisecond.
+    """
+    kernel_of = partial(own_kernel, task.op.name)
+    recorded = _recorded(kernel_of, task, traits, tuning)
+    if recorded is not None:
+        return ChosenVariant(recorded, "tuning")
+    found = suggested_variant(task.op, kernel_of, task.problem, traits)
+    return ChosenVariant(found, "rules") if found else choose(own_kernels(task.op.name), task, traits)
+
+
+def _recorded(kernel_of: KernelOf, task: Task, traits: Traits, tuning: Tuning | None) -> Variant | None:
+    """The variant of the nearest choice that can still run."""
+    for choice in tuning.matching(task) if tuning else ():
+        kernel, constants = kernel_of(choice.kernel), choice.constants
+        # The constants may not be the kernel's any more.
+        if (
+            kernel
+            and kernel.unstable is None
+            and constants.keys() == kernel.tune.keys()
+            and _has(kernel, constants)
+        ):
+            variant = Variant(kernel, constants)
+            if variant.refusal(task.problem, traits) is None:
+                return variant
+    return None

@@ -89,7 +89,8 @@ class TunedChoice:
         """Whether this is for such a problem: all but the batch is the same, and the batches are alike."""
         if _but_batch(self.problem) != _but_batch(problem) or 0 in (self.problem.batch, problem.batch):
             return False
-        both_large = min(_data_bytes(self.problem), _data_bytes(problem)) >= LARGE_BYTES
+        elements = min(self.problem.elements, problem.elements)
+        both_large = elements * DTYPES[problem.dtype].itemsize >= LARGE_BYTES
         return both_large or self.distance(problem) <= math.log2(BATCH_FACTOR)
 
     @property
@@ -107,10 +108,6 @@ def _but_batch(problem: Problem) -> tuple[Any, ...]:
     named = sorted(problem.options.STORAGE_OF_TENSORS)
     options = replace(problem.options, **cast(Any, dict.fromkeys(named)))
     return problem.with_batch(1).shape_text, problem.dtype, *map(problem.storage, named), options
-
-
-def _data_bytes(problem: Problem) -> int:
-    return problem.elements * DTYPES[problem.dtype].itemsize
 
 
 @dataclass(frozen=True, kw_only=True)

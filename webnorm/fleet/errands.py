@@ -22,8 +22,7 @@ from webnorm.lab.process.worker import Worker
 from webnorm.lab.results.result import Calls, Result
 from webnorm.lab.run import bench, check, requests, tune
 from webnorm.lab.run.bench import Progress
-from webnorm.op.case import Overrides
-from webnorm.op.corpus import whole_corpus
+from webnorm.op.corpus import Overrides, whole_corpus
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS
 

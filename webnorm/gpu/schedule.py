@@ -21,7 +21,7 @@ from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import Pipeline
 from webnorm.kernels.rendering.render import Shader
 from webnorm.kernels.rendering.templates import StorageBinding
-from webnorm.op.case import ForceSplit
+from webnorm.op.corpus import ForceSplit
 from webnorm.op.dtypes import DTYPES
 from webnorm.op.problem import Problem
 

@@ -20,11 +20,7 @@ _STREAM_ELEMENTS = 1 << 20
 Part = TypeVar("Part")
 
 
-def _nobody() -> None:
-    """The one who is told where there is no other."""
-
-
-_told: Callable[[], None] = _nobody
+_told: Callable[[], None] | None = None
 
 
 def on_progress(told: Callable[[], None]) -> None:
@@ -39,24 +35,26 @@ def _done(work: Callable[..., Part], *each: Iterable[Any]) -> list[Part]:
     if len(parts) == 1:
         # To start a thread takes longer than a small array does.
         found = [work(*parts[0])]
-        _told()
+        if _told:
+            _told()
         return found
     with ThreadPoolExecutor() as pool:
         futures = [pool.submit(work, *one) for one in parts]
         try:
             for future in as_completed(futures):
                 future.result()
-                _told()
+                if _told:
+                    _told()
         finally:
             for future in futures:
                 future.cancel()
         return [future.result() for future in futures]
 
 
-def map_row_blocks(work: Callable[[slice], Part], rows: int, cols: int) -> list[Part]:
-    """What `work` gives for each part of the rows, in order."""
-    at_once = max(1, _PART_BYTES // (8 * max(cols, 1)))
-    return _done(work, (slice(first, first + at_once) for first in range(0, rows, at_once)))
+def map_row_blocks(work: Callable[[slice], Part], count: int, width: int) -> list[Part]:
+    """What `work` gives for each part of so many rows of a width, in order."""
+    at_once = max(1, _PART_BYTES // (8 * max(width, 1)))
+    return _done(work, (slice(first, first + at_once) for first in range(0, count, at_once)))
 
 
 def converted(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -2,40 +2,90 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
 from webnorm.errors import WebnormError
-from webnorm.op.case import Case, ForceSplit, Overrides
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Op, Task, UnsupportedProblem, make_inputs
 from webnorm.op.registry import OPS, options_of
 
+# What of a device is made small, so that the batch is cut: a storage binding, or a dispatch's dimensions.
+ForceSplit = Literal["bindings", "dispatches"]
+
 
 @dataclass(frozen=True)
-class ArrayCase:
+class Overrides:
+    """What takes the place of every case's own options (see Options.changed) and scalars."""
+
+    options: tuple[str, ...] | None = None
+    scalars: Mapping[str, float | None] = field(default_factory=dict)
+
+    @property
+    def given(self) -> dict[str, float]:
+        """The scalars that are not None."""
+        return {name: value for name, value in self.scalars.items() if value is not None}
+
+
+class Case(ABC):
+    """One input of a corpus.
+
+    `name` is what it is called, `source` where it comes from, `shape` its sizes. `narrow` says how the batch
+    is to be cut where the device would not need it. A case `for_gpus` is too large for a program on the CPU.
+    """
+
+    name: str
+    source: str
+    shape: tuple[int, ...]
+    narrow: ForceSplit | None = None
+    for_gpus: bool = False
+
+    @property
+    def shape_text(self) -> str:
+        """The sizes and what else tells of the case, as text."""
+        return "x".join(map(str, self.shape))
+
+    @property
+    def must_fail(self) -> str | None:
+        """The kernel that cannot be right here in float32."""
+        return None
+
+    @abstractmethod
+    def problem(self, op: Op, dtype: str = "float32", overrides: Overrides | None = None) -> Any:
+        """Return the case as a problem of an op; None where it has none."""
+
+    @abstractmethod
+    def draw(self, task: Task) -> dict[str, Array]:
+        """Return the input arrays of a problem that `problem` gave for its op."""
+
+
+def problems(
+    cases: Sequence[Case], op: Op, dtypes: Sequence[str], overrides: Overrides | None = None
+) -> Iterator[tuple[Case, Any]]:
+    """Yield every case in every storage type, where there is such a problem of the op."""
+    for case in cases:
+        for dtype in dtypes:
+            problem = case.problem(op, dtype, overrides)
+            if problem is not None:
+                yield case, problem
+
+
+@dataclass(frozen=True)
+class ArrayCase(Case):
     """A case of the user's own: an array in the place of an op's main input, with plain options."""
 
     name: str
     source: str
     array: Array
     dtype: str
+    shape: tuple[int, ...] = field(init=False)
 
-    narrow: ForceSplit | None = None
-    must_fail: str | None = None
-    for_gpus: bool = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The sizes."""
-        return self.array.shape
-
-    @property
-    def shape_text(self) -> str:
-        """The sizes as text."""
-        return "x".join(map(str, self.shape))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", self.array.shape)
 
     def problem(self, op: Op, dtype: str = "float32", overrides: Overrides | None = None) -> Any:
         """Return the case as a problem of an op; None for another storage type."""
@@ -60,17 +110,14 @@ class ArrayCase:
 
 
 @dataclass(frozen=True)
-class DrawnCase:
+class DrawnCase(Case):
     """Inputs as an op draws them, for its smallest default sizes."""
 
     seed: int
-    name: str = "drawn"
-    source: str = "drawn: --seed repeats it"
-    shape: tuple[int, ...] = ()
-    shape_text: str = "small"
-    narrow: ForceSplit | None = None
-    must_fail: str | None = None
-    for_gpus: bool = False
+    name = "drawn"
+    source = "drawn: --seed repeats it"
+    shape_text = "small"
+    shape = ()
 
     def problem(self, op: Op, dtype: str = "float32", overrides: Overrides | None = None) -> Any:
         """Return the case as a problem of an op; None for options that it lacks."""

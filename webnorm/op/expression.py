@@ -52,13 +52,6 @@ _BINARY: Mapping[str, Callable[[int, int], int]] = {
 _OPERATORS: Mapping[str, Callable[..., int]] = {**FUNCTIONS, **_BINARY}
 # Operators that look at a later operand only where an earlier one says so.
 _LAZY = ("if", "and", "or")
-_NODE_OPERATORS: Mapping[type[nodes.Node], str] = {
-    nodes.Add: "+",
-    nodes.Sub: "-",
-    nodes.Mul: "*",
-    nodes.FloorDiv: "//",
-    nodes.Mod: "%",
-}
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
 _environment = Environment()
 
@@ -168,7 +161,7 @@ def _tree(node: nodes.Node, quoted: str) -> Tree:
                 raise WebnormError(f"expression {quoted}: {name} takes 2 arguments{or_more}")
             return [name, *(sub(argument) for argument in node.args)]
         case nodes.Add() | nodes.Sub() | nodes.Mul() | nodes.FloorDiv() | nodes.Mod():
-            return [_NODE_OPERATORS[type(node)], sub(node.left), sub(node.right)]
+            return [node.operator, sub(node.left), sub(node.right)]
     raise WebnormError(
         f"expression {quoted}: {type(node).__name__} is not part of the language (integers, names, "
         "+ - * // %, comparisons, and, or, not, if-else, min, max, ceil_div)"

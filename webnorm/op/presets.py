@@ -100,13 +100,6 @@ def presets() -> Mapping[str, Preset]:
     return found
 
 
-def preset_named(name: str) -> Preset:
-    """Return the preset of that name; raises WebnormError without one."""
-    if name not in presets():
-        raise unknown("preset", name, presets())
-    return presets()[name]
-
-
 def quick_tasks(preset: Preset, software: bool) -> tuple[Task, ...]:
     """The first, the middle and the last task of each op: enough to see that a preset runs.
 
@@ -137,7 +130,9 @@ def preset_tasks(
     seed: int = 0,
 ) -> tuple[Task, ...]:
     """The tasks of a preset in the storage types, its own where there are none; a few of them if `quick`."""
-    preset = preset_named(name)
+    if name not in presets():
+        raise unknown("preset", name, presets())
+    preset = presets()[name]
     changed = [preset.changed(options, dtype, scalars, seed) for dtype in dtypes or (None,)]
     return without_duplicates(
         task for one in changed for task in (quick_tasks(one, software) if quick else one.tasks)

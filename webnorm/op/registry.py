@@ -104,11 +104,6 @@ def option_words() -> list[str]:
     return [*found]
 
 
-def option_defaults() -> dict[str, Any]:
-    """Return the options of all ops, each with the value that stands for nothing."""
-    return {field.name: field.default for kind in _options_types() for field in fields(kind)}
-
-
 @cache
 def _options_types() -> tuple[type[Any], ...]:
     return tuple(dict.fromkeys(type(op.defaults) for op in OPS.values()))
@@ -119,7 +114,8 @@ def options_of(op: Op, pairs: Sequence[str]) -> Options:
 
     Raises UnsupportedProblem for an option that another op has, WebnormError for one that none has.
     """
-    own, known = {field.name for field in fields(op.defaults)}, option_defaults()
+    own = {field.name for field in fields(op.defaults)}
+    known = [field.name for kind in _options_types() for field in fields(kind)]
     for name in (pair.partition("=")[0] for pair in pairs):
         if name not in known:
             raise unknown("option", name, known)

@@ -94,7 +94,14 @@ def select_names(
         else:
             fitting = [name for name in every if matches(part, name)]
             if not fitting:
-                raise _unknown(what, part, known, every, like(part), elsewhere)
+                beginning = [one for one in every if part and one.startswith(part)]
+                if len(beginning) > 1:
+                    # Several are not told by one of them.
+                    near = nearest(like(part) or part, beginning, 0.0)
+                    hint = f"did you mean {near!r}, or '{part}*' for {len(beginning)} of them?"
+                    raise WebnormError(f"unknown {what} {shown(part)}; {hint}")
+                # "all" is no op, where all that can be computed is listed.
+                raise unknown(what, part, known if what == "op" else {*known, ALL}, like(part), elsewhere)
             found |= dict.fromkeys(fitting)
     return tuple(found)
 
@@ -107,25 +114,6 @@ def split_names(asked: str | Sequence[str], name: str) -> list[str]:
     if isinstance(parts, Sequence) and all(isinstance(part, str) for part in parts):
         return list(parts)
     raise WebnormError(f"{name} is {shown(asked)}; expected a text, or a list of texts")
-
-
-def _unknown(
-    what: str,
-    name: str,
-    known: Collection[str],
-    every: Sequence[str],
-    like: str | None,
-    elsewhere: Mapping[str, str] | None,
-) -> WebnormError:
-    """The error for a name that there is not; several that begin so are not told by one of them."""
-    beginning = [one for one in every if name and one.startswith(name)]
-    if len(beginning) > 1:
-        near = nearest(like or name, beginning, 0.0)
-        return WebnormError(
-            f"unknown {what} {shown(name)}; did you mean {near!r}, or '{name}*' for {len(beginning)} of them?"
-        )
-    # "all" is no op, where all that can be computed is listed.
-    return unknown(what, name, known if what == "op" else {*known, ALL}, like, elsewhere)
 
 
 def is_pattern(name: str) -> bool:

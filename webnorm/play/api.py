@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import os
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from webnorm.errors import WebnormError
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from webnorm.errors import WebnormError, one_line
+from webnorm.files.atomic import shipped
 from webnorm.kernels.headers.drafts import draft
+from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.op.op import Task
-from webnorm.op.registry import OPS, default_op, options_of
-from webnorm.play.guide import guide
+from webnorm.op.registry import OPS, as_copy_problem, default_op, options_of
 from webnorm.play.lessons import goal_statuses, lesson_named, lessons
-from webnorm.play.packing import LIMIT_S, BrowserBundleJob, browser_bundles, pack
-from webnorm.play.playground import KernelUnfit
 from webnorm.play.session import PlaygroundSession
 from webnorm.play.stages import timed_shape
-from webnorm.play.state import Snapshot, snapshot_as_json
+from webnorm.play.state import KernelUnfit, Snapshot, snapshot_as_json
+from webnorm.web.folder import Files
+from webnorm.web.lab_site.site import LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS, bundle_as_json, read_bundle
+from webnorm.web.package import npm
+from webnorm.web.package.bundle import PartialBundle
+from webnorm.web.package.request import request_for
 
 
 class PlaygroundApi:
-    """What webnorm.play.playground.Playground says."""
+    """What webnorm.play.server.Playground says."""
 
     def __init__(self, session: PlaygroundSession) -> None:
         self._session = session
@@ -118,6 +134,7 @@ class PlaygroundApi:
         now = self._session.state.now
         if now.file.op is None:
             raise WebnormError(f"{now.file.name} has not been judged yet; expected a kernel that is right")
+        # As the command's options are called, which request_for takes.
         settings = {
             "--dtype": now.settings.dtype,
             "--eps": None,
@@ -125,11 +142,11 @@ class PlaygroundApi:
             "--name": None,
             "--minify": False,
         }
-        _, cols = timed_shape(now.settings, now.device.get("type") == "CPU")
+        _, inner = timed_shape(now.settings, now.device.get("type") == "CPU")
         path = self._session.path
         words = (
             now.file.op,
-            (cols,),
+            (inner,),
             now.settings.options,
             str(path),
             (self._session.root,),
@@ -148,8 +165,8 @@ class PlaygroundApi:
         if now.file.op is None:
             raise WebnormError(f"{now.file.name} has not been judged yet; expected a kernel that compiles")
         op, options = OPS[now.file.op], now.settings.options
-        _, cols = timed_shape(now.settings, now.device.get("type") == "CPU")
-        problem = op.problem(1, cols, dtype=now.settings.dtype, options=options_of(op, options))
+        _, inner = timed_shape(now.settings, now.device.get("type") == "CPU")
+        problem = op.problem(1, inner, dtype=now.settings.dtype, options=options_of(op, options))
         job = BrowserBundleJob(self._session.path, Task(op, problem), (self._session.root,))
         (found,) = self._session.ask(browser_bundles, job, LIMIT_S)
         return dict(found)
@@ -181,3 +198,113 @@ class PlaygroundApi:
                 "passed": all(one.met for one in marks),
             }
         return found
+
+
+# --- the guide to kernels' files: what docs/add-a-kernel.md says of header and body
+
+# The headings between which it stands.
+_FROM, _UNTIL = "The file", "What production kernels alone use"
+
+
+@cache
+def guide() -> str:
+    """The guide as HTML, headings from the third level on, without links: those lead to pages that are not
+    served.
+    """
+    reader = MarkdownIt("commonmark", {"html": False}).enable("table")
+    text = (shipped("docs") / "add-a-kernel.md").read_text(encoding="utf-8")
+    tokens = [*reader.parse(_ops()), *reader.parse(_example()), *_between(reader.parse(text))]
+    for token in tokens:
+        token.children = [one for one in token.children or () if one.type not in ("link_open", "link_close")]
+    html: str = reader.renderer.render(tokens, reader.options, {})
+    return html
+
+
+def _between(tokens: list[Token]) -> list[Token]:
+    """What stands behind the one heading and before the other."""
+    titles = [one.content if before.type == "heading_open" else "" for before, one in pairwise(tokens)]
+    # A heading is three tokens.
+    return tokens[titles.index(_FROM) + 3 : titles.index(_UNTIL)]
+
+
+def _example() -> str:
+    """A kernel that shares a row among the invocations of a workgroup, from its header to its end."""
+    # Of the ops that come with webnorm this one has a kernel that does it in one page.
+    text = (wgsl_root() / "rms_norm" / "workgroup.wgsl").read_text(encoding="utf-8")
+    return f"`rms_norm`'s kernel `workgroup`, whole:\n\n```wgsl\n{text}```\n"
+
+
+def _ops() -> str:
+    """The ops' formulas, as a table."""
+    rows = (f"| `{op.name}` | `{op.summary}` |" for op in OPS.values() if not op.is_copy)
+    return "\n".join(("| op | what it computes |", "|---|---|", *rows)) + "\n"
+
+
+# --- what leaves the playground, made in the worker
+
+# Seconds; the shaders of a package are run, too.
+LIMIT_S = 120.0
+
+
+def pack(device: Any, words: tuple[Any, ...]) -> Iterator[bytes | str]:
+    """The package of a request, given as request_for takes it, in a .tgz; or, unless that is forced, what is
+    wrong with the kernel. WebnormError as request_for raises it.
+    """
+    request = request_for(*words)
+    kernel = request.kernel
+    if kernel is not None and kernel.unstable is not None and not request.forced:
+        yield f"kernel {kernel.name} is unstable ({kernel.unstable})"
+        return
+    for root in request.roots:
+        # The path above the folder stays private. The command contains it as a shell writes it.
+        above = one_line(f"{root.parent}{os.sep}".replace("'", "'\"'\"'"))
+        request = replace(request, command=request.command.replace(above, ""))
+    try:
+        files = npm.package_files(request)
+    except PartialBundle as lacking:
+        yield lacking.lacking
+        return
+    fault = None if request.forced else npm.native_fault(files)
+    yield archive(files) if fault is None else fault
+
+
+@dataclass(frozen=True)
+class BrowserBundleJob:
+    """A kernel's file, and the problem that a browser is to compute with it."""
+
+    path: Path
+    task: Task
+    roots: tuple[Path, ...]
+
+
+def browser_bundles(device: Any, job: BrowserBundleJob) -> Iterator[dict[str, Any]]:
+    """The bundles of the file and of the copy, as the lab's modules take them; WebnormError where the kernel
+    runs in no browser.
+    """
+    kernel = load(job.path, job.task.op.name)
+    copies = [one for one in discover() if one.op.is_copy]
+    copied = Task(copies[0].op, as_copy_problem(job.task.problem))
+    bundle = read_bundle(job.task, [kernel], job.roots, "webnorm play --web")
+    if not bundle.carried:
+        raise WebnormError(f"{kernel.label} runs in no browser; `webnorm export` says why")
+    inner = job.task.problem.inner
+    # "rows" is what the page reads.
+    yield {
+        "bundle": bundle_as_json(bundle),
+        "copies": bundle_as_json(read_bundle(copied, copies, (), "webnorm play --web")),
+        "rows": {"gpu": LAB_ELEMENTS // inner, "software": LAB_SOFTWARE_ELEMENTS // inner},
+    }
+
+
+def archive(files: Files) -> bytes:
+    """A package's files as `npm install` takes them: in a folder called package, without anybody's name."""
+    found = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=found, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
+        for name, content in files.items():
+            entry = tarfile.TarInfo(f"package/{name}")
+            entry.size, entry.mode = len(content), 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    return found.getvalue()

@@ -25,9 +25,8 @@ from webnorm.lab.run.standby_worker import StandbyWorker
 from webnorm.play import stages
 from webnorm.play.attempt_store import MOST_SHOWN, AttemptStore
 from webnorm.play.lessons import goal_of
-from webnorm.play.located_mistakes import By, MistakeLocator
-from webnorm.play.stages import AttemptRun
-from webnorm.play.state import AttemptState, HistoryEntry, PlaygroundState, StageName, text_digest
+from webnorm.play.stages import AttemptRun, MistakeLocator
+from webnorm.play.state import AttemptState, By, HistoryEntry, PlaygroundState, StageName, text_digest
 from webnorm.web.tint import OpenTint
 
 # Notices that are kept.
@@ -292,24 +291,21 @@ class AttemptRunner:
             self._stopped(run, step, limit)
         except WorkerDied as death:
             self._deadly[run.text.hash] = str(death)
-            self._refuse(run, "run", WebnormError(str(death)))
+            self._refuse(run, "run", death)
             # Which does not run it.
             self._keep_to(run.attempt.rendered and "tint")
         except (TaskFailed, WebnormError) as error:
-            self._failed(run, step, error if isinstance(error, WebnormError) else WebnormError(str(error)))
+            if step == "verdict":
+                self._refuse(run, self._by(run), error)
+            else:
+                # No more than a note of a step after the verdict.
+                self._leave_stage("failed", str(error))
         except Exception as error:  # of this process: it is no mistake of the kernel's
             self._refuse(run, "run", WebnormError(_unforeseen(error)), ok=None)
             self._keep_to()
         if step == "verdict":
             self._judged(run)
         self._keep(run.attempt, run.located.text)
-
-    def _failed(self, run: AttemptRun, step: StageName, error: WebnormError) -> None:
-        """A mistake of the text's, or no more than a note of a step after the verdict."""
-        if step == "verdict":
-            self._refuse(run, self._by(run), error)
-        else:
-            self._leave_stage("failed", str(error))
 
     def _stopped(self, run: AttemptRun, step: StageName, limit: WorkerTimedOut | LimitReached) -> None:
         """A step's time limit was reached: what was found by then counts, of the rest nothing is known."""
@@ -325,7 +321,8 @@ class AttemptRunner:
         """Whose complaint it is that ends the verdict's step."""
         return _BY.get(self._state.now.working or "verdict", "run") if run.op is not None else "header"
 
-    def _refuse(self, run: AttemptRun, by: By, error: WebnormError, ok: bool | None = False) -> None:
+    def _refuse(self, run: AttemptRun, by: By, failure: Exception, ok: bool | None = False) -> None:
+        error = failure if isinstance(failure, WebnormError) else WebnormError(str(failure))
         run.change(mistakes=(*run.attempt.mistakes, run.located.mistake(by, error)), ok=ok)
         self._leave_stage("failed", str(error))
 

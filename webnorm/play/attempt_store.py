@@ -108,17 +108,12 @@ class AttemptStore:
             atomic.write_text(path, text)
         return path
 
-    def source_file(self, hash: str) -> Path:
-        """Where the text of an attempt lies; WebnormError where it was not kept."""
-        is_hash = len(hash) == _HASH and all(one in "0123456789abcdef" for one in hash)
-        found = next((self.folder / "sources" / hash).rglob("*.wgsl"), None) if is_hash else None
-        if found is None:
-            raise WebnormError(f"hash is {hash!r}; expected that of an attempt whose text was kept")
-        return found
-
     def source(self, hash: str) -> str:
         """The text of an attempt; WebnormError where it was not kept."""
-        path = self.source_file(hash)
+        is_hash = len(hash) == _HASH and all(one in "0123456789abcdef" for one in hash)
+        path = next((self.folder / "sources" / hash).rglob("*.wgsl"), None) if is_hash else None
+        if path is None:
+            raise WebnormError(f"hash is {hash!r}; expected that of an attempt whose text was kept")
         try:
             return atomic.read_bytes(path, _MOST_BYTES).decode()
         except (OSError, ValueError) as error:

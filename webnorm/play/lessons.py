@@ -11,7 +11,6 @@ from msgspec import Struct, structs
 
 from webnorm.errors import unknown
 from webnorm.files import forms
-from webnorm.lab.results.result import Result
 from webnorm.op.registry import default_op
 from webnorm.play.state import AttemptState, HistoryEntry
 
@@ -122,9 +121,5 @@ def _fast(attempt: AttemptState | None, share: float) -> bool | None:
     own, goal = times.get("attempt"), times.get("goal")
     if own is None or goal is None or not (own.timed and goal.timed):
         return None
-    return _ns(goal) >= share * _ns(own)
-
-
-def _ns(result: Result) -> float:
-    assert result.median_ns is not None
-    return result.median_ns
+    assert own.median_ns is not None and goal.median_ns is not None
+    return goal.median_ns >= share * own.median_ns

@@ -1,33 +1,36 @@
 """The playground's page and its routes, on 127.0.0.1 and nowhere else.
 
-`webnorm.play.request_guard` checks tokens and origins. Kernels are named, never a path;
-the page's files are read once, so that no path of a request reaches the file system.
+Kernels are named, never a path; the page's files are read once, so that no path of a request reaches the file
+system.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from webnorm.errors import WebnormError, sentence
 from webnorm.files import forms
 from webnorm.files.atomic import parse_json
 from webnorm.files.forms import Name
-from webnorm.play.events import SnapshotStream
-from webnorm.play.playground import KernelUnfit, Playground, SaveConflict
-from webnorm.play.request_guard import MOST_BYTES, NONCE, RequestGuard, new_token, too_large
+from webnorm.play.state import KernelUnfit, SaveConflict
 from webnorm.web.browser.static_server import TYPES
 from webnorm.web.folder import Files
 from webnorm.web.pages import page_files
@@ -43,6 +46,66 @@ _Form = TypeVar("_Form", bound=Struct)
 
 Hash = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Word = Annotated[str, Meta(pattern="^[A-Za-z0-9_]{1,100}$")]
+
+
+class Playground(Protocol):
+    """A watched kernel. Its methods are called from threads of the server's, several at once.
+
+    A method that is asked for what cannot be raises WebnormError, which the page shows. Snapshots are of
+    JSON's kinds; in them a number that is not finite is null, or a string as in results files.
+    """
+
+    def snapshot(self) -> dict[str, Any]:
+        """All that is known, with its "revision", which grows."""
+
+    def wait(self, revision: int, timeout: float) -> dict[str, Any] | None:
+        """The newest snapshot as soon as it is newer than a revision; None after `timeout` seconds."""
+
+    def save(self, text: str, base: str) -> str:
+        """Write the file, whose text so far has the SHA-256 `base`; gives the new text's.
+
+        From then on snapshots have the new text.
+        Raises SaveConflict where the file's text is another by now.
+        """
+
+    def run(self) -> None:
+        """Judge the file as it is, where that is not done at every save."""
+
+    def change(self, settings: dict[str, Any]) -> None:
+        """Change those settings that are given."""
+
+    def trace(self, filter: str | None) -> None:
+        """Trace the invocations that a condition picks, "" for all; None: no more."""
+
+    def fork(self, op: str, kernel: str) -> None:
+        """Go on with a copy of a built-in kernel."""
+
+    def lessons(self) -> list[dict[str, Any]]:
+        """The lessons in their order: "name" and "title"."""
+
+    def lesson(self, name: str | None) -> None:
+        """Begin a lesson, with a copy of its kernel in the place of the text; None ends one."""
+
+    def guide(self) -> str:
+        """What a kernel's header and body may use, as HTML."""
+
+    def source(self, hash: str) -> str:
+        """The text of an earlier attempt, by its SHA-256."""
+
+    def kernels(self) -> list[dict[str, Any]]:
+        """The built-in kernels: "op", "kernel" and, in a sentence, "summary"."""
+
+    def kernel(self, op: str, name: str) -> str:
+        """A built-in kernel's text."""
+
+    def here(self) -> dict[str, Any]:
+        """What a browser runs the kernel with: "bundle" and "copies" as the lab's, and "rows"."""
+
+    def export(self, force: bool) -> bytes:
+        """The npm package of the file, as the .tgz that `npm install` takes.
+
+        Raises KernelUnfit for a kernel that is wrong or unstable, unless it is to be packed all the same.
+        """
 
 
 class SaveRequest(Struct, forbid_unknown_fields=True):
@@ -108,7 +171,8 @@ class PlaygroundServer:
         self._playground, self._files = playground, page_files("play", _INDEX)
         self._socket = bound_socket(HOST, port)
         self.port: int = self._socket.getsockname()[1]
-        self.token = new_token()
+        # Which nobody guesses.
+        self.token = secrets.token_urlsafe(_TOKEN_BITS // 8)
         self.url = f"http://{HOST}:{self.port}/#{self.token}"
         self._ready = threading.Event()
         self._failure: Exception | None = None
@@ -158,7 +222,7 @@ class PlaygroundServer:
         self._loop = asyncio.get_running_loop()
         self._events = SnapshotStream(self._playground)
         page = _page(self._files)
-        app = _application([*_Routes(self._playground, self._events).all(), *page])
+        app = _application([*_routes(self._playground, self._events), *page])
         guard = RequestGuard(app, self.port, self.token, free={route.path for route in page})
         self._server = quiet_server(guard)
         self._ready.set()
@@ -206,90 +270,214 @@ async def _failed(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": sentence(f"webnorm failed: {type(error).__name__}: {error}")}, 500)
 
 
-class _Routes:
-    """What the page asks for, as calls of the playground's methods."""
+def _routes(playground: Playground, events: SnapshotStream) -> list[Route]:
+    """Every route but those of the page's files, as calls of the playground's methods."""
 
-    def __init__(self, playground: Playground, events: SnapshotStream) -> None:
-        self._playground, self._events = playground, events
+    async def stream(request: Request) -> Response:
+        return StreamingResponse(events.stream(), media_type="text/event-stream")
 
-    def all(self) -> list[Route]:
-        """Every route but those of the page's files."""
-        playground = self._playground
-        return [
-            Route("/api/events", self._stream),
-            Route("/api/file", self._save, methods=["PUT"]),
-            Route("/api/run", _doing(EmptyBody, playground.run), methods=["POST"]),
-            Route("/api/settings", self._change, methods=["POST"]),
-            Route("/api/trace", _doing(TraceFilterRequest, playground.trace), methods=["POST"]),
-            Route("/api/fork", _doing(ForkRequest, playground.fork), methods=["POST"]),
-            Route("/api/lessons", self._lessons),
-            Route("/api/lesson", _doing(LessonRequest, playground.lesson), methods=["POST"]),
-            Route("/api/guide", self._guide),
-            Route("/api/here", self._here, methods=["POST"]),
-            Route("/api/export", self._export, methods=["POST"]),
-            Route("/api/source/{hash}", self._source),
-            Route("/api/kernels", self._kernels),
-            Route("/api/kernel/{op}/{kernel}", self._kernel),
-        ]
-
-    async def _stream(self, request: Request) -> Response:
-        return StreamingResponse(self._events.stream(), media_type="text/event-stream")
-
-    async def _save(self, request: Request) -> Response:
-        given = await _body(request, SaveRequest)
-        base = await run_in_threadpool(self._playground.save, given.text, given.base)
+    def save(text: str, base: str) -> dict[str, Any]:
+        saved = playground.save(text, base)
         # Snapshots that were under way are older: the page must not take their text for a change of the file.
-        return JSONResponse({"base": base, "revision": self._playground.snapshot()["revision"]})
+        return {"base": saved, "revision": playground.snapshot()["revision"]}
 
-    async def _change(self, request: Request) -> Response:
-        given = await _body(request, SettingsRequest)
-        changes = {name: value for name, value in structs.asdict(given).items() if value is not UNSET}
-        await run_in_threadpool(self._playground.change, changes)
-        return JSONResponse({})
+    def change(**settings: Any) -> None:
+        playground.change({name: value for name, value in settings.items() if value is not UNSET})
 
-    async def _here(self, request: Request) -> Response:
-        await _body(request, EmptyBody)
-        return JSONResponse(await run_in_threadpool(self._playground.here))
-
-    async def _export(self, request: Request) -> Response:
+    async def export(request: Request) -> Response:
         given = await _body(request, ExportBody)
-        package = await run_in_threadpool(self._playground.export, given.force)
+        package = await run_in_threadpool(playground.export, given.force)
         return Response(package, media_type="application/gzip")
 
-    async def _source(self, request: Request) -> Response:
-        attempt = forms.read(request.path_params, SourceQuery, "the attempt")
-        return PlainTextResponse(await run_in_threadpool(self._playground.source, attempt.hash))
+    source = _giving(PlainTextResponse, playground.source, SourceQuery, "the attempt")
+    kernel = _giving(PlainTextResponse, playground.kernel, ForkRequest, "the kernel")
+    return [
+        Route("/api/events", stream),
+        Route("/api/file", _doing(SaveRequest, save), methods=["PUT"]),
+        Route("/api/run", _doing(EmptyBody, playground.run), methods=["POST"]),
+        Route("/api/settings", _doing(SettingsRequest, change), methods=["POST"]),
+        Route("/api/trace", _doing(TraceFilterRequest, playground.trace), methods=["POST"]),
+        Route("/api/fork", _doing(ForkRequest, playground.fork), methods=["POST"]),
+        Route("/api/lessons", _giving(JSONResponse, playground.lessons)),
+        Route("/api/lesson", _doing(LessonRequest, playground.lesson), methods=["POST"]),
+        Route("/api/guide", _giving(HTMLResponse, playground.guide)),
+        Route("/api/here", _doing(EmptyBody, playground.here), methods=["POST"]),
+        Route("/api/export", export, methods=["POST"]),
+        Route("/api/source/{hash}", source),
+        Route("/api/kernels", _giving(JSONResponse, playground.kernels)),
+        Route("/api/kernel/{op}/{kernel}", kernel),
+    ]
 
-    async def _lessons(self, request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(self._playground.lessons))
 
-    async def _guide(self, request: Request) -> Response:
-        return HTMLResponse(await run_in_threadpool(self._playground.guide))
-
-    async def _kernels(self, request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(self._playground.kernels))
-
-    async def _kernel(self, request: Request) -> Response:
-        built = forms.read(request.path_params, ForkRequest, "the kernel")
-        return PlainTextResponse(await run_in_threadpool(self._playground.kernel, built.op, built.kernel))
-
-
-def _doing(form: type[_Form], method: Callable[..., None]) -> _Handler:
-    """A route that calls a method with what its body has."""
+def _doing(form: type[_Form], method: Callable[..., dict[str, Any] | None]) -> _Handler:
+    """A route that calls a method with what its body has, and gives what comes of that, if anything."""
 
     async def do(request: Request) -> Response:
         given = await _body(request, form)
-        await run_in_threadpool(method, **structs.asdict(given))
-        return JSONResponse({})
+        return JSONResponse(await run_in_threadpool(method, **structs.asdict(given)) or {})
 
     return do
 
 
+def _giving(
+    kind: type[Response], method: Callable[..., Any], form: type[Struct] = EmptyBody, place: str = ""
+) -> _Handler:
+    """A route that gives what a method says of the words of its path, which are called `place`."""
+
+    async def give(request: Request) -> Response:
+        given = forms.read(request.path_params, form, place)
+        return kind(await run_in_threadpool(method, *structs.astuple(given)))
+
+    return give
+
+
 async def _body(request: Request, form: type[_Form]) -> _Form:
     """The body in a form; HTTPException for one that is too large, WebnormError for one that does not fit."""
-    content = await read_body(request, MOST_BYTES, too_large())
+    content = await read_body(request, MOST_BYTES, _TOO_LARGE)
     try:
         data: Any = parse_json(content) if content else {}
     except ValueError as error:
         raise WebnormError(f"the body is not JSON: {error}") from None
     return forms.read(data, form, "the body")
+
+
+# A stream that says nothing for so long is taken for broken by the page.
+HEARTBEAT_S = 5.0
+_HEARTBEAT = b": still here\n\n"
+# How long the thread that waits for snapshots goes on after it is told to end.
+_GLANCE_S = 0.1
+
+
+class SnapshotStream:
+    """One thread waits for the playground; streams wait for that in the server's loop.
+
+    A reader that is slow finds the newest snapshot when it is ready for one, and none of those in between.
+    """
+
+    def __init__(self, playground: Playground) -> None:
+        self._playground = playground
+        self._event = b""
+        self._number = 0
+        self._ended = False
+        self._news = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._watch, name="webnorm play: events", daemon=True)
+        self._thread.start()
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """The newest snapshot, then each that is the newest when the reader is ready; until `end`."""
+        told = 0
+        while not self._ended:
+            if told != self._number:
+                told = self._number
+                yield self._event
+                continue
+            try:
+                # Not wait_for: its own task would begin to wait after the news of this moment.
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._news.wait()
+            except TimeoutError:
+                yield _HEARTBEAT
+
+    def end(self) -> None:
+        """End all streams. For the loop's thread."""
+        self._ended = True
+        self._news.set()
+
+    def _watch(self) -> None:
+        try:
+            snapshot: dict[str, Any] | None = self._playground.snapshot()
+            while not self._ended:
+                if snapshot is not None:
+                    revision = snapshot["revision"]
+                    # JSON has no line feeds of its own, so it is one line of data.
+                    event = b"data: " + msgspec.json.encode(snapshot) + b"\n\n"
+                    self._loop.call_soon_threadsafe(self._publish, event)
+                snapshot = self._playground.wait(revision, _GLANCE_S)
+        finally:
+            # Where this thread fails the page has to see that nothing comes any more.
+            with suppress(RuntimeError):  # the loop has ended before
+                self._loop.call_soon_threadsafe(self.end)
+
+    def _publish(self, event: bytes) -> None:
+        self._event = event
+        self._number += 1
+        # Who waits is woken; who comes later waits for the next.
+        self._news.set()
+        if not self._ended:
+            self._news.clear()
+
+
+# A body may be a kernel's text, of which the largest that is rendered is smaller.
+MOST_BYTES = 2_000_000
+_TOO_LARGE = f"the body is larger than {MOST_BYTES} bytes"
+# Where a route finds the word that allows a style of the page's own. Editors bring theirs as elements.
+NONCE = "webnorm.nonce"
+_TOKEN_BITS = 192
+_OWN_SITE = ("same-origin", "none")
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; img-src 'self'; "
+    "connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Mapping[str, str] = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class RequestGuard:
+    """Lets requests of the application's own page through, with its token, of bounded size.
+
+    Any page that a browser has open can send requests to 127.0.0.1, and any site can give its name that
+    address. So every request, to a route that there is or not, has to name this server as its Host, may come
+    from no other origin, and has to bring the token, which only the page's address has. The page itself is
+    asked for before a browser has read that address: its files, whose paths are in `free` and which say
+    nothing of the kernel, are given without the token.
+    """
+
+    def __init__(self, app: ASGIApp, port: int, token: str, free: Collection[str]) -> None:
+        self._app, self._free = app, free
+        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self._origins = {f"http://{host}" for host in self._hosts}
+        self._authorization = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or have it answered."""
+        if scope["type"] != "http":
+            return
+        nonce = secrets.token_urlsafe(16)
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(_HEADERS)
+                headers["Content-Security-Policy"] = _POLICY.format(nonce=nonce)
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is None:
+            await self._app({**scope, NONCE: nonce}, receive, with_headers)
+        else:
+            status, error = refusal
+            await JSONResponse({"error": error}, status)(scope, receive, with_headers)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        headers = Headers(scope=scope)
+        if headers.getlist("host") not in [[host] for host in self._hosts]:
+            return 403, "the host is another than this server's"
+        if not set(headers.getlist("origin")) <= self._origins:
+            return 403, "the request comes from another origin"
+        if not set(headers.getlist("sec-fetch-site")) <= set(_OWN_SITE):
+            return 403, "the request comes from another site"
+        given = headers.get("authorization", "").encode()
+        if scope["path"] not in self._free and not secrets.compare_digest(given, self._authorization):
+            return 403, "the token is missing or wrong: open the address that webnorm play printed"
+        # What has no length is counted as it comes.
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > MOST_BYTES:
+            return 413, _TOO_LARGE
+        return None

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from webnorm.errors import LimitReached, SourceLocation, WebnormError
-from webnorm.kernels.rendering.render import Shader
+from webnorm.errors import LimitReached, WebnormError
+from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.rendering.render import Shader, display_path
 from webnorm.lab.diagnose.examination import Examination
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import evaluation, jobs, live_timing
@@ -17,13 +18,12 @@ from webnorm.lab.run.cost import CostJob, count_costs
 from webnorm.lab.run.evaluation import EvaluationJob
 from webnorm.lab.run.standby_worker import StandbyWorker
 from webnorm.lab.verify.accuracy import loose_tolerance_warning
-from webnorm.op.case import Case, problems
-from webnorm.op.corpus import fixed_cases
+from webnorm.op.corpus import Case, fixed_cases, problems
 from webnorm.op.op import Op, Task
 from webnorm.op.registry import OPS, options_of
-from webnorm.play.located_mistakes import MistakeLocator
 from webnorm.play.state import (
     AttemptState,
+    By,
     CorpusProgress,
     LiveTime,
     LocatedMistake,
@@ -32,6 +32,50 @@ from webnorm.play.state import (
     StageName,
 )
 from webnorm.web import tint
+
+
+@dataclass(frozen=True)
+class MistakeLocator:
+    """The edited file, by which its own mistakes are told from others', and its text."""
+
+    path: Path
+    text: str
+
+    @property
+    def own_name(self) -> str:
+        """How messages name the edited file."""
+        return display_path(str(self.path.resolve()))
+
+    def mistake(self, by: By, error: WebnormError) -> LocatedMistake:
+        """An error of the reading, the compiling or the running as what is shown of it."""
+        place, message = error.place, str(error)
+        if place is None:
+            return LocatedMistake(by=by, message=message)
+        own = place.file in (self.own_name, str(self.path))
+        lines = (self.text if own else _text_of(place.file)).splitlines()
+        source = lines[place.line - 1] if place.line <= len(lines) else ""
+        # Which are shown by themselves.
+        message = message.removeprefix(f"{place.file}:{place.line}: ").removesuffix(f": {source.strip()}")
+        return LocatedMistake(
+            by=by,
+            message=message,
+            file=place.file,
+            own=own,
+            line=place.line,
+            column=place.column,
+            length=place.length,
+            source=source,
+        )
+
+
+def _text_of(file: str) -> str:
+    """The text of a snippet, named as messages name it; nothing where it cannot be read."""
+    path = Path(file)
+    try:
+        return (path if path.is_absolute() else wgsl_root().parent / path).read_text(encoding="utf-8-sig")
+    except (OSError, ValueError):
+        return ""
+
 
 # Seconds of silence after which a step is given up where nobody says otherwise.
 LIMITS_S: dict[StageName, float] = {"verdict": 5.0}
@@ -119,9 +163,9 @@ class AttemptRun:
 
 
 def timed_shape(settings: Settings, software: bool) -> tuple[int, int]:
-    """Rows and columns of the problem that is timed."""
-    rows, cols = _TIMED_SOFTWARE if software else _TIMED_GPU
-    return settings.rows or rows, settings.cols or cols
+    """The sizes of the problem that is timed."""
+    usual = _TIMED_SOFTWARE if software else _TIMED_GPU
+    return settings.rows or usual[0], settings.cols or usual[1]
 
 
 def evaluate_attempt(run: AttemptRun) -> None:
@@ -213,16 +257,14 @@ def ask_tint(run: AttemptRun) -> None:
             if message.refuses:
                 error = message.mistake(shader)
                 # A snippet that is included twice is one mistake, not one for each of its declarations.
-                if shader.caller(message.line or 0) and any(_is_at(one, error.place) for one in mistakes):
+                place = error.place and (error.place.file, error.place.line)
+                known = any((one.file, one.line) == place for one in mistakes)
+                if shader.caller(message.line or 0) and known:
                     continue
                 mistakes.append(run.located.mistake("tint", error))
     if mistakes:
         found = tuple(dict.fromkeys((*run.attempt.mistakes, *mistakes)))
         run.against(mistakes=found)
-
-
-def _is_at(mistake: LocatedMistake, place: SourceLocation | None) -> bool:
-    return place is not None and (mistake.file, mistake.line) == (place.file, place.line)
 
 
 def trace_attempt(run: AttemptRun) -> None:
@@ -234,17 +276,13 @@ def trace_attempt(run: AttemptRun) -> None:
         for found in run.ask(evaluation.trace_file, job):
             run.change(trace=found)
             if not found.count:
-                raise StageSkipped(
-                    f"no trace(...) of the kernel left a record{_filtered(run.settings.trace)}"
-                )
+                rule = run.settings.trace
+                kept = f" that {rule!r} keeps" if rule else ""
+                raise StageSkipped(f"no trace(...) of the kernel left a record{kept}")
     except WebnormError:
         # An earlier trace, of another filter, must not be taken for this one.
         run.change(trace=None)
         raise
-
-
-def _filtered(rule: str | None) -> str:
-    return f" that {rule!r} keeps" if rule else ""
 
 
 def count_cost(run: AttemptRun) -> None:

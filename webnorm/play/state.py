@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
-from webnorm.errors import utf8
+from webnorm.errors import WebnormError, utf8
 from webnorm.lab.diagnose.heat_map import HeatMap
 from webnorm.lab.diagnose.hints import Hint
 from webnorm.lab.diagnose.trace import Trace
@@ -26,6 +26,15 @@ StageName = Literal[
     "render", "compile", "verdict", "where", "time", "race", "tint", "trace", "corpus", "cost"
 ]
 Status = Literal["pass", "fail", "error", "unjudged"]
+By = Literal["header", "template", "naga", "tint", "run"]
+
+
+class SaveConflict(WebnormError):
+    """The file changed since the text that somebody saves was read."""
+
+
+class KernelUnfit(WebnormError):
+    """The kernel is wrong or unstable: its package is for who asks for it all the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +45,7 @@ class LocatedMistake:
     complains: the reading of the header or of the template, a compiler, or the run.
     """
 
-    by: Literal["header", "template", "naga", "tint", "run"]
+    by: By
     message: str
     file: str | None = None
     own: bool = False
@@ -221,6 +230,7 @@ class Settings:
     trace: str | None = None
     x: tuple[float, float] | None = None
     lesson: str | None = None
+    # As the command's options and the page's snapshots call them.
     rows: int | None = None
     cols: int | None = None
     time_limit_s: float | None = None

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from webnorm.op.dtypes import DTYPES, Array
-from webnorm.op.expected import Expected, ExpectedOutputs, ToleranceFactors
-from webnorm.op.op import Op, Task, Tensor
+from webnorm.op.op import Expected, ExpectedOutputs, Op, Task, Tensor, ToleranceFactors
 from webnorm.op.problem import Problem
 
 

@@ -66,8 +66,7 @@ def check(
     from webnorm.cli.work.overview import corpus_table
     from webnorm.lab.results.coverage import Coverage
     from webnorm.lab.run import requests
-    from webnorm.op.case import Overrides
-    from webnorm.op.corpus import whole_corpus
+    from webnorm.op.corpus import Overrides, whole_corpus
 
     console = Screen(stderr=str(json) == "-")
     seed = requests.seed_or_random(seed)

@@ -50,8 +50,7 @@ def show(
     adapter: shared.Adapter = None,
 ) -> None:
     """A pipe gets the text alone: webnorm show layer_norm/welford --cols 768 > welford.wgsl."""
-    from webnorm.choice.auto import choose
-    from webnorm.choice.defaults import chosen_variants
+    from webnorm.choice.defaults import choose, chosen_variants
     from webnorm.kernels.headers.kernel import BROWSER
     from webnorm.kernels.headers.library import AUTO, check_axes, select, without_auto
     from webnorm.kernels.rendering.render import TARGETS, render_shader

@@ -14,7 +14,7 @@ from webnorm.cli.terminal.screen import escaped_line, number_column, wrapping_co
 from webnorm.errors import one_line
 from webnorm.lab.results.tables import NOTHING, constants_text, device_text, percent_text
 from webnorm.lab.run.tune import TuneResult
-from webnorm.op.case import Case
+from webnorm.op.corpus import Case
 from webnorm.op.presets import presets
 
 

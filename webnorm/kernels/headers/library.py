@@ -17,7 +17,7 @@ from webnorm.op.op import Op
 from webnorm.op.registry import OPS, default_op
 from webnorm.op.selection import is_pattern, matches
 
-# What stands for no kernel but for the choice of one (webnorm/choice/auto.py).
+# What stands for no kernel but for the choice of one (webnorm/choice/defaults.py).
 AUTO = "auto"
 # A name that is no pattern and no path.
 _PLAIN = re.compile(r"\w+", re.ASCII)

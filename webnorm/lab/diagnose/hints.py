@@ -22,8 +22,7 @@ from webnorm.lab.verify.accuracy import too_many_neighbours
 from webnorm.lab.verify.deviations import OutputComparison, batch_part, compare_outputs, rounded_to
 from webnorm.op.blocks import map_row_blocks
 from webnorm.op.dtypes import Array, finfo
-from webnorm.op.expected import Expected, ExpectedOutputs, ToleranceFactors
-from webnorm.op.op import Task
+from webnorm.op.op import Expected, ExpectedOutputs, Task, ToleranceFactors
 
 Kind = Literal["poison", "guard", "unsteady", "race", "loop", "formula", "statistics", "place", "precision"]
 # Elements of the rows that formulas are tried on: all of them at once take tens of megabytes.

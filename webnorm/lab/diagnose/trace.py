@@ -22,8 +22,7 @@ from webnorm.kernels.wgsl.diagnostics import mistyped, read_report
 from webnorm.lab.verify.accuracy import tolerance
 from webnorm.lab.verify.deviations import DENORMAL, batch_part
 from webnorm.op.dtypes import Array
-from webnorm.op.expected import Float64Array
-from webnorm.op.op import Task
+from webnorm.op.op import Float64Array, Task
 from webnorm.op.problem import Problem
 
 # Rows that are run, and elements of them.
@@ -52,7 +51,7 @@ class TraceRecord:
 
     `values` has a number for each component, 0 and 1 for a bool. Of a step of a row these are the columns
     from `column` on, those that exist. `expected` is float64's for names that are known (see
-    ops.norms.trace_expectation), and `departs` marks the first record that is beyond its tolerance.
+    ops.norms.row_statistics), and `departs` marks the first record that is beyond its tolerance.
     """
 
     site: int

@@ -25,7 +25,7 @@ from webnorm.lab.run import bench as benchmark
 from webnorm.lab.run import check as checking
 from webnorm.lab.run import requests
 from webnorm.lab.run.bench import Progress
-from webnorm.op.case import Overrides as OfCases
+from webnorm.op.corpus import Overrides as OfCases
 from webnorm.op.corpus import whole_corpus
 from webnorm.op.dtypes import Array
 from webnorm.op.selection import ops_named, sizes, split_names

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from webnorm.choice import auto
-from webnorm.choice.defaults import chosen_variants, each_chosen
+from webnorm.choice.defaults import ChosenVariant, choose, chosen_variants, each_chosen
 from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
@@ -151,12 +150,12 @@ def copies_of(kernels: Sequence[Kernel], problem: Problem, traits: Traits) -> li
     ]
 
 
-def _auto_choice(request: BenchRequest, task: Task, traits: Traits) -> auto.ChosenVariant | None:
+def _auto_choice(request: BenchRequest, task: Task, traits: Traits) -> ChosenVariant | None:
     """What auto chooses for a task; None for a copy, and where nothing can run it but kernels are named."""
     if task.op.is_copy or not request.ladder:
         return None
     try:
-        return auto.choose(request.ladder, task, traits, request.tuning)
+        return choose(request.ladder, task, traits, request.tuning)
     except WebnormError:
         if not request.kernels:
             raise
@@ -226,7 +225,7 @@ def unrun_results(
 
 
 def _whole(
-    asked: Sequence[Variant], chosen: auto.ChosenVariant | None, broken: Sequence[Result], timed: list[Result]
+    asked: Sequence[Variant], chosen: ChosenVariant | None, broken: Sequence[Result], timed: list[Result]
 ) -> list[Result]:
     """A task's results: of those that are `timed` what auto chose is marked, and what is broken follows."""
     found = [*timed, *broken]

@@ -9,8 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from webnorm.choice.auto import choose
-from webnorm.choice.defaults import each_chosen
+from webnorm.choice.defaults import choose, each_chosen
 from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers.kernel import Kernel, Traits
@@ -21,8 +20,7 @@ from webnorm.lab.results.result import Result
 from webnorm.lab.run import jobs
 from webnorm.lab.verify.trial import blank_result, expect_instability, unreadable
 from webnorm.lab.verify.user_array import as_rows, read_rows
-from webnorm.op.case import Case, Overrides, problems
-from webnorm.op.corpus import ArrayCase, fixed_cases
+from webnorm.op.corpus import ArrayCase, Case, Overrides, fixed_cases, problems
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Op, Task
 from webnorm.op.problem import Problem

@@ -28,7 +28,7 @@ from webnorm.lab.verify.timed_work import (
     timing_setup,
 )
 from webnorm.lab.verify.trial import exception_text, try_variant, unreadable, with_samples
-from webnorm.op.case import ForceSplit
+from webnorm.op.corpus import ForceSplit
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Task, make_inputs
 from webnorm.op.registry import OPS, as_copy_problem

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from webnorm.choice.auto import choose
-from webnorm.choice.defaults import chosen_variants
+from webnorm.choice.defaults import choose, chosen_variants
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device

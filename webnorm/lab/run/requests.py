@@ -23,7 +23,7 @@ from webnorm.kernels.headers.sources import is_wgsl
 from webnorm.lab.run.bench import BenchRequest
 from webnorm.lab.run.check import CheckRequest, user_array_case
 from webnorm.op import presets
-from webnorm.op.case import Case, Overrides
+from webnorm.op.corpus import Case, Overrides
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS

@@ -7,8 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from webnorm.choice import auto
-from webnorm.choice.defaults import fitting_variant, suggestions
+from webnorm.choice.defaults import choose, fitting_variant, suggestions
 from webnorm.choice.tuning import LARGE_BYTES, TunedChoice
 from webnorm.gpu import timing
 from webnorm.kernels.headers.kernel import Kernel, Traits
@@ -139,7 +138,7 @@ def run(request: TuneRequest, worker: Worker, traits: Traits) -> Iterator[Progre
 def _tune(
     request: TuneRequest, task: Task, worker: Worker, traits: Traits
 ) -> Iterator[Progress | TuneResult]:
-    rules = auto.choose(request.kernels, task, traits).variant
+    rules = choose(request.kernels, task, traits).variant
     asked = candidates(request.kernels, task, traits, rules)
     dropped: dict[int, str] = {}
     finalists = None

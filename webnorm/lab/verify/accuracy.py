@@ -13,8 +13,7 @@ from webnorm.lab.verify.deviations import OutputComparison, compare_outputs
 from webnorm.op import expression
 from webnorm.op.blocks import map_row_blocks
 from webnorm.op.dtypes import Array
-from webnorm.op.expected import ExpectedOutputs, ToleranceFactors
-from webnorm.op.op import HeaderTerms, Task
+from webnorm.op.op import ExpectedOutputs, HeaderTerms, Task, ToleranceFactors
 
 # A tolerance so many times that of the kernels that `auto` picks is worth a warning.
 LOOSE = 10.0

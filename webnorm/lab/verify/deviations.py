@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from webnorm.op.dtypes import DTYPES, Array, finfo
-from webnorm.op.expected import Expected, ExpectedOutputs, Float64Array, ToleranceFactors
-from webnorm.op.op import Op, Task
+from webnorm.op.op import Expected, ExpectedOutputs, Float64Array, Op, Task, ToleranceFactors
 
 # An answer this near to a boundary, in units of its tolerance, is as good as on it: a constant row gives the
 # weights, of which a sixteenth lie half way between two values of float8_e4m3fn. These are no neighbours.

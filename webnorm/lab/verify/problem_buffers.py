@@ -30,10 +30,9 @@ from webnorm.lab.verify.accuracy import Accuracy, assess
 from webnorm.lab.verify.clobber import output_buffers, sameness_of, scratch_buffers, spoiler_of
 from webnorm.lab.verify.deviations import batch_part
 from webnorm.op.blocks import map_row_blocks
-from webnorm.op.case import ForceSplit
+from webnorm.op.corpus import ForceSplit
 from webnorm.op.dtypes import Array
-from webnorm.op.expected import Expected, ExpectedOutputs
-from webnorm.op.op import Task, make_inputs
+from webnorm.op.op import Expected, ExpectedOutputs, Task, make_inputs
 from webnorm.op.problem import Problem
 from webnorm.op.registry import as_copy_problem, copy_op
 

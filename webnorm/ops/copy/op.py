@@ -9,8 +9,7 @@ import numpy as np
 
 from webnorm.op.blocks import converted
 from webnorm.op.dtypes import DTYPES, Array
-from webnorm.op.expected import Expected, ExpectedOutputs
-from webnorm.op.op import Op, Task, Tensor
+from webnorm.op.op import Expected, ExpectedOutputs, Op, Task, Tensor
 from webnorm.op.problem import Problem
 from webnorm.ops.copy.problem import RowProblem, draw_x
 
@@ -54,8 +53,8 @@ def other_version(arrays: Mapping[str, Array]) -> dict[str, Array]:
 _HOOKS: Mapping[str, Any] = {
     "other_version": other_version,
     "unused_scalars": lambda problem: ("scale",),
-    "evaluation": "webnorm.ops.copy.evaluation",
-    "export_inputs": "webnorm.ops.copy.export_inputs:export_inputs",
+    "evaluation": "webnorm.ops.copy.problem",
+    "export_inputs": "webnorm.ops.copy.problem:export_inputs",
 }
 
 OPS = (

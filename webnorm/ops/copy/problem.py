@@ -1,17 +1,19 @@
-"""Rows of columns: the problems of the copy, and the base of those of the norms."""
+"""Rows of columns: the problems of the copy, which those of the norms are based on, and their inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from webnorm.op.blocks import converted, standard_normal
 from webnorm.op.dtypes import DTYPES, Array
-from webnorm.op.number_rules import NumberRule
-from webnorm.op.problem import Problem
+from webnorm.op.op import Op, Task
+from webnorm.op.options import Options
+from webnorm.op.problem import NumberRule, Problem
 
 EPS = NumberRule("eps", True, "0 or a number from 1.2e-38 to 8.5e+37: GPUs may take a smaller one for 0")
 SCALE = NumberRule(
@@ -87,3 +89,96 @@ def draw_x(problem: RowProblem) -> Array:
     rng = np.random.default_rng(problem.seed)
     x = DISTRIBUTIONS[problem.distribution](rng, problem)
     return converted(x, DTYPES[problem.dtype])
+
+
+# --- the problems that a kernel is judged on while it is written: small, and such that mistakes tell
+
+# Whole workgroups and chunks; and a row that is no whole number of anything, nor a single sweep of a
+# workgroup with four elements for each of its 256 invocations.
+_SHAPES = ((8, 768), (7, 1061))
+# Standard deviations of the rows in turn, in units of the square root of eps: where they are alike, a mistake
+# with eps is seen; far above it, one that hides behind eps.
+_SPREADS = (0.25, 4.0, 300.0, 1.0)
+# Means of the first row and of the last, in standard deviations: beside 0, and not so far that a mean that
+# was rounded to float32 is seen.
+_FIRST, _LAST = -2.0, 2.5
+_SEED = 16
+
+
+def playground_tasks(op: Op, dtype: str = "float32", options: Options | None = None) -> tuple[Task, ...]:
+    """An aligned and an odd problem of an op; raises WebnormError for options that it lacks."""
+    return tuple(
+        Task(op, op.problem(*shape, dtype=dtype, options=options, distribution="given", seed=_SEED))
+        for shape in _SHAPES
+    )
+
+
+def given_task(op: Op, dtype: str = "float32", options: Options | None = None) -> Task:
+    """The problem of an x that somebody chose."""
+    return Task(
+        op, op.problem(*_SHAPES[0], dtype=dtype, options=options, distribution="given", seed=_SEED + 1)
+    )
+
+
+def draw_given(task: Task, mean: float, spread: float) -> dict[str, Array]:
+    """Inputs with a normal x of this mean and standard deviation, in the problem's type."""
+    problem = task.problem
+    rng = np.random.default_rng([problem.seed, problem.rows, problem.cols])
+    x = mean + spread * rng.standard_normal((problem.rows, problem.cols))
+    return task.op.draw(task, {"x": converted(x, DTYPES[problem.dtype])}, rng)
+
+
+def draw_playground(task: Task) -> dict[str, Array]:
+    """The inputs of a task: rows of several scales and means, so that wrong formulas differ from the right
+    one, and from each other, in more than rounding.
+    """
+    problem = task.problem
+    rng = np.random.default_rng([problem.seed, problem.rows, problem.cols])
+    rows, eps = max(problem.rows, 1), problem.eps or task.op.scalars.get("eps", 1e-5)
+    spread = math.sqrt(eps) * np.resize(_SPREADS, rows)[:, None]
+    mean = np.linspace(_FIRST, _LAST, rows)[:, None]
+    given = {
+        "x": (rng.standard_normal((problem.rows, problem.cols)) + mean[: problem.rows])
+        * spread[: problem.rows]
+    }
+    present = {tensor.name for tensor in task.op.present(problem) if tensor.access == "read"}
+    if "residual" in present:
+        # As large as x in its row, or it would take the place of it.
+        given["residual"] = rng.standard_normal(given["x"].shape) * spread[: problem.rows]
+    if "residual_bias" in present and "residual" in present:
+        given["residual_bias"] = rng.standard_normal(problem.cols) * math.sqrt(eps) * _SPREADS[0]
+    dtypes = {tensor.name: DTYPES[tensor.dtype(problem)] for tensor in task.op.present(problem)}
+    arrays = {name: converted(array, dtypes[name]) for name, array in given.items()}
+    return task.op.draw(task, arrays, rng)
+
+
+# Elements of x in a vector, about: a package is downloaded.
+_ELEMENTS = 24_000
+
+
+def export_inputs(op: Op, problem: RowProblem) -> Iterator[tuple[str, str, Array]]:
+    """Yield name, description and x (rows, cols) in float64 of each vector."""
+    cols = problem.cols
+    rng = np.random.default_rng(problem.seed)
+    several = max(3, min(37, _ELEMENTS // cols)) | 1
+    yield (
+        "normal",
+        f"{several} rows of normal numbers: an odd number, so that the last workgroup is not full",
+        rng.standard_normal((several, cols)),
+    )
+    largest = float(np.finfo(np.float32).max if problem.dtype != "float16" else np.finfo(np.float16).max)
+    kinds = [draw(rng, replace(problem, rows=1)) for draw in DISTRIBUTIONS.values()]
+    # Without a mean, a constant row gives the weights. Many of them lie on boundaries of a float8 type.
+    constant = [
+        np.full((1, cols), value) for value in ((0.0, 3.0, -1000.0) if op.constants["has_mean"] else (0.0,))
+    ]
+    held = [row for row in [*kinds, *constant] if np.abs(row).max() <= largest]
+    yield (
+        "mixed",
+        "rows of unlike distributions: large means, outliers, small scales, constant rows",
+        np.concatenate(held[:: -(-len(held) // max(4, _ELEMENTS // cols))]),
+    )
+    poisoned = rng.standard_normal((3, cols))
+    poisoned[1, cols // 2] = np.nan
+    yield "nan", "a NaN in the middle row: its neighbours must not see it", poisoned
+    yield "one_row", "a single row", rng.standard_normal((1, cols))

@@ -2,26 +2,93 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from webnorm.op.case import ForceSplit, Overrides
+from webnorm.op.corpus import Case, ForceSplit, Overrides
 from webnorm.op.dtypes import DTYPES, Array
 from webnorm.op.op import Op, Task, UnsupportedProblem
 from webnorm.op.registry import options_of
 from webnorm.ops.norms.op import has_mean
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.ops.norms.reference import stats_of
-from webnorm.ops.norms.row_draws import Draw, normal
+
+# --- values that rows are drawn from: normal, constant, and those that break formulas
+
+# Draws (rows, cols) in float64, or what broadcasts to it.
+# In quotes: NumPy imports its generators where they are named, and who calls an op draws nothing.
+Draw = Callable[["np.random.Generator"], Array]
+
+
+def normal(rows: int, cols: int, scale: float = 1.0, mean: float = 0.0) -> Draw:
+    """Independent normal numbers."""
+    return lambda rng: rng.standard_normal((rows, cols)) * scale + mean
+
+
+def constant(value: float) -> Draw:
+    """One number everywhere."""
+    return lambda rng: np.array(value)
+
+
+def consecutive(first: int, count: int) -> Draw:
+    """One row of neighbouring integers."""
+    return lambda rng: np.arange(first, first + count, dtype=np.float64)[None, :]
+
+
+# Far apart, so that none is a pivot for another's row.
+LARGE = np.array([1e15, 3.7e14, 1.7e15, 1.1e10, 1e6, 123456.7], np.float32)[:, None]
+
+
+def adjacent_floats(cols: int) -> Draw:
+    """Rows of two neighbouring float32 numbers; from row to row more columns have the larger one."""
+
+    def x(rng: np.random.Generator) -> Array:
+        share = np.array([1, 2, 10, cols // 3, cols // 2, cols - 1])[:, None]
+        columns = rng.permuted(np.broadcast_to(np.arange(cols), (6, cols)), axis=1)
+        return np.where(columns < share, np.nextafter(LARGE, np.float32(np.inf)), LARGE).astype(np.float64)
+
+    return x
+
+
+def outlier_first(rows: int, cols: int) -> Draw:
+    """Normal rows whose first number is a million."""
+    return lambda rng: np.concatenate(
+        [np.full((rows, 1), 1e6), rng.standard_normal((rows, cols - 1))], axis=1
+    )
+
+
+def outlier(rng: np.random.Generator) -> Array:
+    """Three normal rows with a large number inside."""
+    x = rng.standard_normal((3, 1024))
+    x[:, 700] = 1e4
+    return x
+
+
+def row_scales(rng: np.random.Generator) -> Array:
+    """Rows as small and as large as float32 takes their squares, and beyond."""
+    return rng.standard_normal((24, 257)) * np.logspace(-18, 17, 24)[:, None]
+
+
+def with_bad_values(*values: float, col: int = 77) -> Draw:
+    """Normal rows, one of which has these values from a column on."""
+
+    def x(rng: np.random.Generator) -> Array:
+        drawn = rng.standard_normal((9, 130))
+        drawn[4, col : col + len(values)] = values
+        return drawn
+
+    return x
+
 
 _PLAIN = NormOptions(weight=False, bias=False)
 
 
 @dataclass(frozen=True)
-class NormCase:
-    """One input. `x` draws (rows, cols) in float64; `options` are added to those of the problem.
+class NormCase(Case):
+    """One input of norms. `x` draws (rows, cols) in float64; `options` are added to those of the problem.
 
     `eps` None stands for the op's default. `given` holds the storage type of a user's own x, and is None
     where any will do. `breaks_one_pass`: E[x²] - E[x]² in float32 has to fail here, since the square of the
@@ -127,3 +194,122 @@ def _drawn_beside(task: Task, size: float, rng: np.random.Generator) -> dict[str
             with np.errstate(over="ignore"):
                 arrays[tensor.name] = drawn.astype(DTYPES[tensor.dtype(task.problem)])
     return arrays
+
+
+BOTH = NormOptions()
+# --- every option that an op has, one by one and all together
+
+_EVERYTHING = NormOptions(
+    zero_centered_weight=True, residual=True, residual_bias=True, return_stats=True, max_workgroups=2
+)
+
+
+# Options one by one and all together, on rows that share words, that start on words only, and on vec4.
+_OPTIONS: tuple[tuple[str, str, NormOptions, float], ...] = (
+    ("zero-centered", "TransformerEngine: scale by 1 + weight", NormOptions(zero_centered_weight=True), 1.0),
+    ("residual", "SkipLayerNorm: h = x + residual, given back too", NormOptions(residual=True), 1.0),
+    (
+        "residual-bias",
+        "SkipLayerNorm with a bias: eight buffers with the statistics",
+        NormOptions(residual=True, residual_bias=True, return_stats=True),
+        1.0,
+    ),
+    ("stats", "mean in two words and rstd, for the backward pass", NormOptions(return_stats=True), 1.0),
+    (
+        "float8-e4m3fn",
+        "TransformerEngine: scale in, amax of the unscaled y and scale_inv out; beyond 448 it saturates",
+        NormOptions(out_dtype="float8_e4m3fn"),
+        400.0,
+    ),
+    ("float8-e5m2", "the wider of the two float8 types", NormOptions(out_dtype="float8_e5m2"), 8.0),
+    ("float8-e5m2-large", "beyond 57344 it saturates", NormOptions(out_dtype="float8_e5m2"), 1e5),
+    ("float8-e5m2-small", "among float8_e5m2's denormals", NormOptions(out_dtype="float8_e5m2"), 1e-5),
+    ("int8", "a scale for every row", NormOptions(out_dtype="int8"), 1.0),
+    (
+        "int8-plain",
+        "columns that do not exist are as far from 0 as the mean, without a weight to hide them",
+        NormOptions(weight=False, bias=False, out_dtype="int8"),
+        1.0,
+    ),
+    *(
+        (f"{dtype}-y", "y of another type than x", NormOptions(out_dtype=dtype), 1.0)
+        for dtype in ("float32", "float16", "bfloat16")
+    ),
+    ("float32-parameters", "float32 weight and bias beside half x", NormOptions(weight_dtype="float32"), 1.0),
+    ("capped", "few workgroups walk over all rows", NormOptions(max_workgroups=3), 1.0),
+    (
+        "everything-float8",
+        "every option at once: the parameters share a buffer",
+        replace(_EVERYTHING, out_dtype="float8_e4m3fn", weight_dtype="float32"),
+        0.25,
+    ),
+    (
+        "everything-int8",
+        "every option at once: the parameters share a buffer",
+        replace(_EVERYTHING, out_dtype="int8"),
+        1.0,
+    ),
+    ("saved-stats", "gradient from the forward pass's statistics", NormOptions(saved_stats=True), 1.0),
+    (
+        "everything-backward",
+        "every option of a gradient at once",
+        NormOptions(
+            zero_centered_weight=True,
+            weight_dtype="float32",
+            residual_bias=True,
+            saved_stats=True,
+            dh=True,
+            max_workgroups=3,
+        ),
+        1.0,
+    ),
+)
+
+
+# Every option on each of three row lengths, one option after the other. The mean lies outside the values that
+# LayerNorm's y has; where it is below 0, so is all of RMSNorm's y.
+OPTION_GRID: tuple[NormCase, ...] = tuple(
+    of_normal(f"{name}-{cols}", source, (11, cols), mean=mean, options=options, scale=scale)
+    for name, source, options, scale in _OPTIONS
+    for cols, mean in ((70, 20.0), (61, -20.0), (256, 20.0))
+)
+
+
+OPTION_CASES: tuple[NormCase, ...] = (
+    *OPTION_GRID,
+    of_normal(
+        "small-residual",
+        "h among float16's denormals: x and residual almost cancel",
+        (5, 200),
+        1e-5,
+        options=NormOptions(residual=True, residual_bias=True, weight_dtype="float32"),
+    ),
+    NormCase(
+        "int8-zeros",
+        "a row of zeros has a scale too",
+        constant(0.0),
+        (3, 61),
+        options=NormOptions(weight=False, bias=False, out_dtype="int8"),
+    ),
+    of_normal(
+        "int8-small",
+        "eps makes y as small as 3e-6: its scale follows",
+        (5, 61),
+        1e-8,
+        options=NormOptions(weight=False, bias=False, out_dtype="int8"),
+    ),
+    of_normal(
+        "stats-1e4",
+        "a mean of 1e4 standard deviations, whose second word is as large as x's last digit",
+        (5, 300),
+        mean=1e4,
+        options=NormOptions(return_stats=True),
+    ),
+    of_normal(
+        "saved-stats-1e4",
+        "the same, where the gradient is given that mean",
+        (64, 300),
+        mean=1e4,
+        options=NormOptions(saved_stats=True),
+    ),
+)

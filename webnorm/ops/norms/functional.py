@@ -13,18 +13,19 @@ from typing import Any, Literal, Unpack, overload
 from webnorm.calls.call import AnyArray
 from webnorm.gpu.device import Device
 from webnorm.op.registry import OPS
-from webnorm.ops.norms.outputs import (
+from webnorm.ops.norms.resolved import (
     A,
     BackwardArguments,
     DtypeLike,
     ForwardArguments,
+    Given,
     NormOutput,
     Plain,
     Scaled,
     backward_result,
+    computed,
     forward_result,
 )
-from webnorm.ops.norms.resolved import Given, computed
 
 
 @overload
@@ -146,7 +147,7 @@ def layer_norm(
             kernel, a kernel that cannot run the problem, a problem larger than the device's buffers, or no
             adapter.
     """
-    return _forward("layer_norm", locals())
+    return forward_result(computed(OPS["layer_norm"], locals()))
 
 
 @overload
@@ -241,7 +242,7 @@ def rms_norm(
         bias: an addition of this library; None for 0.
         return_stats: the statistics are rstd = 1 / sqrt(mean(x²) + eps) alone, of shape (*leading, 1).
     """
-    return _forward("rms_norm", locals())
+    return forward_result(computed(OPS["rms_norm"], locals()))
 
 
 @overload
@@ -369,11 +370,6 @@ def rms_norm_backward(
         for it.
     """
     return _backward("rms_norm_backward", locals())
-
-
-def _forward(op: str, given: Given) -> AnyArray | NormOutput[Any]:
-    found: AnyArray | NormOutput[Any] = forward_result(computed(OPS[op], given))
-    return found
 
 
 def _backward(op: str, given: Given) -> tuple[Any, ...]:

@@ -97,12 +97,14 @@ class SweepLandscape:
 
     def of(self, kernel: str | None) -> SweepLandscape:
         """What it tells of the kernel `ONE_DISPATCH`, or for None of the others."""
-        return replace(self, entries=[found for entry in self.entries if (found := _part(entry, kernel))])
-
-
-def _part(entry: SweepEntry, kernel: str | None) -> SweepEntry | None:
-    reached = [one for one in entry.reached if (one[0].kernel == ONE_DISPATCH) == (kernel == ONE_DISPATCH)]
-    return SweepEntry(entry.rows, entry.cols, reached) if reached else None
+        is_one = kernel == ONE_DISPATCH
+        parts = (
+            replace(
+                entry, reached=[one for one in entry.reached if (one[0].kernel == ONE_DISPATCH) == is_one]
+            )
+            for entry in self.entries
+        )
+        return replace(self, entries=[part for part in parts if part.reached])
 
 
 class _File(msgspec.Struct):
@@ -121,7 +123,9 @@ def ranked(op: str, names: Names, kernel: str | None = None) -> Sequence[Measure
         return ()
     # The order depends on nothing else, and calls ask for the same again.
     kind = kind_of(op, bool(names["has_residual"]), bool(names["saved_stats"]))
-    return _ranked(op, _dtype(names), kind, kernel, names["rows"], names["cols"])
+    narrow = "float16" if names["is_float16"] else "bfloat16"
+    dtype = "float32" if names["itemsize"] == 4 else narrow
+    return _ranked(op, dtype, kind, kernel, names["rows"], names["cols"])
 
 
 @lru_cache(maxsize=64)
@@ -131,12 +135,6 @@ def _ranked(
     known = known_of(op, dtype, kind, kernel)
     shares = expected(known, rows, cols, 4 if dtype == "float32" else 2)
     return tuple(sorted(shares, key=lambda variant: -shares[variant]))
-
-
-def _dtype(names: Names) -> str:
-    if names["itemsize"] == 4:
-        return "float32"
-    return "float16" if names["is_float16"] else "bfloat16"
 
 
 def kind_of(op: str, residual: bool, saved_stats: bool) -> str:

@@ -13,8 +13,7 @@ from itertools import chain
 import numpy as np
 
 from webnorm.op.dtypes import DTYPES, FP8, Array, finfo
-from webnorm.op.expected import Float64Array
-from webnorm.op.op import Task
+from webnorm.op.op import Float64Array, Task
 from webnorm.ops.norms.op import has_mean
 from webnorm.ops.norms.problem import NormProblem
 from webnorm.ops.norms.reference import ADDED, INT8_MAXIMUM, SMALLEST_ROW_MAXIMUM, add_residual

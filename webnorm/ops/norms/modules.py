@@ -15,8 +15,8 @@ from webnorm.errors import WebnormError, one_line, shown, unknown
 from webnorm.gpu.device import Device
 from webnorm.op.dtypes import DTYPE_NAMES, DTYPES, STORAGE, Array, read_back_from
 from webnorm.ops.copy.problem import EPS
-from webnorm.ops.norms import arguments, functional
-from webnorm.ops.norms.outputs import A
+from webnorm.ops.norms import functional
+from webnorm.ops.norms.resolved import A, as_flag, dtype_name, leading_of, shape_of
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class _Norm:
         device: Device | None,
         names: Sequence[str],
     ) -> None:
-        self.normalized_shape = arguments.shape_of(normalized_shape)
-        centred = arguments.as_flag("zero_centered_weight", zero_centered_weight)
+        self.normalized_shape = shape_of(normalized_shape)
+        centred = as_flag("zero_centered_weight", zero_centered_weight)
         self.zero_centered_weight = centred and "weight" in names
-        self.dtype = DTYPES[arguments.dtype_name(dtype, known=STORAGE)]
+        self.dtype = DTYPES[dtype_name(dtype, known=STORAGE)]
         self.device = device
         self.training = True
         self.weight: Array | None = None
@@ -86,7 +86,7 @@ class _Norm:
         kept = isinstance(x, GpuArray)
         if not self.training:
             return cast("A", self._norm(x))
-        arguments.leading_of(x, self.normalized_shape)
+        leading_of(x, self.normalized_shape)
         here = x if isinstance(x, GpuArray) else GpuArray.from_numpy(x, self.device)
         found = self._norm(here, return_stats=True)
         self._saved = _Saved(here, found.stats, kept)
@@ -115,7 +115,7 @@ class _Norm:
 
     def train(self, mode: bool = True) -> Self:
         """Save what backward needs in forward, or not; gives the module."""
-        self.training = arguments.as_flag("mode", mode)
+        self.training = as_flag("mode", mode)
         if not self.training:
             self._saved = None
         return self
@@ -214,8 +214,8 @@ class LayerNorm(_Norm):
         dtype: Any = "float32",
         device: Device | None = None,
     ) -> None:
-        affine = arguments.as_flag("elementwise_affine", elementwise_affine)
-        names = ["weight"] * affine + ["bias"] * (arguments.as_flag("bias", bias) and affine)
+        affine = as_flag("elementwise_affine", elementwise_affine)
+        names = ["weight"] * affine + ["bias"] * (as_flag("bias", bias) and affine)
         super().__init__(normalized_shape, zero_centered_weight, dtype, device, names)
         self.eps = EPS.number(eps)
 
@@ -239,6 +239,6 @@ class RMSNorm(_Norm):
         dtype: Any = "float32",
         device: Device | None = None,
     ) -> None:
-        names = ["weight"] * arguments.as_flag("elementwise_affine", elementwise_affine)
+        names = ["weight"] * as_flag("elementwise_affine", elementwise_affine)
         super().__init__(normalized_shape, zero_centered_weight, dtype, device, names)
         self.eps = None if eps is None else EPS.number(eps)

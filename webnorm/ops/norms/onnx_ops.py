@@ -14,8 +14,7 @@ from webnorm.errors import WebnormError, shown
 from webnorm.op.dtypes import STORAGE
 from webnorm.ops.copy.problem import EPS
 from webnorm.ops.norms import functional
-from webnorm.ops.norms.arguments import leading_of
-from webnorm.ops.norms.outputs import A
+from webnorm.ops.norms.resolved import A, leading_of
 
 # TensorProto.FLOAT: stage one is computed in float32.
 _FLOAT = 1

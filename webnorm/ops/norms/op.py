@@ -12,8 +12,7 @@ import numpy as np
 
 from webnorm.op.blocks import converted, map_row_blocks, standard_normal
 from webnorm.op.dtypes import DTYPES, FP8, Array, finfo
-from webnorm.op.expected import ToleranceFactors
-from webnorm.op.op import Op, Task, Tensor, UnsupportedProblem
+from webnorm.op.op import Op, Task, Tensor, ToleranceFactors, UnsupportedProblem
 from webnorm.ops.copy.op import row_names
 from webnorm.ops.copy.problem import draw_x
 from webnorm.ops.norms import reference
@@ -23,11 +22,6 @@ from webnorm.ops.norms.problem import NormOptions, NormProblem
 _NO_CAP = 2**32
 # Results this small are left to the adapter, which may flush denormals to zero.
 _DENORMAL = 2.0**-126
-# h is a sum of two or three, each rounded once to float32.
-SUM_TOLERANCE = 2.0**-23
-# The second word of a mean is at most this share of the first and of the standard deviation: rounding leaves
-# 2^-24 of a sum's terms, many times over.
-LOW_WORD = 2.0**-10
 
 
 def complete_inputs(task: Task, given: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
@@ -112,7 +106,7 @@ def _requires(problem: NormProblem, gradient: bool) -> None:
 def _tolerance_of_h(problem: NormProblem) -> ToleranceFactors:
     """The sum of two values of a narrow type is exact in float32, unless they lie far apart: rounded once."""
     if problem.dtype == "float32" or problem.options.residual_bias:
-        return ToleranceFactors(SUM_TOLERANCE, 0.0, 0.0, 0.0, "two additions in float32")
+        return ToleranceFactors(reference.SUM_TOLERANCE, 0.0, 0.0, 0.0, "two additions in float32")
     return ToleranceFactors(_DENORMAL, 0.0, 0.0, 0.0, "one rounding")
 
 
@@ -123,7 +117,7 @@ def _joined_stats(stats: Array) -> Array:
     with np.errstate(invalid="ignore", over="ignore"):
         mean = stats[:, 0].astype(np.float64) + stats[:, 1]
         high, low, rstd = np.abs(stats.astype(np.float64)).T
-        mean[low * rstd > LOW_WORD * (high * rstd + 1.0)] = np.nan
+        mean[low * rstd > reference.LOW_WORD * (high * rstd + 1.0)] = np.nan
     return np.stack([mean, stats[:, 2]], axis=1)
 
 
@@ -154,16 +148,16 @@ _ALWAYS = ("zero_centered_weight", "weight_dtype", "max_workgroups")
 _ROOM = "webnorm.ops.norms"
 _HOOKS: Mapping[str, Any] = {
     "other_version": other_version,
-    "tolerance": f"{_ROOM}.tolerance:tolerance",
+    "tolerance": f"{_ROOM}.reference:tolerance",
     "cases": f"{_ROOM}.corpus:whole_corpus",
     "fixed_cases": f"{_ROOM}.corpus:CASES",
-    "page_numbers": f"{_ROOM}.page_numbers:NUMBERS",
+    "page_numbers": f"{_ROOM}.reference:NUMBERS",
     "unused_scalars": unused_scalars,
-    "export_inputs": "webnorm.ops.copy.export_inputs:export_inputs",
-    "evaluation": "webnorm.ops.copy.evaluation",
+    "export_inputs": "webnorm.ops.copy.problem:export_inputs",
+    "evaluation": "webnorm.ops.copy.problem",
     "mistakes": f"{_ROOM}.mistakes:wrong_formulas",
     "diagnosis": f"{_ROOM}.row_statistics:statistics_hints",
-    "trace_expectations": f"{_ROOM}.trace_expectation",
+    "trace_expectations": f"{_ROOM}.row_statistics",
     "rules": f"{_ROOM}.rules",
     "lessons": Path(__file__).with_name("lessons.toml"),
     "presets": f"{_ROOM}.presets:PRESETS",
@@ -185,7 +179,7 @@ def _stats(access: Any, with_mean: bool, option: str) -> Tensor:
     )
 
 
-def _norm(name: str, summary: str, with_mean: bool, defaults: NormOptions, eps: float, starter: str) -> Op:
+def _norm(name: str, summary: str, with_mean: bool, starter: str) -> Op:
     tensors = (
         _rows("x", "read"),
         _rows("residual", "read", option="residual"),
@@ -195,13 +189,8 @@ def _norm(name: str, summary: str, with_mean: bool, defaults: NormOptions, eps: 
         _rows("y", "read_write", storage="out_dtype"),
         _rows("h", "read_write", option="residual", feeds=True, tolerance=_tolerance_of_h),
         _stats("read_write", with_mean, "return_stats"),
-        Tensor(
-            "y_scale",
-            "read_write",
-            ("rows", 1),
-            batched=True,
-            storage="float32",
-            only_for=("out_dtype", ("int8",)),
+        _rows(
+            "y_scale", "read_write", shape=("rows", 1), storage="float32", only_for=("out_dtype", ("int8",))
         ),
         Tensor(
             "amax",
@@ -213,21 +202,10 @@ def _norm(name: str, summary: str, with_mean: bool, defaults: NormOptions, eps: 
             holds="of y before it is scaled, and 1 / scale",
         ),
     )
-    return _op(
-        name,
-        summary,
-        tensors,
-        partial(reference.forward, has_mean=with_mean),
-        with_mean,
-        defaults,
-        eps,
-        gradient=False,
-        hooks=_HOOKS,
-        starter=starter,
-    )
+    return _op(name, summary, tensors, with_mean, starter=starter)
 
 
-def _gradient(name: str, summary: str, with_mean: bool, defaults: NormOptions, eps: float) -> Op:
+def _gradient(name: str, summary: str, with_mean: bool) -> Op:
     tensors = (
         _rows("x", "read"),
         _rows("dy", "read"),
@@ -239,46 +217,35 @@ def _gradient(name: str, summary: str, with_mean: bool, defaults: NormOptions, e
         _parameter("dbias", "read_write", option="bias"),
         _parameter("dresidual_bias", "read_write", option="residual_bias", any_non_finite=True),
     )
-    return _op(
-        name,
-        summary,
-        tensors,
-        partial(reference.backward, has_mean=with_mean),
-        with_mean,
-        defaults,
-        eps,
-        gradient=True,
-        hooks={
-            **_HOOKS,
-            "tolerance": f"{_ROOM}.tolerance:gradient_tolerance",
-            "other_problem": other_problem,
-            # A page that trains has no statistics unless its forward pass was asked for them.
-            "export_options": replace(defaults, saved_stats=False),
-        },
-    )
+    hooks = {
+        "tolerance": f"{_ROOM}.reference:gradient_tolerance",
+        "other_problem": other_problem,
+        # A page that trains has no statistics unless its forward pass was asked for them.
+        "export_options": NormOptions(bias=with_mean),
+    }
+    return _op(name, summary, tensors, with_mean, gradient=True, hooks=hooks)
 
 
 def _op(
     name: str,
     summary: str,
     tensors: tuple[Tensor, ...],
-    computed: Any,
     with_mean: bool,
-    defaults: NormOptions,
-    eps: float,
-    gradient: bool,
-    hooks: Mapping[str, Any],
+    gradient: bool = False,
     starter: str = "",
+    hooks: Mapping[str, Any] | None = None,
 ) -> Op:
     return Op(
         name,
         summary,
         tensors,
-        computed,
+        partial(reference.backward if gradient else reference.forward, has_mean=with_mean),
         NormProblem,
         complete_inputs,
-        defaults=defaults,
-        scalars={"eps": eps},
+        defaults=NormOptions(bias=with_mean, saved_stats=gradient),
+        # What torch takes: 1e-5; for RMSNorm the machine epsilon of the type it computes in. That is float32
+        # for all storage types since pytorch #142848; before, it was x's own type.
+        scalars={"eps": 1e-5 if with_mean else float(finfo("float32").eps)},
         more_options=_ALWAYS,
         constants={"has_mean": int(with_mean)},
         gradient=gradient,
@@ -286,44 +253,31 @@ def _op(
         header_names=_header_names,
         template_names=_template_names,
         starter=starter,
-        hooks=hooks,
+        hooks={**_HOOKS, **(hooks or {})},
     )
 
-
-_NO_BIAS = NormOptions(bias=False)
-# What torch takes: 1e-5; for RMSNorm the machine epsilon of the type it computes in. That is float32 for all
-# storage types since pytorch #142848; before, it was x's own type.
-_LAYER_EPS, _RMS_EPS = 1e-5, float(finfo("float32").eps)
 
 OPS: tuple[Op, ...] = (
     _norm(
         "layer_norm",
         "y = (x - mean) / sqrt(var + eps) * weight + bias, row by row.",
         with_mean=True,
-        defaults=NormOptions(),
-        eps=_LAYER_EPS,
         starter="two_pass",
     ),
     _gradient(
         "layer_norm_backward",
         "dx, dweight and dbias of layer_norm from x and dy.",
         with_mean=True,
-        defaults=NormOptions(saved_stats=True),
-        eps=_LAYER_EPS,
     ),
     _norm(
         "rms_norm",
         "y = x / sqrt(mean(x^2) + eps) * weight, row by row.",
         with_mean=False,
-        defaults=_NO_BIAS,
-        eps=_RMS_EPS,
         starter="workgroup",
     ),
     _gradient(
         "rms_norm_backward",
         "dx and dweight of rms_norm from x and dy.",
         with_mean=False,
-        defaults=replace(_NO_BIAS, saved_stats=True),
-        eps=_RMS_EPS,
     ),
 )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from webnorm.op.presets import Preset, tasks
 from webnorm.op.registry import OPS
 from webnorm.ops.copy.problem import LARGE_SHAPES
 
 _TRITON = tuple((4096, 512 * i) for i in range(2, 32))
-_OWN_STATS: dict[str, Any] = {"saved_stats": False}
 _HIDDEN = tuple((4096, n) for n in (384, 768, 1024, 1280, 2048, 4096, 5120, 8192))
 # The test of Triton's tutorial: rows that do not fill a wave, columns that do.
 _TRITON_TEST = ((1151, 8192),)
@@ -36,7 +34,7 @@ PRESETS: Mapping[str, Preset] = {
         tuple(
             task
             for op in ("layer_norm_backward", "rms_norm_backward")
-            for task in tasks(op, ((6, 4),), replace(OPS[op].defaults, **_OWN_STATS))
+            for task in tasks(op, ((6, 4),), replace(OPS[op].defaults, saved_stats=False))
         ),
     ),
     "equinox": Preset(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -10,7 +11,7 @@ import numpy as np
 
 from webnorm.op.blocks import map_row_blocks
 from webnorm.op.dtypes import DTYPES, FP8, Array
-from webnorm.op.expected import Expected, ExpectedOutputs, Float64Array
+from webnorm.op.op import Expected, ExpectedOutputs, Float64Array, HeaderTerms, ToleranceFactors
 from webnorm.ops.norms.problem import NormProblem
 
 # The smallest row maximum that int8's scale is made from: 127 / it is finite in float32, and a row of
@@ -89,12 +90,7 @@ def forward(arrays: Mapping[str, Array], problem: NormProblem, has_mean: bool) -
     rounded. stats is (rows, 2): mean, where the norm has one, and rstd. amax is [amax, scale_inv].
     """
     weight, bias = _parameters(arrays, problem)
-
-    def part(part: slice) -> ExpectedOutputs:
-        rows = {name: a[part] if a.ndim == 2 else a for name, a in arrays.items()}
-        return _forward_rows(rows, problem, has_mean, weight, bias)
-
-    answers = _by_rows(part, problem)
+    answers = _by_rows(lambda part: _forward_rows(part, problem, has_mean, weight, bias), arrays, problem)
     if problem.out_dtype in FP8:
         # From the unscaled y; then y is scaled.
         y = answers["y"]
@@ -130,29 +126,28 @@ def _forward_rows(
 ) -> ExpectedOutputs:
     answers: ExpectedOutputs = {}
     x = arrays["x"]
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        if problem.options.residual:
-            h = add_residual(arrays)
-            size = sum(np.abs(arrays[name].astype(np.float64)) for name in ADDED if name in arrays)
-            answers["h"] = Expected(h, np.asarray(size), np.zeros(1))
-            x = arrays.get("h", h.astype(DTYPES[problem.dtype]))
-        rows = normalize(x, problem.eps, has_mean)
-        y = rows.xhat * weight
-        unit = np.maximum(np.abs(weight), np.abs(y)) + np.abs(bias)
-        y = y + bias
-        shaky = rows.condition * unit
-        if problem.out_dtype == "int8":
-            largest = np.maximum(np.abs(y).max(axis=1, keepdims=True), SMALLEST_ROW_MAXIMUM)
-            unit_largest = unit.max(axis=1, keepdims=True)
-            shaky_largest = shaky.max(axis=1, keepdims=True)
-            answers["y_scale"] = Expected(
-                largest / INT8_MAXIMUM, unit_largest / INT8_MAXIMUM, shaky_largest / INT8_MAXIMUM
-            )
-            q = INT8_MAXIMUM / largest
-            y, unit, shaky = y * q, (unit + unit_largest) * q, (shaky + shaky_largest) * q
-        answers["y"] = Expected(y, unit.astype(np.float32), shaky.astype(np.float32))
-        if problem.options.return_stats:
-            answers["stats"] = _stats_answer(rows, has_mean)
+    if problem.options.residual:
+        h = add_residual(arrays)
+        size = sum(np.abs(arrays[name].astype(np.float64)) for name in ADDED if name in arrays)
+        answers["h"] = Expected(h, np.asarray(size), np.zeros(1))
+        x = arrays.get("h", h.astype(DTYPES[problem.dtype]))
+    rows = normalize(x, problem.eps, has_mean)
+    y = rows.xhat * weight
+    unit = np.maximum(np.abs(weight), np.abs(y)) + np.abs(bias)
+    y = y + bias
+    shaky = rows.condition * unit
+    if problem.out_dtype == "int8":
+        largest = np.maximum(np.abs(y).max(axis=1, keepdims=True), SMALLEST_ROW_MAXIMUM)
+        unit_largest = unit.max(axis=1, keepdims=True)
+        shaky_largest = shaky.max(axis=1, keepdims=True)
+        answers["y_scale"] = Expected(
+            largest / INT8_MAXIMUM, unit_largest / INT8_MAXIMUM, shaky_largest / INT8_MAXIMUM
+        )
+        q = INT8_MAXIMUM / largest
+        y, unit, shaky = y * q, (unit + unit_largest) * q, (shaky + shaky_largest) * q
+    answers["y"] = Expected(y, unit.astype(np.float32), shaky.astype(np.float32))
+    if problem.options.return_stats:
+        answers["stats"] = _stats_answer(rows, has_mean)
     return answers
 
 
@@ -195,13 +190,7 @@ def backward(arrays: Mapping[str, Array], problem: NormProblem, has_mean: bool) 
     The derivation is the standard one by the chain rule, as in Triton's LayerNorm tutorial.
     """
     weight, _ = _parameters(arrays, problem)
-
-    def part(part: slice) -> ExpectedOutputs:
-        rows = {name: a[part] if a.ndim == 2 else a for name, a in arrays.items()}
-        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            return _backward_rows(rows, problem, has_mean, weight)
-
-    return _by_rows(part, problem)
+    return _by_rows(lambda part: _backward_rows(part, problem, has_mean, weight), arrays, problem)
 
 
 def _backward_rows(
@@ -245,18 +234,29 @@ def _summed(terms: Float64Array, unit: Float64Array, shaky: Float64Array) -> Exp
     )
 
 
-def _by_rows(part: Callable[[slice], ExpectedOutputs], problem: NormProblem) -> ExpectedOutputs:
+def _by_rows(
+    answers_of: Callable[[Mapping[str, Array]], ExpectedOutputs],
+    arrays: Mapping[str, Array],
+    problem: NormProblem,
+) -> ExpectedOutputs:
     """Put the answers of parts of the rows together; sums over rows are added up."""
+
+    def part(rows: slice) -> ExpectedOutputs:
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            return answers_of({name: a[rows] if a.ndim == 2 else a for name, a in arrays.items()})
+
     # No rows are a part too: its answers have the names, shapes and types.
     whole = part(slice(0, 0))
     sums = {name for name, answer in whole.items() if answer.abs_sum is not None}
+    fields = ("value", "error_scale", "mean_error_scale")
     for name in whole.keys() - sums:
-        whole[name] = _room_for(whole[name], problem.rows)
+        shape = (problem.rows, *whole[name].value.shape[1:])
+        whole[name] = Expected(*(np.empty(shape, getattr(whole[name], field).dtype) for field in fields))
 
     def compute(rows: slice) -> ExpectedOutputs:
         found = part(rows)
         for name in whole.keys() - sums:
-            for field in ("value", "error_scale", "mean_error_scale"):
+            for field in fields:
                 getattr(whole[name], field)[rows] = getattr(found[name], field)
         return {name: found[name] for name in sums}
 
@@ -264,18 +264,82 @@ def _by_rows(part: Callable[[slice], ExpectedOutputs], problem: NormProblem) -> 
     for name in sums:
         value, unit, shaky, summed = (
             sum((getattr(answers[name], field) for answers in found), start=getattr(whole[name], field))
-            for field in ("value", "error_scale", "mean_error_scale", "abs_sum")
+            for field in (*fields, "abs_sum")
         )
         whole[name] = Expected(value, np.sqrt(unit), np.sqrt(shaky), summed)
     return whole
 
 
-def _room_for(answer: Expected, rows: int) -> Expected:
-    """An answer like that of no rows for so many of them, to be filled."""
-    shape = (rows, *answer.value.shape[1:])
-    return Expected(
-        *(
-            np.empty(shape, field.dtype)
-            for field in (answer.value, answer.error_scale, answer.mean_error_scale)
-        )
+# --- how far float32 may be off, by what a kernel's header says of its sums
+
+# Half an ulp of 1.0 in float32.
+UNIT_ROUNDOFF = 2.0**-24
+# Error of a normalised element in units of max(1, |x̂|) when no accumulator adds more than 64 terms one
+# after another and the mean has two words. The worst measured over means up to 1e6 standard deviations is
+# 1.9e-6; half an ulp of an outlier's x̂ = sqrt(N) alone is 3.8e-6 absolute, hence the relative part.
+HI_LO_TOLERANCE = 2e-6
+SERIAL_TERMS = 64
+# A mean that is rounded to float32 is off by up to half an ulp, and by about sqrt(terms) such roundings
+# where terms are added one after another; the factor 4 covers the spread seen over the corpus. Where all of
+# them may go the same way, as in a plain sum of equal values, the header says how many times that it is.
+ROUNDED_MEAN_FACTOR = 4.0
+# A gradient's element is made from several normalised ones: rstd, x̂ and the row's two means each carry the
+# error of one, and the sums over rows are taken to be four standard deviations from their mean at most.
+GRADIENT_FACTOR = 4.0
+# The share of a rounded output's elements that must be the float64 answer, rounded: the others may be its
+# neighbours where the answer lies within the float32 tolerance of a rounding boundary.
+EQUAL_SHARE = 0.999
+# h is a sum of two or three, each rounded once to float32.
+SUM_TOLERANCE = 2.0**-23
+# The second word of a mean is at most this share of the first and of the standard deviation: rounding leaves
+# 2^-24 of a sum's terms, many times over.
+LOW_WORD = 2.0**-10
+# What the kernels that `auto` picks are held to: short sums, and a mean in two words.
+BEST, BEST_GRADIENT = HI_LO_TOLERANCE, HI_LO_TOLERANCE * GRADIENT_FACTOR
+
+
+def tolerance(terms: HeaderTerms, problem: NormProblem) -> ToleranceFactors:
+    """Return the tolerance of a forward kernel."""
+    serial = max(1, min(terms.serial, problem.cols))
+    base = HI_LO_TOLERANCE * max(1.0, serial / SERIAL_TERMS)
+    slope = ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * _roundings(terms, serial)
+    exact = not terms.rounded_mean and serial <= SERIAL_TERMS
+    return ToleranceFactors(
+        base, slope, 0.0, EQUAL_SHARE if exact else 0.0, _reason(terms, serial, slope), BEST
     )
+
+
+def gradient_tolerance(terms: HeaderTerms, problem: NormProblem) -> ToleranceFactors:
+    """Return the tolerance of a kernel that computes gradients."""
+    # No accumulator adds more terms than there are, whatever a header says.
+    serial, columns = max(1, min(terms.serial, problem.cols)), max(1, min(terms.column, problem.rows))
+    base = GRADIENT_FACTOR * HI_LO_TOLERANCE * max(1.0, serial / SERIAL_TERMS)
+    slope = GRADIENT_FACTOR * ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * _roundings(terms, serial)
+    adding = UNIT_ROUNDOFF * math.sqrt(columns)
+    reason = f"{_reason(terms, serial, slope)}, {columns} rows per accumulator: + {adding:.1e}*sum of sizes"
+    return ToleranceFactors(base, slope, adding, 0.0, reason, BEST_GRADIENT)
+
+
+def _roundings(terms: HeaderTerms, serial: int) -> float:
+    return max(terms.rounded_mean, math.sqrt(serial)) if terms.rounded_mean else 0.0
+
+
+def _reason(terms: HeaderTerms, serial: int, slope: float) -> str:
+    rounded = f", mean rounded to float32: + {slope:.1e}*|mean|/sd" if terms.rounded_mean else ""
+    return f"{serial} terms per accumulator{rounded}"
+
+
+# What pages share with the norms in Python.
+NUMBERS = {
+    "SMALLEST_ROW_MAXIMUM": SMALLEST_ROW_MAXIMUM,
+    "INT8_MAXIMUM": INT8_MAXIMUM,
+    "MEAN_DIGITS": MEAN_DIGITS,
+    "UNIT_ROUNDOFF": UNIT_ROUNDOFF,
+    "HI_LO_TOLERANCE": HI_LO_TOLERANCE,
+    "SERIAL_TERMS": SERIAL_TERMS,
+    "ROUNDED_MEAN_FACTOR": ROUNDED_MEAN_FACTOR,
+    "GRADIENT_FACTOR": GRADIENT_FACTOR,
+    "EQUAL_SHARE": EQUAL_SHARE,
+    "SUM_TOLERANCE": SUM_TOLERANCE,
+    "LOW_WORD": LOW_WORD,
+}

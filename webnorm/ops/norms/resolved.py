@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
 from operator import itemgetter
+from pathlib import Path
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 
 from webnorm import signals
-from webnorm.calls.arrays import GpuArray, check_device, ints
+from webnorm.calls.arrays import GpuArray, check_array, check_array_type, check_device, dtype_text, ints
 from webnorm.calls.call import AnyArray, compute
-from webnorm.op.dtypes import DTYPE_NAMES
+from webnorm.errors import WebnormError, shown, unknown
+from webnorm.gpu.device import Device
+from webnorm.op.dtypes import (
+    DTYPE_NAMES,
+    DTYPES,
+    DTYPES_ELSEWHERE,
+    OF_OUTPUTS,
+    STORAGE,
+    Array,
+    expected_dtype,
+)
 from webnorm.op.op import Op, Task, Tensor
 from webnorm.ops.copy.problem import EPS, SCALE
-from webnorm.ops.norms import arguments
 from webnorm.ops.norms.op import has_mean
 from webnorm.ops.norms.problem import NormOptions
 
@@ -92,14 +104,15 @@ def checked(op: Op, given: Given) -> ResolvedCall:
 
     Raises WebnormError for arguments that do not go together or that the op does not take.
     """
-    shape, x = arguments.shape_of(given["normalized_shape"]), given["x"]
-    leading = arguments.leading_of(x, shape)
+    shape, x = shape_of(given["normalized_shape"]), given["x"]
+    leading = leading_of(x, shape)
     arrays = {"x": x, **_rows(op, given, leading)}
-    parameters, weight_dtype = arguments.parameters(
-        {name: value for name, value in given.items() if _is_parameter(op, name)}, shape, x
+    without_rows = {one.name for one in op.tensors if one.access == "read" and not one.batched}
+    given_parameters, weight_dtype = parameters(
+        {name: value for name, value in given.items() if name in without_rows}, shape, x
     )
-    arrays |= parameters
-    eps = _eps(op, given["eps"])
+    arrays |= given_parameters
+    eps = None if given["eps"] is None and not has_mean(op) else EPS.number(given["eps"])
     scale = SCALE.number(given.get("scale", 1.0))
     options = NormOptions(weight_dtype=weight_dtype, **_options(op, given, arrays))
     problem = op.problem(
@@ -115,10 +128,6 @@ def checked(op: Op, given: Given) -> ResolvedCall:
     return ResolvedCall(Task(op, problem), tuple(arrays), shapes)
 
 
-def _is_parameter(op: Op, name: str) -> bool:
-    return name in op.named and not op.named[name].batched and op.named[name].access == "read"
-
-
 def _rows(op: Op, given: Given, leading: tuple[int, ...]) -> dict[str, AnyArray]:
     """The arrays with rows that are given beside x."""
     found = {}
@@ -128,9 +137,9 @@ def _rows(op: Op, given: Given, leading: tuple[int, ...]) -> dict[str, AnyArray]
             if array is None and tensor.option is not None:
                 continue
             if tensor.wide:
-                arguments.check_like_x(tensor.name, array, given["x"])
+                check_like_x(tensor.name, array, given["x"])
             else:
-                arguments.check_stats(array, leading, *map(int, tensor.inner_shape))
+                check_stats(array, leading, *map(int, tensor.inner_shape))
             found[tensor.name] = array
     return found
 
@@ -152,18 +161,231 @@ def _options(op: Op, given: Given, arrays: Mapping[str, AnyArray]) -> dict[str, 
 
 def _option(name: str, argument: str, value: Any) -> Any:
     if name == "out_dtype":
-        return None if value is None else arguments.dtype_name(value, argument)
+        return None if value is None else dtype_name(value, argument)
     if name == "max_workgroups":
-        return arguments.as_count(argument, value)
-    return arguments.as_flag(argument, value)
-
-
-def _eps(op: Op, eps: float | None) -> float | None:
-    if eps is None and not has_mean(op):
-        return None
-    return EPS.number(eps)
+        return as_count(argument, value)
+    return as_flag(argument, value)
 
 
 def _shape(tensor: Tensor, leading: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
     own = shape if tensor.wide else tuple(map(int, tensor.inner_shape))
     return (*leading, *own) if tensor.batched else own
+
+
+# --- checks that name the value and what was expected
+
+# What WGSL's integers hold.
+_MOST = (1 << 31) - 1
+# Python's own types come first: to ask an abstract class takes several times as long.
+_INTEGRAL = (int, Integral)
+
+
+def shape_of(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    """The trailing dimensions as a tuple; an int stands for one."""
+    shape = ints(normalized_shape)
+    if not shape or min(shape) < 0:
+        raise WebnormError(
+            f"normalized_shape is {shown(normalized_shape)}; expected an int or a non-empty sequence of ints"
+        )
+    if 0 in shape:
+        raise WebnormError(
+            f"normalized_shape is {shown(normalized_shape)}; expected one element or more to normalise over"
+        )
+    return shape
+
+
+def leading_of(x: AnyArray, shape: tuple[int, ...], name: str = "x") -> tuple[int, ...]:
+    """The dimensions before the normalised ones; raises WebnormError where x does not end in those."""
+    check_array_type(name, x, known=STORAGE)
+    leading = len(x.shape) - len(shape)
+    if leading < 0 or x.shape[leading:] != shape:
+        raise WebnormError(
+            f"{name} has shape {x.shape}; expected it to end in normalized_shape {shown(shape)}"
+        )
+    return x.shape[:leading]
+
+
+def check_like_x(name: str, array: AnyArray, x: AnyArray) -> None:
+    """Raise WebnormError unless an array has x's shape and dtype."""
+    check_array(name, array)
+    if array.shape != x.shape:
+        raise WebnormError(f"{name} has shape {array.shape}; expected x's {x.shape}")
+    if array.dtype != x.dtype:
+        expected = expected_dtype(name, array.dtype, [DTYPE_NAMES[x.dtype]], f"x's {x.dtype}")
+        raise WebnormError(f"{name} has dtype {dtype_text(array.dtype)}; {expected}")
+
+
+def parameters(
+    given: Mapping[str, AnyArray | None], shape: tuple[int, ...], x: AnyArray
+) -> tuple[dict[str, AnyArray], str | None]:
+    """Those that are given, and their dtype's name where that is not x's."""
+    found: dict[str, AnyArray] = {}
+    dtype = x.dtype
+    for name, array in given.items():
+        if array is None:
+            continue
+        check_array(name, array)
+        if array.shape != shape:
+            raise WebnormError(f"{name} has shape {array.shape}; expected normalized_shape {shape}")
+        if array.dtype not in (x.dtype, DTYPES["float32"]):
+            wanted = "float32" if x.dtype == DTYPES["float32"] else f"x's {x.dtype} or float32"
+            expected = expected_dtype(name, array.dtype, [DTYPE_NAMES[x.dtype]], wanted)
+            raise WebnormError(f"{name} has dtype {dtype_text(array.dtype)}; {expected}")
+        for other, before in found.items():
+            if before.dtype != array.dtype:
+                raise WebnormError(
+                    f"{name} has dtype {array.dtype}, but {other} {before.dtype}; parameters share one"
+                )
+        found[name] = array
+        dtype = array.dtype
+    return found, None if dtype == x.dtype else DTYPE_NAMES[dtype]
+
+
+def check_stats(stats: AnyArray, leading: tuple[int, ...], width: int) -> None:
+    """Raise WebnormError unless stats is what the forward pass of such an x gives."""
+    check_array("stats", stats)
+    wanted = (*leading, width)
+    if stats.shape != wanted or stats.dtype != DTYPES["float32"]:
+        raise WebnormError(
+            f"stats is {dtype_text(stats.dtype)} of shape {stats.shape}; expected the forward pass's, "
+            f"float32 of shape {wanted}"
+        )
+
+
+def as_count(name: str, value: int) -> int:
+    """The value as an int; raises WebnormError for what is none."""
+    if isinstance(value, bool) or not isinstance(value, _INTEGRAL):
+        raise WebnormError(f"{name} is {shown(value)}; expected an int of 0 or more")
+    if value < 0:
+        raise WebnormError(f"{name} is {shown(value)}; expected 0 or more")
+    # One that is larger than any device's number of workgroups caps nothing.
+    return min(int(value), _MOST)
+
+
+def as_flag(name: str, value: object) -> bool:
+    """The value as a bool; raises WebnormError for what is none. 0 and 1 are taken for one."""
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise WebnormError(f"{name} is {shown(value)}; expected True or False")
+
+
+def dtype_name(dtype: Any, name: str = "dtype", known: Sequence[str] = tuple(DTYPES)) -> str:
+    """The name of a type that is given by name, as a NumPy dtype or as a scalar type."""
+    found: object = dtype
+    if not isinstance(dtype, str):
+        try:
+            found = np.dtype(dtype).name
+        except Exception as error:  # what NumPy raises depends on what it is asked for
+            signals.let_through(error)
+            found = None
+    if found in known:
+        return str(found)
+    if isinstance(dtype, str | np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
+        elsewhere = OF_OUTPUTS if tuple(known) == STORAGE else None
+        raise unknown(name, found, known, DTYPES_ELSEWHERE.get(str(found)), elsewhere)
+    # NumPy has a type for None, too, and for numbers and lists: the error names what was given.
+    raise WebnormError(f"{name} is {shown(dtype)}; expected one of {', '.join(known)}")
+
+
+# --- what calls give, and their arguments that do not decide it
+
+# Of which kind x is; what a call gives is of the same.
+A = TypeVar("A", Array, GpuArray)
+# What y can be stored as by itself, and what has a scale beside it.
+Plain = Literal["float32", "float16", "bfloat16"]
+Scaled = Literal["float8_e4m3fn", "float8_e5m2", "int8"]
+# One of these names, or what NumPy makes a dtype of; None for x's.
+DtypeLike = str | np.dtype[Any] | type[Any] | None
+
+
+class ForwardArguments(TypedDict, total=False):
+    """Arguments of the forward functions that change no kind of result."""
+
+    residual_bias: AnyArray | None
+    zero_centered_weight: bool
+    scale: float
+    max_workgroups: int
+    kernel: str | Path | None
+    device: Device | None
+
+
+class BackwardArguments(TypedDict, total=False):
+    """The same of the gradients."""
+
+    stats: AnyArray | None
+    dh: AnyArray | None
+    zero_centered_weight: bool
+    max_workgroups: int
+    kernel: str | Path | None
+    device: Device | None
+
+
+@dataclass(frozen=True)
+class NormOutput(Generic[A]):
+    """What a forward pass gives beside y; None for what was not asked for.
+
+    `leading` below are x's dimensions before the normalised ones. All are NumPy arrays, or GpuArrays where x
+    is one.
+
+    Attributes:
+        y: the normalised array, of x's shape.
+        h: x + residual + residual_bias, of x's shape and dtype: what was normalised, and what the next
+            residual connection takes.
+        stats: float32 of shape (*leading, 3): mean, mean_low and rstd of every row; for RMSNorm
+            (*leading, 1), rstd alone. The backward pass takes them as they are.
+        y_scale: float32 of shape `leading`, with an int8 y: y * y_scale[..., None] is about the norm.
+        amax: float32 of shape (1,), with a float8 y: the largest |y| before `scale` was applied.
+        scale_inv: float32 of shape (1,), with a float8 y: 1 / scale, so that y * scale_inv is about the norm.
+    """
+
+    y: A
+    h: A | None = None
+    stats: A | None = None
+    y_scale: A | None = None
+    amax: A | None = None
+    scale_inv: A | None = None
+
+    @property
+    def mean(self) -> Array | None:
+        """The rows' means rounded to float32, of shape `leading`; None without stats, and for RMSNorm."""
+        return self._statistic(-3)
+
+    @property
+    def mean_low(self) -> Array | None:
+        """What the means lost in rounding: mean + mean_low has twice float32's digits."""
+        return self._statistic(-2)
+
+    @property
+    def rstd(self) -> Array | None:
+        """1 / sqrt(var + eps) of the rows, of shape `leading`; None without stats."""
+        return self._statistic(-1)
+
+    def _statistic(self, place: int) -> Array | None:
+        if self.stats is None or self.stats.shape[-1] < -place:
+            return None
+        if isinstance(self.stats, GpuArray):
+            raise WebnormError("the statistics are on the device; expected stats.numpy() to bring them here")
+        return self.stats[..., place]
+
+
+def forward_result(found: dict[str, Any]) -> AnyArray | NormOutput[Any]:
+    """What a forward function gives, from its op's outputs by name: y, or a NormOutput of several."""
+    y: AnyArray = found["y"]
+    if len(found) == 1:
+        return y
+    if "y_scale" in found:
+        one = found["y_scale"]
+        found["y_scale"] = one.reshape(one.shape[:-1]) if isinstance(one, GpuArray) else one[..., 0]
+    if "amax" in found:
+        both = found["amax"]
+        parts = both.split((1, 1)) if isinstance(both, GpuArray) else (both[:1], both[1:])
+        found["amax"], found["scale_inv"] = parts
+    return NormOutput(**found)
+
+
+def backward_result(op: Op, found: dict[str, Any]) -> tuple[Any, ...]:
+    """What a gradient gives, from its op's outputs by name: torch's have a place, None where not asked for,
+    and the others follow.
+    """
+    always = ("dx", "dweight", "dbias") if has_mean(op) else ("dx", "dweight")
+    return (*map(found.get, always), *(array for name, array in found.items() if name not in always))

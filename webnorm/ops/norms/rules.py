@@ -27,8 +27,6 @@ def suggestions(op: str, names: Names) -> Iterator[Suggestion]:
     """Kernels of an op to be tried before all others, the best first; `names` are the problem's and the
     adapter's.
     """
-    if op == "copy":
-        return
     if names["software"]:
         yield from map(Suggestion, _on_software(op, names))
         return

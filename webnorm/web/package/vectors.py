@@ -10,8 +10,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from webnorm.op.dtypes import DTYPES, Array
-from webnorm.op.expected import ExpectedOutputs
-from webnorm.op.op import Task
+from webnorm.op.op import ExpectedOutputs, Task
 from webnorm.web.package.request import ExportRequest
 
 
