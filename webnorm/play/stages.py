@@ -13,8 +13,8 @@ from webnorm.lab.diagnose.examination import Examination
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import evaluation, jobs, live_timing
 from webnorm.lab.run.check import WATCHED
-from webnorm.lab.run.cost import CostJob, count_costs
 from webnorm.lab.run.evaluation import EvaluationJob
+from webnorm.lab.run.jobs import CostJob, count_costs
 from webnorm.lab.run.standby_worker import StandbyWorker
 from webnorm.lab.verify.accuracy import loose_tolerance_warning
 from webnorm.op.case import Case, problems

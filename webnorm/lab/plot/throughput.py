@@ -9,13 +9,8 @@ from typing import TYPE_CHECKING
 
 from webnorm.errors import WebnormError
 from webnorm.files.atomic import replacing
-from webnorm.lab.plot import (
-    axes as plot_axes,
-)
-from webnorm.lab.plot import (
-    drawing,
-)
-from webnorm.lab.plot.panels import PlotPanel, panels
+from webnorm.lab.plot import drawing
+from webnorm.lab.plot.panels import PlotPanel, draw, finish, height, panels, ring_alone, room
 from webnorm.lab.plot.style import label, styles
 from webnorm.lab.results.result import Report
 
@@ -83,26 +78,20 @@ def _figure(found: Sequence[PlotPanel], adapter: str) -> Figure:
     across = min(len(found), _PANELS_ACROSS)
     wide = _ALONE if across == 1 else _OF_SEVERAL
     lines = [found[at : at + across] for at in range(0, len(found), across)]
-    heights = [max(map(plot_axes.height, line)) for line in lines]
+    heights = [max(map(height, line)) for line in lines]
     # Axes of one column begin and end together.
-    left, right = map(max, zip(*(plot_axes.room(panel, looks) for panel in found), strict=True))
+    left, right = map(max, zip(*(room(panel, looks) for panel in found), strict=True))
     size = across * (left + wide + right + _BESIDE), sum(heights) + len(lines) * _ABOVE + _AROUND
     figure = Figure(figsize=size, dpi=150, layout="constrained")
     axes = list(figure.subplots(len(lines), across, squeeze=False, height_ratios=heights).flat)
-    drawn = [plot_axes.draw(ax, panel, looks) for ax, panel in zip(axes, found, strict=False)]
+    drawn = [draw(ax, panel, looks) for ax, panel in zip(axes, found, strict=False)]
     for panel, ax in zip(found, axes, strict=False):
         ax.set_title(_wrapped(_panel_title(panel, found), wide))
-    for ax in axes[len(found) :]:
-        ax.set_visible(False)
     figure.suptitle(_wrapped(_title(adapter, found), size[0]), fontsize=11)
     if any(panel.op != "copy" for panel in found):
-        ring = plot_axes.ring_alone(*_said_of_auto(found))
+        ring = ring_alone(*_said_of_auto(found))
         figure.legend(handles=[ring], loc="outside lower right", frameon=False, handletextpad=0.3)
-    figure.draw_without_rendering()
-    # Labels move within the room that they were given.
-    figure.set_layout_engine("none")
-    for ax, labels in zip(axes, drawn, strict=False):
-        plot_axes.move_apart(ax, labels)
+    finish(figure, axes, drawn)
     return figure
 
 

@@ -20,12 +20,12 @@ from webnorm.lab.process.worker import Worker, explain_worker_failure
 from webnorm.lab.report import baselines
 from webnorm.lab.report import comparison as comparing
 from webnorm.lab.report.findings import Changes, Findings
-from webnorm.lab.results.coverage import Coverage
 from webnorm.lab.results.result import Report, Result, origin_of
 from webnorm.lab.run import bench as benchmark
 from webnorm.lab.run import check as checking
 from webnorm.lab.run import requests
 from webnorm.lab.run.bench import Progress
+from webnorm.lab.run.requests import Coverage
 from webnorm.op.case import Overrides as OfCases
 from webnorm.op.corpus import whole_corpus
 from webnorm.op.dtypes import Array

@@ -17,6 +17,7 @@ from webnorm.choice.defaults import chosen_variants, each_chosen
 from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
+from webnorm.gpu.timing import DRIFTING, FEW_SAMPLES, NOISY_SPREAD, THROTTLED_RATIO
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import AUTO, UnreadableKernel, discover
 from webnorm.kernels.headers.traits import Traits
@@ -38,6 +39,16 @@ from webnorm.op.registry import OPS, as_copy_problem
 # H200's L2.
 COLD_BYTES = 4 * LARGEST_CACHE
 MOST_SETS = 1024
+# What the flags of results mean.
+FLAGS = {
+    "few samples": f"fewer than {FEW_SAMPLES}, which tell neither ranks nor whether the device is noisy",
+    "noisy": f"p20 to p80, of samples or of runs, spans more than {100 * NOISY_SPREAD:.0f} % of the median",
+    "throttled": f"the last third took over {100 * (THROTTLED_RATIO - 1):.0f} % more time than the first",
+    "drifting": f"by the end the copy's own time moved by over {100 * DRIFTING:.0f} %, and over its noise",
+    "unsettled": "the device had not come to rest when it was timed",
+    "suspicious": f"more than {SUSPICIOUS_PERCENT:.0f} % of the copy",
+    "interrupted": "Ctrl-C ended the timing early, or came before it was proved that the work was done",
+}
 
 # Given a task and the kernel that calls take, None where they take none: has a worker measure, and
 # gives what that yields. Its last has fields of a Result.
@@ -338,8 +349,14 @@ def _noted(result: Result, yardstick: Result | None) -> Result:
     beside = yardstick and yardstick is not result and yardstick.beside(result)
     levels = np.exp(result.levels(yardstick if beside else None))
     flags = [flag for flag in result.flags if flag not in ("noisy", "few samples")]
-    noisy = timing.statistics(levels.tolist()).spread > timing.NOISY_SPREAD
+    noisy = timing.statistics(levels.tolist()).spread > NOISY_SPREAD
     return replace(result, flags=(*flags, *(["noisy"] if noisy else [])))
+
+
+def flag_meanings(results: Sequence[Result]) -> list[str]:
+    """What those flags mean that results have, a line each: docs/measuring.md has more."""
+    raised = {flag for result in results for flag in result.flags}
+    return [f"{flag}: {meaning}" for flag, meaning in FLAGS.items() if flag in raised]
 
 
 def has_failures(results: Sequence[Result]) -> bool:

@@ -16,11 +16,11 @@ from webnorm.lab.report.comparison import (
     BAND,
     ComparedSide,
     Comparison,
+    flags_phrase,
     pair_results,
     untimed_comparison,
     with_verdict,
 )
-from webnorm.lab.report.doubts import flags_phrase
 from webnorm.lab.report.history.series import SeriesQuery
 from webnorm.lab.report.history.store import PLATFORM, TIMED, open_for_reading, report_of
 from webnorm.lab.results import intervals
