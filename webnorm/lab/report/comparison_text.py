@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from webnorm.lab.report.comparison import Comparison, Drift, Verdicts
+from webnorm.lab.results.result_files import json_lines, known
 from webnorm.lab.results.tables import NOTHING, escaped, kernel_label, time_ratio_text
 
 SCHEMA = 1
@@ -137,15 +136,6 @@ def _table(found: Sequence[Comparison], name: Callable[[Comparison], str]) -> st
 
 def to_json(verdicts: Verdicts) -> str:
     """The comparison as strict JSON: a comparison per line; numbers that are not finite are left out."""
-    drift = {} if verdicts.drift is None else {"drift": _known(asdict(verdicts.drift))}
-    head = {"schema": SCHEMA, "incomplete": list(verdicts.incomplete), **drift}
-    lines = ",\n".join(json.dumps(_known(one), allow_nan=False) for one in verdicts.rows())
-    return f'{json.dumps(head)[:-1]}, "comparisons": [\n{lines}\n]}}\n'
-
-
-def _known(values: Mapping[str, object]) -> dict[str, object]:
-    return {
-        name: value
-        for name, value in values.items()
-        if value is not None and not (isinstance(value, float) and not math.isfinite(value))
-    }
+    drift = verdicts.drift and known(asdict(verdicts.drift))
+    head = {"schema": SCHEMA, "incomplete": verdicts.incomplete, "drift": drift}
+    return json_lines(head, "comparisons", verdicts.rows()) + "\n"

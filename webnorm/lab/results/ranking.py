@@ -26,7 +26,10 @@ def by_problem(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
     if others:
         for (_, problem), members in groups.items():
             members += (copy for copy in results if copy.roofline and shape(copy.problem) == shape(problem))
-    return [(_title(op, problem), members) for (op, problem), members in groups.items()]
+    return [
+        (f"{op} {of}" + ("" if of.distribution == "normal" else f", {of.distribution}"), members)
+        for (op, of), members in groups.items()
+    ]
 
 
 def by_kernel(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
@@ -99,7 +102,8 @@ def ratio_to_copy(result: Result, copy: Result | None) -> float:
 
 def _ranks(timed: Sequence[Result]) -> list[int]:
     """The rank of each, counted from 1; 0 where nothing can be told apart. The fastest is the first."""
-    if any(result.sampled and not _tells(result) for result in timed):
+    own = [result.samples_by_run for result in timed if result.sampled]
+    if any(intervals.ratio_interval(samples, samples)[1] == math.inf for samples in own):
         return [0] * len(timed)
     ranks: list[int] = []
     first = None
@@ -108,12 +112,6 @@ def _ranks(timed: Sequence[Result]) -> list[int]:
             first, rank = result, at + 1
         ranks.append(rank)
     return ranks
-
-
-def _tells(result: Result) -> bool:
-    """Whether there are samples enough for an interval: see runs.ratio_interval."""
-    own = result.samples_by_run
-    return intervals.ratio_interval(own, own)[1] < math.inf
 
 
 def _slower(result: Result, other: Result) -> bool:
@@ -137,8 +135,3 @@ def order_of(result: Result) -> tuple[int, float]:
     """Timed ones by median, then the untimed, then from harmless to grave: the last line is read first."""
     grave = ("pass", "skip", "expected failure", "error", "FAIL")
     return (0, _median(result)) if result.timed else (1 + grave.index(verdict(result)), 0.0)
-
-
-def _title(op: str, problem: Problem) -> str:
-    drawn = "" if problem.distribution == "normal" else f", {problem.distribution}"
-    return f"{op} {problem}{drawn}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -28,11 +28,24 @@ def to_json(report: Report) -> str:
     """The report as strict JSON, a result per line; a number that is not finite is a string: "inf"."""
     head = {"schema": SCHEMA, "webnorm": report.webnorm, "complete": report.complete}
     head |= {**(asdict(report.origin) if report.origin else {}), "device": _strict(report.device)}
-    head = {name: value for name, value in head.items() if value is not None}
-    lines = ",\n".join(json.dumps(result_as_json(result), allow_nan=False) for result in report.results)
-    text = f'{json.dumps(head, allow_nan=False)[:-1]}, "results": [\n{lines}\n]}}\n'
+    text = json_lines(head, "results", map(result_as_json, report.results)) + "\n"
     # The one control character that the library leaves as it is.
     return text.replace("\x7f", r"\u007f")
+
+
+def json_lines(head: Mapping[str, Any], name: str, entries: Iterable[Mapping[str, Any]]) -> str:
+    """An object with what is `known` of a head and, under a name, of a list of entries, one per line."""
+    lines = ",\n".join(json.dumps(known(one), allow_nan=False) for one in entries)
+    return f'{json.dumps(known(head), allow_nan=False)[:-1]}, "{name}": [\n{lines}\n]}}'
+
+
+def known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that there are, without numbers that are not finite."""
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and not (isinstance(value, float) and not math.isfinite(value))
+    }
 
 
 @signals.holding
@@ -59,19 +72,15 @@ def report_from_json(data: Any) -> Report:
     head = forms.read(data, ReportHead)
     _refuse_null(data)
     forms.read(head.device, _Shown, "device")
+    # Older files call the moment `time`.
+    older = {"recorded": data["time"]} if "time" in data else {}
     return Report(
         device=head.device,
         results=tuple(_result(entry, f"results[{at}]") for at, entry in enumerate(head.results)),
         webnorm=head.webnorm,
         complete=head.complete,
-        origin=_origin(data) if "run" in data else None,
+        origin=forms.read({**older, **data}, Origin) if "run" in data else None,
     )
-
-
-def _origin(data: Mapping[str, Any]) -> Origin:
-    """Where a report is from; older files call the moment `time`."""
-    older = {"recorded": data["time"]} if "time" in data else {}
-    return forms.read({**older, **data}, Origin)
 
 
 class ReportHead(Struct):

@@ -7,7 +7,7 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -229,11 +229,16 @@ def to_markdown(report: Report) -> str:
 
 def to_csv(report: Report) -> str:
     """A line per result without its samples; constants, options and flags are joined by semicolons."""
+    device = report.device.get("adapter", "")
+    return csv_text(["device", *FLAT], ({"device": device, **row} for row in report.rows()))
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """A line per row, headed by the names of the columns."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, ["device", *FLAT], lineterminator="\n")
+    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    for row in report.rows():
-        writer.writerow({"device": report.device.get("adapter", ""), **row})
+    writer.writerows(rows)
     return out.getvalue()
 
 

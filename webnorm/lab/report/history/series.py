@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +19,8 @@ from webnorm.lab.plot.style import INK, label, styles
 from webnorm.lab.plot.throughput import file_format
 from webnorm.lab.report.history.store import COLUMNS, PLATFORM, TIMED, open_for_reading
 from webnorm.lab.results.result import MOST_GBPS, Cell
+from webnorm.lab.results.result_files import json_lines
+from webnorm.lab.results.tables import csv_text
 from webnorm.op.registry import OPS
 from webnorm.op.selection import matches, select_names, split_names
 
@@ -156,20 +155,13 @@ def _place(series: Sequence[Entry]) -> tuple[str, ...]:
 
 def to_json(found: History) -> str:
     """An object per line and entry; what is not known has no key."""
-    lines = ",\n".join(
-        json.dumps({name: one[name] for name in COLUMNS if one[name] is not None}) for one in found.entries()
-    )
-    head = json.dumps({"schema": SCHEMA, "reports": found.reports})
-    return f'{head[:-1]}, "entries": [\n{lines}\n]}}\n'
+    entries = ({name: one[name] for name in COLUMNS} for one in found.entries())
+    return json_lines({"schema": SCHEMA, "reports": found.reports}, "entries", entries) + "\n"
 
 
 def to_csv(found: History) -> str:
     """A line per entry, headed by the names of the columns."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(found.entries())
-    return out.getvalue()
+    return csv_text(COLUMNS, found.entries())
 
 
 # --- as a picture: GB/s from run to run, a panel for each problem of a device

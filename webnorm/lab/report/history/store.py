@@ -7,7 +7,6 @@ view `history` both, in the order of `recorded` and, where that is equal or not 
 from __future__ import annotations
 
 import json
-import math
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -213,7 +212,7 @@ def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Cell]) ->
 
 
 def _row(result: Result) -> dict[str, Cell]:
-    """A result's columns; a number that is not finite is none: the report has it."""
+    """A result's columns; a number that is not finite has none: the report has it."""
     problem = result.problem
     cells: dict[str, Cell] = {**result.row(), "problem": str(problem), **problem.scalars}
     # In one order, so that equal constants are equal texts.
@@ -222,11 +221,7 @@ def _row(result: Result) -> dict[str, Cell]:
     )
     # An eps may be an integer that SQLite's are too small for.
     cells |= {name: float(cell) for name in _COLUMNS["REAL"] if isinstance(cell := cells[name], int)}
-    return {name: _finite(cells[name]) for name in _OF_RESULT}
-
-
-def _finite(cell: Cell) -> Cell:
-    return None if isinstance(cell, float) and not math.isfinite(cell) else cell
+    return result_files.known({name: cells[name] for name in _OF_RESULT})
 
 
 def _utc(text: str) -> str | None:
