@@ -83,14 +83,12 @@ class Findings:
     def _repr_html_(self) -> str:
         parts = [f"<p><b>{escape(tables.device_text(self.report.device))}</b></p>"]
         for title, members in by_problem(self.results):
-            parts += [f"<p>{escape(title)}</p>", _table(members, self._usual(members[0]))]
+            usual = None
+            if self.traits is not None:
+                task = Task(OPS[members[0].op], members[0].problem)
+                usual = default_constants(self.kernels, task, self.traits)
+            parts += [f"<p>{escape(title)}</p>", _table(members, usual)]
         return "".join([*parts, _picture(self.report)])
-
-    def _usual(self, result: Result) -> tables.Usual | None:
-        """The constants of a result's problem that need not be told."""
-        if self.traits is None:
-            return None
-        return default_constants(self.kernels, Task(OPS[result.op], result.problem), self.traits)
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,21 +119,9 @@ class Changes:
         return f"<Changes: {comparison_text.counts_text(self.verdicts.comparisons)}>"
 
     def _repr_html_(self) -> str:
-        name = comparison_text.pair_labels(self.verdicts.comparisons)
-        rows = [
-            [
-                comparison_text.problem_text(one),
-                name(one),
-                comparison_text.ratio_text(one.ratio),
-                comparison_text.interval_text(one),
-                one.verdict,
-            ]
-            for one in self.verdicts.comparisons
-        ]
+        rows = comparison_text.pair_rows(self.verdicts.comparisons, escape)
         head = escape(comparison_text.drift_text(self.verdicts.drift))
-        return (
-            f"<p>{head}</p>{_html(comparison_text.COLUMNS, [[escape(cell) for cell in row] for row in rows])}"
-        )
+        return f"<p>{head}</p>{_html(comparison_text.COLUMNS, rows)}"
 
 
 def _picture(report: Report) -> str:
