@@ -124,7 +124,7 @@ def bench_request(
     roots: Sequence[Path] = (),
     chosen: Mapping[str, Sequence[int]] | None = None,
     every: bool = False,
-    rule: timing.StoppingRule | None = None,
+    rule: timing.StoppingRule,
     budget_s: float | None = None,
 ) -> BenchRequest:
     """The kernels to time, and how long; on which tasks, once and one by one or not, others say.
@@ -133,7 +133,6 @@ def bench_request(
     """
     kernels, copies, broken = requested_kernels(without_auto(names), ops, roots)
     check_axes(chosen or {}, [*kernels, *copies])
-    rule = rule or timing.StoppingRule()
     return BenchRequest(
         (),
         tuple(kernels),
@@ -180,12 +179,14 @@ def with_cases(
     dtype: str | Sequence[str] | None,
     changes: Overrides,
 ) -> CheckRequest:
-    """The request with its cases, or a user's own array (see user_array_case) in place of them, and storage
-    types.
+    """The request with the cases of these names, or that patterns like "cols-*" fit, all where none is given,
+    or a user's own array (see user_array_case) in place of them, and storage types.
 
     Raises WebnormError for a case that there is not, and where nothing is left to check.
     """
-    chosen = requested_cases(cases, corpus)
+    by_name = {one.name: one for one in corpus}
+    names = select_names(cases, by_name, "case") if cases else by_name
+    chosen = tuple(by_name[name] for name in names)
     dtypes = dtypes_named(dtype)
     if input is not None:
         own = user_array_case(input, dtypes)
@@ -196,12 +197,6 @@ def with_cases(
         found.refuse_options()
         raise WebnormError("nothing to check: no case has these options, or they are of other ops")
     return found
-
-
-def requested_cases(names: str | Sequence[str] | None, corpus: Sequence[Case]) -> tuple[Case, ...]:
-    """The cases of these names, or that patterns like "cols-*" fit; all where there are none."""
-    by_name = {one.name: one for one in corpus}
-    return tuple(by_name[name] for name in select_names(names, by_name, "case")) if names else tuple(corpus)
 
 
 @dataclass(frozen=True)
