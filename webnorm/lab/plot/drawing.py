@@ -56,6 +56,7 @@ def draw_in_process(
     Raises WebnormError, in one line, where matplotlib is missing or fails.
     """
     order = pickle.dumps((form, figure, arguments, dict(settings), background))
+    own = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
     try:
         done = subprocess.run(
             [sys.executable, *_FLAGS, _CODE, *_paths()],
@@ -64,7 +65,7 @@ def draw_in_process(
             stderr=subprocess.DEVNULL,
             # It has no matplotlibrc, which would come before all others.
             cwd=Path(__file__).parent,
-            env=_environment(),
+            env={**own, "MATPLOTLIBRC": os.devnull},
             timeout=_LIMIT_S,
             check=False,
         )
@@ -93,11 +94,6 @@ def _absolute(path: str) -> str:
         return os.path.abspath(path)
     except FileNotFoundError:  # the working folder is gone
         return path
-
-
-def _environment() -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
-    return {**own, "MATPLOTLIBRC": os.devnull}
 
 
 def serve() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -49,6 +50,8 @@ SETTINGS: dict[Any, Any] = {
 
 # Characters of a label: a longer one would leave no room for the picture.
 _MOST_LABEL = 60
+# Characters of a title in an inch.
+_IN_AN_INCH = 14
 # What a digit of a number takes up of an axis' length.
 _DIGIT = 0.024
 
@@ -64,6 +67,11 @@ def styles(kernels: Iterable[str]) -> dict[str, tuple[str, str]]:
 def label(name: str) -> str:
     """A name from a file or a device, in one line that leaves room for the picture."""
     return shortened(one_line(name), _MOST_LABEL)
+
+
+def wrapped(title: str, inches: float) -> str:
+    """A title in lines that are not wider."""
+    return textwrap.fill(title, int(_IN_AN_INCH * inches))
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from webnorm.errors import WebnormError
 from webnorm.files.atomic import replacing
 from webnorm.lab.plot import drawing
 from webnorm.lab.plot.panels import PlotPanel, draw, finish, height, panels, ring_alone, room
-from webnorm.lab.plot.style import label, styles
+from webnorm.lab.plot.style import label, styles, wrapped
 from webnorm.lab.results.result import Report
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ _PANELS_ACROSS = 2
 # Inches: the axes' width in one panel and in each of several, what stands beside and above the axes, and
 # above and below all panels.
 _ALONE, _OF_SEVERAL, _BESIDE, _ABOVE, _AROUND = 4.8, 3.8, 0.9, 0.9, 0.7
-# Characters of a title in an inch.
-_IN_AN_INCH = 14
 
 
 def file_format(path: Path) -> str:
@@ -86,8 +83,9 @@ def _figure(found: Sequence[PlotPanel], adapter: str) -> Figure:
     axes = list(figure.subplots(len(lines), across, squeeze=False, height_ratios=heights).flat)
     drawn = [draw(ax, panel, looks) for ax, panel in zip(axes, found, strict=False)]
     for panel, ax in zip(found, axes, strict=False):
-        ax.set_title(_wrapped(_panel_title(panel, found), wide))
-    figure.suptitle(_wrapped(_title(adapter, found), size[0]), fontsize=11)
+        ax.set_title(wrapped(_panel_title(panel, found), wide))
+    dtypes = ", ".join(dict.fromkeys(panel.family.dtype for panel in found))
+    figure.suptitle(wrapped(f"{label(adapter)}, {dtypes}", size[0]), fontsize=11)
     if any(panel.op != "copy" for panel in found):
         ring = ring_alone(*_said_of_auto(found))
         figure.legend(handles=[ring], loc="outside lower right", frameon=False, handletextpad=0.3)
@@ -116,12 +114,3 @@ def _panel_title(panel: PlotPanel, found: Sequence[PlotPanel]) -> str:
         "" if panel.family.distribution == "normal" else f", {panel.family.distribution}",
     )
     return "".join(parts)
-
-
-def _title(adapter: str, found: Sequence[PlotPanel]) -> str:
-    dtypes = ", ".join(dict.fromkeys(panel.family.dtype for panel in found))
-    return f"{label(adapter)}, {dtypes}"
-
-
-def _wrapped(title: str, inches: float) -> str:
-    return textwrap.fill(title, int(_IN_AN_INCH * inches))

@@ -67,6 +67,14 @@ def read_with_data(path: Path) -> tuple[Any, Report]:
         return data, report_from_json(data)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder of results where there is none; WebnormError where that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise WebnormError(f"cannot make {folder}: {getattr(error, 'strerror', None) or error}") from error
+
+
 def report_from_json(data: Any) -> Report:
     """The report that JSON's data are; WebnormError for what does not fit."""
     head = forms.read(data, ReportHead)

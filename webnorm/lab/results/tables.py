@@ -165,7 +165,10 @@ def notes(results: Sequence[Result], usual: Usual | None = None) -> list[str]:
     lines = []
     for (kernel, outcome), reasons in groups.items():
         for reason, members in list(reasons.items())[:_MOST_NOTES]:
-            which = f"{len(members)} results" if len(members) > 1 else _which(members[0], usual)
+            case = f"case {members[0].case}" if members[0].case else ""
+            constants = constants_text(shown_constants(members[0], usual))
+            alone = ", ".join(filter(None, (case, constants)))
+            which = f"{len(members)} results" if len(members) > 1 else alone
             lines.append(f"{kernel}{f' ({which})' if which else ''}: {outcome}: {reason}")
         rest = sum(map(len, list(reasons.values())[_MOST_NOTES:]))
         if rest:
@@ -256,11 +259,6 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
-
-
-def _which(result: Result, usual: Usual | None) -> str:
-    case = f"case {result.case}" if result.case else ""
-    return ", ".join(filter(None, (case, constants_text(shown_constants(result, usual)))))
 
 
 def _how(result: Result) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -244,7 +245,5 @@ def _clearly_faster(old: Result, new: Result) -> bool:
     """Whether the new median is faster by LEAST_GAIN and, round by round, its 95 % interval excludes that it
     is not.
     """
-    if not (old.median_ns and new.median_ns and new.beside(old)):
-        return False
-    gained = old.median_ns / new.median_ns >= LEAST_GAIN
+    gained = new.beside(old) and (old.median_ns or 0.0) / (new.median_ns or math.inf) >= LEAST_GAIN
     return gained and intervals.ratio_interval(new.samples_by_run, old.samples_by_run)[1] < 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from webnorm.files.atomic import replacing
 from webnorm.kernels.headers.library import own_names
 from webnorm.lab.plot import drawing
 from webnorm.lab.plot.panels import ROOFLINE, finish, label_line, widest
-from webnorm.lab.plot.style import INK, label, styles
+from webnorm.lab.plot.style import INK, label, styles, wrapped
 from webnorm.lab.plot.throughput import file_format
 from webnorm.lab.report.history.store import COLUMNS, PLATFORM, TIMED, open_for_reading
 from webnorm.lab.results.result import MOST_GBPS, Cell
@@ -52,23 +51,20 @@ class SeriesQuery:
         """A condition on rows of `history` and what stands for its question marks; WebnormError for a name
         that nothing which is kept has.
         """
-        parts, values = ["1"], list[str]()
+        wanted = dict[str, Sequence[str]]()
         asked = {"op": self.op, "kernel": ",".join(self.kernel) or None}
         for column, text in asked.items():
             if text is not None:
                 rows = connection.execute(f"SELECT DISTINCT {column} FROM results ORDER BY 1")
-                found = _kept(text, [name for (name,) in rows], column)
-                parts.append(f"{column} IN ({', '.join('?' * len(found))})")
-                values += found
+                wanted[column] = _kept(text, [name for (name,) in rows], column)
         if self.adapter is not None:
             adapters = [name for (name,) in connection.execute("SELECT DISTINCT adapter FROM reports")]
-            found = tuple(name for name in adapters if self.adapter.casefold() in name.casefold())
-            if not found:
+            wanted["adapter"] = [name for name in adapters if self.adapter.casefold() in name.casefold()]
+            if not wanted["adapter"]:
                 there = ", ".join(map(shown, sorted(adapters))) or "none"
                 raise WebnormError(f"no adapter has {shown(self.adapter)} in its name; there is: {there}")
-            parts.append(f"adapter IN ({', '.join('?' * len(found))})")
-            values += found
-        where = " AND ".join(parts)
+        parts = (f"{column} IN ({', '.join('?' * len(names))})" for column, names in wanted.items())
+        where, values = " AND ".join(["1", *parts]), [name for names in wanted.values() for name in names]
         if values and connection.execute(f"SELECT 1 FROM history WHERE {where}", values).fetchone() is None:
             raise WebnormError("nothing is stored that has all that was asked for: leave one of them out")
         return where, values
@@ -175,8 +171,8 @@ _OF_A_COPY = ("adapter", "vendor", "backend", "type", "rows", "cols", "dtype")
 # More than anybody looks at in one picture.
 _MOST_PANELS = 24
 _PANELS_ACROSS = 2
-# Inches of axes, and of what stands around them; characters of a title in an inch.
-_WIDE, _HIGH, _BESIDE, _ABOVE, _IN_AN_INCH = 4.4, 2.6, 1.1, 1.2, 14
+# Inches of axes, and of what stands around them.
+_WIDE, _HIGH, _BESIDE, _ABOVE = 4.4, 2.6, 1.1, 1.2
 # As many dates as stand beside one another below an axis.
 _MOST_DATES = 6
 
@@ -302,5 +298,5 @@ def _draw(ax: Axes, panel: HistoryPanel, looks: Mapping[str, tuple[str, str]]) -
     ax.set_xlabel("run, by the day it was recorded")
     ax.set_ylabel("GB/s (median)")
     ax.grid(axis="y")
-    ax.set_title(textwrap.fill(panel.title, int(_IN_AN_INCH * _WIDE)))
+    ax.set_title(wrapped(panel.title, _WIDE))
     return labels

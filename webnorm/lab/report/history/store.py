@@ -132,7 +132,7 @@ def add_reports(store: Path, files: Sequence[Path]) -> list[AddedReport]:
         if KIND.there(store) and not writable(store):
             raise StoreUnusable(f"{store} cannot be written: it is read-only")
         if store == store_path():
-            _make_folder(store.parent)
+            result_files.make_folder(store.parent)
         elif not store.parent.is_dir():
             raise StoreUnusable(f"{store} cannot be written: there is no folder {store.parent}")
         with connected(store, "rwc", "written", MOST_WAIT_S) as connection:
@@ -144,13 +144,6 @@ def add_reports(store: Path, files: Sequence[Path]) -> list[AddedReport]:
         return found
     except WebnormError as error:
         raise WebnormError(f"{error}; nothing was added") from error
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        raise WebnormError(f"cannot make {folder}: {getattr(error, 'strerror', None) or error}") from error
 
 
 @contextmanager
