@@ -94,8 +94,8 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     return [found[index] for index in range(len(wanted))]
 
 
-def places(cols: Sequence[int]) -> tuple[str, dict[int, float]]:
-    """Where ascending cols stand on an axis, from 0 to 1, on that scale, "linear" or "log", which leaves the
+def places(sizes: Sequence[int]) -> tuple[str, dict[int, float]]:
+    """Where ascending sizes stand on an axis, from 0 to 1, on that scale, "linear" or "log", which leaves the
     nearest two further apart.
     """
 
@@ -105,13 +105,13 @@ def places(cols: Sequence[int]) -> tuple[str, dict[int, float]]:
     def nearest(scale: str) -> float:
         return min(after - before for before, after in pairwise(scales[scale]))
 
-    scales = {"log": shared([math.log(n) for n in cols]), "linear": shared(cols)}
+    scales = {"log": shared([math.log(n) for n in sizes]), "linear": shared(sizes)}
     scale = max(scales, key=nearest)
-    return scale, dict(zip(cols, scales[scale], strict=True))
+    return scale, dict(zip(sizes, scales[scale], strict=True))
 
 
 def ticks(at: Mapping[int, float]) -> list[int]:
-    """The cols that have room for their number where they stand; multiples of greater powers of two first."""
+    """Sizes that have room for their number where they stand; multiples of greater powers of two first."""
     chosen: list[int] = []
     for one in sorted(at, key=lambda n: (-(n & -n), n)):
         if all(abs(at[one] - at[n]) >= _DIGIT * (len(str(one)) + len(str(n))) / 2 for n in chosen):

@@ -6,13 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal
 
 import numpy as np
 
 from webnorm.errors import WebnormError
 from webnorm.lab.results import intervals
-from webnorm.lab.results.ranking import shape
+from webnorm.lab.results.ranking import grouped, shape
 from webnorm.lab.results.result import PROBLEM_KEYS, Cell, Report, Result
 from webnorm.lab.results.tables import time_ratio_text
 from webnorm.op.dtypes import Array
@@ -146,17 +147,13 @@ def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:
         else one
         for one in judged
     ]
-    places = {key: at for at, key in enumerate(dict.fromkeys(map(_problem, found)))}
+    problems = grouped(found, lambda one: problem_key(one.result.op, one.result.problem, one.result.case))
     return Verdicts(
-        tuple(sorted(found, key=lambda one: places[_problem(one)])),
+        tuple(chain.from_iterable(problems.values())),
         _drift(pairs),
         tuple(age for age, report in (("OLD", old), ("NEW", new)) if report.complete is False),
         (remark,) if bare else (),
     )
-
-
-def _problem(one: Comparison) -> Hashable:
-    return problem_key(one.result.op, one.result.problem, one.result.case)[0]
 
 
 def gate_failures(verdicts: Verdicts, percent: float, *, fail_unclear: bool = False) -> list[str]:

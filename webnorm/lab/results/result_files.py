@@ -16,7 +16,6 @@ from webnorm.errors import WebnormError, shortened
 from webnorm.files import atomic, forms
 from webnorm.files.forms import MOST_TEXT, Name
 from webnorm.lab.results.result import PROBLEM_KEYS, Origin, Report, Result
-from webnorm.op.problem import Problem
 from webnorm.op.registry import problem_from_json
 
 SCHEMA = 1
@@ -145,7 +144,12 @@ def _result(entry: dict[str, Any], place: str) -> Result:
     _refuse_null(entry, place)
     values = {name: _number(value) if name in _NUMBERS else value for name, value in entry.items()}
     if "problem" in entry:
-        values["problem"] = _problem(entry.get("op"), entry["problem"], f"{place}.problem")
+        data = forms.read(entry["problem"], dict[str, Any], f"{place}.problem")
+        for key in PROBLEM_KEYS:
+            if key not in data:
+                raise WebnormError(f"{place}.problem.{key} is missing")
+        with forms.at(f"{place}.problem"):
+            values["problem"] = problem_from_json(entry.get("op"), data)
     result = forms.read(values, Result, place)
     if result.runs is not None and sum(result.runs) != len(result.samples_ns or ()):
         raise WebnormError(f"{place}.runs is {result.runs}; expected them to add up to samples_ns")
@@ -163,11 +167,3 @@ def _number(value: Any) -> Any:
     if isinstance(value, list):
         return [_number(one) for one in value]
     return float(value) if value in ("inf", "-inf", "nan") else value
-
-
-def _problem(op: Any, data: Any, place: str) -> Problem:
-    for key in PROBLEM_KEYS:
-        if key not in forms.read(data, dict[str, Any], place):
-            raise WebnormError(f"{place}.{key} is missing")
-    with forms.at(place):
-        return problem_from_json(op, data)

@@ -103,7 +103,7 @@ def bench(
     work = requests.Workload(
         op=op,
         dtype=dtype,
-        # Arguments of this function, which are sizes and scalars of the ops that come with webnorm.
+        # Public arguments, whose names and default op are those of the ops that come with webnorm.
         sizes={"rows": _sizes(rows, "rows"), "cols": _sizes(cols, "cols")},
         preset=preset,
         options=tuple(split_names(options, "options")),

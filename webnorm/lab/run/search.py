@@ -22,6 +22,7 @@ from webnorm.gpu.device import Device
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import render_shader
+from webnorm.lab.results.ranking import grouped
 from webnorm.lab.run import jobs
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.lab.verify.timed_work import timing_setup
@@ -248,9 +249,7 @@ class _Neighbourhood:
 
 def _neighbourhoods(candidates: Sequence[Variant]) -> dict[str, _Neighbourhood]:
     """By the names of kernels, in the order in which they are first."""
-    groups: dict[str, list[int]] = {}
-    for index, variant in enumerate(candidates):
-        groups.setdefault(variant.kernel.name, []).append(index)
+    groups = grouped(range(len(candidates)), lambda index: candidates[index].kernel.name)
     return {
         name: _Neighbourhood(np.array(indices), np.array([_doublings(candidates[i]) for i in indices]))
         for name, indices in groups.items()

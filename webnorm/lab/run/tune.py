@@ -18,7 +18,7 @@ from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant, runnable_variants
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied
 from webnorm.lab.results import intervals
-from webnorm.lab.results.ranking import best
+from webnorm.lab.results.ranking import best, grouped
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import bench, jobs, search
 from webnorm.lab.run.bench import Progress
@@ -212,11 +212,8 @@ def _search(
 
 def _reasons(faults: Sequence[tuple[Variant, str]]) -> Iterator[str]:
     """Why variants were dropped, a line for each kernel and reason."""
-    groups: dict[tuple[str, str], list[Variant]] = {}
-    for variant, reason in faults:
-        groups.setdefault((variant.kernel.label, reason), []).append(variant)
-    for (label, reason), members in groups.items():
-        yield f"{members[0] if len(members) == 1 else f'{len(members)} variants of {label}'}: {reason}"
+    for (label, reason), members in grouped(faults, lambda one: (one[0].kernel.label, one[1])).items():
+        yield f"{members[0][0] if len(members) == 1 else f'{len(members)} variants of {label}'}: {reason}"
 
 
 def _choice(task: Task, results: Sequence[Result], tried: int) -> TunedChoice | None:

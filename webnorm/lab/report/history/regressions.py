@@ -25,6 +25,7 @@ from webnorm.lab.report.comparison import (
 from webnorm.lab.report.history.series import SeriesQuery
 from webnorm.lab.report.history.store import PLATFORM, TIMED, open_for_reading, report_of
 from webnorm.lab.results import intervals
+from webnorm.lab.results.ranking import grouped
 from webnorm.lab.results.result import Cell, Result
 from webnorm.lab.results.result_files import json_lines
 from webnorm.op.dtypes import Array
@@ -121,9 +122,7 @@ def regressions(store: Path, asked: SeriesQuery, last: int) -> list[NewestRun]:
             "ORDER BY recorded DESC, id DESC",
             values,
         )
-        platforms: dict[tuple[str, ...], list[Row]] = {}
-        for row in rows:
-            platforms.setdefault(tuple(row[name] for name in PLATFORM), []).append(row)
+        platforms = grouped(rows, lambda row: tuple(row[name] for name in PLATFORM))
         asked_for = f"SELECT DISTINCT op, kernel FROM history WHERE {where} AND report = ?"
         found = []
         for own in platforms.values():

@@ -13,10 +13,10 @@ from webnorm.errors import WebnormError, shown
 from webnorm.files.atomic import replacing
 from webnorm.kernels.headers.library import own_names
 from webnorm.lab.plot import drawing
-from webnorm.lab.plot.panels import ROOFLINE, finish, label_line, widest
 from webnorm.lab.plot.style import INK, label, styles, wrapped
-from webnorm.lab.plot.throughput import file_format
+from webnorm.lab.plot.throughput import ROOFLINE, file_format, finish, label_line, widest
 from webnorm.lab.report.history.store import COLUMNS, PLATFORM, TIMED, open_for_reading
+from webnorm.lab.results.ranking import grouped
 from webnorm.lab.results.result import MOST_GBPS, Cell
 from webnorm.lab.results.result_files import json_lines
 from webnorm.lab.results.tables import csv_text
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
 
 SCHEMA = 1
-# What has to agree for figures to be of one series, and how they were taken, which failures do not tell.
+# What has to agree for figures to be of one series, and how they were taken, which failures do not tell. Like
+# all names of an Entry they are columns of the store.
 _VARIANT = ("op", "problem", "eps", "scale", "distribution", "case", "kernel", "constants")
 _HOW = ("timing_method", "cache", "calls")
 TITLE = (*PLATFORM, "op", "problem", "eps", "scale", "distribution", "case")
@@ -212,9 +213,7 @@ def history_panels(found: History) -> list[HistoryPanel]:
     entries = [one for one in found.entries() if one["timed"] and 0 < (one["gbps"] or 0.0) < MOST_GBPS]
     others = [one for one in entries if one["op"] != "copy"]
     copies = [one for one in entries if others and one["op"] == "copy"]
-    groups: dict[tuple[object, ...], list[Entry]] = {}
-    for one in others or entries:
-        groups.setdefault(tuple(one[name] for name in _DEVICE), []).append(one)
+    groups = grouped(others or entries, lambda one: tuple(one[name] for name in _DEVICE))
     return [
         _panel(own, [one for one in copies if all(one[name] == own[0][name] for name in _OF_A_COPY)])
         for own in groups.values()

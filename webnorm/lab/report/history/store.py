@@ -27,7 +27,7 @@ from webnorm.lab.results.result import LONGEST_NS, SHORTEST_NS, Cell, Report, Re
 # What a series of figures holds on: with another of these a new one begins. webnorm's version and commit are
 # not among them: what they do to a kernel is what a series is to show.
 PLATFORM = (*DEVICE_KEYS, "wgpu")
-# Of a result, by SQLite's types.
+# Of a result, by SQLite's types. rows, cols and eps are names of the stores' format, which older ones hold.
 _COLUMNS = {
     "TEXT": (
         "op",
