@@ -59,7 +59,7 @@ def draw_in_process(
     own = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
     try:
         done = subprocess.run(
-            [sys.executable, *_FLAGS, _CODE, *_paths()],
+            [sys.executable, *_FLAGS, _CODE, *map(_absolute, map(str, sys.path))],
             input=order,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -84,14 +84,10 @@ def draw_in_process(
     return bytes(picture)
 
 
-def _paths() -> list[str]:
-    """Where modules are found, for a process in another folder."""
-    return [path if os.path.isabs(path) else _absolute(path) for path in map(str, sys.path)]
-
-
 def _absolute(path: str) -> str:
+    """Where modules are found, for a process in another folder."""
     try:
-        return os.path.abspath(path)
+        return path if os.path.isabs(path) else os.path.abspath(path)
     except FileNotFoundError:  # the working folder is gone
         return path
 

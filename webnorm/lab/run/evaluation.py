@@ -40,7 +40,7 @@ from webnorm.lab.verify.timed_work import TimedVariant, TimingSetup, timing_setu
 from webnorm.lab.verify.trial import blank_result, exception_text, expect_instability, try_plan, try_variant
 from webnorm.op.corpus import case_named
 from webnorm.op.dtypes import Array
-from webnorm.op.op import Op, Task
+from webnorm.op.op import Task
 from webnorm.op.problem import Problem
 from webnorm.op.registry import default_op, options_of
 
@@ -204,7 +204,7 @@ class _Posed:
     x: tuple[float, float] | None = None
 
     def draw(self) -> dict[str, Array]:
-        posing = _posing(self.task.op)
+        posing = self.task.op.hook("evaluation")
         draw = posing.draw_playground if self.x is None else posing.draw_given
         drawn: dict[str, Array] = draw(self.task, *(self.x or ()))
         return drawn
@@ -216,16 +216,11 @@ class _Posed:
 
 def _posed(kernel: Kernel, job: EvaluationJob) -> list[_Posed]:
     """What a kernel is judged on; WebnormError for options that its op lacks."""
-    posing, options = _posing(kernel.op), options_of(kernel.op, job.options)
+    posing, options = kernel.op.hook("evaluation"), options_of(kernel.op, job.options)
     found = [_Posed(task) for task in posing.playground_tasks(kernel.op, job.dtype, options)]
     if job.x is not None:
         found.append(_Posed(posing.given_task(kernel.op, job.dtype, options), job.x))
     return found
-
-
-def _posing(op: Op) -> Any:
-    """The module that poses an op's problems while a kernel is written."""
-    return op.hook("evaluation")
 
 
 @dataclass(frozen=True)

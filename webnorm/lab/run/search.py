@@ -80,7 +80,12 @@ class Search:
     ) -> None:
         self.candidates, self.trials, self.spent = candidates, trials, spent
         self.untried = np.ones(len(candidates), bool)
-        self.neighbourhoods = _neighbourhoods(candidates)
+        # By the names of kernels, in the order in which they are first.
+        kernels = grouped(range(len(candidates)), self.kernel)
+        self.neighbourhoods = {
+            name: _Neighbourhood(np.array(indices), np.array([_doublings(candidates[i]) for i in indices]))
+            for name, indices in kernels.items()
+        }
         # The times of those still in the race, over the reference's.
         self.ratios: dict[int, list[float]] = {}
         # Each kernel's fastest so far.
@@ -245,15 +250,6 @@ class _Neighbourhood:
         """The index of the untried candidate that is nearest to a variant."""
         left = untried[self.indices]
         return int(self.indices[left][np.argmin(_distances(self.places[left], variant))])
-
-
-def _neighbourhoods(candidates: Sequence[Variant]) -> dict[str, _Neighbourhood]:
-    """By the names of kernels, in the order in which they are first."""
-    groups = grouped(range(len(candidates)), lambda index: candidates[index].kernel.name)
-    return {
-        name: _Neighbourhood(np.array(indices), np.array([_doublings(candidates[i]) for i in indices]))
-        for name, indices in groups.items()
-    }
 
 
 # --- on a device
