@@ -23,7 +23,7 @@ from webnorm.kernels.headers.library import discover, select
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.process.worker import Worker
-from webnorm.lab.run import bench, cost
+from webnorm.lab.run import bench, jobs
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormOptions, NormProblem
@@ -79,7 +79,7 @@ def body(rung: str) -> str:
 
 def costs(device: Device, rung: str) -> list[str]:
     """Reads of x and writes of y per element, barriers and subgroup operations per row."""
-    counted = cost.count_cost(device, variant_of(rung), PROBLEM)
+    counted = jobs.count_cost(device, variant_of(rung), PROBLEM)
     values = (counted.row_reads, counted.writes, counted.barriers, counted.subgroup_operations)
     return ["-" if value is None else f"{value:.4g}" for value in values]
 

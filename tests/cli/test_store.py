@@ -152,8 +152,7 @@ def test_names_of_others_are_shown_as_escapes(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
 def test_the_picture_breaks_where_the_driver_changed(tmp_path: Path) -> None:
-    from webnorm.lab.report.history.picture import history_panels
-    from webnorm.lab.report.history.series import SeriesQuery, history
+    from webnorm.lab.report.history.series import SeriesQuery, history, history_panels
 
     newer = {**CARD, "driver": "1.3"}
     names = steady(tmp_path, 4)

@@ -9,8 +9,8 @@ import pytest
 from webnorm.cli.terminal.screen import Screen
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK, WRONG, MeasuringJob
 from webnorm.lab.report.findings import Findings
-from webnorm.lab.results.coverage import Coverage, first_names
 from webnorm.lab.results.result import Report, Result
+from webnorm.lab.run.requests import Coverage, first_names
 from webnorm.ops.norms.problem import NormProblem
 
 PASS = Result(

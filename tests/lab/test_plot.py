@@ -17,9 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 
 from webnorm.errors import WebnormError
-from webnorm.lab.plot.panels import panels
 from webnorm.lab.plot.style import SETTINGS
-from webnorm.lab.plot.throughput import _figure, plot
+from webnorm.lab.plot.throughput import _figure, panels, plot
 from webnorm.lab.results.result import Report, Result
 from webnorm.lab.run import bench
 from webnorm.lab.run.bench import with_share_of_copy

@@ -13,7 +13,6 @@ import pytest
 from pages import ROOT
 from webnorm.gpu import timing
 from webnorm.kernels.headers.kernel import Traits
-from webnorm.lab.report import flags
 from webnorm.lab.results import intervals
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import bench
@@ -163,10 +162,10 @@ def test_each_run_has_a_process_and_passes_over_all_problems(monkeypatch: pytest
 def test_every_flag_is_explained() -> None:
     """Below the tables in a line, and in the docs."""
     told = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
-    assert all(f'"{flag}"' in told for flag in flags.FLAGS)
+    assert all(f'"{flag}"' in told for flag in bench.FLAGS)
     raised = [timing.flags([1.0]), timing.flags([1.0, 9.0] * 9), timing.flags([1.0] * 9 + [2.0] * 9)]
-    assert {*raised[0], *raised[1], *raised[2]} == {"few samples", "noisy", "throttled"} <= {*flags.FLAGS}
+    assert {*raised[0], *raised[1], *raised[2]} == {"few samples", "noisy", "throttled"} <= {*bench.FLAGS}
     noisy, few = result([1.0], flags=("noisy",)), result([1.0], flags=("few samples", "another"))
-    lines = flags.flag_meanings([noisy, few, noisy])
+    lines = bench.flag_meanings([noisy, few, noisy])
     assert [line.partition(":")[0] for line in lines] == ["few samples", "noisy"]
     assert "20 % of the median" in lines[1]

@@ -17,8 +17,14 @@ from webnorm.kernels.headers.drafts import draft
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.lab.process import worker as workers
-from webnorm.lab.run.evaluation import EvaluationJob, ProblemVerdict, evaluate
-from webnorm.lab.run.live_timing import LiveResult, LiveTimingJob, time_live
+from webnorm.lab.run.evaluation import (
+    EvaluationJob,
+    LiveResult,
+    LiveTimingJob,
+    ProblemVerdict,
+    evaluate,
+    time_live,
+)
 from webnorm.play.attempt_store import FOLDER_VARIABLE
 from webnorm.play.session import PlaygroundSession
 from webnorm.play.state import AttemptState, Settings, Snapshot

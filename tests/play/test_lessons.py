@@ -10,8 +10,8 @@ import pytest
 from testbed import kernel_named
 from webnorm.errors import WebnormError
 from webnorm.lab.results.result import Result
-from webnorm.lab.run.cost import ShaderCost
 from webnorm.lab.run.evaluation import ProblemVerdict
+from webnorm.lab.run.jobs import ShaderCost
 from webnorm.ops.norms.problem import NormProblem
 from webnorm.play.lessons import goal_of, goal_statuses, lesson_named, lessons
 from webnorm.play.state import AttemptState, HistoryEntry, LiveTime

@@ -18,7 +18,7 @@ from patience import HANG_S
 from testbed import KERNELS, needs
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.lab.run import evaluation, live_timing
+from webnorm.lab.run import evaluation
 from webnorm.play import attempt_runner, stages
 from webnorm.play.session import PlaygroundSession
 from webnorm.play.state import SaveConflict, StageName, text_digest
@@ -125,7 +125,7 @@ def test_what_dies_in_a_later_step_is_not_run_on(
 ) -> None:
     text = f"{TWO_PASS}// deadly\n"
     with monkeypatch.context() as slow:
-        slow.setattr(live_timing, "time_live", playing.time_silently)
+        slow.setattr(evaluation, "time_live", playing.time_silently)
         played.change(time=True, rows=8, cols=64)
         saved(played.path, text)
         until(played, lambda now: now.attempt and now.attempt.hash == text_digest(text) and now.attempt.times)

@@ -14,8 +14,7 @@ from webnorm.cli.verbs.play import ShownAttempt, _once
 from webnorm.cli.work.jobs import BAD_USAGE, INCONCLUSIVE, OK, WRONG
 from webnorm.lab.diagnose.hints import Hint
 from webnorm.lab.results.result import Result
-from webnorm.lab.run.evaluation import RaceCheckResult
-from webnorm.lab.run.live_timing import LiveResult
+from webnorm.lab.run.evaluation import LiveResult, RaceCheckResult
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormProblem

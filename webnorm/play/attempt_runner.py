@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from webnorm.errors import LimitReached, WebnormError, sentence
 from webnorm.lab.process.worker import TaskCancelled, TaskFailed, WorkerDied, WorkerTimedOut
-from webnorm.lab.run.live_timing import KernelRevision
+from webnorm.lab.run.evaluation import KernelRevision
 from webnorm.lab.run.standby_worker import StandbyWorker
 from webnorm.play import stages
 from webnorm.play.attempt_store import MOST_SHOWN, AttemptStore

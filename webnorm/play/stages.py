@@ -12,10 +12,10 @@ from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.kernels.rendering.render import Shader, display_path
 from webnorm.lab.diagnose.examination import Examination
 from webnorm.lab.results.result import Result
-from webnorm.lab.run import evaluation, jobs, live_timing
+from webnorm.lab.run import evaluation, jobs
 from webnorm.lab.run.check import WATCHED
-from webnorm.lab.run.cost import CostJob, count_costs
 from webnorm.lab.run.evaluation import EvaluationJob
+from webnorm.lab.run.jobs import CostJob, count_costs
 from webnorm.lab.run.standby_worker import StandbyWorker
 from webnorm.lab.verify.accuracy import loose_tolerance_warning
 from webnorm.op.corpus import Case, fixed_cases, problems
@@ -102,8 +102,8 @@ class AttemptRun:
 
     attempt: AttemptState
     path: Path
-    text: live_timing.KernelRevision
-    previous: live_timing.KernelRevision | None
+    text: evaluation.KernelRevision
+    previous: evaluation.KernelRevision | None
     op_name: str | None
     roots: tuple[Path, ...]
     settings: Settings
@@ -201,11 +201,11 @@ def evaluate_attempt(run: AttemptRun) -> None:
 def time_attempt(run: AttemptRun) -> None:
     """The time beside the copy, the attempt before and the best there is."""
     run.enter("time")
-    job = live_timing.LiveTimingJob(
+    job = evaluation.LiveTimingJob(
         run.timed_task, run.text, run.job.constants, run.roots, run.previous, run.goal
     )
-    for event in run.ask(live_timing.time_live, job):
-        if isinstance(event, live_timing.LiveResult):
+    for event in run.ask(evaluation.time_live, job):
+        if isinstance(event, evaluation.LiveResult):
             others = tuple(one for one in run.attempt.times if one.name != event.name)
             tell = run.against if event.name == "attempt" and _is_wrong(event.result) else run.change
             tell(times=(*others, LiveTime(event.name, event.result, event.proved)))

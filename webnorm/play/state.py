@@ -18,8 +18,8 @@ from webnorm.lab.diagnose.hints import Hint
 from webnorm.lab.diagnose.trace import Trace
 from webnorm.lab.results.result import Result
 from webnorm.lab.results.result_files import result_as_json as result_as_json
-from webnorm.lab.run.cost import ShaderCost
 from webnorm.lab.run.evaluation import ProblemVerdict
+from webnorm.lab.run.jobs import ShaderCost
 from webnorm.lab.verify.accuracy import WorstElement
 
 StageName = Literal[

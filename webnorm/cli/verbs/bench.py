@@ -26,11 +26,10 @@ from webnorm.gpu import seconds
 if TYPE_CHECKING:
     from webnorm.fleet.errands import WorkItem
     from webnorm.kernels.headers.kernel import Traits
-    from webnorm.lab.results.coverage import Coverage
     from webnorm.lab.results.result import Report, Result
     from webnorm.lab.results.tables import Usual
     from webnorm.lab.run.bench import BenchRequest, Progress
-    from webnorm.lab.run.requests import Workload
+    from webnorm.lab.run.requests import Coverage, Workload
     from webnorm.op.op import Task
 
 # Runs where results are kept, or held against kept ones: fewer do not tell what moves between runs.
@@ -218,7 +217,7 @@ class _Bench(MeasuringJob):
 
     @property
     def coverage(self) -> Coverage:
-        from webnorm.lab.results.coverage import Coverage
+        from webnorm.lab.run.requests import Coverage
 
         return Coverage.of(self.workload.op, self.workload.dtype, self.names, timed=True)
 
@@ -331,8 +330,8 @@ class _Bench(MeasuringJob):
 
     def show_results(self) -> None:
         from webnorm.cli.verbs.bench_view import ShareMatrix
-        from webnorm.lab.report import flags
         from webnorm.lab.results.ranking import leader, ranked
+        from webnorm.lab.run import bench
 
         matrix = ShareMatrix(self.results())
         if matrix.families:
@@ -346,7 +345,7 @@ class _Bench(MeasuringJob):
             self.console.print(f"-v shows a table of each of the {len(self.finished)} problems")
             shown = [one for results in self.finished.values() if (one := leader(results))]
         self.console.print()
-        for line in flags.flag_meanings(shown):
+        for line in bench.flag_meanings(shown):
             self.console.print(line)
 
     def _show_task(self, number: int) -> None:

@@ -18,9 +18,9 @@ from webnorm.cli.work.outputs import check_outputs
 if TYPE_CHECKING:
     from webnorm.fleet.errands import CheckItem, WorkItem
     from webnorm.kernels.headers.kernel import Traits
-    from webnorm.lab.results.coverage import Coverage
     from webnorm.lab.results.result import Result
     from webnorm.lab.run.check import CheckRequest
+    from webnorm.lab.run.requests import Coverage
 
 # Of a cluster's work, for each worker: fewer would leave some without at the end, more would open the adapter
 # more often. And of few cases none is opened for less.
@@ -64,8 +64,8 @@ def check(
     """
     from webnorm.cli.terminal.screen import Screen
     from webnorm.cli.work.overview import corpus_table
-    from webnorm.lab.results.coverage import Coverage
     from webnorm.lab.run import requests
+    from webnorm.lab.run.requests import Coverage
     from webnorm.op.corpus import Overrides, whole_corpus
 
     console = Screen(stderr=str(json) == "-")

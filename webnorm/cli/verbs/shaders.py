@@ -18,7 +18,7 @@ from webnorm.kernels.headers.variants import format_constants
 if TYPE_CHECKING:
     from webnorm.kernels.headers.variants import Variant
     from webnorm.kernels.rendering.render import Shader
-    from webnorm.lab.run.cost import ShaderCost
+    from webnorm.lab.run.jobs import ShaderCost
 
 # The one theme of Pygments made for 16 ANSI colours: readable on dark and light terminals.
 _THEME = "ansi_dark"

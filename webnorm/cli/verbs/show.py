@@ -117,8 +117,7 @@ def _show_cost(shaders: Sequence[Shader], roots: Sequence[Path], adapter: str | 
     from webnorm.cli.terminal.screen import Screen
     from webnorm.cli.verbs import shaders as view
     from webnorm.lab.process.worker import Worker, explain_worker_failure
-    from webnorm.lab.run.cost import CostJob, count_costs
-    from webnorm.lab.run.jobs import VariantSpec
+    from webnorm.lab.run.jobs import CostJob, VariantSpec, count_costs
 
     job = CostJob(tuple((shader.problem, VariantSpec.of(shader.variant)) for shader in shaders), tuple(roots))
     with explain_worker_failure("counting"), Worker(adapter) as worker:

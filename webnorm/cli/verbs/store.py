@@ -71,7 +71,7 @@ def history(
     from webnorm.cli.verbs.store_view import HistoryTable
     from webnorm.cli.work.outputs import check_outputs, run_each_step, write_or_print
     from webnorm.lab.plot import throughput as pictures
-    from webnorm.lab.report.history import picture, series
+    from webnorm.lab.report.history import series
 
     place = _place(store)
     if plot is not None:
@@ -85,7 +85,7 @@ def history(
     steps: list[Callable[[], Any]] = [
         partial(write_or_print, text(found), path) for path, text in texts.items() if path is not None
     ]
-    run_each_step(*steps, *([partial(picture.draw_history, found, plot)] if plot is not None else []))
+    run_each_step(*steps, *([partial(series.draw_history, found, plot)] if plot is not None else []))
 
 
 def regressions(

@@ -228,7 +228,7 @@ class _Tune(SharedJob):
 
     def status(self) -> int:
         """Whether every problem has a choice; a line on stderr lists those that have none."""
-        from webnorm.lab.results.coverage import first_names
+        from webnorm.lab.run.requests import first_names
 
         if not self.lacking:
             return OK

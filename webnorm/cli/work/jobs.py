@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from webnorm.fleet.errands import WorkItem
     from webnorm.kernels.headers.kernel import Traits
     from webnorm.lab.process.worker import Worker
-    from webnorm.lab.results.coverage import Coverage
     from webnorm.lab.results.result import Origin, Report, Result
     from webnorm.lab.run.bench import Progress
+    from webnorm.lab.run.requests import Coverage
 
 # The exit statuses. OK: everything that was asked for was checked, and is right. WRONG: something is wrong.
 # BAD_USAGE: the command could not begin or end. INCONCLUSIVE: nothing was found to be wrong, but something
@@ -260,8 +260,8 @@ class MeasuringJob(SharedJob):
         """Whether a kernel is wrong, else a part of the request could not be checked: a line on stderr
         lists those parts.
         """
-        from webnorm.lab.results.coverage import first_names
         from webnorm.lab.run import bench
+        from webnorm.lab.run.requests import first_names
 
         results = self.results()
         if bench.has_failures(results):

@@ -314,7 +314,7 @@ def render_shader(
     """Render a variant for one problem and target.
 
     `roots` are folders of the user's whose `lib/` snippets go before webnorm's. `count_cost` renders
-    the helpers with counters (see lab.run.cost), `tracing` traces with what they call, filtered by its
+    the helpers with counters (see lab.run.jobs), `tracing` traces with what they call, filtered by its
     text (see lab.diagnose.trace). What is among `texts` is not rendered again, and what is rendered is kept
     there. Raises WebnormError with the template's file and line.
     """

@@ -56,15 +56,16 @@ def draw_in_process(
     Raises WebnormError, in one line, where matplotlib is missing or fails.
     """
     order = pickle.dumps((form, figure, arguments, dict(settings), background))
+    own = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
     try:
         done = subprocess.run(
-            [sys.executable, *_FLAGS, _CODE, *_paths()],
+            [sys.executable, *_FLAGS, _CODE, *map(_absolute, map(str, sys.path))],
             input=order,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             # It has no matplotlibrc, which would come before all others.
             cwd=Path(__file__).parent,
-            env=_environment(),
+            env={**own, "MATPLOTLIBRC": os.devnull},
             timeout=_LIMIT_S,
             check=False,
         )
@@ -83,21 +84,12 @@ def draw_in_process(
     return bytes(picture)
 
 
-def _paths() -> list[str]:
-    """Where modules are found, for a process in another folder."""
-    return [path if os.path.isabs(path) else _absolute(path) for path in map(str, sys.path)]
-
-
 def _absolute(path: str) -> str:
+    """Where modules are found, for a process in another folder."""
     try:
-        return os.path.abspath(path)
+        return path if os.path.isabs(path) else os.path.abspath(path)
     except FileNotFoundError:  # the working folder is gone
         return path
-
-
-def _environment() -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
-    return {**own, "MATPLOTLIBRC": os.devnull}
 
 
 def serve() -> None:

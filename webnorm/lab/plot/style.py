@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -49,6 +50,8 @@ SETTINGS: dict[Any, Any] = {
 
 # Characters of a label: a longer one would leave no room for the picture.
 _MOST_LABEL = 60
+# Characters of a title in an inch.
+_IN_AN_INCH = 14
 # What a digit of a number takes up of an axis' length.
 _DIGIT = 0.024
 
@@ -64,6 +67,11 @@ def styles(kernels: Iterable[str]) -> dict[str, tuple[str, str]]:
 def label(name: str) -> str:
     """A name from a file or a device, in one line that leaves room for the picture."""
     return shortened(one_line(name), _MOST_LABEL)
+
+
+def wrapped(title: str, inches: float) -> str:
+    """A title in lines that are not wider."""
+    return textwrap.fill(title, int(_IN_AN_INCH * inches))
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
@@ -86,8 +94,8 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     return [found[index] for index in range(len(wanted))]
 
 
-def places(cols: Sequence[int]) -> tuple[str, dict[int, float]]:
-    """Where ascending cols stand on an axis, from 0 to 1, on that scale, "linear" or "log", which leaves the
+def places(sizes: Sequence[int]) -> tuple[str, dict[int, float]]:
+    """Where ascending sizes stand on an axis, from 0 to 1, on that scale, "linear" or "log", which leaves the
     nearest two further apart.
     """
 
@@ -97,13 +105,13 @@ def places(cols: Sequence[int]) -> tuple[str, dict[int, float]]:
     def nearest(scale: str) -> float:
         return min(after - before for before, after in pairwise(scales[scale]))
 
-    scales = {"log": shared([math.log(n) for n in cols]), "linear": shared(cols)}
+    scales = {"log": shared([math.log(n) for n in sizes]), "linear": shared(sizes)}
     scale = max(scales, key=nearest)
-    return scale, dict(zip(cols, scales[scale], strict=True))
+    return scale, dict(zip(sizes, scales[scale], strict=True))
 
 
 def ticks(at: Mapping[int, float]) -> list[int]:
-    """The cols that have room for their number where they stand; multiples of greater powers of two first."""
+    """Sizes that have room for their number where they stand; multiples of greater powers of two first."""
     chosen: list[int] = []
     for one in sorted(at, key=lambda n: (-(n & -n), n)):
         if all(abs(at[one] - at[n]) >= _DIGIT * (len(str(one)) + len(str(n))) / 2 for n in chosen):

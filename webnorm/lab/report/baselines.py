@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from webnorm import signals
 from webnorm.errors import WebnormError, nearest, shown
@@ -67,53 +66,36 @@ def matching_baselines(patterns: Sequence[str] | None) -> list[str]:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A baseline: what it has, or the reason why it cannot be read."""
+    """A baseline: when it was measured (UTC, ISO 8601), the adapter's name, and what was measured in how many
+    runs, "" and None where that is not known; or the reason why it cannot be read.
+    """
 
     name: str
     path: Path
-    report: Report | None = None
+    recorded: str = ""
+    device: str = ""
+    complete: bool | None = None
+    runs: int = 0
+    problems: tuple[str, ...] = ()
     reason: str | None = None
-
-    @property
-    def recorded(self) -> str:
-        """When it was measured (UTC, ISO 8601); "" where that is not known."""
-        return self.report.origin.recorded if self.report and self.report.origin else ""
-
-    @property
-    def device(self) -> str:
-        """The adapter's name; "" where that is not known."""
-        return str(self.report.device.get("adapter", "")) if self.report else ""
-
-    @property
-    def problems(self) -> list[str]:
-        """What was measured."""
-        return [*problem_labels(self.report.results).values()] if self.report else []
-
-    @property
-    def runs(self) -> int:
-        """How many runs it is of."""
-        return max((len(one.samples_by_run) for one in self.report.results), default=0) if self.report else 0
 
     @property
     def what(self) -> str:
         """What it has, in some words."""
-        if self.report is None:
-            return self.reason or ""
-        cut = ", interrupted" if self.report.complete is False else ""
+        if self.reason is not None:
+            return self.reason
+        cut = ", interrupted" if self.complete is False else ""
         return f"{self.runs} run{'' if self.runs == 1 else 's'}{cut}: {first_and_more(self.problems)}"
-
-    def as_json(self) -> dict[str, Any]:
-        """What programs are told."""
-        head = {"name": self.name, "path": str(self.path)}
-        if self.report is None:
-            return {**head, "reason": self.reason}
-        known = {"recorded": self.recorded, "device": self.device, "complete": self.report.complete}
-        return {**head, **known, "runs": self.runs, "problems": self.problems}
 
 
 def to_json(found: Sequence[Baseline]) -> str:
-    """A list of objects."""
-    return json.dumps([one.as_json() for one in found], indent=1)
+    """A list of objects, as programs are told."""
+    told = []
+    for one in found:
+        data = {**vars(one), "path": str(one.path)}
+        unknown = {"reason"} if one.reason is None else data.keys() - {"name", "path", "reason"}
+        told.append({name: value for name, value in data.items() if name not in unknown})
+    return json.dumps(told, indent=1)
 
 
 @signals.holding
@@ -121,9 +103,18 @@ def inspect_baseline(name: str) -> Baseline:
     """A baseline that there is, readable or not."""
     path = baseline_path(name)
     try:
-        return Baseline(name, path, result_files.read(path))
+        report = result_files.read(path)
     except WebnormError as error:
         return Baseline(name, path, reason=str(error))
+    return Baseline(
+        name,
+        path,
+        recorded=report.origin.recorded if report.origin else "",
+        device=str(report.device.get("adapter", "")),
+        complete=report.complete,
+        runs=max((len(one.samples_by_run) for one in report.results), default=0),
+        problems=tuple(problem_labels(report.results).values()),
+    )
 
 
 def remove_baseline(name: str) -> Path:
@@ -141,10 +132,7 @@ def prepare_baseline(name: str) -> Path:
     path = baseline_path(name)
     if name.endswith(BEFORE):
         raise WebnormError(f"{shown(name)} is what `{name.removesuffix(BEFORE)}` was before; save that")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise WebnormError(f"cannot make {path.parent}: {error.strerror}") from error
+    result_files.make_folder(path.parent)
     check_writable(path)
     return path
 

@@ -6,14 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal
 
 import numpy as np
 
 from webnorm.errors import WebnormError
-from webnorm.lab.report.doubts import timing_doubt
 from webnorm.lab.results import intervals
-from webnorm.lab.results.ranking import shape
+from webnorm.lab.results.ranking import grouped, shape
 from webnorm.lab.results.result import PROBLEM_KEYS, Cell, Report, Result
 from webnorm.lab.results.tables import time_ratio_text
 from webnorm.op.dtypes import Array
@@ -141,20 +141,19 @@ def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:
     confidence = 1 - (1 - intervals.CONFIDENCE) / max(1, tests)
     bare = sum(isinstance(one, _Open) and not one.shares for one in judged)
     remark = f"{bare} beside no copy that is in both: times are compared, and what the machine did is in them"
-    found = [_concluded(one, confidence) if isinstance(one, _Open) else one for one in judged]
-    places: dict[Hashable, int] = {}
-    for one in found:
-        places.setdefault(_problem(one), len(places))
+    found = [
+        with_verdict(one.comparison, *intervals.difference(one.old, one.new, confidence), one.moved)
+        if isinstance(one, _Open)
+        else one
+        for one in judged
+    ]
+    problems = grouped(found, lambda one: problem_key(one.result.op, one.result.problem, one.result.case))
     return Verdicts(
-        tuple(sorted(found, key=lambda one: places[_problem(one)])),
+        tuple(chain.from_iterable(problems.values())),
         _drift(pairs),
         tuple(age for age, report in (("OLD", old), ("NEW", new)) if report.complete is False),
         (remark,) if bare else (),
     )
-
-
-def _problem(one: Comparison) -> Hashable:
-    return problem_key(one.result.op, one.result.problem, one.result.case)[0]
 
 
 def gate_failures(verdicts: Verdicts, percent: float, *, fail_unclear: bool = False) -> list[str]:
@@ -164,10 +163,8 @@ def gate_failures(verdicts: Verdicts, percent: float, *, fail_unclear: bool = Fa
     if not (percent >= 0 and math.isfinite(percent)):
         raise WebnormError(f"percent is {percent}; expected a finite number of 0 or more")
     limit = 1 + percent / 100
-    slower = broken = 0
-    for one in verdicts.comparisons:
-        slower += one.verdict == "SLOWER" and (one.ratio or math.inf) > limit
-        broken += one.verdict == "BROKEN"
+    slower = sum(one.verdict == "SLOWER" and (one.ratio or math.inf) > limit for one in verdicts.comparisons)
+    broken = sum(one.verdict == "BROKEN" for one in verdicts.comparisons)
     lines = [*_counted(slower, f"slower by more than {percent:g} %"), *_counted(broken, "broken")]
     return [*lines, *(_counted(verdicts.unclear, "unclear") if fail_unclear else ())]
 
@@ -270,14 +267,18 @@ def _is_aside(old: ComparedSide | None, new: ComparedSide | None) -> bool:
     return found[0].roofline and (len(found) == 1 or all(one.timed for one in found))
 
 
-def _yardstick(old: ComparedSide, new: ComparedSide) -> tuple[Result, Result] | None:
-    """One copy in both reports, the fastest of the old one, whose samples stand in the results' rounds."""
-    both = [
-        (copy, new.copies[name])
-        for name, copy in old.copies.items()
-        if name in new.copies and copy.beside(old.result) and new.copies[name].beside(new.result)
+def yardsticks(sides: Sequence[ComparedSide]) -> list[Result]:
+    """One copy in all reports, the fastest of the first, whose samples stand in the results' rounds: of each
+    report the result; none where there is no such copy.
+    """
+    first = sides[0].copies
+    common = [
+        name
+        for name in first
+        if all(name in one.copies and one.copies[name].beside(one.result) for one in sides)
     ]
-    return min(both, key=lambda pair: pair[0].median_ns or math.inf, default=None)
+    best = min(common, key=lambda name: first[name].median_ns or math.inf, default=None)
+    return [] if best is None else [one.copies[best] for one in sides]
 
 
 def _judge(old: ComparedSide | None, new: ComparedSide | None) -> Comparison | _Open:
@@ -306,14 +307,41 @@ def _judge(old: ComparedSide | None, new: ComparedSide | None) -> Comparison | _
         return replace(
             blank, verdict="SAME", ratio=1.0, low=1.0, high=1.0, reason="the samples are identical"
         )
-    copies = None if before.roofline else _yardstick(old, new)
-    levels = before.levels(copies and copies[0]), after.levels(copies and copies[1])
-    blank = replace(blank, ratio=math.exp(float(levels[1].mean() - levels[0].mean())))
+    copies = [] if before.roofline else yardsticks((old, new))
+    old_copy, new_copy = copies or (None, None)
+    level, new_level = before.levels(old_copy), after.levels(new_copy)
+    blank = replace(blank, ratio=math.exp(float(new_level.mean() - level.mean())))
     reason = timing_doubt((before, after), copies)
     if reason:
         return replace(blank, reason=reason)
     moved = float(copies[1].levels().mean() - copies[0].levels().mean()) if copies else 0.0
-    return _Open(blank, *levels, shares=copies is not None, moved=moved)
+    return _Open(blank, level, new_level, shares=bool(copies), moved=moved)
+
+
+def timing_doubt(results: Sequence[Result], copies: Sequence[Result]) -> str | None:
+    """Why nothing can be said of two timed results, None where it can."""
+    for age, result in zip(("old", "new"), results, strict=True):
+        if result.flags:
+            return f"the {age} result {flags_phrase(result.flags)}"
+    for age, copy in zip(("old", "new"), copies, strict=False):
+        # The noise of its times is in the shares, and so in the interval.
+        if flags := [flag for flag in copy.flags if flag != "noisy"]:
+            return f"the {age} copy {flags_phrase(flags)}"
+    fewest, most = sorted(len(result.samples_by_run) for result in results)
+    if fewest < intervals.FEWEST_RUNS:
+        many = f"{fewest} run{'s' if fewest > 1 else ''} {'each' if fewest == most else 'on one side'}"
+        return (
+            f"{many}; at least {intervals.FEWEST_RUNS} tell what moves between runs: webnorm bench --runs 5"
+        )
+    return None
+
+
+def flags_phrase(flags: Sequence[str]) -> str:
+    """Flags as the end of a sentence: one is no adjective."""
+    few = [flag for flag in flags if flag == "few samples"]
+    others = [flag for flag in flags if flag not in few]
+    said = [f"is {', '.join(others)}"] if others else []
+    return " and ".join([*said, *(f"has {flag}" for flag in few)])
 
 
 def untimed_comparison(blank: Comparison, old: Result, new: Result) -> Comparison:
@@ -328,10 +356,6 @@ def untimed_comparison(blank: Comparison, old: Result, new: Result) -> Compariso
         verdict="BROKEN" if broken else "NOT TIMED",
         reason=f"the {age} result is {result.status!r} and has no time{why}",
     )
-
-
-def _concluded(one: _Open, confidence: float) -> Comparison:
-    return with_verdict(one.comparison, *intervals.difference(one.old, one.new, confidence), one.moved)
 
 
 def with_verdict(
@@ -372,20 +396,20 @@ def _gbps(copy: Result, levels: Array) -> float | None:
 
 def _drift(pairs: Sequence[tuple[ComparedSide | None, ComparedSide | None]]) -> Drift | None:
     """What became of the copies that results are held against."""
-    yardsticks = {
+    found = {
         (_name(copies[0]), copies[0].samples_ns): copies
         for old, new in pairs
-        if old and new and old.result.timed and new.result.timed and (copies := _yardstick(old, new))
+        if old and new and old.result.timed and new.result.timed and (copies := yardsticks((old, new)))
     }
-    if not yardsticks:
+    if not found:
         return None
-    levels = [tuple(copy.levels() for copy in copies) for copies in yardsticks.values()]
+    levels = [tuple(copy.levels() for copy in copies) for copies in found.values()]
     drift = Drift(
         problems=len(levels),
         ratio=math.exp(float(np.mean([new.mean() - old.mean() for old, new in levels]))),
     )
     if len(levels) == 1:
-        ((old_copy, new_copy),), ((old, new),) = yardsticks.values(), levels
+        ((old_copy, new_copy),), ((old, new),) = found.values(), levels
         drift = replace(drift, old_gbps=_gbps(old_copy, old), new_gbps=_gbps(new_copy, new))
     counts = {(len(old), len(new)) for old, new in levels}
     if len(counts) != 1 or min(min(counts)) < 2:

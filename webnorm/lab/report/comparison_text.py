@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from webnorm.lab.report.comparison import Comparison, Drift, Verdicts
-from webnorm.lab.results.tables import NOTHING, escaped, kernel_label, time_ratio_text
+from webnorm.lab.results.result_files import json_lines, known
+from webnorm.lab.results.tables import NOTHING, escaped, kernel_label, markdown_table, time_ratio_text
 
 SCHEMA = 1
 # What nobody has to look at.
@@ -40,6 +39,15 @@ def pair_labels(found: Sequence[Comparison]) -> Callable[[Comparison], str]:
         return one.result.kernel if alone else kernel_label(one.result)
 
     return name
+
+
+def pair_rows(found: Sequence[Comparison], shown: Callable[[str], str] = escaped) -> list[list[str]]:
+    """The cells of COLUMNS for each of them, where names are `shown` as a table needs."""
+    name = pair_labels(found)
+    return [
+        [shown(problem_text(of)), shown(name(of)), ratio_text(of.ratio), interval_text(of), of.verdict]
+        for of in found
+    ]
 
 
 def ratio_text(ratio: float | None) -> str:
@@ -105,16 +113,16 @@ def advice(verdicts: Verdicts) -> list[str]:
 def to_markdown(verdicts: Verdicts, old: str, new: str) -> str:
     """The comparison of two reports for a pull request: what changed first, what did not folded away."""
     found = sorted(verdicts.comparisons, key=lambda one: _ORDER.index(one.verdict))
-    loud = [one for one in found if one.verdict not in _QUIET]
-    quiet = [one for one in found if one.verdict in _QUIET]
+    rows = pair_rows(found)
+    quiet = [row for row in rows if row[-1] in _QUIET]
     parts = [f"**webnorm: {escaped(new)} against {escaped(old)}: {counts_text(found)}**"]
     parts += [escaped(drift_text(verdicts.drift))]
-    name = pair_labels(found)
-    if loud:
-        parts.append(_table(loud, name))
+    if len(quiet) < len(rows):
+        loud = ([*row[:-1], f"**{row[-1]}**"] for row in rows if row[-1] not in _QUIET)
+        parts.append(markdown_table(COLUMNS, COLUMNS[2:4], loud))
     if quiet:
         summary = f"<details><summary>{len(quiet)} unchanged or not timed</summary>"
-        parts += [summary, _table(quiet, name), "</details>"]
+        parts += [summary, markdown_table(COLUMNS, COLUMNS[2:4], quiet), "</details>"]
     said = [*(f"{age} is of a run that was interrupted" for age in verdicts.incomplete), *verdicts.remarks]
     said += [*verdict_reasons(found), *advice(verdicts)]
     if said:
@@ -126,26 +134,8 @@ def to_markdown(verdicts: Verdicts, old: str, new: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _table(found: Sequence[Comparison], name: Callable[[Comparison], str]) -> str:
-    lines = [f"| {' | '.join(COLUMNS)} |", "| --- | --- | ---: | ---: | --- |"]
-    for one in found:
-        verdict = one.verdict if one.verdict in _QUIET else f"**{one.verdict}**"
-        cells = map(escaped, (problem_text(one), name(one)))
-        lines.append(f"| {' | '.join((*cells, ratio_text(one.ratio), interval_text(one), verdict))} |")
-    return "\n".join(lines)
-
-
 def to_json(verdicts: Verdicts) -> str:
     """The comparison as strict JSON: a comparison per line; numbers that are not finite are left out."""
-    drift = {} if verdicts.drift is None else {"drift": _known(asdict(verdicts.drift))}
-    head = {"schema": SCHEMA, "incomplete": list(verdicts.incomplete), **drift}
-    lines = ",\n".join(json.dumps(_known(one), allow_nan=False) for one in verdicts.rows())
-    return f'{json.dumps(head)[:-1]}, "comparisons": [\n{lines}\n]}}\n'
-
-
-def _known(values: Mapping[str, object]) -> dict[str, object]:
-    return {
-        name: value
-        for name, value in values.items()
-        if value is not None and not (isinstance(value, float) and not math.isfinite(value))
-    }
+    drift = verdicts.drift and known(asdict(verdicts.drift))
+    head = {"schema": SCHEMA, "incomplete": verdicts.incomplete, "drift": drift}
+    return json_lines(head, "comparisons", verdicts.rows()) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -82,14 +83,12 @@ class Findings:
     def _repr_html_(self) -> str:
         parts = [f"<p><b>{escape(tables.device_text(self.report.device))}</b></p>"]
         for title, members in by_problem(self.results):
-            parts += [f"<p>{escape(title)}</p>", _table(members, self._usual(members[0]))]
+            usual = None
+            if self.traits is not None:
+                task = Task(OPS[members[0].op], members[0].problem)
+                usual = default_constants(self.kernels, task, self.traits)
+            parts += [f"<p>{escape(title)}</p>", _table(members, usual)]
         return "".join([*parts, _picture(self.report)])
-
-    def _usual(self, result: Result) -> tables.Usual | None:
-        """The constants of a result's problem that need not be told."""
-        if self.traits is None:
-            return None
-        return default_constants(self.kernels, Task(OPS[result.op], result.problem), self.traits)
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,42 +119,29 @@ class Changes:
         return f"<Changes: {comparison_text.counts_text(self.verdicts.comparisons)}>"
 
     def _repr_html_(self) -> str:
-        name = comparison_text.pair_labels(self.verdicts.comparisons)
-        rows = [
-            [
-                comparison_text.problem_text(one),
-                name(one),
-                comparison_text.ratio_text(one.ratio),
-                comparison_text.interval_text(one),
-                one.verdict,
-            ]
-            for one in self.verdicts.comparisons
-        ]
+        rows = comparison_text.pair_rows(self.verdicts.comparisons, escape)
         head = escape(comparison_text.drift_text(self.verdicts.drift))
-        return (
-            f"<p>{head}</p>{_html(comparison_text.COLUMNS, [[escape(cell) for cell in row] for row in rows])}"
-        )
+        return f"<p>{head}</p>{_html(comparison_text.COLUMNS, rows)}"
 
 
 def _picture(report: Report) -> str:
     """The plot, or why there is none; nothing where matplotlib is not installed."""
     try:
-        return throughput.svg(report) if throughput.can_draw(report) else ""
+        return throughput.svg(report)
     except WebnormError as error:
         return f"<p>{escape(str(error))}</p>"
 
 
 def _table(results: list[Result], usual: tables.Usual | None) -> str:
     shown = tables.problem_table(results, usual)
+    columns = list(shown.columns)
+    at = columns.index("% of copy") + 1
     rows = []
     for result, cells in shown.rows:
-        row = [escape(one_line(cells[column])) for column in shown.columns]
-        at = shown.columns.index("% of copy")
+        row = [escape(one_line(cells[column])) for column in columns]
         share = min(1.0, max(0.0, (result.percent_of_copy or 0.0) / 100)) if result.timed else 0.0
-        row.insert(at + 1, f'<span style="{_BAR.format(share * _BAR_WIDTH)}"></span>')
-        rows.append(row)
-    columns = list(shown.columns)
-    columns.insert(columns.index("% of copy") + 1, "")
+        rows.append([*row[:at], f'<span style="{_BAR.format(share * _BAR_WIDTH)}"></span>', *row[at:]])
+    columns.insert(at, "")
     said = [*shown.remarks, *tables.notes(results, usual)]
     below = "".join(f"<div>{escape(one_line(line))}</div>" for line in said)
     return _html(columns, rows) + below
@@ -164,13 +150,10 @@ def _table(results: list[Result], usual: tables.Usual | None) -> str:
 def _html(columns: tuple[str, ...] | list[str], rows: list[list[str]]) -> str:
     """A table of cells that are HTML already."""
     aligned = [_STYLE.format("right" if column in tables.NUMERIC else "left") for column in columns]
-    head = "".join(
-        f'<th style="{style}">{escape(column)}</th>' for style, column in zip(aligned, columns, strict=True)
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(f'<td style="{s}">{cell}</td>' for s, cell in zip(aligned, row, strict=True))
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def line(tag: str, cells: Iterable[str]) -> str:
+        shown = (f'<{tag} style="{s}">{cell}</{tag}>' for s, cell in zip(aligned, cells, strict=True))
+        return f"<tr>{''.join(shown)}</tr>"
+
+    head, body = line("th", map(escape, columns)), "".join(line("td", row) for row in rows)
+    return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,29 +13,37 @@ from webnorm.lab.results import intervals
 from webnorm.lab.results.result import Result
 from webnorm.op.problem import Problem
 
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
+
 
 def by_problem(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
     """The results of each op and problem with a title, each with the copies of the same shape.
 
     Copies form a group of their own only where no other op was asked for.
     """
-    groups: dict[tuple[str, Problem], list[Result]] = {}
-    others = any(not result.roofline for result in results)
-    for result in results:
-        if not (others and result.roofline):
-            groups.setdefault((result.op, result.problem), []).append(result)
+    others = [result for result in results if not result.roofline]
+    groups = grouped(others or results, lambda result: (result.op, result.problem))
     if others:
         for (_, problem), members in groups.items():
             members += (copy for copy in results if copy.roofline and shape(copy.problem) == shape(problem))
-    return [(_title(op, problem), members) for (op, problem), members in groups.items()]
+    return [
+        (f"{op} {of}" + ("" if of.distribution == "normal" else f", {of.distribution}"), members)
+        for (op, of), members in groups.items()
+    ]
 
 
 def by_kernel(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
     """The results of each op and kernel."""
-    kernels: dict[tuple[str, str], list[Result]] = {}
-    for result in results:
-        kernels.setdefault((result.op, result.kernel), []).append(result)
-    return kernels
+    return grouped(results, lambda result: (result.op, result.kernel))
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """The items of each key, in the order in which keys are first."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def shape(problem: Problem) -> tuple[int, int, str]:
@@ -99,27 +108,20 @@ def ratio_to_copy(result: Result, copy: Result | None) -> float:
 
 def _ranks(timed: Sequence[Result]) -> list[int]:
     """The rank of each, counted from 1; 0 where nothing can be told apart. The fastest is the first."""
-    if any(result.sampled and not _tells(result) for result in timed):
+    own = [result.samples_by_run for result in timed if result.sampled]
+    if any(intervals.ratio_interval(samples, samples)[1] == math.inf for samples in own):
         return [0] * len(timed)
     ranks: list[int] = []
     first = None
     for at, result in enumerate(timed):
-        if first is None or _slower(result, first):
+        if first is not None and result.beside(first):
+            low, _ = intervals.ratio_interval(result.samples_by_run, first.samples_by_run)
+        else:
+            low = math.inf
+        if low > 1:
             first, rank = result, at + 1
         ranks.append(rank)
     return ranks
-
-
-def _tells(result: Result) -> bool:
-    """Whether there are samples enough for an interval: see runs.ratio_interval."""
-    own = result.samples_by_run
-    return intervals.ratio_interval(own, own)[1] < math.inf
-
-
-def _slower(result: Result, other: Result) -> bool:
-    if not result.beside(other):
-        return True
-    return intervals.ratio_interval(result.samples_by_run, other.samples_by_run)[0] > 1
 
 
 def verdict(result: Result) -> str:
@@ -137,8 +139,3 @@ def order_of(result: Result) -> tuple[int, float]:
     """Timed ones by median, then the untimed, then from harmless to grave: the last line is read first."""
     grave = ("pass", "skip", "expected failure", "error", "FAIL")
     return (0, _median(result)) if result.timed else (1 + grave.index(verdict(result)), 0.0)
-
-
-def _title(op: str, problem: Problem) -> str:
-    drawn = "" if problem.distribution == "normal" else f", {problem.distribution}"
-    return f"{op} {problem}{drawn}"

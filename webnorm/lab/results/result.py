@@ -28,6 +28,7 @@ Calls = Literal["one by one", "at once"]
 Source = Literal["tuning", "rules"]
 # Nanoseconds. What lies beyond is no measurement, and its ratios could leave float64's range.
 SHORTEST_NS, LONGEST_NS = 1e-9, 1e21
+# Names of the files' format, which older files hold: sizes and scalars of the ops that come with webnorm.
 PROBLEM_KEYS = ("rows", "cols", "dtype", "eps", "distribution", "seed", "options")
 # What stands in a cell of a table of results.
 Cell = str | int | float | bool | None

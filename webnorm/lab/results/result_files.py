@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,6 @@ from webnorm.errors import WebnormError, shortened
 from webnorm.files import atomic, forms
 from webnorm.files.forms import MOST_TEXT, Name
 from webnorm.lab.results.result import PROBLEM_KEYS, Origin, Report, Result
-from webnorm.op.problem import Problem
 from webnorm.op.registry import problem_from_json
 
 SCHEMA = 1
@@ -28,11 +27,24 @@ def to_json(report: Report) -> str:
     """The report as strict JSON, a result per line; a number that is not finite is a string: "inf"."""
     head = {"schema": SCHEMA, "webnorm": report.webnorm, "complete": report.complete}
     head |= {**(asdict(report.origin) if report.origin else {}), "device": _strict(report.device)}
-    head = {name: value for name, value in head.items() if value is not None}
-    lines = ",\n".join(json.dumps(result_as_json(result), allow_nan=False) for result in report.results)
-    text = f'{json.dumps(head, allow_nan=False)[:-1]}, "results": [\n{lines}\n]}}\n'
+    text = json_lines(head, "results", map(result_as_json, report.results)) + "\n"
     # The one control character that the library leaves as it is.
     return text.replace("\x7f", r"\u007f")
+
+
+def json_lines(head: Mapping[str, Any], name: str, entries: Iterable[Mapping[str, Any]]) -> str:
+    """An object with what is `known` of a head and, under a name, of a list of entries, one per line."""
+    lines = ",\n".join(json.dumps(known(one), allow_nan=False) for one in entries)
+    return f'{json.dumps(known(head), allow_nan=False)[:-1]}, "{name}": [\n{lines}\n]}}'
+
+
+def known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that there are, without numbers that are not finite."""
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and not (isinstance(value, float) and not math.isfinite(value))
+    }
 
 
 @signals.holding
@@ -54,24 +66,28 @@ def read_with_data(path: Path) -> tuple[Any, Report]:
         return data, report_from_json(data)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder of results where there is none; WebnormError where that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise WebnormError(f"cannot make {folder}: {getattr(error, 'strerror', None) or error}") from error
+
+
 def report_from_json(data: Any) -> Report:
     """The report that JSON's data are; WebnormError for what does not fit."""
     head = forms.read(data, ReportHead)
     _refuse_null(data)
     forms.read(head.device, _Shown, "device")
+    # Older files call the moment `time`.
+    older = {"recorded": data["time"]} if "time" in data else {}
     return Report(
         device=head.device,
         results=tuple(_result(entry, f"results[{at}]") for at, entry in enumerate(head.results)),
         webnorm=head.webnorm,
         complete=head.complete,
-        origin=_origin(data) if "run" in data else None,
+        origin=forms.read({**older, **data}, Origin) if "run" in data else None,
     )
-
-
-def _origin(data: Mapping[str, Any]) -> Origin:
-    """Where a report is from; older files call the moment `time`."""
-    older = {"recorded": data["time"]} if "time" in data else {}
-    return forms.read({**older, **data}, Origin)
 
 
 class ReportHead(Struct):
@@ -128,7 +144,12 @@ def _result(entry: dict[str, Any], place: str) -> Result:
     _refuse_null(entry, place)
     values = {name: _number(value) if name in _NUMBERS else value for name, value in entry.items()}
     if "problem" in entry:
-        values["problem"] = _problem(entry.get("op"), entry["problem"], f"{place}.problem")
+        data = forms.read(entry["problem"], dict[str, Any], f"{place}.problem")
+        for key in PROBLEM_KEYS:
+            if key not in data:
+                raise WebnormError(f"{place}.problem.{key} is missing")
+        with forms.at(f"{place}.problem"):
+            values["problem"] = problem_from_json(entry.get("op"), data)
     result = forms.read(values, Result, place)
     if result.runs is not None and sum(result.runs) != len(result.samples_ns or ()):
         raise WebnormError(f"{place}.runs is {result.runs}; expected them to add up to samples_ns")
@@ -146,11 +167,3 @@ def _number(value: Any) -> Any:
     if isinstance(value, list):
         return [_number(one) for one in value]
     return float(value) if value in ("inf", "-inf", "nan") else value
-
-
-def _problem(op: Any, data: Any, place: str) -> Problem:
-    for key in PROBLEM_KEYS:
-        if key not in forms.read(data, dict[str, Any], place):
-            raise WebnormError(f"{place}.{key} is missing")
-    with forms.at(place):
-        return problem_from_json(op, data)

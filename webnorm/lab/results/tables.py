@@ -7,7 +7,7 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,20 @@ def problem_table(results: Sequence[Result], usual: Usual | None = None) -> Prob
         mark = " (roofline)" if marked else " (auto)" if result.auto else ""
         # Which of the copies is the roofline is of no one's concern.
         constants = {} if marked and usual is not None else shown_constants(result, usual)
-        cells = _cells(result, place, f"{result.kernel}{mark}", constants, how=len(hows) > 1)
+        flags = [_how(result)] if len(hows) > 1 and result.timed else []
+        flags += [*result.flags, *(["not deterministic"] if result.deterministic is False else [])]
+        cells = (
+            place,
+            f"{result.kernel}{mark}",
+            constants_text(constants) or NOTHING,
+            time_text(result.median_ns),
+            _spread_text(result),
+            NOTHING if result.gbps is None else f"{result.gbps:.4g}",
+            percent_text(result.percent_of_copy),
+            error_text(result.max_abs_error),
+            verdict(result),
+            ", ".join(flags),
+        )
         rows.append((result, dict(zip(COLUMNS, cells, strict=True))))
     timed = [f"timed by {hows.pop()}"] if len(hows) == 1 else []
     timed += drift_remarks(results)
@@ -152,7 +165,10 @@ def notes(results: Sequence[Result], usual: Usual | None = None) -> list[str]:
     lines = []
     for (kernel, outcome), reasons in groups.items():
         for reason, members in list(reasons.items())[:_MOST_NOTES]:
-            which = f"{len(members)} results" if len(members) > 1 else _which(members[0], usual)
+            case = f"case {members[0].case}" if members[0].case else ""
+            constants = constants_text(shown_constants(members[0], usual))
+            alone = ", ".join(filter(None, (case, constants)))
+            which = f"{len(members)} results" if len(members) > 1 else alone
             lines.append(f"{kernel}{f' ({which})' if which else ''}: {outcome}: {reason}")
         rest = sum(map(len, list(reasons.values())[_MOST_NOTES:]))
         if rest:
@@ -216,55 +232,39 @@ def to_markdown(report: Report) -> str:
     parts = [f"Device: {escaped(device_text(report.device))}. webnorm {escaped(report.webnorm)}."]
     for title, members in by_problem(report.results):
         table = problem_table(members)
-        rules = ("---:" if column in NUMERIC else "---" for column in table.columns)
-        lines = [f"| {' | '.join(table.columns)} |", f"| {' | '.join(rules)} |"]
-        for _, cells in table.rows:
-            lines.append(f"| {' | '.join(escaped(cells[column]) for column in table.columns)} |")
-        parts += [f"### {escaped(title)}", "\n".join(lines)]
+        rows = ([escaped(cells[column]) for column in table.columns] for _, cells in table.rows)
+        parts += [f"### {escaped(title)}", markdown_table(table.columns, NUMERIC, rows)]
         remarks = [*table.remarks, *notes(members)]
         if remarks:
             parts.append("\n".join(f"- {escaped(remark)}" for remark in remarks))
     return "\n\n".join(parts) + "\n"
 
 
+def markdown_table(columns: Sequence[str], right: Collection[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are Markdown already, some columns aligned right."""
+    rules = ["---:" if column in right else "---" for column in columns]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (columns, rules, *rows))
+
+
 def to_csv(report: Report) -> str:
     """A line per result without its samples; constants, options and flags are joined by semicolons."""
+    device = report.device.get("adapter", "")
+    return csv_text(["device", *FLAT], ({"device": device, **row} for row in report.rows()))
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """A line per row, headed by the names of the columns."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, ["device", *FLAT], lineterminator="\n")
+    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    for row in report.rows():
-        writer.writerow({"device": report.device.get("adapter", ""), **row})
+    writer.writerows(rows)
     return out.getvalue()
-
-
-def _which(result: Result, usual: Usual | None) -> str:
-    case = f"case {result.case}" if result.case else ""
-    return ", ".join(filter(None, (case, constants_text(shown_constants(result, usual)))))
 
 
 def _how(result: Result) -> str:
     cache = f"{result.cache} cache" if result.cache else ""
     calls = f"calls {result.calls}" if result.calls else ""
     return ", ".join(filter(None, (result.timing_method, cache, calls))) or "unknown means"
-
-
-def _cells(
-    result: Result, place: str, kernel: str, constants: Mapping[str, int], how: bool
-) -> tuple[str, ...]:
-    remarks = [_how(result)] if how and result.timed else []
-    remarks += [*result.flags, *(["not deterministic"] if result.deterministic is False else [])]
-    return (
-        place,
-        kernel,
-        constants_text(constants) or NOTHING,
-        time_text(result.median_ns),
-        _spread_text(result),
-        NOTHING if result.gbps is None else f"{result.gbps:.4g}",
-        percent_text(result.percent_of_copy),
-        error_text(result.max_abs_error),
-        verdict(result),
-        ", ".join(remarks),
-    )
 
 
 def escaped(text: str) -> str:

@@ -19,12 +19,12 @@ from webnorm.lab.process.worker import Worker, explain_worker_failure
 from webnorm.lab.report import baselines
 from webnorm.lab.report import comparison as comparing
 from webnorm.lab.report.findings import Changes, Findings
-from webnorm.lab.results.coverage import Coverage
 from webnorm.lab.results.result import Report, Result, origin_of
 from webnorm.lab.run import bench as benchmark
 from webnorm.lab.run import check as checking
 from webnorm.lab.run import requests
 from webnorm.lab.run.bench import Progress
+from webnorm.lab.run.requests import Coverage
 from webnorm.op.corpus import Overrides as OfCases
 from webnorm.op.corpus import whole_corpus
 from webnorm.op.dtypes import Array
@@ -102,7 +102,7 @@ def bench(
     work = requests.Workload(
         op=op,
         dtype=dtype,
-        # Arguments of this function, which are sizes and scalars of the ops that come with webnorm.
+        # Public arguments, whose names and default op are those of the ops that come with webnorm.
         sizes={"rows": _sizes(rows, "rows"), "cols": _sizes(cols, "cols")},
         preset=preset,
         options=tuple(split_names(options, "options")),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from webnorm.choice.defaults import ChosenVariant, choose, chosen_variants, each
 from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
+from webnorm.gpu.timing import DRIFTING, FEW_SAMPLES, NOISY_SPREAD, THROTTLED_RATIO
 from webnorm.kernels.headers.kernel import Kernel, Traits
 from webnorm.kernels.headers.library import AUTO, UnreadableKernel, discover
 from webnorm.kernels.headers.variants import Variant
@@ -36,6 +38,16 @@ from webnorm.op.registry import OPS, as_copy_problem
 # H200's L2.
 COLD_BYTES = 4 * LARGEST_CACHE
 MOST_SETS = 1024
+# What the flags of results mean.
+FLAGS = {
+    "few samples": f"fewer than {FEW_SAMPLES}, which tell neither ranks nor whether the device is noisy",
+    "noisy": f"p20 to p80, of samples or of runs, spans more than {100 * NOISY_SPREAD:.0f} % of the median",
+    "throttled": f"the last third took over {100 * (THROTTLED_RATIO - 1):.0f} % more time than the first",
+    "drifting": f"by the end the copy's own time moved by over {100 * DRIFTING:.0f} %, and over its noise",
+    "unsettled": "the device had not come to rest when it was timed",
+    "suspicious": f"more than {SUSPICIOUS_PERCENT:.0f} % of the copy",
+    "interrupted": "Ctrl-C ended the timing early, or came before it was proved that the work was done",
+}
 
 # Given a task and the kernel that calls take, None where they take none: has a worker measure, and
 # gives what that yields. Its last has fields of a Result.
@@ -88,25 +100,33 @@ class Progress:
 
 
 class _Standing:
-    """Where one problem stands, from what its worker tells. `kernels` are the variants' names."""
+    """Where one problem stands, from what its worker tells of those that are `left`: those of `kernels`, the
+    variants' names, that have no `results` yet.
+    """
 
     # How much of a problem's time each step takes, as begin and end of its share: none is known before.
     _STEPS: ClassVar = {"checking": (0.0, 0.4), "timing": (0.4, 0.85), "proving": (0.85, 1.0)}
 
-    def __init__(self, task: Task, kernels: Sequence[str]) -> None:
-        self._task, self._kernels = task, kernels
+    def __init__(
+        self, task: Task, kernels: Sequence[str], results: Mapping[int, Result] = MappingProxyType({})
+    ) -> None:
+        self._task, self._results, self._whole = task, results, range(len(kernels))
+        self.left = [index for index in self._whole if index not in results]
+        self._kernels = [kernels[index] for index in self.left]
         self._step, self._begun, self._leader = "checking", 0, ""
         self._ready: dict[int, Result] = {}
         self._rounds: list[tuple[float, ...]] = []
 
-    def timed(self) -> dict[int, Result]:
-        """The results of those that are being timed by the rounds that are done."""
-        return {
-            index: replace(with_samples(result, samples), flags=(*timing.flags(samples), "interrupted"))
-            for (index, result), samples in zip(
-                self._ready.items(), zip(*self._rounds, strict=True), strict=False
-            )
+    def so_far(self) -> list[Result]:
+        """The results, by the rounds that are done where timing goes on; none before all have any."""
+        samples = zip(*self._rounds, strict=True)
+        timed = {
+            self.left[index]: replace(with_samples(result, own), flags=(*timing.flags(own), "interrupted"))
+            for (index, result), own in zip(self._ready.items(), samples, strict=False)
         }
+        found = {**timed, **self._results}
+        whole = timed and len(found) == len(self._whole)
+        return with_share_of_copy([found[index] for index in self._whole]) if whole else []
 
     def heard(self, event: object) -> Iterator[Progress]:
         """What an event changes, if it does."""
@@ -130,7 +150,7 @@ class _Standing:
     def _at(self, what: str, share: float) -> Progress:
         begin, end = self._STEPS[self._step]
         share = begin + (end - begin) * min(1.0, share)
-        return Progress(self._task, f"{self._step} {what}", share=share)
+        return Progress(self._task, f"{self._step} {what}", share=share, so_far=self.so_far)
 
 
 def sets_for(task: Task, traits: Traits) -> int:
@@ -251,11 +271,11 @@ def measure(
     """
     results: dict[int, Result] = {}
     while len(results) < len(asked):
-        left = [index for index in range(len(asked)) if index not in results]
+        standing = _Standing(task, [one.kernel.name for one in asked], results)
+        left = standing.left
         specs = tuple(jobs.VariantSpec.of(asked[index]) for index in left)
         job = jobs.TimingJob(task, specs, roots, sets_for(task, traits), rule, calls, repeated)
-        at, standing = left[0], _Standing(task, [asked[index].kernel.name for index in left])
-        so_far = partial(_so_far, len(asked), left, standing, results)
+        at = left[0]
         try:
             for event in worker.stream(jobs.time_variants, job):
                 match event:
@@ -263,22 +283,11 @@ def measure(
                         at = left[index]
                     case jobs.VariantResult(index, result):
                         results[left[index]] = expect_instability(result, asked[left[index]].kernel)
-                yield from (replace(one, so_far=so_far) for one in standing.heard(event))
+                yield from standing.heard(event)
         except (WorkerDied, TaskFailed) as failure:
             # The others are tried again without the culprit.
             results[at] = blank_result(asked[at], task.problem, reason=str(failure))
     yield with_share_of_copy([results[index] for index in range(len(asked))])
-
-
-def _so_far(
-    count: int, left: Sequence[int], standing: _Standing, results: Mapping[int, Result]
-) -> list[Result]:
-    """The results of so many variants, those whose timing goes on among them; none before all have any."""
-    timed = {left[index]: result for index, result in standing.timed().items()}
-    found = {**timed, **results}
-    return (
-        with_share_of_copy([found[index] for index in range(count)]) if timed and len(found) == count else []
-    )
 
 
 def with_share_of_copy(results: Sequence[Result]) -> list[Result]:
@@ -336,8 +345,14 @@ def _noted(result: Result, yardstick: Result | None) -> Result:
     beside = yardstick and yardstick is not result and yardstick.beside(result)
     levels = np.exp(result.levels(yardstick if beside else None))
     flags = [flag for flag in result.flags if flag not in ("noisy", "few samples")]
-    noisy = timing.statistics(levels.tolist()).spread > timing.NOISY_SPREAD
+    noisy = timing.statistics(levels.tolist()).spread > NOISY_SPREAD
     return replace(result, flags=(*flags, *(["noisy"] if noisy else [])))
+
+
+def flag_meanings(results: Sequence[Result]) -> list[str]:
+    """What those flags mean that results have, a line each: docs/measuring.md has more."""
+    raised = {flag for result in results for flag in result.flags}
+    return [f"{flag}: {meaning}" for flag, meaning in FLAGS.items() if flag in raised]
 
 
 def has_failures(results: Sequence[Result]) -> bool:

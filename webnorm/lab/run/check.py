@@ -26,8 +26,8 @@ from webnorm.op.op import Op, Task
 from webnorm.op.problem import Problem
 from webnorm.op.registry import options_of
 
-# Of a whole corpus, the cases on which races are looked for: each takes another compilation. Rows of several
-# lengths, and few workgroups that walk over all rows.
+# Of a whole corpus, the cases on which races are looked for, by their names: each takes another compilation.
+# Rows of several lengths, and few workgroups that walk over all rows.
 WATCHED = (
     "normal",
     "cols-4095",

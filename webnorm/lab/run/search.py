@@ -22,6 +22,7 @@ from webnorm.gpu.device import Device
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import render_shader
+from webnorm.lab.results.ranking import grouped
 from webnorm.lab.run import jobs
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.lab.verify.timed_work import timing_setup
@@ -79,7 +80,12 @@ class Search:
     ) -> None:
         self.candidates, self.trials, self.spent = candidates, trials, spent
         self.untried = np.ones(len(candidates), bool)
-        self.neighbourhoods = _neighbourhoods(candidates)
+        # By the names of kernels, in the order in which they are first.
+        kernels = grouped(range(len(candidates)), self.kernel)
+        self.neighbourhoods = {
+            name: _Neighbourhood(np.array(indices), np.array([_doublings(candidates[i]) for i in indices]))
+            for name, indices in kernels.items()
+        }
         # The times of those still in the race, over the reference's.
         self.ratios: dict[int, list[float]] = {}
         # Each kernel's fastest so far.
@@ -244,17 +250,6 @@ class _Neighbourhood:
         """The index of the untried candidate that is nearest to a variant."""
         left = untried[self.indices]
         return int(self.indices[left][np.argmin(_distances(self.places[left], variant))])
-
-
-def _neighbourhoods(candidates: Sequence[Variant]) -> dict[str, _Neighbourhood]:
-    """By the names of kernels, in the order in which they are first."""
-    groups: dict[str, list[int]] = {}
-    for index, variant in enumerate(candidates):
-        groups.setdefault(variant.kernel.name, []).append(index)
-    return {
-        name: _Neighbourhood(np.array(indices), np.array([_doublings(candidates[i]) for i in indices]))
-        for name, indices in groups.items()
-    }
 
 
 # --- on a device

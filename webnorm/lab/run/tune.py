@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from webnorm.kernels.headers.kernel import Kernel, Traits
 from webnorm.kernels.headers.variants import Variant, header_names, runnable_variants
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied
 from webnorm.lab.results import intervals
-from webnorm.lab.results.ranking import best
+from webnorm.lab.results.ranking import best, grouped
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import bench, jobs, search
 from webnorm.lab.run.bench import Progress
@@ -208,11 +209,8 @@ def _search(
 
 def _reasons(faults: Sequence[tuple[Variant, str]]) -> Iterator[str]:
     """Why variants were dropped, a line for each kernel and reason."""
-    groups: dict[tuple[str, str], list[Variant]] = {}
-    for variant, reason in faults:
-        groups.setdefault((variant.kernel.label, reason), []).append(variant)
-    for (label, reason), members in groups.items():
-        yield f"{members[0] if len(members) == 1 else f'{len(members)} variants of {label}'}: {reason}"
+    for (label, reason), members in grouped(faults, lambda one: (one[0].kernel.label, one[1])).items():
+        yield f"{members[0][0] if len(members) == 1 else f'{len(members)} variants of {label}'}: {reason}"
 
 
 def _choice(task: Task, results: Sequence[Result], tried: int) -> TunedChoice | None:
@@ -241,7 +239,5 @@ def _clearly_faster(old: Result, new: Result) -> bool:
     """Whether the new median is faster by LEAST_GAIN and, round by round, its 95 % interval excludes that it
     is not.
     """
-    if not (old.median_ns and new.median_ns and new.beside(old)):
-        return False
-    gained = old.median_ns / new.median_ns >= LEAST_GAIN
+    gained = new.beside(old) and (old.median_ns or 0.0) / (new.median_ns or math.inf) >= LEAST_GAIN
     return gained and intervals.ratio_interval(new.samples_by_run, old.samples_by_run)[1] < 1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from sqlite3 import Connection, Row
 
@@ -16,20 +16,28 @@ from webnorm.lab.report.comparison import (
     BAND,
     ComparedSide,
     Comparison,
+    flags_phrase,
     pair_results,
     untimed_comparison,
     with_verdict,
+    yardsticks,
 )
-from webnorm.lab.report.doubts import flags_phrase
 from webnorm.lab.report.history.series import SeriesQuery
 from webnorm.lab.report.history.store import PLATFORM, TIMED, open_for_reading, report_of
 from webnorm.lab.results import intervals
+from webnorm.lab.results.ranking import grouped
 from webnorm.lab.results.result import Cell, Result
+from webnorm.lab.results.result_files import json_lines
 from webnorm.op.dtypes import Array
 
 SCHEMA = 1
 # Of a report, all but the report.
 _HEAD = ", ".join(f'"{name}"' for name in ("id", "run", "recorded", "commit", "complete", *PLATFORM))
+# Reports with times of a kernel on a shape: columns of the store, which name the sizes.
+_ALIKE = (
+    "SELECT DISTINCT report FROM results WHERE op = ? AND kernel = ? AND rows = ? AND cols = ? "
+    f"AND dtype = ? AND {TIMED}"
+)
 # A change within so many of the median deviations between runs is what runs do.
 _MADS = 3
 # What is in the deviations between runs, and in the interval.
@@ -114,9 +122,7 @@ def regressions(store: Path, asked: SeriesQuery, last: int) -> list[NewestRun]:
             "ORDER BY recorded DESC, id DESC",
             values,
         )
-        platforms: dict[tuple[str, ...], list[Row]] = {}
-        for row in rows:
-            platforms.setdefault(tuple(row[name] for name in PLATFORM), []).append(row)
+        platforms = grouped(rows, lambda row: tuple(row[name] for name in PLATFORM))
         asked_for = f"SELECT DISTINCT op, kernel FROM history WHERE {where} AND report = ?"
         found = []
         for own in platforms.values():
@@ -135,47 +141,33 @@ def regressions(store: Path, asked: SeriesQuery, last: int) -> list[NewestRun]:
     return found
 
 
-class _Reports:
-    """Reports of one platform, the newest first, each read once and when it is asked for."""
-
-    def __init__(self, connection: Connection, rows: Sequence[Row]) -> None:
-        self._connection, self._places = connection, {row["id"]: at for at, row in enumerate(rows)}
-        self._read: dict[int, Mapping[Hashable, ComparedSide]] = {}
-
-    def sides(self, number: int) -> Mapping[Hashable, ComparedSide]:
-        """A report's results by what makes a pair."""
-        if number not in self._read:
-            self._read[number] = pair_results(report_of(self._connection, number).results)
-        return self._read[number]
-
-    def having(self, key: Hashable, like: Result) -> Iterator[ComparedSide]:
-        """The results of earlier reports that pair with one of the newest, and have a time."""
-        of = (*_names(like), like.problem.batch, like.problem.inner, like.problem.dtype)
-        rows = self._connection.execute(
-            "SELECT DISTINCT report FROM results WHERE op = ? AND kernel = ? AND rows = ? AND cols = ? "
-            f"AND dtype = ? AND {TIMED}",
-            of,
-        )
-        earlier = [number for (number,) in rows if self._places.get(number, 0) > 0]
-        for number in sorted(earlier, key=self._places.__getitem__):
-            side = self.sides(number).get(key)
-            if side is not None and side.result.timed:
-                yield side
-
-
 def _judged(
     connection: Connection, rows: Sequence[Row], wanted: set[tuple[str, str]], last: int
 ) -> tuple[RegressionResult, ...]:
     """What is said of the newest report's results, which is the first of the rows."""
-    reports = _Reports(connection, rows)
-    newest = reports.sides(rows[0]["id"])
+    places = {row["id"]: at for at, row in enumerate(rows)}
+
+    @cache
+    def sides(number: int) -> Mapping[Hashable, ComparedSide]:
+        """A report's results by what makes a pair."""
+        return pair_results(report_of(connection, number).results)
+
+    def earlier(key: Hashable, like: Result) -> Iterator[ComparedSide]:
+        """Timed results of earlier reports that pair with one of the newest, the last one first."""
+        of = (*_names(like), like.problem.batch, like.problem.inner, like.problem.dtype)
+        alike = connection.execute(_ALIKE, of)
+        before = [number for (number,) in alike if places.get(number, 0) > 0]
+        found = (sides(number).get(key) for number in sorted(before, key=places.__getitem__))
+        return (side for side in found if side is not None and side.result.timed)
+
+    newest = sides(rows[0]["id"])
     own = {key: side for key, side in newest.items() if _names(side.result) in wanted}
     # Copies are what the others are held against.
     alone = all(side.result.roofline for side in own.values())
     found: list[RegressionResult | _Open] = []
     for key, side in own.items():
         if side.result.roofline == alone:
-            held = _held(side, reports.having(key, side.result), last)
+            held = _held(side, earlier(key, side.result), last)
             found += [] if held is None else [held]
     # As in a comparison of two reports: all intervals are to hold at once.
     tests = sum(isinstance(one, _Open) for one in found)
@@ -209,8 +201,8 @@ def _held(new: ComparedSide, earlier: Iterator[ComparedSide], last: int) -> Regr
         count = f"{len(old)} earlier run{'' if len(old) == 1 else 's'} to hold it against"
         reason = f"too few runs: {count}; expected {intervals.FEWEST_RUNS} or more"
         return RegressionResult(replace(blank, reason=reason), len(old))
-    copies = _yardstick((new, *old))
-    if copies is None:
+    copies = [] if result.roofline else yardsticks((new, *old))
+    if not copies:
         return _Open(new, None, _level(result), np.array([_level(one.result) for one in old]), 0.0)
     # The noise of its times is in the shares.
     if flags := _telling(copies[0]):
@@ -227,21 +219,6 @@ def _telling(result: Result) -> list[str]:
 
 def _way(result: Result) -> tuple[Cell, ...]:
     return result.timing_method, result.cache, result.calls
-
-
-def _yardstick(sides: Sequence[ComparedSide]) -> list[Result] | None:
-    """One copy in all reports, the fastest of the newest, whose samples stand in the results' rounds; none
-    for a copy itself.
-    """
-    common = [
-        name
-        for name in sides[0].copies
-        if all(name in one.copies and one.copies[name].beside(one.result) for one in sides)
-    ]
-    if not common or sides[0].result.roofline:
-        return None
-    best = min(common, key=lambda name: sides[0].copies[name].median_ns or math.inf)
-    return [one.copies[best] for one in sides]
 
 
 def _level(result: Result, copy: Result | None = None) -> float:
@@ -279,17 +256,7 @@ def to_json(found: Sequence[NewestRun]) -> str:
     told = []
     for one in found:
         head = {**one.platform, "run": one.run, "recorded": one.recorded, "commit": one.commit}
-        lines = ",\n".join(json.dumps(_known(judged), allow_nan=False) for judged in one.judged)
-        known = json.dumps({name: value for name, value in head.items() if value is not None})
-        told.append(f'{known[:-1]}, "results": [\n{lines}\n]}}')
+        rows = ({**of.comparison.row(), "runs": of.runs, "band": of.band} for of in one.judged)
+        told.append(json_lines(head, "results", rows))
     worse = sum(one.worse for one in found)
     return f'{{"schema": {SCHEMA}, "regressions": {worse}, "platforms": [{", ".join(told)}]}}\n'
-
-
-def _known(judged: RegressionResult) -> dict[str, Cell]:
-    row = {**judged.comparison.row(), "runs": judged.runs, "band": judged.band}
-    return {
-        name: cell
-        for name, cell in row.items()
-        if cell is not None and not (isinstance(cell, float) and not math.isfinite(cell))
-    }

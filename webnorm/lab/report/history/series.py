@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from sqlite3 import Connection
+from typing import TYPE_CHECKING, Any
 
 from webnorm.errors import WebnormError, shown
+from webnorm.files.atomic import replacing
 from webnorm.kernels.headers.library import own_names
+from webnorm.lab.plot import drawing
+from webnorm.lab.plot.style import INK, label, styles, wrapped
+from webnorm.lab.plot.throughput import ROOFLINE, file_format, finish, label_line, widest
 from webnorm.lab.report.history.store import COLUMNS, PLATFORM, TIMED, open_for_reading
-from webnorm.lab.results.result import Cell
+from webnorm.lab.results.ranking import grouped
+from webnorm.lab.results.result import MOST_GBPS, Cell
+from webnorm.lab.results.result_files import json_lines
+from webnorm.lab.results.tables import csv_text
 from webnorm.op.registry import OPS
 from webnorm.op.selection import matches, select_names, split_names
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
+
 SCHEMA = 1
-# What has to agree for figures to be of one series, and how they were taken, which failures do not tell.
+# What has to agree for figures to be of one series, and how they were taken, which failures do not tell. Like
+# all names of an Entry they are columns of the store.
 _VARIANT = ("op", "problem", "eps", "scale", "distribution", "case", "kernel", "constants")
 _HOW = ("timing_method", "cache", "calls")
 TITLE = (*PLATFORM, "op", "problem", "eps", "scale", "distribution", "case")
 # A row of the view `history`, and whether it is `timed`.
-Entry = Mapping[str, Cell]
+Entry = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -40,23 +52,20 @@ class SeriesQuery:
         """A condition on rows of `history` and what stands for its question marks; WebnormError for a name
         that nothing which is kept has.
         """
-        parts, values = ["1"], list[str]()
+        wanted = dict[str, Sequence[str]]()
         asked = {"op": self.op, "kernel": ",".join(self.kernel) or None}
         for column, text in asked.items():
             if text is not None:
                 rows = connection.execute(f"SELECT DISTINCT {column} FROM results ORDER BY 1")
-                found = _kept(text, [name for (name,) in rows], column)
-                parts.append(f"{column} IN ({', '.join('?' * len(found))})")
-                values += found
+                wanted[column] = _kept(text, [name for (name,) in rows], column)
         if self.adapter is not None:
             adapters = [name for (name,) in connection.execute("SELECT DISTINCT adapter FROM reports")]
-            found = tuple(name for name in adapters if self.adapter.casefold() in name.casefold())
-            if not found:
+            wanted["adapter"] = [name for name in adapters if self.adapter.casefold() in name.casefold()]
+            if not wanted["adapter"]:
                 there = ", ".join(map(shown, sorted(adapters))) or "none"
                 raise WebnormError(f"no adapter has {shown(self.adapter)} in its name; there is: {there}")
-            parts.append(f"adapter IN ({', '.join('?' * len(found))})")
-            values += found
-        where = " AND ".join(parts)
+        parts = (f"{column} IN ({', '.join('?' * len(names))})" for column, names in wanted.items())
+        where, values = " AND ".join(["1", *parts]), [name for names in wanted.values() for name in names]
         if values and connection.execute(f"SELECT 1 FROM history WHERE {where}", values).fetchone() is None:
             raise WebnormError("nothing is stored that has all that was asked for: leave one of them out")
         return where, values
@@ -143,17 +152,150 @@ def _place(series: Sequence[Entry]) -> tuple[str, ...]:
 
 def to_json(found: History) -> str:
     """An object per line and entry; what is not known has no key."""
-    lines = ",\n".join(
-        json.dumps({name: one[name] for name in COLUMNS if one[name] is not None}) for one in found.entries()
-    )
-    head = json.dumps({"schema": SCHEMA, "reports": found.reports})
-    return f'{head[:-1]}, "entries": [\n{lines}\n]}}\n'
+    entries = ({name: one[name] for name in COLUMNS} for one in found.entries())
+    return json_lines({"schema": SCHEMA, "reports": found.reports}, "entries", entries) + "\n"
 
 
 def to_csv(found: History) -> str:
     """A line per entry, headed by the names of the columns."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(found.entries())
-    return out.getvalue()
+    return csv_text(COLUMNS, found.entries())
+
+
+# --- as a picture: GB/s from run to run, a panel for each problem of a device
+
+# What drives a device may change within a panel: there its lines end, and others begin.
+_DRIVES = ("driver", "wgpu")
+_DEVICE = tuple(name for name in TITLE if name not in _DRIVES)
+_COPY = "copy (roofline)"
+# What a copy shares with what it stands beside: columns of the store, which name the sizes.
+_OF_A_COPY = ("adapter", "vendor", "backend", "type", "rows", "cols", "dtype")
+# More than anybody looks at in one picture.
+_MOST_PANELS = 24
+_PANELS_ACROSS = 2
+# Inches of axes, and of what stands around them.
+_WIDE, _HIGH, _BESIDE, _ABOVE = 4.4, 2.6, 1.1, 1.2
+# As many dates as stand beside one another below an axis.
+_MOST_DATES = 6
+
+
+@dataclass(frozen=True)
+class HistoryPanel:
+    """Lines over the runs of a device: what each is of -> its pieces, each of one platform: GB/s by run.
+
+    `dates` has a run each, `changes` the places between two runs where a driver or wgpu is new.
+    """
+
+    title: str
+    dates: tuple[str, ...]
+    lines: Mapping[str, Sequence[Mapping[int, float]]]
+    changes: Mapping[float, str]
+
+
+def draw_history(found: History, path: Path) -> None:
+    """Draw what became of GB/s into an .svg or .png file without a background.
+
+    WebnormError where nothing can be drawn, or too much was asked for.
+    """
+    shown = history_panels(found)
+    if not shown:
+        raise WebnormError(f"cannot draw {path}: no result that is kept and asked for has GB/s")
+    if len(shown) > _MOST_PANELS:
+        raise WebnormError(
+            f"cannot draw {path}: {len(shown)} problems are more than {_MOST_PANELS} panels; "
+            "choose some by --op, --kernel or --adapter"
+        )
+    with replacing(path) as beside:
+        beside.write_bytes(drawing.draw_in_process(file_format(path), _figure, shown))
+
+
+def history_panels(found: History) -> list[HistoryPanel]:
+    """A panel for each problem of a device, the copies of its shape among its lines."""
+    entries = [one for one in found.entries() if one["timed"] and 0 < (one["gbps"] or 0.0) < MOST_GBPS]
+    others = [one for one in entries if one["op"] != "copy"]
+    copies = [one for one in entries if others and one["op"] == "copy"]
+    groups = grouped(others or entries, lambda one: tuple(one[name] for name in _DEVICE))
+    return [
+        _panel(own, [one for one in copies if all(one[name] == own[0][name] for name in _OF_A_COPY)])
+        for own in groups.values()
+    ]
+
+
+def _panel(entries: Sequence[Entry], copies: Sequence[Entry]) -> HistoryPanel:
+    first = entries[0]
+    # By the view's order: `recorded`, then by being added.
+    runs = sorted({(one["recorded"] or "", one["report"]): one for one in entries}.items())
+    places = {number: place for place, ((_, number), _) in enumerate(runs)}
+    kept = Counter(kernel for kernel, _ in {(one["kernel"], one["constants"]) for one in entries})
+    lines: dict[str, dict[object, dict[int, float]]] = {}
+    for one in (*entries, *copies):
+        if one["report"] in places:
+            is_copy = one["op"] == "copy" and first["op"] != "copy"
+            # Constants tell lines of one kernel apart.
+            constants = (one["constants"] or "").replace(";", " ") if kept[one["kernel"]] > 1 else ""
+            name = _COPY if is_copy else label(f"{one['kernel']} {constants}".rstrip())
+            piece = lines.setdefault(name, {}).setdefault(tuple(one[key] for key in PLATFORM), {})
+            place = places[one["report"]]
+            # Of several copies the best is the roofline.
+            piece[place] = max(piece.get(place, 0.0), one["gbps"])
+    drives = [tuple(f"{name} {one[name]}" for name in _DRIVES) for _, one in runs]
+    # Of machines that take turns each is told once.
+    changes = {
+        at - 0.5: ", ".join(sorted({*drives[at]} - {*drives[at - 1]}))
+        for at in range(1, len(runs))
+        if drives[at] not in drives[:at]
+    }
+    ordered = {name: [*pieces.values()] for name, pieces in lines.items()}
+    title = f"{label(first['adapter'])}, {first['op']} {first['problem']}"
+    case = f", {first['case']}" if first["case"] else ""
+    return HistoryPanel(f"{title}{case}", tuple(key[0][:10] for key, _ in runs), ordered, changes)
+
+
+def _figure(shown: Sequence[HistoryPanel]) -> Figure:
+    from matplotlib.figure import Figure
+
+    looks = styles(name for panel in shown for name in panel.lines if name != _COPY)
+    across = min(len(shown), _PANELS_ACROSS)
+    rows = -(-len(shown) // across)
+    right = widest(name for panel in shown for name in panel.lines)
+    size = across * (_WIDE + right + _BESIDE), rows * (_HIGH + _ABOVE)
+    figure = Figure(figsize=size, dpi=150, layout="constrained")
+    axes = list(figure.subplots(rows, across, squeeze=False).flat)
+    drawn = [_draw(ax, panel, looks) for ax, panel in zip(axes, shown, strict=False)]
+    finish(figure, axes, drawn)
+    return figure
+
+
+def _draw(ax: Axes, panel: HistoryPanel, looks: Mapping[str, tuple[str, str]]) -> list[Annotation]:
+    labels = []
+    for name, pieces in panel.lines.items():
+        colour, marker = looks.get(name, (INK, ""))
+        for piece in pieces:
+            style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4.5, "linewidth": 1.6}
+            if name == _COPY:
+                style = {**ROOFLINE, "marker": "_" if len(piece) == 1 else ""}
+            ax.plot(sorted(piece), [piece[at] for at in sorted(piece)], **style)
+        end = max(pieces, key=max)
+        labels.append(label_line(ax, (max(end), end[max(end)]), name, colour))
+    for at, said in panel.changes.items():
+        ax.axvline(at, color=INK, linewidth=0.8, linestyle=":")
+        ax.annotate(
+            label(said),
+            (at, 0),
+            (3, 4),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            rotation=90,
+            va="bottom",
+            fontsize=7,
+        )
+    count = len(panel.dates)
+    step = -(-count // _MOST_DATES)
+    places = [*range(count - 1, -1, -step)][::-1]
+    ax.set_xticks(places, [panel.dates[at][5:] or "?" for at in places])
+    ax.set_xlim(-0.5, count - 0.5)
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("run, by the day it was recorded")
+    ax.set_ylabel("GB/s (median)")
+    ax.grid(axis="y")
+    ax.set_title(wrapped(panel.title, _WIDE))
+    return labels

@@ -7,7 +7,6 @@ view `history` both, in the order of `recorded` and, where that is equal or not 
 from __future__ import annotations
 
 import json
-import math
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -28,7 +27,7 @@ from webnorm.lab.results.result import LONGEST_NS, SHORTEST_NS, Cell, Report, Re
 # What a series of figures holds on: with another of these a new one begins. webnorm's version and commit are
 # not among them: what they do to a kernel is what a series is to show.
 PLATFORM = (*DEVICE_KEYS, "wgpu")
-# Of a result, by SQLite's types.
+# Of a result, by SQLite's types. rows, cols and eps are names of the stores' format, which older ones hold.
 _COLUMNS = {
     "TEXT": (
         "op",
@@ -133,7 +132,7 @@ def add_reports(store: Path, files: Sequence[Path]) -> list[AddedReport]:
         if KIND.there(store) and not writable(store):
             raise StoreUnusable(f"{store} cannot be written: it is read-only")
         if store == store_path():
-            _make_folder(store.parent)
+            result_files.make_folder(store.parent)
         elif not store.parent.is_dir():
             raise StoreUnusable(f"{store} cannot be written: there is no folder {store.parent}")
         with connected(store, "rwc", "written", MOST_WAIT_S) as connection:
@@ -145,13 +144,6 @@ def add_reports(store: Path, files: Sequence[Path]) -> list[AddedReport]:
         return found
     except WebnormError as error:
         raise WebnormError(f"{error}; nothing was added") from error
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        raise WebnormError(f"cannot make {folder}: {getattr(error, 'strerror', None) or error}") from error
 
 
 @contextmanager
@@ -213,7 +205,7 @@ def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Cell]) ->
 
 
 def _row(result: Result) -> dict[str, Cell]:
-    """A result's columns; a number that is not finite is none: the report has it."""
+    """A result's columns; a number that is not finite has none: the report has it."""
     problem = result.problem
     cells: dict[str, Cell] = {**result.row(), "problem": str(problem), **problem.scalars}
     # In one order, so that equal constants are equal texts.
@@ -222,11 +214,7 @@ def _row(result: Result) -> dict[str, Cell]:
     )
     # An eps may be an integer that SQLite's are too small for.
     cells |= {name: float(cell) for name in _COLUMNS["REAL"] if isinstance(cell := cells[name], int)}
-    return {name: _finite(cells[name]) for name in _OF_RESULT}
-
-
-def _finite(cell: Cell) -> Cell:
-    return None if isinstance(cell, float) and not math.isfinite(cell) else cell
+    return result_files.known({name: cells[name] for name in _OF_RESULT})
 
 
 def _utc(text: str) -> str | None:
