@@ -37,7 +37,7 @@ from webnorm.web import tint
 from webnorm.web.folder import write_folder
 from webnorm.web.lab_site import site
 from webnorm.web.package.bundle import bundle_of
-from webnorm.web.package.device_classes import CLASSES
+from webnorm.web.package.manifest import CLASSES
 from webnorm.web.package.native import native_text
 from webnorm.web.package.request import ExportRequest
 from webnorm.web.pages import page_files

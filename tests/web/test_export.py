@@ -34,7 +34,7 @@ from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.play import packing
 from webnorm.web import folder
 from webnorm.web.package import bundle, native, npm, vectors
-from webnorm.web.package.device_classes import CLASSES
+from webnorm.web.package.manifest import CLASSES
 from webnorm.web.package.request import MOST_COLS, ExportRequest, no_update, request_for
 from webnorm.web.verification import verify
 

@@ -36,7 +36,7 @@ from webnorm.web import tint
 from webnorm.web.browser import launch
 from webnorm.web.browser.static_server import serve_folder
 from webnorm.web.browser.visits import PageVisitor
-from webnorm.web.package.device_classes import CLASSES
+from webnorm.web.package.manifest import CLASSES
 from webnorm.web.package.reader import read_package
 from webnorm.web.verification import verify
 

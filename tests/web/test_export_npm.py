@@ -25,7 +25,7 @@ from webnorm.web import tint
 from webnorm.web.browser.static_server import serve_folder
 from webnorm.web.package import npm
 from webnorm.web.package.bundle import bundle_of
-from webnorm.web.package.device_classes import CLASSES
+from webnorm.web.package.manifest import CLASSES
 from webnorm.web.package.reader import ExportedPackage
 
 APP = Path(__file__).parent / "vite"

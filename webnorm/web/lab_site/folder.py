@@ -16,7 +16,16 @@ from webnorm.errors import WebnormError, shown
 from webnorm.files.atomic import read_json
 from webnorm.files.forms import Form
 from webnorm.web import tint
-from webnorm.web.folder import LAB_INDEX, Files, digests
+from webnorm.web.folder import (
+    AGAIN,
+    LAB_INDEX,
+    Files,
+    check_digests,
+    damaged_file_error,
+    digests,
+    keep_inside,
+    read_listing,
+)
 from webnorm.web.package.manifest import (
     LabBundle,
     LabIndex,
@@ -28,7 +37,6 @@ from webnorm.web.package.manifest import (
 )
 from webnorm.web.package.reader import tint_source
 from webnorm.web.pages import json_text
-from webnorm.web.reading import AGAIN, check_digests, damaged_file_error, keep_inside, read_listing
 
 LAB_PAGE = "index.html"
 # Whether a kernel is right shows in few rows, which take a browser without a GPU no time.

@@ -29,7 +29,7 @@ from webnorm.web.package.bundle import (
     named_variants,
     opening_comment,
 )
-from webnorm.web.package.device_classes import LAB_CLASSES
+from webnorm.web.package.manifest import LAB_CLASSES
 from webnorm.web.package.request import TO_A_FOLDER, Update, no_update
 from webnorm.web.pages import json_text, page_files
 

@@ -23,7 +23,7 @@ from webnorm.lab.verify.accuracy import loose_tolerance_warning
 from webnorm.op import expression
 from webnorm.op.op import Task, Tensor
 from webnorm.op.problem import Problem
-from webnorm.web.package.device_classes import CLASSES, LAB_CLASSES, MissingClass, missing_class_text, serves
+from webnorm.web.package.manifest import CLASSES, LAB_CLASSES, MissingClass, missing_class_text, serves
 from webnorm.web.package.request import ExportRequest
 
 SCHEMA = 1

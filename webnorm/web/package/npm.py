@@ -17,10 +17,9 @@ from webnorm.op.dtypes import DTYPES
 from webnorm.op.registry import OPS
 from webnorm.web.folder import MANIFEST, Files, digests
 from webnorm.web.package.bundle import Bundle, bundle_of
-from webnorm.web.package.device_classes import missing_class_text, missing_classes
-from webnorm.web.package.native import native_entries
+from webnorm.web.package.manifest import missing_class_text, missing_classes
+from webnorm.web.package.native import TestVector, native_entries, vectors_of
 from webnorm.web.package.request import ExportRequest, Update, no_update
-from webnorm.web.package.vectors import TestVector, vectors_of
 from webnorm.web.pages import json_text, page_files, render_asset
 
 _TYPES = "index.d.ts"

@@ -12,7 +12,15 @@ from webnorm.errors import WebnormError
 from webnorm.files import atomic
 from webnorm.web import tint
 from webnorm.web.browser.visits import PAGE
-from webnorm.web.folder import MANIFEST
+from webnorm.web.folder import (
+    AGAIN,
+    MANIFEST,
+    check_digests,
+    damaged_file_error,
+    keep_inside,
+    read_file,
+    read_listing,
+)
 from webnorm.web.package.manifest import (
     PackageManifest,
     PackageShader,
@@ -20,7 +28,6 @@ from webnorm.web.package.manifest import (
     VectorFile,
     parse_manifest,
 )
-from webnorm.web.reading import AGAIN, check_digests, damaged_file_error, keep_inside, read_file, read_listing
 
 
 @dataclass(frozen=True)

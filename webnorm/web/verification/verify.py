@@ -8,26 +8,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, path_argument, shell_word
 from webnorm.files.atomic import replacing
+from webnorm.kernels.headers.sources import wgsl_files
+from webnorm.op.registry import OPS
 from webnorm.system import Fix
 from webnorm.web import tint
 from webnorm.web.browser import launch
 from webnorm.web.browser.visits import PAGE, PageVisit, PageVisitor
-from webnorm.web.lab_site.folder import LAB_PAGE, ExportedLab
+from webnorm.web.folder import AGAIN, LAB_INDEX, MANIFEST, is_export
+from webnorm.web.lab_site.folder import LAB_PAGE, ExportedLab, read_lab
 from webnorm.web.lab_site.folder import check_lab_report as judged_lab
-from webnorm.web.package.device_classes import MissingClass, missing_class_text, missing_classes, unserved
 from webnorm.web.package.manifest import (
     CouldNotCheck,
+    MissingClass,
     NativeResult,
     PackageShader,
     PageReport,
     ReportedShader,
+    missing_class_text,
+    missing_classes,
     parse_report,
+    unserved,
 )
-from webnorm.web.package.reader import ExportedPackage
-from webnorm.web.reading import AGAIN
-from webnorm.web.verification.exported import read_exported
+from webnorm.web.package.reader import ExportedPackage, read_package
 
 if TYPE_CHECKING:
     from webnorm.web.package.request import Update
@@ -369,3 +373,52 @@ def _number(value: Any) -> float | None:
         return None if value is None else float(value)
     except (TypeError, ValueError, OverflowError):
         return math.nan
+
+
+_EXPECTED = f"expected a folder that `webnorm export` wrote ({MANIFEST}, or {LAB_INDEX} of a lab)"
+# So many of a folder's names say what it is.
+_FEW = 3
+
+
+def read_exported(folder: Path) -> ExportedPackage | ExportedLab:
+    """Read a package or a lab; WebnormError for what is neither, or is not as it was written."""
+    try:
+        if (folder / MANIFEST).exists():
+            return read_package(folder)
+        if (folder / LAB_INDEX).exists():
+            return read_lab(folder)
+        what = _looks(folder)
+    except OSError as error:
+        raise WebnormError(f"{folder}: cannot be read: {error.strerror or error}") from error
+    raise WebnormError(f"{folder}: {what}; {_EXPECTED}")
+
+
+def _looks(folder: Path) -> str:
+    """What a folder looks like that is no export."""
+    if not folder.is_dir():
+        return "a file, not a folder" if folder.exists() else "no such folder"
+    around = next((one for one in folder.absolute().parents if _is_any(one)), None)
+    if around is not None:
+        return f"a part of the export {around}"
+    names = sorted(one.name for one in folder.iterdir())
+    if not names:
+        return "an empty folder"
+    exports = [name for name in names if _is_any(folder / name)]
+    if exports:
+        return f"a folder that holds exports: {_named(exports)}"
+    if any(any(wgsl_files(folder / op)) for op in OPS):
+        return f"a folder of kernels, which `webnorm check --wgsl {shell_word(path_argument(folder))}` takes"
+    if "package.json" in names:
+        return "an npm package that webnorm did not write"
+    return f"no export: it holds {_named(names)}"
+
+
+def _is_any(folder: Path) -> bool:
+    return is_export(folder, lab=False) or is_export(folder, lab=True)
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - _FEW
+    shown = [*names[:_FEW], f"{more} more"] if more > 0 else names
+    *first, last = shown
+    return f"{', '.join(first)} and {last}" if first else last
