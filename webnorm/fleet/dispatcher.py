@@ -1,5 +1,5 @@
-"""The side that has errands done: hands them to Dask, hears of them, notices where nobody is left for them; and
-pools, the equal cards that share errands since their copies agree.
+"""The side that has errands done: hands them to Dask, hears of them, notices where nobody is left for them;
+and pools, the equal cards that share errands since their copies agree.
 
 Who runs what, and where it goes when a worker dies, is Dask's to decide.
 """

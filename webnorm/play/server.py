@@ -28,10 +28,9 @@ from webnorm.files.forms import Name
 from webnorm.play.events import SnapshotStream
 from webnorm.play.playground import KernelUnfit, Playground, SaveConflict
 from webnorm.play.request_guard import MOST_BYTES, NONCE, RequestGuard, new_token, too_large
-from webnorm.web.browser.static_server import TYPES
 from webnorm.web.folder import Files
 from webnorm.web.pages import page_files
-from webnorm.web.serving import bound_socket, quiet_server, read_body
+from webnorm.web.serving import TYPES, bound_socket, quiet_server, read_body
 
 HOST = "127.0.0.1"
 _INDEX = "index.html"

@@ -1,5 +1,5 @@
-"""An export's folder: written file by file, as it was before if anything goes wrong; and read back, where each
-file has to be there, inside the folder, and as it was written.
+"""An export's folder: written file by file, as it was before if anything goes wrong; and read back, where
+each file has to be there, inside the folder, and as it was written.
 """
 
 from __future__ import annotations
@@ -7,12 +7,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import takewhile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from webnorm.errors import WebnormError
@@ -66,14 +65,18 @@ def write_folder(files: Files, folder: Path) -> None:
         # Beside a link's target: a rename does not cross file systems.
         target = resolved(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _staging(target if target.exists() else target.parent) as staging:
+        around = target if target.exists() else target.parent
+        with TemporaryDirectory(prefix=".webnorm-", dir=around, ignore_cleanup_errors=True) as beside:
+            staging = Path(beside)
+            (staging / "new").mkdir(mode=0o755)
             for name, content in files.items():
                 path = staging / "new" / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
             with _turn(target):
                 if target.exists():
-                    left = [name for name in _left(target, _listing(files)) if name not in files]
+                    listing = LAB_INDEX if LAB_INDEX in files else MANIFEST
+                    left = [name for name in _left(target, listing) if name not in files]
                     _replace(staging, target, [*files, *left])
                     _clear(target, left)
                 else:
@@ -124,11 +127,6 @@ def _keep(path: Path, old: Path, follows: bool) -> None:
     os.rename(path, old)
 
 
-def _listing(files: Files) -> str:
-    """The file of an export that lists the others."""
-    return LAB_INDEX if LAB_INDEX in files else MANIFEST
-
-
 def _left(folder: Path, listing: str) -> Iterator[str]:
     """Files of the export that is there, as far as they are as it wrote them."""
     try:
@@ -152,16 +150,6 @@ def _clear(folder: Path, gone: Sequence[str]) -> None:
         with suppress(OSError):
             for around in takewhile(lambda one: one != folder, (folder / name).parents):
                 around.rmdir()
-
-
-@contextmanager
-def _staging(parent: Path) -> Iterator[Path]:
-    staging = Path(tempfile.mkdtemp(prefix=".webnorm-", dir=parent))
-    try:
-        (staging / "new").mkdir(mode=0o755)
-        yield staging
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
 
 
 def kernels_of(files: Files) -> tuple[set[tuple[str, str]], set[str]]:

@@ -21,7 +21,7 @@ from webnorm.web.browser.launch import (
     playwright,
     while_connected,
 )
-from webnorm.web.browser.static_server import POLICY, StaticSite, serve_folder
+from webnorm.web.serving import POLICY, StaticSite, serve_folder
 
 if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Page, Playwright

@@ -27,7 +27,6 @@ from webnorm.web.package.bundle import (
     Chooser,
     bundle_shaders,
     named_variants,
-    opening_comment,
 )
 from webnorm.web.package.manifest import LAB_CLASSES
 from webnorm.web.package.request import TO_A_FOLDER, Update, no_update
@@ -103,35 +102,23 @@ def lab_offers() -> Iterator[LabOffer]:
                 yield LabOffer(op, options, cols, dtype)
 
 
-class _Lines:
-    """Every line of the texts of an op once: most of what shaders say others say, too."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, int] = {}
-
-    def places(self, text: str) -> list[int]:
-        """Where the text's lines are."""
-        return [self._places.setdefault(line, len(self._places)) for line in text.split("\n")]
-
-    @property
-    def all(self) -> list[str]:
-        """The lines in their places."""
-        return list(self._places)
-
-
 def lab_files(roots: tuple[Path, ...] = (), update: Update = no_update) -> Files:
     """The files of the lab: a page, and every kernel for several problems. `update` as in `package`."""
     kernels = discover(roots)
     files = page_files("lab", "index.html")
     entries: list[dict[str, Any]] = []
-    lines = {name: _Lines() for name in OPS}
+    # The places of the lines of an op's texts, each once: most of what shaders say others say, too.
+    lines: dict[str, dict[str, int]] = {name: {} for name in OPS}
     every = list(lab_offers())
     for done, offer in enumerate(every):
         update(str(offer), done / len(every))
-        op = offer.op.name
+        op, own = offer.op.name, lines[offer.op.name]
         bundle = _lab_bundle(offer, [kernel for kernel in kernels if kernel.op is offer.op], roots)
         read = bundle_as_json(bundle)
-        texts = {name: lines[op].places(text) for name, text in read["texts"].items()}
+        texts = {
+            name: [own.setdefault(line, len(own)) for line in text.split("\n")]
+            for name, text in read["texts"].items()
+        }
         files[f"bundles/{offer.name}.json"] = _compact({**read, "texts": texts})
         entries.append(
             {
@@ -145,7 +132,7 @@ def lab_files(roots: tuple[Path, ...] = (), update: Update = no_update) -> Files
                 "kernels": sorted({one.shader.variant.kernel.name for one in bundle.carried}),
             }
         )
-    files |= {f"bundles/{op}-lines.json": _compact(own.all) for op, own in lines.items()}
+    files |= {f"bundles/{op}-lines.json": _compact(list(own)) for op, own in lines.items()}
     usual = {"gpu": _GPU_ROWS, "handheld": _GPU_ROWS, "software": _SOFTWARE_ROWS}
     first = {machine: next(iter(rows)) for machine, rows in usual.items()}
     index = {"schema": SCHEMA, "webnorm": __version__, "first_cols": first, "bundles": entries}
@@ -215,7 +202,7 @@ def _bundle(task: Task, choosers: Mapping[str, Chooser], roots: tuple[Path, ...]
             one
             for name, choose in choosers.items()
             for one in bundle_shaders(
-                problem, choose, opening_comment(command), prefix=name, classes=LAB_CLASSES, roots=roots
+                problem, choose, command, prefix=name, classes=LAB_CLASSES, roots=roots
             )[0]
         ),
     )

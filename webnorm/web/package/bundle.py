@@ -21,7 +21,7 @@ from webnorm.kernels.rendering.render_cache import RenderCache
 from webnorm.kernels.rendering.templates import StorageBinding
 from webnorm.lab.verify.accuracy import loose_tolerance_warning
 from webnorm.op import expression
-from webnorm.op.op import Task, Tensor
+from webnorm.op.op import Task
 from webnorm.op.problem import Problem
 from webnorm.web.package.manifest import CLASSES, LAB_CLASSES, MissingClass, missing_class_text, serves
 from webnorm.web.package.request import ExportRequest
@@ -87,9 +87,18 @@ class Bundle:
                 if name not in op.unused_scalars(problem)
             },
             "software_iterations": SOFTWARE_ITERATIONS,
-            "tensors": [_tensor_entry(tensor, problem) for tensor in op.present(problem)],
+            # Pages know expressions of the sizes.
+            "tensors": [
+                {
+                    "name": tensor.name,
+                    "access": "read" if tensor.access == "read" else "write",
+                    "dtype": tensor.dtype(problem),
+                    "shape": list(tensor.shape),
+                }
+                for tensor in op.present(problem)
+            ],
             "shaders": [_shader_entry(one) for one in self.carried],
-            "absent": [vars(one) for one in self.absent],
+            "absent": list(self.absent),
         }
 
 
@@ -119,7 +128,7 @@ def _bound_to_rows(kernel: Kernel) -> str | None:
 def bundle_shaders(
     problem: Problem,
     choose: Chooser,
-    opening: Callable[[str, Shader], str],
+    command: str,
     *,
     prefix: str = "",
     classes: Mapping[str, Traits] = CLASSES,
@@ -129,7 +138,7 @@ def bundle_shaders(
     """The shaders of a problem that differ from class to class, the most demanding first, and the classes of
     devices that none of them serves.
 
-    Names are made of the columns, `prefix` and the class; `opening` gives the comment that a text opens with.
+    Names are made of the columns, `prefix` and the class; a text opens with a comment that has the `command`.
     Raises WebnormError where no class can be served.
     """
     refusals: dict[str, str] = {}
@@ -150,12 +159,12 @@ def bundle_shaders(
             label = "-".join(part for part in (str(problem.axis), prefix, name) if part)
             embedded = minified(shader.text)
             body = embedded if minify else shader.text
-            seen[key] = BundledShader(label, name, shader, opening(label, shader) + body, embedded)
+            seen[key] = BundledShader(label, name, shader, _opening(label, shader, command) + body, embedded)
     if not seen:
         raise WebnormError(f"nothing to export for {problem}: {next(iter(refusals.values()))}")
     found = list(reversed(seen.values()))
     absent = [
-        MissingClass(problem.axis, name, why)
+        MissingClass(cols=problem.axis, devices=name, why=why)
         for name, why in reversed(refusals.items())
         if not any(_serves(one, classes[name]) for one in found)
     ]
@@ -192,8 +201,6 @@ class PartialBundle(WebnormError):
 
 def bundle_of(request: ExportRequest) -> Bundle:
     """The shaders and the manifest; raises WebnormError for what cannot be exported, and PartialBundle."""
-    if request.op.is_copy:
-        raise WebnormError(f"{request.op.name} only measures; expected a norm or its gradient")
     kernel = request.kernel
     if kernel is not None and kernel.unstable is not None and not request.forced:
         raise WebnormError(
@@ -204,10 +211,9 @@ def bundle_of(request: ExportRequest) -> Bundle:
             f"kernel {kernel.name} computes {kernel.op.name}; expected one of {request.op.name}"
         )
     chooser = automatic_variants(request.kernels) if kernel is None else named_variants(kernel)
-    opening = opening_comment(request.command)
     parts = [
         bundle_shaders(
-            request.task(cols).problem, chooser, opening, roots=request.roots, minify=request.minify
+            request.task(cols).problem, chooser, request.command, roots=request.roots, minify=request.minify
         )
         for cols in request.cols
     ]
@@ -225,30 +231,22 @@ def bundle_of(request: ExportRequest) -> Bundle:
     )
 
 
-def _tensor_entry(tensor: Tensor, problem: Problem) -> dict[str, Any]:
-    # Pages know expressions of the sizes.
-    return {
-        "name": tensor.name,
-        "access": "read" if tensor.access == "read" else "write",
-        "dtype": tensor.dtype(problem),
-        "shape": list(tensor.shape),
-    }
-
-
 _DECLARED = re.compile(r"var<storage, \w+> (\w+): (array<([^;\n]{1,80})>);")
 _ELEMENT_BYTES = {"vec4<f32>": 16, "vec4<f16>": 8, "vec2<u32>": 8, "f16": 2}
 
 
 def _shader_entry(one: BundledShader) -> dict[str, Any]:
-    kernel = one.shader.variant.kernel
+    shader, kernel = one.shader, one.shader.variant.kernel
+    known = {name: value for name, value in shader.names.items() if name != shader.problem.BATCH}
     try:
-        return _entry(one, one.shader, kernel)
+        derived = {
+            "bindings": _binding_entries(shader, known),
+            "overrides": {},
+            "passes": [_pass_entry(each, known) for each in shader.passes],
+            "accuracy": _accuracy_entry(kernel, known),
+        }
     except WebnormError as error:
         raise kernel.mistake("cannot be exported", error) from error
-
-
-def _entry(one: BundledShader, shader: Shader, kernel: Kernel) -> dict[str, Any]:
-    known = {name: value for name, value in shader.names.items() if name != shader.problem.BATCH}
     entry: dict[str, Any] = {
         "name": one.name,
         "file": f"shaders/{one.name}.wgsl",
@@ -260,10 +258,7 @@ def _entry(one: BundledShader, shader: Shader, kernel: Kernel) -> dict[str, Any]
         "features": sorted(shader.features),
         "language_features": ["subgroup_id"] if "subgroups" in shader.features else [],
         "limits": _limits(shader),
-        "bindings": _binding_entries(shader, known),
-        "overrides": {},
-        "passes": [_pass_entry(each, known) for each in shader.passes],
-        "accuracy": _accuracy_entry(kernel, known),
+        **derived,
         "summary": kernel.summary,
         "differs": kernel.differs,
         "rung": kernel.rung,
@@ -345,23 +340,19 @@ def _pass_entry(rendered: RenderedPass, known: Mapping[str, int]) -> dict[str, A
     }
 
 
-def opening_comment(command: str) -> Callable[[str, Shader], str]:
+def _opening(name: str, shader: Shader, command: str) -> str:
     """The comment that a text opens with: what it is, what it needs, and the command that made it."""
-
-    def opening(name: str, shader: Shader) -> str:
-        kernel = shader.variant.kernel
-        constants = format_constants(shader.variant.constants)
-        features = ", ".join(sorted(shader.features)) or "none"
-        invocations = max(each.workgroup_size for each in shader.passes)
-        return (
-            f"// {name}: {kernel.op.name} of {shader.problem.axis} columns, {shader.problem.dtype}\n"
-            f"// kernel {kernel.name}" + (f" ({constants})" if constants else "") + "\n"
-            f"// features: {features}; limits: {invocations} invocations per workgroup, "
-            f"{shader.workgroup_bytes} bytes of workgroup memory\n"
-            f"// webnorm {__version__}: {command}\n\n"
-        )
-
-    return opening
+    kernel = shader.variant.kernel
+    constants = format_constants(shader.variant.constants)
+    features = ", ".join(sorted(shader.features)) or "none"
+    invocations = max(each.workgroup_size for each in shader.passes)
+    return (
+        f"// {name}: {kernel.op.name} of {shader.problem.axis} columns, {shader.problem.dtype}\n"
+        f"// kernel {kernel.name}" + (f" ({constants})" if constants else "") + "\n"
+        f"// features: {features}; limits: {invocations} invocations per workgroup, "
+        f"{shader.workgroup_bytes} bytes of workgroup memory\n"
+        f"// webnorm {__version__}: {command}\n\n"
+    )
 
 
 _COMMENT = re.compile(r"//[^\n]*|/\*|\*/")

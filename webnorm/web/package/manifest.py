@@ -5,7 +5,7 @@ and the classes of devices that an export has shaders for.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import Meta
@@ -88,7 +88,9 @@ class VectorFile(TypedDict):
     rows: int
 
 
-class _Absent(TypedDict):
+class MissingClass(TypedDict):
+    """A class of devices that no shader for so many columns serves, and why."""
+
     cols: int
     devices: str
     why: str
@@ -105,7 +107,7 @@ class PackageManifest(TypedDict):
     files: dict[str, str]
     cols: list[int]
     shaders: list[PackageShader]
-    absent: NotRequired[list[_Absent]]
+    absent: NotRequired[list[MissingClass]]
     vectors: list[VectorFile]
 
 
@@ -230,15 +232,6 @@ CLASSES: dict[str, Traits] = {
 LAB_CLASSES: dict[str, Traits] = {"software-subgroups": replace(BROWSER, software=True), **CLASSES}
 
 
-@dataclass(frozen=True)
-class MissingClass:
-    """A class of devices that no shader for so many columns serves, and why."""
-
-    cols: int
-    devices: str
-    why: str
-
-
 def serves(features: Collection[str], limits: Mapping[str, Any], software: bool, traits: Traits) -> bool:
     """Whether devices of a class can run a shader, given what it asks for in WebGPU's names."""
     granted = {
@@ -263,16 +256,11 @@ def unserved(shaders: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield name
 
 
-def missing_classes(manifest: Mapping[str, Any]) -> list[MissingClass]:
-    """What a manifest says that its package lacks."""
-    return [MissingClass(**one) for one in manifest.get("absent", ())]
-
-
 def missing_class_text(absent: Iterable[MissingClass]) -> list[str]:
     """A sentence for each reason: which devices have no shader, for how many columns, and why."""
     by_reason: dict[tuple[int, str], list[str]] = {}
     for one in absent:
-        by_reason.setdefault((one.cols, one.why), []).append(one.devices)
+        by_reason.setdefault((one["cols"], one["why"]), []).append(one["devices"])
     return [
         f"{_devices(names)} have no shader for {cols} columns: {why}"
         for (cols, why), names in by_reason.items()

@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from webnorm.op.dtypes import DTYPES
 from webnorm.op.registry import OPS
 from webnorm.web.folder import MANIFEST, Files, digests
 from webnorm.web.package.bundle import Bundle, bundle_of
-from webnorm.web.package.manifest import missing_class_text, missing_classes
+from webnorm.web.package.manifest import missing_class_text
 from webnorm.web.package.native import TestVector, native_entries, vectors_of
 from webnorm.web.package.request import ExportRequest, Update, no_update
 from webnorm.web.pages import json_text, page_files, render_asset
@@ -65,7 +65,7 @@ def package_files(request: ExportRequest, update: Update = no_update) -> Files:
     found = {
         "faults": _faults(manifest),
         "not_run": _not_run(manifest),
-        "absent": missing_class_text(missing_classes(manifest)),
+        "absent": missing_class_text(manifest["absent"]),
     }
     files["README.md"] = render_asset("README.md.jinja", {**context, **found})
     files["package.json"] = _package_json(manifest)
@@ -114,7 +114,8 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "arrays": arrays,
         "takes": arrays | {"float16": "Uint16Array | Float16ArrayLike"},
         "dtypes": {tensor["dtype"] for tensor in tensors},
-        "contents": _contents(bundle),
+        # What the columns of a tensor hold, where its name does not say.
+        "contents": {one.name: f": {one.holds}" if one.holds else "" for one in bundle.task.op.tensors},
         "ones": {dtype: _one(dtype) for dtype in DTYPES},
         "has_scale": "scale" in manifest["numbers"],
         "many_cols": f", {{ cols: {bundle.cols[0]} }}" if len(bundle.cols) > 1 else "",
@@ -130,11 +131,6 @@ def _one(dtype: str) -> str:
     """A 1 in that array."""
     bits = DTYPES[dtype].type(1).tobytes()
     return "1" if dtype in _OWN_ARRAYS else hex(int.from_bytes(bits, sys.byteorder))
-
-
-def _contents(bundle: Bundle) -> dict[str, str]:
-    """What the columns of a tensor hold, where its name does not say."""
-    return {one.name: f": {one.holds}" if one.holds else "" for one in bundle.task.op.tensors}
 
 
 def _less(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,14 +182,15 @@ def package_summary(files: Files, folder: Path) -> str:
         return f"{what}; serve it and open index.html"
     manifest = json.loads(files[MANIFEST])
     names = ", ".join(shader["name"] for shader in manifest["shaders"])
+    loose = ((shader["name"], shader["loose"]) for shader in manifest["shaders"] if "loose" in shader)
     # npm takes a bare name for one of its registry.
     place = folder if folder.is_absolute() else f"./{folder}"
     return "\n".join(
         (
             f"{what}; shaders {names}",
-            *(f"Left out: {one}" for one in missing_class_text(missing_classes(manifest))),
+            *(f"Left out: {one}" for one in missing_class_text(manifest["absent"])),
             *(f"Not checked here: {one}" for one in _not_run(manifest)),
-            *(f"Warning: {one}" for one in _loose(manifest)),
+            *(f"Warning: {one}" for one in _by_reason(loose)),
             f"Use it in an app: npm install {shell_word(str(place))}",
             *(f"  {line}" for line in _SNIPPET.findall(files["README.md"].decode())[0].split("\n") if line),
             f"Prove it in a browser: webnorm verify {shell_word(path_argument(folder))}",
@@ -226,19 +223,17 @@ def _faults(manifest: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _loose(manifest: Mapping[str, Any]) -> list[str]:
-    """Which shaders have a loose tolerance, for each reason."""
-    names: dict[str, list[str]] = {}
-    for shader in manifest["shaders"]:
-        if "loose" in shader:
-            names.setdefault(shader["loose"], []).append(shader["name"])
-    return [f"{', '.join(of)}: {remark}" for remark, of in names.items()]
-
-
 def _not_run(manifest: Mapping[str, Any]) -> list[str]:
     """Which shaders were not run natively, for each reason."""
+    natives = ((one["name"], one["native"]) for one in manifest["shaders"])
+    return _by_reason(
+        (name, native["reason"]) for name, native in natives if native.get("verdict", "skip") == "skip"
+    )
+
+
+def _by_reason(shaders: Iterable[tuple[str, str]]) -> list[str]:
+    """A line for each reason, with the names of the shaders that have it."""
     names: dict[str, list[str]] = {}
-    for shader in manifest["shaders"]:
-        if shader["native"].get("verdict", "skip") == "skip":
-            names.setdefault(shader["native"]["reason"], []).append(shader["name"])
+    for name, reason in shaders:
+        names.setdefault(reason, []).append(name)
     return [f"{', '.join(of)}: {reason}" for reason, of in names.items()]

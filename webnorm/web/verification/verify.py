@@ -27,7 +27,6 @@ from webnorm.web.package.manifest import (
     PageReport,
     ReportedShader,
     missing_class_text,
-    missing_classes,
     parse_report,
     unserved,
 )
@@ -135,7 +134,7 @@ def verify(
     if isinstance(exported, ExportedLab) and wish.quick:
         raise WebnormError(f"--quick: {folder} is a lab, whose page times whatever it checks; leave it out")
     lacking = (
-        tuple(missing_class_text(missing_classes(exported.manifest)))
+        tuple(missing_class_text(exported.manifest.get("absent", ())))
         if isinstance(exported, ExportedPackage)
         else ()
     )
@@ -177,9 +176,9 @@ def _natively(package: ExportedPackage) -> Iterator[StepFinding]:
 
 def _devices(package: ExportedPackage) -> Iterator[StepFinding]:
     """A step of its own where devices have no shader, and the export was made without `--partial`."""
-    declared = {(one.cols, one.devices) for one in missing_classes(package.manifest)}
+    declared = {(one["cols"], one["devices"]) for one in package.manifest.get("absent", ())}
     found = [
-        MissingClass(cols, devices, f"the manifest does not say why; {AGAIN}")
+        MissingClass(cols=cols, devices=devices, why=f"the manifest does not say why; {AGAIN}")
         for cols in package.manifest["cols"]
         for devices in unserved([one for one in package.shaders if one["cols"] == cols])
         if (cols, devices) not in declared
