@@ -18,7 +18,7 @@ import axe
 from patience import HANG_MS, HANG_S
 from webnorm.web.collection.visit_store import visits
 from webnorm.web.folder import LAB_INDEX
-from webnorm.web.lab_site.folder import LAB_PAGE, with_index
+from webnorm.web.lab_site import LAB_PAGE, with_index
 from webnorm.web.pages import page_files
 from webnorm.web.serving import serve_folder
 

@@ -19,7 +19,7 @@ from webnorm.kernels.headers.library import discover
 from webnorm.op.op import Task
 from webnorm.op.registry import as_copy_problem
 from webnorm.web.folder import Files
-from webnorm.web.lab_site.site import LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS, bundle_as_json, read_bundle
+from webnorm.web.lab_site import LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS, bundle_as_json, read_bundle
 from webnorm.web.package import npm
 from webnorm.web.package.bundle import PartialBundle
 from webnorm.web.package.request import request_for

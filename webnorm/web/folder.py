@@ -19,6 +19,8 @@ from webnorm.files.atomic import keep_mode, lies_in, lock, read_bytes, read_json
 
 Files = dict[str, bytes]
 MANIFEST, LAB_INDEX = "manifest.json", "bundles/index.json"
+# A package's own page.
+PAGE = "verify.html"
 
 
 def digests(files: Files) -> dict[str, str]:

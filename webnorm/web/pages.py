@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
@@ -85,12 +85,6 @@ def _numbers() -> bytes:
     return "\n".join([*lines, ""]).encode()
 
 
-def _of_ops() -> Iterator[Path]:
-    """The modules that pages have from the folders of ops: answers in float64, and draws."""
-    for folder in sorted(Path(str(resources.files("webnorm.ops"))).glob("*/page")):
-        yield from sorted(folder.iterdir())
-
-
 def page_files(page: str, index: str | None = None) -> Files:
     """The runtime, and a page with the modules that it shares; the playground's with its editor."""
     root = _assets()
@@ -102,7 +96,9 @@ def page_files(page: str, index: str | None = None) -> Files:
         for path in sorted((root / folder).iterdir())
         if not path.name.startswith(others)
     }
-    files |= {f"page/{path.name}": path.read_bytes() for path in _of_ops()}
+    # The modules from the folders of ops: answers in float64, and draws.
+    own = sorted(Path(str(resources.files("webnorm.ops"))).glob("*/page/*"))
+    files |= {f"page/{path.name}": path.read_bytes() for path in own}
     files["runtime.js"] = _runtime(root)
     files["page/numbers.js"] = _numbers()
     files[index or f"{page}.html"] = (root / f"{page}.html").read_bytes()

@@ -21,6 +21,7 @@ from webnorm.web.browser.launch import (
     playwright,
     while_connected,
 )
+from webnorm.web.folder import PAGE
 from webnorm.web.serving import POLICY, StaticSite, serve_folder
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 # SwiftShader takes 3 s for a page, and its start 1 s; the rest is room for a busy machine and many shaders.
 TIME_LIMIT_S = 120.0
-PAGE = "verify.html"
 # How much later a browser is given up that lets its limit pass, or does not end when it is told to.
 _GRACE_S = 5.0
 # How often it is looked at whether a page failed, or its time is over.

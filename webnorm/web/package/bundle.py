@@ -47,6 +47,11 @@ class BundledShader:
     text: str
     embedded: str
 
+    @property
+    def for_software(self) -> bool:
+        """Whether it is for adapters that are programs on the CPU alone."""
+        return LAB_CLASSES[self.adapter_class].software
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -166,14 +171,11 @@ def bundle_shaders(
     absent = [
         MissingClass(cols=problem.axis, devices=name, why=why)
         for name, why in reversed(refusals.items())
-        if not any(_serves(one, classes[name]) for one in found)
+        if not any(
+            serves(one.shader.features, _limits(one.shader), one.for_software, classes[name]) for one in found
+        )
     ]
     return found, absent
-
-
-def _serves(one: BundledShader, traits: Traits) -> bool:
-    software = LAB_CLASSES[one.adapter_class].software
-    return serves(one.shader.features, _limits(one.shader), software, traits)
 
 
 def _refuse_unfit(shader: Shader, traits: Traits) -> None:
@@ -243,7 +245,11 @@ def _shader_entry(one: BundledShader) -> dict[str, Any]:
             "bindings": _binding_entries(shader, known),
             "overrides": {},
             "passes": [_pass_entry(each, known) for each in shader.passes],
-            "accuracy": _accuracy_entry(kernel, known),
+            # What the tolerance follows from.
+            "accuracy": {
+                **{name: expression.simplify(tree, known) for name, tree in vars(kernel.accuracy).items()},
+                "exact": kernel.op.is_copy,
+            },
         }
     except WebnormError as error:
         raise kernel.mistake("cannot be exported", error) from error
@@ -263,7 +269,7 @@ def _shader_entry(one: BundledShader) -> dict[str, Any]:
         "differs": kernel.differs,
         "rung": kernel.rung,
     }
-    if LAB_CLASSES[one.adapter_class].software:
+    if one.for_software:
         entry["software"] = True
     if kernel.unstable is not None:
         entry["unstable"] = kernel.unstable
@@ -281,12 +287,6 @@ def _limits(shader: Shader) -> dict[str, int]:
         "maxComputeWorkgroupStorageSize": shader.workgroup_bytes,
         "maxStorageBuffersPerShaderStage": max(len(each.bindings) for each in shader.passes),
     }
-
-
-def _accuracy_entry(kernel: Kernel, known: Mapping[str, int]) -> dict[str, Any]:
-    """What the tolerance follows from."""
-    terms = {name: expression.simplify(tree, known) for name, tree in vars(kernel.accuracy).items()}
-    return {**terms, "exact": kernel.op.is_copy}
 
 
 def _binding_entries(shader: Shader, known: Mapping[str, int]) -> list[dict[str, Any]]:

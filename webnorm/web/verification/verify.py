@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from webnorm.errors import WebnormError, path_argument, shell_word
 from webnorm.files.atomic import replacing
@@ -15,12 +15,12 @@ from webnorm.op.registry import OPS
 from webnorm.system import Fix
 from webnorm.web import tint
 from webnorm.web.browser import launch
-from webnorm.web.browser.visits import PAGE, PageVisit, PageVisitor
-from webnorm.web.folder import AGAIN, LAB_INDEX, MANIFEST, is_export
-from webnorm.web.lab_site.folder import LAB_PAGE, ExportedLab, read_lab
-from webnorm.web.lab_site.folder import check_lab_report as judged_lab
+from webnorm.web.browser.visits import PageVisit, PageVisitor
+from webnorm.web.folder import AGAIN, LAB_INDEX, MANIFEST, PAGE, is_export
+from webnorm.web.lab_site import LAB_PAGE, ExportedLab, check_lab_report, read_lab
 from webnorm.web.package.manifest import (
     CouldNotCheck,
+    ExportedPackage,
     MissingClass,
     NativeResult,
     PackageShader,
@@ -28,12 +28,10 @@ from webnorm.web.package.manifest import (
     ReportedShader,
     missing_class_text,
     parse_report,
+    read_package,
     unserved,
 )
-from webnorm.web.package.reader import ExportedPackage, read_package
-
-if TYPE_CHECKING:
-    from webnorm.web.package.request import Update
+from webnorm.web.package.request import Update
 
 
 @dataclass(frozen=True)
@@ -144,15 +142,13 @@ def verify(
         yield from _devices(exported)
     if no_tint is not None:
         yield _lacking(exported, "Tint", no_tint)
-        refused = False
     else:
         update("compiling the shaders", 0.1)
         found = _compiled(exported)
-        refused = not found.passed
         yield found
-    if refused:
-        yield StepFinding(exported, "browser", None, "not opened with shaders that Tint refuses")
-        return
+        if not found.passed:
+            yield StepFinding(exported, "browser", None, "not opened with shaders that Tint refuses")
+            return
     yield from (_lacking(exported, "browser", one) for one in no_browser)
     if not no_browser:
         with PageVisitor(browser, time_limit_s) as opened:
@@ -240,7 +236,7 @@ def _lab_seen(
         query = problem.query("subgroups" not in wish.without)
         visit = visit_page(lab.folder, browser, LAB_PAGE, query, wish.screenshot if at == 0 else None)
         try:
-            ran = judged_lab(problem, visit.report)
+            ran = check_lab_report(problem, visit.report)
         except CouldNotCheck as error:
             raise CouldNotCheck(f"from {problem} on: {error}" if at else str(error)) from error
         text = f"{problem}: {ran.ran} of {ran.kernels} kernels run here, {ran.right} right"
