@@ -274,12 +274,9 @@ def pooled(
             rates[event[0]] = event[1]
     found = agreeing_adapters(rates)
     all_agree = [set(one) for one in found] == [devices]
-    return [_pool(group, agreed, rates, named=not all_agree) for agreed in found]
-
-
-def _pool(
-    group: Sequence[ClusterWorker], devices: Sequence[Device], rates: dict[Device, float], named: bool
-) -> AdapterPool:
-    members = [one for one in group if one.card.device in devices]
-    names = tuple(one.name for one in members) if named else ()
-    return AdapterPool(tuple(one.card for one in members), rates, names)
+    pools = []
+    for agreed in found:
+        members = [one for one in group if one.card.device in agreed]
+        names = () if all_agree else tuple(one.name for one in members)
+        pools.append(AdapterPool(tuple(one.card for one in members), rates, names))
+    return pools

@@ -156,8 +156,6 @@ class CopyItem(WorkItem):
 
 def profiled(found: Sequence[Result], worker: Worker, rule: timing.StoppingRule) -> list[Result]:
     """A problem's results, the fastest with the times of the transfers: see bench.profiled."""
-
-    def measure(task: Task, kernel: str | None) -> Iterator[Any]:
-        return worker.stream(time_transfers, TransferJob(task, kernel, rule))
-
-    return bench.profiled(found, measure)
+    return bench.profiled(
+        found, lambda task, kernel: worker.stream(time_transfers, TransferJob(task, kernel, rule))
+    )

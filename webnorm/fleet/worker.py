@@ -168,21 +168,19 @@ class _Task:
             return
         from filelock import FileLock, Timeout
 
+        card = self._worker.webnorm
+        shared = "adapter"
+        if isinstance(card, FleetAdapter):
+            # Software adapters have the same processor.
+            shared = f"{card.host}-{'cpu' if card.traits.software else card.index}"
         folder = atomic.cache_folder("fleet")
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            turn = FileLock(folder / f"{self._shared()}.lock").acquire(cancel_check=self._cancelled)
+            turn = FileLock(folder / f"{shared}.lock").acquire(cancel_check=self._cancelled)
         except Timeout:
             raise _GivenUp from None
         with turn:
             yield
-
-    def _shared(self) -> str:
-        """What only one may use at a time: software adapters have the same processor."""
-        card = self._worker.webnorm
-        if not isinstance(card, FleetAdapter):
-            return "adapter"
-        return f"{card.host}-{'cpu' if card.traits.software else card.index}"
 
 
 def dask_setup(worker: Worker) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -75,7 +75,9 @@ def write_folder(files: Files, folder: Path) -> None:
                 path = staging / "new" / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-            with _turn(target):
+            # Other processes that write this folder wait; there may be none yet.
+            above = target.parent if os.access(target.parent, os.W_OK) else target
+            with lock(above / f"{target.name}.export"):
                 if target.exists():
                     listing = LAB_INDEX if LAB_INDEX in files else MANIFEST
                     left = [name for name in _left(target, listing) if name not in files]
@@ -85,12 +87,6 @@ def write_folder(files: Files, folder: Path) -> None:
                     os.rename(staging / "new", target)
     except OSError as error:
         raise WebnormError(f"--out {folder}: cannot be written: {error.strerror or error}") from error
-
-
-def _turn(folder: Path) -> AbstractContextManager[None]:
-    """Hold off other processes that write this folder, of which there may be none yet."""
-    around = folder.parent if os.access(folder.parent, os.W_OK) else folder
-    return lock(around / f"{folder.name}.export")
 
 
 def _replace(staging: Path, folder: Path, names: Sequence[str]) -> None:

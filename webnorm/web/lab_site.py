@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -58,6 +59,7 @@ from webnorm.web.package.manifest import (
 from webnorm.web.package.request import TO_A_FOLDER, Update, no_update
 from webnorm.web.pages import json_text, page_files
 
+# cols and rows: names of the lab's index, which pages and verify read, and of the page's address.
 # The rows of each number of columns that `webnorm bench` takes where none is named, so that results compare.
 _GPU_ROWS, _SOFTWARE_ROWS = (
     {cols: rows for rows, cols in copy_op().problem_type.default_sizes(software, quick=False)}
@@ -187,20 +189,17 @@ def _lab_bundle(offer: LabOffer, kernels: Sequence[Kernel], roots: tuple[Path, .
         for kernel in kernels
         for variant in chosen_variants(kernel, task.problem, widest, {}, every=True)
     ]
-    choosers = {
-        "-".join([one.kernel.name, *map(str, one.constants.values())]): _only(one) for one in variants
+    choosers: dict[str, Chooser] = {
+        "-".join([one.kernel.name, *map(str, one.constants.values())]): partial(_only, one)
+        for one in variants
     }
     return _bundle(task, choosers, roots, command)
 
 
-def _only(variant: Variant) -> Chooser:
+def _only(variant: Variant, problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
     """This variant for all classes that can run it."""
-
-    def choose(problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
-        refusal = variant.refusal(problem, traits)
-        return (variant, "") if refusal is None else (None, refusal)
-
-    return choose
+    refusal = variant.refusal(problem, traits)
+    return (variant, "") if refusal is None else (None, refusal)
 
 
 def read_bundle(task: Task, kernels: Sequence[Kernel], roots: tuple[Path, ...], command: str) -> Bundle:
@@ -218,9 +217,9 @@ def _bundle(task: Task, choosers: Mapping[str, Chooser], roots: tuple[Path, ...]
     """What each of these choose, under their names."""
     op, problem = task.op, task.problem
     return Bundle(
-        name=f"{op.name}-{problem.cols}-{problem.dtype}",
+        name=f"{op.name}-{problem.axis}-{problem.dtype}",
         task=task,
-        cols=(problem.cols,),
+        cols=(problem.axis,),
         command=command,
         carried=tuple(
             one

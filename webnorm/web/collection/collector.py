@@ -67,6 +67,7 @@ class _Device(Struct, forbid_unknown_fields=True):
     subgroup_size: Annotated[int, Meta(ge=1, le=1024)] | None = None
 
 
+# rows, cols and eps: names of the results' file format.
 class _Problem(Struct, forbid_unknown_fields=True):
     rows: Size
     cols: Size
@@ -131,6 +132,7 @@ def parse_visit(body: bytes) -> str:
 # So long a body may take to come; one of this size takes a phone some seconds.
 _PATIENCE_S = 20.0
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_HERE = re.compile(rf"https?://({'|'.join(map(re.escape, _LOOPBACK))})(:\d{{1,5}})?")
 _HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -163,12 +165,7 @@ class AllowedOrigins:
 
     def admit(self, origin: str) -> bool:
         """Whether a page of this origin may post."""
-        if self._named:
-            return origin in self._named
-        return (
-            re.fullmatch(rf"https?://({'|'.join(map(re.escape, _LOOPBACK))})(:\d{{1,5}})?", origin)
-            is not None
-        )
+        return origin in self._named if self._named else _HERE.fullmatch(origin) is not None
 
 
 def parse_origin(url: str) -> str:

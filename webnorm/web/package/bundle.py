@@ -18,7 +18,6 @@ from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS, Variant, format_constants
 from webnorm.kernels.rendering.render import MOST_BUFFERS, RenderedPass, Shader, render_shader
 from webnorm.kernels.rendering.render_cache import RenderCache
-from webnorm.kernels.rendering.templates import StorageBinding
 from webnorm.lab.verify.accuracy import loose_tolerance_warning
 from webnorm.op import expression
 from webnorm.op.op import Task
@@ -26,6 +25,7 @@ from webnorm.op.problem import Problem
 from webnorm.web.package.manifest import CLASSES, LAB_CLASSES, MissingClass, missing_class_text, serves
 from webnorm.web.package.request import ExportRequest
 
+# cols, rows and eps: names of the manifest's format, which pages and apps read.
 SCHEMA = 1
 # Constants may depend on the rows, which an export does not know: so many are usual on a GPU, and without.
 _BATCH, _SOFTWARE_BATCH = 16384, 512
@@ -244,7 +244,7 @@ def _shader_entry(one: BundledShader) -> dict[str, Any]:
         derived = {
             "bindings": _binding_entries(shader, known),
             "overrides": {},
-            "passes": [_pass_entry(each, known) for each in shader.passes],
+            "passes": [_pass_entry(each, shader.problem.BATCH, known) for each in shader.passes],
             # What the tolerance follows from.
             "accuracy": {
                 **{name: expression.simplify(tree, known) for name, tree in vars(kernel.accuracy).items()},
@@ -299,42 +299,36 @@ def _binding_entries(shader: Shader, known: Mapping[str, int]) -> list[dict[str,
             raise WebnormError(
                 f"the text does not declare the buffer {binding.name} as lib/interface.wgsl does"
             )
-        entries.append(_binding_entry(binding, known, *types[binding.name]))
+        wgsl, element = types[binding.name]
+        width: str | int = shader.problem.AXIS if binding.wide else binding.width
+        shape: list[Any] = [shader.problem.BATCH, width] if binding.batched else [width]
+        if binding.records is not None:
+            shape = [expression.simplify(binding.records, known), binding.width]
+        entries.append(
+            {
+                "binding": binding.index,
+                "name": binding.name,
+                "type": "read-only-storage" if binding.access == "read" else "storage",
+                "dtype": binding.dtype,
+                "shape": shape,
+                "per_row": binding.batched,
+                "wgsl": wgsl,
+                "element_bytes": _ELEMENT_BYTES.get(element, 4),
+                **({} if binding.records is None else {"scratch": True}),
+            }
+        )
     return entries
 
 
-def _binding_entry(
-    binding: StorageBinding, known: Mapping[str, int], wgsl: str, element: str
-) -> dict[str, Any]:
-    width: str | int = "cols" if binding.wide else binding.width
-    shape: list[Any] = ["rows", width] if binding.batched else [width]
-    if binding.records is not None:
-        shape = [expression.simplify(binding.records, known), binding.width]
-    entry: dict[str, Any] = {
-        "binding": binding.index,
-        "name": binding.name,
-        "type": "read-only-storage" if binding.access == "read" else "storage",
-        "dtype": binding.dtype,
-        "shape": shape,
-        "per_row": binding.batched,
-        "wgsl": wgsl,
-        "element_bytes": _ELEMENT_BYTES.get(element, 4),
-    }
-    if binding.records is not None:
-        entry["scratch"] = True
-    return entry
-
-
-def _pass_entry(rendered: RenderedPass, known: Mapping[str, int]) -> dict[str, Any]:
+def _pass_entry(rendered: RenderedPass, batch: str, known: Mapping[str, int]) -> dict[str, Any]:
     iterations = expression.simplify(rendered.iterations, known)
-    if expression.evaluate(iterations, {"rows": _MANY_ROWS}) <= SOFTWARE_ITERATIONS:
+    if expression.evaluate(iterations, {batch: _MANY_ROWS}) <= SOFTWARE_ITERATIONS:
         iterations = 0
     return {
         "entry_point": rendered.entry_point,
         "workgroup_size": rendered.workgroup_size,
         "workgroup_count": expression.simplify(rendered.workgroup_count, known),
-        # Pages compute ops on rows.
-        "per": "rows" if rendered.per == "slice" else rendered.per,
+        "per": batch if rendered.per == "slice" else rendered.per,
         "bindings": [0, *(binding.index for binding in rendered.bindings)],
         **({} if iterations == 0 else {"iterations": iterations}),
     }

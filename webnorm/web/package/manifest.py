@@ -28,6 +28,7 @@ from webnorm.web.folder import (
     read_listing,
 )
 
+# cols, rows, eps and has_mean: names of the manifest's format.
 # JSON has no infinity; webnorm writes such a number as a string.
 _Number = float | str | None
 
@@ -263,9 +264,10 @@ def serves(features: Collection[str], limits: Mapping[str, Any], software: bool,
 def unserved(shaders: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """The classes that none of a manifest's shaders serves; they are of one number of columns."""
     for name, traits in CLASSES.items():
-        if not any(
+        serving = (
             serves(one["features"], one["limits"], bool(one.get("software")), traits) for one in shaders
-        ):
+        )
+        if not any(serving):
             yield name
 
 
@@ -306,8 +308,8 @@ class ExportedPackage:
     @property
     def paths(self) -> Sequence[Path]:
         """The files that were read."""
-        names = {MANIFEST, "index.js", PAGE, *self.manifest["files"]}
-        return [self.folder / name for name in (*names, *(one["file"] for one in _with_files(self.manifest)))]
+        names = {MANIFEST, "index.js", PAGE, *self.manifest["files"], *_own_digests(self.manifest)}
+        return [self.folder / name for name in names]
 
     @property
     def shaders(self) -> Sequence[PackageShader]:
@@ -332,8 +334,7 @@ class ExportedPackage:
 def read_package(folder: Path) -> ExportedPackage:
     """Read an export; WebnormError if a file is missing or is not what `webnorm export` wrote."""
     manifest = _read_manifest(folder)
-    expected = {**manifest["files"], **{one["file"]: one["sha256"] for one in _with_files(manifest)}}
-    check_digests(folder, MANIFEST, expected)
+    check_digests(folder, MANIFEST, {**manifest["files"], **_own_digests(manifest)})
     for path in (folder / "index.js", folder / PAGE):
         keep_inside(path, folder)
         read_file(path)
@@ -342,13 +343,21 @@ def read_package(folder: Path) -> ExportedPackage:
     )
 
 
+def _own_digests(manifest: PackageManifest) -> dict[str, str]:
+    """The SHA-256 of each file of a shader or of vectors."""
+    return {one["file"]: one["sha256"] for one in (*manifest["shaders"], *manifest["vectors"])}
+
+
 def _texts(index: Path, manifest: PackageManifest) -> dict[str, str]:
     """The shaders that an index.js exports; WebnormError unless they are those of the manifest."""
-    if not _in_utf8(atomic.absolute(index), atomic.resolved(index)):
+    try:
+        for path in (atomic.absolute(index), atomic.resolved(index)):
+            str(path).encode()
+    except UnicodeEncodeError:
         raise WebnormError(
             f"{index.parent}: its path is not UTF-8, and node loads nothing from there; "
             "expected a package in a folder whose name is"
-        )
+        ) from None
     try:
         texts: dict[str, str] = tint.run_node("texts.mjs", index)
     except WebnormError as error:
@@ -364,18 +373,6 @@ def _texts(index: Path, manifest: PackageManifest) -> dict[str, str]:
                 index, digest, one["embedded_sha256"], f"text of {one['name']}: ", listing=MANIFEST
             )
     return texts
-
-
-def _in_utf8(*paths: Path) -> bool:
-    try:
-        return all(str(path).encode() for path in paths)
-    except UnicodeEncodeError:
-        return False
-
-
-def _with_files(manifest: PackageManifest) -> Iterator[PackageShader | VectorFile]:
-    yield from manifest["shaders"]
-    yield from manifest["vectors"]
 
 
 def _read_manifest(folder: Path) -> PackageManifest:

@@ -18,7 +18,7 @@ from webnorm.op.registry import OPS
 from webnorm.web.folder import MANIFEST, Files, digests
 from webnorm.web.package.bundle import Bundle, bundle_of
 from webnorm.web.package.manifest import missing_class_text
-from webnorm.web.package.native import TestVector, native_entries, vectors_of
+from webnorm.web.package.native import native_entries, vectors_of
 from webnorm.web.package.request import ExportRequest, Update, no_update
 from webnorm.web.pages import json_text, page_files, render_asset
 
@@ -59,7 +59,18 @@ def package_files(request: ExportRequest, update: Update = no_update) -> Files:
         entry["native"] = found
         update(f"{at} of {len(entries)} shaders were run", 0.3 + 0.7 * at / len(entries))
     encoded = {vector.file: vector.encoded() for vector in vectors}
-    manifest["vectors"] = [_vector_entry(vector, encoded[vector.file]) for vector in vectors]
+    manifest["vectors"] = [
+        {
+            "name": vector.name,
+            "file": vector.file,
+            "sha256": hashlib.sha256(encoded[vector.file]).hexdigest(),
+            # cols and rows: names of the manifest's format.
+            "cols": vector.problem.axis,
+            "rows": vector.problem.batch,
+            "what": vector.what,
+        }
+        for vector in vectors
+    ]
     context = _context(bundle, manifest)
     files = {name: render_asset(f"{name}.jinja", context) for name in ("index.js", _TYPES)}
     found = {
@@ -82,23 +93,14 @@ def type_declarations(request: ExportRequest) -> bytes:
     return render_asset(f"{_TYPES}.jinja", _context(bundle, bundle.manifest()))
 
 
-def _vector_entry(vector: TestVector, encoded: bytes) -> dict[str, Any]:
-    return {
-        "name": vector.name,
-        "file": vector.file,
-        "sha256": hashlib.sha256(encoded).hexdigest(),
-        "cols": vector.problem.axis,
-        "rows": vector.problem.batch,
-        "what": vector.what,
-    }
-
-
 def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """What the templates of the package see."""
     facts = {key: value for key, value in manifest.items() if key not in (*_FOR_PEOPLE, "vectors")}
     facts["shaders"] = [_less(entry) for entry in manifest["shaders"]]
     tensors = manifest["tensors"]
-    arrays = {dtype: _array(dtype) for dtype in DTYPES}
+    # The typed arrays that JavaScript sees, and a 1 in each.
+    arrays = {name: _OWN_ARRAYS.get(name, f"Uint{8 * kind.itemsize}Array") for name, kind in DTYPES.items()}
+    bits = {name: int.from_bytes(kind.type(1).tobytes(), sys.byteorder) for name, kind in DTYPES.items()}
     return {
         "manifest": manifest,
         "facts": json.dumps(facts, separators=(",", ":")),
@@ -116,21 +118,10 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "dtypes": {tensor["dtype"] for tensor in tensors},
         # What the columns of a tensor hold, where its name does not say.
         "contents": {one.name: f": {one.holds}" if one.holds else "" for one in bundle.task.op.tensors},
-        "ones": {dtype: _one(dtype) for dtype in DTYPES},
+        "ones": {name: "1" if name in _OWN_ARRAYS else hex(one) for name, one in bits.items()},
         "has_scale": "scale" in manifest["numbers"],
         "many_cols": f", {{ cols: {bundle.cols[0]} }}" if len(bundle.cols) > 1 else "",
     }
-
-
-def _array(dtype: str) -> str:
-    """The typed array that JavaScript sees."""
-    return _OWN_ARRAYS.get(dtype, f"Uint{8 * DTYPES[dtype].itemsize}Array")
-
-
-def _one(dtype: str) -> str:
-    """A 1 in that array."""
-    bits = DTYPES[dtype].type(1).tobytes()
-    return "1" if dtype in _OWN_ARRAYS else hex(int.from_bytes(bits, sys.byteorder))
 
 
 def _less(entry: Mapping[str, Any]) -> dict[str, Any]:

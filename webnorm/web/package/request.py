@@ -23,7 +23,8 @@ MOST_COLS = 1 << 18
 Update = Callable[[str, float], None]
 # npm's rules for names ("package.json", name), but for their length.
 _NAME = re.compile(r"(?:@[a-z0-9-~][a-z0-9-._~]*/)?[a-z0-9-~][a-z0-9-._~]*")
-# Options with a flag of their own.
+# Options with a flag of their own in `webnorm export`, whose command a package shows. cols, eps and scale are
+# names of its options, too.
 _FLAGS = {
     "residual": "--residual",
     "zero_centered_weight": "--zero-centered-weight",
