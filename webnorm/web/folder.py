@@ -186,9 +186,7 @@ def check_digests(folder: Path, listing: str, digests: Mapping[str, str]) -> Non
         path = folder / name
         if not lies_in(path, folder):
             raise WebnormError(f"{folder / listing}: {name!r} lies outside of the folder; {AGAIN}")
-        found = hashlib.sha256(read_file(path)).hexdigest()
-        if found != digest:
-            raise damaged_file_error(path, found, digest, listing=listing)
+        check_digest(path, read_file(path), digest, listing)
 
 
 def keep_inside(path: Path, folder: Path) -> None:
@@ -213,15 +211,17 @@ def read_file(path: Path) -> bytes:
         raise _unreadable(path, error) from error
 
 
-def damaged_file_error(
-    path: Path, digest: str | None, expected: str, what: str = "", *, listing: str
-) -> WebnormError:
-    """The error for a file, or `what` of it, that is not what the listing says."""
-    got = "missing" if digest is None else f"{digest[:12]}..."
-    return WebnormError(
-        f"{path}: {what}sha256 is {got}, and {listing} expects {expected[:12]}...: "
-        f"changed since the export; {AGAIN}"
-    )
+def check_digest(path: Path, content: bytes | None, expected: str, listing: str, what: str = "") -> None:
+    """Raise WebnormError for the content of a file, or of `what` of it, that is not what the listing says, or
+    is missing.
+    """
+    digest = None if content is None else hashlib.sha256(content).hexdigest()
+    if digest != expected:
+        got = "missing" if digest is None else f"{digest[:12]}..."
+        raise WebnormError(
+            f"{path}: {what}sha256 is {got}, and {listing} expects {expected[:12]}...: "
+            f"changed since the export; {AGAIN}"
+        )
 
 
 def _unreadable(path: Path, error: OSError) -> WebnormError:

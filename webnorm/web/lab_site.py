@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import re
@@ -32,8 +31,8 @@ from webnorm.web.folder import (
     AGAIN,
     LAB_INDEX,
     Files,
+    check_digest,
     check_digests,
-    damaged_file_error,
     digests,
     keep_inside,
     read_listing,
@@ -234,7 +233,6 @@ def _bundle(task: Task, choosers: Mapping[str, Chooser], roots: tuple[Path, ...]
 LAB_PAGE = "index.html"
 # Whether a kernel is right shows in few rows, which take a browser without a GPU no time.
 _ROWS = 64
-_COPY = "copy"
 # What a page sends results with, where its exporter asked for that.
 _SUBMITTING = "page/lab_submit.js"
 
@@ -286,7 +284,7 @@ class LabProblem:
 
     def query(self, subgroups: bool) -> str:
         """The query that has the page run every op at once; see web/assets/page/lab_address.js."""
-        op = next(op for op in (*self.kernels, _COPY) if op != _COPY or len(self.kernels) == 1)
+        op = next((op for op in self.kernels if op != copy_op().name), copy_op().name)
         asked: dict[str, Any] = {"run": 1, "all": 1, "op": op, "cols": self.cols, "dtype": self.dtype}
         asked |= {"rows": _ROWS, **({"options": ",".join(self.options)} if self.options else {})}
         return "?" + urlencode(asked if subgroups else {**asked, "subgroups": 0})
@@ -363,12 +361,9 @@ def _shaders(path: Path, lines: Sequence[str]) -> dict[str, tuple[LabShaderText,
     found = {}
     for one in bundle["manifest"]["shaders"]:
         places = bundle["texts"].get(one["name"])
-        text = "\n".join(lines[at] for at in places if at < len(lines)) if places is not None else None
-        digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
-        if text is None or digest != one["sha256"]:
-            raise damaged_file_error(
-                path, digest, one["sha256"], f"text of {one['name']}: ", listing="its manifest"
-            )
+        text = "\n".join(lines[at] for at in places or () if at < len(lines))
+        content = None if places is None else text.encode()
+        check_digest(path, content, one["sha256"], "its manifest", f"text of {one['name']}: ")
         found[one["name"]] = one, text
     return found
 

@@ -279,8 +279,7 @@ class _Node:
 
 
 def _check_available() -> None:
-    reason = tint_unavailable()
-    if reason is not None:
+    if reason := tint_unavailable():
         raise WebnormError(reason)
 
 

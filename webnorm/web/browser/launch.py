@@ -64,15 +64,12 @@ def find_browser(named: str | Path | None = None) -> Path | None:
     """The browser of this machine that is named here or in $WEBNORM_BROWSER, else the first installed."""
     wanted = named or os.environ.get("WEBNORM_BROWSER")
     if wanted:
-        try:
-            path = shutil.which(wanted) or shutil.which(absolute(Path(wanted)))
-        except (OSError, ValueError):
-            path = None
-        if path is None:
-            raise WebnormError(
-                f"{wanted}: no such browser; expected the path of Chromium, Chrome or Edge, or ws://HOST:PORT/..."
-            )
-        return absolute(Path(path))
+        with suppress(OSError, ValueError):
+            if path := shutil.which(wanted) or shutil.which(absolute(Path(wanted))):
+                return absolute(Path(path))
+        raise WebnormError(
+            f"{wanted}: no such browser; expected the path of Chromium, Chrome or Edge, or ws://HOST:PORT/..."
+        )
     return next((Path(path) for name in (*_NAMES, *_PLACES) if (path := shutil.which(name))), None)
 
 

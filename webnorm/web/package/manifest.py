@@ -4,7 +4,6 @@ the classes of devices that an export has shaders for; and a package that is rea
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,8 +20,8 @@ from webnorm.web.folder import (
     AGAIN,
     MANIFEST,
     PAGE,
+    check_digest,
     check_digests,
-    damaged_file_error,
     keep_inside,
     read_file,
     read_listing,
@@ -367,11 +366,8 @@ def _texts(index: Path, manifest: PackageManifest) -> dict[str, str]:
         raise WebnormError(f"{index}: exports no texts; {AGAIN}")
     for one in manifest["shaders"]:
         text = texts.get(one["name"])
-        digest = hashlib.sha256(text.encode()).hexdigest() if isinstance(text, str) else None
-        if digest != one["embedded_sha256"]:
-            raise damaged_file_error(
-                index, digest, one["embedded_sha256"], f"text of {one['name']}: ", listing=MANIFEST
-            )
+        content = text.encode() if isinstance(text, str) else None
+        check_digest(index, content, one["embedded_sha256"], MANIFEST, f"text of {one['name']}: ")
     return texts
 
 

@@ -356,11 +356,9 @@ def _line(
 
 def _native(entry: NativeResult) -> tuple[SideResult, dict[str, str]]:
     """The manifest's native result, and the verdict on each vector."""
-    if "verdict" not in entry:
-        return SideResult("skip", reason=entry.get("reason")), {}
     vectors = {name: one["verdict"] for name, one in entry.get("vectors", {}).items()}
     error, allowed = _number(entry.get("max_abs_error")), _number(entry.get("allowed"))
-    return SideResult(entry["verdict"], error, allowed, entry.get("reason")), vectors
+    return SideResult(entry.get("verdict", "skip"), error, allowed, entry.get("reason")), vectors
 
 
 def _number(value: Any) -> float | None:
@@ -370,6 +368,7 @@ def _number(value: Any) -> float | None:
         return math.nan
 
 
+# cols: a name of the manifest's format.
 _EXPECTED = f"expected a folder that `webnorm export` wrote ({MANIFEST}, or {LAB_INDEX} of a lab)"
 # So many of a folder's names say what it is.
 _FEW = 3
