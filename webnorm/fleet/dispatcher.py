@@ -28,6 +28,8 @@ from webnorm.fleet.errands import CopyItem, WorkItem
 _LOOK_S, _PATIENCE_S = 1.0, 15.0
 # For how long the scheduler may give no answer, and how long a finished result may take to come.
 _SILENCE_S, _FETCH_S = 30.0, 10.0
+# What tells a card from others: see FleetAdapter.device.
+Device = tuple[str, int]
 _GONE = "the scheduler does not answer any more"
 
 
@@ -230,9 +232,6 @@ def _able(worker_info: Mapping[str, Any], pool: AdapterPool) -> bool:
     """Whether a worker may be given a pool's tasks."""
     has = worker_info["resources"].get(pool.card.key, 0) >= 1
     return has and (not pool.workers or str(worker_info["name"]) in pool.workers)
-
-
-Device = tuple[str, int]
 
 
 def copies(

@@ -39,6 +39,8 @@ ADAPTER = "adapter"
 _BETWEEN_WORDS_S = 0.3
 # The card of a worker whose nanny has looked at it.
 _CARD_VARIABLE = "WEBNORM_FLEET_CARD"
+# Whoever stops a service, a batch system for one, sends the first; a terminal that closes, the second.
+_ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 _LOGGING_VARIABLE = "DASK_LOGGING__DISTRIBUTED"
 
 
@@ -271,10 +273,6 @@ def options(index: int, card: FleetAdapter, number: int = 0) -> dict[str, Any]:
         "dashboard_address": ":0",
         "security": Security(),
     }
-
-
-# Whoever stops a service, a batch system for one, sends the first; a terminal that closes, the second.
-_ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 def serve(address: str, cards: Mapping[int, FleetAdapter], ready: Callable[[], None]) -> None:

@@ -33,6 +33,11 @@ from webnorm.web.package.manifest import (
 )
 from webnorm.web.package.request import Update
 
+# cols: a name of the manifest's format.
+_EXPECTED = f"expected a folder that `webnorm export` wrote ({MANIFEST}, or {LAB_INDEX} of a lab)"
+# So many of a folder's names say what it is.
+_FEW = 3
+
 
 @dataclass(frozen=True)
 class SideResult:
@@ -366,12 +371,6 @@ def _number(value: Any) -> float | None:
         return None if value is None else float(value)
     except (TypeError, ValueError, OverflowError):
         return math.nan
-
-
-# cols: a name of the manifest's format.
-_EXPECTED = f"expected a folder that `webnorm export` wrote ({MANIFEST}, or {LAB_INDEX} of a lab)"
-# So many of a folder's names say what it is.
-_FEW = 3
 
 
 def read_exported(folder: Path) -> ExportedPackage | ExportedLab:
