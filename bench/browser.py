@@ -32,11 +32,10 @@ from webnorm.lab.verify.problem_buffers import ProblemBuffers, RepeatedRows
 from webnorm.lab.verify.timed_work import timing_setup
 from webnorm.op.op import Op, Task
 from webnorm.op.registry import OPS
-from webnorm.web import tint
+from webnorm.web import lab_site, tint
 from webnorm.web.folder import write_folder
-from webnorm.web.lab_site import site
 from webnorm.web.package.bundle import bundle_of
-from webnorm.web.package.device_classes import CLASSES
+from webnorm.web.package.manifest import CLASSES
 from webnorm.web.package.native import native_text
 from webnorm.web.package.request import ExportRequest
 from webnorm.web.pages import page_files
@@ -124,11 +123,11 @@ def through_dawn(op: Op, rows: int, cols: int, dtype: str, webgpu: Path) -> Iter
     """
     exact = OPS["copy"]
     kernels = [kernel for kernel in discover() if kernel.op is exact]
-    copies = site.read_bundle(
+    copies = lab_site.read_bundle(
         Task(exact, exact.problem(rows, cols, dtype=dtype)), kernels, (), "bench.browser"
     )
     norm = bundle_of(request(op, cols, dtype))
-    asked = {"norm": site.bundle_as_json(norm), "copy": site.bundle_as_json(copies), "rows": rows}
+    asked = {"norm": lab_site.bundle_as_json(norm), "copy": lab_site.bundle_as_json(copies), "rows": rows}
     with tempfile.TemporaryDirectory() as folder:
         write_folder({**page_files("lab"), "package.json": b'{"type": "module"}'}, Path(folder))
         Path(folder, "problem.json").write_text(json.dumps(asked), encoding="utf-8")

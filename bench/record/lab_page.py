@@ -11,7 +11,7 @@ from bench.record.tables import Summary, summaries
 from bench.record.times import times
 from webnorm.files.atomic import write_text
 from webnorm.lab.results.result import Report
-from webnorm.web.lab_site.site import LabOffer, lab_offers
+from webnorm.web.lab_site import LabOffer, lab_offers
 
 # Inside the package, where it goes into every lab; the records themselves do not.
 FILE = Path(__file__).parents[2] / "webnorm" / "web" / "assets" / "page" / "lab_recorded.json"

@@ -12,8 +12,7 @@ from sphinx.cmd.build import build_main
 
 import staging
 from webnorm.web import folder
-from webnorm.web.lab_site import site
-from webnorm.web.lab_site.folder import with_index
+from webnorm.web.lab_site import lab_files, with_index
 
 HERE = Path(__file__).parent
 
@@ -36,7 +35,7 @@ def main() -> int:
     if given.lab:
         shutil.copytree(given.lab, lab)
     else:
-        folder.write_folder(with_index(site.lab_files()), lab)
+        folder.write_folder(with_index(lab_files()), lab)
     print(f"{given.folder}/index.html: open it, or serve it all: python -m http.server -d {given.folder}")
     return 0
 

@@ -10,8 +10,7 @@ import dawn
 from bench import browser
 from webnorm.errors import WebnormError
 from webnorm.op.registry import OPS
-from webnorm.web import tint
-from webnorm.web.lab_site import site
+from webnorm.web import lab_site, tint
 
 pytestmark = pytest.mark.skipif(dawn.missing() is not None, reason=dawn.missing() or "")
 
@@ -33,13 +32,13 @@ def test_dawn_runs_what_a_page_would_choose_beside_its_copy(op: str, dtype: str)
 
 
 def test_a_text_that_is_wrong_on_dawn_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    as_read = site.bundle_as_json
+    as_read = lab_site.bundle_as_json
 
     def damaged(bundle: Any) -> Any:
         read = as_read(bundle)
         wrong = {name: text.replace("inverseSqrt(", "sqrt(") for name, text in read["texts"].items()}
         return read | {"texts": wrong}
 
-    monkeypatch.setattr(site, "bundle_as_json", damaged)
+    monkeypatch.setattr(lab_site, "bundle_as_json", damaged)
     with pytest.raises(WebnormError, match=r"^Dawn, \S+, 300x256 float32 on SwiftShader.*: y"):
         list(browser.through_dawn(OPS["layer_norm"], 300, 256, "float32", tint.webgpu()))

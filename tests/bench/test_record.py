@@ -50,7 +50,7 @@ from webnorm.op.dtypes import Array
 from webnorm.op.op import Task, make_inputs
 from webnorm.op.presets import tasks
 from webnorm.op.registry import OPS, as_copy_problem
-from webnorm.web.lab_site.site import lab_offers
+from webnorm.web.lab_site import lab_offers
 
 DEVICE = {"adapter": "Made-up GPU", "type": "DiscreteGPU", RECORDED: {"forward": "today"}}
 

@@ -171,7 +171,7 @@ SINKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "check": (("webnorm.cli.verbs.check.run_on",), ()),
     "bench": (("webnorm.cli.verbs.bench.run_on",), ()),
     "export": (
-        ("webnorm.web.lab_site.site.lab_files", "webnorm.web.package.npm.package_files"),
+        ("webnorm.web.lab_site.lab_files", "webnorm.web.package.npm.package_files"),
         ("op", "--out", "--cols"),
     ),
 }

@@ -86,7 +86,7 @@ def test_a_card_whose_copy_cannot_be_timed_is_named(
 ) -> None:
     here, there = (FleetAdapter(host, 0, {"adapter": "Some GPU"}, BROWSER) for host in ("here", "there"))
     pool = AdapterPool((here,), {here.device: 5.0}, ("here",))
-    monkeypatch.setattr("webnorm.fleet.pools.pooled", lambda *given: [pool])
+    monkeypatch.setattr("webnorm.fleet.dispatcher.pooled", lambda *given: [pool])
     group = [ClusterWorker("tcp://", card.host, card) for card in (here, there)]
     job: Any = SimpleNamespace(times=True, for_cards=True)
     client: Any = SimpleNamespace()

@@ -299,8 +299,8 @@ def test_no_command_copies_what_lies_outside(
     home: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if command == "lab":
-        monkeypatch.setattr("webnorm.web.lab_site.site._LAB_COLS", (256,))
-        monkeypatch.setattr("webnorm.web.lab_site.site._LAB_DTYPES", ("float32",))
+        monkeypatch.setattr("webnorm.web.lab_site._LAB_COLS", (256,))
+        monkeypatch.setattr("webnorm.web.lab_site._LAB_DTYPES", ("float32",))
     # Webnorm's own kernels include it, and a user's snippets go before webnorm's.
     link(home / "lib" / "params.wgsl", home.parent / "secret.wgsl")
     shader_of(home, "fine\n")

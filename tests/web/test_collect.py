@@ -25,10 +25,8 @@ from patience import HANG_S
 from webnorm.choice import tuning
 from webnorm.errors import WebnormError
 from webnorm.lab.results import result_files
-from webnorm.web.collection.collector import AllowedOrigins, Collector
-from webnorm.web.collection.rates import RateLimits
+from webnorm.web.collection.collector import MOST_BYTES, AllowedOrigins, Collector, RateLimits
 from webnorm.web.collection.visit_store import VisitStore, check_store, visits
-from webnorm.web.collection.visits import MOST_BYTES
 
 PORT = 8377
 ORIGIN = "https://lab.example"
@@ -266,7 +264,7 @@ def test_a_body_is_bounded_before_it_is_read(collector: Collector, store: VisitS
 
 def test_rates_are_of_a_client_and_of_all(store: VisitStore, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("webnorm.web.collection.rates.time.monotonic", lambda: now)
+    monkeypatch.setattr("webnorm.web.collection.collector.time.monotonic", lambda: now)
     collector = collector_of(store, each=2, every=3)
     assert [asked(collector, VISIT).status for _ in range(3)] == [201, 200, 429]
     assert asked(collector, VISIT, client="2001:db8::1").status == 200

@@ -14,7 +14,7 @@ from commands import webnorm
 from headless import needs_browser, started
 from pages import ROOT, blocks
 from webnorm.op.dtypes import Array
-from webnorm.web.browser.static_server import serve_folder
+from webnorm.web.serving import serve_folder
 
 pytestmark = needs_browser
 

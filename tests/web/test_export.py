@@ -33,8 +33,8 @@ from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.play import api
 from webnorm.web import folder
-from webnorm.web.package import bundle, native, npm, vectors
-from webnorm.web.package.device_classes import CLASSES
+from webnorm.web.package import bundle, native, npm
+from webnorm.web.package.manifest import CLASSES
 from webnorm.web.package.request import MOST_COLS, ExportRequest, no_update, request_for
 from webnorm.web.verification import verify
 
@@ -423,7 +423,7 @@ def test_without_an_adapter_the_reason_stands_in_the_manifest(monkeypatch: pytes
 def test_a_wrong_text_has_a_wrong_verdict(device: Device) -> None:
     asked = request(cols=(64,))
     one = next(one for one in bundle.bundle_of(asked).carried if one.adapter_class == "portable")
-    drawn = list(vectors.draw_vectors(asked.task(64)))
+    drawn = list(native.draw_vectors(asked.task(64)))
     assert native.try_natively(device, one, drawn)["verdict"] == "pass"
     text = one.shader.text.replace("inverseSqrt(", "0.99 * inverseSqrt(")
     broken = bundle.BundledShader(
@@ -440,7 +440,7 @@ def test_a_wrong_text_has_a_wrong_verdict(device: Device) -> None:
 def test_vectors_are_safetensors_with_the_answers(dtype: str) -> None:
     op = OPS["layer_norm"]
     problem = NormProblem(rows=1, cols=70, dtype=dtype, options=NormOptions(residual=True))
-    for vector in vectors.draw_vectors(Task(op, problem)):
+    for vector in native.draw_vectors(Task(op, problem)):
         raw = vector.encoded()
         size = int.from_bytes(raw[:8], "little")
         header, data = json.loads(raw[8 : 8 + size]), raw[8 + size :]
@@ -459,14 +459,14 @@ def test_vectors_are_safetensors_with_the_answers(dtype: str) -> None:
 def test_vectors_hold_what_broke_others_and_stay_small() -> None:
     for cols in (1, 768, 8192, MOST_COLS):
         drawn = {
-            v.name: v for v in vectors.draw_vectors(Task(OPS["layer_norm"], NormProblem(rows=1, cols=cols)))
+            v.name: v for v in native.draw_vectors(Task(OPS["layer_norm"], NormProblem(rows=1, cols=cols)))
         }
         assert np.isnan(drawn["nan"].arrays["x"][1]).sum() == 1
         assert drawn["normal"].problem.rows % 2 == 1 and drawn["one_row"].problem.rows == 1
         assert sum(v.arrays["x"].size for v in drawn.values()) <= max(80_000, 12 * cols)
     mixed = next(
         v
-        for v in vectors.draw_vectors(Task(OPS["layer_norm"], NormProblem(rows=1, cols=768)))
+        for v in native.draw_vectors(Task(OPS["layer_norm"], NormProblem(rows=1, cols=768)))
         if v.name == "mixed"
     )
     means = np.abs(mixed.arrays["x"].mean(axis=1))

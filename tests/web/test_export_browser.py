@@ -34,10 +34,9 @@ from webnorm.ops.copy.problem import RowProblem
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.web import tint
 from webnorm.web.browser import launch
-from webnorm.web.browser.static_server import serve_folder
 from webnorm.web.browser.visits import PageVisitor
-from webnorm.web.package.device_classes import CLASSES
-from webnorm.web.package.reader import read_package
+from webnorm.web.package.manifest import CLASSES, read_package
+from webnorm.web.serving import serve_folder
 from webnorm.web.verification import verify
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from webnorm.ops.norms.op import has_mean
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.web import tint
 from webnorm.web.folder import write_folder
-from webnorm.web.package import vectors
+from webnorm.web.package import native
 from webnorm.web.package.bundle import Bundle, bundle_of
 from webnorm.web.package.native import native_text
 from webnorm.web.package.npm import package_files
@@ -130,7 +130,7 @@ def json_of(bundle: Bundle) -> dict[str, Any]:
 
 
 def write_inputs(engine: Engine, name: str, problem: NormProblem, arrays: Inputs) -> None:
-    (engine.folder / name).write_bytes(vectors.TestVector("", "", problem, arrays, {}).encoded())
+    (engine.folder / name).write_bytes(native.TestVector("", "", problem, arrays, {}).encoded())
 
 
 def write_runs(engine: Engine, runs: Sequence[Run], keep: bool = False) -> None:
@@ -395,7 +395,7 @@ def test_a_nan_does_not_reach_its_neighbour(engine: Engine) -> None:
         OPS["layer_norm"],
         NormProblem(rows=1, cols=64, dtype="float16", options=NormOptions(residual=True)),
     )
-    given = [(one.problem, one.arrays) for one in vectors.draw_vectors(Task(op, problem))]
+    given = [(one.problem, one.arrays) for one in native.draw_vectors(Task(op, problem))]
     assert_right(engine, [Run(bundle_for(op, problem), given)])
 
 

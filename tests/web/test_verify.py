@@ -41,9 +41,9 @@ from webnorm.gpu.device import Device
 from webnorm.web import tint
 from webnorm.web.browser import launch
 from webnorm.web.browser import visits as browsing
-from webnorm.web.browser.static_server import serve_folder
 from webnorm.web.browser.visits import PageVisit, PageVisitor
-from webnorm.web.package.reader import read_package
+from webnorm.web.package.manifest import read_package
+from webnorm.web.serving import serve_folder
 from webnorm.web.verification import verify
 
 MISSING = tint.tint_unavailable() or NO_BROWSER

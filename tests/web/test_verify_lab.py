@@ -16,7 +16,7 @@ from headless import MISSING as NO_BROWSER
 from webnorm.errors import WebnormError
 from webnorm.web import tint
 from webnorm.web.folder import LAB_INDEX
-from webnorm.web.lab_site.folder import LAB_PAGE, check_lab_report, read_lab, with_index
+from webnorm.web.lab_site import LAB_PAGE, check_lab_report, read_lab, with_index
 from webnorm.web.package.manifest import CouldNotCheck
 
 MISSING = tint.tint_unavailable() or NO_BROWSER

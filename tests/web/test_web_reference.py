@@ -35,7 +35,7 @@ from webnorm.ops.norms.corpus import CASES
 from webnorm.ops.norms.op import has_mean
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.web.folder import write_folder
-from webnorm.web.package import vectors
+from webnorm.web.package import native
 from webnorm.web.package.bundle import Bundle, BundledShader
 from webnorm.web.pages import page_files
 
@@ -233,7 +233,7 @@ def test_the_vectors_of_an_export_are_read(page: Page) -> None:
         OPS["layer_norm"],
         NormProblem(rows=1, cols=61, dtype="bfloat16", options=NormOptions(residual=True)),
     )
-    for vector in vectors.draw_vectors(Task(op, problem)):
+    for vector in native.draw_vectors(Task(op, problem)):
         (read,) = page.call(["storage", "readSafetensors", bytearray(vector.encoded())])
         assert read["metadata"]["what"] == vector.what
         expected = {name: answer.value.astype(np.float32) for name, answer in vector.answers.items()}

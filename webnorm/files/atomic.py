@@ -23,6 +23,8 @@ _DEEPEST = 32
 _LARGEST = 1 << 128
 # Seconds until a wait for another process is told of, and until it is given up.
 PATIENCE_S, MOST_WAIT_S = 3.0, 30.0
+# Opened like that, a file waits for nothing and is no terminal of this process.
+_UNBLOCKED = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 # File systems without locks.
 _NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
 
@@ -96,7 +98,8 @@ def opened(path: str | Path, most: int, *, links: bool = True) -> Iterator[Binar
         raise _no_name(error) from error
     # Before it is opened, too: what is no file may do something then.
     _check_plain(status, most)
-    with open(path, "rb", opener=_unblocked if links else _unblocked_unlinked) as file:
+    more = _UNBLOCKED | (0 if links else getattr(os, "O_NOFOLLOW", 0))
+    with open(path, "rb", opener=lambda path, flags: os.open(path, flags | more)) as file:
         _check_plain(os.fstat(file.fileno()), most)
         yield file
 
@@ -116,14 +119,6 @@ def read_whole(file: BinaryIO, most: int) -> bytes:
     if len(data) > most:
         raise _too_large(len(data), most)
     return data
-
-
-def _unblocked(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
-
-
-def _unblocked_unlinked(path: str, flags: int) -> int:
-    return _unblocked(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 def _check_plain(status: os.stat_result, most: int) -> None:
@@ -159,11 +154,9 @@ def parse_json(content: bytes) -> Any:
             parse_int=_bounded,
             object_pairs_hook=_without_twins,
         )
-    except RecursionError:
-        data = None
-        deep = True
-    else:
         deep = _deeper(data, _DEEPEST)
+    except RecursionError:
+        deep = True
     if deep:
         raise ValueError(f"more than {_DEEPEST} lists and objects lie within one another")
     return data

@@ -13,8 +13,8 @@ from pathlib import Path
 from webnorm.errors import WebnormError
 
 _MAGIC = b"SQLite format 3\0"
-# Where SQLite's header has user_version and application_id, four bytes each, and where it ends.
-_AT_VERSION, _AT_APPLICATION, _HEADER = 60, 68, 100
+# Where SQLite's header has user_version and application_id, and how many bytes it has.
+_VERSION, _APPLICATION, _HEADER = slice(60, 64), slice(68, 72), 100
 
 
 class StoreUnusable(WebnormError):
@@ -48,15 +48,14 @@ class StoreFormat:
                 header = file.read(_HEADER)
         except FileNotFoundError:
             return False
-        except OSError as error:
-            raise WebnormError(f"cannot read {path}: {error.strerror or error}") from error
-        except ValueError as error:
-            raise WebnormError(f"cannot read {path}: {error}") from error
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise WebnormError(f"cannot read {path}: {why}") from error
         if not header:
             return True
-        if not (header.startswith(_MAGIC) and _field(header, _AT_APPLICATION) == self.application):
+        if not (header.startswith(_MAGIC) and header[_APPLICATION] == self.application):
             raise WebnormError(f"{path} is no store of {self.of}, and stays as it is; {again}")
-        version = int.from_bytes(_field(header, _AT_VERSION), "big")
+        version = int.from_bytes(header[_VERSION], "big")
         if version != self.version:
             raise WebnormError(f"{path} is a store of version {version}; this webnorm knows {self.version}")
         return True
@@ -70,10 +69,6 @@ class StoreFormat:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {int.from_bytes(self.application, 'big')}")
             connection.execute(f"PRAGMA user_version = {self.version}")
-
-
-def _field(header: bytes, at: int) -> bytes:
-    return header[at : at + 4]
 
 
 def writable(path: Path) -> bool:

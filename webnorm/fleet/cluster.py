@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -103,18 +103,14 @@ def connected(where: str, adapter: str | None, warn: Callable[[str], None]) -> I
     WebnormError where no scheduler answers, and where Dask fails while the client is in use.
     """
     check_where(where)
-    with dask_failing("the cluster failed"):
+    with dask_failing("the cluster failed"), ExitStack() as stack:
         quieten()
-        local = _LOCAL.fullmatch(where)
-        if local:
-            with (
-                _local_cluster(adapter, int(local[1] or 0)) as here,
-                Client(here, set_as_default=False) as client,
-            ):
-                yield client
+        if local := _LOCAL.fullmatch(where):
+            here = stack.enter_context(_local_cluster(adapter, int(local[1] or 0)))
+            client = Client(here, set_as_default=False)
         else:
-            with _client(_address(where, warn)) as client:
-                yield client
+            client = _client(_address(where, warn))
+        yield stack.enter_context(client)
 
 
 def checked_address(where: str, warn: Callable[[str], None]) -> str:

@@ -1,4 +1,5 @@
-"""The side that has errands done: hands them to Dask, hears of them, notices where nobody is left for them.
+"""The side that has errands done: hands them to Dask, hears of them, notices where nobody is left for them;
+and pools, the equal cards that share errands since their copies agree.
 
 Who runs what, and where it goes when a worker dies, is Dask's to decide.
 """
@@ -9,7 +10,7 @@ import itertools
 import queue
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any
@@ -19,13 +20,16 @@ from distributed import Client, Future, KilledWorker
 from webnorm import signals
 from webnorm.errors import sentence
 from webnorm.fleet import cluster, worker
-from webnorm.fleet.adapters import AdapterPool
-from webnorm.fleet.errands import WorkItem
+from webnorm.fleet.adapters import AdapterPool, agreeing_adapters
+from webnorm.fleet.cluster import ClusterWorker
+from webnorm.fleet.errands import CopyItem, WorkItem
 
 # Seconds between looks at who is there, and for how long nobody may be: a nanny's new worker needs a few.
 _LOOK_S, _PATIENCE_S = 1.0, 15.0
 # For how long the scheduler may give no answer, and how long a finished result may take to come.
 _SILENCE_S, _FETCH_S = 30.0, 10.0
+# What tells a card from others: see FleetAdapter.device.
+Device = tuple[str, int]
 _GONE = "the scheduler does not answer any more"
 
 
@@ -228,3 +232,50 @@ def _able(worker_info: Mapping[str, Any], pool: AdapterPool) -> bool:
     """Whether a worker may be given a pool's tasks."""
     has = worker_info["resources"].get(pool.card.key, 0) >= 1
     return has and (not pool.workers or str(worker_info["name"]) in pool.workers)
+
+
+def copies(
+    client: Client, found: Sequence[ClusterWorker], time_limit_s: float
+) -> Iterator[DispatchProgress | tuple[Device, float | None]]:
+    """What the copy of each card moves, GB/s, as soon as it is known; None where it could not be timed."""
+    members = {one.card.device: one for one in found}
+    work = [
+        (AdapterPool((one.card,), {}, (one.name,)), [CopyItem(time_limit_s=time_limit_s)])
+        for one in members.values()
+    ]
+    devices = list(members)
+    for event in run_items(client, work):
+        if isinstance(event, ItemResult):
+            rates = [one.gbps for one in event.value if one.gbps] if isinstance(event.value, list) else []
+            yield devices[event.pool], max(rates, default=None)
+        else:
+            yield event
+
+
+def pooled(
+    client: Client,
+    group: Sequence[ClusterWorker],
+    time_limit_s: float,
+    tell: Callable[[DispatchProgress], None],
+) -> list[AdapterPool]:
+    """The pools of workers with equal cards: one for those that agree, the largest first.
+
+    A card is held against others only; where its copy cannot be timed it is in no pool.
+    """
+    devices = {one.card.device for one in group}
+    if len(devices) < 2:
+        return [AdapterPool(tuple(one.card for one in group), {})]
+    rates: dict[Device, float] = {}
+    for event in copies(client, group, time_limit_s):
+        if isinstance(event, DispatchProgress):
+            tell(event)
+        elif event[1] is not None:
+            rates[event[0]] = event[1]
+    found = agreeing_adapters(rates)
+    all_agree = [set(one) for one in found] == [devices]
+    pools = []
+    for agreed in found:
+        members = [one for one in group if one.card.device in agreed]
+        names = () if all_agree else tuple(one.name for one in members)
+        pools.append(AdapterPool(tuple(one.card for one in members), rates, names))
+    return pools

@@ -29,6 +29,7 @@ from webnorm.op.registry import OPS
 # Bytes of x; a program on the CPU needs no more than a moment, and has the CPU's caches.
 _COPIED, _COPIED_BY_SOFTWARE = 256 << 20, 4 << 20
 _COPIED_COLS = 4096
+Events = Iterator[Progress | list[Result]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ class KernelWorkItem(WorkItem):
     every: bool = False
     tuning: Tuning | None = None
 
-    def run(self, worker: Worker, traits: Traits) -> Iterator[Progress | list[Result]]:
+    def run(self, worker: Worker, traits: Traits) -> Events:
         """As any errand; results call files what they are called where they came from."""
         with self.carried.unpacked() as here:
             try:
@@ -65,9 +66,7 @@ class KernelWorkItem(WorkItem):
                 raise WebnormError(here.named(str(error))) from error
 
     @abstractmethod
-    def results(
-        self, here: UnpackedFiles, worker: Worker, traits: Traits
-    ) -> Iterator[Progress | list[Result]]:
+    def results(self, here: UnpackedFiles, worker: Worker, traits: Traits) -> Events:
         """Yield progress and results."""
 
 
@@ -81,9 +80,7 @@ class BenchItem(KernelWorkItem):
     calls: Calls = "one by one"
     profile: bool = False
 
-    def results(
-        self, here: UnpackedFiles, worker: Worker, traits: Traits
-    ) -> Iterator[Progress | list[Result]]:
+    def results(self, here: UnpackedFiles, worker: Worker, traits: Traits) -> Events:
         """Of the problem."""
         asked_for = requests.bench_request(
             here.names, self.ops, roots=here.roots, chosen=self.chosen, every=self.every, rule=self.rule
@@ -109,9 +106,7 @@ class CheckItem(KernelWorkItem):
     part: tuple[int, int]
     alone = False
 
-    def results(
-        self, here: UnpackedFiles, worker: Worker, traits: Traits
-    ) -> Iterator[Progress | list[Result]]:
+    def results(self, here: UnpackedFiles, worker: Worker, traits: Traits) -> Events:
         """Of these cases."""
         asked_for = requests.check_request(
             here.names, self.ops, roots=here.roots, chosen=self.chosen, every=self.every
@@ -145,7 +140,7 @@ class CopyItem(WorkItem):
     and where the card is a program the default ones, which are as fast there.
     """
 
-    def run(self, worker: Worker, traits: Traits) -> Iterator[Progress | list[Result]]:
+    def run(self, worker: Worker, traits: Traits) -> Events:
         """As any errand."""
         size = _COPIED_BY_SOFTWARE if traits.software else _COPIED
         task = Task(OPS["copy"], OPS["copy"].problem(size // (4 * _COPIED_COLS), _COPIED_COLS))
@@ -160,8 +155,6 @@ class CopyItem(WorkItem):
 
 def profiled(found: Sequence[Result], worker: Worker, rule: timing.StoppingRule) -> list[Result]:
     """A problem's results, the fastest with the times of the transfers: see bench.profiled."""
-
-    def measure(task: Task, kernel: str | None) -> Iterator[Any]:
-        return worker.stream(time_transfers, TransferJob(task, kernel, rule))
-
-    return bench.profiled(found, measure)
+    return bench.profiled(
+        found, lambda task, kernel: worker.stream(time_transfers, TransferJob(task, kernel, rule))
+    )

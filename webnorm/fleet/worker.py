@@ -1,4 +1,5 @@
-"""What runs in a Dask worker: a look at its adapter when it is asked to, and errands, one at a time.
+"""What runs in a Dask worker: a look at its adapter when it is asked to, and errands, one at a time; and
+`serve`, which starts workers of this machine.
 
 The device is opened in a process of the errand's own (`webnorm.lab.process.worker`): its clock begins there,
 a crash ends no Dask worker, and no process is older than what it measures.
@@ -13,8 +14,8 @@ import pickle
 import re
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import Any, Literal
@@ -38,6 +39,8 @@ ADAPTER = "adapter"
 _BETWEEN_WORDS_S = 0.3
 # The card of a worker whose nanny has looked at it.
 _CARD_VARIABLE = "WEBNORM_FLEET_CARD"
+# Whoever stops a service, a batch system for one, sends the first; a terminal that closes, the second.
+_ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 _LOGGING_VARIABLE = "DASK_LOGGING__DISTRIBUTED"
 
 
@@ -167,21 +170,19 @@ class _Task:
             return
         from filelock import FileLock, Timeout
 
+        card = self._worker.webnorm
+        shared = "adapter"
+        if isinstance(card, FleetAdapter):
+            # Software adapters have the same processor.
+            shared = f"{card.host}-{'cpu' if card.traits.software else card.index}"
         folder = atomic.cache_folder("fleet")
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            turn = FileLock(folder / f"{self._shared()}.lock").acquire(cancel_check=self._cancelled)
+            turn = FileLock(folder / f"{shared}.lock").acquire(cancel_check=self._cancelled)
         except Timeout:
             raise _GivenUp from None
         with turn:
             yield
-
-    def _shared(self) -> str:
-        """What only one may use at a time: software adapters have the same processor."""
-        card = self._worker.webnorm
-        if not isinstance(card, FleetAdapter):
-            return "adapter"
-        return f"{card.host}-{'cpu' if card.traits.software else card.index}"
 
 
 def dask_setup(worker: Worker) -> None:
@@ -272,3 +273,60 @@ def options(index: int, card: FleetAdapter, number: int = 0) -> dict[str, Any]:
         "dashboard_address": ":0",
         "security": Security(),
     }
+
+
+def serve(address: str, cards: Mapping[int, FleetAdapter], ready: Callable[[], None]) -> None:
+    """Work for the scheduler at an address, with the adapters of these indices, and return when it has gone.
+
+    `ready` is called when all have joined. Ctrl-C raises KeyboardInterrupt when all have left. A SIGTERM or
+    SIGHUP is passed on to the handler that it had before, when all have left. WebnormError where one cannot
+    join.
+    """
+    quieten()
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    received: list[int] = []
+    try:
+        asyncio.run(_serve(address, cards, ready, received))
+    except asyncio.CancelledError:
+        pass
+    else:
+        return
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for number in received:
+        signal.raise_signal(number)
+    raise KeyboardInterrupt
+
+
+async def _serve(
+    address: str, cards: Mapping[int, FleetAdapter], ready: Callable[[], None], received: list[int]
+) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+
+    def end(number: int) -> None:
+        received.append(number)
+        task.cancel()
+
+    for number in _ENDING:
+        # A signal that is ignored, as under nohup, stays ignored.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            with suppress(NotImplementedError):
+                asyncio.get_running_loop().add_signal_handler(number, end, number)
+    async with AsyncExitStack() as stack:
+        nannies = []
+        for index, card in cards.items():
+            given = options(index, card)
+            try:
+                nanny = PatientNanny(address, **given)
+                with interrupts_held():
+                    nannies.append(await stack.enter_async_context(nanny))
+            except Exception as error:  # Dask raises all kinds at settings that it cannot use
+                signals.let_through(error)
+                reason = why(error)
+                if "name taken" in reason:
+                    reason = f"a worker called {given['name']}, as its host and index say, is there already"
+                raise WebnormError(f"adapter {index} cannot join {address}: {reason}") from error
+        ready()
+        await asyncio.gather(*(nanny.finished() for nanny in nannies))

@@ -30,7 +30,7 @@ from webnorm.play.session import PlaygroundSession
 from webnorm.play.stages import timed_shape
 from webnorm.play.state import KernelUnfit, Snapshot, snapshot_as_json
 from webnorm.web.folder import Files
-from webnorm.web.lab_site.site import LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS, bundle_as_json, read_bundle
+from webnorm.web.lab_site import LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS, bundle_as_json, read_bundle
 from webnorm.web.package import npm
 from webnorm.web.package.bundle import PartialBundle
 from webnorm.web.package.request import request_for

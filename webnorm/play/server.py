@@ -31,10 +31,9 @@ from webnorm.files import forms
 from webnorm.files.atomic import parse_json
 from webnorm.files.forms import Name
 from webnorm.play.state import KernelUnfit, SaveConflict
-from webnorm.web.browser.static_server import TYPES
 from webnorm.web.folder import Files
 from webnorm.web.pages import page_files
-from webnorm.web.serving import bound_socket, quiet_server, read_body
+from webnorm.web.serving import TYPES, bound_socket, quiet_server, read_body
 
 HOST = "127.0.0.1"
 _INDEX = "index.html"

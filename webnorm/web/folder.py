@@ -1,22 +1,26 @@
-"""A folder that is written file by file, and comes back as it was if anything goes wrong."""
+"""An export's folder: written file by file, as it was before if anything goes wrong; and read back, where
+each file has to be there, inside the folder, and as it was written.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from webnorm.errors import WebnormError
 from webnorm.files.atomic import keep_mode, lies_in, lock, read_bytes, read_json, resolved
 
 Files = dict[str, bytes]
 MANIFEST, LAB_INDEX = "manifest.json", "bundles/index.json"
+# A package's own page.
+PAGE = "verify.html"
 
 
 def digests(files: Files) -> dict[str, str]:
@@ -63,26 +67,26 @@ def write_folder(files: Files, folder: Path) -> None:
         # Beside a link's target: a rename does not cross file systems.
         target = resolved(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _staging(target if target.exists() else target.parent) as staging:
+        around = target if target.exists() else target.parent
+        with TemporaryDirectory(prefix=".webnorm-", dir=around, ignore_cleanup_errors=True) as beside:
+            staging = Path(beside)
+            (staging / "new").mkdir(mode=0o755)
             for name, content in files.items():
                 path = staging / "new" / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-            with _turn(target):
+            # Other processes that write this folder wait; there may be none yet.
+            above = target.parent if os.access(target.parent, os.W_OK) else target
+            with lock(above / f"{target.name}.export"):
                 if target.exists():
-                    left = [name for name in _left(target, _listing(files)) if name not in files]
+                    listing = LAB_INDEX if LAB_INDEX in files else MANIFEST
+                    left = [name for name in _left(target, listing) if name not in files]
                     _replace(staging, target, [*files, *left])
                     _clear(target, left)
                 else:
                     os.rename(staging / "new", target)
     except OSError as error:
         raise WebnormError(f"--out {folder}: cannot be written: {error.strerror or error}") from error
-
-
-def _turn(folder: Path) -> AbstractContextManager[None]:
-    """Hold off other processes that write this folder, of which there may be none yet."""
-    around = folder.parent if os.access(folder.parent, os.W_OK) else folder
-    return lock(around / f"{folder.name}.export")
 
 
 def _replace(staging: Path, folder: Path, names: Sequence[str]) -> None:
@@ -121,11 +125,6 @@ def _keep(path: Path, old: Path, follows: bool) -> None:
     os.rename(path, old)
 
 
-def _listing(files: Files) -> str:
-    """The file of an export that lists the others."""
-    return LAB_INDEX if LAB_INDEX in files else MANIFEST
-
-
 def _left(folder: Path, listing: str) -> Iterator[str]:
     """Files of the export that is there, as far as they are as it wrote them."""
     try:
@@ -151,16 +150,6 @@ def _clear(folder: Path, gone: Sequence[str]) -> None:
                 around.rmdir()
 
 
-@contextmanager
-def _staging(parent: Path) -> Iterator[Path]:
-    staging = Path(tempfile.mkdtemp(prefix=".webnorm-", dir=parent))
-    try:
-        (staging / "new").mkdir(mode=0o755)
-        yield staging
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
 def kernels_of(files: Files) -> tuple[set[tuple[str, str]], set[str]]:
     """Return the kernels that a package or a lab has shaders of, as (op, kernel), and its ops."""
     if MANIFEST in files:
@@ -170,3 +159,70 @@ def kernels_of(files: Files) -> tuple[set[tuple[str, str]], set[str]]:
         entries = json.loads(files[LAB_INDEX])["bundles"]
     found = {(entry["op"], name) for entry in entries for name in entry["kernels"]}
     return found, {entry["op"] for entry in entries}
+
+
+AGAIN = "export again"
+
+
+def read_listing(folder: Path, name: str) -> Any:
+    """The JSON that lists a folder's files. Raises FileNotFoundError and NotADirectoryError as they come,
+    and WebnormError for whatever else is wrong.
+    """
+    path = folder / name
+    keep_inside(path, folder)
+    try:
+        return read_json(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except ValueError as error:
+        raise WebnormError(f"{path}: not JSON ({error}); {AGAIN}") from error
+
+
+def check_digests(folder: Path, listing: str, digests: Mapping[str, str]) -> None:
+    """Raise WebnormError for a file whose SHA-256 is not the one in the listing, or that lies elsewhere."""
+    for name, digest in digests.items():
+        path = folder / name
+        if not lies_in(path, folder):
+            raise WebnormError(f"{folder / listing}: {name!r} lies outside of the folder; {AGAIN}")
+        check_digest(path, read_file(path), digest, listing)
+
+
+def keep_inside(path: Path, folder: Path) -> None:
+    """Raise WebnormError for a link out of the folder, which may lead to anything."""
+    try:
+        linked = path.is_symlink()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if linked and not lies_in(path, folder):
+        raise WebnormError(f"{path}: it is a link that leads out of the folder, or nowhere; {AGAIN}")
+
+
+def read_file(path: Path) -> bytes:
+    """What is in a file; WebnormError where it is missing or cannot be read."""
+    try:
+        if path.exists() and not path.is_file():
+            raise WebnormError(f"{path}: expected a file; {AGAIN}")
+        return read_bytes(path)
+    except FileNotFoundError:
+        raise WebnormError(f"{path}: the file is missing; {AGAIN}") from None
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def check_digest(path: Path, content: bytes | None, expected: str, listing: str, what: str = "") -> None:
+    """Raise WebnormError for the content of a file, or of `what` of it, that is not what the listing says, or
+    is missing.
+    """
+    digest = None if content is None else hashlib.sha256(content).hexdigest()
+    if digest != expected:
+        got = "missing" if digest is None else f"{digest[:12]}..."
+        raise WebnormError(
+            f"{path}: {what}sha256 is {got}, and {listing} expects {expected[:12]}...: "
+            f"changed since the export; {AGAIN}"
+        )
+
+
+def _unreadable(path: Path, error: OSError) -> WebnormError:
+    return WebnormError(f"{path}: cannot be read: {error.strerror or error}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +18,7 @@ from webnorm.lab.verify import accuracy, deviations, problem_buffers, timed_work
 from webnorm.op.registry import OPS
 from webnorm.web.folder import Files
 
+_ASSETS = Path(str(resources.files("webnorm.web"))) / "assets"
 # A comment that has its lines to itself: index.d.ts describes the runtime to those who use it.
 _JS_COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:.|\n)*?\*/)\n", re.MULTILINE)
 # What one of the runtime's modules takes from another.
@@ -54,22 +55,18 @@ def json_text(data: Any) -> bytes:
     return (json.dumps(data, indent=2, allow_nan=False) + "\n").encode()
 
 
-def _assets() -> Path:
-    return Path(str(resources.files("webnorm.web"))) / "assets"
-
-
 def render_asset(template: str, context: Mapping[str, Any]) -> bytes:
     """A file of a package from its template."""
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    source = (_assets() / "package" / template).read_text(encoding="utf-8")
+    source = (_ASSETS / "package" / template).read_text(encoding="utf-8")
     return environment.from_string(source).render(context).encode()
 
 
-def _runtime(root: Path) -> bytes:
+def _runtime() -> bytes:
     """The runtime's modules as one, which is all that an app loads beside its shaders."""
-    paths = (root / "runtime.js", *sorted((root / "runtime").iterdir()))
+    paths = (_ASSETS / "runtime.js", *sorted((_ASSETS / "runtime").iterdir()))
     text = "".join(path.read_text(encoding="utf-8") for path in paths)
     return _JS_LINK.sub("", _JS_COMMENT.sub("", text)).encode()
 
@@ -85,25 +82,20 @@ def _numbers() -> bytes:
     return "\n".join([*lines, ""]).encode()
 
 
-def _of_ops() -> Iterator[Path]:
-    """The modules that pages have from the folders of ops: answers in float64, and draws."""
-    for folder in sorted(Path(str(resources.files("webnorm.ops"))).glob("*/page")):
-        yield from sorted(folder.iterdir())
-
-
 def page_files(page: str, index: str | None = None) -> Files:
     """The runtime, and a page with the modules that it shares; the playground's with its editor."""
-    root = _assets()
     others = tuple(name for name in _PAGES if name != page)
     folders = ("page", "vendor") if page == "play" else ("page",)
     files = {
         f"{folder}/{path.name}": path.read_bytes()
         for folder in folders
-        for path in sorted((root / folder).iterdir())
+        for path in sorted((_ASSETS / folder).iterdir())
         if not path.name.startswith(others)
     }
-    files |= {f"page/{path.name}": path.read_bytes() for path in _of_ops()}
-    files["runtime.js"] = _runtime(root)
+    # The modules from the folders of ops: answers in float64, and draws.
+    own = sorted(Path(str(resources.files("webnorm.ops"))).glob("*/page/*"))
+    files |= {f"page/{path.name}": path.read_bytes() for path in own}
+    files["runtime.js"] = _runtime()
     files["page/numbers.js"] = _numbers()
-    files[index or f"{page}.html"] = (root / f"{page}.html").read_bytes()
+    files[index or f"{page}.html"] = (_ASSETS / f"{page}.html").read_bytes()
     return files

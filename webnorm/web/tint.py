@@ -278,8 +278,7 @@ class _Node:
 
 
 def _check_available() -> None:
-    reason = tint_unavailable()
-    if reason is not None:
+    if reason := tint_unavailable():
         raise WebnormError(reason)
 
 
@@ -360,15 +359,11 @@ def _failure(said: str, status: int) -> WebnormError:
 
 def _request(sources: Sequence[TintSource]) -> str:
     """Shaders as assets/check.mjs reads them, in one line."""
-    return json.dumps([_described(source) for source in sources])
 
+    def entry(one: TintEntryPoint) -> dict[str, Any]:
+        return {**vars(one), "bindings": [{"binding": number, "type": kind} for number, kind in one.bindings]}
 
-def _described(source: TintSource) -> dict[str, Any]:
-    passes = [
-        {**vars(one), "bindings": [{"binding": number, "type": kind} for number, kind in one.bindings]}
-        for one in source.passes
-    ]
-    return {**vars(source), "passes": passes}
+    return json.dumps([{**vars(one), "passes": [*map(entry, one.passes)]} for one in sources])
 
 
 def _silenced(code: str) -> Iterator[TintMessage]:

@@ -56,8 +56,7 @@ def collect(
     the same twice is kept once. No address is kept: visitors are counted by a hash whose salt ends with the
     process. A visit is marked as a visitor's, and nothing is tuned or chosen by it. Ctrl-C ends it.
     """
-    from webnorm.web.collection.collector import AllowedOrigins, Collector
-    from webnorm.web.collection.rates import RateLimits
+    from webnorm.web.collection.collector import AllowedOrigins, Collector, RateLimits
     from webnorm.web.collection.visit_store import VisitStore
     from webnorm.web.serving import bound_socket
 

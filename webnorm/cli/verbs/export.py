@@ -75,8 +75,7 @@ def export(
     from webnorm.cli.terminal.screen import progress
     from webnorm.kernels.headers.library import AUTO
     from webnorm.web.folder import check_folder
-    from webnorm.web.lab_site import site
-    from webnorm.web.lab_site.folder import check_submit, with_index
+    from webnorm.web.lab_site import check_submit, lab_files, with_index
     from webnorm.web.package import npm
     from webnorm.web.package.request import request_for
 
@@ -95,7 +94,7 @@ def export(
     check_submit(submit, lab)
     with progress("reading kernels") as update:
         if lab:
-            files = with_index(site.lab_files(tuple(wgsl or ()), update), submit)
+            files = with_index(lab_files(tuple(wgsl or ()), update), submit)
         else:
             request = request_for(
                 op,

@@ -45,8 +45,7 @@ def fleet(
         )
     check_outputs({"--json": json})
     from webnorm.fleet.cluster import connected, platforms
-    from webnorm.fleet.dispatcher import DispatchProgress
-    from webnorm.fleet.pools import copies
+    from webnorm.fleet.dispatcher import DispatchProgress, copies
 
     rates: Rates = {}
     with progress("connecting to the cluster") as update, connected(cluster, adapter, complain) as client:
@@ -123,7 +122,7 @@ def worker(
     """
     require_dask("`webnorm fleet worker`")
     from webnorm.fleet.cluster import cards_of, checked_address
-    from webnorm.fleet.serve import serve
+    from webnorm.fleet.worker import serve
 
     place = checked_address(address, complain)
     with progress("opening the adapters"):

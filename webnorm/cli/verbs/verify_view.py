@@ -15,8 +15,8 @@ from webnorm.errors import one_line, printable, sentence
 from webnorm.lab.results import tables
 
 if TYPE_CHECKING:
-    from webnorm.web.lab_site.folder import ExportedLab
-    from webnorm.web.package.reader import ExportedPackage
+    from webnorm.web.lab_site import ExportedLab
+    from webnorm.web.package.manifest import ExportedPackage
     from webnorm.web.tint import TintVerdict
     from webnorm.web.verification.verify import BrowserFindings, ShaderComparison
 

@@ -115,7 +115,7 @@ class _Spread:
     def _pools(self, client: Client, group: Sequence[ClusterWorker], update: Update) -> Sequence[AdapterPool]:
         """Those of one platform that have work to do."""
         from webnorm.fleet.adapters import AdapterPool
-        from webnorm.fleet.pools import pooled
+        from webnorm.fleet.dispatcher import pooled
 
         def tell(told: DispatchProgress) -> None:
             # It is no share of the work that follows.

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from webnorm import system
@@ -56,45 +56,24 @@ class ConnectedBrowser:
     browser: PlaywrightBrowser
     name: str
     """What reports call it, with its version."""
-    end: Callable[[], None]
+    end: Callable[[], object]
     """Have it disconnected without asking, from any thread."""
-
-
-class BrowserSource(Protocol):
-    """Where a browser is had from; as text, what messages call it."""
-
-    @property
-    def name(self) -> str:
-        """What it is called in few words."""
-
-    @property
-    def loss(self) -> str:
-        """What has happened where a browser is gone, as a verb."""
-
-    async def open(self, playwright: Playwright, time_limit_s: float) -> ConnectedBrowser:
-        """Open a browser; raises WebnormError where that does not work, within the limit."""
-
-    def failure(self, error: Exception) -> str:
-        """What went wrong on a page, in one line."""
 
 
 def find_browser(named: str | Path | None = None) -> Path | None:
     """The browser of this machine that is named here or in $WEBNORM_BROWSER, else the first installed."""
     wanted = named or os.environ.get("WEBNORM_BROWSER")
     if wanted:
-        try:
-            path = shutil.which(wanted) or shutil.which(absolute(Path(wanted)))
-        except (OSError, ValueError):
-            path = None
-        if path is None:
-            raise WebnormError(
-                f"{wanted}: no such browser; expected the path of Chromium, Chrome or Edge, or ws://HOST:PORT/..."
-            )
-        return absolute(Path(path))
+        with suppress(OSError, ValueError):
+            if path := shutil.which(wanted) or shutil.which(absolute(Path(wanted))):
+                return absolute(Path(path))
+        raise WebnormError(
+            f"{wanted}: no such browser; expected the path of Chromium, Chrome or Edge, or ws://HOST:PORT/..."
+        )
     return next((Path(path) for name in (*_NAMES, *_PLACES) if (path := shutil.which(name))), None)
 
 
-def browser_source(named: str | Path | None = None) -> BrowserSource | None:
+def browser_source(named: str | Path | None = None) -> InstalledBrowser | RemoteBrowser | None:
     """The same, or the Playwright server whose address is given instead; None where there is none.
 
     Raises WebnormError for what is neither a browser nor an address.
@@ -168,18 +147,14 @@ class InstalledBrowser:
     Playwright starts it and ends it in every event, this process's death included; what hangs is killed here.
     """
 
+    # What has happened where a browser is gone, as a verb.
     loss = "ended"
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.name = path, path.name
 
     def __str__(self) -> str:
         return str(self.path)
-
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return self.path.name
 
     async def open(self, playwright: Playwright, time_limit_s: float) -> ConnectedBrowser:
         """Start it; raises WebnormError with its own complaint where it made one."""
@@ -254,8 +229,13 @@ class RemoteBrowser:
             raise WebnormError(f"{self} did not answer within {time_limit_s:g} s: stopped") from None
         except Error as error:
             raise WebnormError(f"{self}: {_refusal(error)}") from error
-        end = partial(_disconnect, browser, asyncio.get_running_loop())
-        return ConnectedBrowser(browser, f"chromium {browser.version} at {self}", end)
+        loop = asyncio.get_running_loop()
+        return ConnectedBrowser(
+            browser,
+            f"chromium {browser.version} at {self}",
+            # It asks nothing of the other side.
+            lambda: asyncio.run_coroutine_threadsafe(browser.close(), loop),
+        )
 
     def failure(self, error: Exception) -> str:
         """As Playwright says it, and why this machine's port may not be reached."""
@@ -272,11 +252,6 @@ def _kill(process: int) -> None:
             os.kill(process, signal.SIGTERM)
         else:
             os.killpg(os.getpgid(process), signal.SIGKILL)
-
-
-def _disconnect(browser: PlaywrightBrowser, loop: asyncio.AbstractEventLoop) -> None:
-    """Close the connection, which asks nothing of the other side."""
-    asyncio.run_coroutine_threadsafe(browser.close(), loop)
 
 
 async def _processes(browser: PlaywrightBrowser) -> list[Any]:

@@ -21,7 +21,8 @@ from webnorm.web.browser.launch import (
     playwright,
     while_connected,
 )
-from webnorm.web.browser.static_server import POLICY, StaticSite, serve_folder
+from webnorm.web.folder import PAGE
+from webnorm.web.serving import POLICY, StaticSite, serve_folder
 
 if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Page, Playwright
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 # SwiftShader takes 3 s for a page, and its start 1 s; the rest is room for a busy machine and many shaders.
 TIME_LIMIT_S = 120.0
-PAGE = "verify.html"
 # How much later a browser is given up that lets its limit pass, or does not end when it is told to.
 _GRACE_S = 5.0
 # How often it is looked at whether a page failed, or its time is over.
@@ -160,7 +160,9 @@ class PageVisitor:
         try:
             self._playwright = self._playwright or await playwright().async_playwright().start()
         except Exception as error:  # its program raises some kinds of its own, and plain ones
-            await _others_end()
+            # Tasks of Playwright's own end with its program, which may take a moment.
+            if others := asyncio.all_tasks() - {asyncio.current_task()}:
+                await asyncio.wait(others, timeout=_GRACE_S)
             raise WebnormError(f"Playwright does not start: {first_line(error)}") from error
         self._opened = await self.opener.open(self._playwright, self.time_limit_s)
         return self._opened
@@ -209,13 +211,6 @@ class PageVisitor:
             self._give_up()
         elif self._visiting is not None:
             self._visiting.get_loop().call_soon_threadsafe(self._visiting.cancel)
-
-
-async def _others_end() -> None:
-    """Wait for the loop's other tasks: those of Playwright end with its program, which may take a moment."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    if others:
-        await asyncio.wait(others, timeout=_GRACE_S)
 
 
 def _quiet_loop() -> asyncio.AbstractEventLoop:

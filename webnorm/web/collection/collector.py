@@ -8,12 +8,20 @@ have their names lead here; behind a proxy that is the proxy's business.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import ipaddress
+import json
 import math
 import re
+import secrets
+import time
+from collections import Counter, deque
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
+from msgspec import Meta, Struct
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -23,20 +31,116 @@ from starlette.types import Message, Receive, Scope, Send
 
 from webnorm import signals
 from webnorm.errors import WebnormError, sentence
+from webnorm.files import forms
+from webnorm.files.atomic import parse_json
+from webnorm.files.forms import Size, at
 from webnorm.files.sqlite import StoreUnusable
-from webnorm.web.collection.rates import RateLimits
+from webnorm.gpu.timing import Method
+from webnorm.lab.results import result_files
+from webnorm.lab.results.result import MOST_GBPS, Cache, Status
+from webnorm.op.registry import op_named
 from webnorm.web.collection.visit_store import VisitStore
-from webnorm.web.collection.visits import MOST_BYTES, ORIGIN, parse_visit
 from webnorm.web.serving import read_body
+
+# Every op with all of its kernels, and 50 samples of each, takes half of it.
+MOST_BYTES = 256 << 10
+# Who measured: never webnorm's own machines, and nothing that a choice is made by.
+ORIGIN = "visitor"
+
+# A line, without what a terminal would obey.
+_LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*\Z"
+_Line = Annotated[str, Meta(max_length=200, pattern=_LINE)]
+_Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.+-]{1,100}\Z")]
+_Flag = Annotated[str, Meta(pattern=r"^[a-z ]{1,40}\Z")]
+_Time = Annotated[float, Meta(gt=0, le=1e15)]
+# The largest difference of two float32 is 7e38; "inf" and "nan" are how JSON has them here.
+_Error = Annotated[float, Meta(ge=0, le=1e39)] | Literal["inf", "nan"]
+_Value = bool | Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)] | Annotated[str, Meta(max_length=40)]
+
+
+class _Device(Struct, forbid_unknown_fields=True):
+    adapter: _Line
+    vendor: _Line
+    driver: _Line
+    backend: Literal["WebGPU"]
+    type: Literal["CPU", "GPU"]
+    subgroup_size: Annotated[int, Meta(ge=1, le=1024)] | None = None
+
+
+# rows, cols and eps: names of the results' file format.
+class _Problem(Struct, forbid_unknown_fields=True):
+    rows: Size
+    cols: Size
+    dtype: _Word
+    eps: Annotated[float, Meta(ge=0, le=1e38)]
+    distribution: _Word
+    seed: Size
+    scale: Annotated[float, Meta(gt=0, le=1e38)]
+    options: Annotated[dict[_Word, _Value], Meta(max_length=50)]
+
+
+class _Result(Struct, forbid_unknown_fields=True):
+    op: _Word
+    kernel: _Word
+    constants: Annotated[dict[_Word, Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]], Meta(max_length=50)]
+    problem: _Problem
+    status: Status
+    expected: bool | None = None
+    max_abs_error: _Error | None = None
+    max_rel_error: _Error | None = None
+    median_ns: _Time | None = None
+    p20_ns: _Time | None = None
+    p80_ns: _Time | None = None
+    samples_ns: Annotated[list[_Time], Meta(min_length=1, max_length=200)] | None = None
+    dispatches_per_sample: Size | None = None
+    timing_method: Method | None = None
+    cache: Cache | None = None
+    bytes: Size | None = None
+    gbps: Annotated[float, Meta(ge=0, le=MOST_GBPS)] | None = None
+    percent_of_copy: Annotated[float, Meta(ge=0, le=1e9)] | None = None
+    flags: Annotated[list[_Flag], Meta(max_length=10)] | None = None
+
+
+class VisitForm(Struct, forbid_unknown_fields=True):
+    """The declared form of a post, which web/assets/page/lab_submit.js makes: a results file that says little
+    of the device. It has no address, no user agent, no features and limits of the device, and no text that a
+    driver wrote.
+    """
+
+    schema: Literal[1]
+    webnorm: _Word
+    device: _Device
+    results: Annotated[list[_Result], Meta(min_length=1, max_length=500)]
+
+
+def parse_visit(body: bytes) -> str:
+    """A post's body as the one text that says the same, in which it is kept; WebnormError for what is no
+    visit, or what `webnorm compare` would not read.
+    """
+    try:
+        data: Any = parse_json(body)
+    except ValueError as error:
+        raise WebnormError(f"the body is not JSON: {error}") from None
+    with at("the body"):
+        visit = forms.read(data, VisitForm)
+        result_files.report_from_json(data)
+        for result in visit.results:
+            op_named(result.op)
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
 
 # So long a body may take to come; one of this size takes a phone some seconds.
 _PATIENCE_S = 20.0
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_HERE = re.compile(rf"https?://({'|'.join(map(re.escape, _LOOPBACK))})(:\d{{1,5}})?")
 _HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+WINDOW_S = 3600.0
+# Bits of an IPv6 address that are one customer's network.
+_NETWORK = 64
 _TOO_LARGE = f"the body is larger than {MOST_BYTES} bytes"
 
 
@@ -64,12 +168,7 @@ class AllowedOrigins:
 
     def admit(self, origin: str) -> bool:
         """Whether a page of this origin may post."""
-        if self._named:
-            return origin in self._named
-        return (
-            re.fullmatch(rf"https?://({'|'.join(map(re.escape, _LOOPBACK))})(:\d{{1,5}})?", origin)
-            is not None
-        )
+        return origin in self._named if self._named else _HERE.fullmatch(origin) is not None
 
 
 def parse_origin(url: str) -> str:
@@ -194,3 +293,52 @@ def _only(request: Request, name: str) -> str | None:
     """A header that is there once."""
     found = request.headers.getlist(name)
     return found[0] if len(found) == 1 else None
+
+
+class RateLimits:
+    """Bounds of requests in an hour, in memory alone. What it keeps is no more than the bound of all.
+
+    A client is known by a hash of its address with a salt that ends with the process: nothing that is kept
+    says who it was, and after an hour not even that is kept.
+    """
+
+    def __init__(self, each: int, overall: int) -> None:
+        self._each, self._all = each, overall
+        self._salt = secrets.token_bytes(32)
+        self._taken: deque[tuple[float, bytes]] = deque()
+        self._counts: Counter[bytes] = Counter()
+
+    def wait_s(self, address: str) -> float:
+        """0 where a client may ask now, which is counted; else in how many seconds it may again."""
+        now = time.monotonic()
+        while self._taken and self._taken[0][0] <= now - WINDOW_S:
+            _, gone = self._taken.popleft()
+            self._counts[gone] -= 1
+            if not self._counts[gone]:
+                del self._counts[gone]
+        client = self._client(address)
+        if len(self._taken) >= self._all:
+            return self._taken[0][0] + WINDOW_S - now
+        if self._counts[client] >= self._each:
+            return next(when for when, who in self._taken if who == client) + WINDOW_S - now
+        self._taken.append((now, client))
+        self._counts[client] += 1
+        return 0.0
+
+    def _client(self, address: str) -> bytes:
+        return hashlib.blake2b(network(address).encode(), key=self._salt, digest_size=16).digest()
+
+
+def network(address: str) -> str:
+    """The address of an IPv4 client, and the network of one of IPv6, which has addresses without number; what
+    is no address is taken as it is.
+    """
+    try:
+        known = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(known, ipaddress.IPv4Address):
+        return str(known)
+    if known.ipv4_mapped:
+        return str(known.ipv4_mapped)
+    return str(ipaddress.ip_network((int(known), _NETWORK), strict=False))

@@ -16,14 +16,14 @@ from webnorm.errors import WebnormError
 from webnorm.kernels.headers.kernel import Kernel, Traits
 from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS, Variant, format_constants
 from webnorm.kernels.rendering.render import MOST_BUFFERS, RenderCache, RenderedPass, Shader, render_shader
-from webnorm.kernels.rendering.templates import StorageBinding
 from webnorm.lab.verify.accuracy import loose_tolerance_warning
 from webnorm.op import expression
-from webnorm.op.op import Task, Tensor
+from webnorm.op.op import Task
 from webnorm.op.problem import Problem
-from webnorm.web.package.device_classes import CLASSES, LAB_CLASSES, MissingClass, missing_class_text, serves
+from webnorm.web.package.manifest import CLASSES, LAB_CLASSES, MissingClass, missing_class_text, serves
 from webnorm.web.package.request import ExportRequest
 
+# cols, rows and eps: names of the manifest's format, which pages and apps read.
 SCHEMA = 1
 # Constants may depend on the rows, which an export does not know: so many are usual on a GPU, and without.
 _BATCH, _SOFTWARE_BATCH = 16384, 512
@@ -44,6 +44,11 @@ class BundledShader:
     shader: Shader
     text: str
     embedded: str
+
+    @property
+    def for_software(self) -> bool:
+        """Whether it is for adapters that are programs on the CPU alone."""
+        return LAB_CLASSES[self.adapter_class].software
 
 
 @dataclass(frozen=True)
@@ -85,9 +90,18 @@ class Bundle:
                 if name not in op.unused_scalars(problem)
             },
             "software_iterations": SOFTWARE_ITERATIONS,
-            "tensors": [_tensor_entry(tensor, problem) for tensor in op.present(problem)],
+            # Pages know expressions of the sizes.
+            "tensors": [
+                {
+                    "name": tensor.name,
+                    "access": "read" if tensor.access == "read" else "write",
+                    "dtype": tensor.dtype(problem),
+                    "shape": list(tensor.shape),
+                }
+                for tensor in op.present(problem)
+            ],
             "shaders": [_shader_entry(one) for one in self.carried],
-            "absent": [vars(one) for one in self.absent],
+            "absent": list(self.absent),
         }
 
 
@@ -117,7 +131,7 @@ def _bound_to_rows(kernel: Kernel) -> str | None:
 def bundle_shaders(
     problem: Problem,
     choose: Chooser,
-    opening: Callable[[str, Shader], str],
+    command: str,
     *,
     prefix: str = "",
     classes: Mapping[str, Traits] = CLASSES,
@@ -127,7 +141,7 @@ def bundle_shaders(
     """The shaders of a problem that differ from class to class, the most demanding first, and the classes of
     devices that none of them serves.
 
-    Names are made of the columns, `prefix` and the class; `opening` gives the comment that a text opens with.
+    Names are made of the columns, `prefix` and the class; a text opens with a comment that has the `command`.
     Raises WebnormError where no class can be served.
     """
     refusals: dict[str, str] = {}
@@ -148,21 +162,18 @@ def bundle_shaders(
             label = "-".join(part for part in (str(problem.axis), prefix, name) if part)
             embedded = minified(shader.text)
             body = embedded if minify else shader.text
-            seen[key] = BundledShader(label, name, shader, opening(label, shader) + body, embedded)
+            seen[key] = BundledShader(label, name, shader, _opening(label, shader, command) + body, embedded)
     if not seen:
         raise WebnormError(f"nothing to export for {problem}: {next(iter(refusals.values()))}")
     found = list(reversed(seen.values()))
     absent = [
-        MissingClass(problem.axis, name, why)
+        MissingClass(cols=problem.axis, devices=name, why=why)
         for name, why in reversed(refusals.items())
-        if not any(_serves(one, classes[name]) for one in found)
+        if not any(
+            serves(one.shader.features, _limits(one.shader), one.for_software, classes[name]) for one in found
+        )
     ]
     return found, absent
-
-
-def _serves(one: BundledShader, traits: Traits) -> bool:
-    software = LAB_CLASSES[one.adapter_class].software
-    return serves(one.shader.features, _limits(one.shader), software, traits)
 
 
 def _refuse_unfit(shader: Shader, traits: Traits) -> None:
@@ -190,8 +201,6 @@ class PartialBundle(WebnormError):
 
 def bundle_of(request: ExportRequest) -> Bundle:
     """The shaders and the manifest; raises WebnormError for what cannot be exported, and PartialBundle."""
-    if request.op.is_copy:
-        raise WebnormError(f"{request.op.name} only measures; expected a norm or its gradient")
     kernel = request.kernel
     if kernel is not None and kernel.unstable is not None and not request.forced:
         raise WebnormError(
@@ -202,10 +211,9 @@ def bundle_of(request: ExportRequest) -> Bundle:
             f"kernel {kernel.name} computes {kernel.op.name}; expected one of {request.op.name}"
         )
     chooser = automatic_variants(request.kernels) if kernel is None else named_variants(kernel)
-    opening = opening_comment(request.command)
     parts = [
         bundle_shaders(
-            request.task(cols).problem, chooser, opening, roots=request.roots, minify=request.minify
+            request.task(cols).problem, chooser, request.command, roots=request.roots, minify=request.minify
         )
         for cols in request.cols
     ]
@@ -223,30 +231,26 @@ def bundle_of(request: ExportRequest) -> Bundle:
     )
 
 
-def _tensor_entry(tensor: Tensor, problem: Problem) -> dict[str, Any]:
-    # Pages know expressions of the sizes.
-    return {
-        "name": tensor.name,
-        "access": "read" if tensor.access == "read" else "write",
-        "dtype": tensor.dtype(problem),
-        "shape": list(tensor.shape),
-    }
-
-
 _DECLARED = re.compile(r"var<storage, \w+> (\w+): (array<([^;\n]{1,80})>);")
 _ELEMENT_BYTES = {"vec4<f32>": 16, "vec4<f16>": 8, "vec2<u32>": 8, "f16": 2}
 
 
 def _shader_entry(one: BundledShader) -> dict[str, Any]:
-    kernel = one.shader.variant.kernel
+    shader, kernel = one.shader, one.shader.variant.kernel
+    known = {name: value for name, value in shader.names.items() if name != shader.problem.BATCH}
     try:
-        return _entry(one, one.shader, kernel)
+        derived = {
+            "bindings": _binding_entries(shader, known),
+            "overrides": {},
+            "passes": [_pass_entry(each, shader.problem.BATCH, known) for each in shader.passes],
+            # What the tolerance follows from.
+            "accuracy": {
+                **{name: expression.simplify(tree, known) for name, tree in vars(kernel.accuracy).items()},
+                "exact": kernel.op.is_copy,
+            },
+        }
     except WebnormError as error:
         raise kernel.mistake("cannot be exported", error) from error
-
-
-def _entry(one: BundledShader, shader: Shader, kernel: Kernel) -> dict[str, Any]:
-    known = {name: value for name, value in shader.names.items() if name != shader.problem.BATCH}
     entry: dict[str, Any] = {
         "name": one.name,
         "file": f"shaders/{one.name}.wgsl",
@@ -258,15 +262,12 @@ def _entry(one: BundledShader, shader: Shader, kernel: Kernel) -> dict[str, Any]
         "features": sorted(shader.features),
         "language_features": ["subgroup_id"] if "subgroups" in shader.features else [],
         "limits": _limits(shader),
-        "bindings": _binding_entries(shader, known),
-        "overrides": {},
-        "passes": [_pass_entry(each, known) for each in shader.passes],
-        "accuracy": _accuracy_entry(kernel, known),
+        **derived,
         "summary": kernel.summary,
         "differs": kernel.differs,
         "rung": kernel.rung,
     }
-    if LAB_CLASSES[one.adapter_class].software:
+    if one.for_software:
         entry["software"] = True
     if kernel.unstable is not None:
         entry["unstable"] = kernel.unstable
@@ -286,12 +287,6 @@ def _limits(shader: Shader) -> dict[str, int]:
     }
 
 
-def _accuracy_entry(kernel: Kernel, known: Mapping[str, int]) -> dict[str, Any]:
-    """What the tolerance follows from."""
-    terms = {name: expression.simplify(tree, known) for name, tree in vars(kernel.accuracy).items()}
-    return {**terms, "exact": kernel.op.is_copy}
-
-
 def _binding_entries(shader: Shader, known: Mapping[str, int]) -> list[dict[str, Any]]:
     types = {match[1]: (match[2], match[3]) for match in _DECLARED.finditer(shader.text)}
     entries: list[dict[str, Any]] = [
@@ -302,64 +297,54 @@ def _binding_entries(shader: Shader, known: Mapping[str, int]) -> list[dict[str,
             raise WebnormError(
                 f"the text does not declare the buffer {binding.name} as lib/interface.wgsl does"
             )
-        entries.append(_binding_entry(binding, known, *types[binding.name]))
+        wgsl, element = types[binding.name]
+        width: str | int = shader.problem.AXIS if binding.wide else binding.width
+        shape: list[Any] = [shader.problem.BATCH, width] if binding.batched else [width]
+        if binding.records is not None:
+            shape = [expression.simplify(binding.records, known), binding.width]
+        entries.append(
+            {
+                "binding": binding.index,
+                "name": binding.name,
+                "type": "read-only-storage" if binding.access == "read" else "storage",
+                "dtype": binding.dtype,
+                "shape": shape,
+                "per_row": binding.batched,
+                "wgsl": wgsl,
+                "element_bytes": _ELEMENT_BYTES.get(element, 4),
+                **({} if binding.records is None else {"scratch": True}),
+            }
+        )
     return entries
 
 
-def _binding_entry(
-    binding: StorageBinding, known: Mapping[str, int], wgsl: str, element: str
-) -> dict[str, Any]:
-    width: str | int = "cols" if binding.wide else binding.width
-    shape: list[Any] = ["rows", width] if binding.batched else [width]
-    if binding.records is not None:
-        shape = [expression.simplify(binding.records, known), binding.width]
-    entry: dict[str, Any] = {
-        "binding": binding.index,
-        "name": binding.name,
-        "type": "read-only-storage" if binding.access == "read" else "storage",
-        "dtype": binding.dtype,
-        "shape": shape,
-        "per_row": binding.batched,
-        "wgsl": wgsl,
-        "element_bytes": _ELEMENT_BYTES.get(element, 4),
-    }
-    if binding.records is not None:
-        entry["scratch"] = True
-    return entry
-
-
-def _pass_entry(rendered: RenderedPass, known: Mapping[str, int]) -> dict[str, Any]:
+def _pass_entry(rendered: RenderedPass, batch: str, known: Mapping[str, int]) -> dict[str, Any]:
     iterations = expression.simplify(rendered.iterations, known)
-    if expression.evaluate(iterations, {"rows": _MANY_ROWS}) <= SOFTWARE_ITERATIONS:
+    if expression.evaluate(iterations, {batch: _MANY_ROWS}) <= SOFTWARE_ITERATIONS:
         iterations = 0
     return {
         "entry_point": rendered.entry_point,
         "workgroup_size": rendered.workgroup_size,
         "workgroup_count": expression.simplify(rendered.workgroup_count, known),
-        # Pages compute ops on rows.
-        "per": "rows" if rendered.per == "slice" else rendered.per,
+        "per": batch if rendered.per == "slice" else rendered.per,
         "bindings": [0, *(binding.index for binding in rendered.bindings)],
         **({} if iterations == 0 else {"iterations": iterations}),
     }
 
 
-def opening_comment(command: str) -> Callable[[str, Shader], str]:
+def _opening(name: str, shader: Shader, command: str) -> str:
     """The comment that a text opens with: what it is, what it needs, and the command that made it."""
-
-    def opening(name: str, shader: Shader) -> str:
-        kernel = shader.variant.kernel
-        constants = format_constants(shader.variant.constants)
-        features = ", ".join(sorted(shader.features)) or "none"
-        invocations = max(each.workgroup_size for each in shader.passes)
-        return (
-            f"// {name}: {kernel.op.name} of {shader.problem.axis} columns, {shader.problem.dtype}\n"
-            f"// kernel {kernel.name}" + (f" ({constants})" if constants else "") + "\n"
-            f"// features: {features}; limits: {invocations} invocations per workgroup, "
-            f"{shader.workgroup_bytes} bytes of workgroup memory\n"
-            f"// webnorm {__version__}: {command}\n\n"
-        )
-
-    return opening
+    kernel = shader.variant.kernel
+    constants = format_constants(shader.variant.constants)
+    features = ", ".join(sorted(shader.features)) or "none"
+    invocations = max(each.workgroup_size for each in shader.passes)
+    return (
+        f"// {name}: {kernel.op.name} of {shader.problem.axis} columns, {shader.problem.dtype}\n"
+        f"// kernel {kernel.name}" + (f" ({constants})" if constants else "") + "\n"
+        f"// features: {features}; limits: {invocations} invocations per workgroup, "
+        f"{shader.workgroup_bytes} bytes of workgroup memory\n"
+        f"// webnorm {__version__}: {command}\n\n"
+    )
 
 
 _COMMENT = re.compile(r"//[^\n]*|/\*|\*/")

@@ -1,13 +1,17 @@
-"""Exported text run natively: the accuracy that a browser's is held beside."""
+"""Test vectors of an export, small inputs that broke other implementations, with the float64 answers; and
+exported text run natively on them: the accuracy that a browser's is compared with.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import wgpu
+from safetensors.numpy import save
 
 from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import Inputs, Outputs
@@ -18,13 +22,59 @@ from webnorm.kernels.rendering.render import Shader
 from webnorm.kernels.wgsl.diagnostics import read_report
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied
 from webnorm.lab.verify.accuracy import Accuracy, assess
-from webnorm.op.op import Op
+from webnorm.op.dtypes import DTYPES, Array
+from webnorm.op.op import ExpectedOutputs, Op, Task
 from webnorm.web.package.bundle import Bundle, BundledShader, bundle_of
 from webnorm.web.package.request import ExportRequest, request_for
-from webnorm.web.package.vectors import TestVector, vectors_of
 
+# cols: a name of the manifest's format, and of an option of `webnorm export`.
 # naga has subgroups and their ids without asking, and refuses the directives.
 _REFUSED_DIRECTIVES = ("enable subgroups;\n", "requires subgroup_id;\n")
+
+
+@dataclass(frozen=True)
+class TestVector:
+    """Inputs of one problem in their storage types, and the answers in float64."""
+
+    name: str
+    what: str
+    # Of its op's own type.
+    problem: Any
+    arrays: Mapping[str, Array]
+    answers: ExpectedOutputs
+
+    @property
+    def file(self) -> str:
+        """Where it lies in an export."""
+        return f"vectors/{self.problem.axis}/{self.name}.safetensors"
+
+    def encoded(self) -> bytes:
+        """A safetensors file: the inputs by name, the answers rounded to float32 as `expected.NAME`."""
+        with np.errstate(over="ignore"):
+            expected = {
+                f"expected.{name}": answer.value.astype(np.float32) for name, answer in self.answers.items()
+            }
+        arrays = {**self.arrays, **expected}
+        # One entry: the library writes several in any order, and equal exports have equal bytes.
+        metadata = {"what": self.what}
+        return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata)
+
+
+def vectors_of(request: ExportRequest) -> list[TestVector]:
+    """The vectors of an export, those of each number of columns."""
+    return [vector for cols in request.cols for vector in draw_vectors(request.task(cols))]
+
+
+def draw_vectors(task: Task) -> Iterator[TestVector]:
+    """The vectors of an op for the columns, storage types and options of a problem."""
+    op, problem = task.op, task.problem
+    main = op.tensors[0].name
+    for number, (name, what, drawn) in enumerate(op.hook("export_inputs")(op, problem)):
+        rng = np.random.default_rng([problem.seed, number])
+        held = drawn.astype(DTYPES[problem.dtype])
+        own = replace(problem.with_batch(len(drawn)), distribution="given")
+        arrays = op.draw(Task(op, own), {main: held}, rng)
+        yield TestVector(name, what, own, arrays, op.reference(arrays, own))
 
 
 def native_text(shader: Shader) -> Shader:

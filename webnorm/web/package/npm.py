@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,9 @@ from webnorm.op.dtypes import DTYPES
 from webnorm.op.registry import OPS
 from webnorm.web.folder import MANIFEST, Files, digests
 from webnorm.web.package.bundle import Bundle, bundle_of
-from webnorm.web.package.device_classes import missing_class_text, missing_classes
-from webnorm.web.package.native import native_entries
+from webnorm.web.package.manifest import missing_class_text
+from webnorm.web.package.native import native_entries, vectors_of
 from webnorm.web.package.request import ExportRequest, Update, no_update
-from webnorm.web.package.vectors import TestVector, vectors_of
 from webnorm.web.pages import json_text, page_files, render_asset
 
 _TYPES = "index.d.ts"
@@ -60,13 +59,24 @@ def package_files(request: ExportRequest, update: Update = no_update) -> Files:
         entry["native"] = found
         update(f"{at} of {len(entries)} shaders were run", 0.3 + 0.7 * at / len(entries))
     encoded = {vector.file: vector.encoded() for vector in vectors}
-    manifest["vectors"] = [_vector_entry(vector, encoded[vector.file]) for vector in vectors]
+    manifest["vectors"] = [
+        {
+            "name": vector.name,
+            "file": vector.file,
+            "sha256": hashlib.sha256(encoded[vector.file]).hexdigest(),
+            # cols and rows: names of the manifest's format.
+            "cols": vector.problem.axis,
+            "rows": vector.problem.batch,
+            "what": vector.what,
+        }
+        for vector in vectors
+    ]
     context = _context(bundle, manifest)
     files = {name: render_asset(f"{name}.jinja", context) for name in ("index.js", _TYPES)}
     found = {
         "faults": _faults(manifest),
         "not_run": _not_run(manifest),
-        "absent": missing_class_text(missing_classes(manifest)),
+        "absent": missing_class_text(manifest["absent"]),
     }
     files["README.md"] = render_asset("README.md.jinja", {**context, **found})
     files["package.json"] = _package_json(manifest)
@@ -83,23 +93,14 @@ def type_declarations(request: ExportRequest) -> bytes:
     return render_asset(f"{_TYPES}.jinja", _context(bundle, bundle.manifest()))
 
 
-def _vector_entry(vector: TestVector, encoded: bytes) -> dict[str, Any]:
-    return {
-        "name": vector.name,
-        "file": vector.file,
-        "sha256": hashlib.sha256(encoded).hexdigest(),
-        "cols": vector.problem.axis,
-        "rows": vector.problem.batch,
-        "what": vector.what,
-    }
-
-
 def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """What the templates of the package see."""
     facts = {key: value for key, value in manifest.items() if key not in (*_FOR_PEOPLE, "vectors")}
     facts["shaders"] = [_less(entry) for entry in manifest["shaders"]]
     tensors = manifest["tensors"]
-    arrays = {dtype: _array(dtype) for dtype in DTYPES}
+    # The typed arrays that JavaScript sees, and a 1 in each.
+    arrays = {name: _OWN_ARRAYS.get(name, f"Uint{8 * kind.itemsize}Array") for name, kind in DTYPES.items()}
+    bits = {name: int.from_bytes(kind.type(1).tobytes(), sys.byteorder) for name, kind in DTYPES.items()}
     return {
         "manifest": manifest,
         "facts": json.dumps(facts, separators=(",", ":")),
@@ -115,27 +116,12 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "arrays": arrays,
         "takes": arrays | {"float16": "Uint16Array | Float16ArrayLike"},
         "dtypes": {tensor["dtype"] for tensor in tensors},
-        "contents": _contents(bundle),
-        "ones": {dtype: _one(dtype) for dtype in DTYPES},
+        # What the columns of a tensor hold, where its name does not say.
+        "contents": {one.name: f": {one.holds}" if one.holds else "" for one in bundle.task.op.tensors},
+        "ones": {name: "1" if name in _OWN_ARRAYS else hex(one) for name, one in bits.items()},
         "has_scale": "scale" in manifest["numbers"],
         "many_cols": f", {{ cols: {bundle.cols[0]} }}" if len(bundle.cols) > 1 else "",
     }
-
-
-def _array(dtype: str) -> str:
-    """The typed array that JavaScript sees."""
-    return _OWN_ARRAYS.get(dtype, f"Uint{8 * DTYPES[dtype].itemsize}Array")
-
-
-def _one(dtype: str) -> str:
-    """A 1 in that array."""
-    bits = DTYPES[dtype].type(1).tobytes()
-    return "1" if dtype in _OWN_ARRAYS else hex(int.from_bytes(bits, sys.byteorder))
-
-
-def _contents(bundle: Bundle) -> dict[str, str]:
-    """What the columns of a tensor hold, where its name does not say."""
-    return {one.name: f": {one.holds}" if one.holds else "" for one in bundle.task.op.tensors}
 
 
 def _less(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,14 +173,15 @@ def package_summary(files: Files, folder: Path) -> str:
         return f"{what}; serve it and open index.html"
     manifest = json.loads(files[MANIFEST])
     names = ", ".join(shader["name"] for shader in manifest["shaders"])
+    loose = ((shader["name"], shader["loose"]) for shader in manifest["shaders"] if "loose" in shader)
     # npm takes a bare name for one of its registry.
     place = folder if folder.is_absolute() else f"./{folder}"
     return "\n".join(
         (
             f"{what}; shaders {names}",
-            *(f"Left out: {one}" for one in missing_class_text(missing_classes(manifest))),
+            *(f"Left out: {one}" for one in missing_class_text(manifest["absent"])),
             *(f"Not checked here: {one}" for one in _not_run(manifest)),
-            *(f"Warning: {one}" for one in _loose(manifest)),
+            *(f"Warning: {one}" for one in _by_reason(loose)),
             f"Use it in an app: npm install {shell_word(str(place))}",
             *(f"  {line}" for line in _SNIPPET.findall(files["README.md"].decode())[0].split("\n") if line),
             f"Prove it in a browser: webnorm verify {shell_word(path_argument(folder))}",
@@ -227,19 +214,17 @@ def _faults(manifest: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _loose(manifest: Mapping[str, Any]) -> list[str]:
-    """Which shaders have a loose tolerance, for each reason."""
-    names: dict[str, list[str]] = {}
-    for shader in manifest["shaders"]:
-        if "loose" in shader:
-            names.setdefault(shader["loose"], []).append(shader["name"])
-    return [f"{', '.join(of)}: {remark}" for remark, of in names.items()]
-
-
 def _not_run(manifest: Mapping[str, Any]) -> list[str]:
     """Which shaders were not run natively, for each reason."""
+    natives = ((one["name"], one["native"]) for one in manifest["shaders"])
+    return _by_reason(
+        (name, native["reason"]) for name, native in natives if native.get("verdict", "skip") == "skip"
+    )
+
+
+def _by_reason(shaders: Iterable[tuple[str, str]]) -> list[str]:
+    """A line for each reason, with the names of the shaders that have it."""
     names: dict[str, list[str]] = {}
-    for shader in manifest["shaders"]:
-        if shader["native"].get("verdict", "skip") == "skip":
-            names.setdefault(shader["native"]["reason"], []).append(shader["name"])
+    for name, reason in shaders:
+        names.setdefault(reason, []).append(name)
     return [f"{', '.join(of)}: {reason}" for reason, of in names.items()]

@@ -15,7 +15,6 @@ from webnorm.kernels.headers.library import AUTO, discover, select
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.op.op import Op, Task
 from webnorm.op.options import Options
-from webnorm.op.problem import Problem
 from webnorm.op.registry import OPS, computing_ops, not_computing
 
 # Rows several times as long as any model's; the test vectors of such an export take 25 MB.
@@ -24,7 +23,8 @@ MOST_COLS = 1 << 18
 Update = Callable[[str, float], None]
 # npm's rules for names ("package.json", name), but for their length.
 _NAME = re.compile(r"(?:@[a-z0-9-~][a-z0-9-._~]*/)?[a-z0-9-~][a-z0-9-._~]*")
-# Options with a flag of their own.
+# Options with a flag of their own in `webnorm export`, whose command a package shows. cols, eps and scale are
+# names of its options, too.
 _FLAGS = {
     "residual": "--residual",
     "zero_centered_weight": "--zero-centered-weight",
@@ -81,15 +81,10 @@ class ExportRequest:
             )
         return name
 
-    def _problem(self, cols: int) -> Problem:
-        problem: Problem = self.op.problem(
-            1, cols, dtype=self.dtype, options=self.options, eps=self.eps, scale=self.scale
-        )
-        return problem
-
     def task(self, cols: int) -> Task:
         """What is computed, for a number of columns."""
-        return Task(self.op, self._problem(cols))
+        numbers = {"eps": self.eps, "scale": self.scale}
+        return Task(self.op, self.op.problem(1, cols, dtype=self.dtype, options=self.options, **numbers))
 
 
 def request_for(

@@ -6,31 +6,37 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, path_argument, shell_word
 from webnorm.files.atomic import replacing
+from webnorm.kernels.headers.sources import wgsl_files
+from webnorm.op.registry import OPS
 from webnorm.system import Fix
 from webnorm.web import tint
 from webnorm.web.browser import launch
-from webnorm.web.browser.visits import PAGE, PageVisit, PageVisitor
-from webnorm.web.lab_site.folder import LAB_PAGE, ExportedLab
-from webnorm.web.lab_site.folder import check_lab_report as judged_lab
-from webnorm.web.package.device_classes import MissingClass, missing_class_text, missing_classes, unserved
+from webnorm.web.browser.visits import PageVisit, PageVisitor
+from webnorm.web.folder import AGAIN, LAB_INDEX, MANIFEST, PAGE, is_export
+from webnorm.web.lab_site import LAB_PAGE, ExportedLab, check_lab_report, read_lab
 from webnorm.web.package.manifest import (
     CouldNotCheck,
+    ExportedPackage,
+    MissingClass,
     NativeResult,
     PackageShader,
     PageReport,
     ReportedShader,
+    missing_class_text,
     parse_report,
+    read_package,
+    unserved,
 )
-from webnorm.web.package.reader import ExportedPackage
-from webnorm.web.reading import AGAIN
-from webnorm.web.verification.exported import read_exported
+from webnorm.web.package.request import Update
 
-if TYPE_CHECKING:
-    from webnorm.web.package.request import Update
+# cols: a name of the manifest's format.
+_EXPECTED = f"expected a folder that `webnorm export` wrote ({MANIFEST}, or {LAB_INDEX} of a lab)"
+# So many of a folder's names say what it is.
+_FEW = 3
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ def verify(
     if isinstance(exported, ExportedLab) and wish.quick:
         raise WebnormError(f"--quick: {folder} is a lab, whose page times whatever it checks; leave it out")
     lacking = (
-        tuple(missing_class_text(missing_classes(exported.manifest)))
+        tuple(missing_class_text(exported.manifest.get("absent", ())))
         if isinstance(exported, ExportedPackage)
         else ()
     )
@@ -141,15 +147,13 @@ def verify(
         yield from _devices(exported)
     if no_tint is not None:
         yield _lacking(exported, "Tint", no_tint)
-        refused = False
     else:
         update("compiling the shaders", 0.1)
         found = _compiled(exported)
-        refused = not found.passed
         yield found
-    if refused:
-        yield StepFinding(exported, "browser", None, "not opened with shaders that Tint refuses")
-        return
+        if not found.passed:
+            yield StepFinding(exported, "browser", None, "not opened with shaders that Tint refuses")
+            return
     yield from (_lacking(exported, "browser", one) for one in no_browser)
     if not no_browser:
         with PageVisitor(browser, time_limit_s) as opened:
@@ -173,9 +177,9 @@ def _natively(package: ExportedPackage) -> Iterator[StepFinding]:
 
 def _devices(package: ExportedPackage) -> Iterator[StepFinding]:
     """A step of its own where devices have no shader, and the export was made without `--partial`."""
-    declared = {(one.cols, one.devices) for one in missing_classes(package.manifest)}
+    declared = {(one["cols"], one["devices"]) for one in package.manifest.get("absent", ())}
     found = [
-        MissingClass(cols, devices, f"the manifest does not say why; {AGAIN}")
+        MissingClass(cols=cols, devices=devices, why=f"the manifest does not say why; {AGAIN}")
         for cols in package.manifest["cols"]
         for devices in unserved([one for one in package.shaders if one["cols"] == cols])
         if (cols, devices) not in declared
@@ -237,7 +241,7 @@ def _lab_seen(
         query = problem.query("subgroups" not in wish.without)
         visit = visit_page(lab.folder, browser, LAB_PAGE, query, wish.screenshot if at == 0 else None)
         try:
-            ran = judged_lab(problem, visit.report)
+            ran = check_lab_report(problem, visit.report)
         except CouldNotCheck as error:
             raise CouldNotCheck(f"from {problem} on: {error}" if at else str(error)) from error
         text = f"{problem}: {ran.ran} of {ran.kernels} kernels run here, {ran.right} right"
@@ -357,11 +361,9 @@ def _line(
 
 def _native(entry: NativeResult) -> tuple[SideResult, dict[str, str]]:
     """The manifest's native result, and the verdict on each vector."""
-    if "verdict" not in entry:
-        return SideResult("skip", reason=entry.get("reason")), {}
     vectors = {name: one["verdict"] for name, one in entry.get("vectors", {}).items()}
     error, allowed = _number(entry.get("max_abs_error")), _number(entry.get("allowed"))
-    return SideResult(entry["verdict"], error, allowed, entry.get("reason")), vectors
+    return SideResult(entry.get("verdict", "skip"), error, allowed, entry.get("reason")), vectors
 
 
 def _number(value: Any) -> float | None:
@@ -369,3 +371,47 @@ def _number(value: Any) -> float | None:
         return None if value is None else float(value)
     except (TypeError, ValueError, OverflowError):
         return math.nan
+
+
+def read_exported(folder: Path) -> ExportedPackage | ExportedLab:
+    """Read a package or a lab; WebnormError for what is neither, or is not as it was written."""
+    try:
+        if (folder / MANIFEST).exists():
+            return read_package(folder)
+        if (folder / LAB_INDEX).exists():
+            return read_lab(folder)
+        what = _looks(folder)
+    except OSError as error:
+        raise WebnormError(f"{folder}: cannot be read: {error.strerror or error}") from error
+    raise WebnormError(f"{folder}: {what}; {_EXPECTED}")
+
+
+def _looks(folder: Path) -> str:
+    """What a folder looks like that is no export."""
+    if not folder.is_dir():
+        return "a file, not a folder" if folder.exists() else "no such folder"
+    around = next((one for one in folder.absolute().parents if _is_any(one)), None)
+    if around is not None:
+        return f"a part of the export {around}"
+    names = sorted(one.name for one in folder.iterdir())
+    if not names:
+        return "an empty folder"
+    exports = [name for name in names if _is_any(folder / name)]
+    if exports:
+        return f"a folder that holds exports: {_named(exports)}"
+    if any(any(wgsl_files(folder / op)) for op in OPS):
+        return f"a folder of kernels, which `webnorm check --wgsl {shell_word(path_argument(folder))}` takes"
+    if "package.json" in names:
+        return "an npm package that webnorm did not write"
+    return f"no export: it holds {_named(names)}"
+
+
+def _is_any(folder: Path) -> bool:
+    return is_export(folder, lab=False) or is_export(folder, lab=True)
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - _FEW
+    shown = [*names[:_FEW], f"{more} more"] if more > 0 else names
+    *first, last = shown
+    return f"{', '.join(first)} and {last}" if first else last

@@ -5,7 +5,7 @@ import { allow, allowed, button, byId, element } from "./dom.js";
 import { tell } from "./lab_share.js";
 
 const LIMIT_MS = 30000;
-// What is sent of a result and of a device: webnorm/web/collection/visits.py has the form. Reasons are left out, as drivers
+// What is sent of a result and of a device: webnorm/web/collection/collector.py has the form. Reasons are left out, as drivers
 // write them, and so is all else that would tell one device from others of its kind.
 const OF_A_RESULT = [
   ...["op", "kernel", "constants", "problem", "status", "expected", "max_abs_error", "max_rel_error"],

@@ -1,1 +1,0 @@
-"""The lab's page as a static site, written and read back."""
