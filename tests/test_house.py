@@ -206,7 +206,7 @@ def test_the_wall_clock_decides_nothing() -> None:
 BROAD = {
     "webnorm/ops/norms/arguments.py": "what NumPy takes for a dtype",
     "webnorm/ops/norms/resolved.py": "the attributes and hashes of a caller's arguments",
-    "webnorm/cli/work/isolated.py": "a driver, in a process of its own",
+    "webnorm/cli/verbs/doctor.py": "a driver, in a process of its own",
     "webnorm/errors.py": "a __repr__ of the caller's",
     "webnorm/fleet/dispatcher.py": "a task on another machine, and a scheduler that has gone",
     "webnorm/fleet/serve.py": "what Dask raises at settings that it cannot use",
@@ -230,7 +230,7 @@ BROAD = {
 }
 # No signal's handler is entered there: threads and processes of their own, and a value's name.
 WITHOUT_HANDLERS = {
-    "webnorm/cli/work/isolated.py",
+    "webnorm/cli/verbs/doctor.py",
     "webnorm/errors.py",
     "webnorm/web/browser/visits.py",
     "webnorm/play/attempt_runner.py",
