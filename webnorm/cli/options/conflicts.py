@@ -7,22 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from webnorm.errors import WebnormError
 
 # Values of options and arguments by their names, of those that a command line has.
 Given = Mapping[str, Any]
-
-
-class OptionRule(Protocol):
-    """What a verb refuses. An option is known by its name, and one of its values by NAME=VALUE."""
-
-    def objection(self, given: Given) -> str | None:
-        """What is wrong with a command line; None where nothing is."""
-
-    def notes(self, name: str) -> Iterator[str]:
-        """What the help of an option says of it."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +80,10 @@ class OnlyWith:
             value = self.option.partition("=")[2]
             only = f"with no more than {_listed(self.beside, 'and')}" if self.beside else "with nothing else"
             yield f"{f'{value}: given' if value else 'Given'} {only}."
+
+
+# What a verb refuses. An option is known by its name, and one of its values by NAME=VALUE.
+OptionRule = Excludes | Needs | OnlyWith
 
 
 def _is_given(option: str, given: Given) -> bool:

@@ -10,13 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from webnorm.cli.terminal.columns import Column, fitting_columns, natural_width, table_lines
-from webnorm.cli.terminal.screen import STYLES, escaped_line
+from webnorm.cli.terminal.screen import STYLES, escaped_line, number_column
 from webnorm.cli.work.compile_errors import compile_error_location
+from webnorm.errors import one_line
 from webnorm.lab.results import tables
 from webnorm.lab.results.ranking import best, by_problem, leader, verdict
 from webnorm.lab.results.result import MOST_GBPS, Result
@@ -226,3 +229,39 @@ def _blocks(first: Column, columns: Sequence[Column], width: int) -> Iterator[li
             block = [first]
         block.append(column)
     yield block
+
+
+def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
+    """Where the time of a problem's fastest result goes: upload, dispatch, download; below, its first use."""
+    result = next((result for result in results if result.upload_ns is not None), None)
+    if result is None:
+        return Text("nothing to profile: no kernel was both right and timed", "dim")
+    stages = (
+        ("upload", result.upload_ns, result.upload_bytes),
+        ("dispatch", result.median_ns, result.bytes),
+        ("download", result.download_ns, result.download_bytes),
+    )
+    whole = sum(spent or 0.0 for _, spent, _ in stages)
+    remarks = [
+        f"first use: render {tables.time_text(result.render_ns)}, "
+        f"compile {tables.time_text(result.compile_ns)}, pipeline {tables.time_text(result.pipeline_ns)}",
+        f"upload and download by the wall clock, the wait for the device included; dispatch by "
+        f"{result.timing_method}",
+    ]
+    if result.call_ns is not None:
+        remarks.append(
+            f"a call from Python, waited for: {tables.time_text(result.resident_call_ns)} on GpuArrays, "
+            f"{tables.time_text(result.call_ns)} on NumPy arrays"
+        )
+    if software:
+        remarks.append("a software adapter: its memory is the CPU's, and nothing passes a bus")
+    headings = map(number_column, ("time", "MB", "GB/s", "% of all"))
+    table = Table("stage", *headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
+    for stage, spent, size in stages:
+        if spent and size is not None:
+            rate, share = f"{size / spent:.4g}", tables.percent_text(100 * spent / whole if whole else None)
+            table.add_row(stage, tables.time_text(spent), f"{size / 1e6:.4g}", rate, share)
+    constants = one_line(f" {tables.constants_text(result.constants)}".rstrip())
+    title = Text("where the time goes with ").append(escaped_line(result.kernel)).append(constants, "dim")
+    # Lines around a table may be wider than it is, as its own title and caption are not.
+    return Group(title, table, Text("\n".join(map(one_line, remarks))))
