@@ -11,7 +11,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from webnorm.cli.options import shared, values
-from webnorm.cli.terminal.columns import Column, table_lines
+from webnorm.cli.terminal.columns import Column, FittedTable
 from webnorm.cli.terminal.screen import Screen, escaped_line
 from webnorm.cli.terminal.streams import emit
 from webnorm.errors import WebnormError, one_line, unknown
@@ -156,7 +156,6 @@ def _show_cost(shaders: Sequence[Shader], roots: Sequence[Path], adapter: str | 
         counts = (getattr(cost, field) for field in _COUNTED.values())
         told = ["not counted" if count is None else f"{count:.3g}" for count in counts]
         strips.append(Column(name, [*map(Text, told), Text(str(cost.workgroup_bytes))], right=True))
-    for line in table_lines(strips, console.width, gap=2):
-        console.print(line)
+    console.print(FittedTable(strips))
     if any(None in vars(cost).values() for cost in costs):
         console.print(_NOT_COUNTED, style="dim")

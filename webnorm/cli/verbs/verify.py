@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 from typer import Argument, Option
 
-from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
+from webnorm.cli.terminal.columns import Column, FittedTable
 from webnorm.cli.terminal.screen import STYLES, Screen, escaped_line, progress
 from webnorm.cli.terminal.streams import complain
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK, WRONG, Interrupted
@@ -131,8 +131,7 @@ class VerifyTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield escaped_line(_seen_by(self.seen), "bold")
-        strips = fitting_columns(_strips(self.seen.lines), options.max_width, gap=2)
-        yield from table_lines(strips, options.max_width, gap=2)
+        yield FittedTable(_strips(self.seen.lines))
         yield from (Text(one_line(remark)) for remark in _remarks(self.seen))
 
 
