@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any, Literal, NoReturn
+from typing import IO, Any, NoReturn
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType, RenderResult
@@ -64,8 +64,6 @@ _DECIDED_HERE = ("COLUMNS", "LINES", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTER
 _LEAST_SHARE, _LEAST_S, _FEWEST = 0.05, 1.0, 3
 # The whole of the work and the half of it have to foretell totals that differ by no more than this factor.
 _AGREE = 1.25
-# Whoever reads a pipe breaks lines as it suits them.
-_PIPE_WIDTH = _MOST
 
 
 def is_tty(stream: IO[str] | None) -> bool:
@@ -122,10 +120,6 @@ def _is_laid_out(stream: IO[str] | None) -> bool:
     return compatible == "1" if compatible in ("0", "1") else is_tty(stream)
 
 
-# What terminals have had for forty years: a file may be shown on any.
-_FORCED_COLOURS: Literal["standard"] = "standard"
-
-
 class Screen(Console):
     """A console without markup, which writes no control characters but its own.
 
@@ -145,9 +139,11 @@ class Screen(Console):
             markup=False,
             emoji=False,
             soft_wrap=False,
-            width=_size_of("COLUMNS", _LEAST_WIDTH) or (None if layout else _PIPE_WIDTH),
+            # Whoever reads a pipe breaks lines as it suits them.
+            width=_size_of("COLUMNS", _LEAST_WIDTH) or (None if layout else _MOST),
             height=_size_of("LINES", _LEAST_HEIGHT),
-            color_system=_FORCED_COLOURS if forced else "auto" if layout else None,
+            # What terminals have had for forty years: a file may be shown on any.
+            color_system="standard" if forced else "auto" if layout else None,
             no_color=forced is False,
             force_interactive=False,
             _environ=environ,

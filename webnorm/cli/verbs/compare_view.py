@@ -40,14 +40,7 @@ class CompareTable:
 
 def _lines(found: Sequence[Comparison], width: int) -> Iterator[Text]:
     """One grid, so that all problems' columns stand below one another; their titles go between."""
-    name = comparison_text.pair_labels(found)
-    strips = [
-        Column("kernel", [escaped_line(_INDENT + name(one)) for one in found], name=True),
-        Column("ratio", [Text(comparison_text.ratio_text(one.ratio)) for one in found], right=True),
-        Column("interval", [Text(comparison_text.interval_text(one)) for one in found], right=True, rank=1),
-        Column("", [Text(one.verdict, STYLES.get(one.verdict, "dim")) for one in found]),
-    ]
-    heading, *rows = table_lines(fitting_columns(strips, width, gap=2), width, gap=2)
+    heading, *rows = comparison_rows(found, width)
     yield heading
     before = None
     for one, row in zip(found, rows, strict=True):
@@ -56,3 +49,16 @@ def _lines(found: Sequence[Comparison], width: int) -> Iterator[Text]:
             yield escaped_line(problem)
         before = problem
         yield row
+
+
+def comparison_rows(found: Sequence[Comparison], width: int, more: Sequence[Column] = ()) -> list[Text]:
+    """The heading, and a line for each comparison, with `more` columns before the verdict."""
+    name = comparison_text.pair_labels(found)
+    strips = [
+        Column("kernel", [escaped_line(_INDENT + name(one)) for one in found], name=True),
+        Column("ratio", [Text(comparison_text.ratio_text(one.ratio)) for one in found], right=True),
+        Column("interval", [Text(comparison_text.interval_text(one)) for one in found], right=True, rank=1),
+        *more,
+        Column("", [Text(one.verdict, STYLES.get(one.verdict, "dim")) for one in found]),
+    ]
+    return table_lines(fitting_columns(strips, width, gap=2), width, gap=2)
