@@ -96,7 +96,7 @@ def _results() -> Sequence[str]:
 
 _OPS = _listed("webnorm.op.registry:computing_ops")
 _BASELINES = _listed("webnorm.lab.report.baselines:baseline_names")
-# Few enough to be named in the help: the last of them, and all.
+# Few enough to be named in the help: the last of them, which no import is needed for, and all.
 _FEW: dict[str, tuple[str, Values]] = {
     "op": ("rms_norm_backward", _OPS),
     "--op": ("rms_norm_backward", _OPS),

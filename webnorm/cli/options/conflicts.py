@@ -123,7 +123,7 @@ _OF_PRESET = "a preset has its own"
 _LISTS = "it prints a list and ends"
 _NOT_TIMED = "nothing is timed"
 
-# By verb, as `webnorm VERB` has it.
+# By verb, as `webnorm VERB` has it; --rows and --cols are the command line's names, whatever the op.
 RULES: Mapping[str, tuple[OptionRule, ...]] = {
     "doctor": (Excludes(("--json", "--mend"), "--mend prints what it installs"),),
     "list": (Excludes(("--json", "--verbose"), "the objects hold all that is known"),),

@@ -35,6 +35,8 @@ _BRIEFLY = {"expected failure": "unstable"}
 _LEAST_BAR, _MOST_BAR = 6, 40
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _INDENT = 5
+# Names of sizes that are no words.
+_WORDS = {"cols": "columns"}
 
 
 @dataclass(frozen=True)
@@ -168,18 +170,12 @@ class ShareMatrix:
             yield from _matrix(op, family, problems, options.max_width)
 
 
-def _noun(size: str) -> str:
-    """A size's name as a word."""
-    return {"cols": "columns"}.get(size, size)
-
-
 def _matrix(op: str, family: Problem, problems: Sequence[Sequence[Result]], width: int) -> Iterator[Text]:
     shapes = [next(one.problem for one in members if one.op == op) for members in problems]
-    alike = {name: len({one.sizes[name] for one in shapes}) == 1 for name in family.SIZES}
     copied = any(one.percent_of_copy is not None for members in problems for one in members)
     said = "percent of the copy" if copied else "GB/s"
-    same = next((name for name, is_alike in alike.items() if is_alike), None)
-    common = "" if same is None else f", {shapes[0].sizes[same]} {_noun(same)}"
+    same = next((name for name in family.SIZES if len({one.sizes[name] for one in shapes}) == 1), None)
+    common = "" if same is None else f", {shapes[0].sizes[same]} {_WORDS.get(same, same)}"
     what = str(family).removeprefix(f"{family.shape_text} ")
     yield escaped_line(f"{op} {what}{common}: {said}, * the fastest", "bold")
     heads = ["x".join(str(size) for name, size in one.sizes.items() if name != same) for one in shapes]

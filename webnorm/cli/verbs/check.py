@@ -79,6 +79,7 @@ def check(
     outputs = {"--json": json}
     check_outputs(outputs, [*([] if input is None else [input]), *values.kernel_files(kernel, wgsl)])
     chosen = case and ",".join(case)
+    # --eps and --scale are the command line's names for scalars.
     changes = Overrides(None if option is None else tuple(option), {"eps": eps, "scale": scale})
     names, ops = requests.kernel_names(kernel), ops_named(op)
     request = requests.check_request(

@@ -89,6 +89,7 @@ def play(
     from webnorm.play.session import PlaygroundSession
     from webnorm.play.state import Settings
 
+    # --rows and --cols are the command line's names for an op's sizes.
     settings = Settings(
         time=not quick,
         corpus=not quick,

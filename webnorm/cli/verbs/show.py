@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from webnorm.kernels.rendering.render import Shader
     from webnorm.lab.run.cost import ShaderCost
 
+# --rows and --cols are the command line's names for sizes; of them an op takes those that it has.
 # The one theme of Pygments made for 16 ANSI colours: readable on dark and light terminals.
 _THEME = "ansi_dark"
 # What a line of `show --cost` tells, and the field of a Cost that has it.

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
 from webnorm.cli.terminal.screen import escaped_line
-from webnorm.cli.verbs.compare_view import comparison_rows
+from webnorm.cli.verbs.compare_view import comparison_rows, titled
 from webnorm.lab.report import comparison_text
 from webnorm.lab.report.history.regressions import NewestRun, RegressionResult
 from webnorm.lab.report.history.series import Entry, History
@@ -53,7 +53,8 @@ class HistoryTable:
             return [escaped_line(str(one[name] or NOTHING)[:_SHORT]) for one in entries]
 
         def figures(name: str, told: Callable[[float | None], str]) -> list[Text]:
-            return [Text(told(_number(one[name]))) for one in entries]
+            cells = [one[name] for one in entries]
+            return [Text(told(float(cell) if isinstance(cell, int | float) else None)) for cell in cells]
 
         return [
             Column("kernel", [escaped_line(_INDENT + name) for name in _names(entries)], name=True),
@@ -113,10 +114,6 @@ def _remark(one: Entry) -> Text:
     return escaped_line(", ".join(words), "red" if one["status"] in ("fail", "error") else "yellow")
 
 
-def _number(cell: Cell) -> float | None:
-    return float(cell) if isinstance(cell, int | float) else None
-
-
 def _rate(rate: float | None) -> str:
     return NOTHING if rate is None else f"{rate:.4g}"
 
@@ -139,14 +136,7 @@ class RegressionsTable:
         for newest in self.found:
             yield escaped_line(platform_text(newest.platform), "bold")
             yield escaped_line(_run(newest))
-            before = None
-            for one in newest.judged:
-                problem = comparison_text.problem_text(one.comparison)
-                if not one.open and problem != before:
-                    yield escaped_line(problem)
-                    before = problem
-                if not one.open:
-                    yield next(rows)
+            yield from titled([one.comparison for one in newest.judged if not one.open], rows)
         yield escaped_line(_counts(judged, told), "bold")
         if told:
             yield Text(

@@ -95,6 +95,7 @@ def tune(
     console = Screen()
     if show_recorded or forget:
         return _recorded(find_adapter(adapter).description(), out, console if show_recorded else None)
+    # --rows and --cols are the command line's names for an op's sizes.
     shapes = integers(rows, "--rows"), integers(cols, "--cols")
     given = option_pairs(option, no_weight, no_bias)
 
