@@ -205,7 +205,7 @@ def test_the_wall_clock_decides_nothing() -> None:
 # Where anything may go wrong, as no error of its own kind is told of. All others name the errors they mean.
 BROAD = {
     "webnorm/ops/norms/resolved.py": "attributes and hashes of a caller's arguments, and what is no dtype",
-    "webnorm/cli/work/isolated.py": "a driver, in a process of its own",
+    "webnorm/cli/verbs/doctor.py": "a driver, in a process of its own",
     "webnorm/errors.py": "a __repr__ of the caller's",
     "webnorm/fleet/dispatcher.py": "a task on another machine, and a scheduler that has gone",
     "webnorm/fleet/worker.py": "what Dask raises at settings that it cannot use",
@@ -228,7 +228,7 @@ BROAD = {
 }
 # No signal's handler is entered there: threads and processes of their own, and a value's name.
 WITHOUT_HANDLERS = {
-    "webnorm/cli/work/isolated.py",
+    "webnorm/cli/verbs/doctor.py",
     "webnorm/errors.py",
     "webnorm/web/browser/visits.py",
     "webnorm/play/attempt_runner.py",

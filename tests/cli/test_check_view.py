@@ -9,7 +9,7 @@ from samples import result
 from shown import line_of, text
 from webnorm.cli.verbs.check_view import CheckTable
 from webnorm.cli.work.compile_errors import compile_error_lines
-from webnorm.cli.work.tables import race_line
+from webnorm.cli.work.overview import race_line
 from webnorm.errors import SourceLocation
 from webnorm.lab.results.result import Result
 

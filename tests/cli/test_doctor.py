@@ -166,14 +166,14 @@ def test_json(doctor: Callable[..., Said], first: Device) -> None:
 # The command in a process that has not loaded wgpu, whose driver ends it once the adapters are told.
 CRASH = """
 import os, signal
-from webnorm.cli.verbs import machine
+from webnorm.cli.verbs import doctor
 from webnorm.cli.app import run
 from webnorm.errors import WebnormError
 def look(choice, open_it):
-    card = machine.SeenAdapter(0, "a card", "its maker", "its driver", "Vulkan", "DiscreteGPU", (), {})
-    yield machine.AdapterList((card,), card, True)
+    card = doctor.SeenAdapter(0, "a card", "its maker", "its driver", "Vulkan", "DiscreteGPU", (), {})
+    yield doctor.AdapterList((card,), card, True)
     END
-machine.look_for_adapters = look
+doctor.look_for_adapters = look
 run()
 """
 

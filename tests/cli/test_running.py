@@ -20,8 +20,7 @@ from commands import webnorm
 from patience import HANG_S
 from samples import timed
 from webnorm.cli.terminal import screen
-from webnorm.cli.terminal.screen import Screen
-from webnorm.cli.terminal.time_left import TimeLeft, in_words
+from webnorm.cli.terminal.screen import Screen, TimeLeft, in_words
 from webnorm.cli.work.jobs import (
     INTERRUPTED,
     WRONG,

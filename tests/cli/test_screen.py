@@ -25,10 +25,10 @@ from shown import fit
 from webnorm.choice import tuning
 from webnorm.cli.terminal import streams
 from webnorm.cli.terminal.screen import Screen, escaped_line, progress
-from webnorm.cli.verbs import verify_view
 from webnorm.cli.verbs.bench_view import BenchTable, ShareMatrix
 from webnorm.cli.verbs.check_view import CheckTable
 from webnorm.cli.verbs.compare_view import CompareTable
+from webnorm.cli.verbs.verify import step_line
 from webnorm.cli.work.overview import device_line, tuning_table
 from webnorm.errors import WebnormError, one_line, printable, shortened
 from webnorm.gpu.device import Device
@@ -131,7 +131,7 @@ def test_tables_of_results(name: str, tmp_path: Path) -> None:
         CompareTable(verdicts),
         device_line(found.device),
         tuning_table(tuned(choice(kernel=name), platform=replace(tuned().platform, adapter=name))),
-        verify_view.step_line(True, name),
+        step_line(True, name),
     ):
         console, out = screen(300)
         console.print(shown)

@@ -23,15 +23,10 @@ from shown import fit
 from webnorm.choice import tuning
 from webnorm.choice.defaults import choose
 from webnorm.cli.terminal.screen import Screen
-from webnorm.cli.verbs.bench_view import BenchTable, ShareMatrix
+from webnorm.cli.verbs.bench_view import BenchTable, ShareMatrix, profile_table
 from webnorm.cli.verbs.check_view import CheckTable
 from webnorm.cli.verbs.compare_view import CompareTable
-from webnorm.cli.work import (
-    overview,
-)
-from webnorm.cli.work import (
-    tables as report,
-)
+from webnorm.cli.work import overview
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers.kernel import BROWSER
 from webnorm.kernels.headers.library import discover
@@ -173,7 +168,7 @@ def look(read: result.Report, folder: Path) -> None:
     """Everything that is made of a report."""
     for title, members in ranking.by_problem(read.results):
         shown(BenchTable(members, title))
-        shown(report.profile_table(members, software=True))
+        shown(profile_table(members, software=True))
     shown(CheckTable(read.results)) if read.results else None
     shown(ShareMatrix(read.results))
     shown(overview.device_line(read.device))

@@ -21,7 +21,7 @@ from testbed import kernel_named
 from webnorm.calls.transfers import TransferJob, TransferTimes, time_transfers
 from webnorm.choice import tuning
 from webnorm.choice.defaults import default_variant
-from webnorm.cli.work.tables import profile_table
+from webnorm.cli.verbs.bench_view import profile_table
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device

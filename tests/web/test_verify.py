@@ -34,7 +34,7 @@ from headless import MISSING as NO_BROWSER
 from patience import HANG_S, all_end, until
 from webnorm import system
 from webnorm.cli import app as cli
-from webnorm.cli.verbs.verify_view import VerifyTable
+from webnorm.cli.verbs.verify import VerifyTable
 from webnorm.cli.work.jobs import INCONCLUSIVE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,40 +27,16 @@ class Candidate:
     type: str = "plain"
 
 
-def _ops() -> Sequence[str]:
-    from webnorm.op.registry import computing_ops
+def _listed(place: str) -> Values:
+    """The values that a module has at `place`, as a function or as they are. It is imported when they are
+    asked for, which takes longer than all else.
+    """
 
-    return computing_ops()
+    def values() -> Sequence[str]:
+        found = pkgutil.resolve_name(place)
+        return [*(found() if callable(found) else found)]
 
-
-def _dtypes() -> Sequence[str]:
-    from webnorm.op.dtypes import STORAGE
-
-    return [*STORAGE]
-
-
-def _targets() -> Sequence[str]:
-    from webnorm.kernels.rendering.render import TARGETS
-
-    return TARGETS
-
-
-def _distributions() -> Sequence[str]:
-    from webnorm.op.registry import distributions
-
-    return distributions()
-
-
-def _presets() -> Sequence[str]:
-    from webnorm.op.presets import presets
-
-    return [*presets()]
-
-
-def _options() -> Sequence[str]:
-    from webnorm.op.registry import option_words
-
-    return option_words()
+    return values
 
 
 def _found(given: Given) -> list[Kernel]:
@@ -112,39 +89,29 @@ def _cases() -> Sequence[str]:
     return [case.name for case in fixed_cases()]
 
 
-def _baselines() -> Sequence[str]:
-    from webnorm.lab.report import baselines
-
-    return baselines.baseline_names()
-
-
 def _results() -> Sequence[str]:
     """Baselines, and files beside them: a shell that is offered some names looks for no files."""
-    return [*_baselines(), *sorted(path.name for path in Path().glob("*.json"))]
+    return [*_BASELINES(), *sorted(path.name for path in Path().glob("*.json"))]
 
 
-def _formats() -> Sequence[str]:
-    from webnorm.lab.report.history.formats import FORMATS
-
-    return FORMATS
-
-
-# Few enough to be named in the help: the last of them, and all.
+_OPS = _listed("webnorm.op.registry:computing_ops")
+_BASELINES = _listed("webnorm.lab.report.baselines:baseline_names")
+# Few enough to be named in the help: the last of them, which no import is needed for, and all.
 _FEW: dict[str, tuple[str, Values]] = {
-    "op": ("rms_norm_backward", _ops),
-    "--op": ("rms_norm_backward", _ops),
-    "--dtype": ("bfloat16", _dtypes),
-    "--target": ("browser", _targets),
-    "--distribution": ("row_scales", _distributions),
-    "--preset": ("h200", _presets),
-    "--as": ("github", _formats),
+    "op": ("rms_norm_backward", _OPS),
+    "--op": ("rms_norm_backward", _OPS),
+    "--dtype": ("bfloat16", _listed("webnorm.op.dtypes:STORAGE")),
+    "--target": ("browser", _listed("webnorm.kernels.rendering.render:TARGETS")),
+    "--distribution": ("row_scales", _listed("webnorm.op.registry:distributions")),
+    "--preset": ("h200", _listed("webnorm.op.presets:presets")),
+    "--as": ("github", _listed("webnorm.lab.report.history.formats:FORMATS")),
 }
 _COMPLETED: dict[str, Values] = {
     **{name: values for name, (_, values) in _FEW.items()},
-    "--option": _options,
-    "kept": _baselines,
+    "--option": _listed("webnorm.op.registry:option_words"),
+    "kept": _BASELINES,
     "--case": _cases,
-    "--save": _baselines,
+    "--save": _BASELINES,
     "--baseline": _results,
     "--cluster": lambda: ("local", "local:2", "tcp://"),
     "old": _results,
@@ -175,9 +142,8 @@ def complete(param: Any, name: str) -> None:
     # What a verb takes its help says: the same option is a list with one, and a name with another.
     text = param.help or ""
     if name in _COMPLETED:
-        values = _COMPLETED[name]
-        known = partial(_and_all, values) if "or all" in text else values
-        param.shell_complete = partial(_candidates, lambda _: known(), "a list" in text)
+        values, more = _COMPLETED[name], ["all"] if "or all" in text else []
+        param.shell_complete = partial(_candidates, lambda _: [*values(), *more], "a list" in text)
     elif name in _NARROWED:
         param.shell_complete = partial(_candidates, _NARROWED[name], "a list" in text)
 
@@ -199,12 +165,6 @@ def join_words() -> None:
 
 def _in_bash() -> bool:
     return os.environ.get("_WEBNORM_COMPLETE") == "complete_bash"
-
-
-def _and_all(values: Values) -> Sequence[str]:
-    from webnorm.op.selection import ALL
-
-    return [*values(), ALL]
 
 
 def _candidates(

@@ -7,22 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from webnorm.errors import WebnormError
 
 # Values of options and arguments by their names, of those that a command line has.
 Given = Mapping[str, Any]
-
-
-class OptionRule(Protocol):
-    """What a verb refuses. An option is known by its name, and one of its values by NAME=VALUE."""
-
-    def objection(self, given: Given) -> str | None:
-        """What is wrong with a command line; None where nothing is."""
-
-    def notes(self, name: str) -> Iterator[str]:
-        """What the help of an option says of it."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +82,10 @@ class OnlyWith:
             yield f"{f'{value}: given' if value else 'Given'} {only}."
 
 
+# What a verb refuses. An option is known by its name, and one of its values by NAME=VALUE.
+OptionRule = Excludes | Needs | OnlyWith
+
+
 def _is_given(option: str, given: Given) -> bool:
     name, equals, value = option.partition("=")
     if name not in given:
@@ -129,7 +123,7 @@ _OF_PRESET = "a preset has its own"
 _LISTS = "it prints a list and ends"
 _NOT_TIMED = "nothing is timed"
 
-# By verb, as `webnorm VERB` has it.
+# By verb, as `webnorm VERB` has it; --rows and --cols are the command line's names, whatever the op.
 RULES: Mapping[str, tuple[OptionRule, ...]] = {
     "doctor": (Excludes(("--json", "--mend"), "--mend prints what it installs"),),
     "list": (Excludes(("--json", "--verbose"), "the objects hold all that is known"),),

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from webnorm.cli.terminal.screen import Screen
 
-# Panel by panel, in the order of the help: options and arguments, and what stands for their values.
+# Panel by panel, in the order of the help: options and arguments, and what stands for their values. Their
+# names are the command line's, those of the norms' sizes, scalars and flags among them.
 _PANELS = {
     "Kernels and files": (
         "kernel=KERNEL names=NAME name=NAME file=FILE files=FILE folder=DIR old=OLD new=NEW kept=NAME "

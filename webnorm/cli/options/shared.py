@@ -9,6 +9,8 @@ import typer
 
 from webnorm.gpu import seconds
 
+# Sizes, scalars and flags of the norms are options of the command line. Their help names the ops: to import
+# the registry would take longer than all else that help needs.
 Op = Annotated[
     str | None,
     typer.Option(help="layer_norm (the default), layer_norm_backward, rms_norm or rms_norm_backward."),

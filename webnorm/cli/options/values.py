@@ -38,6 +38,7 @@ def size_of(option: str, least: int = 1) -> Callable[[str | int], int]:
 
 def option_pairs(pairs: Sequence[str] | None, no_weight: bool, no_bias: bool) -> list[str]:
     """What --option, --no-weight and --no-bias say, as Options.changed takes it."""
+    # The weight and the bias, where an op has them, are on unless these two flags of the command line say no.
     left_out = [f"{name}=false" for name, absent in (("weight", no_weight), ("bias", no_bias)) if absent]
     return [*(pairs or ()), *left_out]
 

@@ -1,1 +1,1 @@
-"""Streams, the screen, columns, keys and signals of the terminal."""
+"""Streams, the screen, columns, modes and signals of the terminal."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 _HEADING = "bold"
@@ -27,6 +28,17 @@ class Column:
     def width(self) -> int:
         """In cells of a terminal."""
         return max(cell_len(self.heading), *(cell.cell_len for cell in self.cells), 0)
+
+
+@dataclass(frozen=True)
+class FittedTable:
+    """Columns, of which a console shows those that have room side by side."""
+
+    columns: Sequence[Column]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        yield from table_lines(fitting_columns(self.columns, width, gap=2), width, gap=2)
 
 
 def fitting_columns(strips: Sequence[Column], width: int, gap: int = 1) -> list[Column]:

@@ -29,9 +29,8 @@ class EndedBySignal(KeyboardInterrupt):
 class _State:
     """The signal that ends the command, if any has come; whether its death is already arranged."""
 
-    def __init__(self) -> None:
-        self.received: int | None = None
-        self.arranged = False
+    received: int | None = None
+    arranged = False
 
 
 _state = _State()

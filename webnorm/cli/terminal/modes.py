@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -15,19 +14,13 @@ _SHOW_CURSOR, _HIDE_CURSOR = b"\x1b[?25h", b"\x1b[?25l"
 _LEAVE_ALTERNATE, _ENTER_ALTERNATE = b"\x1b[?1049l", b"\x1b[?1049h"
 
 
-@dataclass(eq=False)
-class _Change:
-    """What takes a change to a terminal back, and what makes it again."""
-
-    undo: Callable[[], None]
-    redo: Callable[[], None]
-
-
 class _State:
-    """The changes that are in place, and how often the command was continued after a stop."""
+    """The changes that are in place (what takes each back, and what makes it again), and how often the
+    command was continued after a stop.
+    """
 
     def __init__(self) -> None:
-        self.changes: list[_Change] = []
+        self.changes: list[tuple[Callable[[], None], Callable[[], None]]] = []
         self.continued = 0
         self.handlers: dict[int, Any] = {}
 
@@ -42,8 +35,8 @@ def continued() -> int:
 
 def restore() -> None:
     """Take back what is still changed: nothing, but where clean-up was cut short."""
-    for change in reversed(_state.changes):
-        change.undo()
+    for undo, _ in reversed(_state.changes):
+        undo()
     _state.changes.clear()
 
 
@@ -89,7 +82,7 @@ def unbuffered(number: int) -> Iterator[None]:
 
 @contextmanager
 def _changed(undo: Callable[[], None], redo: Callable[[], None]) -> Iterator[None]:
-    change = _Change(undo, redo)
+    change = undo, redo
     if not _state.changes:
         _watch()
     _state.changes.append(change)
@@ -118,8 +111,8 @@ def _unwatch() -> None:
 
 def _stop(number: int, frame: FrameType | None) -> None:
     """Stop with the terminal as it was found."""
-    for change in reversed(_state.changes):
-        change.undo()
+    for undo, _ in reversed(_state.changes):
+        undo()
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
     # Here it goes on, after SIGCONT.
@@ -127,8 +120,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _continue(number: int, frame: FrameType | None) -> None:
-    for change in _state.changes:
-        change.redo()
+    for _, redo in _state.changes:
+        redo()
     _state.continued += 1
 
 

@@ -44,7 +44,7 @@ def baselines(
 
 def _show(console: Console, found: Sequence[Baseline]) -> None:
     """A line for each: its name, when it was measured, what, and on which device."""
-    from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
+    from webnorm.cli.terminal.columns import Column, FittedTable
     from webnorm.cli.terminal.screen import escaped_line
 
     strips = [
@@ -53,5 +53,4 @@ def _show(console: Console, found: Sequence[Baseline]) -> None:
         Column("what", [escaped_line(one.what, "red" if one.reason else "") for one in found], name=True),
         Column("device", [escaped_line(one.device) for one in found], rank=1),
     ]
-    for line in table_lines(fitting_columns(strips, console.width, gap=2), console.width, gap=2):
-        console.print(line)
+    console.print(FittedTable(strips))

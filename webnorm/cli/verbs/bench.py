@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from typer import Option
 
-from webnorm.cli.options import (
-    shared,
-)
-from webnorm.cli.options import (
-    values as arguments,
-)
+from webnorm.cli.options import shared, values
 from webnorm.cli.work.cluster import run_on
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK, AfterInterrupt, MeasuringJob, OpenWorker, show_presets
 from webnorm.cli.work.outputs import Action, check_outputs, report_steps, run_each_step
@@ -112,53 +107,43 @@ def bench(
     Several problems are shown as one matrix, percent of the copy by kernel and shape, before a table of each.
     """
     from webnorm.cli.terminal.screen import Screen
+    from webnorm.lab.plot import throughput
     from webnorm.lab.run import requests
 
     if preset == "help":
         return show_presets()
     outputs = {"--json": json, "--csv": csv, "--markdown": markdown, "--plot": plot}
-    _check_outputs(outputs, arguments.kernel_files(kernel, wgsl))
+    if plot is not None:
+        throughput.check_plot(plot)
+    check_outputs(outputs, values.kernel_files(kernel, wgsl))
+    # rows, cols, eps and scale: sizes and scalars that have options of their own.
     work = requests.Workload(
         op=op,
         dtype=dtype,
-        # Sizes and scalars with options of their own.
-        sizes={
-            "rows": arguments.integers(rows, "--rows"),
-            "cols": arguments.integers(cols, "--cols"),
-        },
+        sizes={"rows": values.integers(rows, "--rows"), "cols": values.integers(cols, "--cols")},
         preset=preset,
-        options=arguments.option_pairs(option, no_weight, no_bias),
+        options=values.option_pairs(option, no_weight, no_bias),
         quick=quick,
         distribution=distribution,
         scalars={"eps": eps, "scale": None if scale == 1.0 else scale},
         seed=requests.seed_or_random(seed),
     )
+    names = requests.kernel_names(kernel)
+    request = _request(names, work.ops, wgsl, constant, all_constants, quick, budget, at_once)
     job = _Bench(
         outputs=outputs,
         console=Screen(stderr="-" in map(str, (json, csv, markdown))),
         seed=work.seed,
         allow_skipped=allow_skipped,
-        request=replace(
-            _request(kernel, work.ops, wgsl, constant, all_constants, quick, budget, at_once),
-            runs=runs or (_RUNS_TO_COMPARE if save or baseline else 1),
-        ),
+        request=replace(request, runs=runs or (_RUNS_TO_COMPARE if save or baseline else 1)),
         workload=work,
-        names=requests.kernel_names(kernel),
+        names=names,
         profile=profile,
         verbose=verbose,
         save=save,
         before=_before(save, baseline),
     )
     run_on(cluster, job, adapter, time_limit)
-
-
-def _check_outputs(outputs: Mapping[str, Path | None], inputs: Sequence[Path]) -> None:
-    from webnorm.lab.plot import throughput
-
-    picture = outputs["--plot"]
-    if picture is not None:
-        throughput.check_plot(picture)
-    check_outputs(outputs, inputs)
 
 
 def _before(save: str | None, baseline: str | None) -> Report | None:
@@ -184,10 +169,10 @@ def _request(
     from webnorm.lab.run import requests
 
     request = requests.bench_request(
-        requests.kernel_names(names),
+        names,
         ops,
         roots=roots or (),
-        chosen=arguments.constant_values(constant),
+        chosen=values.constant_values(constant),
         every=all_constants,
         rule=timing.QUICK if quick else timing.StoppingRule(),
         budget_s=budget,
@@ -237,7 +222,7 @@ class _Bench(MeasuringJob):
             require_same_device(self.before.device, self.device)
             asked = dict(problem_key(task.op.name, task.problem) for task in tasks)
             require_common(problem_labels(self.before.results), asked)
-        self.request = replace(self.request, tasks=tasks, tuning=arguments.recorded_tuning(self.device))
+        self.request = replace(self.request, tasks=tasks, tuning=values.recorded_tuning(self.device))
 
     def work(self, opened: OpenWorker) -> None:
         from webnorm.fleet.errands import profiled
@@ -349,9 +334,8 @@ class _Bench(MeasuringJob):
             self.console.print(line)
 
     def _show_task(self, number: int) -> None:
-        from webnorm.cli.verbs.bench_view import BenchTable
+        from webnorm.cli.verbs.bench_view import BenchTable, profile_table
         from webnorm.cli.work.compile_errors import compile_error_lines
-        from webnorm.cli.work.tables import profile_table
 
         results = self.finished[number]
         self.console.print()

@@ -10,13 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from webnorm.cli.terminal.columns import Column, fitting_columns, natural_width, table_lines
-from webnorm.cli.terminal.screen import STYLES, escaped_line
+from webnorm.cli.terminal.screen import STYLES, escaped_line, number_column
 from webnorm.cli.work.compile_errors import compile_error_location
+from webnorm.errors import one_line
 from webnorm.lab.results import tables
 from webnorm.lab.results.ranking import best, by_problem, leader, verdict
 from webnorm.lab.results.result import MOST_GBPS, Result
@@ -32,6 +35,8 @@ _BRIEFLY = {"expected failure": "unstable"}
 _LEAST_BAR, _MOST_BAR = 6, 40
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _INDENT = 5
+# Names of sizes that are no words.
+_WORDS = {"cols": "columns"}
 
 
 @dataclass(frozen=True)
@@ -165,18 +170,12 @@ class ShareMatrix:
             yield from _matrix(op, family, problems, options.max_width)
 
 
-def _noun(size: str) -> str:
-    """A size's name as a word."""
-    return {"cols": "columns"}.get(size, size)
-
-
 def _matrix(op: str, family: Problem, problems: Sequence[Sequence[Result]], width: int) -> Iterator[Text]:
     shapes = [next(one.problem for one in members if one.op == op) for members in problems]
-    alike = {name: len({one.sizes[name] for one in shapes}) == 1 for name in family.SIZES}
     copied = any(one.percent_of_copy is not None for members in problems for one in members)
     said = "percent of the copy" if copied else "GB/s"
-    same = next((name for name, is_alike in alike.items() if is_alike), None)
-    common = "" if same is None else f", {shapes[0].sizes[same]} {_noun(same)}"
+    same = next((name for name in family.SIZES if len({one.sizes[name] for one in shapes}) == 1), None)
+    common = "" if same is None else f", {shapes[0].sizes[same]} {_WORDS.get(same, same)}"
     what = str(family).removeprefix(f"{family.shape_text} ")
     yield escaped_line(f"{op} {what}{common}: {said}, * the fastest", "bold")
     heads = ["x".join(str(size) for name, size in one.sizes.items() if name != same) for one in shapes]
@@ -226,3 +225,39 @@ def _blocks(first: Column, columns: Sequence[Column], width: int) -> Iterator[li
             block = [first]
         block.append(column)
     yield block
+
+
+def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
+    """Where the time of a problem's fastest result goes: upload, dispatch, download; below, its first use."""
+    result = next((result for result in results if result.upload_ns is not None), None)
+    if result is None:
+        return Text("nothing to profile: no kernel was both right and timed", "dim")
+    stages = (
+        ("upload", result.upload_ns, result.upload_bytes),
+        ("dispatch", result.median_ns, result.bytes),
+        ("download", result.download_ns, result.download_bytes),
+    )
+    whole = sum(spent or 0.0 for _, spent, _ in stages)
+    remarks = [
+        f"first use: render {tables.time_text(result.render_ns)}, "
+        f"compile {tables.time_text(result.compile_ns)}, pipeline {tables.time_text(result.pipeline_ns)}",
+        f"upload and download by the wall clock, the wait for the device included; dispatch by "
+        f"{result.timing_method}",
+    ]
+    if result.call_ns is not None:
+        remarks.append(
+            f"a call from Python, waited for: {tables.time_text(result.resident_call_ns)} on GpuArrays, "
+            f"{tables.time_text(result.call_ns)} on NumPy arrays"
+        )
+    if software:
+        remarks.append("a software adapter: its memory is the CPU's, and nothing passes a bus")
+    headings = map(number_column, ("time", "MB", "GB/s", "% of all"))
+    table = Table("stage", *headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
+    for stage, spent, size in stages:
+        if spent and size is not None:
+            rate, share = f"{size / spent:.4g}", tables.percent_text(100 * spent / whole if whole else None)
+            table.add_row(stage, tables.time_text(spent), f"{size / 1e6:.4g}", rate, share)
+    constants = one_line(f" {tables.constants_text(result.constants)}".rstrip())
+    title = Text("where the time goes with ").append(escaped_line(result.kernel)).append(constants, "dim")
+    # Lines around a table may be wider than it is, as its own title and caption are not.
+    return Group(title, table, Text("\n".join(map(one_line, remarks))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from webnorm.cli.work.jobs import MeasuringJob, OpenWorker
 from webnorm.cli.work.outputs import check_outputs
 
 if TYPE_CHECKING:
-    from webnorm.fleet.errands import CheckItem, WorkItem
+    from webnorm.fleet.errands import WorkItem
     from webnorm.kernels.headers.kernel import Traits
     from webnorm.lab.results.result import Result
     from webnorm.lab.run.check import CheckRequest
@@ -67,6 +67,7 @@ def check(
     from webnorm.lab.run import requests
     from webnorm.lab.run.requests import Coverage
     from webnorm.op.corpus import Overrides, whole_corpus
+    from webnorm.op.selection import ops_named
 
     console = Screen(stderr=str(json) == "-")
     seed = requests.seed_or_random(seed)
@@ -77,68 +78,42 @@ def check(
     outputs = {"--json": json}
     check_outputs(outputs, [*([] if input is None else [input]), *values.kernel_files(kernel, wgsl)])
     chosen = case and ",".join(case)
+    # --eps and --scale are the command line's names for scalars.
     changes = Overrides(None if option is None else tuple(option), {"eps": eps, "scale": scale})
-    request = requests.with_cases(
-        _request(kernel, op, wgsl, constant, all_constants), corpus, chosen, input, dtype, changes
+    names, ops = requests.kernel_names(kernel), ops_named(op)
+    request = requests.check_request(
+        names,
+        ops,
+        roots=wgsl or (),
+        chosen=values.constant_values(constant),
+        every=all_constants,
     )
     job = _Check(
         outputs=outputs,
         console=console,
         seed=seed if input is None else None,
         allow_skipped=allow_skipped,
-        named=Coverage.of(op, dtype, requests.kernel_names(kernel), chosen),
-        request=request,
-        errand=partial(_errand, kernel, op, input, cases=chosen, seed=seed, dtype=dtype),
+        request=requests.with_cases(request, corpus, chosen, input, dtype, changes),
+        named=Coverage.of(op, dtype, names, chosen),
+        names=names,
+        input=input,
+        given={"ops": ops, "cases": chosen, "seed": seed, "dtype": dtype},
         verbose=verbose,
     )
     run_on(cluster, job, adapter, time_limit)
 
 
-def _request(
-    names: Sequence[str] | None,
-    op: str | None,
-    roots: Sequence[Path] | None,
-    constant: Sequence[str] | None,
-    all_constants: bool,
-) -> CheckRequest:
-    """The kernels to check; with what, other options say."""
-    from webnorm.lab.run import requests
-    from webnorm.op.selection import ops_named
-
-    return requests.check_request(
-        requests.kernel_names(names),
-        ops_named(op),
-        roots=roots or (),
-        chosen=values.constant_values(constant),
-        every=all_constants,
-    )
-
-
-def _errand(
-    names: Sequence[str] | None,
-    op: str | None,
-    input: Path | None,
-    *,
-    roots: Sequence[Path],
-    **given: Any,
-) -> CheckItem:
-    """What a worker is asked for, of kernels and an array that are read now."""
-    from webnorm.fleet.errands import CheckItem
-    from webnorm.fleet.shipped_files import ShippedFiles
-    from webnorm.lab.run import requests
-    from webnorm.op.selection import ops_named
-
-    carried = ShippedFiles.of(requests.kernel_names(names), roots, input)
-    return CheckItem(carried=carried, ops=ops_named(op), **given)
-
-
 @dataclass(kw_only=True)
 class _Check(MeasuringJob):
-    """`found` has the results by parts of the request, in whose order they are shown, and `said` of all."""
+    """`found` has the results by parts of the request, in whose order they are shown, and `said` of all. The
+    request was made of `names` of kernels, of `input`, and of what is `given` to a CheckItem, too.
+    """
 
     request: CheckRequest
     named: Coverage
-    errand: Callable[..., CheckItem]
+    names: Sequence[str] | None
+    input: Path | None
+    given: Mapping[str, Any]
     verbose: bool
     found: dict[int, list[Result]] = field(default_factory=dict, init=False)
     said: list[Result] = field(default_factory=list, init=False)
@@ -171,13 +146,24 @@ class _Check(MeasuringJob):
             opened.update(f"{len(found)} of {max(expected, len(found))}{failed}: {said}", share)
 
     def errands(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
+        from webnorm.fleet.errands import CheckItem
+        from webnorm.fleet.shipped_files import ShippedFiles
+
         count = len(self.request.tasks)
         size = max(_FEWEST_CASES, -(-count // (_PARTS * workers)))
         self.parts = [(at, min(count, at + size)) for at in range(0, count, size)]
         request = self.request
-        common = {name: getattr(request, name) for name in ("roots", "chosen", "every", "changes", "tuning")}
-        first = self.errand(time_limit_s=time_limit_s, part=(0, count), **common)
-        return [replace(first, part=part) for part in self.parts]
+        item = partial(
+            CheckItem,
+            time_limit_s=time_limit_s,
+            carried=ShippedFiles.of(self.names, request.roots, self.input),
+            chosen=request.chosen or {},
+            every=request.every,
+            changes=request.changes,
+            tuning=request.tuning,
+            **self.given,
+        )
+        return [item(part=part) for part in self.parts]
 
     def take(self, at: int, found: list[Result]) -> None:
         self.found[at] = found

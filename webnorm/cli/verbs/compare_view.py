@@ -28,7 +28,10 @@ class CompareTable:
         found = self.verdicts.comparisons
         yield escaped_line(comparison_text.drift_text(self.verdicts.drift), "bold")
         if found:
-            yield from _lines(found, options.max_width)
+            # One grid, so that all problems' columns stand below one another; their titles go between.
+            rows = iter(comparison_rows(found, options.max_width))
+            yield next(rows)
+            yield from titled(found, rows)
             yield escaped_line(comparison_text.counts_text(found), "bold")
         yield Text(
             "ratio: new time over old, as multiples of the copy's in the same rounds; above 1 is slower; "
@@ -38,21 +41,25 @@ class CompareTable:
         yield from (escaped_line(line, "bold") for line in comparison_text.advice(self.verdicts))
 
 
-def _lines(found: Sequence[Comparison], width: int) -> Iterator[Text]:
-    """One grid, so that all problems' columns stand below one another; their titles go between."""
+def comparison_rows(found: Sequence[Comparison], width: int, more: Sequence[Column] = ()) -> list[Text]:
+    """The heading, and a line for each comparison, with `more` columns before the verdict."""
     name = comparison_text.pair_labels(found)
     strips = [
         Column("kernel", [escaped_line(_INDENT + name(one)) for one in found], name=True),
         Column("ratio", [Text(comparison_text.ratio_text(one.ratio)) for one in found], right=True),
         Column("interval", [Text(comparison_text.interval_text(one)) for one in found], right=True, rank=1),
+        *more,
         Column("", [Text(one.verdict, STYLES.get(one.verdict, "dim")) for one in found]),
     ]
-    heading, *rows = table_lines(fitting_columns(strips, width, gap=2), width, gap=2)
-    yield heading
+    return table_lines(fitting_columns(strips, width, gap=2), width, gap=2)
+
+
+def titled(found: Sequence[Comparison], rows: Iterator[Text]) -> Iterator[Text]:
+    """The next row for each comparison, those of a problem below its title."""
     before = None
-    for one, row in zip(found, rows, strict=True):
+    for one in found:
         problem = comparison_text.problem_text(one)
         if problem != before:
             yield escaped_line(problem)
         before = problem
-        yield row
+        yield next(rows)

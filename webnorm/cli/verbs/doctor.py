@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import platform
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
 
+from webnorm._version import __version__
 from webnorm.cli.options import shared
 from webnorm.cli.terminal.streams import emit
 from webnorm.cli.work.jobs import OK, WRONG
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, sentence
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from webnorm.cli.verbs.machine import AdapterList
+    from webnorm.gpu.device import AdapterInfo
     from webnorm.system import Fix
+
+# A driver that opens a device, or compiles a probe, is given up after so long.
+_SILENCE_S = 60.0
 
 
 def doctor(
@@ -36,13 +45,9 @@ def doctor(
     """The last line says what will work here."""
     from webnorm import system
     from webnorm.cli.terminal.screen import Screen
-    from webnorm.cli.verbs import machine
-    from webnorm.cli.work.isolated import run_isolated
 
     console = Screen()
-    with closing(
-        run_isolated("opening the adapter", partial(machine.look_for_adapters, adapter, not mend))
-    ) as events:
+    with closing(_isolated(partial(look_for_adapters, adapter, not mend))) as events:
         adapters: AdapterList = next(events)
         # Who chose an adapter is content with it.
         driver = None if adapters.used and adapters.chosen else system.adapter_fix(adapters.used)
@@ -56,12 +61,13 @@ def doctor(
                 _show_missing(console, missing, f"webnorm doctor --mend{' --browser' if browser else ''}")
             _show_found(console, adapters, browser)
         description = next(events, None)
-    works = machine.works(description, not lacking if browser else None)
+    works = _works(description, not lacking if browser else None)
     if json:
-        emit(machine.to_json(adapters, description, missing, works))
+        emit(_as_json(adapters, description, missing, works))
     else:
-        _show_device(console, description)
-        _show_line(console, machine.works_line(works))
+        if description is not None:
+            _show_device(console, description)
+        _show_line(console, _works_line(works))
     if not all(one.optional for one in missing):
         raise typer.Exit(WRONG)
 
@@ -134,24 +140,29 @@ def _show_browser(console: Console) -> None:
 
 def _show_found(console: Console, adapters: AdapterList, browser: bool) -> None:
     """The adapters, each by its index; and where the browser is."""
-    from webnorm.cli.verbs.machine import adapter_lines
-
-    for name, about in adapter_lines(adapters):
-        _show_line(console, name, style="bold")
-        _show_line(console, f"   {about}")
+    for one in adapters.found:
+        used = " (used)" if one is adapters.used else ""
+        features = ", ".join(one.features) or "no features"
+        _show_line(console, f"{one.index}{used}: {one.name}", style="bold")
+        _show_line(console, f"   {one.backend}, {one.type}, {one.driver}; {features}")
     if browser:
         _show_browser(console)
 
 
-def _show_device(console: Console, description: Mapping[str, Any] | None) -> None:
-    """What the opened device is known by, a line each."""
-    from webnorm.cli.verbs.machine import device_facts
-
-    if description is not None:
-        console.print()
-        for fact, value in device_facts(description).items():
-            _show_line(console, f"{fact}: {value}")
-        console.print()
+def _show_device(console: Console, description: Mapping[str, Any]) -> None:
+    """The opened device: what the probes found and the limits that matter, a line each."""
+    software = description["type"] == "CPU"
+    facts = {
+        "subgroup size": f"{description.get('subgroup_size', 'no subgroups')} (probed)",
+        "timing": f"by {_clock(description)}",
+        "software": "yes: its ranking of kernels is not a GPU's" if software else "no",
+        **{name: f"{value:,}" for name, value in description["limits"].items()},
+        "webnorm, wgpu-py, Python": f"{__version__}, {description['wgpu']}, {platform.python_version()}",
+    }
+    console.print()
+    for fact, value in facts.items():
+        _show_line(console, f"{fact}: {value}")
+    console.print()
 
 
 def _show_line(console: Console, text: str, style: str = "") -> None:
@@ -166,3 +177,164 @@ def _look_again() -> None:
     status = subprocess.run([sys.executable, "-m", "webnorm", "doctor"], check=False).returncode
     if status != OK:
         raise WebnormError("the packages are installed but wgpu still finds no adapter")
+
+
+def _isolated(work: Callable[[], Iterator[Any]]) -> Generator[Any]:
+    """Yield what `work()` yields, in a forked process, as a driver may crash it; raises what it raises, and
+    WebnormError where its process ends or hangs.
+
+    A fork costs milliseconds, where a process of its own imports all anew. Where forking is not safe, `work`
+    runs here: beside threads, or wgpu that is loaded already, and on systems other than Linux.
+    """
+    if not sys.platform.startswith("linux") or "wgpu" in sys.modules or threading.active_count() > 1:
+        yield from work()
+        return
+    import multiprocessing
+
+    context = multiprocessing.get_context("fork")
+    answers, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_serve, args=(work, theirs), daemon=True)
+    child.start()
+    theirs.close()
+    try:
+        while True:
+            if not answers.poll(_SILENCE_S):
+                raise WebnormError(f"opening the adapter: nothing was heard for {_SILENCE_S:g} s")
+            kind, value = answers.recv()
+            if kind == "end":
+                return
+            if kind == "raised":
+                raise value
+            yield value
+    except EOFError:
+        child.join()
+        raise WebnormError(f"opening the adapter: the process {_end(child.exitcode or 0)}") from None
+    finally:
+        child.kill()
+        child.join()
+
+
+def _serve(work: Callable[[], Iterator[Any]], answers: Any) -> None:
+    # The parent decides what Ctrl-C means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        for value in work():
+            answers.send(("value", value))
+    except WebnormError as error:
+        answers.send(("raised", error))
+    except Exception as error:  # of the driver, or what wraps it
+        answers.send(("raised", WebnormError(sentence(f"{type(error).__name__}: {error}"))))
+    else:
+        answers.send(("end", None))
+
+
+def _end(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit status {code}"
+    known = {each.value: each.name for each in signal.Signals}
+    return f"crashed with {known.get(-code, f'signal {-code}')}"
+
+
+@dataclass(frozen=True)
+class SeenAdapter:
+    """An adapter as another process saw it: AdapterInfo without wgpu's object."""
+
+    index: int
+    name: str
+    vendor: str
+    driver: str
+    backend: str
+    type: str
+    features: tuple[str, ...]
+    limits: Mapping[str, int]
+
+    @classmethod
+    def of(cls, info: AdapterInfo) -> SeenAdapter:
+        """What is to be told of an adapter."""
+        about = (info.index, info.name, info.vendor, info.driver, info.backend, info.type)
+        return cls(*about, tuple(sorted(info.features)), info.limits)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.backend}, {self.type}, {self.driver})"
+
+
+@dataclass(frozen=True)
+class AdapterList:
+    """All that wgpu finds, the one that is used, and whether somebody chose it."""
+
+    found: tuple[SeenAdapter, ...]
+    used: SeenAdapter | None
+    chosen: bool
+
+
+def look_for_adapters(choice: str | None, open_it: bool) -> Iterator[Any]:
+    """The Adapters, then the description of the device that is used (see Device), where it is to be opened.
+
+    Raises WebnormError for a choice that there is not.
+    """
+    from webnorm.gpu.device import adapters, chosen_name, find_adapter, open_device
+
+    found = adapters()
+    info = find_adapter(choice) if found else None
+    seen = tuple(map(SeenAdapter.of, found))
+    yield AdapterList(seen, None if info is None else seen[info.index], chosen_name(choice) is not None)
+    if info is not None and open_it:
+        yield open_device(info).description()
+
+
+def _clock(description: Mapping[str, Any]) -> str:
+    if "timestamp-query" in description["features"]:
+        return "timestamp queries"
+    return "the wall clock: timestamp queries do not work"
+
+
+def _works(description: Mapping[str, Any] | None, verify: bool | None) -> dict[str, bool | None]:
+    """What will work with a device, or without one; `verify` is None where nobody looked."""
+    features = () if description is None else description["features"]
+    return {
+        "kernels": description is not None,
+        "subgroups": "subgroups" in features,
+        "timestamps": "timestamp-query" in features,
+        "gpu": description is not None and description["type"] != "CPU",
+        "verify": verify,
+    }
+
+
+def _works_line(works: Mapping[str, bool | None]) -> str:
+    """The same in words."""
+    if not works["kernels"]:
+        line = "works here: list, new, show --target browser, compare; no kernel runs without an adapter"
+    else:
+        line = "works here: check, bench, tune, play, calls from Python"
+        line += ", with subgroups" if works["subgroups"] else "; no kernel that needs subgroups"
+        line += "; times are a GPU's" if works["gpu"] else "; times are a software adapter's, not a GPU's"
+    told = {
+        None: "`webnorm doctor --browser` looks for what verify needs",
+        True: "a browser and Tint are installed for verify",
+        False: "verify lacks what is named above",
+    }
+    return f"{line}; {told[works['verify']]}"
+
+
+def _as_json(
+    adapters: AdapterList,
+    description: Mapping[str, Any] | None,
+    missing: Sequence[Fix],
+    works: Mapping[str, bool | None],
+) -> str:
+    """All of it, for programs."""
+    return json.dumps(
+        {
+            "webnorm": __version__,
+            "python": platform.python_version(),
+            "wgpu": None if description is None else description["wgpu"],
+            "adapters": [asdict(one) for one in adapters.found],
+            "used": None if adapters.used is None else adapters.used.index,
+            "device": description,
+            "timing": None if description is None else _clock(description),
+            "missing": [asdict(one) for one in missing],
+            "works": works,
+            "summary": _works_line(works),
+        },
+        indent=1,
+    )

@@ -18,6 +18,8 @@ from webnorm.errors import WebnormError
 if TYPE_CHECKING:
     from webnorm.web.folder import Files
 
+# --cols, --residual, --eps and others are the command line's names for what the norms have.
+
 
 def export(
     op: Annotated[

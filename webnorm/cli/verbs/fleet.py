@@ -65,7 +65,7 @@ def fleet(
 def _show(
     console: Screen, shown: Sequence[ClusterWorker], without: Sequence[WorkerWithoutAdapter], rates: Rates
 ) -> None:
-    from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
+    from webnorm.cli.terminal.columns import Column, FittedTable
 
     copied = [rates.get(one.card.device) for one in shown]
     strips = [
@@ -84,8 +84,7 @@ def _show(
             "copy GB/s", [escaped_line("-" if rate is None else f"{rate:.4g}") for rate in copied], right=True
         ),
     ]
-    for line in table_lines(fitting_columns(strips, console.width, gap=2), console.width, gap=2):
-        console.print(line)
+    console.print(FittedTable(strips))
     for one in without:
         console.print(f"{one.name}: left out: {one.reason}", soft_wrap=True)
 

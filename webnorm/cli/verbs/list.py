@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json as json_format
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+from rich.cells import cell_len
+from rich.padding import Padding
+from rich.text import Text
 from typer import Argument, Option
 
 from webnorm.cli.options import shared
 from webnorm.cli.options.values import adapter_or_none, report_unreadable
+from webnorm.cli.terminal.screen import Screen, escaped_line
 from webnorm.cli.terminal.streams import emit
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, one_line
 
 if TYPE_CHECKING:
     from webnorm.gpu.device import AdapterInfo
@@ -21,6 +28,11 @@ if TYPE_CHECKING:
 # The shape that an adapter is asked about; a kernel may still refuse longer rows.
 # Of ops that have sizes of these names.
 _SIZES = {"rows": 1024, "cols": 1024}
+_INDENT = 2
+# What is said of a file whose ops all run on an adapter, or none, or some.
+_STYLES = {"yes": "green", "no": "red", "partly": "yellow"}
+# What is left of a summary on a narrow screen.
+_LEAST_ROOM = 12
 
 
 def list_kernels(
@@ -50,8 +62,6 @@ def list_kernels(
     """With --dtype and --option the ops that have no such problem are left out, and --here is about such a
     problem. --adapter implies --here.
     """
-    from webnorm.cli.terminal.screen import Screen
-    from webnorm.cli.verbs import catalogue
     from webnorm.kernels.headers.library import survey
     from webnorm.op.registry import OPS
     from webnorm.op.selection import select_names
@@ -62,23 +72,20 @@ def list_kernels(
     problems = _problems(kernels, dtype or "float32", option or ())
     asked = here or adapter is not None
     info = adapter_or_none(adapter) if asked else None
-    ask = _asking(info) if asked else None
     found = [
-        catalogue.ListedKernel(kernel)
-        if ask is None
-        else catalogue.ListedKernel(kernel, *ask(kernel, problem))
+        _answered(kernel, problem, info) if asked else _Listed(kernel)
         for kernel in kernels
         if (problem := problems.get(kernel.op.name)) is not None
     ]
     if json:
-        emit(catalogue.to_json(found))
+        emit(json_format.dumps([one.as_json() for one in found], indent=1))
     elif verbose or (names and len({one.kernel.name for one in found}) == 1):
-        catalogue.show_long(Screen(), catalogue.by_file(found))
+        _show_long(Screen(), _by_file(found))
     else:
         about = (
             f"{dtype or 'float32'} of {_SIZES['cols']} columns, on {info or 'no adapter'}" if asked else None
         )
-        catalogue.show_short(Screen(), catalogue.by_file(found), about)
+        _show_short(Screen(), _by_file(found), about)
     report_unreadable(one for one in broken if one.op.name in ops)
 
 
@@ -130,19 +137,142 @@ def _problems(kernels: Iterable[Kernel], dtype: str, options: Sequence[str]) -> 
     return found
 
 
-def _asking(info: AdapterInfo | None) -> Callable[[Kernel, Problem], tuple[bool, str | None]]:
-    """What tells whether an adapter runs a kernel, and why not."""
+def _answered(kernel: Kernel, problem: Problem, info: AdapterInfo | None) -> _Listed:
+    """A kernel with whether an adapter runs it, and why not."""
     from webnorm.choice.defaults import default_variant
 
-    traits = None if info is None else info.traits
+    if info is None:
+        return _Listed(kernel, False, "there is no adapter")
+    try:
+        reason = default_variant(kernel, problem, info.traits).refusal(problem, info.traits)
+    except WebnormError as error:
+        reason = str(error)
+    return _Listed(kernel, reason is None, reason)
 
-    def ask(kernel: Kernel, problem: Problem) -> tuple[bool, str | None]:
-        if traits is None:
-            return False, "there is no adapter"
-        try:
-            reason = default_variant(kernel, problem, traits).refusal(problem, traits)
-        except WebnormError as error:
-            reason = str(error)
-        return reason is None, reason
 
-    return ask
+@dataclass(frozen=True)
+class _Listed:
+    """A kernel, and whether an adapter runs it, with the reason if not; None where no adapter was asked."""
+
+    kernel: Kernel
+    runs: bool | None = None
+    reason: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """What programs are told."""
+        kernel = self.kernel
+        return {
+            "op": kernel.op.name,
+            "kernel": kernel.name,
+            "summary": kernel.summary,
+            "differs": kernel.differs,
+            "unstable": kernel.unstable,
+            "features": _features(kernel),
+            "tune": {axis: list(values) for axis, values in kernel.tune.items()},
+            "path": str(kernel.path),
+            "runs": self.runs,
+            "reason": self.reason,
+        }
+
+
+def features(kernel: Kernel) -> dict[str, str]:
+    """The features that a kernel uses, each "required" or "optional"."""
+    return {name: "required" if tree == 1 else "optional" for name, tree in kernel.features.items()}
+
+
+def _by_file(found: Iterable[_Listed]) -> list[list[_Listed]]:
+    """The kernels of one file together, and the files that serve the same ops."""
+    files: dict[tuple[object, str], list[_Listed]] = {}
+    for one in found:
+        files.setdefault((one.kernel.path, one.kernel.name), []).append(one)
+    ladders: dict[str, list[list[_Listed]]] = {}
+    for served in files.values():
+        ladders.setdefault(_ops(served), []).append(served)
+    return [served for ladder in ladders.values() for served in ladder]
+
+
+def _show_short(console: Screen, files: Sequence[Sequence[_Listed]], here: str | None = None) -> None:
+    """A line for each file below the ops that it serves, cut to fit; a pipe gets lines of any length.
+
+    Where an adapter was asked, `here` says which, and of what; lines then have "yes", or "no" and why.
+    """
+    if here is not None:
+        _say(console, escaped_line(f"runs here: {here}"), 0)
+    width = max(cell_len(one_line(served[0].kernel.name)) for served in files)
+    room_for_answers = max(len(_answer(served)) for served in files)
+    ops = None
+    for served in files:
+        if ops != (ops := _ops(served)):
+            _say(console, escaped_line(ops, "bold"), 0)
+        kernel = served[0].kernel
+        name = one_line(kernel.name)
+        head = escaped_line(name, "cyan").append(" " * (width - cell_len(name) + 2))
+        refused = _refused(served)
+        if answer := _answer(served):
+            head.append(answer.ljust(room_for_answers + 2), _STYLES[answer])
+        about, style = (refused, "red") if refused else (kernel.summary, "")
+        notes = "".join(f" ({note})" for note in _notes(kernel))
+        if console.is_terminal:
+            room = console.width - _INDENT - head.cell_len - cell_len(notes)
+            about = textwrap.shorten(about, max(room, _LEAST_ROOM), placeholder="…")
+        _say(console, head.append(escaped_line(about, style)).append(notes, "yellow"), _INDENT)
+
+
+def _show_long(console: Screen, files: Sequence[Sequence[_Listed]]) -> None:
+    """All that the headers tell."""
+    for served in files:
+        kernel = served[0].kernel
+        axes = (f"{axis} {', '.join(map(str, values))}" for axis, values in kernel.tune.items())
+        facts = {
+            "": kernel.summary,
+            "differs": kernel.differs,
+            "unstable": kernel.unstable,
+            "needs": ", ".join(f"{name} ({how})" for name, how in _features(kernel).items()),
+            "constants": "; ".join(axes),
+            "file": str(kernel.path),
+            "runs here": ": ".join(filter(None, (_answer(served), _refused(served)))),
+        }
+        _say(console, escaped_line(", ".join(one.kernel.label for one in served), "bold"), 0)
+        for fact, text in facts.items():
+            if text:
+                head = Text(f"{fact}: " if fact else "", "dim")
+                _say(console, head.append_text(escaped_line(text, "not dim")), _INDENT)
+
+
+def _ops(served: Sequence[_Listed]) -> str:
+    return ", ".join(one.kernel.op.name for one in served)
+
+
+def _notes(kernel: Kernel) -> Iterator[str]:
+    if kernel.unstable:
+        yield "unstable"
+    for name, how in _features(kernel).items():
+        if how == "required":
+            yield f"needs {name}"
+
+
+def _answer(served: Sequence[_Listed]) -> str:
+    """Whether the kernels of a file run; empty where no adapter was asked."""
+    runs = [one.runs for one in served]
+    return "" if None in runs else "yes" if all(runs) else "partly" if any(runs) else "no"
+
+
+def _features(kernel: Kernel) -> dict[str, str]:
+    """The features that a kernel uses, each "required" or "optional"."""
+    return {name: "required" if tree == 1 else "optional" for name, tree in kernel.features.items()}
+
+
+def _refused(served: Sequence[_Listed]) -> str | None:
+    """Why the kernels of a file do not run, once where that is the same for all; None where they do."""
+    reasons: Mapping[str, str] = {one.kernel.op.name: one.reason for one in served if one.reason is not None}
+    if len(reasons) == len(served) and len({*reasons.values()}) == 1:
+        return next(iter(reasons.values()))
+    return "; ".join(f"{op}: {reason}" for op, reason in reasons.items()) or None
+
+
+def _say(console: Screen, line: Text, indent: int) -> None:
+    """A line, which breaks on terminals alone."""
+    if console.is_terminal:
+        console.print(Padding(line, (0, 0, 0, indent), expand=False))
+    else:
+        console.print(Text(" " * indent).append_text(line), soft_wrap=True)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from webnorm.kernels.headers.kernel import Kernel
     from webnorm.op.op import Op
 
-_HOME = "layer_norm"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
 
@@ -44,9 +43,9 @@ def new(
     from webnorm.kernels.headers.drafts import draft, lesson_kernel
     from webnorm.kernels.headers.header import check_name
     from webnorm.kernels.headers.sources import wgsl_root
-    from webnorm.op.registry import op_named
+    from webnorm.op.registry import default_op, op_named
 
-    home = op_named(op or _HOME)
+    home = op_named(op or default_op().name)
     path = out / home.name / f"{name}.wgsl"
     check_name(path)
     source = source or lesson_kernel(home)
@@ -62,7 +61,7 @@ def new(
     console.print("Change it in your editor, while this judges every save:")
     _print_command(console, ("play",), (path_argument(path),))
     console.print("Then look at its text, hold it against float64 in every case, and time it:")
-    where = [*([] if home.name == _HOME else [("--op", home.name)]), ("--wgsl", path_argument(out))]
+    where = [*([] if home is default_op() else [("--op", home.name)]), ("--wgsl", path_argument(out))]
     own = "--kernel", name
     for command in ([("show", name)], [("check",), own], [("bench",), own, ("--kernel", source)]):
         _print_command(console, *command, *where)

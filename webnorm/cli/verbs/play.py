@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +16,7 @@ from typer import Argument, Option
 
 from webnorm.cli.options import shared
 from webnorm.cli.options.values import integers
+from webnorm.cli.terminal import modes
 from webnorm.cli.terminal.streams import complain, emit, say, unread
 from webnorm.cli.work.jobs import BAD_USAGE, INCONCLUSIVE, OK, WRONG, AfterInterrupt, Interrupted
 from webnorm.errors import WebnormError, nearest
@@ -29,6 +35,8 @@ _MOST_DIGITS = 15
 _ALIKE = 0.6
 # How long a step may be silent where nobody sits before it, and what else runs may take the processor.
 _NOBODY_WAITS_S = 60.0
+# What Ctrl-D sends, and what is given where the terminal has gone.
+_CTRL_D = "\x04"
 
 
 def play(
@@ -81,6 +89,7 @@ def play(
     from webnorm.play.session import PlaygroundSession
     from webnorm.play.state import Settings
 
+    # --rows and --cols are the command line's names for an op's sizes.
     settings = Settings(
         time=not quick,
         corpus=not quick,
@@ -265,15 +274,13 @@ def _watch(session: PlaygroundSession, console: Screen) -> None:
     from rich.console import Group
     from rich.live import Live
 
-    from webnorm.cli.terminal import modes
-    from webnorm.cli.terminal.keys import keys
     from webnorm.cli.terminal.screen import key_source
     from webnorm.cli.verbs.play_view import screen
 
     drawn: object = None
     with (
         modes.drawn_on(console.file.fileno(), alternate=True),
-        keys(key_source()) as pressed,
+        _keys(key_source()) as pressed,
         Live(console=console, screen=True, auto_refresh=False, vertical_overflow="ellipsis") as live,
     ):
         revision = -1
@@ -285,6 +292,26 @@ def _watch(session: PlaygroundSession, console: Screen) -> None:
                 live.update(Group(*screen(now)), refresh=True)
             if not _act(session, pressed(_DRAWN_S)):
                 return
+
+
+@contextmanager
+def _keys(number: int | None) -> Iterator[Callable[[float], str]]:
+    """Give a function that waits so many seconds for a key of a terminal, known by its descriptor, and
+    returns it without Enter, or "" where none was pressed. Without a terminal to read, there are none.
+    """
+
+    def pressed(timeout_s: float) -> str:
+        if number is None:
+            time.sleep(timeout_s)
+        elif select.select([number], [], [], timeout_s)[0]:
+            try:
+                return os.read(number, 1).decode(errors="replace") or _CTRL_D
+            except OSError:
+                return _CTRL_D
+        return ""
+
+    with nullcontext() if number is None else modes.unbuffered(number):
+        yield pressed
 
 
 def _act(session: PlaygroundSession, key: str) -> bool:

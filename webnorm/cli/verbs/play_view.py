@@ -11,13 +11,11 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
+from webnorm.cli.terminal.columns import Column, FittedTable
 from webnorm.cli.terminal.screen import escaped_line, number_column, wrapping_column
 from webnorm.cli.work.compile_errors import caret_line, source_line
 from webnorm.errors import one_line
 from webnorm.lab.diagnose.heat_map import HeatMap
-from webnorm.lab.diagnose.trace import Trace
-from webnorm.lab.results.result import Result
 from webnorm.lab.results.tables import NOTHING, percent_text, time_text
 from webnorm.play.state import AttemptState, LiveTime, LocatedMistake, Snapshot, StageTime
 
@@ -64,17 +62,8 @@ def findings(attempt: AttemptState) -> Iterator[RenderableType]:
         before = place
     if len(attempt.mistakes) > _MISTAKES:
         yield Text(f"and {len(attempt.mistakes) - _MISTAKES} more", "dim")
-    if attempt.shapes:
-        yield from _verdicts(attempt)
-    yield from _where(attempt)
-    if attempt.trace is not None:
-        yield trace_table(attempt.trace)
-    if attempt.times:
-        yield from _times(attempt)
-    if attempt.cost is not None:
-        yield _counts(attempt)
-    if attempt.corpus is not None:
-        yield _corpus(attempt)
+    for part in (_verdicts, _where, _traced, _times, _counts, _corpus):
+        yield from part(attempt)
     for stage in attempt.stages:
         yield from _note(attempt, stage)
 
@@ -84,21 +73,8 @@ def news(attempt: AttemptState, known: int = 0, mistakes: int = 0) -> Iterator[R
     for stage in [stage for stage in attempt.stages if stage.ended][known:]:
         yield _stages([stage])
         yield from _note(attempt, stage)
-        match stage.name:
-            case "verdict" if attempt.shapes:
-                yield from _verdicts(attempt)
-            case "where":
-                yield from _where(attempt)
-            case "race":
-                yield from _why(attempt)
-            case "time" if attempt.times:
-                yield from _times(attempt)
-            case "trace" if attempt.trace is not None:
-                yield trace_table(attempt.trace)
-            case "cost" if attempt.cost is not None:
-                yield _counts(attempt)
-            case "corpus" if attempt.corpus is not None:
-                yield _corpus(attempt)
+        if part := _FOUND.get(stage.name):
+            yield from part(attempt)
     for mistake in attempt.mistakes[mistakes:]:
         yield mistake_text(mistake)
 
@@ -241,8 +217,11 @@ def _shade(cell: float) -> tuple[str, str]:
     return next((mark, style) for least, mark, style in reversed(_SHADES) if cell > least or least == 0)
 
 
-def trace_table(trace: Trace) -> RenderableType:
+def _traced(attempt: AttemptState) -> Iterator[RenderableType]:
     """The first records, and float64 beside what is known there."""
+    trace = attempt.trace
+    if trace is None:
+        return
     columns = (
         wrapping_column("traced"),
         number_column("row"),
@@ -263,7 +242,7 @@ def trace_table(trace: Trace) -> RenderableType:
     more = trace.count - min(len(trace.records), _RECORDS)
     note = f"{more} more of {trace.count} records" if more else f"{trace.count} records"
     lost = trace.count - len(trace.records)
-    return Group(table, Text(note + (f", {lost} of them not kept: filter them" if lost else ""), "dim"))
+    yield Group(table, Text(note + (f", {lost} of them not kept: filter them" if lost else ""), "dim"))
 
 
 def _numbers(values: Sequence[float]) -> str:
@@ -271,11 +250,13 @@ def _numbers(values: Sequence[float]) -> str:
 
 
 def _times(attempt: AttemptState) -> Iterator[RenderableType]:
+    """A line for each time; a narrow console shows fewer numbers, but whose they are, and the medians."""
     order = ("attempt", "previous", "best", "copy")
     own = attempt.time
     shown = sorted(attempt.times, key=lambda one: order.index(one.name))
     timed = [one for one in shown if one.result.timed]
-    yield _Times(timed, own)
+    if timed:
+        yield FittedTable(_time_columns(timed, own.median_ns if own is not None and own.timed else None))
     for one in shown:
         result = one.result
         if not result.timed:
@@ -284,55 +265,34 @@ def _times(attempt: AttemptState) -> Iterator[RenderableType]:
         yield escaped_line(f"timed on {own.problem}", "dim")
 
 
-@dataclass(frozen=True)
-class _Times:
-    """A line for each time; a narrow console shows fewer numbers, but whose they are, and the medians."""
+def _time_columns(timed: Sequence[LiveTime], own_ns: float | None) -> list[Column]:
+    def cells(told: Callable[[LiveTime], str]) -> list[Text]:
+        return [escaped_line(told(one), "bold" if one.name == "attempt" else "") for one in timed]
 
-    timed: Sequence[LiveTime]
-    own: Result | None
+    def kernel(one: LiveTime) -> str:
+        flags = one.result.flags if one.proved else ()
+        return one.result.kernel + (f" ({', '.join(flags)})" if flags else "")
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self.timed:
-            yield from table_lines(
-                fitting_columns(self._strips(), options.max_width, gap=2), options.max_width, gap=2
-            )
+    def ratio(one: LiveTime) -> str:
+        return f"{(one.result.median_ns or 0.0) / own_ns:.2f}" if own_ns else NOTHING
 
-    def _strips(self) -> list[Column]:
-        def cells(told: Callable[[LiveTime], str]) -> list[Text]:
-            return [escaped_line(told(one), "bold" if one.name == "attempt" else "") for one in self.timed]
-
-        return [
-            Column("time", cells(lambda one: one.name)),
-            Column("kernel", cells(_flagged), name=True),
-            Column("median", cells(_median), right=True),
-            Column("GB/s", cells(_rate), right=True, rank=1),
-            Column(
-                "% of copy", cells(lambda one: percent_text(one.result.percent_of_copy)), right=True, rank=3
-            ),
-            Column("x attempt", cells(self._ratio), right=True, rank=2),
-        ]
-
-    def _ratio(self, one: LiveTime) -> str:
-        own = self.own.median_ns if self.own is not None and self.own.timed else None
-        return f"{(one.result.median_ns or 0.0) / own:.2f}" if own else NOTHING
+    medians = cells(lambda one: f"{'' if one.proved else '~'}{time_text(one.result.median_ns)}")
+    rates = cells(lambda one: f"{one.result.gbps:.4g}" if one.result.gbps else NOTHING)
+    shares = cells(lambda one: percent_text(one.result.percent_of_copy))
+    return [
+        Column("time", cells(lambda one: one.name)),
+        Column("kernel", cells(kernel), name=True),
+        Column("median", medians, right=True),
+        Column("GB/s", rates, right=True, rank=1),
+        Column("% of copy", shares, right=True, rank=3),
+        Column("x attempt", cells(ratio), right=True, rank=2),
+    ]
 
 
-def _flagged(one: LiveTime) -> str:
-    result = one.result
-    return result.kernel + (f" ({', '.join(result.flags)})" if result.flags and one.proved else "")
-
-
-def _median(one: LiveTime) -> str:
-    return f"{'' if one.proved else '~'}{time_text(one.result.median_ns)}"
-
-
-def _rate(one: LiveTime) -> str:
-    return f"{one.result.gbps:.4g}" if one.result.gbps else NOTHING
-
-
-def _counts(attempt: AttemptState) -> Text:
+def _counts(attempt: AttemptState) -> Iterator[RenderableType]:
     cost = attempt.cost
-    assert cost is not None
+    if cost is None:
+        return
     parts = {
         "reads of rows": cost.row_reads,
         "of parameters": cost.parameter_reads,
@@ -341,12 +301,13 @@ def _counts(attempt: AttemptState) -> Text:
         "subgroup operations": cost.subgroup_operations,
     }
     told = (f"{name} {'not counted' if value is None else f'{value:.3g}'}" for name, value in parts.items())
-    return Text(f"per element and row: {', '.join(told)}; workgroup memory {cost.workgroup_bytes} bytes")
+    yield Text(f"per element and row: {', '.join(told)}; workgroup memory {cost.workgroup_bytes} bytes")
 
 
-def _corpus(attempt: AttemptState) -> RenderableType:
+def _corpus(attempt: AttemptState) -> Iterator[RenderableType]:
     corpus = attempt.corpus
-    assert corpus is not None
+    if corpus is None:
+        return
     text = Text(f"corpus: {corpus.done - corpus.skipped} of {corpus.of} tried")
     if corpus.wrong:
         text.append(f", {corpus.wrong} wrong", "bold red")
@@ -354,17 +315,28 @@ def _corpus(attempt: AttemptState) -> RenderableType:
         text.append(f", {corpus.expected} wrong as the header says", "dim")
     if corpus.skipped:
         text.append(f", {corpus.skipped} refused", "dim")
-    return Group(
+    yield Group(
         text, *(escaped_line(f"  {one['case']}: {one['reason']}", "red") for one in corpus.failed[:_MISTAKES])
     )
 
 
+# What the end of a stage shows, by the stage's name.
+_FOUND = {
+    "verdict": _verdicts,
+    "where": _where,
+    "race": _why,
+    "time": _times,
+    "trace": _traced,
+    "cost": _counts,
+    "corpus": _corpus,
+}
+
+
 def _history(now: Snapshot) -> Iterator[RenderableType]:
-    shown = now.history[-_ATTEMPTS:]
     if len(now.history) < 2:
         return
     parts = [Text("attempts:", "dim")]
-    for one in shown:
+    for one in now.history[-_ATTEMPTS:]:
         time = f" {time_text(one.median_ns)}" if one.median_ns is not None else ""
         parts.append(Text(f"{one.number} {one.status}{time}", _ENDS.get(one.status, "red")))
     yield _Flow(parts)

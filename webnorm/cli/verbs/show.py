@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from rich.text import Text
 from typer import Argument, Option
 
-from webnorm.cli.options import (
-    shared,
-)
-from webnorm.cli.options import (
-    values as arguments,
-)
-from webnorm.cli.options.values import size_of
+from webnorm.cli.options import shared, values
+from webnorm.cli.terminal.columns import Column, FittedTable
+from webnorm.cli.terminal.screen import Screen, escaped_line
 from webnorm.cli.terminal.streams import emit
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import WebnormError, one_line, unknown
 
 if TYPE_CHECKING:
-    from webnorm.kernels.headers.kernel import Kernel
-    from webnorm.kernels.headers.library import UnreadableKernel
     from webnorm.kernels.rendering.render import Shader
+    from webnorm.lab.run.jobs import ShaderCost
+
+# --rows and --cols are the command line's names for sizes; of them an op takes those that it has.
+# The one theme of Pygments made for 16 ANSI colours: readable on dark and light terminals.
+_THEME = "ansi_dark"
+# What a line of `show --cost` tells, and the field of a Cost that has it.
+_COUNTED = {
+    "reads of rows per element": "row_reads",
+    "reads of parameters per element": "parameter_reads",
+    "writes of rows per element": "writes",
+    "barriers per row": "barriers",
+    "subgroup operations per row": "subgroup_operations",
+}
+_MEMORY = "workgroup memory, bytes"
+_NOT_COUNTED = (
+    "'not counted': the kernel's own text does this without the helpers of wgsl/lib, or in several passes."
+)
 
 
 def show(
     kernel: Annotated[str, Argument(help="A kernel's name, op/kernel, the path of a .wgsl file, or auto.")],
     op: shared.Op = None,
     rows: Annotated[
-        int, Option(parser=size_of("--rows", least=0), help="Rows of the problem, as 1024 or 4k.")
+        int, Option(parser=values.size_of("--rows", least=0), help="Rows of the problem, as 1024 or 4k.")
     ] = 1024,
-    cols: Annotated[int, Option(parser=size_of("--cols"), help="Columns of the problem.")] = 1024,
+    cols: Annotated[int, Option(parser=values.size_of("--cols"), help="Columns of the problem.")] = 1024,
     dtype: shared.Dtype = None,
     option: shared.Option = None,
     target: Annotated[
@@ -52,75 +65,96 @@ def show(
     """A pipe gets the text alone: webnorm show layer_norm/welford --cols 768 > welford.wgsl."""
     from webnorm.choice.defaults import choose, chosen_variants
     from webnorm.kernels.headers.kernel import BROWSER
-    from webnorm.kernels.headers.library import AUTO, check_axes, select, without_auto
+    from webnorm.kernels.headers.library import AUTO, check_axes, own_names, select, survey, without_auto
     from webnorm.kernels.rendering.render import TARGETS, render_shader
     from webnorm.op.op import Task
     from webnorm.op.registry import default_op, op_named, options_of
 
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
-    names = [name for name in (kernel, diff) if name is not None]
-    found, broken = _surveyed(names, wgsl or ())
+    names = [kernel, *([] if diff is None else [diff])]
+    roots, stems = tuple(wgsl or ()), {name.rpartition("/")[2] for name in names}
+    # A path, auto and what is misspelt have no name of their own: they take all kernels.
+    found, broken = survey(roots, stems if stems <= own_names() else None)
     home = op_named(op or default_op().name)
     named = without_auto(names) or ()
     asked = {name: select(found, name, home.name, (AUTO, "copy"), broken) for name in named}
-    arguments.report_unreadable(broken)
-    info = arguments.adapter_or_none(adapter) if target == "native" else None
+    values.report_unreadable(broken)
+    info = values.adapter_or_none(adapter) if target == "native" else None
     traits = BROWSER if info is None else info.traits
     # A page runs on other adapters than this one, of which no tuning tells.
-    tuning = arguments.recorded_tuning(info.description()) if info is not None and AUTO in names else None
-    chosen = arguments.constant_values(constant)
+    tuning = values.recorded_tuning(info.description()) if info is not None and AUTO in names else None
+    chosen = values.constant_values(constant)
     check_axes(chosen, list(asked.values()))
     shaders: list[Shader] = []
     for name in names:
         own = asked.get(name)
         its_op = home if own is None else own.op
-        options = options_of(its_op, arguments.option_pairs(option, no_weight, no_bias))
+        options = options_of(its_op, values.option_pairs(option, no_weight, no_bias))
         problem = its_op.problem(*its_op.sizes_of({"rows": rows, "cols": cols}), dtype=dtype, options=options)
         if own is None:
             variant = choose(found, Task(home, problem), traits, tuning).variant
         else:
             variant = chosen_variants(own, problem, traits, chosen)[0]
-        refusal = variant.refusal(problem, traits)
-        if refusal:
+        if refusal := variant.refusal(problem, traits):
             raise WebnormError(f"{variant} cannot run {problem}: {refusal}")
-        shaders.append(render_shader(variant, problem, target, traits, roots=wgsl or ()))
+        shaders.append(render_shader(variant, problem, target, traits, roots=roots))
     if cost:
-        _show_cost(shaders, wgsl or (), adapter)
-    else:
-        _show_text(shaders)
-
-
-def _surveyed(names: Sequence[str], roots: Sequence[Path]) -> tuple[list[Kernel], list[UnreadableKernel]]:
-    """Kernels of these names; all of them for a path, auto and what is misspelt."""
-    from webnorm.kernels.headers.library import own_names, survey
-
-    stems = {name.rpartition("/")[2] for name in names}
-    return survey(roots, stems if stems <= own_names() else None)
+        return _show_cost(shaders, roots, adapter)
+    _show_text(shaders)
 
 
 def _show_text(shaders: Sequence[Shader]) -> None:
-    """A shader, or what it has beyond another; pipes get it without colours and broken lines."""
-    from webnorm.cli.terminal.screen import Screen
-    from webnorm.cli.verbs import shaders as view
-
-    two = len(shaders) == 2
-    text = view.shader_diff(*reversed(shaders)) if two else view.shader_text(shaders[0])
+    """A shader, or a unified diff from another to it; pipes get it without colours and broken lines."""
+    text = _text(shaders[0])
+    if two := len(shaders) == 2:
+        old, new = (_text(one).splitlines() for one in reversed(shaders))
+        names = [one_line(str(one.variant)) for one in reversed(shaders)]
+        text = "\n".join(difflib.unified_diff(old, new, names[0], names[1], lineterm=""))
     console = Screen()
     if console.is_terminal:
-        console.print(view.highlighted(text, "diff" if two else "wgsl"))
+        # Pygments is for terminals alone.
+        from rich.syntax import Syntax
+
+        language = "diff" if two else "wgsl"
+        console.print(Syntax(text, language, theme=_THEME, background_color="default", word_wrap=True))
     else:
         emit(text)
 
 
+def _text(shader: Shader) -> str:
+    """The WGSL behind a comment that says what it is."""
+    from webnorm.kernels.headers.variants import format_constants
+
+    variant = shader.variant
+    return (
+        f"// {one_line(variant.kernel.label)} for {shader.problem}, target {shader.target}\n"
+        f"// {format_constants(variant.constants)}\n{shader.text}"
+    )
+
+
 def _show_cost(shaders: Sequence[Shader], roots: Sequence[Path], adapter: str | None) -> None:
-    from webnorm.cli.terminal.screen import Screen
-    from webnorm.cli.verbs import shaders as view
+    """Accesses, barriers and subgroup operations of one variant or two: a line for each that says what was
+    run, and one for each count.
+    """
     from webnorm.lab.process.worker import Worker, explain_worker_failure
     from webnorm.lab.run.jobs import CostJob, VariantSpec, count_costs
 
     job = CostJob(tuple((shader.problem, VariantSpec.of(shader.variant)) for shader in shaders), tuple(roots))
     with explain_worker_failure("counting"), Worker(adapter) as worker:
-        costs = list(worker.stream(count_costs, job))
-    variants = (shader.variant for shader in shaders)
-    Screen().print(view.CostTable([*zip(variants, costs, strict=True)]))
+        costs: list[ShaderCost] = list(worker.stream(count_costs, job))
+    console = Screen()
+    for shader in shaders:
+        console.print(escaped_line(f"counted by running {shader.variant}", "bold"))
+    kernels = [shader.variant.kernel for shader in shaders]
+    alike = len({kernel.name for kernel in kernels}) == 1
+    # One alone needs no name.
+    names = [one_line(one.label if alike else one.name) for one in kernels] if len(kernels) > 1 else [""]
+    strips = [Column("", [Text(what) for what in (*_COUNTED, _MEMORY)], name=True)]
+    for name, cost in zip(names, costs, strict=True):
+        counts = (getattr(cost, field) for field in _COUNTED.values())
+        told = ["not counted" if count is None else f"{count:.3g}" for count in counts]
+        strips.append(Column(name, [*map(Text, told), Text(str(cost.workgroup_bytes))], right=True))
+    console.print(FittedTable(strips))
+    if any(None in vars(cost).values() for cost in costs):
+        console.print(_NOT_COUNTED, style="dim")

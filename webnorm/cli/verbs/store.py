@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
@@ -81,11 +81,11 @@ def history(
     console = Screen(stderr="-" in (str(json), str(csv)))
     shown = found if copies else found.without_copies()
     console.print(HistoryTable(shown, newest=last is None))
-    texts: Mapping[Path | None, Callable[[series.History], str]] = {json: series.to_json, csv: series.to_csv}
-    steps: list[Callable[[], Any]] = [
-        partial(write_or_print, text(found), path) for path, text in texts.items() if path is not None
-    ]
-    run_each_step(*steps, *([partial(series.draw_history, found, plot)] if plot is not None else []))
+    texts = (json, series.to_json), (csv, series.to_csv)
+    run_each_step(
+        *(partial(write_or_print, text(found), path) for path, text in texts if path is not None),
+        *([partial(series.draw_history, found, plot)] if plot is not None else []),
+    )
 
 
 def regressions(
@@ -140,7 +140,7 @@ def _place(store: Path | None) -> Path:
 
 
 # name: (function, summary), in the order of `webnorm store --help`.
-VERBS: Mapping[str, tuple[Callable[..., Any], str]] = {
+VERBS: Mapping[str, tuple[Callable[..., None], str]] = {
     "add": (add, "Keep results: reports of bench and check, as their --json wrote them."),
     "history": (history, "What is kept: medians, GB/s and the share of the copy, the newest last."),
     "regressions": (

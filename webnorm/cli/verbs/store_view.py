@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
-from webnorm.cli.terminal.screen import STYLES, escaped_line
+from webnorm.cli.terminal.screen import escaped_line
+from webnorm.cli.verbs.compare_view import comparison_rows, titled
 from webnorm.lab.report import comparison_text
 from webnorm.lab.report.history.regressions import NewestRun, RegressionResult
 from webnorm.lab.report.history.series import Entry, History
@@ -51,7 +53,8 @@ class HistoryTable:
             return [escaped_line(str(one[name] or NOTHING)[:_SHORT]) for one in entries]
 
         def figures(name: str, told: Callable[[float | None], str]) -> list[Text]:
-            return [Text(told(_number(one[name]))) for one in entries]
+            cells = [one[name] for one in entries]
+            return [Text(told(float(cell) if isinstance(cell, int | float) else None)) for cell in cells]
 
         return [
             Column("kernel", [escaped_line(_INDENT + name) for name in _names(entries)], name=True),
@@ -96,13 +99,9 @@ def _names(entries: Sequence[Entry]) -> list[str]:
     """Each line's kernel, with its constants where there are lines of others."""
     places = [(platform_text(one), _problem(one), str(one["kernel"])) for one in entries]
     constants = [str(one["constants"] or "").replace(";", " ") for one in entries]
-    several: dict[tuple[str, ...], set[str]] = {}
-    for place, own in zip(places, constants, strict=True):
-        several.setdefault(place, set()).add(own)
-    return [
-        f"{place[-1]} {own}".rstrip() if len(several[place]) > 1 else place[-1]
-        for place, own in zip(places, constants, strict=True)
-    ]
+    lines = [*zip(places, constants, strict=True)]
+    several = Counter(place for place, _ in {*lines})
+    return [f"{place[-1]} {own}".rstrip() if several[place] > 1 else place[-1] for place, own in lines]
 
 
 def _remark(one: Entry) -> Text:
@@ -113,10 +112,6 @@ def _remark(one: Entry) -> Text:
     if one["complete"] == 0:
         words.append("of an interrupted run")
     return escaped_line(", ".join(words), "red" if one["status"] in ("fail", "error") else "yellow")
-
-
-def _number(cell: Cell) -> float | None:
-    return float(cell) if isinstance(cell, int | float) else None
 
 
 def _rate(rate: float | None) -> str:
@@ -141,14 +136,7 @@ class RegressionsTable:
         for newest in self.found:
             yield escaped_line(platform_text(newest.platform), "bold")
             yield escaped_line(_run(newest))
-            before = None
-            for one in newest.judged:
-                problem = comparison_text.problem_text(one.comparison)
-                if not one.open and problem != before:
-                    yield escaped_line(problem)
-                    before = problem
-                if not one.open:
-                    yield next(rows)
+            yield from titled([one.comparison for one in newest.judged if not one.open], rows)
         yield escaped_line(_counts(judged, told), "bold")
         if told:
             yield Text(
@@ -180,17 +168,11 @@ def _run(newest: NewestRun) -> str:
 
 def _rows(judged: Sequence[RegressionResult], width: int) -> list[Text]:
     """The heading, and a line for each."""
-    found = [one.comparison for one in judged]
-    name = comparison_text.pair_labels(found)
-    strips = [
-        Column("kernel", [escaped_line(_INDENT + name(one)) for one in found], name=True),
-        Column("ratio", [Text(comparison_text.ratio_text(one.ratio)) for one in found], right=True),
-        Column("interval", [Text(comparison_text.interval_text(one)) for one in found], right=True, rank=1),
+    more = (
         Column("band", [Text(_band(one.band)) for one in judged], right=True, rank=0),
         Column("runs", [Text(str(one.runs)) for one in judged], right=True, rank=2),
-        Column("", [Text(one.verdict, STYLES.get(one.verdict, "dim")) for one in found]),
-    ]
-    return table_lines(fitting_columns(strips, width, gap=2), width, gap=2)
+    )
+    return comparison_rows([one.comparison for one in judged], width, more)
 
 
 def _band(band: float | None) -> str:

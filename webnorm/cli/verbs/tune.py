@@ -95,6 +95,7 @@ def tune(
     console = Screen()
     if show_recorded or forget:
         return _recorded(find_adapter(adapter).description(), out, console if show_recorded else None)
+    # --rows and --cols are the command line's names for an op's sizes.
     shapes = integers(rows, "--rows"), integers(cols, "--cols")
     given = option_pairs(option, no_weight, no_bias)
 
@@ -118,15 +119,22 @@ def tune(
 
 
 def _recorded(device: Mapping[str, Any], out: Path | None, console: Console | None) -> None:
-    """Show what is recorded for a device on a console; without one, remove it."""
+    """Show what is recorded for a device, holds it here or not, on a console; without one, remove it."""
     from webnorm.choice import tuning
+    from webnorm.cli.work import overview
 
     platform = tuning.Platform.of(device)
     path = out or tuning.path_of(platform)
-    if console is not None:
-        _show_tuning(console, path, platform)
-    else:
+    if console is None:
         say(f"removed {path}" if tuning.forget(path) else f"there is no {path}")
+    elif not path.exists():
+        console.print(f"nothing is recorded: there is no {path}", soft_wrap=True)
+    else:
+        recorded = tuning.read(path)
+        objection = recorded.objection(platform)
+        if objection is not None:
+            complain(f"the tuning {path} does not hold here: {objection}")
+        console.print(overview.tuning_table(recorded))
 
 
 @dataclass(kw_only=True)
@@ -234,18 +242,3 @@ class _Tune(SharedJob):
             return OK
         complain(f"not tuned: {first_names([str(task) for task in self.lacking])}")
         return INCONCLUSIVE
-
-
-def _show_tuning(console: Console, path: Path, platform: Platform) -> None:
-    """What is in a tuning file, whether it holds here or not."""
-    from webnorm.choice import tuning
-    from webnorm.cli.work import overview
-
-    if not path.exists():
-        console.print(f"nothing is recorded: there is no {path}", soft_wrap=True)
-        return
-    recorded = tuning.read(path)
-    objection = recorded.objection(platform)
-    if objection is not None:
-        complain(f"the tuning {path} does not hold here: {objection}")
-    console.print(overview.tuning_table(recorded))

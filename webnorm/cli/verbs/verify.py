@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
 from typer import Argument, Option
 
+from webnorm.cli.terminal.columns import Column, FittedTable
+from webnorm.cli.terminal.screen import STYLES, Screen, escaped_line, progress
 from webnorm.cli.terminal.streams import complain
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK, WRONG, Interrupted
 from webnorm.cli.work.outputs import check_outputs
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, one_line, sentence
 from webnorm.gpu import seconds
 
 if TYPE_CHECKING:
-    from webnorm.web.verification.verify import StepFinding
+    from webnorm.web.verification.verify import BrowserFindings, ShaderComparison, StepFinding
 
 
 def verify(
@@ -47,7 +52,6 @@ def verify(
     """
     import logging
 
-    from webnorm.cli.terminal.screen import progress
     from webnorm.web.verification import verify
 
     # Ctrl-C ends Playwright's own process too, and asyncio would tell of the broken connection.
@@ -88,22 +92,97 @@ def _status(findings: Sequence[StepFinding]) -> int:
 
 
 def _show(finding: StepFinding) -> None:
-    from webnorm.cli.terminal.screen import Screen, escaped_line
-    from webnorm.cli.verbs.verify_view import VerifyTable, refusal_lines, step_line
-
+    """Whether a step passed, what it looked at, and what it found."""
     console = Screen()
     # What is missing may name commands, which a broken line would break.
     console.print(
         step_line(finding.passed, f"{finding.step}: {finding.text}"),
         soft_wrap=finding.passed is None,
     )
-    if finding.refused:
-        console.print(refusal_lines(finding.exported, finding.refused), soft_wrap=True)
+    for refused in finding.refused:
+        # The place in the shader's file as editors know it.
+        for said in refused.messages:
+            numbers = (str(n) for n in (said.line, said.column) if n)
+            place = one_line(":".join((finding.exported.place(refused.name), *numbers)))
+            console.print(f"{place}: {said.severity}: {sentence(said.text)}", soft_wrap=True)
     for style, sentences in (("", finding.remarks), ("red", finding.complaints)):
-        for sentence in sentences:
-            console.print(escaped_line(sentence, style), soft_wrap=True)
+        for told in sentences:
+            console.print(escaped_line(told, style), soft_wrap=True)
     if finding.seen is not None:
         console.print()
         console.print(VerifyTable(finding.seen))
         for complaint in finding.seen.complaints:
             console.print(complaint, style="red", soft_wrap=True)
+
+
+def step_line(passed: bool | None, text: str) -> Text:
+    """One step of `verify`: whether it passed, None if it could not be taken, and what it looked at."""
+    verdict = "skip" if passed is None else "pass" if passed else "FAIL"
+    return Text.assemble((verdict, STYLES[verdict]), "  ", escaped_line(text))
+
+
+@dataclass(frozen=True)
+class VerifyTable:
+    """A package's shaders natively and in the browser, each on one line; below them the choices, and why some
+    did not run.
+    """
+
+    seen: BrowserFindings
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield escaped_line(_seen_by(self.seen), "bold")
+        yield FittedTable(_strips(self.seen.lines))
+        yield from (Text(one_line(remark)) for remark in _remarks(self.seen))
+
+
+def _strips(shown: Sequence[ShaderComparison]) -> list[Column]:
+    from webnorm.lab.results import tables
+
+    styles = ["bold" if one.chosen else "dim" if one.browser.verdict == "skip" else "" for one in shown]
+
+    def texts(heading: str, found: Sequence[str], rank: int | None = None, right: bool = True) -> Column:
+        cells = [escaped_line(text, style) for text, style in zip(found, styles, strict=True)]
+        return Column(heading, cells, right=right, rank=rank)
+
+    rates = [tables.NOTHING if one.gbps is None else f"{one.gbps:.3g}" for one in shown]
+    return [
+        Column("shader", texts("", [one.name for one in shown]).cells, name=True),
+        texts("chosen", ["yes" if one.chosen else "" for one in shown], rank=4, right=False),
+        Column("native", [_verdict(one.native.verdict) for one in shown], rank=3),
+        texts("error", [tables.error_text(one.native.max_abs_error) for one in shown], rank=1),
+        Column("browser", [_verdict(one.browser.verdict) for one in shown]),
+        texts("error", [tables.error_text(one.browser.max_abs_error) for one in shown], rank=2),
+        texts("allowed", [tables.error_text(_allowed(one)) for one in shown], rank=2),
+        texts("GB/s", rates, rank=0),
+        texts("% of copy", [tables.percent_text(one.percent_of_copy) for one in shown], rank=5),
+    ]
+
+
+def _allowed(line: ShaderComparison) -> float | None:
+    """The tolerance where the error is largest: in the browser, or natively where it did not run there."""
+    return line.native.allowed if line.browser.allowed is None else line.browser.allowed
+
+
+def _verdict(verdict: str) -> Text:
+    shown = "FAIL" if verdict == "fail" else verdict
+    return Text(shown, STYLES[shown])
+
+
+def _remarks(seen: BrowserFindings) -> Iterator[str]:
+    yield from seen.choices
+    for where, side in (("here", "browser"), ("natively", "native")):
+        reasons = ((line.name, getattr(line, side).reason) for line in seen.lines)
+        yield from (f"{name}: not run {where}: {reason}" for name, reason in reasons if reason)
+    yield from (f"warning: {line.name}: {line.loose}" for line in seen.lines if line.loose)
+    if seen.adapter.get("software"):
+        yield "a software adapter: its times say nothing about GPUs"
+    yield from (f"on the console: {remark}" for remark in seen.remarks)
+
+
+def _seen_by(seen: BrowserFindings) -> str:
+    adapter = seen.adapter
+    name = adapter.get("description") or " ".join(
+        str(adapter[key]) for key in ("vendor", "architecture", "device") if adapter.get(key)
+    )
+    features = ", ".join(seen.features) or "no features"
+    return f"{seen.browser}, {name or 'an adapter without a name'}, with {features}"

@@ -169,11 +169,6 @@ class _Spread:
 
 def _names(pools: Sequence[AdapterPool]) -> list[str]:
     """What the files of each pool are called: its platform, and a number where several have that."""
-    found: list[str] = []
-    for pool in pools:
-        name = pool.card.platform.file_name.removesuffix(".json")
-        same = sum(
-            other.card.platform.file_name == pool.card.platform.file_name for other in pools[: len(found)]
-        )
-        found.append(f"{name}-{same + 1}" if same else name)
-    return found
+    names = [pool.card.platform.file_name.removesuffix(".json") for pool in pools]
+    before = [names[:at].count(name) for at, name in enumerate(names)]
+    return [f"{name}-{count + 1}" if count else name for name, count in zip(names, before, strict=True)]

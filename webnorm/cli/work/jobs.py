@@ -247,7 +247,7 @@ class MeasuringJob(SharedJob):
         return ()
 
     def _show(self) -> None:
-        from webnorm.cli.work.tables import race_line
+        from webnorm.cli.work.overview import race_line
 
         if not self.results():
             return

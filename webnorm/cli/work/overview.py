@@ -12,6 +12,7 @@ from rich.text import Text
 from webnorm.choice.tuning import Tuning
 from webnorm.cli.terminal.screen import escaped_line, number_column, wrapping_column
 from webnorm.errors import one_line
+from webnorm.lab.results.result import Result
 from webnorm.lab.results.tables import NOTHING, constants_text, device_text, percent_text
 from webnorm.lab.run.tune import TuneResult
 from webnorm.op.corpus import Case
@@ -75,6 +76,26 @@ def tuned_lines(tuned: TuneResult) -> str:
         else f"{choice.speedup:.2f} x as fast as the rules' {tuned.rules}"
     )
     return "\n".join([f"{tuned.task}: {named}: {gained}; {choice.tried} variants tried", *dropped])
+
+
+def race_line(results: Sequence[Result]) -> str:
+    """What is known of races on workgroup memory, and of endless loops where there are any: right results
+    alone would show neither on a CPU. Empty where neither was looked for.
+    """
+    watched = sum(result.watched is True for result in results)
+    unwatched = sum(result.watched is False for result in results)
+    seen = sum("a race" in (result.reason or "") for result in results if result.watched)
+    if not watched:
+        return f"races on workgroup memory: {_runs(unwatched)} could not be watched" if unwatched else ""
+    found = f"in {seen} of" if seen else "none in"
+    line = f"races on workgroup memory: {found} {_runs(watched)}"
+    endless = sum("a loop that does not end" in (result.reason or "") for result in results if result.watched)
+    line += f", endless loops in {endless}" if endless else ""
+    return f"{line}, {unwatched} more could not be watched" if unwatched else line
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
 
 
 def preset_table() -> Table:
