@@ -175,6 +175,7 @@ class Op:
     hints: `mistakes(task, arrays)`, the outputs of kernels with a mistake; `diagnosis`, a function that
     explains errors; `trace_expectations`, a module for traced names. Also `rules`, a module for the choice of
     kernels; `presets`; `lessons`, the path of a TOML file; `export_options`, the defaults of an export;
+    `lab_options`, the sets of options that a lab's page offers, each in the words of --option;
     `export_inputs(op, problem)`, its test vectors; and `page_numbers`, the numbers that its pages share.
     """
 

@@ -65,16 +65,9 @@ _GPU_ROWS, _SOFTWARE_ROWS = (
 )
 _LAB_COLS = tuple(sorted({*_GPU_ROWS, *_SOFTWARE_ROWS}))
 _LAB_DTYPES = tuple(STORAGE)
-# What can be chosen in place of an op's own options, in the words of --option. Each takes shaders of its own:
-# there is one number of columns for them, of middling length.
+# Other options than an op's own take shaders of their own: there is one number of columns for them, of
+# middling length.
 _OPTION_COLS = 1024
-_FORWARD_OPTIONS = (
-    ("residual",),
-    ("return_stats",),
-    ("zero_centered_weight",),
-    ("weight=false", "bias=false"),
-)
-_BACKWARD_OPTIONS = (("saved_stats=false",), ("dh",), ("weight=false", "bias=false"))
 # Elements of a problem: several times the cache of a large GPU, and what SwiftShader does in milliseconds.
 LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS = 1 << 24, 1 << 17
 
@@ -121,8 +114,7 @@ def _suggested(known: Mapping[int, int], cols: int) -> int:
 def lab_offers() -> Iterator[LabOffer]:
     """All that there is to choose."""
     for op in OPS.values():
-        others = () if op.is_copy else _BACKWARD_OPTIONS if op.gradient else _FORWARD_OPTIONS
-        for options in ((), *others):
+        for options in ((), *(op.hook("lab_options") or ())):
             columns = [cols for cols in _LAB_COLS if cols == _OPTION_COLS or not options]
             for cols, dtype in itertools.product(columns, _LAB_DTYPES):
                 yield LabOffer(op, options, cols, dtype)

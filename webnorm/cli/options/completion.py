@@ -96,10 +96,12 @@ def _results() -> Sequence[str]:
 
 _OPS = _listed("webnorm.op.registry:computing_ops")
 _BASELINES = _listed("webnorm.lab.report.baselines:baseline_names")
-# Few enough to be named in the help: the last of them, which no import is needed for, and all.
-_FEW: dict[str, tuple[str, Values]] = {
-    "op": ("rms_norm_backward", _OPS),
-    "--op": ("rms_norm_backward", _OPS),
+# Few enough to be named in the help: the last of them, which no import is needed for, and all. What ops bring
+# is in no text: None.
+_FEW: dict[str, tuple[str | None, Values]] = {
+    "op": (None, _OPS),
+    "--op": (None, _OPS),
+    "--option": (None, _listed("webnorm.op.registry:option_words")),
     "--dtype": ("bfloat16", _listed("webnorm.op.dtypes:STORAGE")),
     "--target": ("browser", _listed("webnorm.kernels.rendering.render:TARGETS")),
     "--distribution": ("row_scales", _listed("webnorm.op.registry:distributions")),
@@ -108,7 +110,6 @@ _FEW: dict[str, tuple[str, Values]] = {
 }
 _COMPLETED: dict[str, Values] = {
     **{name: values for name, (_, values) in _FEW.items()},
-    "--option": _listed("webnorm.op.registry:option_words"),
     "kept": _BASELINES,
     "--case": _cases,
     "--save": _BASELINES,
@@ -134,7 +135,7 @@ def unnamed(name: str, text: str) -> Sequence[str]:
     A text that has the last has all, and their source need not be imported, which takes longer than all else.
     """
     last, values = _FEW.get(name, ("", tuple))
-    return () if last in text else values()
+    return () if last is not None and last in text else values()
 
 
 def complete(param: Any, name: str) -> None:

@@ -9,18 +9,15 @@ import typer
 
 from webnorm.gpu import seconds
 
-# Sizes, scalars and flags of the norms are options of the command line. Their help names the ops: to import
-# the registry would take longer than all else that help needs.
-Op = Annotated[
-    str | None,
-    typer.Option(help="layer_norm (the default), layer_norm_backward, rms_norm or rms_norm_backward."),
-]
+# Sizes, scalars and flags of the norms are options of the command line. Which ops and options there are, the
+# registry says: help adds them when it is shown.
+Op = Annotated[str | None, typer.Option(help="What is computed. Default: the first of these.")]
 Ops = Annotated[
     str | None,
     typer.Option(
         "--op",
-        help="layer_norm (the default), layer_norm_backward, rms_norm, rms_norm_backward, a list of them, "
-        "a pattern such as 'rms*', or all.",
+        help="What is computed: an op, a list of them, a pattern such as 'rms*', or all. Default: the first "
+        "of these.",
     ),
 ]
 Adapter = Annotated[
@@ -70,9 +67,7 @@ Option = Annotated[
     typer.Option(
         "--option",
         "-o",
-        help="NAME[=VALUE]: zero_centered_weight, residual, residual_bias, return_stats, "
-        "out_dtype=float8_e4m3fn|float8_e5m2|int8, weight_dtype=float32, max_workgroups=N; for gradients "
-        "saved_stats and dh; repeatable.",
+        help="NAME[=VALUE], what a problem adds to the plain computation of its op; repeatable.",
     ),
 ]
 Scale = Annotated[float, typer.Option(help="What y is multiplied by before it is rounded to a float8 type.")]

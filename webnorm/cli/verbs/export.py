@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    op: Annotated[
-        str | None, Argument(help="layer_norm, rms_norm, layer_norm_backward or rms_norm_backward.")
-    ] = None,
+    op: Annotated[str | None, Argument(help="The op to export.")] = None,
     out: Annotated[Path | None, Option(help="The folder to write.")] = None,
     cols: Annotated[
         list[str] | None, Option(help="Columns of a row; repeatable, or a list like 768,1024.")

@@ -42,10 +42,7 @@ def list_kernels(
     ] = None,
     op: Annotated[
         str | None,
-        Option(
-            help="Only kernels of layer_norm, layer_norm_backward, rms_norm or rms_norm_backward, a list of "
-            "them, or a pattern such as 'rms*'."
-        ),
+        Option(help="Only kernels of this op, of a list of them, or of a pattern such as 'rms*'."),
     ] = None,
     dtype: shared.Dtype = None,
     option: shared.Option = None,

@@ -29,8 +29,8 @@ def new(
         Option(
             "--from",
             metavar="KERNEL",
-            help="The kernel to copy, webnorm's or one of DIR. Default: two_pass of layer_norm, workgroup of "
-            "rms_norm, naive of the gradients.",
+            help="The kernel to copy, webnorm's or one of DIR. Default: the one that the op has for that, "
+            "such as two_pass of layer_norm.",
         ),
     ] = None,
     out: Annotated[

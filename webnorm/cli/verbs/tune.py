@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 def tune(
     op: Annotated[
         str | None,
-        Option(
-            help="layer_norm, layer_norm_backward, rms_norm, rms_norm_backward, a list of them, or a pattern "
-            "such as 'rms*'. Default: all four."
-        ),
+        Option(help="The op to tune, a list of them, or a pattern such as 'rms*'. Default: all."),
     ] = None,
     dtype: Annotated[
         str | None, Option(help="float32, float16, bfloat16, a list, or all. Default: the first two.")

@@ -152,6 +152,12 @@ _HOOKS: Mapping[str, Any] = {
     "cases": f"{_ROOM}.corpus:whole_corpus",
     "fixed_cases": f"{_ROOM}.corpus:CASES",
     "page_numbers": f"{_ROOM}.reference:NUMBERS",
+    "lab_options": (
+        ("residual",),
+        ("return_stats",),
+        ("zero_centered_weight",),
+        ("weight=false", "bias=false"),
+    ),
     "unused_scalars": unused_scalars,
     "export_inputs": "webnorm.ops.copy.problem:export_inputs",
     "evaluation": "webnorm.ops.copy.problem",
@@ -222,6 +228,7 @@ def _gradient(name: str, summary: str, with_mean: bool) -> Op:
         "other_problem": other_problem,
         # A page that trains has no statistics unless its forward pass was asked for them.
         "export_options": NormOptions(bias=with_mean),
+        "lab_options": (("saved_stats=false",), ("dh",), ("weight=false", "bias=false")),
     }
     return _op(name, summary, tensors, with_mean, gradient=True, hooks=hooks)
 
