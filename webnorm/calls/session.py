@@ -21,7 +21,7 @@ from webnorm.gpu.pipelines import Pipeline, compile_shader
 from webnorm.gpu.pool import STAGING_USAGE, BufferPool
 from webnorm.gpu.schedule import Schedule
 from webnorm.kernels.headers.header import load
-from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import AUTO, own_kernel, own_kernels, select
 from webnorm.kernels.headers.sources import identity, is_wgsl
 from webnorm.kernels.headers.variants import Variant
@@ -204,7 +204,10 @@ class CallSession:
 
     def _choose(self, task: Task, name: str | None, device: Device) -> Variant:
         if name is not None:
-            return _named(task, name, device.traits)
+            variant, refusal = fitting_variant(_of_op(task.op, name), task.problem, device.traits)
+            if variant is None:
+                raise WebnormError(f"kernel {name} cannot run {task.problem}: {refusal}")
+            return variant
         chosen = choose_own(task, device.traits, self._tuning_of(device))
         found = tuner(task, device) if chosen.source == "rules" and tuner is not None else None
         if found is not None:
@@ -290,14 +293,6 @@ def check_kernel(op: Op, kernel: str | Path | None) -> None:
     name, _ = _identity(kernel)
     if name is not None:
         _of_op(op, name)
-
-
-def _named(task: Task, name: str, traits: Traits) -> Variant:
-    kernel, problem = _of_op(task.op, name), task.problem
-    variant, refusal = fitting_variant(kernel, problem, traits)
-    if variant is None:
-        raise WebnormError(f"kernel {name} cannot run {problem}: {refusal}")
-    return variant
 
 
 def _of_op(op: Op, name: str) -> Kernel:

@@ -107,7 +107,8 @@ class _Norm:
             )
         saved = self._saved
         dx: GpuArray
-        dx, *gradients = self._gradients(dy, saved)
+        given = {"stats": saved.stats, "bias_grad": self.bias is not None, **self._settings}
+        dx, *gradients = self._gradient(dy, saved.x, self.normalized_shape, self.weight, **given)
         for name, gradient in zip(("weight", "bias"), gradients, strict=False):
             setattr(self, f"{name}_grad", None if gradient is None else gradient.numpy())
         self._saved = None
@@ -175,10 +176,6 @@ class _Norm:
     def _norm(self, x: AnyArray, return_stats: bool = False) -> Any:
         given = {"bias": self.bias, "return_stats": return_stats, **self._settings}
         return self._function(x, self.normalized_shape, self.weight, **given)
-
-    def _gradients(self, dy: AnyArray, saved: _Saved) -> tuple[Any, ...]:
-        given = {"stats": saved.stats, "bias_grad": self.bias is not None, **self._settings}
-        return self._gradient(dy, saved.x, self.normalized_shape, self.weight, **given)
 
     @property
     def _settings(self) -> dict[str, Any]:
