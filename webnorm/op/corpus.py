@@ -45,6 +45,11 @@ class Case(ABC):
     for_gpus: bool = False
 
     @property
+    def watched(self) -> bool:
+        """Whether races are looked for on it when a whole corpus is tried: that takes another compilation."""
+        return False
+
+    @property
     def shape_text(self) -> str:
         """The sizes and what else tells of the case, as text."""
         return "x".join(map(str, self.shape))

@@ -13,7 +13,6 @@ from webnorm.kernels.rendering.render import Shader, display_path
 from webnorm.lab.diagnose.examination import Examination
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import evaluation, jobs
-from webnorm.lab.run.check import WATCHED
 from webnorm.lab.run.evaluation import EvaluationJob
 from webnorm.lab.run.jobs import CostJob, count_costs
 from webnorm.lab.run.standby_worker import StandbyWorker
@@ -305,8 +304,9 @@ def try_corpus(run: AttemptRun) -> None:
             (case, Task(run.op, own)) for case, own in problems(fixed_cases(), run.op, [run.settings.dtype])
         )
         wanted = [(case, task) for case, task in cases if not (case.for_gpus and run.software)]
-        first = (run.failed_before, WATCHED)
-        run.left_cases = sorted(wanted, key=lambda one: [one[0].name not in names for names in first])
+        run.left_cases = sorted(
+            wanted, key=lambda one: (one[0].name not in run.failed_before, not one[0].watched)
+        )
         run.change(corpus=CorpusProgress(0, len(run.left_cases)))
     while run.left_cases:
         case, task = run.left_cases[0]

@@ -26,16 +26,6 @@ from webnorm.op.op import Op, Task
 from webnorm.op.problem import Problem
 from webnorm.op.registry import options_of
 
-# Of a whole corpus, the cases on which races are looked for, by their names: each takes another compilation.
-# Rows of several lengths, and few workgroups that walk over all rows.
-WATCHED = (
-    "normal",
-    "cols-4095",
-    "capped-61",
-    "everything-float8-61",
-    "everything-int8-61",
-    "everything-backward-61",
-)
 _FOR_GPUS = "too large for a program on the CPU: this case is tried on GPUs only"
 # Cases that a kernel may end the process in, or hang, before it is left alone.
 _MOST_ENDED = 3
@@ -217,7 +207,7 @@ def _check(
             yield blank_result(variant, task.problem, case.name, reason)
     left = [one for one in variants if ended[one.kernel.label] < _MOST_ENDED]
     arrays = case.draw(task) if left else {}
-    watch = case.name in WATCHED or not request.whole
+    watch = case.watched or not request.whole
     while left:
         specs = tuple(map(jobs.VariantSpec.of, left))
         job = jobs.CheckJob(case.name, task, arrays, specs, request.roots, case.narrow, watch)

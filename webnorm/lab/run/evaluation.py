@@ -31,7 +31,7 @@ from webnorm.lab.results.ranking import best
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import jobs
 from webnorm.lab.run.bench import copies_of, sets_for, with_share_of_copy
-from webnorm.lab.run.check import WATCHED, with_expectation
+from webnorm.lab.run.check import with_expectation
 from webnorm.lab.verify.problem_buffers import Golden, ProblemBuffers
 from webnorm.lab.verify.races import find_fault
 from webnorm.lab.verify.timed_work import TimedVariant, TimingSetup, timing_setup
@@ -276,7 +276,7 @@ def try_case(device: Device, job: CaseJob) -> Iterator[Result]:
     check_memory(task, device)
     variant = job.job.variant(kernel, task.problem, device.traits)
     board = ProblemBuffers(device, task, case.draw(task), job.job.roots, narrow=case.narrow)
-    result, *_ = try_variant(board, variant, case.name, watch=case.name in WATCHED)
+    result, *_ = try_variant(board, variant, case.name, watch=case.watched)
     yield with_expectation(result, kernel, case)
 
 

@@ -84,6 +84,15 @@ def with_bad_values(*values: float, col: int = 77) -> Draw:
 
 
 _PLAIN = NormOptions(weight=False, bias=False)
+# Rows of several lengths, and few workgroups that walk over all rows.
+_WATCHED = (
+    "normal",
+    "cols-4095",
+    "capped-61",
+    "everything-float8-61",
+    "everything-int8-61",
+    "everything-backward-61",
+)
 
 
 @dataclass(frozen=True)
@@ -114,6 +123,10 @@ class NormCase(Case):
     stray: float | None = None
     for_gpus: bool = False
     seed: int = 0
+
+    @property
+    def watched(self) -> bool:
+        return self.name in _WATCHED
 
     @property
     def shape_text(self) -> str:
