@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import IO, Any, NoReturn
 
 from rich.cells import cell_len
@@ -238,31 +239,29 @@ class TimeLeft:
     """
 
     def __init__(self) -> None:
-        self._shares: list[float] = []
-        self._spent: list[float] = []
+        self._seen: list[tuple[float, float]] = []
         self._total: float | None = None
         self._shown = float("inf")
 
     def saw(self, share: float, spent: float) -> None:
         """Take note of the share that is done after so many seconds."""
-        if self._shares and share < self._shares[-1]:
+        if self._seen and share < self._seen[-1][0]:
             # Other work, of which nothing is known.
-            self._shares.clear()
-            self._spent.clear()
-        if not self._shares or share > self._shares[-1]:
-            self._shares.append(share)
-            self._spent.append(spent)
+            self._seen.clear()
+        if not self._seen or share > self._seen[-1][0]:
+            self._seen.append((share, spent))
         self._total = self._foretold(spent)
 
     def _foretold(self, spent: float) -> float | None:
         """The seconds of the whole work; None where they are not known."""
-        share = self._shares[-1]
-        half = bisect_right(self._shares, share / 2) - 1
-        if share < _LEAST_SHARE or spent < _LEAST_S or len(self._shares) < _FEWEST or half < 0:
+        share = self._seen[-1][0]
+        half = bisect_right(self._seen, share / 2, key=itemgetter(0)) - 1
+        if share < _LEAST_SHARE or spent < _LEAST_S or len(self._seen) < _FEWEST or half < 0:
             return None
-        if self._shares[half] <= 0:
+        half_share, half_spent = self._seen[half]
+        if half_share <= 0:
             return None
-        total, before = spent / share, self._spent[half] / self._shares[half]
+        total, before = spent / share, half_spent / half_share
         return total if before / _AGREE <= total <= before * _AGREE else None
 
     def text(self, spent: float) -> str:

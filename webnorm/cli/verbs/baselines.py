@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
+from webnorm.cli.terminal.columns import Column, FittedTable
+from webnorm.cli.terminal.screen import Screen, escaped_line
 from webnorm.cli.terminal.streams import emit, say
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from webnorm.lab.report.baselines import Baseline
 
 
 def baselines(
@@ -25,7 +21,6 @@ def baselines(
     ] = False,
 ) -> None:
     """`webnorm bench --baseline NAME` holds results against one, and `webnorm compare` two of them."""
-    from webnorm.cli.terminal.screen import Screen
     from webnorm.lab.report import baselines
 
     names = baselines.matching_baselines(kept)
@@ -37,20 +32,12 @@ def baselines(
     if json:
         emit(baselines.to_json(found))
     elif found:
-        _show(Screen(), found)
+        columns = [
+            Column("baseline", [escaped_line(one.name, "cyan") for one in found]),
+            Column("measured", [escaped_line(one.recorded) for one in found], rank=2),
+            Column("what", [escaped_line(one.what, "red" if one.reason else "") for one in found], name=True),
+            Column("device", [escaped_line(one.device) for one in found], rank=1),
+        ]
+        Screen().print(FittedTable(columns))
     else:
         say("no baseline is kept; `webnorm bench --save NAME` keeps one")
-
-
-def _show(console: Console, found: Sequence[Baseline]) -> None:
-    """A line for each: its name, when it was measured, what, and on which device."""
-    from webnorm.cli.terminal.columns import Column, FittedTable
-    from webnorm.cli.terminal.screen import escaped_line
-
-    strips = [
-        Column("baseline", [escaped_line(one.name, "cyan") for one in found]),
-        Column("measured", [escaped_line(one.recorded) for one in found], rank=2),
-        Column("what", [escaped_line(one.what, "red" if one.reason else "") for one in found], name=True),
-        Column("device", [escaped_line(one.device) for one in found], rank=1),
-    ]
-    console.print(FittedTable(strips))

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Self
 from typer import Option
 
 from webnorm.cli.options import shared, values
+from webnorm.cli.terminal.screen import Screen
 from webnorm.cli.work.cluster import run_on
-from webnorm.cli.work.jobs import INCONCLUSIVE, OK, AfterInterrupt, MeasuringJob, OpenWorker, show_presets
+from webnorm.cli.work.jobs import INCONCLUSIVE, OK, AfterInterrupt, MeasuringJob, OpenWorker
 from webnorm.cli.work.outputs import Action, check_outputs, report_steps, run_each_step
 from webnorm.errors import WebnormError
 from webnorm.gpu import seconds
@@ -106,7 +107,7 @@ def bench(
 
     Several problems are shown as one matrix, percent of the copy by kernel and shape, before a table of each.
     """
-    from webnorm.cli.terminal.screen import Screen
+    from webnorm.cli.work.overview import show_presets
     from webnorm.lab.plot import throughput
     from webnorm.lab.run import requests
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from webnorm.cli.options import shared, values
+from webnorm.cli.terminal.screen import Screen
 from webnorm.cli.work.cluster import run_on
 from webnorm.cli.work.jobs import MeasuringJob, OpenWorker
 from webnorm.cli.work.outputs import check_outputs
@@ -62,7 +63,6 @@ def check(
     --eps and --scale for the same values. Numbers are drawn anew in every run, and so are some shapes and
     options: the seed that is printed repeats them.
     """
-    from webnorm.cli.terminal.screen import Screen
     from webnorm.cli.work.overview import corpus_table
     from webnorm.lab.run import requests
     from webnorm.lab.run.requests import Coverage

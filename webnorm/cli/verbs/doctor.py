@@ -18,13 +18,12 @@ from typer import Option
 
 from webnorm._version import __version__
 from webnorm.cli.options import shared
+from webnorm.cli.terminal.screen import Screen
 from webnorm.cli.terminal.streams import emit
 from webnorm.cli.work.jobs import OK, WRONG
 from webnorm.errors import WebnormError, sentence
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from webnorm.gpu.device import AdapterInfo
     from webnorm.system import Fix
 
@@ -44,7 +43,6 @@ def doctor(
 ) -> None:
     """The last line says what will work here."""
     from webnorm import system
-    from webnorm.cli.terminal.screen import Screen
 
     console = Screen()
     with closing(_isolated(partial(look_for_adapters, adapter, not mend))) as events:
@@ -79,7 +77,7 @@ def _browser_mends() -> list[Fix]:
     return [one for one in (tint.tint_fix(), *launch.browser_fixes()) if one is not None]
 
 
-def _show_missing(console: Console, missing: Sequence[Fix], command: str) -> None:
+def _show_missing(console: Screen, missing: Sequence[Fix], command: str) -> None:
     for one in missing:
         console.print(one.missing, style="bold yellow", soft_wrap=True)
         for words in one.commands:
@@ -89,7 +87,7 @@ def _show_missing(console: Console, missing: Sequence[Fix], command: str) -> Non
     console.print()
 
 
-def _mended(console: Console, missing: Sequence[Fix]) -> dict[Fix, str]:
+def _mended(console: Screen, missing: Sequence[Fix]) -> dict[Fix, str]:
     """Install what is missing; returns what could not be, with the reason."""
     from webnorm import system
 
@@ -110,7 +108,7 @@ def _mended(console: Console, missing: Sequence[Fix]) -> dict[Fix, str]:
 
 
 def _mend(
-    console: Console, adapters: AdapterList, driver: Fix | None, missing: Sequence[Fix], browser: bool
+    console: Screen, adapters: AdapterList, driver: Fix | None, missing: Sequence[Fix], browser: bool
 ) -> None:
     """Install what is missing, and tell what is used then; WebnormError where what is needed could not be."""
     failed = _mended(console, missing)
@@ -129,7 +127,7 @@ def _mend(
         console.print(f"{'going on with' if failed else 'adapter:'} {adapters.used}", soft_wrap=True)
 
 
-def _show_browser(console: Console) -> None:
+def _show_browser(console: Screen) -> None:
     from webnorm.web import tint
     from webnorm.web.browser import launch
 
@@ -138,7 +136,7 @@ def _show_browser(console: Console) -> None:
     console.print(f"Tint: {there}", soft_wrap=True)
 
 
-def _show_found(console: Console, adapters: AdapterList, browser: bool) -> None:
+def _show_found(console: Screen, adapters: AdapterList, browser: bool) -> None:
     """The adapters, each by its index; and where the browser is."""
     for one in adapters.found:
         used = " (used)" if one is adapters.used else ""
@@ -149,7 +147,7 @@ def _show_found(console: Console, adapters: AdapterList, browser: bool) -> None:
         _show_browser(console)
 
 
-def _show_device(console: Console, description: Mapping[str, Any]) -> None:
+def _show_device(console: Screen, description: Mapping[str, Any]) -> None:
     """The opened device: what the probes found and the limits that matter, a line each."""
     software = description["type"] == "CPU"
     facts = {
@@ -165,7 +163,7 @@ def _show_device(console: Console, description: Mapping[str, Any]) -> None:
     console.print()
 
 
-def _show_line(console: Console, text: str, style: str = "") -> None:
+def _show_line(console: Screen, text: str, style: str = "") -> None:
     """A line, which breaks on terminals alone."""
     console.print(text, style=style, soft_wrap=not console.is_terminal)
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from webnorm.cli.options import shared
+from webnorm.cli.terminal.screen import Screen, escaped_line
 from webnorm.errors import WebnormError, path_argument, shell_command, unknown
 
 if TYPE_CHECKING:
-    from webnorm.cli.terminal.screen import Screen
     from webnorm.kernels.headers.kernel import Kernel
     from webnorm.op.op import Op
 
@@ -38,7 +38,6 @@ def new(
     ] = Path("kernels"),
 ) -> None:
     """Example: webnorm new quads --op layer_norm --from two_pass, then the commands that it prints."""
-    from webnorm.cli.terminal.screen import Screen, escaped_line
     from webnorm.files.atomic import write_text
     from webnorm.kernels.headers.drafts import draft, lesson_kernel
     from webnorm.kernels.headers.header import check_name

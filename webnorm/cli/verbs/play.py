@@ -7,7 +7,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,13 +17,13 @@ from typer import Argument, Option
 from webnorm.cli.options import shared
 from webnorm.cli.options.values import integers
 from webnorm.cli.terminal import modes
+from webnorm.cli.terminal.screen import Screen, key_source
 from webnorm.cli.terminal.streams import complain, emit, say, unread
 from webnorm.cli.work.jobs import BAD_USAGE, INCONCLUSIVE, OK, WRONG, AfterInterrupt, Interrupted
 from webnorm.errors import WebnormError, nearest
 from webnorm.gpu import seconds
 
 if TYPE_CHECKING:
-    from webnorm.cli.terminal.screen import Screen
     from webnorm.play.session import PlaygroundSession
     from webnorm.play.state import AttemptState, Snapshot
 
@@ -85,7 +85,6 @@ def play(
     Keys: r runs it again, t times it, c tries the corpus, x traces, u goes back to the attempt before, q
     quits. Attempts are kept in the user's cache.
     """
-    from webnorm.cli.terminal.screen import Screen
     from webnorm.play.session import PlaygroundSession
     from webnorm.play.state import Settings
 
@@ -180,11 +179,10 @@ def _size(text: str | None, option: str) -> int | None:
     """The one number that an option says; a playground has one problem to time."""
     if text is None:
         return None
-    try:
-        found = integers(text, option) or ()
-    except WebnormError:
-        found = ()
-    if len(found) != 1 or found[0] < 1:
+    found: tuple[int, ...] | None = None
+    with suppress(WebnormError):
+        found = integers(text, option)
+    if found is None or len(found) != 1:
         raise WebnormError(f"{option} is {text!r}; play takes one size from 1 up, as 1024 or 4k")
     return found[0]
 
@@ -274,7 +272,6 @@ def _watch(session: PlaygroundSession, console: Screen) -> None:
     from rich.console import Group
     from rich.live import Live
 
-    from webnorm.cli.terminal.screen import key_source
     from webnorm.cli.verbs.play_view import screen
 
     drawn: object = None

@@ -38,7 +38,7 @@ def add(files: _Files, store: _Store = None) -> None:
     """
     from webnorm.lab.report.history import store as kept
 
-    place = _place(store)
+    place = store or kept.store_path()
     for one in kept.add_reports(place, files):
         count, timed = len(one.report.results), sum(result.timed for result in one.report.results)
         say(f"{one.path}: {one.fate}, {count} result{'' if count == 1 else 's'}, {timed} of them with times")
@@ -72,8 +72,9 @@ def history(
     from webnorm.cli.work.outputs import check_outputs, run_each_step, write_or_print
     from webnorm.lab.plot import throughput as pictures
     from webnorm.lab.report.history import series
+    from webnorm.lab.report.history.store import store_path
 
-    place = _place(store)
+    place = store or store_path()
     if plot is not None:
         pictures.file_format(plot)
     check_outputs({"--json": json, "--csv": csv, "--plot": plot}, [place])
@@ -105,8 +106,9 @@ def regressions(
     from webnorm.cli.work.outputs import check_outputs, write_or_print
     from webnorm.lab.report.history import regressions as judging
     from webnorm.lab.report.history.series import SeriesQuery
+    from webnorm.lab.report.history.store import store_path
 
-    place = _place(store)
+    place = store or store_path()
     check_outputs({"--json": json}, [place])
     found = judging.regressions(place, SeriesQuery(op, kernel or (), adapter), last)
     Screen(stderr=str(json) == "-").print(RegressionsTable(found))
@@ -130,13 +132,6 @@ def export(
 
     check_outputs({"--out": out}, files)
     write_or_print(exported(files, form), out)
-
-
-def _place(store: Path | None) -> Path:
-    """The store that is meant."""
-    from webnorm.lab.report.history.store import store_path
-
-    return store_path() if store is None else store
 
 
 # name: (function, summary), in the order of `webnorm store --help`.

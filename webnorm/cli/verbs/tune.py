@@ -13,16 +13,15 @@ from typer import Option
 
 from webnorm.cli.options import shared
 from webnorm.cli.options.values import integers, option_pairs
+from webnorm.cli.terminal.screen import Screen
 from webnorm.cli.terminal.streams import complain, say
 from webnorm.cli.work.cluster import run_on
-from webnorm.cli.work.jobs import INCONCLUSIVE, OK, AfterInterrupt, OpenWorker, SharedJob, show_presets
+from webnorm.cli.work.jobs import INCONCLUSIVE, OK, AfterInterrupt, OpenWorker, SharedJob
 from webnorm.cli.work.outputs import path_with_suffix
 from webnorm.errors import WebnormError
 from webnorm.gpu import seconds
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from webnorm.choice.tuning import Platform, TunedChoice, Tuning
     from webnorm.fleet.errands import WorkItem
     from webnorm.kernels.headers.kernel import Traits
@@ -79,7 +78,7 @@ def tune(
     time_limit: shared.TimeLimit = 60.0,
 ) -> None:
     """What is recorded is not tuned again: a run that was interrupted goes on where it stopped."""
-    from webnorm.cli.terminal.screen import Screen
+    from webnorm.cli.work.overview import show_presets
     from webnorm.gpu.device import find_adapter
     from webnorm.lab.run import tune
     from webnorm.op.presets import preset_tasks
@@ -115,7 +114,7 @@ def tune(
     run_on(cluster, job, adapter, time_limit)
 
 
-def _recorded(device: Mapping[str, Any], out: Path | None, console: Console | None) -> None:
+def _recorded(device: Mapping[str, Any], out: Path | None, console: Screen | None) -> None:
     """Show what is recorded for a device, holds it here or not, on a console; without one, remove it."""
     from webnorm.choice import tuning
     from webnorm.cli.work import overview

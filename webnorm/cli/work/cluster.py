@@ -59,10 +59,8 @@ def run_on(cluster: str | None, job: SharedJob, adapter: str | None, time_limit_
         complain(str(error))
     run_each_step(*(partial(one.finish, complete) for one in work.jobs))
     if not complete:
-        order = (AfterInterrupt.NOTHING, AfterInterrupt.SHOWN, AfterInterrupt.KEPT)
-        raise Interrupted(
-            max((one.left for one in work.jobs), key=order.index, default=AfterInterrupt.NOTHING)
-        )
+        left = (one.left for one in work.jobs)
+        raise Interrupted(max(left, key=[*AfterInterrupt].index, default=AfterInterrupt.NOTHING))
     # Of several platforms a wrong kernel counts more than what could not be checked.
     found = [one.status() for one in work.jobs]
     raise typer.Exit(WRONG if WRONG in found else max(found))

@@ -43,7 +43,7 @@ Found = TypeVar("Found")
 
 
 class AfterInterrupt(StrEnum):
-    """What Ctrl-C has left of a verb's work."""
+    """What Ctrl-C has left of a verb's work, from the least to the most."""
 
     NOTHING = "nothing was finished by then"
     SHOWN = "what was finished is shown"
@@ -159,14 +159,6 @@ def run_job(job: WorkerJob, adapter: str | None, time_limit_s: float) -> NoRetur
     if not complete:
         raise Interrupted(job.left)
     raise typer.Exit(job.status())
-
-
-def show_presets() -> None:
-    """What `--preset help` prints."""
-    from webnorm.cli.terminal.screen import Screen
-    from webnorm.cli.work.overview import preset_table
-
-    Screen().print(preset_table())
 
 
 def _origin() -> Origin:

@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from webnorm.choice.tuning import Tuning
-from webnorm.cli.terminal.screen import escaped_line, number_column, wrapping_column
+from webnorm.cli.terminal.screen import Screen, escaped_line, number_column, wrapping_column
 from webnorm.errors import one_line
 from webnorm.lab.results.result import Result
 from webnorm.lab.results.tables import NOTHING, constants_text, device_text, percent_text
@@ -98,9 +98,9 @@ def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
 
 
-def preset_table() -> Table:
-    """The named workloads of `bench`."""
+def show_presets() -> None:
+    """Print the named workloads, as `--preset help` asks."""
     table = _bare(*map(wrapping_column, ("preset", "tasks", "where it comes from")))
     for name, preset in presets().items():
         table.add_row(name, str(len(preset.tasks)), Text(preset.summary))
-    return table
+    Screen().print(table)

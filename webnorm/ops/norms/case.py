@@ -126,6 +126,7 @@ class NormCase(Case):
 
     @property
     def watched(self) -> bool:
+        """As in the base: those of the table above."""
         return self.name in _WATCHED
 
     @property
