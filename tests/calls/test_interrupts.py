@@ -384,7 +384,7 @@ def test_what_a_handler_raises_while_a_template_is_rendered(
     assert kernel is not None
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        for place in ("_checked_text", "_text_of", "workgroup_bytes"):
+        for place in ("_checked_text", "_lines_of", "workgroup_bytes"):
             real = getattr(templates, place)
 
             def interrupting(*given: object, real: Callable[..., object] = real) -> object:

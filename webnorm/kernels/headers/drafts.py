@@ -15,6 +15,7 @@ from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import SourceUnreadable, read, split_header, without_header
 from webnorm.op.op import Op
 
+# Columns and rows are said to the authors of kernels for webnorm's own ops.
 _KEY = re.compile(r"""["']?(\w+)["']?\s*=""")
 _INCLUDE = re.compile(r'^\{% include "(lib/[\w.]+)" %\}$', re.MULTILINE)
 

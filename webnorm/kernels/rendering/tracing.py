@@ -25,6 +25,7 @@ from webnorm.kernels.wgsl.tokens import CannotInstrument, TokenizedShader, entry
 from webnorm.op import expression
 from webnorm.op.expression import Tree
 
+# Those of the filters' language; a row is an element of the batch.
 NAMES = ("row", "invocation", "workgroup")
 MOST_FILTER, MOST_NUMBERS = 500, 16
 # Numbers are compared as i32, so that what lies below 0 on the way is no large number.

@@ -13,6 +13,7 @@ from webnorm.lab.verify.deviations import OutputComparison
 from webnorm.op.blocks import map_row_blocks
 from webnorm.op.dtypes import DTYPES, Array
 
+# Rows and columns are those of an output as a matrix; the playground's snapshots have them by these names.
 # Cells of a map at most: a terminal shows it beside what else there is to say.
 MOST_ROWS, MOST_COLS = 32, 64
 # Ranges of rows or columns that a sentence lists.
@@ -54,7 +55,7 @@ def heat_map(one: OutputComparison) -> HeatMap:
         by_cols = _largest(ratio.reshape(len(ratio), -1), 0, col_step, axis=1)
         return part.start, _largest(by_cols, part.start, row_step, axis=0)
 
-    for start, found in map_row_blocks(of, one.rows, one.cols):
+    for start, found in one.map_blocks(of):
         row, col = (0, start // col_step) if flat else (start // row_step, 0)
         place = cells[row : row + found.shape[0], col : col + found.shape[1]]
         np.maximum(place, found, out=place)

@@ -20,10 +20,10 @@ from webnorm.lab.diagnose.heat_map import (
 )
 from webnorm.lab.verify.accuracy import too_many_neighbours
 from webnorm.lab.verify.deviations import OutputComparison, batch_part, compare_outputs, rounded_to
-from webnorm.op.blocks import map_row_blocks
 from webnorm.op.dtypes import Array, finfo
 from webnorm.op.op import Expected, ExpectedOutputs, Task, ToleranceFactors
 
+# Hints name rows and columns: those of an output as a matrix (OutputComparison).
 Kind = Literal["poison", "guard", "unsteady", "race", "loop", "formula", "statistics", "place", "precision"]
 # Elements of the rows that formulas are tried on: all of them at once take tens of megabytes.
 _MOST_ELEMENTS = 1 << 16
@@ -169,7 +169,7 @@ class _Few:
     others.
     """
 
-    rows: slice
+    part: slice
     task: Task
     arrays: Mapping[str, Array]
 
@@ -179,12 +179,11 @@ class _Few:
         problem = failure.task.problem
         count = max(1, min(problem.batch, _MOST_ELEMENTS // problem.inner))
         first = at.first[0] if at.first and len(at.some_rows) == problem.batch else 0
-        rows = slice(0, count) if first < count else slice(first - 1, min(first - 1 + count, problem.batch))
+        part = slice(0, count) if first < count else slice(first - 1, min(first - 1 + count, problem.batch))
         op = failure.task.op
         fed = {name: got for name, (got, _) in failure.outputs.items() if op.named[name].feeds}
-        arrays = batch_part(op, {**failure.arrays, **fed}, rows)
-        own = problem.with_batch(rows.stop - rows.start)
-        return cls(rows, Task(failure.task.op, own), arrays)
+        arrays = batch_part(op, {**failure.arrays, **fed}, part)
+        return cls(part, Task(op, problem.with_batch(part.stop - part.start)), arrays)
 
 
 def _formulas(failure: WrongResult, one: OutputComparison, at: ErrorLocations) -> list[Hint]:
@@ -192,16 +191,15 @@ def _formulas(failure: WrongResult, one: OutputComparison, at: ErrorLocations) -
     few = _Few.of(failure, at)
     whole = few.task.problem.batch == failure.task.problem.batch
     compared = {each.name: each for each in failure.comparisons}
-    right = {name: _farthest(each, few.rows) for name, each in compared.items() if len(each.got)}
+    right = {name: _farthest(each, few.part) for name, each in compared.items() if len(each.got)}
     fits: dict[str, float] = {}
-    mistakes = few.task.op.hook("mistakes")
+    named, mistakes = few.task.op.named, few.task.op.hook("mistakes")
     for name, outputs in (mistakes(few.task, few.arrays) if mistakes is not None else {}).items():
         # Of a part of the batch nothing is known that is of all of it.
-        batched = {output for output in outputs if few.task.op.named[output].batched}
-        known = {output: value for output, value in outputs.items() if whole or output in batched}
+        known = {output: value for output, value in outputs.items() if whole or named[output].batched}
         if one.name not in known or np.isnan(known[one.name]).mean() > 0.5:
             continue
-        far = max(_distance(compared[output], few.rows, value) for output, value in known.items())
+        far = max(_distance(compared[output], few.part, value) for output, value in known.items())
         if far <= _NEAR and far * _FAR <= max(right[output] for output in known):
             fits[name] = far
     exact = [name for name, far in fits.items() if far <= 1.0]
@@ -212,19 +210,19 @@ def _formulas(failure: WrongResult, one: OutputComparison, at: ErrorLocations) -
     return [Hint("formula", f"{one.name} fits a kernel that {', or '.join(names)}{rounding}")]
 
 
-def _farthest(one: OutputComparison, rows: slice) -> float:
-    return float(one.of(rows if one.got.ndim == 2 else slice(0, one.rows)).ratio.max(initial=0.0))
+def _farthest(one: OutputComparison, part: slice) -> float:
+    return float(one.of(part if one.got.ndim == 2 else slice(None)).ratio.max(initial=0.0))
 
 
-def _distance(one: OutputComparison, rows: slice, value: Array) -> float:
+def _distance(one: OutputComparison, part: slice, value: Array) -> float:
     """The largest error against a formula's values, in units of what would be tolerated of these; that of a
     few columns, where these are too far off.
     """
     if value.ndim == 2 and value.shape[1] > 2 * _GLANCE:
-        far = _distance_at(one, (rows, slice(0, _GLANCE)), value[:, :_GLANCE])
+        far = _distance_at(one, (part, slice(0, _GLANCE)), value[:, :_GLANCE])
         if far > _NEAR:
             return far
-    return _distance_at(one, (rows if value.ndim == 2 else slice(None),), value)
+    return _distance_at(one, (part if value.ndim == 2 else slice(None),), value)
 
 
 def _distance_at(one: OutputComparison, part: tuple[slice, ...], value: Array) -> float:
@@ -244,7 +242,7 @@ def _numbers(failure: WrongResult, one: OutputComparison, at: ErrorLocations) ->
     """What the errors are like: what the op itself finds in them, the last digits, a place."""
     few = _Few.of(failure, at)
     diagnose = failure.task.op.hook("diagnosis")
-    own = diagnose(one, few.task, few.arrays, few.rows, failure) if diagnose is not None else iter(())
+    own = diagnose(one, few.task, few.arrays, few.part, failure) if diagnose is not None else iter(())
     place = location_pattern(one, at)
     found = []
     if precision := next(own, None):
@@ -261,7 +259,7 @@ def _numbers(failure: WrongResult, one: OutputComparison, at: ErrorLocations) ->
 def _neighbours(failure: WrongResult) -> Iterator[Hint]:
     """Of a narrow type whose elements are all within their tolerance, too many may be a neighbour."""
     for one in failure.comparisons if failure.task.problem.batch else ():
-        unequal = sum(found.unequal for found in map_row_blocks(one.of, one.rows, one.cols))
+        unequal = sum(found.unequal for found in one.map_blocks(one.of))
         if too_many_neighbours(one, unequal):
             text = f"{share_text(unequal, one.got.size)} of {one.name} are a neighbour of the rounded answer"
             yield Hint("precision", f"{text}: fits a rounding to {one.dtype} that is not to the nearest")
@@ -297,7 +295,7 @@ def wrong_everywhere(one: OutputComparison, at: ErrorLocations) -> str:
 
 def _what(one: OutputComparison, at: ErrorLocations) -> str:
     """What is the matter with the wrong elements."""
-    broken = sum(map_row_blocks(lambda part: int(np.isinf(one.of(part).ratio).sum()), one.rows, one.cols))
+    broken = sum(one.map_blocks(lambda part: int(np.isinf(one.of(part).ratio).sum())))
     return "is NaN or Inf" if broken == at.count else "is wrong"
 
 
@@ -317,7 +315,7 @@ def _values(one: OutputComparison, at: ErrorLocations) -> str | None:
 
     if at.count > _FILLED * one.got.size or one.got.size > _MOST_SORTED:
         return None
-    bad, good = (np.concatenate(parts) for parts in zip(*map_row_blocks(of, one.rows, one.cols), strict=True))
+    bad, good = (np.concatenate(parts) for parts in zip(*one.map_blocks(of), strict=True))
     tests = (
         ("negative", bad < 0, good < 0),
         ("positive", bad > 0, good > 0),
@@ -340,7 +338,7 @@ def last_digits_pattern(one: OutputComparison) -> str | None:
             return _narrow_digits(one, part)
         return float(one.of(part).ratio.max(initial=0.0)), True, False
 
-    ratios, near, cut = zip(*map_row_blocks(of, one.rows, one.cols), strict=True)
+    ratios, near, cut = zip(*one.map_blocks(of), strict=True)
     if not all(near) or max(ratios) > _DIGITS:
         return None
     if all(cut):
@@ -350,11 +348,11 @@ def last_digits_pattern(one: OutputComparison) -> str | None:
     return f"only the last digits of {one.name} are wrong, by at most {max(ratios):.3g} times the tolerance"
 
 
-def _narrow_digits(one: OutputComparison, rows: slice) -> tuple[float, bool, bool]:
+def _narrow_digits(one: OutputComparison, part: slice) -> tuple[float, bool, bool]:
     """No ratio, but whether some rows are within a unit in the last place of a narrow type, and whether they
     are all nearer to 0 than the answer.
     """
-    found = one.of(rows)
+    found = one.of(part)
     if not np.isfinite(found.got).all():
         return 0.0, False, False
     nearest = rounded_to(found.value, one.dtype)

@@ -27,6 +27,7 @@ from webnorm.op.problem import Problem
 
 # Rows that are run, and elements of them.
 _MOST_BATCH, _ELEMENTS = 1024, 1 << 20
+# `row` and `column` are names of filters and of the playground's snapshots, "mean" is an example.
 _BUFFERS = "max-storage-buffers-per-shader-stage"
 Words = npt.NDArray[np.uint32]
 _VIEWS = {"f32": np.float32, "f16": np.float32, "i32": np.int32, "u32": np.uint32, "bool": np.uint32}

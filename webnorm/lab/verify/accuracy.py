@@ -11,7 +11,6 @@ from webnorm.errors import check_kind
 from webnorm.kernels.rendering.render import Shader
 from webnorm.lab.verify.deviations import OutputComparison, compare_outputs
 from webnorm.op import expression
-from webnorm.op.blocks import map_row_blocks
 from webnorm.op.dtypes import Array
 from webnorm.op.op import ExpectedOutputs, HeaderTerms, Task, ToleranceFactors
 
@@ -124,7 +123,7 @@ def assess(
 def assess_output(one: OutputComparison, guard_intact: bool = True) -> Accuracy:
     """`assess` for one output."""
     size, allowed = one.got.size, one.allowed
-    errors = _together(map_row_blocks(lambda part: _errors(one, part), one.rows, one.cols))
+    errors = _together(one.map_blocks(lambda part: _errors(one, part)))
     reason = _objection(one.name, errors, size, allowed, guard_intact)
     if reason is None and too_many_neighbours(one, errors.unequal):
         neighbours = f"{errors.unequal} of {size} elements of {one.name}"
@@ -153,7 +152,7 @@ def too_many_neighbours(one: OutputComparison, unequal: int) -> bool:
     size = one.got.size
     if unequal <= (1.0 - one.allowed.equal_share) * size + FEW:
         return False
-    return sum(map_row_blocks(one.ambiguous, one.rows, one.cols)) <= AMBIGUOUS_SHARE * size
+    return sum(one.map_blocks(one.ambiguous)) <= AMBIGUOUS_SHARE * size
 
 
 @dataclass(frozen=True)
@@ -205,9 +204,9 @@ def _objection(
     return None if errors.ratio <= 1.0 else f"{errors.worst} ({allowed.reason})"
 
 
-def _errors(one: OutputComparison, rows: slice) -> _Errors:
+def _errors(one: OutputComparison, part: slice) -> _Errors:
     """The errors of some rows."""
-    found = one.of(rows)
+    found = one.of(part)
     ratio, error = found.ratio, found.error
     with np.errstate(invalid="ignore", over="ignore"):
         relative = error / np.maximum(1.0, np.abs(found.value))
@@ -219,7 +218,7 @@ def _errors(one: OutputComparison, rows: slice) -> _Errors:
         allowed = found.tolerated(most, one.dtype)
         got, value, off = (float(each[at]) for each in (found.got, found.value, error))
         worst = WorstElement(
-            one.name, (rows.start + at[0], *at[1:]), got, value, off, found.tolerated(at, one.dtype)
+            one.name, (part.start + at[0], *at[1:]), got, value, off, found.tolerated(at, one.dtype)
         )
     return _Errors(
         ratio=float(ratio[at]),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from webnorm.op.blocks import Part, map_row_blocks
 from webnorm.op.dtypes import DTYPES, Array, finfo
 from webnorm.op.op import Expected, ExpectedOutputs, Float64Array, Op, Task, ToleranceFactors
 
@@ -21,8 +22,8 @@ DENORMAL = 2.0**-126
 class OutputComparison:
     """One output of a problem beside its answer: `got` and `answer.value` are of one shape.
 
-    `dtype` is its storage type; with `any_non_finite` the order of additions decides between NaN and an
-    infinity.
+    Rows and columns are those of a matrix: elements of the batch, and of each of them. `dtype` is the storage
+    type; with `any_non_finite` the order of additions decides between NaN and an infinity.
     """
 
     name: str
@@ -42,16 +43,19 @@ class OutputComparison:
         """Elements of a row."""
         return self.answer.value.size // max(self.rows, 1)
 
-    def of(self, rows: slice) -> Deviations:
-        """The deviations of some of the rows."""
-        answer = _cut(self.answer, rows)
-        return _deviations(self, self.got[rows], answer)
+    def map_blocks(self, work: Callable[[slice], Part]) -> list[Part]:
+        """What `work` gives for each part of the rows, in order."""
+        return map_row_blocks(work, self.rows, self.cols)
 
-    def ambiguous(self, rows: slice) -> int:
+    def of(self, part: slice) -> Deviations:
+        """The deviations of some of the rows."""
+        return _deviations(self, self.got[part], _cut(self.answer, part))
+
+    def ambiguous(self, part: slice) -> int:
         """How many answers of some of the rows lie as near to a rounding boundary of the type as the
         tolerance.
         """
-        answer = _cut(self.answer, rows)
+        answer = _cut(self.answer, part)
         with np.errstate(invalid="ignore", over="ignore"):
             below, above = _ends(answer.value, _limit(answer, self.allowed), self.dtype)
             return int(((below != above) & np.isfinite(below) & np.isfinite(above)).sum())

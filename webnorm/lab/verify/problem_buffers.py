@@ -388,8 +388,8 @@ class RepeatedRows(ProblemBuffers):
         key = op.name, version
         if count and key not in self._rests:
             # In the second version, too, rows stand as in the first: what came from the end is the last.
-            rows = (np.arange(count) - version) % most
-            arrays = batch_part(self.op, self.arrays_of(version), rows)
+            taken = (np.arange(count) - version) % most
+            arrays = batch_part(self.op, self.arrays_of(version), taken)
             self._rests[key] = op.reference(arrays, self.problem_of(variant).with_batch(count))
         return self._rests.get(key, {})
 

@@ -19,6 +19,7 @@ from webnorm.op.dtypes import DTYPES, STORAGE, Array, read_back_from
 
 # More than any adapter takes in one buffer.
 _MOST_BYTES = 1 << 32
+# Rows and columns: an array is taken as a matrix, as the messages that users know say.
 # Characters of what NumPy says of a header, which quotes it.
 _MOST_WORDS = 200
 # What NumPy writes for types without named fields.
