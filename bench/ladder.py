@@ -18,8 +18,9 @@ from webnorm.choice.defaults import default_variant
 from webnorm.files.atomic import write_text
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device, find_adapter, open_device
-from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover, select
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.process.worker import Worker

@@ -27,9 +27,9 @@ from webnorm.cli.work.jobs import OK
 from webnorm.gpu.device import ADAPTER_VARIABLE
 from webnorm.lab.process import worker
 from webnorm.lab.process.worker import TaskLimits, Work, Worker
+from webnorm.web import verify
 from webnorm.web.browser import visits
 from webnorm.web.browser.visits import PageVisitor
-from webnorm.web.verification import verify
 
 # What commands that say nothing of it give their worker, and a page: a busy machine may take longer.
 _USUAL_LIMIT_S, _USUAL_PAGE_LIMIT_S = worker.TIME_LIMIT_S, visits.TIME_LIMIT_S

@@ -30,8 +30,8 @@ from webnorm.errors import WebnormError, one_line
 from webnorm.files import atomic
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.header import load
-from webnorm.kernels.headers.kernel import BROWSER
 from webnorm.kernels.headers.library import discover, select
+from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.lab.run import bench, tune
 from webnorm.lab.verify import user_array

@@ -32,7 +32,7 @@ INNER_FLOORS = {
     "webnorm.lab": (("run",), ("report", "diagnose"), ("plot", "verify"), ("results", "process")),
     "webnorm.cli": (("",), ("verbs",), ("options",), ("work",), ("terminal",)),
     "webnorm.kernels": (("rendering",), ("source_map", "headers"), ("wgsl",)),
-    "webnorm.web": (("verification",), ("lab_site",), ("package", "collection"), ("browser",), ("",)),
+    "webnorm.web": (("verify",), ("lab_site",), ("package", "collection"), ("browser",), ("",)),
     "bench": (("sweep", "web"), ("record",), ("contenders", "")),
 }
 # What the wall clock says is written down here, and looked at nowhere: it is set, also backwards, while

@@ -22,8 +22,9 @@ from webnorm.gpu.compute_programs import _words_of
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
 from webnorm.gpu.schedule import Plan
-from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover, select
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant, runnable_variants
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.run.search import distance

@@ -27,7 +27,7 @@ from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
-from webnorm.kernels.headers.kernel import Traits
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied

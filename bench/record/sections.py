@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from webnorm.kernels.headers.kernel import BROWSER
+from webnorm.kernels.headers.traits import BROWSER
 from webnorm.op.dtypes import DTYPES
 from webnorm.op.op import Task
 from webnorm.op.presets import tasks

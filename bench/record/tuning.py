@@ -6,7 +6,7 @@ from bench.record.variants import TunedVariants, all_kernels
 from webnorm.choice.defaults import choose
 from webnorm.choice.tuning import Tuning
 from webnorm.gpu import timing
-from webnorm.kernels.headers.kernel import Traits
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.lab.process.worker import Worker
 from webnorm.lab.run import bench, jobs, search

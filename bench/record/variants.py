@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from webnorm.choice.defaults import ChosenVariant, best_variant, choose, default_variant
-from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.op.op import Task
 from webnorm.op.registry import as_copy_problem

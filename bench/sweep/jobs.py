@@ -21,8 +21,9 @@ from bench.arguments import run, whole
 from bench.record.sections import drawn_cols, filling
 from webnorm.errors import WebnormError
 from webnorm.files.atomic import write_text
-from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant, header_names, runnable_variants
 from webnorm.op.dtypes import DTYPES, STORAGE
 from webnorm.op.op import Task

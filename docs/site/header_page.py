@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from webnorm.kernels.headers.header import layouts
-from webnorm.kernels.headers.kernel import BROWSER
+from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.headers.variants import header_names
 from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormProblem

@@ -18,8 +18,8 @@ import webnorm
 from odd import ODD, normal, told
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.kernels.headers.kernel import BROWSER
 from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.headers.traits import BROWSER
 from webnorm.op.dtypes import Array
 from webnorm.ops.norms import resolved
 

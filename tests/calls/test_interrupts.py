@@ -31,8 +31,8 @@ from webnorm.choice.defaults import default_variant
 from webnorm.gpu import gate
 from webnorm.gpu.device import Device, open_device
 from webnorm.gpu.gate import Gate
-from webnorm.kernels.headers.kernel import BROWSER
 from webnorm.kernels.headers.library import own_kernel
+from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.rendering import templates
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.lab.run import api

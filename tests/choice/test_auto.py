@@ -13,8 +13,9 @@ from webnorm.choice.defaults import ChosenVariant, choose, choose_own
 from webnorm.choice.tuning import Platform, TunedChoice, Tuning
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers import header
-from webnorm.kernels.headers.kernel import BROWSER, Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import own_kernel
+from webnorm.kernels.headers.traits import BROWSER, Traits
 from webnorm.kernels.headers.variants import runnable_variants
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.op.dtypes import STORAGE

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from testbed import run_shader
 from webnorm.choice.defaults import best_variant, default_variant
 from webnorm.gpu.device import Device
-from webnorm.kernels.headers.kernel import BROWSER, Traits
 from webnorm.kernels.headers.library import discover
+from webnorm.kernels.headers.traits import BROWSER, Traits
 from webnorm.kernels.headers.variants import Variant, header_names
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.op.dtypes import STORAGE

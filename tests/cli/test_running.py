@@ -33,7 +33,7 @@ from webnorm.cli.work.jobs import (
 )
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
-from webnorm.kernels.headers.kernel import BROWSER
+from webnorm.kernels.headers.traits import BROWSER
 from webnorm.lab.process import worker
 from webnorm.lab.process.worker import WorkerDied
 from webnorm.lab.results.result import Result

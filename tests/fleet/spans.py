@@ -8,7 +8,7 @@ from typing import Any
 
 from patience import HANG_S, at_least, hang, until
 from webnorm.fleet.errands import CheckItem, WorkItem
-from webnorm.kernels.headers.kernel import Traits
+from webnorm.kernels.headers.traits import Traits
 from webnorm.lab.process.worker import TaskLimits, Work, Worker
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import jobs

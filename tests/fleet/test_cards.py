@@ -25,7 +25,7 @@ from webnorm.fleet.dispatcher import ItemLost, ItemResult, run_items
 from webnorm.fleet.errands import CopyItem
 from webnorm.fleet.shipped_files import ShippedFiles
 from webnorm.fleet.worker import dask_setup, options, quieten, why
-from webnorm.kernels.headers.kernel import BROWSER
+from webnorm.kernels.headers.traits import BROWSER
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from webnorm.gpu.device import Device, open_device
 from webnorm.gpu.pipelines import compile_shader
 from webnorm.gpu.schedule import Plan
 from webnorm.gpu.stopwatch import Stopwatch, TimedDispatches
-from webnorm.kernels.headers.kernel import Traits
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.lab.results.result import Calls, Result

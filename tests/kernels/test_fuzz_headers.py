@@ -20,8 +20,9 @@ from testbed import GPU, KERNELS, SOFTWARE
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers.header import load
-from webnorm.kernels.headers.kernel import BROWSER, Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import FORBIDDEN, split_header, wgsl_root
+from webnorm.kernels.headers.traits import BROWSER, Traits
 from webnorm.kernels.headers.variants import runnable_variants, template_names_of
 from webnorm.kernels.rendering import sandbox
 from webnorm.kernels.rendering.render import render_shader

@@ -16,10 +16,11 @@ from webnorm.choice.defaults import best_variant, chosen_variants, default_varia
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers import header
 from webnorm.kernels.headers.header import MOST_WORK, load
-from webnorm.kernels.headers.kernel import BROWSER, Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover, own_kernels, select, select_for, survey
 from webnorm.kernels.headers.sources import split_header, wgsl_root
 from webnorm.kernels.headers.toml_fields import MOST_ENTRIES, MOST_HEADER
+from webnorm.kernels.headers.traits import BROWSER, Traits
 from webnorm.kernels.headers.variants import MOST_POINTS, Variant, all_variants, runnable_variants
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.op.expression import MOST_PARTS, MOST_TEXT, Tree, evaluate, size

@@ -27,8 +27,9 @@ from testbed import (
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.header import load
-from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering import render, templates
 from webnorm.kernels.rendering.render import Shader, render_shader

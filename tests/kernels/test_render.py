@@ -14,8 +14,9 @@ from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
-from webnorm.kernels.headers.kernel import BROWSER, Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.headers.traits import BROWSER, Traits
 from webnorm.kernels.rendering import sandbox, templates
 from webnorm.kernels.rendering.render import RenderCache, Shader, render_shader
 from webnorm.ops.norms.problem import NormOptions, NormProblem

@@ -9,7 +9,8 @@ import pytest
 
 from testbed import GPU, KERNELS, suited, tracked
 from webnorm.choice.defaults import default_variant
-from webnorm.kernels.headers.kernel import BROWSER, Kernel
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.rendering.render import Target, render_shader
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 

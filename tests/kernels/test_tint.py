@@ -9,7 +9,7 @@ import pytest
 from headless import needs_tint
 from testbed import FAMILIES, KERNELS, NORMS, covering, kernel_named, option_problems, suited
 from webnorm.choice.defaults import default_variant
-from webnorm.kernels.headers.kernel import BROWSER
+from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.headers.variants import Variant, runnable_variants
 from webnorm.kernels.rendering.render import MOST_BUFFERS, RenderedPass, Shader, render_shader
 from webnorm.ops.norms.problem import NormOptions, NormProblem

@@ -12,7 +12,8 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import create_module
 from webnorm.kernels.headers.header import load
-from webnorm.kernels.headers.kernel import BROWSER, Kernel
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.kernels.rendering.snippets import CallGraph
 from webnorm.lab.verify.races import find_fault

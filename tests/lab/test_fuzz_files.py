@@ -28,8 +28,8 @@ from webnorm.cli.verbs.check_view import CheckTable
 from webnorm.cli.verbs.compare_view import CompareTable
 from webnorm.cli.work import overview
 from webnorm.errors import WebnormError
-from webnorm.kernels.headers.kernel import BROWSER
 from webnorm.kernels.headers.library import discover
+from webnorm.kernels.headers.traits import BROWSER
 from webnorm.lab.plot import throughput
 from webnorm.lab.report import comparison_text
 from webnorm.lab.report.comparison import compare, gate_failures

@@ -12,7 +12,7 @@ import pytest
 
 from pages import ROOT
 from webnorm.gpu import timing
-from webnorm.kernels.headers.kernel import Traits
+from webnorm.kernels.headers.traits import Traits
 from webnorm.lab.results import intervals
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import bench

@@ -18,8 +18,9 @@ from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.header import load
-from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant, all_variants, header_names
 from webnorm.lab.process.worker import Worker
 from webnorm.lab.results.result import Result

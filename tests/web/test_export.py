@@ -32,11 +32,10 @@ from webnorm.op.op import Task
 from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.play import api
-from webnorm.web import folder
+from webnorm.web import folder, verify
 from webnorm.web.package import bundle, native, npm
 from webnorm.web.package.manifest import CLASSES
 from webnorm.web.package.request import MOST_COLS, ExportRequest, no_update, request_for
-from webnorm.web.verification import verify
 
 SETTINGS: dict[str, Any] = {
     "--dtype": None,

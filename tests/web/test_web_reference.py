@@ -20,7 +20,8 @@ from patience import HANG_S
 from testbed import KERNELS, kernel_named
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu import buffers, schedule, timing
-from webnorm.kernels.headers.kernel import BROWSER, Kernel
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.rendering.render import MOST_BUFFERS, Shader, render_shader
 from webnorm.lab.results import tables
 from webnorm.lab.verify.accuracy import Accuracy, assess, tolerance

@@ -12,8 +12,9 @@ from typing import Literal
 
 from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError
-from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import UnreadableKernel, own_kernel, own_kernels
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import (
     WORKGROUP_BYTES,
     Variant,

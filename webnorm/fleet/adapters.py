@@ -13,7 +13,7 @@ from typing import Any
 from webnorm._version import __version__
 from webnorm.choice.tuning import Platform
 from webnorm.gpu.device import Device, adapter_text, is_meant
-from webnorm.kernels.headers.kernel import Traits
+from webnorm.kernels.headers.traits import Traits
 from webnorm.lab.process.worker import TaskLimits, Worker, explain_worker_failure
 
 # Equal cards share the work where their copies differ by no more: otherwise one of them is not in order, and

@@ -16,8 +16,8 @@ from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError
 from webnorm.fleet.shipped_files import ShippedFiles, UnpackedFiles
 from webnorm.gpu import timing
-from webnorm.kernels.headers.kernel import Traits
 from webnorm.kernels.headers.library import discover
+from webnorm.kernels.headers.traits import Traits
 from webnorm.lab.process.worker import Worker
 from webnorm.lab.results.result import Calls, Result
 from webnorm.lab.run import bench, check, requests, tune

@@ -16,7 +16,7 @@ import numpy as np
 
 from webnorm.errors import WebnormError, one_line, shown, unknown
 from webnorm.gpu import compute_programs, wgpu_private
-from webnorm.kernels.headers.kernel import Traits
+from webnorm.kernels.headers.traits import Traits
 
 # wgpu complains on stderr when this is unset, although nothing here opens a window.
 if "XDG_RUNTIME_DIR" not in os.environ:

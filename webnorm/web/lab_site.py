@@ -18,8 +18,9 @@ from webnorm.choice.defaults import chosen_variants
 from webnorm.errors import WebnormError, shell_command, shown
 from webnorm.files.atomic import read_json
 from webnorm.files.forms import Form
-from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.op.dtypes import STORAGE
 from webnorm.op.op import Op, Task

@@ -21,7 +21,7 @@ from webnorm.gpu import seconds
 
 if TYPE_CHECKING:
     from webnorm.fleet.errands import WorkItem
-    from webnorm.kernels.headers.kernel import Traits
+    from webnorm.kernels.headers.traits import Traits
     from webnorm.lab.results.result import Report, Result
     from webnorm.lab.results.tables import Usual
     from webnorm.lab.run.bench import BenchRequest, Progress

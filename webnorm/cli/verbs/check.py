@@ -18,7 +18,7 @@ from webnorm.cli.work.outputs import check_outputs
 
 if TYPE_CHECKING:
     from webnorm.fleet.errands import WorkItem
-    from webnorm.kernels.headers.kernel import Traits
+    from webnorm.kernels.headers.traits import Traits
     from webnorm.lab.results.result import Result
     from webnorm.lab.run.check import CheckRequest
     from webnorm.lab.run.requests import Coverage

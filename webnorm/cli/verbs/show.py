@@ -64,8 +64,8 @@ def show(
 ) -> None:
     """A pipe gets the text alone: webnorm show layer_norm/welford --cols 768 > welford.wgsl."""
     from webnorm.choice.defaults import choose, chosen_variants
-    from webnorm.kernels.headers.kernel import BROWSER
     from webnorm.kernels.headers.library import AUTO, check_axes, own_names, select, survey, without_auto
+    from webnorm.kernels.headers.traits import BROWSER
     from webnorm.kernels.rendering.render import TARGETS, render_shader
     from webnorm.op.op import Task
     from webnorm.op.registry import default_op, op_named, options_of

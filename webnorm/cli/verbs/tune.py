@@ -24,7 +24,7 @@ from webnorm.gpu import seconds
 if TYPE_CHECKING:
     from webnorm.choice.tuning import Platform, TunedChoice, Tuning
     from webnorm.fleet.errands import WorkItem
-    from webnorm.kernels.headers.kernel import Traits
+    from webnorm.kernels.headers.traits import Traits
     from webnorm.lab.run.tune import TuneRequest, TuneResult
     from webnorm.op.op import Task
 

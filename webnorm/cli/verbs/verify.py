@@ -21,7 +21,7 @@ from webnorm.errors import WebnormError, one_line, sentence
 from webnorm.gpu import seconds
 
 if TYPE_CHECKING:
-    from webnorm.web.verification.verify import BrowserFindings, ShaderComparison, StepFinding
+    from webnorm.web.verify import BrowserFindings, ShaderComparison, StepFinding
 
 
 def verify(
@@ -52,7 +52,7 @@ def verify(
     """
     import logging
 
-    from webnorm.web.verification import verify
+    from webnorm.web import verify
 
     # Ctrl-C ends Playwright's own process too, and asyncio would tell of the broken connection.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from webnorm.fleet.errands import WorkItem
-    from webnorm.kernels.headers.kernel import Traits
+    from webnorm.kernels.headers.traits import Traits
     from webnorm.lab.process.worker import Worker
     from webnorm.lab.results.result import Origin, Report, Result
     from webnorm.lab.run.bench import Progress

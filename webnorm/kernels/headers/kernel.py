@@ -1,7 +1,4 @@
-"""Kernels: template files with a header that says what they are and which constants they admit.
-
-Traits are what of an adapter they may count on.
-"""
+"""Kernels: template files with a header that says what they are and which constants they admit."""
 
 from __future__ import annotations
 
@@ -133,21 +130,3 @@ class Kernel:
         if value < least:
             raise self.mistake(what, f"{expression.shown(tree)} is {value}; expected {least} or more")
         return value
-
-
-@dataclass(frozen=True)
-class Traits:
-    """What of an adapter decides which variants run on it and which constants are the default.
-
-    `features` has WebGPU's names, `max_invocations` counts them per workgroup, `workgroup_storage`
-    is in bytes, and `software` tells an adapter that is a program on the CPU.
-    """
-
-    features: frozenset[str]
-    max_invocations: int
-    workgroup_storage: int
-    software: bool
-
-
-# The limits that a page gets without asking (WebGPU, "Limits"), and subgroups where it asks for them.
-BROWSER = Traits(frozenset({"subgroups"}), max_invocations=256, workgroup_storage=16384, software=False)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from webnorm.errors import WebnormError, check_kind, one_line
-from webnorm.kernels.headers.kernel import BROWSER, Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.traits import BROWSER, Traits
 from webnorm.op import expression
 from webnorm.op.expression import Tree
 from webnorm.op.op import Op

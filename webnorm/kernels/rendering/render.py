@@ -15,8 +15,9 @@ from webnorm import signals
 from webnorm.errors import SourceLocation, WebnormError, check_kind, one_line, sentence, unknown
 from webnorm.files.atomic import resolved
 from webnorm.kernels.headers.header import home
-from webnorm.kernels.headers.kernel import Kernel, Per, ScratchBuffer, Traits
+from webnorm.kernels.headers.kernel import Kernel, Per, ScratchBuffer
 from webnorm.kernels.headers.sources import note_files, wgsl_root
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import COUNTS, Variant
 from webnorm.kernels.rendering import sandbox, templates
 from webnorm.kernels.rendering.snippets import CallGraph

@@ -11,7 +11,8 @@ from pathlib import Path
 from webnorm.choice.defaults import default_constants
 from webnorm.errors import WebnormError, one_line
 from webnorm.files.atomic import write_text
-from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.traits import Traits
 from webnorm.lab.plot import throughput
 from webnorm.lab.report import comparison_text
 from webnorm.lab.report.comparison import Verdicts

@@ -14,7 +14,8 @@ from webnorm.choice.tuning import Platform, Tuning, applicable
 from webnorm.errors import WebnormError, shown
 from webnorm.gpu import timing
 from webnorm.gpu.seconds import LEAST_BUDGET, LEAST_SILENCE, check_seconds
-from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.traits import Traits
 from webnorm.lab.process.worker import Worker, explain_worker_failure
 from webnorm.lab.report import baselines
 from webnorm.lab.report import comparison as comparing

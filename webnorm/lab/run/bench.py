@@ -18,8 +18,9 @@ from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.timing import DRIFTING, FEW_SAMPLES, NOISY_SPREAD, THROTTLED_RATIO
-from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import AUTO, UnreadableKernel, discover
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied, explain_worker_failure
 from webnorm.lab.results import intervals

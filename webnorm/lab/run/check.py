@@ -12,8 +12,9 @@ from typing import Any, cast
 from webnorm.choice.defaults import choose, each_chosen
 from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError
-from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import UnreadableKernel
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied
 from webnorm.lab.results.result import Result

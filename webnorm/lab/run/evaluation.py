@@ -18,9 +18,10 @@ from webnorm.gpu.device import Device
 from webnorm.gpu.schedule import Plan
 from webnorm.kernels.headers.drafts import lesson_kernel
 from webnorm.kernels.headers.header import load
-from webnorm.kernels.headers.kernel import BROWSER, Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover, select
 from webnorm.kernels.headers.sources import wgsl_root
+from webnorm.kernels.headers.traits import BROWSER, Traits
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.kernels.wgsl.tokens import CannotInstrument

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
-from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import (
     AUTO,
     UnreadableKernel,
@@ -22,6 +22,7 @@ from webnorm.kernels.headers.library import (
     without_auto,
 )
 from webnorm.kernels.headers.sources import is_wgsl
+from webnorm.kernels.headers.traits import Traits
 from webnorm.lab.results.result import Result
 from webnorm.lab.run.bench import BenchRequest
 from webnorm.lab.run.check import CheckRequest, user_array_case

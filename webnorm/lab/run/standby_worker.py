@@ -18,7 +18,7 @@ from typing import Any
 from webnorm import signals
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.kernels.headers.kernel import Traits
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.rendering import sandbox
 from webnorm.lab.process.worker import (
     TaskCancelled,

@@ -11,7 +11,8 @@ from pathlib import Path
 from webnorm.choice.defaults import choose, fitting_variant, suggestions
 from webnorm.choice.tuning import LARGE_BYTES, TunedChoice
 from webnorm.gpu import timing
-from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import Variant, header_names, runnable_variants
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied
 from webnorm.lab.results import intervals

@@ -13,7 +13,8 @@ from typing import Any
 from webnorm._version import __version__
 from webnorm.choice.defaults import best_variant, nearest_variant
 from webnorm.errors import WebnormError
-from webnorm.kernels.headers.kernel import Kernel, Traits
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS, Variant, format_constants
 from webnorm.kernels.rendering.render import MOST_BUFFERS, RenderCache, RenderedPass, Shader, render_shader
 from webnorm.lab.verify.accuracy import loose_tolerance_warning

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from webnorm.errors import WebnormError
 from webnorm.files import atomic, forms
-from webnorm.kernels.headers.kernel import BROWSER, Traits
+from webnorm.kernels.headers.traits import BROWSER, Traits
 from webnorm.web import tint
 from webnorm.web.folder import (
     AGAIN,
