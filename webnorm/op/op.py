@@ -44,7 +44,8 @@ class ToleranceFactors:
     Expected).
 
     `equal_share` of a rounded output's elements must be equal to the rounded answer. `reason` says in a
-    sentence where the numbers come from. `best` is the base that the best kernels of the op are held to.
+    sentence where the numbers come from. `best` is the base that the best kernels of the op are held to,
+    and `best_of` what they are.
     """
 
     base: float
@@ -53,6 +54,7 @@ class ToleranceFactors:
     equal_share: float
     reason: str
     best: float = 0.0
+    best_of: str = ""
 
 
 Access = Literal["read", "read_write"]

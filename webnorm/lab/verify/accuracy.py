@@ -85,17 +85,15 @@ def tolerance(shader: Shader) -> ToleranceFactors:
 
 
 def loose_tolerance_warning(shader: Shader) -> str | None:
-    """Say how a header's tolerance is far looser than that of kernels with short sums and a mean in two
-    words, such as those that `auto` picks; None where it is not.
-
-    A mean that is rounded to float32 is allowed errors that grow with |mean|/sd, to any size.
+    """Say how a header's tolerance is far looser than that of the op's best kernels, such as those that
+    `auto` picks; None where it is not. With a slope the allowed error grows to any size.
     """
     own = tolerance(shader)
     if not own.slope and own.base <= LOOSE * own.best:
         return None
     return (
         f"the tolerance of its header is loose ({own.reason}): what passes may be far off; "
-        f"a mean in two words and short sums are held to {own.best:.0e}"
+        f"{own.best_of} are held to {own.best:.0e}"
     )
 
 

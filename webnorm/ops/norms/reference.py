@@ -295,6 +295,7 @@ SUM_TOLERANCE = 2.0**-23
 # 2^-24 of a sum's terms, many times over.
 LOW_WORD = 2.0**-10
 # What the kernels that `auto` picks are held to: short sums, and a mean in two words.
+BEST_OF = "a mean in two words and short sums"
 BEST, BEST_GRADIENT = HI_LO_TOLERANCE, HI_LO_TOLERANCE * GRADIENT_FACTOR
 
 
@@ -305,7 +306,7 @@ def tolerance(terms: HeaderTerms, problem: NormProblem) -> ToleranceFactors:
     slope = ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * _roundings(terms, serial)
     exact = not terms.rounded_mean and serial <= SERIAL_TERMS
     return ToleranceFactors(
-        base, slope, 0.0, EQUAL_SHARE if exact else 0.0, _reason(terms, serial, slope), BEST
+        base, slope, 0.0, EQUAL_SHARE if exact else 0.0, _reason(terms, serial, slope), BEST, BEST_OF
     )
 
 
@@ -317,7 +318,7 @@ def gradient_tolerance(terms: HeaderTerms, problem: NormProblem) -> ToleranceFac
     slope = GRADIENT_FACTOR * ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * _roundings(terms, serial)
     adding = UNIT_ROUNDOFF * math.sqrt(columns)
     reason = f"{_reason(terms, serial, slope)}, {columns} rows per accumulator: + {adding:.1e}*sum of sizes"
-    return ToleranceFactors(base, slope, adding, 0.0, reason, BEST_GRADIENT)
+    return ToleranceFactors(base, slope, adding, 0.0, reason, BEST_GRADIENT, BEST_OF)
 
 
 def _roundings(terms: HeaderTerms, serial: int) -> float:
