@@ -67,11 +67,11 @@ class _SharedWorker(Worker):
         self._key = (self.adapter, chosen, tuple(sys.path))
         self._at_rest = True
 
-    def stream(self, work: Work, job: Any, ticket: TaskLimits | None = None) -> Iterator[Any]:
+    def stream(self, work: Work, job: Any, limits: TaskLimits | None = None) -> Iterator[Any]:
         self._at_rest = False
         if self._child is None:
             self._adopt()
-        yield from super().stream(work, job, ticket)
+        yield from super().stream(work, job, limits)
         self._at_rest = True
 
     def _adopt(self) -> None:

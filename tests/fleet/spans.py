@@ -52,12 +52,12 @@ class Strict(CheckItem):
     def run(self, worker: Worker, traits: Traits) -> Iterator[Progress | list[Result]]:
         own = worker.stream
 
-        def stream(work: Work, job: Any, ticket: TaskLimits | None = None) -> Iterator[Any]:
-            ticket = TaskLimits(HANG_S)
-            for event in own(work, job, ticket):
+        def stream(work: Work, job: Any, limits: TaskLimits | None = None) -> Iterator[Any]:
+            limits = TaskLimits(HANG_S)
+            for event in own(work, job, limits):
                 if isinstance(event, jobs.VariantBegan):
                     endless = job.variants[event.index].path.stem == "endless"
-                    ticket.time_limit_s = self.time_limit_s if endless else HANG_S
+                    limits.time_limit_s = self.time_limit_s if endless else HANG_S
                 yield event
 
         worker.stream = stream  # type: ignore[method-assign]

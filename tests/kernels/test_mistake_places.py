@@ -274,7 +274,7 @@ Shader '' parsing error: {complaint}
 3 │   let b = {name}(variance);
   │           {"^" * len(name)} unknown identifier
 """
-    told = str(shader.mistake(report))
+    told = str(shader.located_error(report))
     advice = f"; did you mean `{meant}`?" if meant else ""
     assert f": {complaint}{advice}: " in told
 

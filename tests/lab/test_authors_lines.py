@@ -99,7 +99,7 @@ def test_what_tint_refuses_in_a_snippet(tmp_path: Path) -> None:
     kernel = kernel_of(tmp_path, mean, f"    var mean = 0.0;\n    if (place == 0u) {{\n{inner}\n    }}")
     shader = render_shader(default_variant(kernel, PROBLEM, BROWSER), PROBLEM, "browser", BROWSER)
     (verdict,) = tint.check_shaders([tint.source_of("mine", shader)])
-    told = [message.mistake(shader) for message in verdict.messages if message.refuses]
+    told = [message.located_error(shader) for message in verdict.messages if message.refuses]
     assert told and all(one.place is not None and one.place.file == str(kernel.path) for one in told)
     assert any("in wgsl/lib/reduce.wgsl:" in str(one) for one in told)
     assert told[0].place is not None and told[0].place.line == line_of("let mean") + 2

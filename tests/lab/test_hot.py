@@ -120,7 +120,7 @@ def test_who_waits_for_a_child_can_leave(device: Device, monkeypatch: pytest.Mon
         events = hot.stream(_pid, None, HANG_S)
 
         def leave() -> None:
-            until(lambda: hot._ticket)
+            until(lambda: hot._limits)
             hot.leave()
 
         threading.Thread(target=leave).start()

@@ -275,10 +275,10 @@ def test_a_task_that_is_given_up_ends_at_its_next_sign_of_life(
     shared: Worker, patient: None, name: str
 ) -> None:
     list(shared.stream(_fine, 1))
-    pid, ticket = shared.pid, TaskLimits()
-    events = shared.stream(_goes_on, name, ticket)
+    pid, limits = shared.pid, TaskLimits()
+    events = shared.stream(_goes_on, name, limits)
     assert next(events) == "begun"
-    threading.Thread(target=ticket.leave).start()
+    threading.Thread(target=limits.leave).start()
     with pytest.raises(TaskCancelled):
         list(events)
     # The child was told in the middle, closed what the task had open, and is the one that answers next.
@@ -287,34 +287,34 @@ def test_a_task_that_is_given_up_ends_at_its_next_sign_of_life(
 
 
 def test_a_task_that_is_given_up_yields_no_more(shared: Worker, patient: None) -> None:
-    ticket = TaskLimits()
-    events = shared.stream(_fine, 5, ticket)
+    limits = TaskLimits()
+    events = shared.stream(_fine, 5, limits)
     assert next(events) == 0
     pid = shared.pid
-    ticket.leave()
-    ticket.leave()
+    limits.leave()
+    limits.leave()
     with pytest.raises(TaskCancelled):
         next(events)
     # Nobody is told again, whoever meant the task that is over.
     assert list(shared.stream(_fine, 2)) == [0, 1] and shared.pid == pid
-    ticket.leave()
+    limits.leave()
     assert list(shared.stream(_fine, 2)) == [0, 1] and shared.pid == pid
 
 
 def test_a_task_that_is_given_up_before_it_begins(shared: Worker) -> None:
-    ticket = TaskLimits()
-    ticket.leave()
+    limits = TaskLimits()
+    limits.leave()
     with pytest.raises(TaskCancelled):
-        list(shared.stream(_fine, 5, ticket))
+        list(shared.stream(_fine, 5, limits))
     assert list(shared.stream(_fine, 2)) == [0, 1]
 
 
 def test_a_child_that_does_not_hear_is_killed(shared: Worker, tmp_path: Path) -> None:
-    ticket, begun = TaskLimits(), tmp_path / "begun"
-    events = shared.stream(_forever, begun, ticket)
+    limits, begun = TaskLimits(), tmp_path / "begun"
+    events = shared.stream(_forever, begun, limits)
     pid = next(events)
     until(begun.exists)
-    threading.Thread(target=ticket.leave).start()
+    threading.Thread(target=limits.leave).start()
     with pytest.raises(TaskCancelled):
         next(events)
     assert shared.pid is None

@@ -78,4 +78,4 @@ def _located(shader: Shader) -> Iterator[None]:
     try:
         yield
     except wgpu.GPUError as error:
-        raise shader.mistake(str(error)) from error
+        raise shader.located_error(str(error)) from error

@@ -254,7 +254,7 @@ def ask_tint(run: AttemptRun) -> None:
     for shader, verdict in zip(shaders, verdicts, strict=True):
         for message in verdict.messages:
             if message.refuses:
-                error = message.mistake(shader)
+                error = message.located_error(shader)
                 # A snippet that is included twice is one mistake, not one for each of its declarations.
                 place = error.place and (error.place.file, error.place.line)
                 known = any((one.file, one.line) == place for one in mistakes)

@@ -76,7 +76,7 @@ class TintMessage:
         """Whether it is an error, or a warning about uniformity: what browsers warn of, they may refuse."""
         return self.severity == "error" or (self.severity == "warning" and "uniform" in self.text)
 
-    def mistake(self, shader: Shader) -> WebnormError:
+    def located_error(self, shader: Shader) -> WebnormError:
         """What the compiler said, at the author's line; the message has the place in a snippet."""
         place = self.place(shader)
         author = None if place is None or self.line is None else shader.caller(self.line)

@@ -35,7 +35,7 @@ def require_dask(what: str) -> None:
 
 def run_on(cluster: str | None, job: SharedJob, adapter: str | None, time_limit_s: float) -> NoReturn:
     """Do a job on a cluster, a part of it by each worker of a platform, all of it by each platform; without
-    one, here. It ends as `run` has it.
+    one, here. It ends as `run_job` has it.
     """
     if cluster is None:
         run_job(job, adapter, time_limit_s)

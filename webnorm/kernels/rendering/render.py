@@ -101,7 +101,7 @@ class Shader:
         what = f"records of {binding.name}"
         return self.variant.kernel.value(what, binding.records, self.names_for(batch), least=0)
 
-    def mistake(self, message: str) -> WebnormError:
+    def located_error(self, message: str) -> WebnormError:
         """A compiler's message in one line, with the template's file and line and the text quoted."""
         report = read_report(message, self._lines)
         line, complaint, column, length = report

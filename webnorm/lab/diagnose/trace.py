@@ -171,7 +171,7 @@ def _refused(shader: Shader, found: Sequence[tracing.TraceTag], report: str) -> 
     text = lines[line - 1] if line is not None and line <= len(lines) else ""
     site = next((site for site in found if f"let {site.variable}:" in text), None)
     if site is None:
-        return shader.mistake(report)
+        return shader.located_error(report)
     return WebnormError(f"{_told(site)}: {complaint}", SourceLocation(*site.origin))
 
 

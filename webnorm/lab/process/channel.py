@@ -27,8 +27,8 @@ class ChannelSilent(Exception):
 class Channel:
     """One end of a pair of connected sockets: what is sent there arrives here, whole or not at all.
 
-    A `limit` is in seconds; Silent is raised after it. After that, or ChannelClosed, the channel is of no
-    use.
+    A `limit` is in seconds; ChannelSilent is raised after it. After that, or ChannelClosed, the channel is of
+    no use.
     """
 
     def __init__(self, connected: socket.socket) -> None:

@@ -247,11 +247,11 @@ class Worker:
         return None if self._child is None else self._child.process.pid
 
     @signals.holding_steps
-    def stream(self, work: Work, job: Any, ticket: TaskLimits | None = None) -> Iterator[Any]:
+    def stream(self, work: Work, job: Any, limits: TaskLimits | None = None) -> Iterator[Any]:
         """Yield what `work(device, job)` yields in the child.
 
-        Raises WorkerDied when the child crashes or exceeds a time limit, of the ticket or else the worker's;
-        Left when the ticket was given up; WebnormError for a mistake found there, TaskFailed for whatever
+        Raises WorkerDied when the child crashes or exceeds a time limit, of the limits or else the worker's;
+        TaskCancelled when it was given up; WebnormError for a mistake found there, TaskFailed for whatever
         else happens to the work, its job or its events.
         """
         if getattr(process.current_process(), "_inheriting", False):
@@ -261,50 +261,50 @@ class Worker:
             )
         if self._running is not None:
             self.stop()
-        number, ticket = next(_numbers), ticket or TaskLimits(self.time_limit_s)
+        number, limits = next(_numbers), limits or TaskLimits(self.time_limit_s)
         message = _packed(number, work, job, self.adapter)
         child = self.start()
-        ticket.begin(child, number)
+        limits.begin(child, number)
         self._running = number
         try:
-            with ticket.waiting() as limit:
+            with limits.waiting() as limit:
                 child.send(message, limit)
-            yield from self._events(child, number, ticket)
+            yield from self._events(child, number, limits)
         except (ChannelSilent, ChannelClosed) as end:
-            if ticket.left:
+            if limits.left:
                 raise TaskCancelled from None
             if isinstance(end, ChannelSilent):
-                raise WorkerTimedOut(ticket.exceeded()) from None
+                raise WorkerTimedOut(limits.exceeded()) from None
             raise WorkerDied(child.last_words()) from None
         finally:
-            if self._running == number or ticket.killed:
+            if self._running == number or limits.killed:
                 self.stop()
 
-    def _events(self, child: ChildProcess, number: int, ticket: TaskLimits) -> Iterator[Any]:
+    def _events(self, child: ChildProcess, number: int, limits: TaskLimits) -> Iterator[Any]:
         """The events of a task until its end; none after it was given up."""
         while self._running == number:
-            kind, value = self._next(child, ticket)
+            kind, value = self._next(child, limits)
             if kind == "end":
                 # A child that says itself that it is of no use any more is stopped as one in the middle is.
                 if not isinstance(value, WorkerDied):
                     self._running = None
-                if ticket.left:
+                if limits.left:
                     raise TaskCancelled
                 if value is not None:
                     raise value
-            elif kind == "event" and not ticket.left:
+            elif kind == "event" and not limits.left:
                 yield value
                 if self._running != number:
                     raise WorkerDied("the worker was given another task")
 
-    def _next(self, child: ChildProcess, ticket: TaskLimits) -> Any:
+    def _next(self, child: ChildProcess, limits: TaskLimits) -> Any:
         """The next message of the child: an "event", "alive" while it is at work on arrays of its own, or the
         "end" with what was raised, if anything.
         """
         try:
-            with ticket.waiting() as limit, signals.waiting():
+            with limits.waiting() as limit, signals.waiting():
                 message = child.channel.receive(limit)
-            ticket.answered = True
+            limits.answered = True
             return pickle.loads(message)
         except (ChannelClosed, ChannelSilent):
             raise

@@ -70,7 +70,7 @@ class StandbyWorker:
         # Why the last one could not be opened.
         self._failure: Exception | None = None
         # Of the task that runs; and when the last one ended.
-        self._ticket: TaskLimits | None = None
+        self._limits: TaskLimits | None = None
         self._rests_since = 0.0
         self._stopped = False
 
@@ -105,38 +105,38 @@ class StandbyWorker:
         """Yield what `work(device, job)` yields in the hot child.
 
         The limits are of silence, and of the whole task from its sending on. Raises what `Worker.stream`
-        raises; Left after `leave` or `stop`. Who leaves off in the middle leaves the task.
+        raises; TaskCancelled after `leave` or `stop`. Who leaves off in the middle leaves the task.
         """
-        ticket = TaskLimits(time_limit_s, whole_limit_s)
+        limits = TaskLimits(time_limit_s, whole_limit_s)
         with self._changed:
-            if self._ticket is not None:
+            if self._limits is not None:
                 raise RuntimeError("a task runs already; expected one at a time")
-            self._ticket = ticket
+            self._limits = limits
         try:
             for _ in range(_ATTEMPTS - 1):
                 with suppress(_Unheard):
-                    yield from self._attempt(work, job, ticket)
+                    yield from self._attempt(work, job, limits)
                     return
-            yield from self._attempt(work, job, ticket)
+            yield from self._attempt(work, job, limits)
         finally:
             with self._changed:
-                self._ticket = None
+                self._limits = None
                 self._rests_since = time.monotonic()
 
-    def _attempt(self, work: Work, job: Any, ticket: TaskLimits) -> Iterator[Any]:
+    def _attempt(self, work: Work, job: Any, limits: TaskLimits) -> Iterator[Any]:
         """The events from the hot child; raises _Unheard where that had died before."""
-        worker = self._wait(ticket)
-        events = worker.stream(work, job, ticket)
+        worker = self._wait(limits)
+        events = worker.stream(work, job, limits)
         try:
             for event in events:  # noqa: UP028 - who closes this one leaves the task, not the child
                 yield event
         except GeneratorExit:
-            ticket.leave()
+            limits.leave()
             with signals.ignored(Exception):
                 next(events)
             raise
         except WorkerDied as death:
-            raise death if ticket.answered else _Unheard(str(death)) from None
+            raise death if limits.answered else _Unheard(str(death)) from None
         finally:
             with self._changed:
                 if self._stopped or worker.pid is None:
@@ -145,8 +145,8 @@ class StandbyWorker:
     def allow(self, time_limit_s: float) -> None:
         """From now on the task that runs may be silent for so long."""
         with self._changed:
-            if self._ticket is not None:
-                self._ticket.time_limit_s = time_limit_s
+            if self._limits is not None:
+                self._limits.time_limit_s = time_limit_s
 
     def leave(self) -> None:
         """Give up the task that runs, from any thread and without waiting: its stream raises TaskCancelled.
@@ -155,9 +155,9 @@ class StandbyWorker:
         happens.
         """
         with self._changed:
-            ticket = self._ticket
-        if ticket is not None:
-            ticket.leave()
+            limits = self._limits
+        if limits is not None:
+            limits.leave()
             with self._changed:
                 self._changed.notify_all()
 
@@ -165,9 +165,9 @@ class StandbyWorker:
         """End all children, from any thread; no task begins any more."""
         with self._changed:
             self._stopped = True
-            if self._ticket is not None:
-                self._ticket.left = True
-            busy = self._ready[0] if self._ready and self._ticket is not None else None
+            if self._limits is not None:
+                self._limits.left = True
+            busy = self._ready[0] if self._ready and self._limits is not None else None
             for worker in (busy, self._opening):
                 # Its own thread clears it away.
                 if worker is not None:
@@ -178,7 +178,7 @@ class StandbyWorker:
             self._ready = [worker for worker in self._ready if worker is busy]
             self._changed.notify_all()
 
-    def _wait(self, ticket: TaskLimits) -> Worker:
+    def _wait(self, limits: TaskLimits) -> Worker:
         """The hot worker, as soon as there is one."""
         self.start()
         with self._changed:
@@ -186,8 +186,8 @@ class StandbyWorker:
                 # What failed before may do better now.
                 self._failure = None
                 self._changed.notify_all()
-            self._changed.wait_for(lambda: self._ready or self._failure or self._stopped or ticket.left)
-            if self._stopped or ticket.left:
+            self._changed.wait_for(lambda: self._ready or self._failure or self._stopped or limits.left)
+            if self._stopped or limits.left:
                 raise TaskCancelled
             if self._ready:
                 return self._ready[0]
@@ -238,7 +238,7 @@ class StandbyWorker:
         """Where one is ready, leave it alone with its task for a while."""
         latest = time.monotonic() + _AT_LATEST_S
         while self._ready and not self._stopped and (now := time.monotonic()) < latest:
-            rest = 0.0 if self._ticket is not None else now - self._rests_since
+            rest = 0.0 if self._limits is not None else now - self._rests_since
             if rest >= _QUIET_S:
                 return
             self._changed.wait(min(_QUIET_S - rest, latest - now))

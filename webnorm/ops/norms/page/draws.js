@@ -1,4 +1,4 @@
-// Inputs drawn from a seed: the distributions of webnorm/op/problem.py, from another generator.
+// Inputs drawn from a seed: the distributions of webnorm/ops/copy/problem.py, from another generator.
 
 import { answersOf } from "./answers.js";
 import { decode, encode, roundTo } from "./storage.js";
