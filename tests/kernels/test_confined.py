@@ -428,7 +428,7 @@ import os, sys
 from pathlib import Path
 from webnorm.kernels.rendering import sandbox
 from webnorm import render_shader
-from webnorm.kernels.headers.kernel import BROWSER
+from webnorm.kernels.headers.traits import BROWSER
 from webnorm.kernels.headers.header import load
 from webnorm.choice.defaults import default_variant
 from webnorm.ops.norms.problem import NormProblem
