@@ -38,7 +38,7 @@ from webnorm.lab.run import check
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormProblem
-from webnorm.web.package.manifest import read_package
+from webnorm.web.package.reader import read_package
 
 OTHERS = (timed("naive", 1500.0, runs=(3, 3, 3)), *REPORT.results, timed("registers", 1200.0))
 RESULTS = result_files.to_json(replace(REPORT, results=(*COPIES, *OTHERS), complete=True, origin=ORIGIN))

@@ -35,7 +35,8 @@ from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.web import tint, verify
 from webnorm.web.browser import launch
 from webnorm.web.browser.visits import PageVisitor
-from webnorm.web.package.manifest import CLASSES, read_package
+from webnorm.web.package.manifest import CLASSES
+from webnorm.web.package.reader import read_package
 from webnorm.web.serving import serve_folder
 
 if TYPE_CHECKING:

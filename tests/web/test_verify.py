@@ -42,7 +42,7 @@ from webnorm.web import tint, verify
 from webnorm.web.browser import launch
 from webnorm.web.browser import visits as browsing
 from webnorm.web.browser.visits import PageVisit, PageVisitor
-from webnorm.web.package.manifest import read_package
+from webnorm.web.package.reader import read_package
 from webnorm.web.serving import serve_folder
 
 MISSING = tint.tint_unavailable() or NO_BROWSER

@@ -1,4 +1,6 @@
-"""Which kernel and which constants run where nobody named them: the rules' choice, else the header's."""
+"""Which kernel and which constants run where nobody named them: what a tuning recorded, where it fits; else
+what the rules choose; else the header's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The corpus of `check`: the cases of all ops, and one of their own draws where no op has any."""
+"""Cases, which are inputs that problems of an op are made of, and the corpus of `check`: those of all ops,
+and one of their own draws where no op has any.
+"""
 
 from __future__ import annotations
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import takewhile
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any
 
 from webnorm.errors import WebnormError
@@ -68,8 +69,10 @@ def write_folder(files: Files, folder: Path) -> None:
         target = resolved(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         around = target if target.exists() else target.parent
-        with TemporaryDirectory(prefix=".webnorm-", dir=around, ignore_cleanup_errors=True) as beside:
-            staging = Path(beside)
+        with ExitStack() as stack:
+            # No TemporaryDirectory: one that cannot be removed has Python 3.11 recurse without end.
+            staging = Path(mkdtemp(prefix=".webnorm-", dir=around))
+            stack.callback(shutil.rmtree, staging, ignore_errors=True)
             (staging / "new").mkdir(mode=0o755)
             for name, content in files.items():
                 path = staging / "new" / name
@@ -160,6 +163,8 @@ def kernels_of(files: Files) -> tuple[set[tuple[str, str]], set[str]]:
     found = {(entry["op"], name) for entry in entries for name in entry["kernels"]}
     return found, {entry["op"] for entry in entries}
 
+
+# --- reading an export back
 
 AGAIN = "export again"
 

@@ -1,4 +1,6 @@
-"""The lab's page as a static site, with a bundle for each op, its options, length and type."""
+"""The lab's page as a static site, with a bundle for each op, its options, length and type; and that site
+read back: its files are held against the index, what its page reports against its kernels.
+"""
 
 from __future__ import annotations
 
@@ -53,12 +55,13 @@ from webnorm.web.package.manifest import (
     LabShaderText,
     parse_manifest,
     parse_report,
-    tint_source,
 )
+from webnorm.web.package.reader import tint_source
 from webnorm.web.package.request import TO_A_FOLDER, Update, no_update
 from webnorm.web.pages import json_text, page_files
 
 # cols and rows: names of the lab's index, which pages and verify read, and of the page's address.
+
 # The rows of each number of columns that `webnorm bench` takes where none is named, so that results compare.
 _GPU_ROWS, _SOFTWARE_ROWS = (
     {cols: rows for rows, cols in copy_op().problem_type.default_sizes(software, quick=False)}

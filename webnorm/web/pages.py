@@ -92,7 +92,7 @@ def page_files(page: str, index: str | None = None) -> Files:
         for path in sorted((_ASSETS / folder).iterdir())
         if not path.name.startswith(others)
     }
-    # The modules from the folders of ops: answers in float64, and draws.
+    # The modules from the folders of ops: answers in float64, tolerances, and draws.
     own = sorted(Path(str(resources.files("webnorm.ops"))).glob("*/page/*"))
     files |= {f"page/{path.name}": path.read_bytes() for path in own}
     files["runtime.js"] = _runtime()

@@ -1,4 +1,6 @@
-"""Is an exported package right: its files, its shaders in Chrome's compiler, its answers in a browser."""
+"""Is an export, a package or a lab, right: its files, its shaders in Chrome's compiler, its answers in a
+browser.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,6 @@ from webnorm.web.folder import AGAIN, LAB_INDEX, MANIFEST, PAGE, is_export
 from webnorm.web.lab_site import LAB_PAGE, ExportedLab, check_lab_report, read_lab
 from webnorm.web.package.manifest import (
     CouldNotCheck,
-    ExportedPackage,
     MissingClass,
     NativeResult,
     PackageShader,
@@ -28,12 +29,13 @@ from webnorm.web.package.manifest import (
     ReportedShader,
     missing_class_text,
     parse_report,
-    read_package,
     unserved,
 )
+from webnorm.web.package.reader import ExportedPackage, read_package
 from webnorm.web.package.request import Update
 
 # cols: a name of the manifest's format.
+
 _EXPECTED = f"expected a folder that `webnorm export` wrote ({MANIFEST}, or {LAB_INDEX} of a lab)"
 # So many of a folder's names say what it is.
 _FEW = 3
@@ -371,6 +373,9 @@ def _number(value: Any) -> float | None:
         return None if value is None else float(value)
     except (TypeError, ValueError, OverflowError):
         return math.nan
+
+
+# --- the folder: a package, a lab, or what it looks like instead
 
 
 def read_exported(folder: Path) -> ExportedPackage | ExportedLab:

@@ -152,6 +152,8 @@ def draw_playground(task: Task) -> dict[str, Array]:
     return task.op.draw(task, arrays, rng)
 
 
+# --- the inputs of an export's test vectors
+
 # Elements of x in a vector, about: a package is downloaded.
 _ELEMENTS = 24_000
 

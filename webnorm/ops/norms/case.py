@@ -1,4 +1,4 @@
-"""An input of the corpus: how it is drawn, and the problems that it makes."""
+"""An input of the corpus: how it is drawn, the problems that it makes, and those of every option."""
 
 from __future__ import annotations
 
@@ -82,6 +82,8 @@ def with_bad_values(*values: float, col: int = 77) -> Draw:
 
     return x
 
+
+# --- a case
 
 _PLAIN = NormOptions(weight=False, bias=False)
 # Rows of several lengths, and few workgroups that walk over all rows.
@@ -210,9 +212,9 @@ def _drawn_beside(task: Task, size: float, rng: np.random.Generator) -> dict[str
     return arrays
 
 
-BOTH = NormOptions()
 # --- every option that an op has, one by one and all together
 
+BOTH = NormOptions()
 _EVERYTHING = NormOptions(
     zero_centered_weight=True, residual=True, residual_bias=True, return_stats=True, max_workgroups=2
 )

@@ -1,1 +1,1 @@
-"""Browsers: starting one, serving a folder to it, visiting a page."""
+"""Browsers: starting one, visiting a page."""

@@ -138,9 +138,6 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-WINDOW_S = 3600.0
-# Bits of an IPv6 address that are one customer's network.
-_NETWORK = 64
 _TOO_LARGE = f"the body is larger than {MOST_BYTES} bytes"
 
 
@@ -293,6 +290,13 @@ def _only(request: Request, name: str) -> str | None:
     """A header that is there once."""
     found = request.headers.getlist(name)
     return found[0] if len(found) == 1 else None
+
+
+# --- how often somebody may ask
+
+WINDOW_S = 3600.0
+# Bits of an IPv6 address that are one customer's network.
+_NETWORK = 64
 
 
 class RateLimits:

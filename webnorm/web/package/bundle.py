@@ -25,6 +25,7 @@ from webnorm.web.package.manifest import CLASSES, LAB_CLASSES, MissingClass, mis
 from webnorm.web.package.request import ExportRequest
 
 # cols, rows and eps: names of the manifest's format, which pages and apps read.
+
 SCHEMA = 1
 # Constants may depend on the rows, which an export does not know: so many are usual on a GPU, and without.
 _BATCH, _SOFTWARE_BATCH = 16384, 512
@@ -250,6 +251,7 @@ def _shader_entry(one: BundledShader) -> dict[str, Any]:
                 "exact": kernel.op.is_copy,
             },
         }
+        remark = loose_tolerance_warning(shader)
     except WebnormError as error:
         raise kernel.mistake("cannot be exported", error) from error
     entry: dict[str, Any] = {
@@ -272,7 +274,7 @@ def _shader_entry(one: BundledShader) -> dict[str, Any]:
         entry["software"] = True
     if kernel.unstable is not None:
         entry["unstable"] = kernel.unstable
-    if (remark := loose_tolerance_warning(shader)) is not None:
+    if remark is not None:
         entry["loose"] = remark
     return entry
 

@@ -28,6 +28,7 @@ from webnorm.web.package.bundle import Bundle, BundledShader, bundle_of
 from webnorm.web.package.request import ExportRequest, request_for
 
 # cols: a name of the manifest's format, and of an option of `webnorm export`.
+
 # naga has subgroups and their ids without asking, and refuses the directives.
 _REFUSED_DIRECTIVES = ("enable subgroups;\n", "requires subgroup_id;\n")
 

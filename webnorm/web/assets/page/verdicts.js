@@ -6,25 +6,9 @@
 //   const answers = answersOf("h" in got ? { ...arrays, h: got.h } : arrays, problem);
 //   const { ok, reason } = assess(got, answers, manifest, tolerance(shader, manifest, rows));
 
-import { evaluate } from "../runtime.js";
-import {
-  AMBIGUOUS_SHARE,
-  DENORMAL,
-  EQUAL_SHARE,
-  FEW,
-  GRADIENT_FACTOR,
-  HI_LO_TOLERANCE,
-  LOW_WORD,
-  ROUNDED_MEAN_FACTOR,
-  SERIAL_TERMS,
-  SUM_TOLERANCE,
-  TIE,
-  UNIT_ROUNDOFF,
-  VAGUE,
-  WITHOUT_NUMBERS,
-} from "./numbers.js";
-import { isGradient } from "./answers.js";
+import { AMBIGUOUS_SHARE, DENORMAL, FEW, TIE, VAGUE, WITHOUT_NUMBERS } from "./numbers.js";
 import { roundTo } from "./storage.js";
+import { comparedForm, outputTolerance, toleranceOf } from "./tolerance.js";
 
 // The smallest normal float64.
 const TINY = 2 ** -1022;
@@ -46,22 +30,7 @@ export function tolerance(shader, manifest, rows) {
   if (manifest.op === "copy") {
     return { base: 0, slope: 0, adding: 0, equal_share: 1, reason: "a copy is exact" };
   }
-  const rules = shader.accuracy;
-  // No accumulator adds more terms than there are, whatever a header says.
-  const terms = Math.max(1, Math.min(evaluate(rules.serial_terms, { rows }), shader.cols));
-  const columns = Math.max(1, Math.min(evaluate(rules.column_terms, { rows }), rows));
-  const rounded = Number(evaluate(rules.rounded_mean, { rows }));
-  const gradient = isGradient(manifest);
-  const factor = gradient ? GRADIENT_FACTOR : 1;
-  const base = factor * HI_LO_TOLERANCE * Math.max(1, terms / SERIAL_TERMS);
-  const roundings = rounded ? Math.max(rounded, Math.sqrt(terms)) : 0;
-  const slope = factor * ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * roundings;
-  const adding = gradient ? UNIT_ROUNDOFF * Math.sqrt(columns) : 0;
-  let reason = `${terms} terms per accumulator`;
-  if (rounded) reason += `, mean rounded to float32: + ${slope.toExponential(1)}*|mean|/sd`;
-  if (gradient) reason += `, ${columns} rows per accumulator: + ${adding.toExponential(1)}*sum of sizes`;
-  const exact = !rounded && terms <= SERIAL_TERMS && !gradient;
-  return { base, slope, adding, equal_share: exact ? EQUAL_SHARE : 0, reason };
+  return toleranceOf(shader, manifest, rows);
 }
 
 /**
@@ -84,9 +53,8 @@ export function tolerance(shader, manifest, rows) {
 export function assess(outputs, answers, manifest, allowed) {
   const written = manifest.tensors.filter((tensor) => tensor.access === "write");
   const found = written.map(({ name, dtype }) => {
-    const joined = name === "stats" && manifest.has_mean ? joinedStats(outputs.stats) : outputs[name];
-    const own = name === "h" ? toleranceOfH(dtype, manifest.problem.options.residual_bias) : allowed;
-    const verdict = assessOutput(name, joined, answers[name], dtype, own);
+    const own = outputTolerance(name, dtype, manifest) ?? allowed;
+    const verdict = assessOutput(name, comparedForm(name, outputs[name], manifest), answers[name], dtype, own);
     return { ...verdict, not_compared: whyNotCompared(answers[name], dtype, own) };
   });
   const wrong = found.filter((verdict) => !verdict.ok);
@@ -104,30 +72,6 @@ export function assess(outputs, answers, manifest, allowed) {
 export function verdictOn({ ok, not_compared }) {
   if (!ok) return "fail";
   return not_compared ? "skip" : "pass";
-}
-
-/** The sum of two values of a narrow type is exact in float32, unless they lie far apart: rounded once. */
-function toleranceOfH(dtype, hasBias) {
-  const plain = { slope: 0, adding: 0, equal_share: 0 };
-  if (dtype === "float32" || hasBias) {
-    return { ...plain, base: SUM_TOLERANCE, reason: "two additions in float32" };
-  }
-  return { ...plain, base: DENORMAL, reason: "one rounding" };
-}
-
-/**
- * (rows, 2) of the rows of (rows, 3): the mean's two words added up, and rstd. NaN where the second word is no
- * correction of the first.
- */
-function joinedStats(stats) {
-  const joined = new Float64Array((stats.length / 3) * 2);
-  for (let row = 0; row < stats.length / 3; row++) {
-    const [mean, low, rstd] = stats.subarray(3 * row);
-    const large = Math.abs(low) * rstd > LOW_WORD * (Math.abs(mean) * rstd + 1);
-    joined[2 * row] = large ? NaN : mean + low;
-    joined[2 * row + 1] = rstd;
-  }
-  return joined;
 }
 
 function assessOutput(name, got, answer, dtype, allowed) {

@@ -1,0 +1,87 @@
+// What the norms' outputs may be off by, and in which form they are compared: the twin of webnorm/ops/norms/reference.py.
+
+import { evaluate } from "../runtime.js";
+import { isGradient } from "./answers.js";
+import {
+  DENORMAL,
+  EQUAL_SHARE,
+  GRADIENT_FACTOR,
+  HI_LO_TOLERANCE,
+  LOW_WORD,
+  ROUNDED_MEAN_FACTOR,
+  SERIAL_TERMS,
+  SUM_TOLERANCE,
+  UNIT_ROUNDOFF,
+} from "./numbers.js";
+
+/**
+ * The tolerance that a kernel's header and the problem's size give.
+ * @param {{ accuracy: Object, cols: number }} shader  an entry of the manifest's shaders
+ * @param {{ op: string }} manifest
+ * @param {number} rows
+ * @returns {import("./verdicts.js").Tolerance}
+ */
+export function toleranceOf(shader, manifest, rows) {
+  const rules = shader.accuracy;
+  // No accumulator adds more terms than there are, whatever a header says.
+  const terms = Math.max(1, Math.min(evaluate(rules.serial_terms, { rows }), shader.cols));
+  const columns = Math.max(1, Math.min(evaluate(rules.column_terms, { rows }), rows));
+  const rounded = Number(evaluate(rules.rounded_mean, { rows }));
+  const gradient = isGradient(manifest);
+  const factor = gradient ? GRADIENT_FACTOR : 1;
+  const base = factor * HI_LO_TOLERANCE * Math.max(1, terms / SERIAL_TERMS);
+  const roundings = rounded ? Math.max(rounded, Math.sqrt(terms)) : 0;
+  const slope = factor * ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * roundings;
+  const adding = gradient ? UNIT_ROUNDOFF * Math.sqrt(columns) : 0;
+  let reason = `${terms} terms per accumulator`;
+  if (rounded) reason += `, mean rounded to float32: + ${slope.toExponential(1)}*|mean|/sd`;
+  if (gradient) reason += `, ${columns} rows per accumulator: + ${adding.toExponential(1)}*sum of sizes`;
+  const exact = !rounded && terms <= SERIAL_TERMS && !gradient;
+  return { base, slope, adding, equal_share: exact ? EQUAL_SHARE : 0, reason };
+}
+
+/**
+ * The tolerance of an output that is no norm, whatever the kernel: h. Null for others.
+ * @param {string} name
+ * @param {string} dtype
+ * @param {Object} manifest
+ * @returns {import("./verdicts.js").Tolerance | null}
+ */
+export function outputTolerance(name, dtype, manifest) {
+  return name === "h" ? toleranceOfH(dtype, manifest.problem.options.residual_bias) : null;
+}
+
+/**
+ * An output in the form that answers have: of stats the mean's two words are added up.
+ * @param {string} name
+ * @param {Float64Array} output
+ * @param {{ has_mean: boolean }} manifest
+ * @returns {Float64Array}
+ */
+export function comparedForm(name, output, manifest) {
+  return name === "stats" && manifest.has_mean ? joinedStats(output) : output;
+}
+
+/** The sum of two values of a narrow type is exact in float32, unless they lie far apart: rounded once. */
+function toleranceOfH(dtype, hasBias) {
+  const plain = { slope: 0, adding: 0, equal_share: 0 };
+  if (dtype === "float32" || hasBias) {
+    return { ...plain, base: SUM_TOLERANCE, reason: "two additions in float32" };
+  }
+  return { ...plain, base: DENORMAL, reason: "one rounding" };
+}
+
+/**
+ * (rows, 2) of the rows of (rows, 3): the mean's two words added up, and rstd. NaN where the second word is no
+ * correction of the first.
+ */
+function joinedStats(stats) {
+  const joined = new Float64Array((stats.length / 3) * 2);
+  for (let row = 0; row < stats.length / 3; row++) {
+    const [mean, low, rstd] = stats.subarray(3 * row);
+    const large = Math.abs(low) * rstd > LOW_WORD * (Math.abs(mean) * rstd + 1);
+    joined[2 * row] = large ? NaN : mean + low;
+    joined[2 * row + 1] = rstd;
+  }
+  return joined;
+}
