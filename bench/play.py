@@ -27,7 +27,8 @@ from webnorm.errors import WebnormError
 from webnorm.kernels.headers.library import discover, select
 from webnorm.kernels.headers.sources import stamp
 from webnorm.play.attempt_store import FOLDER_VARIABLE
-from webnorm.play.session import FileWatch, PlaygroundSession
+from webnorm.play.file_watch import FileWatch
+from webnorm.play.session import PlaygroundSession
 from webnorm.play.state import AttemptState, Settings
 
 # Milliseconds that the median is to take.

@@ -205,7 +205,7 @@ def test_the_wall_clock_decides_nothing() -> None:
 # Where anything may go wrong, as no error of its own kind is told of. All others name the errors they mean.
 BROAD = {
     "webnorm/ops/norms/resolved.py": "attributes and hashes of a caller's arguments, and what is no dtype",
-    "webnorm/cli/verbs/doctor.py": "a driver, in a process of its own",
+    "webnorm/cli/work/isolated.py": "a driver, in a process of its own",
     "webnorm/errors.py": "a __repr__ of the caller's",
     "webnorm/fleet/dispatcher.py": "a task on another machine, and a scheduler that has gone",
     "webnorm/fleet/worker.py": "what Dask raises at settings that it cannot use",
@@ -222,18 +222,18 @@ BROAD = {
     "webnorm/lab/process/worker.py": "pickles, and exceptions whose own code fails",
     "webnorm/play/attempt_runner.py": "a thread that everybody would wait for",
     "webnorm/play/server.py": "a thread whose failure is raised by who waits",
-    "webnorm/play/session.py": "a thread, and a library of any kind",
+    "webnorm/play/file_watch.py": "a thread, and a library of any kind",
     "webnorm/web/browser/visits.py": "Playwright, in a thread of its own",
     "webnorm/web/collection/collector.py": "a request to a server that goes on",
 }
 # No signal's handler is entered there: threads and processes of their own, and a value's name.
 WITHOUT_HANDLERS = {
-    "webnorm/cli/verbs/doctor.py",
+    "webnorm/cli/work/isolated.py",
     "webnorm/errors.py",
     "webnorm/web/browser/visits.py",
     "webnorm/play/attempt_runner.py",
     "webnorm/play/server.py",
-    "webnorm/play/session.py",
+    "webnorm/play/file_watch.py",
 }
 
 

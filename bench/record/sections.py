@@ -28,7 +28,7 @@ _CPU = ((4096, 256), (1024, 1024), (256, 4096), (64, 16384))
 HELD_OUT_SEED = 20261126
 _FORWARD = ("layer_norm", "rms_norm")
 _BACKWARD = ("layer_norm_backward", "rms_norm_backward")
-# WebGPU's names of the limits that kernels.headers.kernel.BROWSER stands for.
+# WebGPU's names of the limits that kernels.headers.traits.BROWSER stands for.
 _PAGE: Mapping[str, int] = {
     "max-compute-invocations-per-workgroup": BROWSER.max_invocations,
     "max-compute-workgroup-size-x": BROWSER.max_invocations,

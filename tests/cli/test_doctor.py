@@ -173,7 +173,7 @@ def look(choice, open_it):
     card = doctor.SeenAdapter(0, "a card", "its maker", "its driver", "Vulkan", "DiscreteGPU", (), {})
     yield doctor.AdapterList((card,), card, True)
     END
-doctor.look_for_adapters = look
+doctor._look_for_adapters = look
 run()
 """
 

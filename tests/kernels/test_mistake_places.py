@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from webnorm.errors import SourceLocation, WebnormError, nearest
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
 from webnorm.kernels.headers.header import load
+from webnorm.kernels.rendering import sandbox, templates
 from webnorm.kernels.rendering.render import Shader
 from webnorm.kernels.wgsl.diagnostics import NagaReport, characters, read_report
 from webnorm.web import tint
@@ -321,6 +323,15 @@ def test_a_filter_that_changes_text_takes_its_place_away(tmp_path: Path) -> None
     places = [shader.place(1, column, 1) for column in range(1, 12)]
     exact = [line[place.column - 1] if place and place.length == 1 else "" for place in places]
     assert exact == ["a", " ", "", "", "", " ", "d", " ", "f", "", ""]
+
+
+def test_a_filter_that_changes_the_marks_themselves_is_one_error(tmp_path: Path) -> None:
+    """`upper` changes the name of a file, too, and there is none of that name."""
+    body = '{% filter upper %}a\n{% endfilter %}{% include "lib/statistics.wgsl" %}\n'
+    request = replace(shader_of(tmp_path, body).request, runs=True)
+    for render in (templates.render, sandbox.render):
+        with pytest.raises(WebnormError, match=r"mine\.wgsl: KeyError: '/"):
+            render(request)
 
 
 def test_utf16_units_are_characters() -> None:

@@ -14,7 +14,8 @@ from fake import Fake, digest
 
 from patience import HANG_S, until
 from webnorm.errors import WebnormError
-from webnorm.play.server import MOST_BYTES, PlaygroundServer, _routes
+from webnorm.play.request_guard import MOST_BYTES
+from webnorm.play.server import PlaygroundServer, _routes
 
 TEXT = "fn main() {}"
 HASH = digest(TEXT)

@@ -16,7 +16,8 @@ from playing import TWO_PASS
 
 from patience import HANG_S
 from webnorm.play import session as sessions
-from webnorm.play.session import FileWatch, PlaygroundSession
+from webnorm.play.file_watch import FileWatch
+from webnorm.play.session import PlaygroundSession
 from webnorm.play.state import Settings
 from webnorm.system import is_root
 

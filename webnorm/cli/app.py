@@ -1,6 +1,7 @@
 """The `webnorm` command. It reads arguments, calls the lab and prints; nothing below it prints.
 
-Verbs are loaded when they are asked for, and heavy imports stand inside them: `--help` answers at once.
+Verbs are loaded when they are asked for, and heavy imports stand inside them: `webnorm --help` answers at
+once, and the help of a verb imports the ops that it lists.
 """
 
 from __future__ import annotations

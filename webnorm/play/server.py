@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import PurePosixPath
@@ -19,17 +19,16 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from webnorm.errors import WebnormError, sentence
 from webnorm.files import forms
 from webnorm.files.atomic import parse_json
 from webnorm.files.forms import Name
+from webnorm.play.request_guard import MOST_BYTES, NONCE, TOKEN_BITS, TOO_LARGE, RequestGuard
 from webnorm.play.state import KernelUnfit, SaveConflict
 from webnorm.web.folder import Files
 from webnorm.web.pages import page_files
@@ -171,7 +170,7 @@ class PlaygroundServer:
         self._socket = bound_socket(HOST, port)
         self.port: int = self._socket.getsockname()[1]
         # Which nobody guesses.
-        self.token = secrets.token_urlsafe(_TOKEN_BITS // 8)
+        self.token = secrets.token_urlsafe(TOKEN_BITS // 8)
         self.url = f"http://{HOST}:{self.port}/#{self.token}"
         self._ready = threading.Event()
         self._failure: Exception | None = None
@@ -332,13 +331,15 @@ def _giving(
 
 async def _body(request: Request, form: type[_Form]) -> _Form:
     """The body in a form; HTTPException for one that is too large, WebnormError for one that does not fit."""
-    content = await read_body(request, MOST_BYTES, _TOO_LARGE)
+    content = await read_body(request, MOST_BYTES, TOO_LARGE)
     try:
         data: Any = parse_json(content) if content else {}
     except ValueError as error:
         raise WebnormError(f"the body is not JSON: {error}") from None
     return forms.read(data, form, "the body")
 
+
+# --- snapshots, as a stream of events
 
 # A stream that says nothing for so long is taken for broken by the page.
 HEARTBEAT_S = 5.0
@@ -405,78 +406,3 @@ class SnapshotStream:
         self._news.set()
         if not self._ended:
             self._news.clear()
-
-
-# A body may be a kernel's text, of which the largest that is rendered is smaller.
-MOST_BYTES = 2_000_000
-_TOO_LARGE = f"the body is larger than {MOST_BYTES} bytes"
-# Where a route finds the word that allows a style of the page's own. Editors bring theirs as elements.
-NONCE = "webnorm.nonce"
-_TOKEN_BITS = 192
-_OWN_SITE = ("same-origin", "none")
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; img-src 'self'; "
-    "connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-_HEADERS: Mapping[str, str] = {
-    "Cache-Control": "no-store",
-    "Cross-Origin-Embedder-Policy": "require-corp",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
-
-
-class RequestGuard:
-    """Lets requests of the application's own page through, with its token, of bounded size.
-
-    Any page that a browser has open can send requests to 127.0.0.1, and any site can give its name that
-    address. So every request, to a route that there is or not, has to name this server as its Host, may come
-    from no other origin, and has to bring the token, which only the page's address has. The page itself is
-    asked for before a browser has read that address: its files, whose paths are in `free` and which say
-    nothing of the kernel, are given without the token.
-    """
-
-    def __init__(self, app: ASGIApp, port: int, token: str, free: Collection[str]) -> None:
-        self._app, self._free = app, free
-        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self._origins = {f"http://{host}" for host in self._hosts}
-        self._authorization = f"Bearer {token}".encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or have it answered."""
-        if scope["type"] != "http":
-            return
-        nonce = secrets.token_urlsafe(16)
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.update(_HEADERS)
-                headers["Content-Security-Policy"] = _POLICY.format(nonce=nonce)
-            await send(message)
-
-        refusal = self._refusal(scope)
-        if refusal is None:
-            await self._app({**scope, NONCE: nonce}, receive, with_headers)
-        else:
-            status, error = refusal
-            await JSONResponse({"error": error}, status)(scope, receive, with_headers)
-
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        headers = Headers(scope=scope)
-        if headers.getlist("host") not in [[host] for host in self._hosts]:
-            return 403, "the host is another than this server's"
-        if not set(headers.getlist("origin")) <= self._origins:
-            return 403, "the request comes from another origin"
-        if not set(headers.getlist("sec-fetch-site")) <= set(_OWN_SITE):
-            return 403, "the request comes from another site"
-        given = headers.get("authorization", "").encode()
-        if scope["path"] not in self._free and not secrets.compare_digest(given, self._authorization):
-            return 403, "the token is missing or wrong: open the address that webnorm play printed"
-        # What has no length is counted as it comes.
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > MOST_BYTES:
-            return 413, _TOO_LARGE
-        return None

@@ -133,6 +133,7 @@ def unnamed(name: str, text: str) -> Sequence[str]:
     """The values of an option, or argument, that its help is to name and does not.
 
     A text that has the last has all, and their source need not be imported, which takes longer than all else.
+    That of what ops bring always is.
     """
     last, values = _FEW.get(name, ("", tuple))
     return () if last is not None and last in text else values()

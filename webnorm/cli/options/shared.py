@@ -11,13 +11,13 @@ from webnorm.gpu import seconds
 
 # Sizes, scalars and flags of the norms are options of the command line. Which ops and options there are, the
 # registry says: help adds them when it is shown.
-Op = Annotated[str | None, typer.Option(help="What is computed. Default: the first of these.")]
+Op = Annotated[str | None, typer.Option(help="What is computed. Default: the first that is listed.")]
 Ops = Annotated[
     str | None,
     typer.Option(
         "--op",
-        help="What is computed: an op, a list of them, a pattern such as 'rms*', or all. Default: the first "
-        "of these.",
+        help="What is computed: an op, a list of them, a pattern such as 'rms*', or all. Default: the "
+        "first that is listed.",
     ),
 ]
 Adapter = Annotated[

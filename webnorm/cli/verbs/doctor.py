@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import platform
-import signal
 import sys
-import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -20,15 +18,13 @@ from webnorm._version import __version__
 from webnorm.cli.options import shared
 from webnorm.cli.terminal.screen import Screen
 from webnorm.cli.terminal.streams import emit
+from webnorm.cli.work.isolated import run_isolated
 from webnorm.cli.work.jobs import OK, WRONG
-from webnorm.errors import WebnormError, sentence
+from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
     from webnorm.gpu.device import AdapterInfo
     from webnorm.system import Fix
-
-# A driver that opens a device, or compiles a probe, is given up after so long.
-_SILENCE_S = 60.0
 
 
 def doctor(
@@ -45,7 +41,7 @@ def doctor(
     from webnorm import system
 
     console = Screen()
-    with closing(_isolated(partial(look_for_adapters, adapter, not mend))) as events:
+    with closing(run_isolated(partial(_look_for_adapters, adapter, not mend))) as events:
         adapters: AdapterList = next(events)
         # Who chose an adapter is content with it.
         driver = None if adapters.used and adapters.chosen else system.adapter_fix(adapters.used)
@@ -177,62 +173,6 @@ def _look_again() -> None:
         raise WebnormError("the packages are installed but wgpu still finds no adapter")
 
 
-def _isolated(work: Callable[[], Iterator[Any]]) -> Generator[Any]:
-    """Yield what `work()` yields, in a forked process, as a driver may crash it; raises what it raises, and
-    WebnormError where its process ends or hangs.
-
-    A fork costs milliseconds, where a process of its own imports all anew. Where forking is not safe, `work`
-    runs here: beside threads, or wgpu that is loaded already, and on systems other than Linux.
-    """
-    if not sys.platform.startswith("linux") or "wgpu" in sys.modules or threading.active_count() > 1:
-        yield from work()
-        return
-    import multiprocessing
-
-    context = multiprocessing.get_context("fork")
-    answers, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_serve, args=(work, theirs), daemon=True)
-    child.start()
-    theirs.close()
-    try:
-        while True:
-            if not answers.poll(_SILENCE_S):
-                raise WebnormError(f"opening the adapter: nothing was heard for {_SILENCE_S:g} s")
-            kind, value = answers.recv()
-            if kind == "end":
-                return
-            if kind == "raised":
-                raise value
-            yield value
-    except EOFError:
-        child.join()
-        raise WebnormError(f"opening the adapter: the process {_end(child.exitcode or 0)}") from None
-    finally:
-        child.kill()
-        child.join()
-
-
-def _serve(work: Callable[[], Iterator[Any]], answers: Any) -> None:
-    # The parent decides what Ctrl-C means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        for value in work():
-            answers.send(("value", value))
-    except WebnormError as error:
-        answers.send(("raised", error))
-    except Exception as error:  # of the driver, or what wraps it
-        answers.send(("raised", WebnormError(sentence(f"{type(error).__name__}: {error}"))))
-    else:
-        answers.send(("end", None))
-
-
-def _end(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit status {code}"
-    known = {each.value: each.name for each in signal.Signals}
-    return f"crashed with {known.get(-code, f'signal {-code}')}"
-
-
 @dataclass(frozen=True)
 class SeenAdapter:
     """An adapter as another process saw it: AdapterInfo without wgpu's object."""
@@ -265,8 +205,9 @@ class AdapterList:
     chosen: bool
 
 
-def look_for_adapters(choice: str | None, open_it: bool) -> Iterator[Any]:
-    """The Adapters, then the description of the device that is used (see Device), where it is to be opened.
+def _look_for_adapters(choice: str | None, open_it: bool) -> Iterator[Any]:
+    """Yield an AdapterList, then the description of the device that is used (see Device), where it is to be
+    opened.
 
     Raises WebnormError for a choice that there is not.
     """

@@ -313,9 +313,9 @@ def _keys(number: int | None) -> Iterator[Callable[[float], str]]:
 
 def _act(session: PlaygroundSession, key: str) -> bool:
     """Do what a key says; False for the end."""
+    if key in ("q", _CTRL_D):
+        return False
     match key:
-        case "q" | "\x04":
-            return False
         case "r":
             session.run()
         case "t":

@@ -352,19 +352,19 @@ def render(request: RenderRequest, most_text: int = MOST_TEXT) -> Rendering:
     try:
         text, lines = _checked_text(request, environment, loader, most_text, noted)
         used = workgroup_bytes(text, request.entry_points)
+        names = frozenset(noted.intersection(request.context))
+        origins = tuple((loader.shown[one.origin[0]], one.origin[1]) for one in lines)
+        placed = lines if request.runs else []
+        runs = tuple(_shown_runs(one, loader) for one in placed)
+        callers = tuple(
+            None if end is None else tag_location(loader.lines[end[0]], loader.shown[end[0]], *end[1:])
+            for end in (one.caller for one in placed)
+        )
     except WebnormError:
         raise
     except Exception as error:
         signals.let_through(error)
         raise _mistake(error, request, loader) from error
-    names = frozenset(noted.intersection(request.context))
-    origins = tuple((loader.shown[one.origin[0]], one.origin[1]) for one in lines)
-    placed = lines if request.runs else []
-    runs = tuple(_shown_runs(one, loader) for one in placed)
-    callers = tuple(
-        None if end is None else tag_location(loader.lines[end[0]], loader.shown[end[0]], *end[1:])
-        for end in (one.caller for one in placed)
-    )
     return Rendering(text, origins, used, dict(loader.looked_at), names, runs, callers)
 
 

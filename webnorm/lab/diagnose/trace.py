@@ -25,9 +25,8 @@ from webnorm.op.dtypes import Array
 from webnorm.op.op import Float64Array, Task
 from webnorm.op.problem import Problem
 
-# Rows that are run, and elements of them.
+# Elements of the batch that are run at most, and elements of x in them.
 _MOST_BATCH, _ELEMENTS = 1024, 1 << 20
-# `row` and `column` are names of filters and of the playground's snapshots, "mean" is an example.
 _BUFFERS = "max-storage-buffers-per-shader-stage"
 Words = npt.NDArray[np.uint32]
 _VIEWS = {"f32": np.float32, "f16": np.float32, "i32": np.int32, "u32": np.uint32, "bool": np.uint32}
@@ -177,7 +176,8 @@ def _refused(shader: Shader, found: Sequence[tracing.TraceTag], report: str) -> 
 
 @dataclass
 class _Reading:
-    """Records read from words, beside what float64 says of the rows that they are about.
+    """Records read from words, beside what float64 says of the rows that they are about. `row` and `column`
+    are names of filters and of the playground's snapshots.
 
     `traced` has values by name and element of the batch, for those that are relative to them.
     """

@@ -141,7 +141,7 @@ def _panel_title(panel: PlotPanel, found: Sequence[PlotPanel]) -> str:
     return "".join(parts)
 
 
-# --- what its panels show, and how they are drawn
+# --- panels: what each shows, and how it is drawn
 
 
 class PlotPoint(NamedTuple):

@@ -281,9 +281,10 @@ def try_case(device: Device, job: CaseJob) -> Iterator[Result]:
     yield with_expectation(result, kernel, case)
 
 
-# --- An attempt, timed in turn with the copy, the attempt before it and the best there is. For somebody who
-# --- waits: what is known of the others is kept from one attempt to the next, and times are told before they
-# --- are proved.
+# --- an attempt, timed in turn with the copy, the attempt before it and the best there is
+
+# For somebody who waits: what is known of the others is kept from one attempt to the next, and times are
+# shown before they are proved.
 
 TimedName = Literal["attempt", "previous", "best", "goal", "copy"]
 # What is timed, by what its text is known.

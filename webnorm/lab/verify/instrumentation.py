@@ -18,6 +18,8 @@ from pathlib import Path
 
 from webnorm.kernels.wgsl.tokens import CannotInstrument, TokenizedShader, entry_point
 
+# --- loops
+
 _LOOP_PREFIX = "rounds_"
 # The array of notes where there are no others.
 LOOP_NOTES = f"{_LOOP_PREFIX}notes"
@@ -28,25 +30,6 @@ _LOOP_FUNCTIONS = Path(__file__).with_name("instrumented_loops.wgsl").read_text(
 # Rounds that a loop may have whatever the problem, and for each of its elements; all loops of an invocation
 # together may have a few times as many.
 _ANY, _EACH, _TOGETHER = 1 << 16, 16, 4
-# Of a tag: an invocation's number, below it; barriers of a pass, above it; above those the pass.
-_PLACES = 11
-_BARRIERS = 17
-_MOST_PASSES = (1 << 32 - _PLACES - _BARRIERS) - 1
-# The first words: how many races were seen, of the last element in memory that had one the line and its
-# number, and whether some invocations passed a barrier that others of their workgroup had not come to, or
-# more of them than are told apart.
-HEAD = 4
-_NOTES_OF_ELEMENT = 4
-
-_PREFIX = "watch_"
-# The array of notes.
-MEMORY_NOTES = f"{_PREFIX}notes"
-_ASSIGNED = re.compile(r"=(?!=)|\+=|-=|\*=|/=|%=|\|=|&=|\^=|<<=|>>=|\+\+|--")
-# What the notes are made of and what tells the order of accesses: a text may declare another of that name.
-_MEANT = re.compile(r"atomic\w*|\w+Barrier|workgroupUniformLoad|array|bool|min|ptr|u32|vec3")
-_NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)[iu]?")
-_DECLARES = ("let", "var", "const", "override", "fn", "alias", "struct")
-_FUNCTIONS = Path(__file__).with_name("instrumented_races.wgsl").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -171,6 +154,29 @@ class LoopInstrumentation:
                 yield at, ended
 
 
+# --- memory of workgroups
+
+# Of a tag: an invocation's number, below it; barriers of a pass, above it; above those the pass.
+_PLACES = 11
+_BARRIERS = 17
+_MOST_PASSES = (1 << 32 - _PLACES - _BARRIERS) - 1
+# The first words: how many races were seen, of the last element in memory that had one the line and its
+# number, and whether some invocations passed a barrier that others of their workgroup had not come to, or
+# more of them than are told apart.
+HEAD = 4
+_NOTES_OF_ELEMENT = 4
+
+_RACE_PREFIX = "watch_"
+# The array of notes.
+MEMORY_NOTES = f"{_RACE_PREFIX}notes"
+_ASSIGNED = re.compile(r"=(?!=)|\+=|-=|\*=|/=|%=|\|=|&=|\^=|<<=|>>=|\+\+|--")
+# What the notes are made of and what tells the order of accesses: a text may declare another of that name.
+_MEANT = re.compile(r"atomic\w*|\w+Barrier|workgroupUniformLoad|array|bool|min|ptr|u32|vec3")
+_NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)[iu]?")
+_DECLARES = ("let", "var", "const", "override", "fn", "alias", "struct")
+_RACE_FUNCTIONS = Path(__file__).with_name("instrumented_races.wgsl").read_text(encoding="utf-8")
+
+
 @dataclass(frozen=True)
 class WorkgroupVariable:
     """A variable of workgroup memory: where its notes begin, and its elements; `type_at` is where its type
@@ -210,7 +216,7 @@ class RaceInstrumentation:
         for at in self._named(*memory, "workgroupBarrier", "subgroupBarrier"):
             word = self._code[at]
             if word == "workgroupBarrier":
-                changes[at] = f"{_PREFIX}barrier"
+                changes[at] = f"{_RACE_PREFIX}barrier"
             elif word == "subgroupBarrier":
                 raise self._unclear(at, "a barrier for some of a workgroup's invocations")
             elif not self._is_declared(at):
@@ -275,7 +281,7 @@ class RaceInstrumentation:
             if self._code[at] in names and not self._is_declared(at):
                 raise self._unclear(at, f"{self._code[at]} is also the name of something else")
         for at, token in enumerate(self._code.tokens):
-            if token.text.startswith(_PREFIX):
+            if token.text.startswith(_RACE_PREFIX):
                 raise self._unclear(at, f"{token.text} may be the name of what takes the notes")
 
     def _variables(self) -> Iterator[WorkgroupVariable]:
@@ -338,19 +344,20 @@ class RaceInstrumentation:
         assigned = code.operator(end, _ASSIGNED)
         if assigned is None:
             if one.is_array:
-                return {opened: f"[{_PREFIX}read({where}, u32(", closed: f"), {line}u)]"}
-            return {at: f"{one.name}[{_PREFIX}read({where}, 0u, {line}u)]"}
+                return {opened: f"[{_RACE_PREFIX}read({where}, u32(", closed: f"), {line}u)]"}
+            return {at: f"{one.name}[{_RACE_PREFIX}read({where}, 0u, {line}u)]"}
         if in_part:
             raise self._unclear(at, f"{one.name} is written component by component")
         if code[start - 1] not in ("{", "}", ";") or code[code.around[start]] != "{":
             raise self._unclear(at, f"{one.name} is written in a place that is not understood")
-        # A block of the index, the assignment, and only then the note of it: what is assigned may pass
-        # barriers.
-        read = "" if assigned == "=" else f"{_PREFIX}read({where}, "
+        # A block: the index, the assignment, and only then its note, as what is assigned may pass barriers.
+        read = "" if assigned == "=" else f"{_RACE_PREFIX}read({where}, "
         changes = dict.fromkeys([*range(start, opened + 1), *range(closed, end)], "")
-        changes[start] += f"{{ let {_PREFIX}at = {read}u32({'' if one.is_array else '0u'}"
-        changes[closed] += f"){f', {line}u)' if read else ''}; {one.name}[{_PREFIX}at]"
-        changes[code.end_of_statement(start)] = f"; {_PREFIX}write({where}, {_PREFIX}at, {line}u); }}"
+        changes[start] += f"{{ let {_RACE_PREFIX}at = {read}u32({'' if one.is_array else '0u'}"
+        changes[closed] += f"){f', {line}u)' if read else ''}; {one.name}[{_RACE_PREFIX}at]"
+        changes[code.end_of_statement(start)] = (
+            f"; {_RACE_PREFIX}write({where}, {_RACE_PREFIX}at, {line}u); }}"
+        )
         return changes
 
     def _entries(self, entry_points: Mapping[str, int]) -> dict[int, str]:
@@ -359,12 +366,12 @@ class RaceInstrumentation:
         if len(entry_points) > _MOST_PASSES:
             raise CannotInstrument("too many entry points")
         for number, (name, invocations) in enumerate(entry_points.items()):
-            found = entry_point(self._code, name, _PREFIX)
+            found = entry_point(self._code, name, _RACE_PREFIX)
             changes.update(found.changes)
             changes[found.body] = (
-                f"{{ {_PREFIX}place = {found.index}; {_PREFIX}group = {found.group}; "
-                f"{_PREFIX}barriers = {number << _BARRIERS}u + 1u; {_PREFIX}pass = {number}u; "
-                f"{_PREFIX}size = {invocations}u;"
+                f"{{ {_RACE_PREFIX}place = {found.index}; {_RACE_PREFIX}group = {found.group}; "
+                f"{_RACE_PREFIX}barriers = {number << _BARRIERS}u + 1u; {_RACE_PREFIX}pass = {number}u; "
+                f"{_RACE_PREFIX}size = {invocations}u;"
             )
         return changes
 
@@ -389,6 +396,6 @@ def _library(binding: int, passes: int, elements: int) -> str:
         "last_place": (1 << _PLACES) - 1,
         "last_barrier": (1 << _BARRIERS) - 1,
     }
-    declared = "".join(f"const {_PREFIX}{name} = {number}u;\n" for name, number in numbers.items())
+    declared = "".join(f"const {_RACE_PREFIX}{name} = {number}u;\n" for name, number in numbers.items())
     notes = f"var<storage, read_write> {MEMORY_NOTES}: array<atomic<u32>>;"
-    return f"\n@group(0) @binding({binding}) {notes}\n{declared}{_FUNCTIONS}"
+    return f"\n@group(0) @binding({binding}) {notes}\n{declared}{_RACE_FUNCTIONS}"

@@ -158,7 +158,7 @@ def to_json(found: History) -> str:
 
 def to_csv(found: History) -> str:
     """A line per entry, headed by the names of the columns."""
-    return csv_text(COLUMNS, found.entries())
+    return csv_text(COLUMNS, ({name: one[name] for name in COLUMNS} for one in found.entries()))
 
 
 # --- as a picture: GB/s from run to run, a panel for each problem of a device
