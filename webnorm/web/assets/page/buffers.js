@@ -1,4 +1,5 @@
 // The buffers that shaders are timed on: so large that memory answers and not a cache, filled with real data.
+// rows and cols: names of the manifest's format.
 
 import { itemsize } from "../runtime.js";
 import { within } from "./gpu.js";

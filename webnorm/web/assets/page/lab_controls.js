@@ -1,4 +1,5 @@
 // The lab's controls: what may be chosen, and what is.
+// rows and cols: names of the lab's index and of the page's address.
 
 import { byId, element } from "./dom.js";
 import { Complaint } from "./gpu.js";

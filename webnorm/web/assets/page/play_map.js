@@ -1,4 +1,5 @@
 // The error by row and column, in units of the tolerance: what a wrong tail or a leaking row looks like.
+// rows and cols: names of the snapshot's format; an output is shown as a matrix.
 
 import { button, byId, element, svg } from "./dom.js";
 import { counted, errorText } from "./format.js";

@@ -1,4 +1,5 @@
 // One problem: every kernel of its ladder held against float64, then timed in turn with the copies.
+// rows and cols: names of the manifest's format and of the lab's index.
 
 import { choose, createNorm } from "../runtime.js";
 import { assess, tolerance, verdictOn } from "./verdicts.js";

@@ -1,4 +1,5 @@
 // The page that comes with a package: are its shaders right on this device, and how fast are they?
+// rows and cols: names of the manifest's format.
 
 import { ARRAYS, choose, itemsize, refusal, traitsOf } from "../runtime.js";
 import { assess, tolerance, verdictOn } from "./verdicts.js";

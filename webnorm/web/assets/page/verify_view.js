@@ -1,4 +1,5 @@
 // What verify.html shows of a report.
+// cols: a name of the manifest's format.
 
 import { barChart } from "./chart.js";
 import { byId, element } from "./dom.js";
