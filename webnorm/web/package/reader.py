@@ -113,7 +113,7 @@ def _read_manifest(folder: Path) -> PackageManifest:
             ) from None
         raise WebnormError(f"{folder}: no such folder; expected one that `webnorm export OP` wrote") from None
     manifest = parse_manifest(data, PackageManifest, str(path))
-    # Nothing would be wrong with a package of nothing.
+    # Nothing would be wrong with a package of nothing; cols is a name of the format.
     parts = {"shaders": manifest["shaders"], "cols": manifest["cols"], "vectors": manifest["vectors"]}
     for name, part in parts.items():
         if not part:
