@@ -34,7 +34,7 @@ V = TypeVar("V")
 
 
 class LRU(Generic[V]):
-    """The values used last, at most `most` of them; `let_go` is told of each that goes, and its key."""
+    """The values used last, at most `most` of them; `let_go` is called with each that goes, and its key."""
 
     def __init__(self, most: int, let_go: Callable[[Any, V], object] | None = None) -> None:
         self.most, self._let_go = most, let_go

@@ -1,4 +1,4 @@
-"""Which kernel and which constants run where nobody named them: what a tuning recorded, where it fits; else
+"""Which kernel and which constants run by default: what a tuning recorded, where it fits; else
 what the rules choose; else the header's.
 """
 
@@ -281,7 +281,7 @@ def choose(
 
 
 def choose_own(task: Task, traits: Traits, tuning: Tuning | None = None) -> ChosenVariant:
-    """`choose` among the kernels that come with webnorm, of which a first call reads no more than it has to:
+    """`choose` among the kernels that come with webnorm. A first call reads no more of them than it has to:
     a header takes about a millisecond.
     """
     kernel_of = partial(own_kernel, task.op.name)

@@ -1,4 +1,4 @@
-"""The side that has errands done: hands them to Dask, hears of them, notices where nobody is left for them;
+"""The side that has errands done: hands them to Dask, hears of them, notices where no worker is left;
 and pools, the equal cards that share errands since their copies agree.
 
 Who runs what, and where it goes when a worker dies, is Dask's to decide.
@@ -28,7 +28,7 @@ from webnorm.fleet.errands import CopyItem, WorkItem
 _LOOK_S, _PATIENCE_S = 1.0, 15.0
 # For how long the scheduler may give no answer, and how long a finished result may take to come.
 _SILENCE_S, _FETCH_S = 30.0, 10.0
-# What tells a card from others: see FleetAdapter.device.
+# What distinguishes a card from others: see FleetAdapter.device.
 Device = tuple[str, int]
 _GONE = "the scheduler does not answer any more"
 

@@ -1,6 +1,6 @@
 """Compute shaders beside the kernels: one pass of entry point `main`, whose buffers are bound in order.
 
-Probes tell what a device says of itself only when tried: its subgroups' size, whether its clock runs.
+Probes find what a device shows only when it is tried: its subgroups' size, whether its clock runs.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class PreparedDispatches:
 
 
 def probe_subgroup_size(handle: Any) -> int:
-    """The invocations of a subgroup, which no limit of wgpu-py tells."""
+    """The invocations of a subgroup, which no limit of wgpu-py gives."""
     return int(_words_of(handle, _SUBGROUP_PROBE, 128)[0])
 
 

@@ -59,7 +59,7 @@ class Stopwatch:
 
     def submit(self, plan: TimedDispatches, dispatches: range) -> Reading:
         """Put a sample under way. What is returned waits for it and reads nanoseconds per dispatch of the
-        plan, over those of these numbers, which tell their sets.
+        plan, over those of these numbers, which identify their sets.
 
         By the wall clock a sample is taken at once, since what runs beside it would count, too.
         """

@@ -53,7 +53,7 @@ class Case(ABC):
 
     @property
     def shape_text(self) -> str:
-        """The sizes and what else tells of the case, as text."""
+        """The sizes and what else describes the case, as text."""
         return "x".join(map(str, self.shape))
 
     @property

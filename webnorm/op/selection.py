@@ -96,7 +96,7 @@ def select_names(
             if not fitting:
                 beginning = [one for one in every if part and one.startswith(part)]
                 if len(beginning) > 1:
-                    # Several are not told by one of them.
+                    # Several are not described by one of them.
                     near = nearest(like(part) or part, beginning, 0.0)
                     hint = f"did you mean {near!r}, or '{part}*' for {len(beginning)} of them?"
                     raise WebnormError(f"unknown {what} {shown(part)}; {hint}")

@@ -169,7 +169,7 @@ class PlaygroundServer:
         self._playground, self._files = playground, page_files("play", _INDEX)
         self._socket = bound_socket(HOST, port)
         self.port: int = self._socket.getsockname()[1]
-        # Which nobody guesses.
+        # It cannot be guessed.
         self.token = secrets.token_urlsafe(TOKEN_BITS // 8)
         self.url = f"http://{HOST}:{self.port}/#{self.token}"
         self._ready = threading.Event()
@@ -344,7 +344,7 @@ async def _body(request: Request, form: type[_Form]) -> _Form:
 # A stream that says nothing for so long is taken for broken by the page.
 HEARTBEAT_S = 5.0
 _HEARTBEAT = b": still here\n\n"
-# How long the thread that waits for snapshots goes on after it is told to end.
+# How long the thread that waits for snapshots goes on after it is asked to end.
 _GLANCE_S = 0.1
 
 

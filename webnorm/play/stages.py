@@ -35,7 +35,7 @@ from webnorm.web import tint
 
 @dataclass(frozen=True)
 class MistakeLocator:
-    """The edited file, by which its own mistakes are told from others', and its text."""
+    """The edited file, which distinguishes its own mistakes from others', and its text."""
 
     path: Path
     text: str

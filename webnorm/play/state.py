@@ -30,7 +30,7 @@ By = Literal["header", "template", "naga", "tint", "run"]
 
 
 class SaveConflict(WebnormError):
-    """The file changed since the text that somebody saves was read."""
+    """The file changed since the text that is saved was read."""
 
 
 class KernelUnfit(WebnormError):

@@ -373,7 +373,7 @@ def _read(path: Path, form: type[Form]) -> Form:
 @dataclass(frozen=True)
 class LabRunSummary:
     """What a lab's page made of a problem: how many kernels ran and were right, what was not run and why, and
-    `complaints`, sentences, of which there are none if all is well.
+    `complaints`, sentences; none if all is well.
     """
 
     adapter: str

@@ -32,7 +32,7 @@ class Column:
 
 @dataclass(frozen=True)
 class FittedTable:
-    """Columns, of which a console shows those that have room side by side."""
+    """Columns. A console shows as many as fit side by side."""
 
     columns: Sequence[Column]
 

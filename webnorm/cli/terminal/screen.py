@@ -246,7 +246,7 @@ class TimeLeft:
     def saw(self, share: float, spent: float) -> None:
         """Take note of the share that is done after so many seconds."""
         if self._seen and share < self._seen[-1][0]:
-            # Other work, of which nothing is known.
+            # Other work: nothing is known of it.
             self._seen.clear()
         if not self._seen or share > self._seen[-1][0]:
             self._seen.append((share, spent))

@@ -188,7 +188,7 @@ class SeenAdapter:
 
     @classmethod
     def of(cls, info: AdapterInfo) -> SeenAdapter:
-        """What is to be told of an adapter."""
+        """What is shown of an adapter."""
         about = (info.index, info.name, info.vendor, info.driver, info.backend, info.type)
         return cls(*about, tuple(sorted(info.features)), info.limits)
 
@@ -198,7 +198,7 @@ class SeenAdapter:
 
 @dataclass(frozen=True)
 class AdapterList:
-    """All that wgpu finds, the one that is used, and whether somebody chose it."""
+    """All that wgpu finds, the one that is used, and whether it was chosen."""
 
     found: tuple[SeenAdapter, ...]
     used: SeenAdapter | None
@@ -228,7 +228,7 @@ def _clock(description: Mapping[str, Any]) -> str:
 
 
 def _works(description: Mapping[str, Any] | None, verify: bool | None) -> dict[str, bool | None]:
-    """What will work with a device, or without one; `verify` is None where nobody looked."""
+    """What will work with a device, or without one; `verify` is None where that was not checked."""
     features = () if description is None else description["features"]
     return {
         "kernels": description is not None,

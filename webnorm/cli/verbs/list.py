@@ -156,7 +156,7 @@ class _Listed:
     reason: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """What programs are told."""
+        """What programs get."""
         kernel = self.kernel
         return {
             "op": kernel.op.name,
@@ -216,7 +216,7 @@ def _show_short(console: Screen, files: Sequence[Sequence[_Listed]], here: str |
 
 
 def _show_long(console: Screen, files: Sequence[Sequence[_Listed]]) -> None:
-    """All that the headers tell."""
+    """All that the headers say."""
     for served in files:
         kernel = served[0].kernel
         axes = (f"{axis} {', '.join(map(str, values))}" for axis, values in kernel.tune.items())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # --rows and --cols are the command line's names for sizes; of them an op takes those that it has.
 # The one theme of Pygments made for 16 ANSI colours: readable on dark and light terminals.
 _THEME = "ansi_dark"
-# What a line of `show --cost` tells, and the field of a Cost that has it.
+# What a line of `show --cost` shows, and the field of a Cost that has it.
 _COUNTED = {
     "reads of rows per element": "row_reads",
     "reads of parameters per element": "parameter_reads",

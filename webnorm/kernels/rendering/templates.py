@@ -135,7 +135,7 @@ def _key_of(bucket: Bucket) -> bytes:
 
 @cache
 def _made_by() -> bytes:
-    """What tells code from that of another Python, Jinja or webnorm, changes of a working tree included."""
+    """What identifies the Python, Jinja and webnorm that made code, a working tree's changes included."""
     made = blake2b(MAGIC_NUMBER)
     for path in _MAKERS:
         made.update(path.read_bytes())

@@ -1,7 +1,7 @@
 """Reading naga's error reports: which part of the shader is meant, and what is wrong with it.
 
 Numbers of expressions, functions and types become the text that they denote. Where text ends too early and
-another file goes on, naga complains of what it finds there: `find_truncation` tells what the end lacks.
+another file goes on, naga complains of what it finds there: `find_truncation` says what the end lacks.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class TruncatedText(NamedTuple):
 def find_truncation(
     text: str, report: NagaReport, place: Callable[[int, int, int], SourceLocation | None]
 ) -> TruncatedText | None:
-    """What a file lacks before the first token of another's, of which a report complains.
+    """What a file lacks before the first token of another's, which a report complains of.
 
     `place` is Shader.place. None unless it is certain: the report is of another token, or what stands before
     it is whole.

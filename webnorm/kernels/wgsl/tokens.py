@@ -1,5 +1,5 @@
 """WGSL as tokens: what is code, where a statement ends, which brackets belong together; and bounds of a text
-that no driver tells politely: workgroup memory, and how deep it is nested.
+that no driver reports politely: workgroup memory, and how deep it is nested.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ def nesting_too_deep(code: str) -> tuple[int, str] | None:
 
 
 def _is_shallow(code: str) -> bool:
-    """Whether a text is far from any bound, as most are: told in a third of the time."""
+    """Whether a text is far from any bound, as most are: found in a third of the time."""
     brackets = _BRACKETS.sub("", code).translate(_ROUND)
     deep = 0
     while "()" in brackets and deep < _MOST_NESTED:

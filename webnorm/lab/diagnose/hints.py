@@ -38,7 +38,7 @@ _GLANCE = 32
 _CHANCE = 500
 # So many formulas that all fit tell nothing.
 _MOST_FORMULAS = 4
-# The share of the elements of some rows and some columns that tells these rows and columns.
+# The share of the elements of some rows and some columns that makes a report name these rows and columns.
 _FILLED = 0.9
 # Errors of so many times the tolerance are of the last digits.
 _DIGITS = 50.0
@@ -306,7 +306,7 @@ def _tail(mask: Array) -> str:
 
 
 def _values(one: OutputComparison, at: ErrorLocations) -> str | None:
-    """Which answers are missed, where their sign or size tells."""
+    """Which answers are missed, where their sign or size shows it."""
 
     def of(part: slice) -> tuple[Array, Array]:
         found = one.of(part)

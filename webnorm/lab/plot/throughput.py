@@ -45,7 +45,7 @@ _RING: dict[str, Any] = {
     "markeredgewidth": 1.2,
     "linestyle": "",
 }
-# Axes cannot tell less from 0.
+# Axes do not distinguish less from 0.
 _LEAST_GBPS = 1e-9
 
 
@@ -334,7 +334,7 @@ def label_line(ax: Axes, end: tuple[float, float], said: str, colour: str) -> An
 
 
 def _end(one: _Entry, panel: PlotPanel) -> str:
-    """The label of a line: the share is that of its last size, which is told where others go further."""
+    """The label of a line: the share is that of its last size, which is named where others go further."""
     size = max(one.line)
     words = [_share(one.last), "" if size == panel.lengths[-1] else f"at {size}"]
     return f"{one.name}  {' '.join(filter(None, words))}".rstrip()

@@ -89,7 +89,7 @@ class Baseline:
 
 
 def to_json(found: Sequence[Baseline]) -> str:
-    """A list of objects, as programs are told."""
+    """A list of objects, for programs."""
     told = []
     for one in found:
         data = {**vars(one), "path": str(one.path)}

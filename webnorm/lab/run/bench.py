@@ -101,7 +101,7 @@ class Progress:
 
 
 class _Standing:
-    """Where one problem stands, from what its worker tells of those that are `left`: those of `kernels`, the
+    """Where one problem stands, from what its worker reports of those that are `left`: of `kernels`, the
     variants' names, that have no `results` yet.
     """
 

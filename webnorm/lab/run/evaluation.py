@@ -1,4 +1,4 @@
-"""A kernel's file judged from its header to its verdict, and timed, each step told as soon as it is done."""
+"""A kernel's file, checked from header to verdict, and timed; each step is reported when it is done."""
 
 from __future__ import annotations
 
@@ -283,21 +283,21 @@ def try_case(device: Device, job: CaseJob) -> Iterator[Result]:
 
 # --- an attempt, timed in turn with the copy, the attempt before it and the best there is
 
-# For somebody who waits: what is known of the others is kept from one attempt to the next, and times are
+# A user waits: what is known of the others is kept from one attempt to the next, and times are
 # shown before they are proved.
 
 TimedName = Literal["attempt", "previous", "best", "goal", "copy"]
 # What is timed, by what its text is known.
 Asked = tuple[TimedName, str, Variant]
-# What differs by less than a few per cent is for `webnorm bench` to tell apart.
+# What differs by less than a few per cent is for `webnorm bench` to separate.
 RULE = timing.StoppingRule(least=5, most=15, spread=0.03, budget_s=1.0, settle_s=0.2)
-# Rounds after which a time is told that is not proved yet.
+# Rounds after which a time is reported that is not proved yet.
 _TOLD_AFTER = 3
 
 
 @dataclass(frozen=True)
 class KernelRevision:
-    """A kernel's file and what tells its text, snippets included, from others."""
+    """A kernel's file and what distinguishes its text, snippets included, from others."""
 
     path: Path
     hash: str
@@ -305,7 +305,7 @@ class KernelRevision:
 
 @dataclass(frozen=True)
 class LiveTimingJob:
-    """A kernel to be timed on a task, with values of its tune axes that somebody chose; `previous` is an
+    """A kernel to be timed on a task, with values of its tune axes that a user chose; `previous` is an
     earlier text of it, `goal` a kernel of the op's that is timed, too. `roots` have snippets of both texts.
     """
 
@@ -435,7 +435,7 @@ def _remember(stand: _Stand, asked: Sequence[Asked], found: Mapping[int, Result]
 
 
 def _told(asked: Sequence[Asked], found: Mapping[int, Result], proved: bool) -> Iterator[LiveResult]:
-    """The results with their share of the copy, of which the fastest alone is told."""
+    """The results with their share of the copy; only the fastest copy is reported."""
     results = dict(zip(found, with_share_of_copy(list(found.values())), strict=True))
     fastest = best([one for one in results.values() if one.roofline])
     for index, result in results.items():

@@ -52,7 +52,7 @@ fn main(
 
 
 def _comparing(params: str, difference: str) -> str:
-    """Text that tells whether any word of `others` is not what it should be by `first`: in the word `at` the
+    """Text that says whether any word of `others` is not what it should be by `first`: in the word `at` the
     bits of `difference` differ.
     """
     return f"""

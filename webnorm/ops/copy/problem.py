@@ -91,7 +91,7 @@ def draw_x(problem: RowProblem) -> Array:
     return converted(x, DTYPES[problem.dtype])
 
 
-# --- the problems that a kernel is judged on while it is written: small, and such that mistakes tell
+# --- the problems that a kernel is checked on while it is written: small, and such that mistakes show
 
 # Whole workgroups and chunks; and a row that is no whole number of anything, nor a single sweep of a
 # workgroup with four elements for each of its 256 invocations.
@@ -114,7 +114,7 @@ def playground_tasks(op: Op, dtype: str = "float32", options: Options | None = N
 
 
 def given_task(op: Op, dtype: str = "float32", options: Options | None = None) -> Task:
-    """The problem of an x that somebody chose."""
+    """The problem of an x that a user chose."""
     return Task(
         op, op.problem(*_SHAPES[0], dtype=dtype, options=options, distribution="given", seed=_SEED + 1)
     )

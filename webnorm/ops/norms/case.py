@@ -73,7 +73,7 @@ def row_scales(rng: np.random.Generator) -> Array:
 
 
 def with_bad_values(*values: float, col: int = 77) -> Draw:
-    """Normal rows, one of which has these values from a column on."""
+    """Normal rows; one has these values from a column on."""
 
     def x(rng: np.random.Generator) -> Array:
         drawn = rng.standard_normal((9, 130))

@@ -318,7 +318,7 @@ def long_cases(seed: int) -> Iterator[NormCase]:
 
 
 def _halves(rng: np.random.Generator, count: int) -> list[bool]:
-    """Half of them true, or one more, nobody knows which."""
+    """Half of them true, or one more, in a random order."""
     return [bool(one) for one in rng.permutation(count) % 2 == 0]
 
 

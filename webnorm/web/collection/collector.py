@@ -292,7 +292,7 @@ def _only(request: Request, name: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-# --- how often somebody may ask
+# --- how often a visitor may send
 
 WINDOW_S = 3600.0
 # Bits of an IPv6 address that are one customer's network.

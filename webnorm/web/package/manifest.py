@@ -233,7 +233,7 @@ CLASSES: dict[str, Traits] = {
     "portable": replace(BROWSER, features=_NO_FEATURES),
 }
 
-# The lab compares kernels of which some need subgroups, on software adapters too.
+# The lab compares kernels, some of which need subgroups, on software adapters too.
 LAB_CLASSES: dict[str, Traits] = {"software-subgroups": replace(BROWSER, software=True), **CLASSES}
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
 
 SCHEMA = 1
-# What has to agree for figures to be of one series, and how they were taken, which failures do not tell. Like
+# What has to agree for figures to be of one series, and how they were taken, which failures do not say. Like
 # all names of an Entry they are columns of the store.
 _VARIANT = ("op", "problem", "eps", "scale", "distribution", "case", "kernel", "constants")
 _HOW = ("timing_method", "cache", "calls")
@@ -230,7 +230,7 @@ def _panel(entries: Sequence[Entry], copies: Sequence[Entry]) -> HistoryPanel:
     for one in (*entries, *copies):
         if one["report"] in places:
             is_copy = one["op"] == "copy" and first["op"] != "copy"
-            # Constants tell lines of one kernel apart.
+            # Constants distinguish lines of one kernel.
             constants = (one["constants"] or "").replace(";", " ") if kept[one["kernel"]] > 1 else ""
             name = _COPY if is_copy else label(f"{one['kernel']} {constants}".rstrip())
             piece = lines.setdefault(name, {}).setdefault(tuple(one[key] for key in PLATFORM), {})
@@ -238,7 +238,7 @@ def _panel(entries: Sequence[Entry], copies: Sequence[Entry]) -> HistoryPanel:
             # Of several copies the best is the roofline.
             piece[place] = max(piece.get(place, 0.0), one["gbps"])
     drives = [tuple(f"{name} {one[name]}" for name in _DRIVES) for _, one in runs]
-    # Of machines that take turns each is told once.
+    # Of machines that take turns each is named once.
     changes = {
         at - 0.5: ", ".join(sorted({*drives[at]} - {*drives[at - 1]}))
         for at in range(1, len(runs))
