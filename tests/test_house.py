@@ -268,7 +268,7 @@ PRIVATE = {
     "bench/contenders/installed.py": {"_inductor"},
     "bench/contenders/torch_ops.py": {"_dynamo", "_fused_rms_norm_backward"},
     "bench/record/preparing.py": {"_inductor"},
-    "webnorm/dask.py": {"_meta"},
+    "webnorm/ops/norms/dask_arrays.py": {"_meta"},
     "webnorm/gpu/wgpu_private.py": {
         "_api",
         "_get_parser",

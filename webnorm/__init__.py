@@ -90,8 +90,6 @@ __all__ = ["__version__", *_HOME]
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         module, _, own = _HOME[name].partition(":")
-        if module.startswith(("calls.", "ops.")):
-            importlib.import_module("webnorm.autotune").install()
         found = getattr(importlib.import_module(f"webnorm.{module}"), own or name)
         # Who asks again finds it at once: to come here takes a microsecond of each call.
         globals()[name] = found

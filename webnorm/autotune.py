@@ -12,7 +12,6 @@ import time
 import warnings
 from dataclasses import replace
 
-from webnorm.calls import session
 from webnorm.choice import tuning
 from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError, shown
@@ -28,11 +27,6 @@ BUDGET_S = 5.0
 _log = logging.getLogger("webnorm")
 # Problems that could not be tuned, which are not tried again in this process.
 _given_up: set[str] = set()
-
-
-def install() -> None:
-    """Have calls ask here where nothing is recorded."""
-    session.tuner = tuned
 
 
 def tuned(task: Task, device: Device) -> Tuning | None:

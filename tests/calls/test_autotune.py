@@ -35,7 +35,6 @@ from webnorm.ops.norms.problem import NormProblem
 
 @pytest.fixture(autouse=True)
 def asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    autotune.install()
     monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path / "tunings"))
     monkeypatch.setenv(autotune.VARIABLE, "1")
     monkeypatch.setattr(autotune, "_given_up", set())

@@ -313,9 +313,15 @@ def test_workers_of_their_own(device: Device, tmp_path: Path, monkeypatch: pytes
         np.testing.assert_allclose(got.astype(float), right.astype(float), rtol=2**-7, atol=1e-5)
 
 
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the functions imported anew."""
+    for name in ("webnorm.dask", lazy.layer_norm.__module__):
+        monkeypatch.delitem(sys.modules, name)
+
+
 def test_without_dask_one_line_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dask.array", None)
-    monkeypatch.delitem(sys.modules, "webnorm.dask")
+    forget(monkeypatch)
     with pytest.raises(ImportError, match=r"^webnorm\.dask needs dask\.array, .*install 'webnorm\[fleet\]'$"):
         importlib.import_module("webnorm.dask")
 
@@ -325,7 +331,7 @@ def test_a_dask_that_its_settings_break_is_one_line(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("DASK_CONFIG", str(tmp_path))
     for name in [one for one in sys.modules if one.partition(".")[0] == "dask"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "webnorm.dask")
+    forget(monkeypatch)
     with pytest.raises(
         WebnormError, match=r"cannot be imported \(ValueError: .*a\.yaml.* malformed"
     ) as raised:

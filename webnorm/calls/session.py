@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import threading
 import warnings
 from collections import OrderedDict
@@ -81,9 +82,10 @@ STAGING_BYTES = 1 << 27
 
 _uid = attrgetter("uid")
 
-# Tunes a task of which nothing is recorded, and returns what is recorded then; None leaves it to the rules.
-# Who may import the lab sets it.
-tuner: Callable[[Task, Device], tuning.Tuning | None] | None = None
+# Tunes a task of which nothing is recorded, and returns the Tuning that is recorded then; None leaves it to
+# the rules. It uses the lab, which calls do not import: so it is named, as an op's hooks are, and imported by
+# the first call that asks.
+TUNER = "webnorm.autotune:tuned"
 
 # When each of the files that a kernel is made of was written, and its size.
 Stamp = int | None
@@ -209,10 +211,11 @@ class CallSession:
                 raise WebnormError(f"kernel {name} cannot run {task.problem}: {refusal}")
             return variant
         chosen = choose_own(task, device.traits, self._tuning_of(device))
-        found = tuner(task, device) if chosen.source == "rules" and tuner is not None else None
-        if found is not None:
-            self._tuning = found
-            chosen = choose_own(task, device.traits, found)
+        if chosen.source == "rules":
+            found: tuning.Tuning | None = pkgutil.resolve_name(TUNER)(task, device)
+            if found is not None:
+                self._tuning = found
+                chosen = choose_own(task, device.traits, found)
         return chosen.variant
 
     def _tuning_of(self, device: Device) -> tuning.Tuning | None:

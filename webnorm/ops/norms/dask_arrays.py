@@ -1,0 +1,340 @@
+"""LayerNorm and RMSNorm, forward and backward, on dask arrays: arrays larger than memory, on many machines.
+
+Names, arguments, meaning and errors are those of webnorm's functions. What has rows is a dask array, chunked
+in any way along its leading dimensions; its last ones, `normalized_shape`, lie in one chunk. weight, bias and
+residual_bias are NumPy or dask arrays. Shapes, dtypes and options are checked at once, and nothing is
+computed before dask is asked to: each block is a call, in the process and on the device of its worker.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from webnorm.calls import session
+from webnorm.calls.arrays import GpuArray
+from webnorm.errors import WebnormError, described, shown
+from webnorm.op.dtypes import DTYPES, Array
+from webnorm.op.op import Op, Tensor
+from webnorm.op.registry import OPS
+from webnorm.ops.norms.resolved import (
+    DtypeLike,
+    Given,
+    NormOutput,
+    ResolvedCall,
+    backward_result,
+    checked,
+    computed,
+    forward_result,
+    shape_of,
+)
+from webnorm.system import library
+
+if TYPE_CHECKING:
+    import dask.array as da
+else:
+    da = library("dask.array", "webnorm.dask", "webnorm[fleet]", "Array", "blockwise", "reduction")
+
+# Sizes along each dimension; nan where dask does not know them.
+_Chunks = tuple[tuple[Any, ...], ...]
+
+
+def layer_norm(
+    x: da.Array,
+    normalized_shape: int | Sequence[int],
+    weight: Array | da.Array | None = None,
+    bias: Array | da.Array | None = None,
+    eps: float = 1e-5,
+    *,
+    residual: da.Array | None = None,
+    residual_bias: Array | da.Array | None = None,
+    zero_centered_weight: bool = False,
+    return_stats: bool = False,
+    out_dtype: DtypeLike = None,
+    scale: float = 1.0,
+    max_workgroups: int = 0,
+    kernel: str | Path | None = None,
+    device: None = None,
+) -> da.Array | NormOutput[Any]:
+    """`webnorm.layer_norm` of a dask array.
+
+    Args:
+        x: float32, float16 or bfloat16; a number of rows may be unknown (nan).
+        residual: of x's shape and dtype; of other chunks it is rechunked to x's.
+        kernel: as in `webnorm.layer_norm`; a path is read by every process that computes blocks.
+        device: None: each process opens its own, which WEBNORM_ADAPTER chooses.
+
+    Returns:
+        y, or a NormOutput of dask arrays, by the same rules; y has x's chunks. amax, beside a float8 y, is
+        the largest of all blocks. What one `dask.compute` is asked for shares the blocks' calls.
+
+    Raises:
+        WebnormError: as `webnorm.layer_norm` does, at once for what shapes, dtypes and options tell; for
+            chunks that part `normalized_shape`, or differ from x's where sizes are unknown; for a device.
+    """
+    return forward_result(_lazy("layer_norm", locals()))
+
+
+def rms_norm(
+    x: da.Array,
+    normalized_shape: int | Sequence[int],
+    weight: Array | da.Array | None = None,
+    eps: float | None = None,
+    *,
+    bias: Array | da.Array | None = None,
+    residual: da.Array | None = None,
+    residual_bias: Array | da.Array | None = None,
+    zero_centered_weight: bool = False,
+    return_stats: bool = False,
+    out_dtype: DtypeLike = None,
+    scale: float = 1.0,
+    max_workgroups: int = 0,
+    kernel: str | Path | None = None,
+    device: None = None,
+) -> da.Array | NormOutput[Any]:
+    """`webnorm.rms_norm` of a dask array; arguments, results and errors beside it are `layer_norm`'s."""
+    return forward_result(_lazy("rms_norm", locals()))
+
+
+def layer_norm_backward(
+    dy: da.Array,
+    x: da.Array,
+    normalized_shape: int | Sequence[int],
+    weight: Array | da.Array | None = None,
+    *,
+    eps: float = 1e-5,
+    stats: da.Array | None = None,
+    dh: da.Array | None = None,
+    zero_centered_weight: bool = False,
+    bias_grad: bool = True,
+    residual_bias_grad: bool = False,
+    max_workgroups: int = 0,
+    kernel: str | Path | None = None,
+    device: None = None,
+) -> tuple[Any, ...]:
+    """`webnorm.layer_norm_backward` of dask arrays: dx with x's chunks, the sums over rows in one chunk.
+
+    A block's part of dweight, dbias and dresidual_bias is its kernel's sum, in float32 whatever they are
+    stored as; the parts are added in float64, as a tree, and rounded once. dy, stats and dh of other chunks
+    are rechunked to x's. Other arguments and errors are `layer_norm`'s.
+    """
+    return backward_result(OPS["layer_norm_backward"], _lazy("layer_norm_backward", locals()))
+
+
+def rms_norm_backward(
+    dy: da.Array,
+    x: da.Array,
+    normalized_shape: int | Sequence[int],
+    weight: Array | da.Array | None = None,
+    *,
+    eps: float | None = None,
+    stats: da.Array | None = None,
+    dh: da.Array | None = None,
+    zero_centered_weight: bool = False,
+    bias_grad: bool = False,
+    residual_bias_grad: bool = False,
+    max_workgroups: int = 0,
+    kernel: str | Path | None = None,
+    device: None = None,
+) -> tuple[Any, ...]:
+    """`webnorm.rms_norm_backward` of dask arrays; see `layer_norm_backward`."""
+    return backward_result(OPS["rms_norm_backward"], _lazy("rms_norm_backward", locals()))
+
+
+class _Unknown(int):
+    """A number of rows that dask does not know: 0 to the checks, nan in what they say."""
+
+    def __repr__(self) -> str:
+        return "nan"
+
+
+class _Outline(GpuArray):
+    """A dask array as the checks of arguments take it: of a kind that they know, a shape and a dtype."""
+
+    def __init__(self, array: da.Array) -> None:
+        self.shape = tuple(_Unknown() if math.isnan(size) else int(size) for size in array.shape)
+        self.dtype = array.dtype
+
+
+def _lazy(name: str, given: Given) -> dict[str, da.Array]:
+    """Every output of an op by name, as `ops.norms.resolved.computed` gives them, not computed yet."""
+    op, x, device = OPS[name], given["x"], given["device"]
+    if device is not None:
+        raise WebnormError(
+            f"device is {shown(device)}; expected None: each process that computes blocks opens its own, "
+            "which WEBNORM_ADAPTER chooses"
+        )
+    asked = checked(op, {**given, **_outlines(op, given)})
+    session.check_kernel(op, given["kernel"])
+    shape, problem = shape_of(given["normalized_shape"]), asked.task.problem
+    _check_whole(x, shape)
+    rows = x.chunks[: x.ndim - len(shape)]
+    # As the checks read them: an int of thousands of digits has no place in a graph.
+    read = {"normalized_shape": shape, "max_workgroups": problem.options.max_workgroups}
+    records = _records(op, _arrays(asked, given, rows), {**given, **read}, len(rows))
+    found = {}
+    for tensor in op.outputs(problem):
+        dtype, dimensions = DTYPES[tensor.dtype(problem)], asked.shapes[tensor.name]
+        if tensor.batched:
+            found[tensor.name] = _picked(records, tensor, rows, dimensions[len(rows) :], dtype)
+        else:
+            # One element for each block.
+            ones = tuple((1,) * len(sizes) for sizes in rows)
+            parts = _picked(records, tensor, ones, dimensions, DTYPES["float32"])
+            found[tensor.name] = _over_blocks(parts, tensor, len(rows), dtype)
+    return found
+
+
+def _outlines(op: Op, given: Given) -> dict[str, _Outline]:
+    """The dask arrays among the arguments as checks see them; raises WebnormError for other kinds."""
+    found = {}
+    for name, tensor in op.named.items():
+        array = given.get(name)
+        if tensor.access != "read" or (array is None and tensor.option is not None):
+            continue
+        if isinstance(array, da.Array):
+            if type(array._meta) is not np.ndarray:
+                kind = type(array._meta).__name__
+                raise WebnormError(f"{name} is a dask array of {kind} blocks; expected NumPy arrays")
+            found[name] = _Outline(array)
+        elif tensor.batched or not isinstance(array, np.ndarray):
+            wanted = "a dask array" if tensor.batched else "a NumPy array or a dask array"
+            raise WebnormError(f"{name} is {described(array)}; expected {wanted}")
+    return found
+
+
+def _check_whole(x: da.Array, shape: tuple[int, ...]) -> None:
+    """Raise WebnormError where the normalised dimensions are more than one chunk each."""
+    parted = {at: sizes for at, sizes in enumerate(x.chunks[-len(shape) :], -len(shape)) if len(sizes) > 1}
+    if parted:
+        wanted = ", ".join(f"{at}: -1" for at in parted)
+        raise WebnormError(
+            f"x has chunks {shown(tuple(parted.values()))} along normalized_shape {shown(shape)}; "
+            f"expected one each: x.rechunk({{{wanted}}})"
+        )
+
+
+def _like_x(name: str, array: da.Array, rows: _Chunks) -> da.Array:
+    """An array with rows in chunks of x's rows, its other dimensions whole."""
+    others = tuple((sum(sizes),) for sizes in array.chunks[len(rows) :])
+    # dask has one nan, so that unknown sizes compare, too.
+    if array.chunks == (*rows, *others):
+        return array
+    if math.isnan(sum(map(sum, (*rows, *array.chunks)))):
+        raise WebnormError(
+            f"{name} has chunks {shown(array.chunks[: len(rows)])} along its rows; expected x's "
+            f"{shown(rows)}, or known sizes of both: call their compute_chunk_sizes()"
+        )
+    return array.rechunk((*rows, *others))
+
+
+def _whole(array: Array | da.Array) -> da.Array:
+    """A parameter in one chunk, which is one key of the graph for all blocks."""
+    return array.rechunk(-1) if isinstance(array, da.Array) else da.from_array(array, chunks=-1)
+
+
+def _arrays(asked: ResolvedCall, given: Given, rows: _Chunks) -> dict[str, da.Array]:
+    """The arrays of a call by name, in chunks that go together."""
+    op, problem = asked.task.op, asked.task.problem
+    found = {
+        name: _like_x(name, given[name], rows) if op.named[name].batched else _whole(given[name])
+        for name in asked.arrays
+    }
+    if op.gradient and problem.dtype != "float32":
+        # A block's sums have the dtype of weight, or x's: in a narrow one they would be rounded, or infinite,
+        # before they are added up.
+        shape = shape_of(given["normalized_shape"])
+        weight = found.get("weight", _whole(np.ones(shape, np.float32)))
+        found["weight"] = weight.astype(np.float32)
+    return found
+
+
+def _records(op: Op, arrays: Mapping[str, da.Array], given: Given, leading: int) -> da.Array:
+    """An array of objects with an element for each block of x: the block's outputs by name."""
+    pairs: list[Any] = []
+    ndim = arrays["x"].ndim
+    for name, array in arrays.items():
+        tensor = op.named[name]
+        own = range(leading, ndim) if tensor.wide else (ndim,)
+        pairs += [array, (*range(leading), *own) if tensor.batched else tuple(own)]
+    others = {name: value for name, value in given.items() if name not in arrays}
+    return da.blockwise(
+        partial(_computed, op=op.name, names=tuple(arrays), given=others),
+        tuple(range(ndim)),
+        *pairs,
+        adjust_chunks=dict.fromkeys(range(ndim), 1),
+        # Chunks are x's already, and unknown sizes cannot be aligned.
+        align_arrays=False,
+        concatenate=True,
+        token=op.name,
+        dtype=object,
+        meta=np.empty((0,) * ndim, object),
+    )
+
+
+def _computed(*blocks: Array, op: str, names: Sequence[str], given: Given) -> Array:
+    """A task: the call for a block, as an element of `_records`."""
+    arrays = dict(zip(names, blocks, strict=True))
+    record = np.empty((1,) * arrays["x"].ndim, object)
+    record.fill(computed(OPS[op], {**given, **arrays}))
+    return record
+
+
+def _picked(
+    records: da.Array, tensor: Tensor, rows: _Chunks, own: tuple[int, ...], dtype: np.dtype[Any]
+) -> da.Array:
+    """One output of every block: chunks `rows` along the leading dimensions, and dimensions of its own."""
+    leading, ndim = len(rows), records.ndim
+    new = {ndim + at: size for at, size in enumerate(own)}
+    return da.blockwise(
+        partial(_output, name=tensor.name, ones=0 if tensor.batched else leading),
+        (*range(leading), *new),
+        records,
+        tuple(range(ndim)),
+        new_axes=new,
+        adjust_chunks=dict(enumerate(rows)),
+        align_arrays=False,
+        concatenate=True,
+        token=tensor.name,
+        dtype=dtype,
+        meta=np.empty((0,) * (leading + len(own)), dtype),
+    )
+
+
+def _output(record: Array, name: str, ones: int) -> Array:
+    """A task: an output of a block, behind so many dimensions of 1."""
+    found: Array = record.item()[name]
+    return found.reshape((1,) * ones + found.shape)
+
+
+def _over_blocks(parts: da.Array, tensor: Tensor, leading: int, dtype: np.dtype[Any]) -> da.Array:
+    """The blocks' parts of what has no rows as one: a tree in float64, rounded once."""
+    reduced = partial(_reduced, reduce=np.max if tensor.name == "amax" else np.sum)
+    wide = partial(reduced, stored=np.dtype(np.float64))
+    return da.reduction(
+        parts,
+        chunk=wide,
+        combine=wide,
+        aggregate=partial(reduced, stored=dtype),
+        axis=tuple(range(leading)),
+        dtype=dtype,
+        meta=np.empty((0,) * (parts.ndim - leading), dtype),
+    )
+
+
+def _reduced(
+    parts: Array,
+    axis: tuple[int, ...],
+    keepdims: bool,
+    reduce: Callable[..., Array],
+    stored: np.dtype[Any],
+) -> Array:
+    """A task: parts of some blocks as one."""
+    # Infinities, NaN and what a narrow type does not hold are answers here, as they are in the kernels.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return reduce(parts.astype(np.float64), axis=axis, keepdims=keepdims).astype(stored)
