@@ -88,7 +88,9 @@ def test_a_run_of_the_first_tier_that_misses_something_fails(tmp_path: Path) -> 
     )
 
     def run(*arguments: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "pytest", "-m", tiers.FIRST, "-p", "no:cacheprovider", *arguments]
+        # conftest.py has a hook of xdist's, which may be the one plugin that this run was told of.
+        options = ("-p", "xdist", "-p", "no:cacheprovider", "-m", tiers.FIRST)
+        command = [sys.executable, "-m", "pytest", *options, *arguments]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout
 
