@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
@@ -72,13 +73,16 @@ def _runtime() -> bytes:
 
 
 def _numbers() -> bytes:
-    """The module of a page with the numbers, and the words of verdicts, that are webnorm's."""
+    """The module of a page with the numbers, the words of verdicts and the defaults that are webnorm's."""
     lines: list[str] = []
     for module, names in _NUMBERS.items():
         lines.append(f"// {module.__name__}")
         lines += (f"export const {name} = {json.dumps(getattr(module, name))};" for name in names)
     for numbers in dict.fromkeys(tuple((op.hook("page_numbers") or {}).items()) for op in OPS.values()):
         lines += (f"export const {name} = {json.dumps(value)};" for name, value in numbers)
+    options = (field for op in OPS.values() for field in fields(op.defaults))
+    on = sorted({option.name for option in options if option.default is True})
+    lines += ["// Options that are on by default.", f"export const ON_BY_DEFAULT = {json.dumps(on)};"]
     return "\n".join([*lines, ""]).encode()
 
 

@@ -1,4 +1,5 @@
 // The host's side of an export: compiles the shader that fits a device, and runs it on an app's data.
+// rows, cols, eps and scale: names of the manifest's format, and of the interface that apps call.
 
 import { keptFor } from "./runtime/calls.js";
 import { choose, named, traitsOf } from "./runtime/choice.js";

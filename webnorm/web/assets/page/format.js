@@ -1,4 +1,7 @@
 // Numbers as text, as the native tool shows them.
+// rows and cols: names of the manifest's format.
+
+import { ON_BY_DEFAULT } from "./numbers.js";
 
 export const NOTHING = "–";
 
@@ -89,9 +92,8 @@ export function constantsText(constants) {
  * @returns {string}
  */
 export function optionsText(options) {
-  const on = { weight: true, bias: true };
   return Object.entries(options)
-    .filter(([name, value]) => value !== (on[name] ?? false) && value !== 0 && value !== null)
+    .filter(([name, value]) => value !== ON_BY_DEFAULT.includes(name) && value !== 0 && value !== null)
     .map(([name, value]) => (value === true ? name : value === false ? `no ${name}` : `${name}=${value}`))
     .join(", ");
 }

@@ -1,4 +1,5 @@
 // The lab: shows the kernels of its bundles, and checks and times them where it is told to.
+// cols: a name of the lab's index.
 
 import { descriptorFor, traitsOf } from "../runtime.js";
 import { allow, allowed, byId, download } from "./dom.js";

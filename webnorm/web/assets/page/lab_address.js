@@ -1,4 +1,5 @@
 // The page's address, which holds what is chosen: opening it restores that, and with `run` begins.
+// cols and rows: names of the address, which people have sent one another.
 
 import { Complaint } from "./gpu.js";
 

@@ -1,4 +1,5 @@
 // This device's results beside those that the record has of others.
+// rows: a name of the results' format.
 
 import { barChart, shareChart } from "./chart.js";
 import { dotChart } from "./lab_dots.js";

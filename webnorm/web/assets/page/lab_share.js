@@ -1,4 +1,5 @@
 // Results as a text that people send one another.
+// rows: a name of the results' format.
 
 import { byId } from "./dom.js";
 import { gbpsText, percentText } from "./format.js";

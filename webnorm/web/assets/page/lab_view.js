@@ -1,4 +1,5 @@
 // What the lab shows of kernels and results.
+// rows: a name of the results' format.
 
 import { barChart } from "./chart.js";
 import { button, byId, copyText, download, element } from "./dom.js";

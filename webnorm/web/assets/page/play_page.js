@@ -190,7 +190,7 @@ function settings() {
   };
 }
 
-/** The mean and the spread of the x that a person chose, or null. */
+/** The mean and the spread of the numbers that a person has x drawn with, or null. */
 function chosenX() {
   const [mean, spread] = [byId("x-mean").value, byId("x-spread").value];
   return mean === "" ? null : [Number(mean), Number(spread || 1)];

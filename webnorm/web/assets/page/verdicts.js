@@ -1,6 +1,6 @@
 // The verdict on what a GPU gave: the twin of webnorm/lab/verify/accuracy.py, which derives what is only computed here.
 //
-// What a page does, with `arrays` the inputs as storage.js decodes them:
+// rows and cols: names of the manifest's format. What a page does, with `arrays` the inputs as storage.js decodes them:
 //   const got = ...the outputs, decoded;
 //   const problem = problemOf(manifest, rows, cols);
 //   const answers = answersOf("h" in got ? { ...arrays, h: got.h } : arrays, problem);
@@ -43,7 +43,7 @@ export function tolerance(shader, manifest, rows) {
  * op's main output, unless another one is wrong; they are against the answer before it is rounded. `non_finite`
  * counts NaN and Inf where a number was expected; elements whose answer is not finite are left out.
  * `not_compared` says why an output proves nothing, right or wrong.
- * @param {Object<string, Float64Array>} outputs decoded, by tensor name; stats with the mean in two words
+ * @param {Object<string, Float64Array>} outputs decoded, by tensor name, as the op's comparedForm takes them
  * @param {Object<string, Answer>} answers
  * @param {Object} manifest
  * @param {Tolerance} allowed

@@ -1,4 +1,5 @@
 // Which shader a device gets, and what a device has to be asked for.
+// cols: a name of the manifest's format.
 
 import { shown, unexpected } from "./options.js";
 

@@ -1,5 +1,6 @@
 // What a call dispatches: rows cut so that a device takes them, and what is bound where. The twin of
 // webnorm/gpu/schedule.py; what depends on the op, the kernel or the problem is data in the manifest.
+// rows, cols and eps: names of the manifest's format.
 
 import { Latest } from "./calls.js";
 
