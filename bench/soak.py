@@ -23,6 +23,7 @@ import mmap
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -34,6 +35,7 @@ import wgpu
 
 import webnorm
 from bench.arguments import INCONCLUSIVE, positive, run, whole
+from webnorm.errors import WebnormError
 from webnorm.files.atomic import check_writable, write_text
 from webnorm.gpu.device import Device, find_adapter, open_device
 from webnorm.lab.verify.accuracy import assess
@@ -144,17 +146,21 @@ def _drawn_task(rng: np.random.Generator) -> Task:
 
 def _drawn_options(rng: np.random.Generator, op: Op, dtype: str) -> NormOptions:
     """Some of the options that an op has, as a call can ask for them: parameters' type by parameters."""
-    chosen: dict[str, Any] = {name: rng.random() < 0.4 for name in op.options}
-    if "residual" in chosen:
-        chosen["residual_bias"] &= chosen["residual"]
-        types = (None, None, None, "int8", *FP8)
-        chosen["out_dtype"] = types[int(rng.integers(len(types)))]
-    chosen["zero_centered_weight"] &= chosen["weight"]
-    named = [t.option for t in op.tensors if not t.batched and t.access == "read"]
-    given = any(chosen.get(str(name)) for name in named)
-    chosen["weight_dtype"] = "float32" if given and dtype != "float32" and rng.random() < 0.4 else None
-    chosen["max_workgroups"] = int(rng.choice([0, 0, 0, 3]))
-    return NormOptions(**chosen)
+    while True:
+        flags = (name for name in op.options if name in NormOptions.flags())
+        chosen: dict[str, Any] = {name: rng.random() < 0.4 for name in flags}
+        if "out_dtype" in op.options:
+            types = (None, None, None, "int8", *FP8)
+            chosen["out_dtype"] = types[int(rng.integers(len(types)))]
+        named = [t.option for t in op.tensors if not t.batched and t.access == "read"]
+        given = any(chosen.get(str(name)) for name in named)
+        chosen["weight_dtype"] = "float32" if given and dtype != "float32" and rng.random() < 0.4 else None
+        chosen["max_workgroups"] = int(rng.choice([0, 0, 0, 3]))
+        # The op knows which go together: others are drawn again.
+        with suppress(WebnormError):
+            options = NormOptions(**chosen)
+            op.problem(1, 1, options=options)
+            return options
 
 
 # --- calls

@@ -11,8 +11,13 @@ from typing import Any
 from webnorm._version import __version__
 from webnorm.choice.tuning import Platform, TunedChoice, Tuning
 from webnorm.lab.results.result import Origin, Report, Result
+from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 
+# Whatever a forward pass has that is on or off, on.
+EVERY_FLAG = NormOptions(
+    **dict.fromkeys({*NormOptions.flags()} & {*OPS["layer_norm"].options}, True)  # type: ignore[arg-type]
+)
 PROBLEM = NormProblem(rows=64, cols=768, options=NormOptions(bias=False, out_dtype="int8"))
 
 

@@ -13,10 +13,14 @@ import numpy.typing as npt
 import pytest
 
 import webnorm
+from webnorm.op.op import Op
+from webnorm.op.registry import OPS
 
 SCRIPT = """
 import numpy as np
 import webnorm
+from webnorm.op.op import Op
+from webnorm.op.registry import OPS
 
 x = np.ones((2, 8), np.float32)
 here = webnorm.GpuArray.from_numpy(x)
@@ -81,3 +85,15 @@ def holds_any(kind: object) -> bool:
 def test_no_public_function_gives_any(name: str) -> None:
     for given in typing.get_overloads(getattr(webnorm, name)) or [getattr(webnorm, name)]:
         assert not holds_any(typing.get_type_hints(given, include_extras=True)["return"])
+
+
+@pytest.mark.parametrize("op", [op for op in OPS.values() if not op.is_copy], ids=lambda op: op.name)
+def test_every_argument_is_one_that_a_checker_allows(op: Op) -> None:
+    """A parameter of the function that no overload has would be an error in a caller's code alone."""
+    function = getattr(webnorm, op.name)
+    allowed = set[str]()
+    for one in typing.get_overloads(function):
+        hints = typing.get_type_hints(one)
+        more = typing.get_type_hints(typing.get_args(hints.pop("more"))[0])
+        allowed |= hints.keys() | more.keys()
+    assert allowed - {"return"} == inspect.signature(function).parameters.keys()

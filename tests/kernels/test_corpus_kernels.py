@@ -32,6 +32,7 @@ from testbed import (
     widened,
 )
 from webnorm.choice.defaults import default_variant
+from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.variants import Variant, runnable_variants
@@ -402,14 +403,14 @@ def options_of(op: Op) -> st.SearchStrategy[NormOptions]:
     }
     fields = {name: choices.get(name, st.booleans()) for name in op.options}
 
-    def together(given: dict[str, Any]) -> NormOptions:
-        # What each of these needs: h where there is a residual, and a weight.
-        for name, needed in (("residual_bias", "residual"), ("zero_centered_weight", "weight")):
-            if name in given:
-                given = {**given, name: given[name] and given.get(needed, True)}
-        return NormOptions(**given)
+    def go_together(given: dict[str, Any]) -> bool:
+        try:
+            op.problem(1, 1, options=NormOptions(**given))
+        except WebnormError:
+            return False
+        return True
 
-    return st.fixed_dictionaries(fields).map(together)
+    return st.fixed_dictionaries(fields).filter(go_together).map(lambda given: NormOptions(**given))
 
 
 @pytest.mark.slow

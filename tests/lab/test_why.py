@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from samples import EVERY_FLAG
 from webnorm.gpu.buffers import POISON
 from webnorm.lab.diagnose.hints import Hint, WrongResult, hints
 from webnorm.lab.verify.deviations import rounded_to
@@ -20,7 +21,6 @@ from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 NORM = OPS["layer_norm"]
 ALLOWED = ToleranceFactors(2e-6, 0.0, 0.0, 0.999, "test")
-EVERYTHING = NormOptions(residual=True, residual_bias=True, return_stats=True, zero_centered_weight=True)
 
 
 def small(
@@ -70,12 +70,12 @@ def only(task: Task, y: Array, arrays: Mapping[str, Array] | None = None) -> Hin
 def test_of_what_is_right_there_is_nothing_to_say(out_dtype: str) -> None:
     assert hints(failure_of(small(options=NormOptions(out_dtype=out_dtype)), {})) == ()
     assert (
-        hints(failure_of(small(dtype="bfloat16", options=replace(EVERYTHING, out_dtype=out_dtype)), {})) == ()
+        hints(failure_of(small(dtype="bfloat16", options=replace(EVERY_FLAG, out_dtype=out_dtype)), {})) == ()
     )
 
 
 @pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
-@pytest.mark.parametrize("options", [None, EVERYTHING], ids=str)
+@pytest.mark.parametrize("options", [None, EVERY_FLAG], ids=str)
 def test_every_formula_is_named(options: NormOptions | None, op: str) -> None:
     task = small(options=options, op=op)
     arrays = draw_playground(task)

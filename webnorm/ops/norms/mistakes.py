@@ -16,7 +16,13 @@ from webnorm.op.dtypes import DTYPES, FP8, Array, finfo
 from webnorm.op.op import Float64Array, Task
 from webnorm.ops.norms.op import has_mean
 from webnorm.ops.norms.problem import NormProblem
-from webnorm.ops.norms.reference import ADDED, INT8_MAXIMUM, SMALLEST_ROW_MAXIMUM, add_residual
+from webnorm.ops.norms.reference import (
+    ADDED,
+    INT8_MAXIMUM,
+    SMALLEST_ROW_MAXIMUM,
+    add_residual,
+    applied_parameters,
+)
 
 # The outputs that a mistake changes, before they are rounded to their storage types. NaN stands for what it
 # leaves to chance, such as what is read behind the last row.
@@ -108,11 +114,7 @@ def rows_of(task: Task, arrays: Mapping[str, Array], x: Float64Array | None = No
     d = x - mean
     variance = (d * d).mean(axis=1, keepdims=True)
     rstd = 1.0 / np.sqrt(variance + problem.eps)
-    weight, bias = (
-        arrays[name].astype(np.float64) if name in arrays else None for name in ("weight", "bias")
-    )
-    if weight is not None and problem.options.zero_centered_weight:
-        weight = weight + 1.0
+    weight, bias = applied_parameters(arrays, problem)
     return NormalizationInputs(problem, has_mean(task.op), x, mean, d, variance, rstd, weight, bias)
 
 

@@ -89,7 +89,7 @@ def forward(arrays: Mapping[str, Array], problem: NormProblem, has_mean: bool) -
     options ask for them. With "h" among the arrays y is the norm of that h: what an implementation wrote,
     rounded. stats is (rows, 2): mean, where the norm has one, and rstd. amax is [amax, scale_inv].
     """
-    weight, bias = _parameters(arrays, problem)
+    weight, bias = _factor_and_shift(arrays, problem)
     answers = _by_rows(lambda part: _forward_rows(part, problem, has_mean, weight, bias), arrays, problem)
     if problem.out_dtype in FP8:
         # From the unscaled y; then y is scaled.
@@ -107,14 +107,24 @@ def forward(arrays: Mapping[str, Array], problem: NormProblem, has_mean: bool) -
     return answers
 
 
-def _parameters(
+def applied_parameters(
+    arrays: Mapping[str, Array], problem: NormProblem
+) -> tuple[Float64Array | None, Float64Array | None]:
+    """What x̂ is multiplied by and what is added, in float64; None where the problem has none."""
+    weight, bias = (
+        arrays[name].astype(np.float64) if name in arrays else None for name in ("weight", "bias")
+    )
+    if weight is not None and problem.options.zero_centered_weight:
+        weight = weight + 1.0
+    return weight, bias
+
+
+def _factor_and_shift(
     arrays: Mapping[str, Array], problem: NormProblem
 ) -> tuple[Float64Array | float, Float64Array | float]:
-    """What x̂ is multiplied by and what is added, in float64."""
-    bias = arrays["bias"].astype(np.float64) if "bias" in arrays else 0.0
-    if "weight" not in arrays:
-        return 1.0, bias
-    return arrays["weight"].astype(np.float64) + (1.0 if problem.options.zero_centered_weight else 0.0), bias
+    """The same, with 1 and 0 in place of what the problem does not have."""
+    weight, bias = applied_parameters(arrays, problem)
+    return 1.0 if weight is None else weight, 0.0 if bias is None else bias
 
 
 def _forward_rows(
@@ -189,7 +199,7 @@ def backward(arrays: Mapping[str, Array], problem: NormProblem, has_mean: bool) 
     dweight = sum of dy * x̂ over rows, dbias = sum of dy, dresidual_bias = sum of dx.
     The derivation is the standard one by the chain rule, as in Triton's LayerNorm tutorial.
     """
-    weight, _ = _parameters(arrays, problem)
+    weight, _ = _factor_and_shift(arrays, problem)
     return _by_rows(lambda part: _backward_rows(part, problem, has_mean, weight), arrays, problem)
 
 
