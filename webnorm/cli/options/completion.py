@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +32,9 @@ def _listed(place: str) -> Values:
     """
 
     def values() -> Sequence[str]:
+        # `webnorm --help` needs no values.
+        import pkgutil
+
         found = pkgutil.resolve_name(place)
         return [*(found() if callable(found) else found)]
 
