@@ -178,6 +178,8 @@ def test_ctrl_c_does_not_wait_for_what_is_prepared(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preparing, "prepare", never_done)
+    # An import that is interrupted leaves half of a library behind, for all tests after this one.
+    monkeypatch.setattr(installed, "start", lambda: None)
     with PreparePool(str(device.adapter.index), 1, tmp_path) as pool, pytest.raises(KeyboardInterrupt):
         pool.prepare([task_of()], [], device.traits)
 
