@@ -1,4 +1,7 @@
-"""The functions on dask arrays: arrays larger than memory, on many machines."""
+"""LayerNorm and RMSNorm, forward and backward, on dask arrays: arrays larger than memory, on many machines.
+
+The public name of `webnorm.ops.norms.dask_arrays`.
+"""
 
 from __future__ import annotations
 

@@ -19,8 +19,6 @@ from webnorm.op.registry import OPS
 SCRIPT = """
 import numpy as np
 import webnorm
-from webnorm.op.op import Op
-from webnorm.op.registry import OPS
 
 x = np.ones((2, 8), np.float32)
 here = webnorm.GpuArray.from_numpy(x)
