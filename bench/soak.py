@@ -146,14 +146,14 @@ def _drawn_task(rng: np.random.Generator) -> Task:
 
 def _drawn_options(rng: np.random.Generator, op: Op, dtype: str) -> NormOptions:
     """Some of the options that an op has, as a call can ask for them: parameters' type by parameters."""
+    flags = [name for name in op.options if name in NormOptions.flags()]
+    types = (None, None, None, "int8", *FP8)
+    of_parameters = [t.option for t in op.tensors if not t.batched and t.access == "read"]
     while True:
-        flags = (name for name in op.options if name in NormOptions.flags())
         chosen: dict[str, Any] = {name: rng.random() < 0.4 for name in flags}
         if "out_dtype" in op.options:
-            types = (None, None, None, "int8", *FP8)
             chosen["out_dtype"] = types[int(rng.integers(len(types)))]
-        named = [t.option for t in op.tensors if not t.batched and t.access == "read"]
-        given = any(chosen.get(str(name)) for name in named)
+        given = any(chosen.get(str(name)) for name in of_parameters)
         chosen["weight_dtype"] = "float32" if given and dtype != "float32" and rng.random() < 0.4 else None
         chosen["max_workgroups"] = int(rng.choice([0, 0, 0, 3]))
         # The op knows which go together: others are drawn again.

@@ -88,7 +88,7 @@ def test_a_run_of_the_first_tier_that_misses_something_fails(tmp_path: Path) -> 
     )
 
     def run(*arguments: str) -> tuple[int, str]:
-        # conftest.py has a hook of xdist's, which may be the one plugin that this run was told of.
+        # conftest.py implements a hook of xdist. Plugins may not be loaded automatically, so it is named.
         options = ("-p", "xdist", "-p", "no:cacheprovider", "-m", tiers.FIRST)
         command = [sys.executable, "-m", "pytest", *options, *arguments]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -82,9 +82,9 @@ STAGING_BYTES = 1 << 27
 
 _uid = attrgetter("uid")
 
-# Tunes a task of which nothing is recorded, and returns the Tuning that is recorded then; None leaves it to
-# the rules. It uses the lab, which calls do not import: so it is named, as an op's hooks are, and imported by
-# the first call that asks.
+# The function that tunes a task without a recorded choice and returns the new Tuning; on None the rules
+# choose. It uses the lab, which calls do not import: so it is named, as an op's hooks are, and imported by
+# the first call that needs it.
 TUNER = "webnorm.autotune:tuned"
 
 # When each of the files that a kernel is made of was written, and its size.

@@ -9,7 +9,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# A body may be a kernel's text, of which the largest that is rendered is smaller.
+# A body may be a kernel's text; the largest text that is rendered is smaller.
 MOST_BYTES = 2_000_000
 TOO_LARGE = f"the body is larger than {MOST_BYTES} bytes"
 # Where a route finds the word that allows a style of the page's own. Editors bring theirs as elements.

@@ -1,5 +1,5 @@
 """The lab's page as a static site, with a bundle for each op, its options, length and type; and that site
-read back: its files are held against the index, what its page reports against its kernels.
+read back: its files are checked against the index, and what its page reports against its kernels.
 """
 
 from __future__ import annotations

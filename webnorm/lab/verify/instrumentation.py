@@ -162,7 +162,7 @@ _BARRIERS = 17
 _MOST_PASSES = (1 << 32 - _PLACES - _BARRIERS) - 1
 # The first words: how many races were seen, of the last element in memory that had one the line and its
 # number, and whether some invocations passed a barrier that others of their workgroup had not come to, or
-# more of them than are told apart.
+# more of them than can be distinguished.
 HEAD = 4
 _NOTES_OF_ELEMENT = 4
 
@@ -170,7 +170,7 @@ _RACE_PREFIX = "watch_"
 # The array of notes.
 MEMORY_NOTES = f"{_RACE_PREFIX}notes"
 _ASSIGNED = re.compile(r"=(?!=)|\+=|-=|\*=|/=|%=|\|=|&=|\^=|<<=|>>=|\+\+|--")
-# What the notes are made of and what tells the order of accesses: a text may declare another of that name.
+# Names that the notes use, and names that order accesses: a text may declare something else by that name.
 _MEANT = re.compile(r"atomic\w*|\w+Barrier|workgroupUniformLoad|array|bool|min|ptr|u32|vec3")
 _NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)[iu]?")
 _DECLARES = ("let", "var", "const", "override", "fn", "alias", "struct")

@@ -13,9 +13,7 @@ from msgspec import Meta
 from webnorm.errors import WebnormError
 from webnorm.files import forms
 from webnorm.kernels.headers.traits import BROWSER, Traits
-from webnorm.web.folder import (
-    AGAIN,
-)
+from webnorm.web.folder import AGAIN
 
 # cols, rows, eps and has_mean: names of the manifest's format.
 # JSON has no infinity; webnorm writes such a number as a string.
@@ -233,7 +231,7 @@ CLASSES: dict[str, Traits] = {
     "portable": replace(BROWSER, features=_NO_FEATURES),
 }
 
-# The lab compares kernels, some of which need subgroups, on software adapters too.
+# The lab compares kernels on software adapters, too; some kernels need subgroups.
 LAB_CLASSES: dict[str, Traits] = {"software-subgroups": replace(BROWSER, software=True), **CLASSES}
 
 

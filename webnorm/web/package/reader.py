@@ -1,4 +1,4 @@
-"""An export read back: its manifest, and the files that it lists, held against their digests."""
+"""An export read back: its manifest, and the files that it lists, checked against their digests."""
 
 from __future__ import annotations
 
