@@ -19,7 +19,7 @@ from pages import DOCUMENTS, ROOT
 from webnorm.cli.verb_table import VERBS
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover
-from webnorm.op.dtypes import DTYPES, STORAGE
+from webnorm.op.dtypes import NARROWING, STORAGE
 from webnorm.op.expression import parse
 from webnorm.ops.norms.problem import NormProblem
 
@@ -88,7 +88,7 @@ def needed_of(kernel: Kernel) -> set[Thing]:
         names += [name] if parse(f"not has_{name}") not in rules else []
         names += [f"no {name}"] if parse(name) not in rules else []
     if "out_dtype" in kernel.op.options:
-        names += [f"out_dtype={dtype}" for dtype in DTYPES]
+        names += [f"out_dtype={dtype}" for dtype in NARROWING]
     return {("kernel", kernel.label, name) for name in names}
 
 

@@ -219,7 +219,8 @@ class Schedule:
         self._scalars = scalars
         for name, value in scalars.items():
             if name in self.shader.params:
-                self._uniform_words[:, self.shader.params.index(name)] = np.float32(value).view(np.uint32)
+                kind = np.int32 if self.shader.problem.SCALARS[name].whole else np.float32
+                self._uniform_words[:, self.shader.params.index(name)] = kind(value).view(np.uint32)
         self.handle.queue.write_buffer(self._uniform, 0, self._uniform_words)
 
     def bind(self, buffers: Mapping[str, Any], extra: Sequence[Any] = ()) -> list[Any]:

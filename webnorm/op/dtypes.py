@@ -11,9 +11,11 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+# What a result of a norm may be stored as.
+NARROWING = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
+INTEGERS = ("int8", "uint8", "int32", "uint32")
 DTYPES: Mapping[str, np.dtype[Any]] = {
-    name: np.dtype(getattr(ml_dtypes, name, name))
-    for name in ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
+    name: np.dtype(getattr(ml_dtypes, name, name)) for name in dict.fromkeys((*NARROWING, *INTEGERS))
 }
 DTYPE_NAMES: Mapping[np.dtype[Any], str] = {dtype: name for name, dtype in DTYPES.items()}
 # What x and the parameters may be stored as; all arithmetic is float32.
@@ -38,7 +40,7 @@ def finfo(dtype: str) -> Any:
 
 # The types that y alone may have, for who asks for another array's.
 OF_OUTPUTS = {
-    name: f"is a type of y alone: option out_dtype={name}" for name in DTYPES if name not in STORAGE
+    name: f"is a type of y alone: option out_dtype={name}" for name in NARROWING if name not in STORAGE
 }
 
 

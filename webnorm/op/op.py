@@ -26,13 +26,15 @@ class Expected:
 
     A float32 computation may be off by its tolerance times `error_scale`: the size of what was added up to
     make the element. A mean that was rounded to float32 adds its relative error times `mean_error_scale`. For
-    a sum over the batch, `abs_sum` is the sum of the absolute terms. All broadcast to `value`.
+    a sum over the batch, `abs_sum` is the sum of the absolute terms. `beyond_float32` marks the elements that
+    float32 cannot compute, since something on the way is larger than it holds. All broadcast to `value`.
     """
 
     value: Float64Array
     error_scale: Array
     mean_error_scale: Array
     abs_sum: Array | None = None
+    beyond_float32: Array | None = None
 
 
 ExpectedOutputs = dict[str, Expected]
@@ -156,6 +158,21 @@ class HeaderTerms:
 Hook = Callable[..., Any] | str
 
 
+@dataclass(frozen=True)
+class OpSource:
+    """The folder of an op of the user's, the op's name, and a digest of the folder's Python files."""
+
+    folder: str
+    name: str
+    digest: str
+
+    def op(self) -> Op:
+        """Return the op; raises WebnormError where the files are gone or have changed."""
+        from webnorm.op.op_folders import op_of_source
+
+        return op_of_source(self)
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class Op:
     """An operation: what it computes, and everything that the lab has to know of it.
@@ -163,7 +180,8 @@ class Op:
     `reference` takes the input arrays by name and the problem and gives an Expected for each output. `draw`
     gives the arrays that a problem reads: `draw(task, arrays, rng)` completes those that are given.
     `defaults` are the options of a problem that says nothing, `scalars` the scalars that are not the problem
-    type's own. An op that `is_copy` is the roofline of the others: `copied` makes its problem of theirs.
+    type's own. `counted_bytes` and `counted_flops` say what a problem has to move and to compute; an op of the
+    user's has a `source`. An op that `is_copy` is the roofline of the others: `copied` makes its problem of theirs.
     `gradient` says that its outputs are gradients of another op's inputs.
 
     Hooks that an op may do without: `requires(problem)` raises UnsupportedProblem for options that do not go
@@ -171,7 +189,7 @@ class Op:
     templates may. `starter` names the kernel that a new one begins as.
 
     `hooks` may have `tolerance(terms, problem)`, the factors for a kernel's HeaderTerms;
-    `other_version(arrays)`, the inputs for other outputs; `other_problem(problem)`, the problem for kernels
+    `other_version(task, arrays)`, the inputs for other outputs; `other_problem(problem)`, the problem for kernels
     that refuse one; `unused_scalars(problem)`. For checks: `cases(seed)`, the corpus; `fixed_cases`, those
     that no seed changes; `evaluation`, a module for the problems of a kernel that is being written. For
     hints: `mistakes(task, arrays)`, the outputs of kernels with a mistake; `diagnosis`, a function that
@@ -199,12 +217,17 @@ class Op:
     header_names: Callable[[Any], Mapping[str, int]] = lambda problem: {}
     template_names: Callable[[Any], Mapping[str, Any]] = lambda problem: {}
     starter: str = ""
+    counted_bytes: Callable[[Any], int] | None = None
+    counted_flops: Callable[[Any], int] | None = None
+    source: OpSource | None = None
     hooks: Mapping[str, Hook] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Op {self.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self.source is not None:
+            return OpSource.op, (self.source,)
         # There is one op of a name in every process.
         from webnorm.op.registry import op_named
 
@@ -247,6 +270,8 @@ class Op:
 
         The others are left out: they are read once per element of the batch but stay in cache.
         """
+        if self.counted_bytes is not None:
+            return self.counted_bytes(problem)
         present = self.present(problem)
         batched = [tensor for tensor in present if tensor.batched]
         return sum(tensor.data_bytes(problem) for tensor in batched or present)

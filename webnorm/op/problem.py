@@ -30,7 +30,7 @@ _BELOW = 2.0**126
 class NumberRule:
     """A number of a name, from `least` up to, but not including, `below`; 0 where `zero` admits it.
 
-    `expected` says so in words that go on after "expected".
+    `expected` says so in words that go on after "expected". A `whole` number has no fraction.
     """
 
     name: str
@@ -38,6 +38,7 @@ class NumberRule:
     expected: str
     least: float = _LEAST
     below: float = _BELOW
+    whole: bool = False
 
     def number(self, value: object, name: str | None = None) -> float:
         """Return the value as a float. Raise WebnormError, with `name` in place of the rule's, for another.
@@ -49,13 +50,15 @@ class NumberRule:
                 found = float(value)
             except OverflowError:  # an int past float64's range
                 found = math.inf
-            if self.least <= found < self.below or (self.zero and found == 0):
-                return found
+            inside = self.least <= found < self.below or (self.zero and found == 0)
+            if inside and (not self.whole or found.is_integer()):
+                return int(found) if self.whole else found
         raise WebnormError(f"{name or self.name} is {shown(value)}; expected {self.expected}")
 
     def as_json(self) -> dict[str, Any]:
         """The rule as a manifest has it."""
-        return {name: value for name, value in vars(self).items() if name != "name"}
+        rule = {name: value for name, value in vars(self).items() if name not in ("name", "whole")}
+        return {**rule, "whole": True} if self.whole else rule
 
 
 # Beyond this float64 does not count.
@@ -130,7 +133,7 @@ class Problem:
     @property
     def batch_noun(self) -> str:
         """What one element of the batch is called: "row" where the size is called rows."""
-        return self.BATCH.removesuffix("s")
+        return self.BATCH.removesuffix("s") or "input"
 
     @property
     def inner(self) -> int:
@@ -148,8 +151,8 @@ class Problem:
         return int(getattr(self, self.AXIS))
 
     def with_batch(self, count: int) -> Self:
-        """The same for a batch of so many elements."""
-        return replace(self, **cast(Any, {self.BATCH: count}))
+        """The same for a batch of so many elements; itself where no size may be cut."""
+        return self if not self.BATCH else replace(self, **cast(Any, {self.BATCH: count}))
 
     @property
     def shape_text(self) -> str:

@@ -1,4 +1,4 @@
-"""Which ops there are: the loader of folders with an `op.py`, and what all ops have together."""
+"""Which ops there are: webnorm's own, those of the user's that were loaded, and what all have together."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
-from webnorm.errors import unknown
+from webnorm.errors import WebnormError, unknown
 from webnorm.op.op import Op
 from webnorm.op.options import Options
 from webnorm.op.problem import Problem
 
 # The package whose folders are webnorm's own ops.
 _OWN = "webnorm.ops"
+# The file that makes a folder one of an op.
+OP_FILE = "op.py"
 
 
 def load_ops(package: str) -> Iterator[Op]:
     """Yield the ops of a package's folders: those that the `op.py` of each names in its OPS."""
     for folder in sorted(resources.files(package).iterdir(), key=lambda one: one.name):
-        if folder.is_dir() and folder.joinpath("op.py").is_file():
+        if folder.is_dir() and folder.joinpath(OP_FILE).is_file():
             yield from importlib.import_module(f"{package}.{folder.name}.op").OPS
 
 
@@ -29,13 +32,14 @@ class _Registry(Mapping[str, Op]):
     """The ops by name, loaded when they are first asked for."""
 
     def __getitem__(self, name: str) -> Op:
-        return _loaded()[name]
+        return _users[name] if name in _users else _loaded()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_loaded())
+        yield from _loaded()
+        yield from _users
 
     def __len__(self) -> int:
-        return len(_loaded())
+        return len(_loaded()) + len(_users)
 
 
 @cache
@@ -44,10 +48,66 @@ def _loaded() -> Mapping[str, Op]:
 
 
 OPS: Mapping[str, Op] = _Registry()
+# The ops of the user's that this process has loaded, by name; and why others could not be.
+_users: dict[str, Op] = {}
+_broken: dict[str, str] = {}
+
+
+def register(op: Op) -> None:
+    """Have OPS contain an op of the user's, in place of one of the same folder.
+
+    Raises WebnormError for the name of one of webnorm's own, or of another folder's.
+    """
+    if op.name in _loaded():
+        raise WebnormError(f"{_folder(op)}: {op.name} is an op of webnorm; rename the folder")
+    known = _users.get(op.name)
+    if known is not None and _folder(known) != _folder(op):
+        raise WebnormError(f"{_folder(op)}: {_folder(known)} has an op {op.name}, too; rename one of the folders")
+    _users[op.name] = op
+    _broken.pop(op.name, None)
+    for kept in (computing_ops, problem_types, _options_types, flag_names):
+        kept.cache_clear()
+
+
+def is_op_folder(folder: Path) -> bool:
+    """Whether a folder has an op.py."""
+    try:
+        return (folder / OP_FILE).is_file()
+    except OSError:
+        return False
+
+
+def load_op(folder: Path | str) -> Op:
+    """Return the op of a folder of the user's, loaded and registered: see op_folders.load_op_folder."""
+    # Here: who calls a norm needs nothing of what it imports.
+    from webnorm.op.op_folders import load_op_folder
+
+    return load_op_folder(folder)
+
+
+def note_broken(name: str, reason: str) -> None:
+    """Have `op_named` raise with this reason for an op of the user's that cannot be loaded."""
+    _broken[name] = reason
+
+
+def broken_ops() -> Mapping[str, str]:
+    """Return the ops of the user's that could not be loaded, by name, and why."""
+    return dict(_broken)
+
+
+def user_ops() -> Mapping[str, Op]:
+    """Return the ops of the user's that are loaded, by name."""
+    return dict(_users)
+
+
+def _folder(op: Op) -> str:
+    return op.source.folder if op.source is not None else op.name
 
 
 def op_named(name: str) -> Op:
     """Return the op of that name; raises WebnormError without one."""
+    if name in _broken:
+        raise WebnormError(_broken[name])
     if name not in OPS:
         raise unknown("op", name, OPS)
     return OPS[name]

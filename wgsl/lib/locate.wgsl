@@ -1,27 +1,6 @@
-{#- Who works on what. `place` numbers the invocations of a workgroup so that subgroups are runs of it and a
-    lane is its place within one. WGSL does not promise that of local_invocation_index. -#}
+{#- Who works on what. -#}
 {% from "lib/dtype.wgsl" import shifted, lanes with context %}
-{#- `body`: text that follows, where it is known. What it does not name is left out. -#}
-{% macro locate(body="thread subgroup_size lane") %}
-{% if subgroups %}
-    let place = subgroup * subgroup_size + lane;
-{% else %}
-{% if "subgroup_size" in body %}
-    let subgroup_size = 1u;  // without subgroups, every invocation is one of its own
-{% endif %}
-{% if "lane" in body %}
-    let lane = 0u;
-{% endif %}
-    let place = invocation;
-{% endif %}
-    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
-{% if "thread" not in body %}
-{% elif rows_per_workgroup == 1 %}
-    let thread = place;
-{% else %}
-    let thread = place % THREADS;
-{% endif %}
-{% endmacro %}
+{% from "lib/place.wgsl" import locate with context %}
 {#- The row of a group of rows that this invocation works on. Rows past the last are clamped to it, not left
     early: every invocation has to reach the barriers and subgroup operations. `row_exists` guards the store. -#}
 {% macro locate_row(group) %}

@@ -2,7 +2,7 @@
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
 {% for word in params %}
-    {{ word }}: {{ "f32" if word in float_words else "u32" }},
+    {{ word }}: {{ "f32" if word in float_words else ("i32" if word in int_words else "u32") }},
 {% endfor %}
 }
 @group(0) @binding(0) var<uniform> params: Params;

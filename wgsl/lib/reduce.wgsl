@@ -6,7 +6,7 @@
     reaches after reading it.
 
     Where a row spans subgroups, `subgroup_size < THREADS` is uniform and so may hold a barrier. -#}
-{% from "lib/dtype.wgsl" import looped with context %}
+{% from "lib/looped.wgsl" import looped with context %}
 {% set smallest_subgroup = 4 if subgroups else 1 %}
 {% macro merged(merge, first, second) -%}
 {{ first ~ " + " ~ second if merge == "sum" else merge ~ "(" ~ first ~ ", " ~ second ~ ")" }}

@@ -60,6 +60,6 @@ OPS = (
         _reference,
         ImageProblem,
         _draw,
-        hooks={"tolerance": _tolerance, "other_version": lambda arrays: {"x": -arrays["x"]}},
+        hooks={"tolerance": _tolerance, "other_version": lambda task, arrays: {"x": -arrays["x"]}},
     ),
 )

@@ -22,7 +22,7 @@ from webnorm.kernels.headers.variants import COUNTS, MOST_POINTS, WORKGROUP_BYTE
 from webnorm.op import expression
 from webnorm.op.expression import Tree
 from webnorm.op.op import Op
-from webnorm.op.registry import OPS
+from webnorm.op.registry import OPS, is_op_folder, load_op
 
 Table = Mapping[str, Any]
 TABLES = ("features", "tune", "default", "derive")
@@ -119,6 +119,8 @@ def home(path: Path) -> tuple[Path, str]:
     # Not resolved: a link in the place of an op's folder may lead out, too.
     try:
         folder = absolute(path).parent
+        if is_op_folder(folder):
+            load_op(folder)
         if folder.name not in OPS:
             folder = resolved(folder)
     except OSError as error:
@@ -276,7 +278,8 @@ class _Header(TomlFields):
             name=self.path.stem,
             path=self.path,
             summary=self.text("summary"),
-            differs=self.text("differs"),
+            # What an op of the user's has may be its only kernel.
+            differs=self.text("differs") if op.source is None else str(self.table.get("differs", "")),
             rung=rung,
             preference=self.tree("preference", self.table.get("preference", rung), names_of(op)),
             unstable=self.text("unstable") if "unstable" in self.table else None,
@@ -375,7 +378,8 @@ class _Header(TomlFields):
         names = {*(tensor.name for tensor in op.tensors), *scratch}
         for entry in entries:
             # A header names the size that is cut.
-            pers: dict[str, Per] = {op.problem_type.BATCH: "slice", "call": "call"}
+            # An op without such a size has one slice.
+            pers: dict[str, Per] = {op.problem_type.BATCH or "slice": "slice", "call": "call"}
             per = pers[self.one_of("per", entry.get("per", next(iter(pers))), pers, " or ".join(pers))]
             bound = entry.get("bindings")
             yield KernelPass(
@@ -412,7 +416,7 @@ class _Header(TomlFields):
             yield ScratchBuffer(
                 name,
                 "records" not in entry,
-                self.tree("records", entry.get("records", op.problem_type.BATCH), known),
+                self.tree("records", entry.get("records", op.problem_type.BATCH or 1), known),
                 self.tree("words", entry["words"], known),
             )
 

@@ -14,7 +14,7 @@ from webnorm.kernels.headers.header import load, load_all
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import is_wgsl, wgsl_files, wgsl_root
 from webnorm.op.op import Op
-from webnorm.op.registry import OPS, default_op
+from webnorm.op.registry import OPS, default_op, user_ops
 from webnorm.op.selection import is_pattern, matches
 
 # What stands for no kernel but for the choice of one (webnorm/choice/defaults.py).
@@ -54,8 +54,9 @@ def survey(
     for folder in extra:
         check_kind("one of extra", folder, Path)
     found: dict[tuple[str, str], Kernel | UnreadableKernel] = {}
+    of_ops = [Path(op.source.folder) for op in user_ops().values() if op.source is not None]
     for root in (wgsl_root(), *extra):
-        for path in _kernel_files(root):
+        for path in [*_kernel_files(root), *(path for folder in of_ops for path in wgsl_files(folder))]:
             if root == wgsl_root() and own is not None and path.stem not in own:
                 continue
             try:

@@ -34,6 +34,8 @@ _TEMPLATE_NAMES = (
     "buffers",
     "params",
     "float_words",
+    "int_words",
+    "sizes",
     "op",
     "dtype",
     "target",

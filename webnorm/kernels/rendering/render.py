@@ -220,7 +220,7 @@ def _bindings(
         )
         bindings.append(binding)
         views.extend(
-            TensorView(t.name, name, at * binding.stride, t.access, t.batched, binding.dtype, t.wide)
+            TensorView(t.name, name, at * binding.stride, t.access, t.batched, binding.dtype, t.wide, binding.width)
             for at, t in enumerate(tensors)
         )
 
@@ -291,7 +291,7 @@ def _params(problem: Problem, bindings: Sequence[Binding]) -> tuple[str, ...]:
     """The words of the uniform: where a slice starts in each buffer; how many records there are, and whether
     slices before this one have written them.
     """
-    words = [problem.BATCH, *problem.SCALARS]
+    words = [*([problem.BATCH] if problem.BATCH else []), *problem.SCALARS]
     for binding in bindings:
         if binding.batched:
             words.append(f"{binding.name}_start")
@@ -336,7 +336,9 @@ def render_shader(
         params=params,
         op=kernel.op.name,
         dtype=problem.dtype,
-        float_words=tuple(problem.SCALARS),
+        sizes={name: size for name, size in problem.sizes.items() if name != problem.BATCH},
+        float_words=tuple(name for name, rule in problem.SCALARS.items() if not rule.whole),
+        int_words=tuple(name for name, rule in problem.SCALARS.items() if rule.whole),
         target=target,
         features=[_ENABLE[name] for name in sorted(features) if target == "browser" or name != "subgroups"],
         count_cost=count_cost,

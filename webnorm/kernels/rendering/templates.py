@@ -176,7 +176,9 @@ class StorageBinding:
 
 @dataclass(frozen=True)
 class TensorView:
-    """A tensor as a template sees it: in which buffer, from which byte on."""
+    """A tensor as a template sees it: in which buffer, from which byte on, and how many elements belong to an
+    element of the batch, or to all of it where it is not batched.
+    """
 
     name: str
     buffer: str
@@ -185,6 +187,7 @@ class TensorView:
     batched: bool
     dtype: str
     wide: bool
+    elements: int
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def loose_tolerance_warning(shader: Shader) -> str | None:
     `auto` picks; None where it is not. With a slope the allowed error grows to any size.
     """
     own = tolerance(shader)
-    if not own.slope and own.base <= LOOSE * own.best:
+    if not own.best_of or (not own.slope and own.base <= LOOSE * own.best):
         return None
     return (
         f"the tolerance of its header is loose ({own.reason}): what passes may be far off; "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from webnorm.op.blocks import Part, map_row_blocks
-from webnorm.op.dtypes import DTYPES, Array, finfo
+from webnorm.op.dtypes import DTYPES, INTEGERS, Array, finfo
 from webnorm.op.op import Expected, ExpectedOutputs, Float64Array, Op, Task, ToleranceFactors
 
 # An answer this near to a boundary, in units of its tolerance, is as good as on it: a constant row gives the
@@ -112,7 +112,13 @@ def batch_part(op: Op, arrays: Mapping[str, Array], part: slice | Array) -> dict
 
 def _cut(answer: Expected, part: slice) -> Expected:
     """The answer for some rows, every array of it as large as the value."""
-    arrays = (answer.value, answer.error_scale, answer.mean_error_scale, answer.abs_sum)
+    arrays = (
+        answer.value,
+        answer.error_scale,
+        answer.mean_error_scale,
+        answer.abs_sum,
+        answer.beyond_float32,
+    )
     return Expected(
         *(None if array is None else np.broadcast_to(array, answer.value.shape)[part] for array in arrays)  # type: ignore[arg-type]
     )
@@ -124,6 +130,8 @@ def rounded_to(value: Float64Array, dtype: str) -> Float64Array:
         return value.astype(np.float32).astype(np.float64)
     if dtype == "int8":
         return np.clip(np.rint(value), -127, 127)
+    if dtype in INTEGERS:
+        return np.rint(value)
     if dtype.startswith("float8"):
         largest = float(finfo(dtype).max)
         value = np.clip(value, -largest, largest)
@@ -142,7 +150,9 @@ def _deviations(one: OutputComparison, got: Array, answer: Expected) -> Deviatio
         wide = np.where(np.isnan(value), _finite_or_nan(wide), wide)
     # What is no number in float64 has to be none here, and infinity has its sign; int8 has neither.
     counted = np.isfinite(value)
-    known = counted if dtype == "int8" else np.ones(value.shape, dtype=bool)
+    known = counted if dtype in INTEGERS else np.ones(value.shape, dtype=bool)
+    if answer.beyond_float32 is not None:
+        counted, known = counted & ~answer.beyond_float32, known & ~answer.beyond_float32
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(wide - value)
         error[wide == value] = 0.0

@@ -125,7 +125,9 @@ class ProblemBuffers:
     def _other(self) -> Mapping[str, Array]:
         """The arrays with the batch moved on by one; a single element of it is made another."""
         if self.problem.batch == 1:
-            other: Mapping[str, Array] = self.op.hook("other_version")(self.arrays)
+            other: Mapping[str, Array] = self.op.hook("other_version")(
+                Task(self.op, self.problem), self.arrays
+            )
             return other
         batched = {name for name, tensor in self.op.named.items() if tensor.batched}
         return {
@@ -333,7 +335,7 @@ def block_of(task: Task, device: Device) -> Problem:
     enough = math.ceil(_DRAWN_ELEMENTS / max(1, problem.inner) / _WHOLE_WORDS) * _WHOLE_WORDS
     block = problem.with_batch(min(enough, problem.batch))
     batched = (tensor.data_bytes(block) for tensor in task.op.present(block) if tensor.batched)
-    return block if max(batched) <= device.limits["max-storage-buffer-binding-size"] else problem
+    return block if max(batched, default=0) <= device.limits["max-storage-buffer-binding-size"] else problem
 
 
 class RepeatedRows(ProblemBuffers):

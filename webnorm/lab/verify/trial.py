@@ -137,7 +137,10 @@ def _watched(board: ProblemBuffers, variant: Variant) -> tuple[bool, str | None,
 
     The variant's own text has run by now: whatever goes wrong in watching it is no fault of the variant's.
     """
-    problem = board.problem_of(variant).with_batch(len(board.arrays[board.op.tensors[0].name]))
+    problem = board.problem_of(variant)
+    batched = [array for name, array in board.arrays.items() if board.op.named[name].batched]
+    if batched:
+        problem = problem.with_batch(len(batched[0]))
     try:
         found = find_fault(board.device, variant, problem, board.arrays, board.roots)
         return True, None if found is None else str(found), None

@@ -45,7 +45,7 @@ def _copied(problem: Problem) -> RowProblem:
     )
 
 
-def other_version(arrays: Mapping[str, Array]) -> dict[str, Array]:
+def other_version(task: Task, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Return a row with the other sign."""
     return {name: np.negative(array) for name, array in arrays.items()}
 

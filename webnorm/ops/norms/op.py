@@ -121,7 +121,7 @@ def _joined_stats(stats: Array) -> Array:
     return np.stack([mean, stats[:, 2]], axis=1)
 
 
-def other_version(arrays: Mapping[str, Array]) -> dict[str, Array]:
+def other_version(task: Task, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Return what belongs to rows with the other sign; of statistics the mean, two words before rstd."""
 
     def of(name: str, array: Array) -> Array:

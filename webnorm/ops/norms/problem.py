@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from webnorm.errors import WebnormError, shown, unknown
-from webnorm.op.dtypes import DTYPES, OF_OUTPUTS, STORAGE
+from webnorm.op.dtypes import NARROWING, OF_OUTPUTS, STORAGE
 from webnorm.op.options import Options
 from webnorm.ops.copy.problem import RowProblem
 
@@ -41,15 +41,15 @@ class NormOptions(Options):
     dh: bool = False
 
     STORAGE_OF_TENSORS: ClassVar[frozenset[str]] = frozenset({"weight_dtype", "out_dtype"})
-    VALUES: ClassVar[Mapping[str, Sequence[str]]] = {"out_dtype": tuple(DTYPES), "weight_dtype": STORAGE}
+    VALUES: ClassVar[Mapping[str, Sequence[str]]] = {"out_dtype": NARROWING, "weight_dtype": STORAGE}
     IGNORABLE: ClassVar[frozenset[str]] = frozenset({"weight", "bias"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.weight_dtype is not None and self.weight_dtype not in STORAGE:
             raise unknown("weight_dtype", self.weight_dtype, STORAGE, elsewhere=OF_OUTPUTS)
-        if self.out_dtype is not None and self.out_dtype not in DTYPES:
-            raise unknown("out_dtype", self.out_dtype, DTYPES)
+        if self.out_dtype is not None and self.out_dtype not in NARROWING:
+            raise unknown("out_dtype", self.out_dtype, NARROWING)
         if self.zero_centered_weight and not self.weight:
             raise WebnormError(
                 "zero_centered_weight is True, but there is no weight; expected one to add 1 to"

@@ -22,6 +22,7 @@ from webnorm.op.dtypes import (
     DTYPE_NAMES,
     DTYPES,
     DTYPES_ELSEWHERE,
+    NARROWING,
     OF_OUTPUTS,
     STORAGE,
     Array,
@@ -269,7 +270,7 @@ def as_flag(name: str, value: object) -> bool:
     raise WebnormError(f"{name} is {shown(value)}; expected True or False")
 
 
-def dtype_name(dtype: Any, name: str = "dtype", known: Sequence[str] = tuple(DTYPES)) -> str:
+def dtype_name(dtype: Any, name: str = "dtype", known: Sequence[str] = NARROWING) -> str:
     """The name of a type that is given by name, as a NumPy dtype or as a scalar type."""
     found: object = dtype
     if not isinstance(dtype, str):

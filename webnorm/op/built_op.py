@@ -1,0 +1,497 @@
+"""From what an `op.py` defines to the Op that the lab works with: its problems, draws, answers and hooks."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, fields, make_dataclass
+from functools import partial
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from webnorm.errors import WebnormError, sentence, unknown
+from webnorm.op import expression
+from webnorm.op.definition import FOLLOWS, OpDefinition, TensorDefinition
+from webnorm.op.derived_tolerance import UNIT, derive_scales
+from webnorm.op.draws import hostile_draws
+from webnorm.op.dtypes import DTYPES, INTEGERS, Array, finfo
+from webnorm.op.op import (
+    Expected,
+    ExpectedOutputs,
+    HeaderTerms,
+    Op,
+    OpSource,
+    Task,
+    Tensor,
+    ToleranceFactors,
+    UnsupportedProblem,
+)
+from webnorm.op.options import Options
+from webnorm.op.problem import NumberRule, Problem
+
+# What float32 holds.
+_LARGEST = float(np.finfo(np.float32).max)
+# Sizes of the problems that the reference is tried on when an op is read.
+TRIED_SIZES = (3, 4)
+# A benchmark's batch where time is short.
+_QUICK_BATCH = 256
+# The draw that every op has: each input as `draw` says.
+USUAL = "normal"
+
+
+def located(error: Exception, folder: Path) -> WebnormError:
+    """Return the error of a file of an op's as one line, with the file and line where it was raised."""
+    if isinstance(error, WebnormError) and error.place is not None:
+        return error
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if Path(one.filename).parent == folder]
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(folder / "op.py")
+    if isinstance(error, SyntaxError) and error.filename:
+        return WebnormError(f"{error.filename}:{error.lineno}: {error.msg}")
+    kind = "" if isinstance(error, WebnormError) else f"{type(error).__name__}: "
+    return WebnormError(f"{place}: {kind}{sentence(str(error), 300) or 'no message'}")
+
+
+class BuiltOp:
+    """The functions of an op that an `op.py` defines; the hooks of its Op are methods of it."""
+
+    def __init__(self, definition: OpDefinition, name: str, folder: Path) -> None:
+        self.definition, self.name, self.folder = definition, name, folder
+        if definition.reference_function is None:
+            raise WebnormError("the op has no reference; expected a function under @op.reference")
+        self.parameters = tuple(inspect.signature(definition.reference_function).parameters)
+        self.hostile = {kind: draws for kind, draws in hostile_draws({i.name: i.draw for i in definition.inputs})}
+
+    # --- draws
+
+    def draw(self, task: Task, given: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
+        """Return the given arrays and what else the problem reads, drawn, in their storage types."""
+        problem, arrays = task.problem, dict(given)
+        hostile = self.hostile.get(problem.distribution, {})
+        definitions = self.definition.named
+        for one in task.op.inputs(problem):
+            if one.name in arrays:
+                continue
+            shape = one.shape_in(problem)
+            try:
+                if one.name in hostile:
+                    drawn = hostile[one.name](rng, shape)
+                else:
+                    drawn = definitions[one.name].draw.draw(rng, shape, partial(_bound, problem=problem))
+            except Exception as error:
+                raise located(error, self.folder) from error
+            arrays[one.name] = stored(drawn, one.dtype(problem))
+        return arrays
+
+    def other_version(self, task: Task, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return other inputs of the same problem."""
+        return self.draw(task, {}, np.random.default_rng([task.problem.seed, 2]))
+
+    # --- answers
+
+    def call(self, function: Callable[..., Any], arrays: Mapping[str, Array], problem: Problem) -> list[Array]:
+        """Call a reference, or a mistake; return the outputs in order.
+
+        Raises WebnormError, with file and line, for what the function raises and for other shapes.
+        """
+        given: dict[str, Any] = {one.name: arrays.get(one.name) for one in self.definition.inputs}
+        given |= {**problem.sizes, **problem.scalars}
+        given |= {
+            name: value for name, value in vars(problem.options).items() if name not in given
+        }
+        try:
+            returned = function(**{name: given[name] for name in inspect.signature(function).parameters})
+        except Exception as error:
+            raise located(error, self.folder) from error
+        return self._outputs(function, returned, problem)
+
+    def _outputs(self, function: Callable[..., Any], returned: Any, problem: Problem) -> list[Array]:
+        tensors = [one for one in self.op.outputs(problem)]
+        found = [*returned] if isinstance(returned, tuple) else [returned]
+        code = function.__code__
+        place = f"{code.co_filename}:{code.co_firstlineno}"
+        if len(found) != len(tensors):
+            names = ", ".join(one.name for one in tensors)
+            raise WebnormError(f"{place}: {function.__name__} returns {len(found)} arrays; expected {names}")
+        for index, (one, tensor) in enumerate(zip(found, tensors, strict=True)):
+            array = one if isinstance(one, np.ndarray) else np.asarray(one)
+            shape = tensor.shape_in(problem)
+            if array.dtype.kind not in "fiub":
+                raise WebnormError(f"{place}: {tensor.name} has the type {array.dtype}; expected numbers")
+            if array.shape != shape and not (array.size == 1 and shape == (1,)):
+                raise WebnormError(
+                    f"{place}: {tensor.name} has the shape {array.shape}; expected {shape} "
+                    f"({' '.join(map(str, tensor.shape))})"
+                )
+            found[index] = array.reshape(shape)
+        return found
+
+    def reference(self, arrays: Mapping[str, Array], problem: Problem) -> ExpectedOutputs:
+        """Return the expected outputs with the errors that they may have."""
+        function = cast(Callable[..., Any], self.definition.reference_function)
+        tensors = self.op.outputs(problem)
+        inputs = {
+            name: wide(array) for name, array in arrays.items() if self.op.named[name].access == "read"
+        }
+        with np.errstate(all="ignore"):
+            exact = self.call(function, inputs, problem)
+        if self.definition.tolerance is not None:
+            return self._given_tolerance(tensors, exact)
+
+        def outputs(given: Mapping[str, Array]) -> Sequence[Array]:
+            return self.call(function, given, problem)
+
+        # A copy of each: a reference that writes to its inputs would change them for the next run.
+        scales = derive_scales(
+            lambda given: outputs({name: array.copy() for name, array in given.items()}),
+            inputs,
+            exact,
+            [one.batched for one in tensors],
+        )
+        return {
+            tensor.name: Expected(
+                one.astype(np.float64), found.spread / UNIT, found.serial, beyond_float32=found.beyond
+            )
+            for tensor, one, found in zip(tensors, exact, scales, strict=True)
+        }
+
+    def _given_tolerance(self, tensors: Sequence[Tensor], exact: Sequence[Array]) -> ExpectedOutputs:
+        given = self.definition.tolerance
+        assert given is not None
+        return {
+            tensor.name: Expected(
+                one.astype(np.float64), given.absolute + given.relative * np.abs(one), np.zeros(1)
+            )
+            for tensor, one in zip(tensors, exact, strict=True)
+        }
+
+    def tolerance(self, terms: HeaderTerms, problem: Problem) -> ToleranceFactors:
+        """The derived tolerance, or that of the op's own."""
+        if self.definition.tolerance is not None:
+            return ToleranceFactors(1.0, 0.0, 0.0, 0.0, "the tolerance of op.py")
+        serial = terms.serial + terms.column
+        reason = "derived from the reference"
+        if serial:
+            reason += f", with {serial} terms added one after another"
+        return ToleranceFactors(UNIT, float(serial), 0.0, 0.0, reason)
+
+    def bytes_moved(self, problem: Problem) -> int:
+        """The bytes that any kernel has to move: every tensor once, or what the op says."""
+        if self.definition.bytes is not None:
+            return _counted(self.definition.bytes, problem)
+        return sum(one.data_bytes(problem) for one in self.op.present(problem))
+
+    def mistakes(self, task: Task, arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
+        """The outputs of kernels that make a mistake, by what they do."""
+        inputs = {name: wide(array) for name, array in arrays.items()}
+        names = [one.name for one in task.op.outputs(task.problem)]
+        found = {}
+        for what, function in self.definition.mistakes.items():
+            with np.errstate(all="ignore"):
+                outputs = self.call(function, inputs, task.problem)
+            found[what] = {
+                name: one.astype(np.float64) for name, one in zip(names, outputs, strict=True)
+            }
+        return found
+
+    # --- the op
+
+    def build(self, source: OpSource) -> Op:
+        """Return the Op; raises WebnormError for a reference that is not fit to be one."""
+        self.op = self._made(source, "")
+        batch = self.definition.batch
+        if batch is None:
+            return self.op
+        if batch == "auto":
+            batch = self._first_dimension()
+            self.op = self._made(source, batch)
+            if batch and not self._independent():
+                self.op = self._made(source, "")
+            return self.op
+        self.op = self._made(source, batch)
+        if not self.op.outputs(self._small()) or not all(one.batched for one in self.op.outputs(self._small())):
+            raise WebnormError(f"batch is {batch!r}, which is not the first dimension of every output")
+        if not self._independent():
+            raise WebnormError(
+                f"batch is {batch!r}, but the reference gives other outputs where its elements change places"
+            )
+        return self.op
+
+    def _small(self, count: int = TRIED_SIZES[0]) -> Any:
+        return small_problem(self.op, count)
+
+    def _first_dimension(self) -> str:
+        """The size that is the first dimension of every output, and nowhere else; empty without one."""
+        definition = self.definition
+        firsts = {one.shape[0] for one in definition.outputs}
+        name = next(iter(firsts))
+        if len(firsts) > 1 or name not in definition.sizes:
+            return ""
+        others = [part for one in definition.named.values() for part in one.shape[1:]]
+        others += [one.shape[0] for one in definition.inputs if one.shape[0] != name]
+        if any(name in expression.names(expression.parse(part)) for part in others):
+            return ""
+        return name
+
+    def _independent(self) -> bool:
+        """Whether the elements of the batch depend on nothing of each other, as far as small problems show."""
+        function = cast(Callable[..., Any], self.definition.reference_function)
+        for options in all_options(self.op):
+            try:
+                problem = small_problem(self.op, TRIED_SIZES[1], options)
+            except UnsupportedProblem:
+                continue
+            arrays = self.draw(Task(self.op, problem), {}, np.random.default_rng(5))
+            inputs = {name: wide(array) for name, array in arrays.items()}
+            batched = {name for name in inputs if self.op.named[name].batched}
+            if not batched:
+                return False
+            with np.errstate(all="ignore"):
+                whole = self.call(function, inputs, problem)
+                for part in (np.array([2, 0, 3, 1][: problem.batch]), np.arange(1, problem.batch)):
+                    some = {name: one[part] if name in batched else one for name, one in inputs.items()}
+                    try:
+                        found = self.call(function, some, problem.with_batch(len(part)))
+                    except WebnormError:
+                        return False
+                    for one, expected in zip(found, whole, strict=True):
+                        # NumPy adds in another order where shapes differ.
+                        if not np.allclose(one, expected[part], rtol=1e-9, atol=1e-12, equal_nan=True):
+                            return False
+        return True
+
+    def _made(self, source: OpSource, batch: str) -> Op:
+        definition = self.definition
+        tensors = tuple(
+            _tensor(one, access, batch)
+            for access, ones in (("read", definition.inputs), ("read_write", definition.outputs))
+            for one in ones
+        )
+        options = _options_type(definition, source)
+        problem_type = _problem_type(definition, source, batch, options, self.hostile)
+        choices = tuple(one.name for one in definition.options if one.values)
+        return Op(
+            self.name,
+            definition.summary,
+            tensors,
+            self.reference,
+            problem_type,
+            self.draw,
+            defaults=options(),
+            more_options=tuple(one.name for one in definition.options),
+            requires=partial(_requires, definition),
+            template_names=lambda problem: {name: getattr(problem.options, name) for name in choices},
+            header_names=lambda problem: {
+                "itemsize": DTYPES[problem.dtype].itemsize,
+                **{
+                    f"is_{name}_{value}": int(getattr(problem.options, name) == value)
+                    for one in definition.options
+                    for name, value in ((one.name, value) for value in one.values if value is not None)
+                },
+            },
+            starter="naive",
+            counted_bytes=self.bytes_moved,
+            counted_flops=None if definition.flops is None else partial(_counted, definition.flops),
+            source=source,
+            hooks={
+                "tolerance": self.tolerance,
+                "other_version": self.other_version,
+                "mistakes": self.mistakes,
+                "cases": partial(_cases, source),
+                "fixed_cases": (),
+                "evaluation": "webnorm.op.small_problems",
+                "export_inputs": "webnorm.op.small_problems:export_inputs",
+            },
+        )
+
+
+def _cases(source: OpSource, seed: int) -> Any:
+    from webnorm.op.op_cases import op_cases
+
+    return op_cases(source.op(), seed)
+
+
+def _tensor(one: TensorDefinition, access: Any, batch: str) -> Tensor:
+    return Tensor(
+        one.name,
+        access,
+        tuple(int(part) if part.isdecimal() else part for part in one.shape),
+        batched=bool(batch) and one.shape[0] == batch,
+        storage="dtype" if one.dtype == FOLLOWS else one.dtype,
+        option=one.option,
+    )
+
+
+def _counted(text: str, problem: Problem) -> int:
+    return expression.evaluate(expression.parse(text), problem.sizes)
+
+
+def _bound(value: Any, problem: Problem) -> float:
+    if isinstance(value, str):
+        tree = expression.parse(value)
+        expression.check_names(tree, problem.sizes, value)
+        return float(expression.evaluate(tree, problem.sizes))
+    return float(value)
+
+
+def wide(array: Array) -> Array:
+    """The array as a reference gets it: floats in float64, integers in int64."""
+    return array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)
+
+
+def stored(drawn: Array, dtype: str) -> Array:
+    """The array in a storage type; floats beyond its range become its largest number."""
+    drawn = np.asarray(drawn)
+    if dtype in INTEGERS:
+        return drawn.astype(DTYPES[dtype])
+    largest = float(finfo(dtype).max)
+    with np.errstate(over="ignore"):
+        found = drawn.astype(DTYPES[dtype])
+    finite = np.isfinite(drawn) & ~np.isfinite(found.astype(np.float32))
+    if finite.any():
+        found[finite] = (np.sign(drawn[finite]) * largest).astype(DTYPES[dtype])
+    return found
+
+
+def _requires(definition: OpDefinition, problem: Problem) -> None:
+    values = {**problem.sizes}
+    values |= {
+        one.name: int(getattr(problem.options, one.name)) for one in definition.options if not one.values
+    }
+    for one in definition.requirements:
+        if not expression.evaluate(expression.parse(one.rule), values):
+            raise UnsupportedProblem(f"{problem.shape_text}: {one.why}")
+
+
+def all_options(op: Op) -> list[Options]:
+    """The op's default options, and those with one of them changed."""
+    found = [op.defaults]
+    kind = type(op.defaults)
+    for one in fields(op.defaults):
+        values = (not one.default,) if isinstance(one.default, bool) else kind.VALUES[one.name]
+        found += [kind(**{one.name: value}) for value in values if value != one.default]
+    return found
+
+
+def small_problem(op: Op, count: int, options: Options | None = None, **given: Any) -> Any:
+    """The smallest problem whose sizes are `count` or more and meet what the op requires.
+
+    Raises UnsupportedProblem where no small sizes do.
+    """
+    error: UnsupportedProblem | None = None
+    names = [*op.problem_type.SIZES]
+    steps = (0, 1, 3, 5, 13, 29, 61)
+    # All sizes alike grow first, then one by one.
+    tried = [(count + step,) * len(names) for step in steps]
+    tried += [tuple(2 ** (2 + (at == index) * more) for at in range(len(names))) for index in range(len(names)) for more in (1, 2, 3, 4)]
+    tried += list(product((4, 8, 32), repeat=min(len(names), 4))) if len(names) <= 4 else []
+    for sizes in tried:
+        try:
+            return op.problem(*sizes, options=options, **given)
+        except UnsupportedProblem as refused:
+            error = refused
+    assert error is not None
+    raise error
+
+
+def _options_type(definition: OpDefinition, source: OpSource) -> type[Options]:
+    kinds: list[tuple[str, Any, Any]] = []
+    for one in definition.options:
+        kind = "bool" if not one.values else ("str | None" if None in one.values else "str")
+        kinds.append((one.name, kind, field(default=one.default)))
+
+    def check(self: Any) -> None:
+        Options.__post_init__(self)
+        for name, values in type(self).VALUES.items():
+            if getattr(self, name) not in values:
+                raise unknown(name, getattr(self, name), [str(value) for value in values])
+
+    storage = {one.dtype for one in definition.named.values()}
+    return cast(
+        type[Options],
+        make_dataclass(
+            f"{source.name}_Options",
+            kinds,
+            bases=(Options,),
+            frozen=True,
+            kw_only=True,
+            namespace={
+                "__post_init__": check,
+                "__reduce__": lambda self: (_options_again, (source, dict(vars(self)))),
+                "VALUES": {one.name: one.values for one in definition.options if one.values},
+                "STORAGE_OF_TENSORS": frozenset(one.name for one in definition.options if one.name in storage),
+                "__module__": __name__,
+            },
+        ),
+    )
+
+
+def _options_again(source: OpSource, values: Mapping[str, Any]) -> Options:
+    return cast(Options, type(source.op().defaults)(**values))
+
+
+def _problem_again(source: OpSource, values: Mapping[str, Any]) -> Problem:
+    return source.op().problem_type(**values)
+
+
+def _problem_type(
+    definition: OpDefinition,
+    source: OpSource,
+    batch: str,
+    options: type[Options],
+    hostile: Mapping[str, Any],
+) -> type[Problem]:
+    kinds: list[tuple[str, Any, Any]] = [(name, "int", field()) for name in definition.sizes]
+    kinds += [(one.name, "float", field(default=one.default)) for one in definition.scalars]
+    kinds.append(("options", "Options", field(default=options())))
+    names = [*definition.sizes]
+    shapes = [one.shape for one in definition.named.values() if one.option is None]
+
+    def largest(self: Any) -> int:
+        return max(prod(expression.evaluate(expression.parse(part), self.sizes) for part in shape) for shape in shapes)
+
+    def default_sizes(cls: Any, software: bool, quick: bool) -> tuple[tuple[int, ...], ...]:
+        lists = [[given] if isinstance(given, int) else [*given] for given in definition.sizes.values()]
+        found = [*product(*lists)]
+        if not quick:
+            return tuple(found)
+        first = dict(zip(names, found[0], strict=True))
+        if batch:
+            first[batch] = min(first[batch], _QUICK_BATCH)
+        return (tuple(first.values()),)
+
+    return cast(
+        type[Problem],
+        make_dataclass(
+            f"{source.name}_Problem",
+            kinds,
+            bases=(Problem,),
+            frozen=True,
+            kw_only=True,
+            namespace={
+                "SIZES": dict.fromkeys(names, 1),
+                "BATCH": batch,
+                "AXIS": next((name for name in reversed(names) if name != batch), names[-1]),
+                "SCALARS": {one.name: _rule(one.name, one.whole) for one in definition.scalars},
+                "DISTRIBUTIONS": {USUAL: None, **hostile},
+                "default_sizes": classmethod(default_sizes),
+                "elements": property(largest),
+                "inner": property(lambda self: max(1, largest(self) // max(1, self.batch))),
+                "__reduce__": lambda self: (
+                    _problem_again,
+                    (source, {one.name: getattr(self, one.name) for one in fields(self)}),
+                ),
+                "__module__": __name__,
+            },
+        ),
+    )
+
+
+def _rule(name: str, whole: bool) -> NumberRule:
+    if whole:
+        return NumberRule(name, True, "an int of 32 bits", -(2.0**31), 2.0**31, whole=True)
+    return NumberRule(name, True, "a number that float32 holds", -_LARGEST, _LARGEST)

@@ -1,0 +1,383 @@
+"""What an `op.py` says: sizes, tensors, scalars, options, the reference and what else an op may have."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from webnorm.errors import WebnormError, shown, unknown
+from webnorm.op import expression
+from webnorm.op.draws import Draw, Drawn, Integers, Normal
+from webnorm.op.dtypes import DTYPES, INTEGERS
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Words of WGSL, of templates and of the uniform that no size, tensor, scalar or option can be called.
+_TAKEN = frozenset(
+    """
+    alias break case const const_assert continue continuing default diagnostic discard else enable false fn for
+    if let loop override requires return struct switch true var while array atomic bool f16 f32 i32 u32 vec2
+    vec3 vec4 mat2x2 mat3x3 mat4x4 ptr sampler main params param cost parameters none software subgroups
+    features target tracing trace tensors buffers dtype op min max ceil_div max_invocations workgroup_storage
+    has_subgroups has_f16 float_words int_words seed distribution options
+    """.split()
+)
+# The name of the storage type that follows the problem's --dtype.
+FOLLOWS = "dtype"
+
+
+def check_free(name: object, what: str) -> str:
+    """Return a name that WGSL, templates and Python take; raises WebnormError for another."""
+    if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or name.startswith("_"):
+        raise WebnormError(f"{what} is called {shown(name)}; expected a name of letters, digits and _")
+    if name in _TAKEN or keyword.iskeyword(name):
+        raise WebnormError(f"{what} is called {name!r}, which is a word of WGSL, Python or webnorm; rename it")
+    return name
+
+
+@dataclass(frozen=True)
+class TensorDefinition:
+    """One array of an op, as `tensor` gives it; `shape` has an expression for each dimension."""
+
+    name: str
+    shape: tuple[str, ...]
+    dtype: str
+    option: str | None
+    draw: Draw
+
+
+def tensor(
+    name: str,
+    shape: str = "",
+    dtype: str = FOLLOWS,
+    *,
+    option: str | None = None,
+    draw: Draw | Callable[..., Any] | None = None,
+) -> TensorDefinition:
+    """Define an array.
+
+    Parameters
+    ----------
+    name
+        What the reference and kernels call it.
+    shape
+        An expression of sizes for each dimension, separated by spaces: "rows cols", "n k//8". Empty for one
+        element.
+    dtype
+        A storage type, such as "float32", "int32" or "uint32", or the name of an option that chooses one.
+        Default: that of --dtype, float32, float16 or bfloat16.
+    option
+        The flag that brings the tensor.
+    draw
+        How an input is drawn: `normal()`, `uniform(low, high)`, `integers(low, high)`, `permutation()`, or a
+        function of (rng, shape) and sizes by name that gives an array. Default: normal numbers; for integer
+        types all values of the type.
+    """
+    check_free(name, "a tensor")
+    if not isinstance(shape, str):
+        raise WebnormError(f"the shape of {name} is {shown(shape)}; expected a text such as 'rows cols'")
+    if not isinstance(dtype, str):
+        raise WebnormError(f"the dtype of {name} is {shown(dtype)}; expected one of {', '.join(DTYPES)}")
+    parts = tuple(shape.split()) or ("1",)
+    for part in parts:
+        expression.parse(part)
+    return TensorDefinition(name, parts, dtype, option, _draw_of(name, dtype, draw))
+
+
+def _draw_of(name: str, dtype: str, draw: object) -> Draw:
+    if draw is None:
+        return Integers(*_range_of(dtype)) if dtype in INTEGERS else Normal()
+    if isinstance(draw, Draw):
+        return draw
+    if not callable(draw):
+        raise WebnormError(
+            f"draw of {name} is {shown(draw)}; expected normal(), uniform(low, high), integers(low, high), "
+            "permutation() or a function"
+        )
+    names = [*inspect.signature(draw).parameters]
+    if names[:2] != ["rng", "shape"]:
+        raise WebnormError(f"the function that draws {name} takes {names}; expected (rng, shape) first")
+    return Drawn(draw, tuple(names[2:]))
+
+
+def _range_of(dtype: str) -> tuple[int, int]:
+    bits = 8 * DTYPES[dtype].itemsize
+    return (0, 1 << bits) if dtype.startswith("u") else (-(1 << bits - 1), 1 << bits - 1)
+
+
+@dataclass(frozen=True)
+class ScalarDefinition:
+    """A number in the uniform, as `scalar` gives it: an integer where its default is one."""
+
+    name: str
+    default: float
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is an i32 in WGSL; else it is an f32."""
+        return isinstance(self.default, int)
+
+
+def scalar(name: str, default: float) -> ScalarDefinition:
+    """Define a number that kernels find as `params.NAME`: an i32 if its default is an int, else an f32."""
+    check_free(name, "a scalar")
+    if isinstance(default, bool) or not isinstance(default, int | float):
+        raise WebnormError(f"scalar {name} is {shown(default)}; expected a number")
+    return ScalarDefinition(name, default)
+
+
+@dataclass(frozen=True)
+class OptionDefinition:
+    """A flag, or a choice among values, as `option` gives it."""
+
+    name: str
+    values: tuple[str | None, ...]
+    default: bool | str | None
+
+
+def option(name: str, *values: str | None, default: bool | None = None) -> OptionDefinition:
+    """Define a flag, or a choice among values, the first of which is the default.
+
+    A flag is off unless `default` is True. Kernels see a flag as a constant 0 or 1; a template sees a choice
+    as a text.
+    """
+    check_free(name, "an option")
+    for value in values:
+        if value is not None and not (isinstance(value, str) and value):
+            raise WebnormError(f"option {name} may be {shown(value)}; expected texts, or None")
+    if len(set(values)) < len(values) or len(values) == 1:
+        raise WebnormError(f"option {name} has the values {values}; expected two different ones or more")
+    if values and default is not None:
+        raise WebnormError(f"default of option {name} is {default}; a choice has its default first")
+    return OptionDefinition(name, values, values[0] if values else bool(default))
+
+
+@dataclass(frozen=True)
+class RequirementDefinition:
+    """What sizes have to meet, and why, as `require` gives it."""
+
+    rule: str
+    why: str
+
+
+def require(rule: str, why: str = "") -> RequirementDefinition:
+    """Define an expression of sizes and flags that has to hold, and the reason to show where it does not."""
+    expression.parse(rule)
+    return RequirementDefinition(rule, why or f"needs {rule}")
+
+
+@dataclass(frozen=True)
+class CaseDefinition:
+    """Inputs that every kernel is checked on, as `case` gives them."""
+
+    name: str
+    arrays: Mapping[str, Any]
+    source: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+
+
+def case(
+    name: str,
+    arrays: Mapping[str, Any],
+    *,
+    source: str = "op.py",
+    sizes: Mapping[str, int] | None = None,
+    options: Sequence[str] = (),
+) -> CaseDefinition:
+    """Define inputs that every kernel is checked on, such as those that once broke one.
+
+    `arrays` has an array, a nested list, or a function of (rng, shape), for each input that is not drawn.
+    `source` says where the case comes from. Sizes that no array's shape gives are `sizes`, or small ones.
+    """
+    if not isinstance(arrays, Mapping):
+        raise WebnormError(f"case {name!r} has {shown(arrays)}; expected arrays by the names of inputs")
+    return CaseDefinition(str(name), dict(arrays), source, dict(sizes or {}), tuple(options))
+
+
+@dataclass(frozen=True)
+class ToleranceDefinition:
+    """Allowed errors in place of the derived ones: of an element, relative to it and absolute."""
+
+    relative: float
+    absolute: float
+
+
+class OpDefinition:
+    """An op as its `op.py` defines it; see `define_op`. Its methods are decorators for the op's functions."""
+
+    def __init__(
+        self,
+        sizes: Mapping[str, int | Sequence[int]],
+        inputs: Sequence[TensorDefinition],
+        outputs: Sequence[TensorDefinition],
+        scalars: Sequence[ScalarDefinition],
+        options: Sequence[OptionDefinition],
+        requirements: Sequence[RequirementDefinition],
+        cases: Sequence[CaseDefinition],
+        batch: str | None,
+        tolerance: ToleranceDefinition | None,
+        bytes: str | None,
+        flops: str | None,
+        summary: str,
+    ) -> None:
+        self.sizes, self.inputs, self.outputs = sizes, inputs, outputs
+        self.scalars, self.options, self.requirements, self.cases = scalars, options, requirements, cases
+        self.batch, self.tolerance, self.bytes, self.flops = batch, tolerance, bytes, flops
+        self.summary = summary
+        self.reference_function: Callable[..., Any] | None = None
+        self.mistakes: dict[str, Callable[..., Any]] = {}
+
+    @property
+    def named(self) -> dict[str, TensorDefinition]:
+        """The tensors by name, inputs first."""
+        return {one.name: one for one in (*self.inputs, *self.outputs)}
+
+    def reference(self, function: Function) -> Function:
+        """Take a function as the op's reference.
+
+        It has inputs, scalars, sizes and options as parameters, as many as it needs, by their names. Float
+        inputs are float64 arrays, integers int64; an input that an option leaves out is None. It returns the
+        output, or a tuple of the outputs in order.
+        """
+        if self.reference_function is not None:
+            raise WebnormError("the op has two references; expected one function under @op.reference")
+        self._check_parameters(function, "the reference")
+        self.reference_function = function
+        return function
+
+    def mistake(self, what: str) -> Callable[[Function], Function]:
+        """Take a function as what a kernel computes that makes a mistake, for hints.
+
+        `what` goes on after "a kernel that", such as "leaves the last column out". The function is written as
+        a reference is.
+        """
+
+        def taken(function: Function) -> Function:
+            self._check_parameters(function, f"the mistake {what!r}")
+            self.mistakes[what] = function
+            return function
+
+        return taken
+
+    def _check_parameters(self, function: Callable[..., Any], what: str) -> None:
+        known = {
+            *self.sizes,
+            *(one.name for one in (*self.inputs, *self.scalars, *self.options)),
+        }
+        for name in inspect.signature(function).parameters:
+            if name not in known:
+                raise WebnormError(f"{what} has the {unknown('parameter', name, known)}")
+
+
+def define_op(
+    *,
+    sizes: Mapping[str, int | Sequence[int]],
+    inputs: Sequence[TensorDefinition],
+    outputs: Sequence[TensorDefinition],
+    scalars: Sequence[ScalarDefinition] = (),
+    options: Sequence[OptionDefinition] = (),
+    require: Sequence[RequirementDefinition] = (),
+    cases: Sequence[CaseDefinition] = (),
+    batch: str | None = "auto",
+    relative_tolerance: float | None = None,
+    absolute_tolerance: float | None = None,
+    bytes: str | None = None,
+    flops: str | None = None,
+    summary: str = "",
+) -> OpDefinition:
+    """Define an op, in an `op.py`.
+
+    Parameters
+    ----------
+    sizes
+        The sizes by name, outermost first, each with its value in a benchmark, or a list of them.
+    inputs, outputs
+        What `tensor` gives; the main ones first.
+    scalars, options, require, cases
+        What `scalar`, `option`, `require` and `case` give.
+    batch
+        The size whose elements are independent of each other: kernels get it at run time, and it may be cut
+        where a buffer is too large. "auto" tries the first dimension of the outputs on the reference, None is
+        for none.
+    relative_tolerance, absolute_tolerance
+        What an element may be off by, in place of the tolerance that is derived from the reference.
+    bytes, flops
+        Expressions of sizes: what a kernel has to move (default: every tensor once), and its floating-point
+        operations, for GFLOP/s.
+    summary
+        What the op computes, in one line. Default: the first line of the module's docstring.
+
+    Raises
+    ------
+    WebnormError
+        For names that clash, shapes with unknown sizes, and values of another kind.
+    """
+    given = None
+    if relative_tolerance is not None or absolute_tolerance is not None:
+        given = ToleranceDefinition(relative_tolerance or 0.0, absolute_tolerance or 0.0)
+    found = OpDefinition(
+        dict(sizes), tuple(inputs), tuple(outputs), tuple(scalars), tuple(options), tuple(require),
+        tuple(cases), batch, given, bytes, flops, summary,
+    )  # fmt: skip
+    _check(found)
+    return found
+
+
+def _check(op: OpDefinition) -> None:
+    """Raise WebnormError for names and values that make no op."""
+    for name, given in op.sizes.items():
+        check_free(name, "a size")
+        values = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+        for value in values or [given]:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise WebnormError(f"size {name} is {shown(value)}; expected an int of 1 or more")
+    if not op.sizes:
+        raise WebnormError("the op has no sizes; expected one or more, such as {'rows': 4096, 'cols': 1024}")
+    if not op.inputs or not op.outputs:
+        raise WebnormError("the op has no inputs or no outputs; expected one tensor(...) or more of each")
+    for kind, declared, ones in (
+        ("inputs and outputs", TensorDefinition, (*op.inputs, *op.outputs)),
+        ("scalars", ScalarDefinition, op.scalars),
+        ("options", OptionDefinition, op.options),
+        ("require", RequirementDefinition, op.requirements),
+        ("cases", CaseDefinition, op.cases),
+    ):
+        for one in ones:
+            if not isinstance(one, declared):
+                raise WebnormError(f"one of {kind} is {shown(one)}; see `define_op`")
+    names = [*op.sizes, *(one.name for one in (*op.inputs, *op.outputs, *op.scalars))]
+    tensors = {one.name for one in (*op.inputs, *op.outputs)}
+    # A flag may have the name of the tensor that it brings.
+    names += [one.name for one in op.options if one.name not in tensors]
+    for name in names:
+        if names.count(name) > 1:
+            raise WebnormError(f"two of the sizes, tensors, scalars and options are called {name!r}")
+    _check_tensors(op)
+    known = [*op.sizes, *(one.name for one in op.options if not one.values)]
+    for requirement in op.requirements:
+        expression.check_names(expression.parse(requirement.rule), known, requirement.rule)
+    for text in (op.bytes, op.flops):
+        if text is not None:
+            expression.check_names(expression.parse(text), [*op.sizes], text)
+    if op.batch not in ("auto", None, *op.sizes):
+        raise unknown("batch", op.batch, op.sizes)
+
+
+def _check_tensors(op: OpDefinition) -> None:
+    flags = [one.name for one in op.options if not one.values]
+    choices = [one.name for one in op.options if one.values]
+    for one in op.named.values():
+        for part in one.shape:
+            expression.check_names(expression.parse(part), op.sizes, part)
+        if one.option is not None and one.option not in flags:
+            raise unknown(f"flag of {one.name}", one.option, flags)
+        if one.dtype not in (*DTYPES, FOLLOWS, *choices):
+            raise unknown(f"dtype of {one.name}", one.dtype, [*DTYPES, *choices])
+    for given in op.cases:
+        for name in given.arrays:
+            if name not in {one.name for one in op.inputs}:
+                raise unknown(f"input of case {given.name!r}", name, [one.name for one in op.inputs])

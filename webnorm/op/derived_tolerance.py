@@ -1,0 +1,329 @@
+"""Error scales derived from a NumPy reference: Monte Carlo arithmetic with WGSL's accuracy of functions.
+
+The reference runs several times in float64 on arrays that add a random relative error to the result of every
+NumPy function, as large as WGSL allows a GPU to make in float32 ("Floating Point Accuracy" in the WGSL
+specification). The spread of the outputs about the exact output is the error that an honest kernel may have.
+The method is Parker's (Monte Carlo Arithmetic, UCLA CSD-970002, 1997).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from webnorm.op.dtypes import Array
+
+# The unit roundoff of float32. A ulp is at most two of them.
+UNIT = 2.0**-24
+# Runs of the reference, and what the spread of these is multiplied by: eight runs do not see the largest error
+# that there is, and kernels may compute in another order.
+RUNS = 8
+FACTOR = 2.0
+# The error of a sum of N terms in roundings of the sum of their absolute values: so many of the last steps,
+# which have the largest partial sums, and a share of the root of N, with which the error of a random order
+# grows.
+_SUM_ROUNDINGS, _SUM_GROWTH = 2.0, 0.25
+
+Outputs = Sequence[Array]
+Reference = Callable[[Mapping[str, Array]], Outputs]
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Of each element of an output, what an honest float32 kernel may be off by.
+
+    `spread` holds for kernels that add terms in several accumulators or in random order. `serial` is what
+    each term that one accumulator adds may contribute, for kernels whose header declares `serial_terms`.
+    `beyond` marks elements that float32 cannot compute: something on the way is larger than it holds. None
+    where there are none.
+    """
+
+    spread: Array
+    serial: Array
+    beyond: Array | None
+
+
+def _relative(ulps: float) -> Callable[[Array], Array]:
+    return lambda result: 2.0 * UNIT * ulps * np.abs(result)
+
+
+def _exponential(result: Array, exponent: Array) -> Array:
+    return 2.0 * UNIT * (3.0 + 2.0 * np.abs(exponent)) * np.abs(result)
+
+
+# The errors of functions whose results WGSL does not round correctly: of a result, from it and the arguments.
+# WGSL allows 2^-11 for sin and cos, which no GPU comes near; 2^-20 is what NVIDIA's fast functions have.
+_ERRORS: Mapping[str, Callable[..., Array]] = {
+    "divide": lambda result, *_: _relative(2.5)(result),
+    "reciprocal": lambda result, *_: _relative(2.5)(result),
+    "sqrt": lambda result, *_: _relative(4.5)(result),
+    "exp": lambda result, x: _exponential(result, x),
+    "exp2": lambda result, x: _exponential(result, x),
+    "expm1": lambda result, x: _exponential(np.abs(result) + 1.0, x),
+    "log": lambda result, x: _logarithm(result, x),
+    "log2": lambda result, x: _logarithm(result, x),
+    "log10": lambda result, x: _logarithm(result, x),
+    "log1p": lambda result, x: _logarithm(result, x + 1.0) + 2.0 * UNIT,
+    "logaddexp": lambda result, *_: _relative(3.0)(np.abs(result) + 1.0),
+    "power": lambda result, x, y: _power(result, x, y),
+    "float_power": lambda result, x, y: _power(result, x, y),
+    "sin": lambda result, *_: np.full_like(result, 2.0**-20),
+    "cos": lambda result, *_: np.full_like(result, 2.0**-20),
+    "tan": lambda result, *_: 2.0**-20 * (1.0 + result * result),
+    "sinh": lambda result, x: _exponential(np.abs(result) + 1.0, x),
+    "cosh": lambda result, x: _exponential(result, x),
+    "tanh": lambda result, *_: _relative(4.0)(result) + 4.0 * UNIT,
+    "erf": lambda result, *_: _relative(4.0)(result) + 4.0 * UNIT,
+    "erfc": lambda result, *_: _relative(4.0)(result) + 4.0 * UNIT,
+    "arctan": lambda result, *_: _relative(16.0)(result),
+    "hypot": lambda result, *_: _relative(4.5)(result),
+}
+# Functions that are exact: they choose, compare, or change a sign.
+_EXACT = frozenset(
+    "negative positive absolute fabs maximum minimum fmax fmin floor ceil rint trunc sign copysign heaviside "
+    "equal not_equal less less_equal greater greater_equal isfinite isinf isnan signbit logical_and "
+    "logical_or logical_not logical_xor ldexp frexp nextafter spacing clip".split()
+)
+
+
+def _logarithm(result: Array, x: Array) -> Array:
+    near_one = (x >= 0.5) & (x <= 2.0)
+    return np.where(near_one, 2.0**-21, 6.0 * UNIT * np.abs(result))
+
+
+def _power(result: Array, x: Array, y: Array) -> Array:
+    if np.ndim(y) == 0 and float(y) in (1.0, 2.0, 3.0, 4.0):
+        # Written as products.
+        return float(y) * UNIT * np.abs(result)
+    exponent = np.abs(y * np.log2(np.abs(x)))
+    return 2.0 * UNIT * (3.0 + 2.0 * np.where(np.isfinite(exponent), exponent, 0.0)) * np.abs(result)
+
+
+class _Noise:
+    """The random signs of one run, and how much of its errors is that of functions and that of sums."""
+
+    def __init__(self, seed: int, functions: float, serial: float) -> None:
+        self._random = np.random.default_rng([seed, 7])
+        self.functions, self.serial = functions, serial
+        # Functions that the noise has followed.
+        self.followed = 0
+
+    def add(self, result: Any, error: Any) -> Any:
+        """Return a result that is off by `error`, up or down."""
+        self.followed += 1
+        up = self._random.integers(0, 2, np.shape(result)) * 2.0 - 1.0
+        with np.errstate(all="ignore"):
+            # What is no number has no error.
+            return np.where(np.isfinite(result), result + up * np.where(np.isfinite(error), error, 0.0), result)
+
+    def elementwise(self, name: str, result: Array, arguments: Sequence[Array]) -> Array:
+        """The result of a function of elements, with its error."""
+        if self.functions == 0 or name in _EXACT:
+            return result
+        with np.errstate(all="ignore"):
+            error = _ERRORS.get(name, lambda result, *_: UNIT * np.abs(result))(result, *arguments)
+        return cast(Array, self.add(result, self.functions * error))
+
+    def total(self, result: Array, absolute: Array, terms: Array | int) -> Array:
+        """A sum, with the error of adding so many terms up."""
+        growth = self.functions * (_SUM_ROUNDINGS + _SUM_GROWTH * np.sqrt(terms)) + self.serial
+        return cast(Array, self.add(result, UNIT * growth * absolute))
+
+
+class NoisyArray(np.ndarray[Any, Any]):
+    """A float64 array whose functions have errors; what is computed from it is such an array, too."""
+
+    noise: _Noise
+
+    def __array_finalize__(self, source: Any) -> None:
+        if source is not None and hasattr(source, "noise"):
+            self.noise = source.noise
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        noise = next(one.noise for one in _arrays([*inputs, kwargs.get("out")]) if isinstance(one, NoisyArray))
+        plain = [_plain(one) for one in inputs]
+        out = kwargs.pop("out", None)
+        kwargs = {name: _plain(value) for name, value in kwargs.items()}
+        result = getattr(ufunc, method)(*plain, **kwargs)
+        result = _with_errors(noise, ufunc, method, result, plain, kwargs)
+        if out is not None:
+            targets = out if isinstance(out, tuple) else (out,)
+            for target, value in zip(targets, result if isinstance(result, tuple) else (result,), strict=True):
+                if target is not None:
+                    _plain(target)[...] = value
+            return targets[0] if len(targets) == 1 else targets
+        if isinstance(result, tuple):
+            return tuple(_noisy(one, noise) for one in result)
+        return _noisy(result, noise)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func in _SUMS_OF_PRODUCTS:
+            noise = next(one.noise for one in _arrays([args, kwargs]) if isinstance(one, NoisyArray))
+            args, kwargs = _plain(args), _plain(kwargs)
+            result = np.asarray(func(*args, **kwargs))
+            absolute = np.abs(np.asarray(func(*_absolute(args), **_absolute(kwargs))))
+            # Of one output as many products as there are elements of the largest operand for it.
+            most = max((one.size for one in _arrays([args, kwargs])), default=1)
+            return _noisy(noise.total(result, absolute, max(1, most // max(1, result.size))), noise)
+        return super().__array_function__(func, types, args, kwargs)
+
+
+_SUMS_OF_PRODUCTS = frozenset(
+    {np.dot, np.inner, np.vdot, np.tensordot, np.einsum, np.convolve, np.correlate, np.trapezoid}
+)
+
+
+def _arrays(value: Any) -> list[Array]:
+    """Every array in nested lists, tuples and dicts."""
+    if isinstance(value, np.ndarray):
+        return [value]
+    if isinstance(value, Mapping):
+        value = value.values()
+    return [found for one in value for found in _arrays(one)] if isinstance(value, Sequence | type({}.values())) and not isinstance(value, str) else []
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, NoisyArray):
+        return value.view(np.ndarray)
+    if isinstance(value, tuple | list):
+        return type(value)(_plain(one) for one in value)
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return value
+
+
+def _absolute(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return np.abs(value)
+    if isinstance(value, tuple | list):
+        return type(value)(_absolute(one) for one in value)
+    if isinstance(value, dict):
+        return {name: _absolute(one) for name, one in value.items()}
+    return value
+
+
+def _noisy(value: Any, noise: _Noise) -> Any:
+    array = np.asarray(value)
+    if array.dtype.kind != "f":
+        return value
+    found = array.astype(np.float64, copy=False).view(NoisyArray)
+    found.noise = noise
+    return found
+
+
+def _with_errors(
+    noise: _Noise, ufunc: np.ufunc, method: str, result: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    name = ufunc.__name__
+    if isinstance(result, tuple) or np.asarray(result).dtype.kind != "f" or method == "at":
+        return result
+    if name in ("matmul", "vecdot", "matvec", "vecmat"):
+        absolute = getattr(ufunc, method)(np.abs(inputs[0]), np.abs(inputs[1]), **kwargs)
+        return noise.total(result, absolute, np.shape(inputs[0])[-1])
+    if method == "__call__":
+        return noise.elementwise(name, np.asarray(result), [np.asarray(one) for one in inputs])
+    if name in _EXACT:
+        return result
+    if name in ("add", "subtract") and method in ("reduce", "accumulate", "reduceat"):
+        absolute = getattr(np.add, method)(np.abs(inputs[0]), *inputs[1:], **kwargs)
+        if method == "accumulate":
+            axis = kwargs.get("axis", inputs[1] if len(inputs) > 1 else 0)
+            shape = [1] * np.ndim(result)
+            shape[axis] = np.shape(result)[axis]
+            return noise.total(result, absolute, np.arange(1, shape[axis] + 1).reshape(shape))
+        return noise.total(result, absolute, max(1, np.size(inputs[0]) // max(1, np.size(result))))
+    terms = max(1, np.size(inputs[0]) // max(1, np.size(result)))
+    return noise.add(result, UNIT * terms * np.abs(result))
+
+
+def _largest_deviation(
+    reference: Reference, arrays: Mapping[str, Array], exact: Outputs, functions: float, serial: float, runs: int
+) -> tuple[list[Array], bool]:
+    """Of each element the largest deviation of some runs, and whether the noise has followed the reference."""
+    found = [np.zeros(np.shape(one)) for one in exact]
+    followed = True
+    for seed in range(runs):
+        noise = _Noise(seed, functions, serial)
+        noisy = {name: _noisy(array, noise) for name, array in arrays.items()}
+        with np.errstate(all="ignore"):
+            outputs = reference(noisy)
+        followed = followed and noise.followed > 0
+        for largest, one, value in zip(found, outputs, exact, strict=True):
+            with np.errstate(all="ignore"):
+                deviation = np.abs(np.asarray(one, np.float64) - value)
+            np.maximum(largest, np.where(np.isfinite(deviation), deviation, 0.0), out=largest)
+    return found, followed
+
+
+def _moved_inputs(reference: Reference, arrays: Mapping[str, Array], exact: Outputs) -> list[Array]:
+    """Of each element the largest deviation of float32 runs on inputs that are moved by one rounding."""
+    found = [np.zeros(np.shape(one)) for one in exact]
+    for seed in range(RUNS):
+        random = np.random.default_rng([seed, 11])
+        moved = {
+            name: (array * (1.0 + UNIT * random.integers(-1, 2, array.shape))).astype(np.float32)
+            if array.dtype.kind == "f"
+            else array
+            for name, array in arrays.items()
+        }
+        with np.errstate(all="ignore"):
+            outputs = reference(moved)
+            for largest, one, value in zip(found, outputs, exact, strict=True):
+                deviation = np.abs(np.asarray(one, np.float64) - value)
+                np.maximum(largest, np.where(np.isfinite(deviation), deviation, 0.0), out=largest)
+    return found
+
+
+def _smoothed(deviation: Array, batched: bool) -> Array:
+    """The deviation of each element and the root mean square of its row: an element may have been lucky."""
+    axes = tuple(range(1, deviation.ndim)) if batched and deviation.ndim > 1 else None
+    mean = np.sqrt(np.mean(deviation**2, axis=axes, keepdims=True)) if deviation.size else deviation
+    return cast(Array, deviation + mean)
+
+
+def derive_scales(
+    reference: Reference, arrays: Mapping[str, Array], exact: Outputs, batched: Sequence[bool]
+) -> list[Scales]:
+    """Return the scales of each output of a reference.
+
+    `reference` takes the inputs by name, floats in float64, and gives the outputs in order; `exact` is what
+    it gives for these `arrays`. `batched` says of each output whether its first axis is the batch, whose
+    elements are independent.
+    """
+    integers = [np.asarray(one).dtype.kind != "f" for one in exact]
+    if all(integers):
+        # Nothing is rounded: a tolerance of zero.
+        return [Scales(np.zeros(np.shape(one)), np.zeros(np.shape(one)), None) for one in exact]
+    try:
+        spread, followed = _largest_deviation(reference, arrays, exact, 1.0, 0.0, RUNS)
+        serial, _ = _largest_deviation(reference, arrays, exact, 0.0, 1.0, RUNS // 2)
+    except Exception:
+        followed = False
+    if not followed:
+        # A reference that leaves NumPy's arrays, as one with loops over Python's floats.
+        spread = _moved_inputs(reference, arrays, exact)
+        serial = [np.zeros_like(one) for one in spread]
+    narrow = {
+        name: array.astype(np.float32) if array.dtype.kind == "f" else array for name, array in arrays.items()
+    }
+    with np.errstate(all="ignore"):
+        single = reference(narrow)
+    return [_scales(*each) for each in zip(spread, serial, exact, single, batched, strict=True)]
+
+
+def _scales(spread: Array, serial: Array, value: Array, single: Array, batched: bool) -> Scales:
+    """The scales of one output; `single` is what the reference gives in float32."""
+    if value.dtype.kind != "f":
+        # Where rounding decides between two integers, both are right.
+        return Scales(spread, np.zeros_like(spread), None)
+    finite = np.isfinite(value) & (np.abs(value) <= float(np.finfo(np.float32).max))
+    beyond = finite & ~np.isfinite(np.asarray(single, np.float64))
+    rounding = 2.0 * UNIT * np.abs(np.where(np.isfinite(value), value, 0.0))
+    return Scales(
+        FACTOR * _smoothed(spread, batched) + rounding,
+        FACTOR * _smoothed(serial, batched),
+        beyond if beyond.any() else None,
+    )

@@ -1,0 +1,203 @@
+"""The corpus of an op of the user's: ordinary and hostile values at sizes that kernels get wrong, and its own
+cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from webnorm.errors import WebnormError
+from webnorm.op import expression
+from webnorm.op.built_op import BuiltOp, all_options, small_problem, stored
+from webnorm.op.corpus import Case, ForceSplit, Overrides
+from webnorm.op.definition import CaseDefinition
+from webnorm.op.dtypes import DTYPES, Array
+from webnorm.op.op import Op, Task, UnsupportedProblem
+from webnorm.op.options import Options
+from webnorm.op.registry import options_of
+
+# One element, an odd prime, a whole workgroup, one more, and several of them: of each size in turn.
+_LENGTHS = (1, 3, 61, 64, 257, 1000, 1024)
+# Elements of a case's largest tensor: more takes a software adapter long.
+_MOST_ELEMENTS = 1 << 18
+
+
+@dataclass(frozen=True)
+class OpCase(Case):
+    """One problem of an op of the user's; `given` has arrays of its own, or functions that draw them."""
+
+    op_name: str
+    name: str
+    source: str
+    shape: tuple[int, ...]
+    options: Options
+    distribution: str = "normal"
+    seed: int = 0
+    narrow: ForceSplit | None = None
+    given: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
+    is_watched: bool = False
+
+    @property
+    def watched(self) -> bool:
+        """Whether races are looked for on it."""
+        return self.is_watched
+
+    def problem(self, op: Op, dtype: str = "float32", overrides: Overrides | None = None) -> Any:
+        """Return the case as a problem of its op; None for another op, or for options that it lacks."""
+        overrides = overrides or Overrides()
+        if op.name != self.op_name:
+            return None
+        try:
+            options = self.options if overrides.options is None else options_of(op, overrides.options)
+            known = {name: value for name, value in overrides.given.items() if name in op.problem_type.SCALARS}
+            if known != overrides.given:
+                return None
+            return op.problem(
+                *self.shape, dtype=dtype, options=options, distribution=self.distribution, seed=self.seed, **known
+            )
+        except UnsupportedProblem:
+            return None
+
+    def draw(self, task: Task) -> dict[str, Array]:
+        """Return the arrays of a problem."""
+        rng = np.random.default_rng([self.seed, *self.name.encode()])
+        arrays = {}
+        for tensor in task.op.inputs(task.problem):
+            if tensor.name in self.given:
+                given = self.given[tensor.name]
+                drawn = given(rng, tensor.shape_in(task.problem)) if callable(given) else np.asarray(given)
+                arrays[tensor.name] = stored(drawn, tensor.dtype(task.problem))
+        return task.op.draw(task, arrays, rng)
+
+
+def op_cases(op: Op, seed: int) -> tuple[Case, ...]:
+    """Return the corpus of an op, with draws of this seed."""
+    return (*_by_size(op, seed), *_by_value(op, seed), *_by_option(op, seed), *_sliced(op, seed), *_own(op, seed))
+
+
+def _case(op: Op, name: str, sizes: tuple[int, ...], source: str, **given: Any) -> Case | None:
+    given = {"options": op.defaults, **given}
+    try:
+        problem = op.problem(*sizes, options=given["options"])
+    except UnsupportedProblem:
+        return None
+    if problem.elements > _MOST_ELEMENTS:
+        return None
+    return OpCase(op.name, f"{op.name}-{name}", source, sizes, **given)
+
+
+def _usual(op: Op) -> dict[str, int]:
+    """Sizes in the middle of what is tried, which meet what the op requires."""
+    problem = small_problem(op, 8)
+    return dict(problem.sizes)
+
+
+def _by_size(op: Op, seed: int) -> Iterator[Case]:
+    """Every size at every length, the others small; sizes that do not meet what the op requires are moved on
+    to the next that do.
+    """
+    usual = _usual(op)
+    for name in op.problem_type.SIZES:
+        for length in _LENGTHS:
+            for moved in range(length, length + 17):
+                sizes = tuple({**usual, name: moved}.values())
+                found = _case(
+                    op,
+                    f"{name}-{moved}",
+                    sizes,
+                    "a size that kernels get wrong",
+                    seed=seed,
+                    is_watched=length in (61, 257),
+                )
+                if found is not None:
+                    yield found
+                    break
+
+
+def _values_sizes(op: Op) -> tuple[int, ...]:
+    """Sizes for values: a row that is longer than a workgroup where that fits."""
+    for count in (131, 68, 40, 16, 8):
+        problem = small_problem(op, count)
+        batch = {op.problem_type.BATCH: 5} if op.problem_type.BATCH else {}
+        sizes = tuple({**problem.sizes, **batch}.values())
+        if _case(op, "", sizes, "") is not None:
+            return sizes
+    return tuple(_usual(op).values())
+
+
+def _by_value(op: Op, seed: int) -> Iterator[Case]:
+    sizes = _values_sizes(op)
+    for kind in op.problem_type.DISTRIBUTIONS:
+        found = _case(op, kind, sizes, "values that formulas get wrong", distribution=kind, seed=seed)
+        if found is not None:
+            yield found
+
+
+def _by_option(op: Op, seed: int) -> Iterator[Case]:
+    for options in all_options(op)[1:]:
+        for count in (3, 8, 61):
+            try:
+                sizes = tuple(small_problem(op, count, options).sizes.values())
+            except UnsupportedProblem:
+                continue
+            found = _case(op, f"{options}-{count}".replace(" ", "-"), sizes, "an option", options=options, seed=seed)
+            if found is not None:
+                yield found
+
+
+def _sliced(op: Op, seed: int) -> Iterator[Case]:
+    batch = op.problem_type.BATCH
+    if not batch:
+        return
+    usual = {**_usual(op), batch: 61}
+    splits: tuple[ForceSplit, ...] = ("bindings", "dispatches")
+    for narrow in splits:
+        found = _case(op, f"cut-{narrow}", tuple(usual.values()), f"{batch} cut into slices", narrow=narrow, seed=seed)
+        if found is not None:
+            yield found
+
+
+def _own(op: Op, seed: int) -> Iterator[Case]:
+    """The cases that op.py defines."""
+    draw = op.draw
+    built = getattr(draw, "__self__", None)
+    for one in built.definition.cases if isinstance(built, BuiltOp) else ():
+        options = options_of(op, one.options)
+        yield OpCase(
+            op.name, f"{op.name}-{one.name}", one.source, _sizes_of(op, one, options), options, seed=seed, given=one.arrays
+        )
+
+
+def _sizes_of(op: Op, one: CaseDefinition, options: Options) -> tuple[int, ...]:
+    """The sizes that a case's arrays have; those that none says are the case's own, or small.
+
+    Raises WebnormError for arrays that do not fit together.
+    """
+    found = dict(one.sizes)
+    for name, given in one.arrays.items():
+        if callable(given):
+            continue
+        shape, declared = np.shape(given), op.named[name].shape
+        if len(shape) != len(declared):
+            raise WebnormError(f"case {one.name!r}: {name} has the shape {shape}; expected {declared}")
+        for length, size in zip(shape, declared, strict=True):
+            if isinstance(size, str) and size in op.problem_type.SIZES and found.setdefault(size, length) != length:
+                raise WebnormError(f"case {one.name!r}: {size} is {found[size]} and {length}; expected one of them")
+    sizes = {**small_problem(op, 3, options).sizes, **found}
+    for name, given in one.arrays.items():
+        if not callable(given):
+            expected = tuple(
+                size if isinstance(size, int) else expression.evaluate(expression.parse(size), sizes)
+                for size in op.named[name].shape
+            )
+            if np.shape(given) != expected:
+                raise WebnormError(f"case {one.name!r}: {name} has the shape {np.shape(given)}; expected {expected}")
+    op.problem(*sizes.values(), options=options)
+    return tuple(sizes[size] for size in op.problem_type.SIZES)
+
+
+__all__ = ["DTYPES", "OpCase", "op_cases"]

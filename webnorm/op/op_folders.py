@@ -1,0 +1,151 @@
+"""Folders of the user's with an `op.py`: found, tried in a child process, imported and registered."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+
+from webnorm.errors import WebnormError, sentence
+from webnorm.op.built_op import BuiltOp, located
+from webnorm.op.definition import OpDefinition, check_free
+from webnorm.op.op import Op, OpSource
+from webnorm.op.op_trial import try_folder
+from webnorm.op.registry import OP_FILE, is_op_folder, note_broken, register, user_ops
+
+# Of the Python files of a folder, together.
+_MOST_BYTES = 1 << 20
+
+
+def load_op_folder(folder: Path | str) -> Op:
+    """Return the op of a folder, registered in OPS under the folder's name.
+
+    What the folder's files hold is read once: it is loaded again when they have changed. An `op.py` is a
+    program, run with the rights of this process; a child process runs it first, within bounds of time and
+    memory, so that one that loops or raises ends there.
+
+    Raises WebnormError, with file and line, for what is no op.
+    """
+    place = _resolved(folder)
+    source = OpSource(str(place), place.name, _digest(place))
+    known = user_ops().get(source.name)
+    if known is not None and known.source == source:
+        return known
+    check_free(source.name, f"{place}: the op")
+    try_folder(place)
+    op = _build(source)
+    register(op)
+    return op
+
+
+def load_op_folders(roots: Sequence[Path]) -> None:
+    """Load the op of every folder of these roots that has an op.py; note why for those that cannot be."""
+    for root in roots:
+        for folder in _op_folders(root):
+            try:
+                load_op_folder(folder)
+            except WebnormError as error:
+                note_broken(folder.name, str(error))
+
+
+def _op_folders(root: Path) -> Iterator[Path]:
+    try:
+        yield from sorted(folder for folder in root.iterdir() if folder.is_dir() and is_op_folder(folder))
+    except OSError:
+        return
+
+
+def op_of_source(source: OpSource) -> Op:
+    """Return the op of a source, loaded where this process does not have it yet.
+
+    Raises WebnormError where the folder's files have changed since, or are gone.
+    """
+    known = user_ops().get(source.name)
+    if known is not None and known.source == source:
+        return known
+    if _digest(Path(source.folder)) != source.digest:
+        raise WebnormError(f"{source.folder}/{OP_FILE} has changed since this run began; run it again")
+    op = _build(source)
+    register(op)
+    return op
+
+
+def _build(source: OpSource) -> Op:
+    folder = Path(source.folder)
+    module = _imported(source)
+    definitions = [one for one in vars(module).values() if isinstance(one, OpDefinition)]
+    ops = [one for one in getattr(module, "OPS", ()) if isinstance(one, Op)]
+    if len(definitions) + len(ops) != 1:
+        raise WebnormError(
+            f"{folder / OP_FILE} defines {len(definitions) + len(ops)} ops; expected one: op = define_op(...)"
+        )
+    if ops:
+        return _renamed(ops[0], source)
+    definition = definitions[0]
+    definition.summary = definition.summary or sentence((module.__doc__ or "").strip().split("\n")[0], 200)
+    if not definition.summary:
+        raise WebnormError(f"{folder / OP_FILE}:1: expected a docstring that says what the op computes")
+    try:
+        return BuiltOp(definition, source.name, folder).build(source)
+    except WebnormError as error:
+        if str(error).startswith(str(folder)):
+            raise
+        raise WebnormError(f"{folder / OP_FILE}: {error}") from error
+
+
+def _renamed(op: Op, source: OpSource) -> Op:
+    """An Op that a folder makes itself, under the folder's name."""
+    from dataclasses import replace
+
+    return replace(op, name=source.name, source=source)
+
+
+def _imported(source: OpSource) -> ModuleType:
+    """The module of a folder's op.py, as a package, so that it may import the files beside it."""
+    folder = Path(source.folder)
+    name = f"_webnorm_op_{source.name}_{source.digest[:16]}"
+    spec = importlib.util.spec_from_file_location(
+        name, folder / OP_FILE, submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        sys.modules.pop(name, None)
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        if isinstance(error, SystemExit):
+            raise WebnormError(f"{folder / OP_FILE} ends the process: it calls exit") from error
+        raise located(error if isinstance(error, Exception) else Exception(str(error)), folder) from error
+    finally:
+        sys.dont_write_bytecode = writes
+    return module
+
+
+def _resolved(folder: Path | str) -> Path:
+    try:
+        place = Path(folder).resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise WebnormError(f"{sentence(str(folder), 200)}: cannot be read: {error}") from error
+    if not is_op_folder(place):
+        raise WebnormError(f"{place}: has no {OP_FILE}; expected a folder of an op")
+    return place
+
+
+def _digest(folder: Path) -> str:
+    digest, size = hashlib.blake2b(digest_size=16), 0
+    try:
+        for path in sorted(folder.glob("*.py")):
+            size += path.stat().st_size
+            if not path.is_file() or size > _MOST_BYTES:
+                raise WebnormError(f"{path}: the Python files of an op have {_MOST_BYTES} bytes at most")
+            digest.update(f"{path.name}\0".encode() + path.read_bytes())
+    except OSError as error:
+        raise WebnormError(f"{folder}: cannot be read: {error.strerror or error}") from error
+    return digest.hexdigest()

@@ -1,0 +1,87 @@
+"""An `op.py` is run in a child process first, which has bounds of time and memory.
+
+What loops, ends the process, takes gigabytes or gives nonsense is found there, and becomes one line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from webnorm.errors import WebnormError, sentence
+
+# Seconds that the child may take, and its memory, most of which is NumPy's address space.
+TIME_LIMIT_S = 20.0
+MEMORY = 8 << 30
+# Set in the child, which must not have a child of its own.
+_INSIDE = "WEBNORM_OP_TRIAL"
+_MARK = "\0webnorm-op-trial "
+
+
+def try_folder(folder: Path) -> None:
+    """Run a folder's op.py, its draws and its reference on small problems in a child process.
+
+    Raises WebnormError for what goes wrong there, in one line with file and line.
+    """
+    if os.environ.get(_INSIDE):
+        return
+    command = [sys.executable, "-m", "webnorm.op.op_trial", str(folder)]
+    root = str(Path(__file__).parents[2])
+    paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, _INSIDE: "1", "PYTHONPATH": paths}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=TIME_LIMIT_S, env=environment, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired as error:
+        raise WebnormError(
+            f"{folder / 'op.py'}: not done after {TIME_LIMIT_S:g} s on problems of a few elements: it loops, or "
+            "computes too much when it is imported"
+        ) from error
+    *_, said = done.stdout.decode("utf-8", "replace").rpartition(_MARK)
+    try:
+        reply: Any = json.loads(said)
+    except ValueError:
+        reply = {"error": f"{folder / 'op.py'}: {_ending(done)}"}
+    if reply.get("error"):
+        raise WebnormError(reply["error"])
+
+
+def _ending(done: subprocess.CompletedProcess[bytes]) -> str:
+    said = [line for line in done.stderr.decode("utf-8", "replace").strip().splitlines() if line.strip()]
+    if any("MemoryError" in line for line in said) or done.returncode == -9:
+        return f"it takes more than {MEMORY >> 30} GiB of memory on problems of a few elements"
+    last = f": {sentence(said[-1], 200)}" if said else ""
+    return f"its process ended with status {done.returncode}{last}"
+
+
+def _main(folder: str) -> dict[str, str]:
+    from webnorm.op.op_folders import load_op_folder
+    from webnorm.op.reference_trial import try_reference
+
+    try:
+        try_reference(load_op_folder(folder))
+    except WebnormError as error:
+        return {"error": str(error)}
+    except MemoryError:
+        return {"error": f"{folder}/op.py: takes more than {MEMORY >> 30} GiB on problems of a few elements"}
+    return {}
+
+
+def _limit() -> None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    seconds = int(TIME_LIMIT_S) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+
+
+if __name__ == "__main__":
+    _limit()
+    sys.stdout.write(f"{_MARK}{json.dumps(_main(sys.argv[1]))}\n")

@@ -1,0 +1,65 @@
+"""An op's reference on small problems: what no kernel could be compared with is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from webnorm.errors import WebnormError
+from webnorm.op.built_op import all_options, small_problem
+from webnorm.op.dtypes import Array
+from webnorm.op.op import Op, Task, UnsupportedProblem
+
+_SIZES = (1, 3, 8)
+
+
+def try_reference(op: Op) -> None:
+    """Compute small problems with every option on ordinary inputs.
+
+    Raises WebnormError for a reference that raises, gives other shapes or no numbers, gives other outputs for
+    the same inputs, or changes its inputs.
+    """
+    tried = 0
+    for options in all_options(op):
+        for size in _SIZES:
+            try:
+                task = Task(op, small_problem(op, size, options))
+            except UnsupportedProblem:
+                continue
+            tried += 1
+            _try(task)
+    if not tried:
+        raise WebnormError(f"{_file(op)}: no sizes up to 64 meet what it requires; expected some")
+
+
+def _file(op: Op) -> str:
+    return f"{op.source.folder}/op.py" if op.source is not None else op.name
+
+
+def _try(task: Task) -> None:
+    op, problem = task.op, task.problem
+    arrays = op.draw(task, {}, np.random.default_rng(1))
+    before = {name: array.copy() for name, array in arrays.items()}
+    expected = op.reference(arrays, problem)
+    again = op.reference(arrays, problem)
+    where = f"{_file(op)}: for {problem}"
+    for name, one in expected.items():
+        if not _same(one.value, again[name].value):
+            raise WebnormError(f"{where} the reference gives another {name} each time; expected the same")
+        if np.isnan(one.value).any():
+            raise WebnormError(
+                f"{where} {name} has NaN on inputs as they are drawn; expected numbers: change the reference, "
+                "or the draw of an input"
+            )
+    _check_unchanged(arrays, before, where)
+
+
+def _check_unchanged(arrays: Mapping[str, Array], before: Mapping[str, Array], where: str) -> None:
+    for name, array in arrays.items():
+        if array.tobytes() != before[name].tobytes():
+            raise WebnormError(f"{where} the reference changes {name}; expected it to leave its inputs alone")
+
+
+def _same(one: Array, other: Array) -> bool:
+    return bool(np.array_equal(one, other, equal_nan=True))

@@ -1,0 +1,151 @@
+{#- The interface of an op that has an op.py: the uniform, bindings, sizes, and functions that load and store elements.
+
+    An index counts elements of the tensor in row-major order; of a tensor with the batch size, elements of this
+    dispatch's part of the batch, which has `params.<batch>` of them. `load_NAME(i)` and `store_NAME(i, value)` take an
+    element, as f32, i32 or u32, whatever it is stored as. With `vector_width` 4 there are `load4_NAME(i)` and
+    `store4_NAME(i, value)`, too, for the vec4 from i on: i is a multiple of 4, and so are the elements of the tensor
+    (of one element of the batch, where it is batched). Such an output has no other store. -#}
+{% from "lib/cost.wgsl" import tally with context %}
+{% set vectors = vector_width is defined and vector_width == 4 %}
+{% set scalar_types = {"int8": "i32", "int32": "i32", "uint8": "u32", "uint32": "u32"} %}
+{% set per_word = {"float16": 2, "bfloat16": 2, "int8": 4, "uint8": 4} %}
+{% macro in_vectors(tensor) -%}{{ "yes" if vectors and tensor.elements % 4 == 0 }}{%- endmacro %}
+{#- Whether elements share words that several invocations may write. -#}
+{% macro is_atomic(tensor) -%}
+{{ "yes" if tensor.access == "read_write" and tensor.dtype in per_word and not in_vectors(tensor) }}
+{%- endmacro %}
+{#- The type of an element in WGSL. -#}
+{% macro element(tensor) -%}
+{{ scalar_types[tensor.dtype] if tensor.dtype in scalar_types else "f32" }}
+{%- endmacro %}
+{#- The type of a buffer's array. -#}
+{% macro storage(tensor) -%}
+{% if is_atomic(tensor) -%}
+atomic<u32>
+{%- elif not in_vectors(tensor) -%}
+{{ "u32" if tensor.dtype in per_word else element(tensor) }}
+{%- elif tensor.dtype in per_word -%}
+{{ "vec2<u32>" if per_word[tensor.dtype] == 2 else "u32" }}
+{%- else -%}
+vec4<{{ element(tensor) }}>
+{%- endif %}
+{%- endmacro %}
+{% for feature in features %}
+enable {{ feature }};
+{% endfor %}
+{% if subgroups is defined and subgroups and target == "browser" %}
+requires subgroup_id;
+{% endif %}
+
+{% include "lib/params.wgsl" %}
+{% for buffer in buffers %}
+{% set held = tensors | selectattr("buffer", "equalto", buffer.name) | first %}
+@group(0) @binding({{ buffer.index }}) var<storage, {{ buffer.access }}> {{ buffer.name }}: array<{{ storage(held) if held is defined else "f32" }}>;
+{% endfor %}
+
+{% for name, size in sizes.items() %}
+const {{ name }} = {{ size }}u;
+{% endfor %}
+{#- The word that has element `at`. -#}
+{% macro word(tensor) -%}
+{% set count = per_word[tensor.dtype] -%}
+{{ tensor.buffer }}[at / {{ 4 if in_vectors(tensor) else count }}u]{{ "[at / 2u % 2u]" if in_vectors(tensor) and count == 2 }}
+{%- endmacro %}
+{% macro start(tensor) -%}
+{{ "params." ~ tensor.buffer ~ "_start + " if tensor.batched }}{{ tensor.base // (32 // (8 * (per_word[tensor.dtype] if tensor.dtype in per_word else 1))) ~ "u + " if tensor.base }}index
+{%- endmacro %}
+{% for tensor in tensors if tensor.access == "read" %}
+{% set type = element(tensor) %}
+
+fn load_{{ tensor.name }}(index: u32) -> {{ type }} {
+    {{ tally("row_reads" if tensor.batched else "parameter_reads", "1u") }}
+    let at = {{ start(tensor) }};
+{% if tensor.dtype == "float16" %}
+    return unpack2x16float({{ word(tensor) }})[at % 2u];
+{% elif tensor.dtype == "bfloat16" %}
+    let word = {{ word(tensor) }};
+    return bitcast<f32>(select(word << 16u, word & 0xffff0000u, at % 2u == 1u));
+{% elif tensor.dtype == "int8" %}
+    return extractBits(bitcast<i32>({{ word(tensor) }}), 8u * (at % 4u), 8u);
+{% elif tensor.dtype == "uint8" %}
+    return extractBits({{ word(tensor) }}, 8u * (at % 4u), 8u);
+{% else %}
+    return {{ tensor.buffer }}[{{ "at / 4u][at % 4u" if in_vectors(tensor) else "at" }}];
+{% endif %}
+}
+{% if in_vectors(tensor) %}
+
+fn load4_{{ tensor.name }}(index: u32) -> vec4<{{ type }}> {
+    {{ tally("row_reads" if tensor.batched else "parameter_reads", "4u") }}
+    let raw = {{ tensor.buffer }}[({{ start(tensor) }}) / 4u];
+{% if tensor.dtype == "float16" %}
+    return vec4(unpack2x16float(raw.x), unpack2x16float(raw.y));
+{% elif tensor.dtype == "bfloat16" %}
+    return bitcast<vec4<f32>>(vec4(raw.x << 16u, raw.x & 0xffff0000u, raw.y << 16u, raw.y & 0xffff0000u));
+{% elif tensor.dtype == "int8" %}
+    return vec4<i32>(vec4(raw << 24u, raw << 16u, raw << 8u, raw)) >> vec4(24u);
+{% elif tensor.dtype == "uint8" %}
+    return (vec4(raw) >> vec4(0u, 8u, 16u, 24u)) & vec4(0xffu);
+{% else %}
+    return raw;
+{% endif %}
+}
+{% endif %}
+{% endfor %}
+{% set stored = tensors | selectattr("access", "equalto", "read_write") | map(attribute="dtype") | list %}
+{% if "float16" in stored %}
+
+// Two float16 in a word. Each half is packed by itself: SwiftShader lets a NaN or an infinity spoil the other.
+fn encode_float16(low: f32, high: f32) -> u32 {
+    return (pack2x16float(vec2(low, 0.0)) & 0xffffu) | pack2x16float(vec2(0.0, high));
+}
+{% endif %}
+{% if "bfloat16" in stored %}
+
+// The upper half of float32's bits, to nearest even; of a NaN a NaN.
+fn encode_bfloat16(low: f32, high: f32) -> u32 {
+    let bits = bitcast<vec2<u32>>(vec2(low, high));
+    let rounded = (bits + 0x7fffu + ((bits >> vec2(16u)) & vec2(1u))) >> vec2(16u);
+    let halves = select(rounded, vec2(0x7fc0u), (bits & vec2(0x7fffffffu)) > vec2(0x7f800000u));
+    return halves.x | (halves.y << 16u);
+}
+{% endif %}
+{% for tensor in tensors if tensor.access == "read_write" %}
+{% set type = element(tensor) %}
+{% if in_vectors(tensor) %}
+
+fn store4_{{ tensor.name }}(index: u32, value: vec4<{{ type }}>) {
+    {{ tally("writes", "4u") }}
+    let at = ({{ start(tensor) }}) / 4u;
+{% if tensor.dtype in ("float16", "bfloat16") %}
+    {{ tensor.buffer }}[at] = vec2(encode_{{ tensor.dtype }}(value.x, value.y), encode_{{ tensor.dtype }}(value.z, value.w));
+{% elif tensor.dtype in ("int8", "uint8") %}
+    let codes = {{ "bitcast<vec4<u32>>(value)" if type == "i32" else "value" }} & vec4(0xffu);
+    {{ tensor.buffer }}[at] = codes.x | (codes.y << 8u) | (codes.z << 16u) | (codes.w << 24u);
+{% else %}
+    {{ tensor.buffer }}[at] = value;
+{% endif %}
+}
+{% else %}
+
+fn store_{{ tensor.name }}(index: u32, value: {{ type }}) {
+    {{ tally("writes", "1u") }}
+    let at = {{ start(tensor) }};
+{% if is_atomic(tensor) %}
+{% set count = per_word[tensor.dtype] %}
+{% set bits = 32 // count %}
+    // Another invocation may have another element of the word.
+    let shift = {{ bits }}u * (at % {{ count }}u);
+{% if tensor.dtype in ("float16", "bfloat16") %}
+    let code = encode_{{ tensor.dtype }}(value, 0.0) & 0xffffu;
+{% else %}
+    let code = {{ "bitcast<u32>(value)" if type == "i32" else "value" }} & 0xffu;
+{% endif %}
+    atomicAnd(&{{ tensor.buffer }}[at / {{ count }}u], ~({{ "0xffff" if bits == 16 else "0xff" }}u << shift));
+    atomicOr(&{{ tensor.buffer }}[at / {{ count }}u], code << shift);
+{% else %}
+    {{ tensor.buffer }}[at] = value;
+{% endif %}
+}
+{% endif %}
+{% endfor %}
