@@ -28,8 +28,6 @@ MOST = 2000
 # A longer name than that is no slip of the pen; a longer list of those that there are helps nobody.
 _LONGEST = 100
 _MOST_LISTED = 600
-# What names of a kind are all of, where that says more.
-_THERE_IS = {"op": "webnorm computes only these today"}
 # Of more names that begin alike, the nearest is as good a guess.
 _MOST_BEGUN = 3
 _SHORT = reprlib.Repr()
@@ -108,8 +106,7 @@ def unknown(
         listed = listed[:_MOST_LISTED].rpartition(", ")[0] + ", ..."
     if name in (elsewhere or {}):
         return WebnormError(f"{kind} {shown(given)} {(elsewhere or {})[name]}; expected one of {listed}")
-    there_is = _THERE_IS.get(kind, "there is")
-    hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else f"{there_is}: {listed}"
+    hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else f"there is: {listed}"
     return WebnormError(f"unknown {kind} {shown(given)}; {hint}")
 
 

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from webnorm.cli.options import completion, conflicts, help
+from webnorm.cli.options import completion, conflicts, help, user_ops
 from webnorm.errors import WebnormError
 
 # name: (function, summary), in the order of `webnorm --help`.
@@ -123,6 +123,7 @@ class VerbCommand(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the verb, unless its rules refuse the options."""
         conflicts.check_options(ctx.command_path.partition(" ")[2], _given(ctx))
+        user_ops.load(ctx.params)
         return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> list[Any]:

@@ -277,9 +277,21 @@ class Op:
         return sum(tensor.data_bytes(problem) for tensor in batched or present)
 
     def sizes_of(self, named: Mapping[str, int]) -> tuple[int, ...]:
-        """Return sizes in the op's order: those named, and small ones for the others."""
+        """Return sizes in the op's order: those named, and small ones for the others.
+
+        Raises WebnormError for a size that the op does not have.
+        """
+        self.check_sizes(named)
         small = self.problem_type.default_sizes(software=True, quick=True)[0]
         return tuple(named.get(name, size) for name, size in zip(self.problem_type.SIZES, small, strict=True))
+
+    def check_sizes(self, names: Collection[str]) -> None:
+        """Raise UnsupportedProblem for the name of a size that the op does not have."""
+        for name in names:
+            if name not in self.problem_type.SIZES:
+                raise UnsupportedProblem(
+                    f"{self.name} has no size {name}: it has {', '.join(self.problem_type.SIZES)}"
+                )
 
     def problem(
         self, *sizes: int, dtype: str | None = None, options: Options | None = None, **given: Any

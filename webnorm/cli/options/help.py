@@ -25,7 +25,7 @@ _PANELS = {
         "--case=NAME --cases --here --lab"
     ),
     "The problem": (
-        "op=OP --op=OP --preset=NAME --rows=N,... --cols=N,... --dtype=DTYPE --option=NAME[=VALUE] "
+        "op=OP --op=OP --preset=NAME --size=NAME=N,... --rows=N,... --cols=N,... --scalar=NAME=X --dtype=DTYPE --option=NAME[=VALUE] "
         "--no-weight --no-bias --residual --zero-centered-weight --scale=X --eps=X --distribution=NAME "
         "--seed=N"
     ),

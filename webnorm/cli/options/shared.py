@@ -79,6 +79,18 @@ Cols = Annotated[
     str | None,
     typer.Option(help="Columns: a number, a list like 768,1k, or a range: 256..4k doubles, 1k..2k+256 adds."),
 ]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--size",
+        help="NAME=N[,N...]: a size of the op, a list of them, or a range as 256..4k; repeatable. --rows and "
+        "--cols are short for --size rows= and --size cols=.",
+    ),
+]
+Scalars = Annotated[
+    list[str] | None,
+    typer.Option("--scalar", help="NAME=X: a scalar of the op, such as eps=1e-6; repeatable."),
+]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Show more: all constants, the worst case of every kernel.")
 ]

@@ -36,6 +36,41 @@ def size_of(option: str, least: int = 1) -> Callable[[str | int], int]:
     return size
 
 
+def size_lists(
+    pairs: Sequence[str] | None, rows: str | None = None, cols: str | None = None, least: int = 1
+) -> dict[str, tuple[int, ...] | None]:
+    """The sizes of --size by their names, and those of --rows and --cols, which are short for two of them."""
+    found: dict[str, tuple[int, ...] | None] = {}
+    for pair in pairs or ():
+        name, equals, values = pair.partition("=")
+        if not equals or not name:
+            raise WebnormError(f"--size is {pair!r}; expected NAME=N[,N...]")
+        if name in found:
+            raise WebnormError(f"--size {name} is given twice; expected one list, as {name}=256,1k")
+        found[name] = integers(values, f"--size {name}", least)
+    for name, given in (("rows", rows), ("cols", cols)):
+        if given is not None and name in found:
+            raise WebnormError(f"--{name} and --size {name} exclude each other")
+        if given is not None:
+            found[name] = integers(given, f"--{name}", least)
+    return found
+
+
+def scalar_values(pairs: Sequence[str] | None, **own: float | None) -> dict[str, float | None]:
+    """The scalars of --scalar by their names, and those that have options of their own."""
+    found = dict(own)
+    for pair in pairs or ():
+        name, _, text = pair.partition("=")
+        try:
+            number = float(text)
+        except ValueError as error:
+            raise WebnormError(f"--scalar is {pair!r}; expected NAME=X, as eps=1e-6") from error
+        if found.get(name) is not None:
+            raise WebnormError(f"scalar {name} is given twice; expected it once")
+        found[name] = number
+    return found
+
+
 def option_pairs(pairs: Sequence[str] | None, no_weight: bool, no_bias: bool) -> list[str]:
     """What --option, --no-weight and --no-bias say, as Options.changed takes it."""
     # The weight and the bias, where an op has them, are on unless these two flags of the command line say no.

@@ -39,6 +39,7 @@ def bench(
     op: shared.Ops = None,
     rows: shared.Rows = None,
     cols: shared.Cols = None,
+    size: shared.Sizes = None,
     preset: Annotated[
         str | None, Option(help="A named workload in place of --rows and --cols; `help` lists them.")
     ] = None,
@@ -47,6 +48,7 @@ def bench(
     scale: shared.Scale = 1.0,
     distribution: Annotated[str, Option(help="How x is drawn.")] = "normal",
     eps: shared.Eps = None,
+    scalar: shared.Scalars = None,
     seed: shared.Seed = None,
     no_weight: shared.NoWeight = False,
     no_bias: shared.NoBias = False,
@@ -117,16 +119,15 @@ def bench(
     if plot is not None:
         throughput.check_plot(plot)
     check_outputs(outputs, values.kernel_files(kernel, wgsl))
-    # rows, cols, eps and scale: sizes and scalars that have options of their own.
     work = requests.Workload(
         op=op,
         dtype=dtype,
-        sizes={"rows": values.integers(rows, "--rows"), "cols": values.integers(cols, "--cols")},
+        sizes=values.size_lists(size, rows, cols),
         preset=preset,
         options=values.option_pairs(option, no_weight, no_bias),
         quick=quick,
         distribution=distribution,
-        scalars={"eps": eps, "scale": None if scale == 1.0 else scale},
+        scalars=values.scalar_values(scalar, eps=eps, scale=None if scale == 1.0 else scale),
         seed=requests.seed_or_random(seed),
     )
     names = requests.kernel_names(kernel)

@@ -45,6 +45,7 @@ def check(
         ),
     ] = None,
     eps: shared.Eps = None,
+    scalar: shared.Scalars = None,
     scale: Annotated[
         float | None, Option(help="What y is multiplied by before it is rounded to float8.")
     ] = None,
@@ -78,8 +79,9 @@ def check(
     outputs = {"--json": json}
     check_outputs(outputs, [*([] if input is None else [input]), *values.kernel_files(kernel, wgsl)])
     chosen = case and ",".join(case)
-    # --eps and --scale are the command line's names for scalars.
-    changes = Overrides(None if option is None else tuple(option), {"eps": eps, "scale": scale})
+    changes = Overrides(
+        None if option is None else tuple(option), values.scalar_values(scalar, eps=eps, scale=scale)
+    )
     names, ops = requests.kernel_names(kernel), ops_named(op)
     request = requests.check_request(
         names,

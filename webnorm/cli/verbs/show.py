@@ -17,6 +17,7 @@ from webnorm.cli.terminal.streams import emit
 from webnorm.errors import WebnormError, one_line, unknown
 
 if TYPE_CHECKING:
+    from webnorm.op.op import Op
     from webnorm.kernels.rendering.render import Shader
     from webnorm.lab.run.jobs import ShaderCost
 
@@ -31,6 +32,8 @@ _COUNTED = {
     "barriers per row": "barriers",
     "subgroup operations per row": "subgroup_operations",
 }
+# Sizes of the ops that come with webnorm.
+_USUAL = {"rows": 1024, "cols": 1024}
 _MEMORY = "workgroup memory, bytes"
 _NOT_COUNTED = (
     "'not counted': the kernel's own text does this without the helpers of wgsl/lib, or in several passes."
@@ -41,9 +44,15 @@ def show(
     kernel: Annotated[str, Argument(help="A kernel's name, op/kernel, the path of a .wgsl file, or auto.")],
     op: shared.Op = None,
     rows: Annotated[
-        int, Option(parser=values.size_of("--rows", least=0), help="Rows of the problem, as 1024 or 4k.")
-    ] = 1024,
-    cols: Annotated[int, Option(parser=values.size_of("--cols"), help="Columns of the problem.")] = 1024,
+        int | None,
+        Option(
+            parser=values.size_of("--rows", least=0), help="Rows of the problem, as 1024 or 4k. Default: 1024."
+        ),
+    ] = None,
+    cols: Annotated[
+        int | None, Option(parser=values.size_of("--cols"), help="Columns of the problem. Default: 1024.")
+    ] = None,
+    size: shared.Sizes = None,
     dtype: shared.Dtype = None,
     option: shared.Option = None,
     target: Annotated[
@@ -91,7 +100,7 @@ def show(
         own = asked.get(name)
         its_op = home if own is None else own.op
         options = options_of(its_op, values.option_pairs(option, no_weight, no_bias))
-        problem = its_op.problem(*its_op.sizes_of({"rows": rows, "cols": cols}), dtype=dtype, options=options)
+        problem = its_op.problem(*_sizes(its_op, size, rows, cols), dtype=dtype, options=options)
         if own is None:
             variant = choose(found, Task(home, problem), traits, tuning).variant
         else:
@@ -102,6 +111,14 @@ def show(
     if cost:
         return _show_cost(shaders, roots, adapter)
     _show_text(shaders)
+
+
+def _sizes(op: Op, size: Sequence[str] | None, rows: int | None, cols: int | None) -> tuple[int, ...]:
+    """The sizes of the problem: those given, and what a benchmark takes first for the others."""
+    given = {name: found[0] for name, found in values.size_lists(size, least=0).items() if found}
+    given |= {name: one for name, one in (("rows", rows), ("cols", cols)) if one is not None}
+    usual = _USUAL if op.source is None else {}
+    return op.sizes_of({**usual, **given})
 
 
 def _show_text(shaders: Sequence[Shader]) -> None:

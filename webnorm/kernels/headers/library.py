@@ -88,8 +88,8 @@ def _kernel_files(root: Path) -> list[Path]:
         raise WebnormError(f"{root}: cannot read the folder of kernels: {error}") from error
     if not paths:
         raise WebnormError(
-            f"{root}: holds no kernel; expected <op>/<kernel>.wgsl there; webnorm computes only these ops "
-            f"today: {', '.join(OPS)}"
+            f"{root}: holds no kernel; expected <op>/<kernel>.wgsl there, of an op with an op.py or of "
+            f"{', '.join(OPS)}"
         )
     return paths
 

@@ -29,7 +29,7 @@ from webnorm.lab.run.check import CheckRequest, user_array_case
 from webnorm.op import presets
 from webnorm.op.corpus import Case, Overrides
 from webnorm.op.dtypes import Array
-from webnorm.op.op import Task
+from webnorm.op.op import Op, Task
 from webnorm.op.registry import OPS
 from webnorm.op.selection import ALL, dtypes_named, is_pattern, ops_named, select_names
 
@@ -104,17 +104,39 @@ class Workload:
                 self.preset, dtypes, self.options, software, self.quick, self.scalars, self.seed
             )
         found: list[Task] = []
+        self._check_sizes()
         for name in presets.ops_with_options(self.ops, self.options):
             kind = OPS[name].problem_type
             presets.check_batch(kind.BATCH, self.sizes.get(kind.BATCH))
             given = [self.sizes.get(size) for size in kind.SIZES]
-            if any(given) or traits is None:
+            if OPS[name].source is not None:
+                shapes = _shapes(OPS[name], given, software, self.quick)
+            elif any(given) or traits is None:
                 shapes = [*itertools.product(*(sizes or _OTHER_SIZE for sizes in given))]
             else:
                 shapes = [*kind.default_sizes(software, self.quick)]
             common = {"distribution": self.distribution, "seed": self.seed, **self.scalars}
             found += presets.tasks_of_each([name], dtypes, shapes, self.options, **common)
         return tuple(found)
+
+    def _check_sizes(self) -> None:
+        """Raise WebnormError for a size that none of the ops has."""
+        given = [size for size, values in self.sizes.items() if values is not None]
+        known = {size for name in self.ops for size in OPS[name].problem_type.SIZES}
+        if any(size not in known for size in given):
+            OPS[self.ops[0]].check_sizes(given)
+
+
+def _shapes(
+    op: Op, given: Sequence[Sequence[int] | None], software: bool, quick: bool
+) -> list[tuple[int, ...]]:
+    """The shapes of an op of the user's: its usual ones, with the sizes that are given in their place."""
+    usual = op.problem_type.default_sizes(software, quick)
+    found = (
+        itertools.product(*(sizes or (own,) for sizes, own in zip(given, shape, strict=True)))
+        for shape in usual
+    )
+    return [*dict.fromkeys(shape for shapes in found for shape in shapes)]
 
 
 def bench_request(

@@ -31,8 +31,8 @@ from webnorm.lab.verify.clobber import output_buffers, sameness_of, scratch_buff
 from webnorm.lab.verify.deviations import batch_part
 from webnorm.op.blocks import map_row_blocks
 from webnorm.op.corpus import ForceSplit
-from webnorm.op.dtypes import Array
-from webnorm.op.op import Expected, ExpectedOutputs, Task, make_inputs
+from webnorm.op.dtypes import DTYPES, Array
+from webnorm.op.op import Expected, ExpectedOutputs, Task, Tensor, make_inputs
 from webnorm.op.problem import Problem
 from webnorm.op.registry import as_copy_problem, copy_op
 
@@ -52,6 +52,36 @@ _WHOLE_WORDS = 4
 
 class RepeatedRowsDiffer(WebnormError):
     """Outputs of rows that hold the same differ."""
+
+
+class OpInputs:
+    """What the kernels of one op read on a problem: arrays, their other version, and buffers once there are
+    any.
+    """
+
+    def __init__(self, task: Task, arrays: Mapping[str, Array]) -> None:
+        self.task, self.arrays = task, arrays
+        self.buffers: Inputs | None = None
+
+    @property
+    def batched(self) -> set[str]:
+        """The names of those that are batched."""
+        return {name for name, tensor in self.task.op.named.items() if tensor.batched}
+
+    def version(self, number: int) -> Mapping[str, Array]:
+        """A version of the arrays, whose batch stands as in the first."""
+        return self.other if number and self.task.problem.batch == 1 else self.arrays
+
+    @cached_property
+    def other(self) -> Mapping[str, Array]:
+        """The arrays with the batch moved on by one; a single element of it is made another."""
+        if self.task.problem.batch == 1:
+            other: Mapping[str, Array] = self.task.op.hook("other_version")(self.task, self.arrays)
+            return other
+        return {
+            name: np.roll(array, 1, axis=0) if name in self.batched else array
+            for name, array in self.arrays.items()
+        }
 
 
 class ProblemBuffers:
@@ -86,7 +116,7 @@ class ProblemBuffers:
         self._shared = [device.create_buffer(16)] if sets > 1 and calls == "one by one" else []
         self.spent: dict[str, Any] = {}
         self._answers: dict[tuple[str, bytes, int], ExpectedOutputs] = {}
-        self._inputs: Inputs | None = None
+        self._inputs = {task.op.name: OpInputs(task, arrays)}
         self._outputs: dict[str, Outputs] = {}
         self._kept: dict[str, tuple[dict[str, Any], ...]] = {}
         self._spoils: dict[str, tuple[PreparedDispatches, ...]] = {}
@@ -111,29 +141,35 @@ class ProblemBuffers:
         """
         op = variant.kernel.op
         fed = {name: array for name, (array, _) in outputs.items() if op.named[name].feeds}
-        arrays = self.arrays_of(version)
-        key = op.name, _digest(fed), int(arrays is not self.arrays)
+        arrays = self.inputs_of(variant).version(version)
+        key = op.name, _digest(fed), int(arrays is not self.inputs_of(variant).arrays)
         if key not in self._answers:
             self._answers[key] = op.reference({**arrays, **fed}, self.problem_of(variant))
         return self._answers[key]
 
     def arrays_of(self, version: int) -> Mapping[str, Array]:
         """A version of the inputs, whose batch stands as in the first."""
-        return self._other if version and self.problem.batch == 1 else self.arrays
+        return self._inputs[self.op.name].version(version)
 
-    @cached_property
-    def _other(self) -> Mapping[str, Array]:
-        """The arrays with the batch moved on by one; a single element of it is made another."""
-        if self.problem.batch == 1:
-            other: Mapping[str, Array] = self.op.hook("other_version")(
-                Task(self.op, self.problem), self.arrays
-            )
-            return other
-        batched = {name for name, tensor in self.op.named.items() if tensor.batched}
-        return {
-            name: np.roll(array, 1, axis=0) if name in batched else array
-            for name, array in self.arrays.items()
-        }
+    def inputs_of(self, variant: Variant) -> OpInputs:
+        """What a variant's op reads: the arrays of the problem, or where these are of other shapes than a copy
+        reads, some of its own.
+        """
+        op = variant.kernel.op
+        if op.name not in self._inputs:
+            task = Task(op, op.copied_problem(self.drawn_problem))
+            read = op.inputs(task.problem)
+            own = self._inputs[self.op.name]
+            if all(_is_of(one, task.problem, self.arrays.get(one.name)) for one in read):
+                self._inputs[op.name] = own
+            else:
+                self._inputs[op.name] = OpInputs(task, make_inputs(op, task.problem))
+        return self._inputs[op.name]
+
+    @property
+    def drawn_problem(self) -> Problem:
+        """The problem that the arrays are of."""
+        return self.problem
 
     def problem_of(self, variant: Variant) -> Problem:
         """The problem as the variant's op sees it: a copy has no options."""
@@ -165,14 +201,15 @@ class ProblemBuffers:
             )
         with self._spending("pipeline_ns"):
             pipelines = create_pipelines(self.device, shader, module, len(shared))
-        if self._inputs is None:
-            self._inputs = self.inputs(None if self.versions == 1 else self._other)
+        given = self.inputs_of(shader.variant)
+        if given.buffers is None:
+            given.buffers = self.uploaded(given)
         outputs = self.outputs(shader.variant).buffers
-        return Plan(self.device, shader, self._inputs.buffers, outputs, pipelines, shared, self.narrow)
+        return Plan(self.device, shader, given.buffers.buffers, outputs, pipelines, shared, self.narrow)
 
-    def inputs(self, others: Mapping[str, Array] | None) -> Inputs:
-        """The buffers that all variants read, with the arrays and their other version, where there is one."""
-        return Inputs(self.device, self.arrays, self.sets, others)
+    def uploaded(self, given: OpInputs) -> Inputs:
+        """The buffers that all variants of an op read: the arrays and their other version, if there is one."""
+        return Inputs(self.device, given.arrays, self.sets, None if self.versions == 1 else given.other)
 
     @contextmanager
     def _spending(self, name: str) -> Iterator[None]:
@@ -215,7 +252,7 @@ class ProblemBuffers:
         """The outputs of a set that holds those of a version, rows as in the first version of the inputs."""
         outputs = self.outputs(plan.shader.variant)
         got = outputs.read_all(at)
-        if version and self.problem.batch > 1:
+        if version and outputs.problem.batch > 1:
             for name, tensor in outputs.tensors.items():
                 array, intact = got[name]
                 if tensor.batched:
@@ -310,6 +347,15 @@ class ProblemBuffers:
         return spoiler_of(self.device).over(scratch_buffers(plan, self._shared), memory=False)
 
 
+def _is_of(tensor: Tensor, problem: Problem, array: Array | None) -> bool:
+    """Whether an array is what a problem's tensor holds."""
+    return (
+        array is not None
+        and array.shape == tensor.shape_in(problem)
+        and array.dtype == DTYPES[tensor.dtype(problem)]
+    )
+
+
 def output_digest(outputs: Mapping[str, tuple[Array, bool]]) -> bytes:
     """A digest of the bits of outputs."""
     return _digest({name: array for name, (array, _) in outputs.items()})
@@ -367,10 +413,16 @@ class RepeatedRows(ProblemBuffers):
         times: int = self.problem.batch // max(1, self.block.problem.batch)
         return times
 
-    def inputs(self, others: Mapping[str, Array] | None) -> Inputs:
+    @property
+    def drawn_problem(self) -> Problem:
+        """The block."""
+        return self.block.problem
+
+    def uploaded(self, given: OpInputs) -> Inputs:
         """As a board's, the rows again and again."""
-        batched = {name for name, tensor in self.op.named.items() if tensor.batched}
-        return Inputs(self.device, self.arrays, self.sets, others, self.problem.batch, batched)
+        others = None if self.versions == 1 else given.other
+        batch = given.task.op.copied_problem(self.problem).batch
+        return Inputs(self.device, given.arrays, self.sets, others, batch, given.batched)
 
     def answers(
         self, variant: Variant, outputs: Mapping[str, tuple[Array, bool]], version: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,10 @@ from webnorm.op.dtypes import DTYPES, Array
 from webnorm.op.op import Expected, ExpectedOutputs, Op, Task, Tensor
 from webnorm.op.problem import Problem
 from webnorm.ops.copy.problem import RowProblem, draw_x
+
+
+# Columns of a copy of what has no batch.
+_ROW = 4096
 
 
 def _reference(arrays: Mapping[str, Array], problem: RowProblem) -> ExpectedOutputs:
@@ -39,7 +44,10 @@ def _copied(problem: Problem) -> RowProblem:
     """The rows and columns to copy: of another op its batch, and what belongs to an element of that."""
     given: dict[str, Any] = {"dtype": problem.dtype, "seed": problem.seed}
     if not isinstance(problem, RowProblem):
-        return RowProblem(rows=problem.batch, cols=problem.inner, distribution="given", **given)
+        # Without a batch the elements are made rows of any length: to a copy all are alike.
+        cols = problem.inner if problem.BATCH else math.gcd(problem.elements, _ROW)
+        rows = problem.batch if problem.BATCH else problem.elements // cols
+        return RowProblem(rows=rows, cols=cols, **given)
     return RowProblem(
         rows=problem.rows, cols=problem.cols, eps=problem.eps, distribution=problem.distribution, **given
     )

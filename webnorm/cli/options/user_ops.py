@@ -1,0 +1,54 @@
+"""The ops of the user's that a command line names: loaded before the verb runs, in one place for all verbs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+# Parameters of verbs that may be paths of kernels' files.
+_FILES = ("kernel", "names", "name", "file", "files", "source")
+
+
+def load(params: MutableMapping[str, Any]) -> None:
+    """Load the ops in folders of --wgsl, those that --op gives as a path, and those of kernels' files.
+
+    A path of --op becomes the op's name; without --op a kernel's file gives it, if all files are of one op.
+    Raises WebnormError for an op that cannot be loaded, unless it is one of several in a folder of --wgsl.
+    """
+    roots = params.get("wgsl") or ()
+    if roots:
+        from webnorm.op.op_folders import load_op_folders
+
+        load_op_folders([Path(root) for root in roots])
+    if isinstance(params.get("op"), str):
+        params["op"] = ",".join(_name(part) for part in params["op"].split(","))
+    folders = dict.fromkeys(_folders(params))
+    if folders:
+        from webnorm.op.registry import load_op
+
+        names = [load_op(folder).name for folder in folders]
+        if "op" in params and params["op"] is None and len(names) == 1:
+            params["op"] = names[0]
+
+
+def _name(part: str) -> str:
+    """The name of the op that a part of --op stands for."""
+    from webnorm.op.registry import is_op_folder, load_op
+
+    path = Path(part.strip())
+    is_path = os.sep in part or "/" in part or part.strip() in (".", "..")
+    return load_op(path).name if is_path or (part and is_op_folder(path)) else part
+
+
+def _folders(params: MutableMapping[str, Any]) -> Iterator[Path]:
+    """The folders of ops that kernels' files lie in."""
+    from webnorm.op.registry import is_op_folder
+
+    for name in _FILES:
+        given = params.get(name)
+        for one in [given] if isinstance(given, str | Path) else given or ():
+            path = Path(str(one))
+            if path.suffix.casefold() == ".wgsl" and is_op_folder(path.parent):
+                yield path.parent.resolve()
