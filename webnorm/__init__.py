@@ -15,6 +15,8 @@ from webnorm._version import __version__
 
 if TYPE_CHECKING:
     from webnorm.calls.arrays import GpuArray as GpuArray
+    from webnorm.calls.loaded_op import LoadedOp as LoadedOp
+    from webnorm.calls.loaded_op import load_op as load_op
     from webnorm.choice.defaults import default_variant as default_variant
     from webnorm.errors import WebnormError as WebnormError
     from webnorm.gpu.buffers import Inputs as Inputs
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from webnorm.lab.run.api import bench as bench
     from webnorm.lab.run.api import check as check
     from webnorm.lab.run.api import compare as compare
+    from webnorm.lab.run.submission import Evaluation as Evaluation
+    from webnorm.lab.run.submission import evaluate as evaluate
     from webnorm.lab.verify.accuracy import Accuracy as Accuracy
     from webnorm.lab.verify.accuracy import assess as assess
     from webnorm.lab.verify.accuracy import tolerance as tolerance
@@ -60,6 +64,7 @@ _HOME = {
     name: module
     for module, names in {
         "calls.arrays": "GpuArray",
+        "calls.loaded_op": "LoadedOp load_op",
         "ops.norms.functional": "layer_norm layer_norm_backward rms_norm rms_norm_backward",
         "ops.norms.modules": "LayerNorm RMSNorm",
         "ops.norms.onnx_ops": "layer_normalization rms_normalization",
@@ -77,6 +82,7 @@ _HOME = {
         "lab.verify.accuracy": "Accuracy assess tolerance",
         "lab.report.findings": "Changes Findings",
         "lab.run.api": "bench check compare",
+        "lab.run.submission": "Evaluation evaluate",
         "op.op": "make_inputs",
     }.items()
     for name in names.split()

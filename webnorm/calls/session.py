@@ -24,10 +24,10 @@ from webnorm.gpu.schedule import Schedule
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import AUTO, own_kernel, own_kernels, select
-from webnorm.kernels.headers.sources import identity, is_wgsl
+from webnorm.kernels.headers.sources import identity, is_wgsl, wgsl_files
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
-from webnorm.op.op import Op, Task
+from webnorm.op.op import Op, OpSource, Task
 from webnorm.op.problem import Problem
 from webnorm.op.registry import OPS
 
@@ -156,6 +156,8 @@ class CallSession:
         """
         device.gate.check()
         name, stamp = (None, None) if kernel is None else _identity(kernel)
+        if task.op.source is not None and stamp is None:
+            stamp = _folder_stamp(task.op.source)
         key = (task.op.name, name, stamp, task.problem.signature)
         wanted = CallPlanRequest(key, task, name, stamp, None)
         if key in self.schedules:
@@ -289,6 +291,12 @@ def _identity(kernel: str | Path | None) -> tuple[str | None, Stamp]:
     if not is_wgsl(name):
         return name, None
     return identity(Path(name))
+
+
+def _folder_stamp(source: OpSource) -> Stamp:
+    """A number that changes when the files of an op of the user's do: its kernels are found by name."""
+    files = wgsl_files(Path(source.folder))
+    return hash((source.digest, *((path.name, path.stat().st_mtime_ns) for path in files)))
 
 
 def check_kernel(op: Op, kernel: str | Path | None) -> None:

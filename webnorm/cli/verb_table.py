@@ -34,6 +34,10 @@ VERBS = {
         "Write a kernel that passes `webnorm check`, to be changed: "
         "a copy of another with a header of its own.",
     ),
+    "new-op": (
+        "new_op:new_op",
+        "Write the folder of an op of your own: a NumPy reference and a kernel that passes `webnorm check`.",
+    ),
     "play": (
         "play:play",
         "Judge a kernel's file at every save: compiled, held against float64, explained, timed.",
@@ -41,6 +45,10 @@ VERBS = {
     "check": (
         "check:check",
         "Hold every kernel against float64 on the inputs that broke other implementations.",
+    ),
+    "judge": (
+        "judge:judge",
+        "Evaluate one kernel file for a program: compile, check, explain and time it, as one JSON object.",
     ),
     "bench": (
         "bench:bench",

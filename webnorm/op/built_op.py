@@ -173,7 +173,8 @@ class BuiltOp:
         """The derived tolerance, or that of the op's own."""
         if self.definition.tolerance is not None:
             return ToleranceFactors(1.0, 0.0, 0.0, 0.0, "the tolerance of op.py")
-        serial = terms.serial + terms.column
+        # Whatever a header declares, no accumulator adds more terms than there are elements.
+        serial = min(terms.serial + terms.column, problem.elements)
         reason = "derived from the reference"
         if serial:
             reason += f", with {serial} terms added one after another"

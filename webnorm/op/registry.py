@@ -199,9 +199,14 @@ def flag_names(op: Op) -> Mapping[str, str]:
 def problem_from_json(op_name: object, data: Mapping[str, Any]) -> Problem:
     """Return the problem of an op as `Problem.as_json` gave it; raises WebnormError for foreign data.
 
-    A copy may have the problem of the op that it was timed next to. An op that is not known here has the
-    problems of one that is.
+    A copy may have the problem of the op that it was timed next to. An op that is not loaded here has
+    problems of which only the recorded values are known.
     """
-    op = OPS.get(str(op_name)) or default_op()
+    op = OPS.get(str(op_name))
+    if op is None or (op.is_copy and not any(one.takes(data) for one in problem_types())):
+        # Here: most results are of ops that are loaded.
+        from webnorm.op.recorded_problem import recorded_problem
+
+        return recorded_problem(str(op_name), data)
     kinds = (one for one in problem_types() if op.is_copy and one.takes(data))
     return next(kinds, op.problem_type).from_json(data)

@@ -22,7 +22,7 @@ _PANELS = {
     "Kernels and files": (
         "kernel=KERNEL names=NAME name=NAME file=FILE files=FILE folder=DIR old=OLD new=NEW kept=NAME "
         "--kernel=NAME --from=KERNEL --constant=NAME=N,... --all-constants --wgsl=DIR --input=FILE "
-        "--case=NAME --cases --here --lab"
+        "--case=NAME --cases --here --lab --schema"
     ),
     "The problem": (
         "op=OP --op=OP --preset=NAME --size=NAME=N,... --rows=N,... --cols=N,... --scalar=NAME=X --dtype=DTYPE --option=NAME[=VALUE] "
@@ -30,7 +30,7 @@ _PANELS = {
         "--seed=N"
     ),
     "How it is measured": (
-        "--quick --budget=SECONDS --runs=N --at-once --profile --once --trace=RULE --without-subgroups "
+        "--no-time --quick --budget=SECONDS --runs=N --at-once --profile --once --trace=RULE --without-subgroups "
         "--time-limit=SECONDS --again --any-device"
     ),
     "What fails": "--allow-skipped --fail-slower=PERCENT --fail-unclear --allow-missing",
@@ -55,6 +55,7 @@ _RIGHT = {
     "doctor": "nothing that was looked for is missing",
     "play": "with --once, every step was taken and the kernel is right; without it, the end",
     "check": "everything that was asked for was checked and is right",
+    "judge": "the kernel is right",
     "bench": "everything that was asked for was checked, is right and was timed",
     "tune": "every problem has a choice",
     "export": "written; shaders that could not be run here are listed",
@@ -67,6 +68,7 @@ _WRONG = {
     "doctor": "what kernels need is missing, or with --browser what `webnorm verify` needs",
     "play": "with --once, the kernel is wrong",
     "check": "a kernel is wrong",
+    "judge": "the kernel is wrong, or was refused",
     "bench": "a kernel is wrong",
     "export": "a shader that was written is wrong natively",
     "verify": "something in the folder is wrong",
@@ -85,6 +87,7 @@ _LACKING = {
 _UNKNOWN = {
     "play": "with --once, nothing is wrong, and a step was skipped, failed or was stopped",
     "check": "something that was asked for was skipped, or lost with a cluster's workers",
+    "judge": "no case of the corpus could be checked",
     "bench": "something that was asked for was skipped, or lost with a cluster's workers; with --baseline, "
     "everything is UNCLEAR",
     "tune": "a problem has no choice: nothing was right and timed, or a cluster's workers are gone",
@@ -102,6 +105,8 @@ EXAMPLES = {
         "webnorm show registers --cols 768 --cost",
     ),
     "new": ("webnorm new quads --op layer_norm --from two_pass",),
+    "new-op": ("webnorm new-op softmax",),
+    "judge": ("webnorm judge kernels/softmax/naive.wgsl --op kernels/softmax --json",),
     "play": ("webnorm play kernels/layer_norm/quads.wgsl --once --quick",),
     "check": (
         "webnorm check --kernel registers --kernel one_pass --case shift-1e4",

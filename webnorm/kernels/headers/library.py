@@ -114,14 +114,25 @@ def own_names() -> frozenset[str]:
 
 
 def own_kernels(op: str) -> list[Kernel]:
-    """The kernels of one op that come with webnorm, as `discover` has them; those of others are not made."""
+    """The kernels of one op that come with webnorm, as `discover` has them; those of others are not made. Of an
+    op of the user's those that its folder has.
+    """
+    if op in user_ops():
+        return [kernel for kernel in discover() if kernel.op.name == op]
     found = (kernel for path in _kernel_files(wgsl_root()) for kernel in load_all(path, op))
     return sorted(found, key=_place)
 
 
-@lru_cache(maxsize=64)
 def own_kernel(op: str, name: str) -> Kernel | None:
     """The kernel of that name among them, None without one; no other file is read."""
+    if op in user_ops():
+        # Their files change while a process runs.
+        return next((kernel for kernel in own_kernels(op) if kernel.name == name), None)
+    return _own_kernel(op, name)
+
+
+@lru_cache(maxsize=64)
+def _own_kernel(op: str, name: str) -> Kernel | None:
     paths = (path for path in _kernel_files(wgsl_root()) if path.stem == name)
     return next((kernel for path in paths for kernel in load_all(path, op)), None)
 

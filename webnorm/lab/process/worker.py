@@ -32,6 +32,7 @@ from webnorm.errors import LimitReached, WebnormError, sentence
 from webnorm.files.atomic import unnamed
 from webnorm.lab.process.channel import Channel, ChannelClosed, ChannelSilent
 from webnorm.op.blocks import on_progress
+from webnorm.op.registry import user_ops
 
 # A child whose end of the channel is closed has so long to end by itself.
 _END_S = 5.0
@@ -334,7 +335,9 @@ class Worker:
 def _packed(number: int, work: Work, job: Any, adapter: str | None) -> bytes:
     """The first message of a task; what of it is the script's own has the script read again."""
     try:
-        packed = pickle.dumps((work, job))
+        # Kernels' files name ops; those of the user's are loaded in the child before it reads the job.
+        sources = [op.source for op in user_ops().values()]
+        packed = pickle.dumps((sources, pickle.dumps((work, job))))
         main = spawn.get_preparation_data("") if b"__main__" in packed else {}
     except Exception as error:
         signals.let_through(error)
@@ -410,7 +413,12 @@ def serve(handle: int, nice: int) -> None:
             send("alive")
             if main:
                 _read_main(main)
-            work, job = pickle.loads(packed)
+            sources, rest = pickle.loads(packed)
+            for source in sources:
+                # One whose files have changed since matters to a job that is about it, which says so.
+                with suppress(WebnormError):
+                    source.op()
+            work, job = pickle.loads(rest)
             if device is None:
                 device = _opened(adapter)
             for value in work(device, job):

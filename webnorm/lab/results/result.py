@@ -46,7 +46,8 @@ class Result:
     """What is known of one variant on one problem; None where nothing was measured.
 
     `place` is where a file has the mistake that is the `reason`.
-    Times are nanoseconds per dispatch, `gbps` is `bytes` (the op's minimum) over the median.
+    Times are nanoseconds per dispatch, `gbps` is `bytes` (the op's minimum) over the median, and `gflops`
+    `flops` over the median, where the op says how many there are.
     `expected` marks the failure of a kernel declared unstable where the corpus says it must fail.
     `worst` names the element nearest to or furthest beyond its tolerance, with what was got and expected.
     `watched` says whether its loops and its use of workgroup memory were watched, and could be.
@@ -89,6 +90,8 @@ class Result:
     calls: Calls | None = None
     bytes: Size | None = None
     gbps: float | None = None
+    flops: Size | None = None
+    gflops: float | None = None
     percent_of_copy: float | None = None
     flags: tuple[Name, ...] = ()
     auto: Source | None = None
@@ -139,10 +142,12 @@ class Result:
     def row(self) -> dict[str, Cell]:
         """The result without its samples, flat, as a line of a table: FLAT names the cells.
 
-        Constants, options and flags are joined by semicolons.
+        Sizes, constants, options and flags are joined by semicolons.
         """
-        cells: dict[str, Cell] = {**self.problem.as_json()}
-        cells |= {name: getattr(self, name) for name in FLAT if name not in PROBLEM_KEYS}
+        # An op of the user's has other sizes and scalars than those that have columns of their own.
+        cells: dict[str, Cell] = {**dict.fromkeys(PROBLEM_KEYS), **self.problem.as_json()}
+        cells["sizes"] = ";".join(f"{name}={size}" for name, size in self.problem.sizes.items())
+        cells |= {name: getattr(self, name) for name in FLAT if name not in (*PROBLEM_KEYS, "sizes")}
         cells["options"] = str(self.problem.options).replace(", ", ";")
         cells["constants"] = ";".join(f"{name}={int(value)}" for name, value in self.constants.items())
         cells["flags"] = ";".join(self.flags)
@@ -152,6 +157,7 @@ class Result:
 
 FLAT = (
     *PROBLEM_KEYS,
+    "sizes",
     *(field.name for field in fields(Result) if field.name not in ("problem", "samples_ns", "runs")),
 )
 

@@ -16,7 +16,7 @@ from webnorm.errors import WebnormError, shortened
 from webnorm.files import atomic, forms
 from webnorm.files.forms import MOST_TEXT, Name
 from webnorm.lab.results.result import PROBLEM_KEYS, Origin, Report, Result
-from webnorm.op.registry import problem_from_json
+from webnorm.op.registry import OPS, problem_from_json
 
 SCHEMA = 1
 # What may be "inf", "-inf" or "nan".
@@ -90,6 +90,10 @@ def report_from_json(data: Any) -> Report:
     )
 
 
+# An op of the user's has sizes and scalars of its own.
+_KEYS_OF_EVERY_PROBLEM = ("dtype", "distribution", "seed", "options")
+
+
 class ReportHead(Struct):
     """What stands before the results."""
 
@@ -145,7 +149,11 @@ def _result(entry: dict[str, Any], place: str) -> Result:
     values = {name: _number(value) if name in _NUMBERS else value for name, value in entry.items()}
     if "problem" in entry:
         data = forms.read(entry["problem"], dict[str, Any], f"{place}.problem")
-        for key in PROBLEM_KEYS:
+        known = OPS.get(str(entry.get("op")))
+        # A copy has the problem of the op that it was timed next to.
+        own = known is not None and known.source is None and not known.is_copy
+        keys = PROBLEM_KEYS if own else _KEYS_OF_EVERY_PROBLEM
+        for key in keys:
             if key not in data:
                 raise WebnormError(f"{place}.problem.{key} is missing")
         with forms.at(f"{place}.problem"):

@@ -16,10 +16,23 @@ from webnorm.gpu import timing
 from webnorm.lab.results.ranking import best, by_problem, leader, order_of, ratio_to_copy, standings, verdict
 from webnorm.lab.results.result import FLAT, Report, Result
 
-_ALWAYS = ("#", "kernel", "constants", "median", "+-%", "GB/s", "% of copy", "max abs error", "verdict")
-COLUMNS = (*_ALWAYS, "timing")
+COLUMNS = (
+    "#",
+    "kernel",
+    "constants",
+    "median",
+    "+-%",
+    "GB/s",
+    "% of copy",
+    "GFLOP/s",
+    "max abs error",
+    "verdict",
+    "timing",
+)
+# Those that are left out where no row has anything there.
+_SOMETIMES = ("GFLOP/s", "timing")
 # Those that hold numbers.
-NUMERIC = frozenset({"#", "median", "+-%", "GB/s", "% of copy", "max abs error"})
+NUMERIC = frozenset({"#", "median", "+-%", "GB/s", "% of copy", "GFLOP/s", "max abs error"})
 NOTHING = "-"
 # Reasons shown per kernel and verdict; the rest is counted.
 _MOST_NOTES = 3
@@ -60,6 +73,7 @@ def problem_table(results: Sequence[Result], usual: Usual | None = None) -> Prob
             _spread_text(result),
             NOTHING if result.gbps is None else f"{result.gbps:.4g}",
             percent_text(result.percent_of_copy),
+            "" if result.gflops is None else f"{result.gflops:.4g}",
             error_text(result.max_abs_error),
             verdict(result),
             ", ".join(flags),
@@ -71,7 +85,9 @@ def problem_table(results: Sequence[Result], usual: Usual | None = None) -> Prob
         timed.append("no ranks: samples too few to tell who is faster")
     remarks = ["; ".join(timed)] if timed else []
     remarks += rank_remarks(results, usual)
-    columns = COLUMNS if any(cells["timing"] for _, cells in rows) else _ALWAYS
+    columns = tuple(
+        name for name in COLUMNS if name not in _SOMETIMES or any(cells[name] for _, cells in rows)
+    )
     return ProblemTable(columns, rows, remarks + auto_remarks(results, usual))
 
 

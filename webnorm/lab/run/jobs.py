@@ -256,10 +256,12 @@ def with_times(
 
 def _untimed(setup: TimingSetup, result: Result, one: TimedVariant) -> Result:
     """The result with how it is timed, and what a dispatch has to move."""
-    board = setup.board
+    board, variant = setup.board, one.plan.shader.variant
+    op, problem = variant.kernel.op, board.problem_of(variant)
     return replace(
         result,
-        bytes=one.plan.shader.variant.kernel.op.minimum_bytes(board.problem_of(one.plan.shader.variant)),
+        bytes=op.minimum_bytes(problem),
+        flops=None if op.counted_flops is None else op.counted_flops(problem),
         dispatches_per_sample=one.dispatches,
         timing_method=setup.stopwatch.method,
         cache="cold" if board.cold else "warm",

@@ -78,6 +78,7 @@ def with_samples(result: Result, samples: Sequence[float]) -> Result:
         p80_ns=found.p80,
         samples_ns=tuple(samples),
         gbps=size / found.median if size and found.median > 0 else None,
+        gflops=result.flops / found.median if result.flops and found.median > 0 else None,
     )
 
 

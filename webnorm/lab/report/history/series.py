@@ -146,7 +146,7 @@ def _place(series: Sequence[Entry]) -> tuple[str, ...]:
     """Problem by problem of each platform, the copies last."""
     first = series[0]
     title = tuple(str(first[name]) for name in (*PLATFORM, "op"))
-    sizes = tuple(f"{first[name]:>20}" for name in ("dtype", "cols", "rows"))
+    sizes = tuple(f"{first[name] or '':>20}" for name in ("dtype", "cols", "rows"))
     return (*title[:-1], str(first["op"] == "copy"), title[-1], *sizes, *(str(first[n]) for n in _VARIANT))
 
 

@@ -213,8 +213,9 @@ def _row(result: Result) -> dict[str, Cell]:
         f"{name}={int(result.constants[name])}" for name in sorted(result.constants)
     )
     # An eps may be an integer that SQLite's are too small for.
-    cells |= {name: float(cell) for name in _COLUMNS["REAL"] if isinstance(cell := cells[name], int)}
-    return result_files.known({name: cells[name] for name in _OF_RESULT})
+    cells |= {name: float(cell) for name in _COLUMNS["REAL"] if isinstance(cell := cells.get(name), int)}
+    # An op of the user's has other sizes and scalars: they are in the text of its problem.
+    return result_files.known({name: cells.get(name) for name in _OF_RESULT})
 
 
 def _utc(text: str) -> str | None:

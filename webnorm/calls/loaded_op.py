@@ -1,0 +1,198 @@
+"""An op of the user's as a function on arrays: `softmax = webnorm.load_op("kernels/softmax"); y = softmax(x)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+from webnorm.calls.arrays import GpuArray, check_array_type, check_device
+from webnorm.calls.call import AnyArray, compute
+from webnorm.calls.session import check_kernel
+from webnorm.errors import WebnormError, unknown
+from webnorm.gpu.device import Device
+from webnorm.op import expression
+from webnorm.op.dtypes import DTYPE_NAMES, DTYPES, STORAGE
+from webnorm.op.op import Op, Task, Tensor
+from webnorm.op.registry import load_op as load_folder
+
+
+class LoadedOp:
+    """A function that computes an op of the user's; `op` is what the lab works with.
+
+    Calls take the inputs in the order of op.py, or by name. Scalars, options, and sizes that no array has, are
+    keyword arguments.
+    """
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.__doc__ = op.summary
+
+    @property
+    def name(self) -> str:
+        """The op's name, as --op takes it once the op is loaded."""
+        return self.op.name
+
+    def __repr__(self) -> str:
+        return f"<LoadedOp {self.op.name}: {', '.join(one.name for one in self.op.tensors)}>"
+
+    def __call__(
+        self,
+        *arrays: AnyArray,
+        kernel: str | Path | None = None,
+        device: Device | None = None,
+        **given: Any,
+    ) -> Any:
+        """Compute the op.
+
+        Parameters
+        ----------
+        arrays
+            The inputs in order, NumPy arrays or GpuArrays; those that an option brings may be left out.
+        kernel
+            A kernel's name or the path of a .wgsl file. Default: what `auto` chooses.
+        device
+            From webnorm.open_device. Default: the device of the arrays, or a shared one.
+        given
+            Inputs, scalars, options and sizes by name.
+
+        Returns
+        -------
+        The output, or a tuple of outputs in the order of op.py; GpuArrays if an input is one.
+
+        Raises
+        ------
+        WebnormError
+            For arrays whose shapes or dtypes do not fit together, and unknown names.
+        """
+        check_device(device)
+        check_kernel(self.op, kernel)
+        inputs, others = self._inputs(arrays, given)
+        problem = self._problem(inputs, others)
+        keep = any(isinstance(one, GpuArray) for one in inputs.values())
+        task = Task(self.op, problem)
+        found = compute(task, inputs, device=device, kernel=kernel, keep=keep)
+        outputs = tuple(found[one.name] for one in self.op.outputs(problem))
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _inputs(
+        self, arrays: tuple[AnyArray, ...], given: Mapping[str, Any]
+    ) -> tuple[dict[str, AnyArray], dict[str, Any]]:
+        """The input arrays by name, and the other arguments."""
+        names = [one.name for one in self.op.tensors if one.access == "read"]
+        if len(arrays) > len(names):
+            raise WebnormError(f"{self.name} takes {', '.join(names)}; {len(arrays)} arrays given")
+        inputs = dict(zip(names, arrays, strict=False))
+        flags = {one.option for one in self.op.tensors if one.option is not None}
+        others = dict(given)
+        for name in names:
+            # A flag may be called as the tensor that it brings.
+            if name in others and not (name in flags and isinstance(others[name], bool)):
+                if name in inputs:
+                    raise WebnormError(f"{name} is given twice, in order and by name")
+                inputs[name] = others.pop(name)
+        inputs = {name: one for name, one in inputs.items() if one is not None}
+        for name, array in inputs.items():
+            storage = self.op.named[name].storage
+            check_array_type(name, array, known=(storage,) if storage in DTYPES else STORAGE)
+        return inputs, others
+
+    def _problem(self, inputs: Mapping[str, AnyArray], others: Mapping[str, Any]) -> Any:
+        kind = self.op.problem_type
+        options_type = type(self.op.defaults)
+        options = {one: others[one] for one in vars(self.op.defaults) if one in others}
+        scalars = {one: others[one] for one in kind.SCALARS if one in others}
+        sizes = {one: others[one] for one in kind.SIZES if one in others}
+        known = {*vars(self.op.defaults), *kind.SCALARS, *kind.SIZES}
+        for name in others:
+            if name not in known:
+                raise unknown("argument", name, known | {one.name for one in self.op.tensors})
+        for tensor in self.op.tensors:
+            if tensor.access == "read" and tensor.option is not None and tensor.name in inputs:
+                options.setdefault(tensor.option, True)
+        chosen = options_type(**options)
+        sizes = self._sizes(inputs, sizes)
+        problem = self.op.problem(
+            *sizes, dtype=self._dtype(inputs), options=chosen, distribution="given", **scalars
+        )
+        for tensor in self.op.inputs(problem):
+            self._check(tensor, inputs.get(tensor.name), problem)
+        present = {one.name for one in self.op.inputs(problem)}
+        for name in inputs.keys() - present:
+            option = self.op.named[name].option
+            raise WebnormError(f"{name} is given; expected it only with the option {option}")
+        return problem
+
+    def _sizes(self, inputs: Mapping[str, AnyArray], given: Mapping[str, int]) -> tuple[int, ...]:
+        """The sizes in the op's order, from the dimensions of the arrays that are plain sizes."""
+        found = dict(given)
+        seen = dict.fromkeys(given, "the argument")
+        for name, array in inputs.items():
+            shape = self.op.named[name].shape
+            if len(array.shape) != len(shape):
+                raise WebnormError(
+                    f"{name} has the shape {array.shape}; expected {len(shape)} dimensions: "
+                    f"{' '.join(map(str, shape))}"
+                )
+            for length, size in zip(array.shape, shape, strict=True):
+                if isinstance(size, str) and size in self.op.problem_type.SIZES:
+                    if found.setdefault(size, length) != length:
+                        raise WebnormError(
+                            f"{size} is {found[size]} by {seen[size]} and {length} by {name}; expected one size"
+                        )
+                    seen.setdefault(size, name)
+        missing = [name for name in self.op.problem_type.SIZES if name not in found]
+        if missing:
+            raise WebnormError(
+                f"{self.name} needs the size {', '.join(missing)}, which no array says; pass {missing[0]}=N"
+            )
+        return tuple(found[name] for name in self.op.problem_type.SIZES)
+
+    def _dtype(self, inputs: Mapping[str, AnyArray]) -> str:
+        """The storage type that the problem's tensors follow."""
+        follows = {
+            name: DTYPE_NAMES[array.dtype]
+            for name, array in inputs.items()
+            if self.op.named[name].storage == "dtype"
+        }
+        if len(set(follows.values())) > 1:
+            listed = ", ".join(f"{name} {dtype}" for name, dtype in follows.items())
+            raise WebnormError(f"the inputs of {self.name} have the dtypes {listed}; expected one for all")
+        dtype = next(iter(follows.values()), "float32")
+        if dtype not in STORAGE:
+            name = next(iter(follows))
+            raise WebnormError(
+                f"{name} has dtype {dtype}; expected {', '.join(STORAGE)}: cast it, as with {name}.astype"
+            )
+        return dtype
+
+    def _check(self, tensor: Tensor, array: AnyArray | None, problem: Any) -> None:
+        """Raise WebnormError for an array that is missing, or that the problem's tensor is not like."""
+        if array is None:
+            raise WebnormError(f"{tensor.name} is missing; {self.name} takes it")
+        expected = tensor.shape_in(problem)
+        if tuple(array.shape) != expected:
+            text = " ".join(
+                str(size) if isinstance(size, int) else expression.shown(expression.parse(size))
+                for size in tensor.shape
+            )
+            raise WebnormError(f"{tensor.name} has the shape {array.shape}; expected {expected} ({text})")
+        if DTYPE_NAMES[array.dtype] != tensor.dtype(problem):
+            raise WebnormError(
+                f"{tensor.name} has dtype {array.dtype}; expected {tensor.dtype(problem)}: cast it, as with "
+                f"{tensor.name}.astype({tensor.dtype(problem)!r})"
+            )
+
+
+def load_op(folder: str | Path) -> LoadedOp:
+    """Load the op of a folder that has an op.py, as a function on arrays.
+
+    The command, `webnorm.check`, `webnorm.bench` and `webnorm.evaluate` know it by the folder's name from then on.
+    An op.py is a program: it runs with the rights of this process.
+
+    Raises WebnormError, with file and line, for what is no op.
+    """
+    return LoadedOp(load_folder(folder))
+
+

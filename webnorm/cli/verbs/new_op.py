@@ -1,0 +1,117 @@
+"""`webnorm new-op`: the folder of an op of one's own, to begin with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from webnorm.cli.terminal.screen import Screen, escaped_line
+from webnorm.errors import WebnormError, path_argument, shell_command
+
+# Softmax, since it has what most ops have: a reduction, a scalar, and a mistake that everyone makes once.
+_OP = '''"""Softmax over the last axis."""
+
+import numpy as np
+
+from webnorm.op import define_op, scalar, tensor
+
+op = define_op(
+    # Names of sizes, and what a benchmark takes.
+    sizes={"rows": 4096, "cols": 1024},
+    inputs=[tensor("x", "rows cols")],
+    outputs=[tensor("y", "rows cols")],
+    scalars=[scalar("scale", 1.0)],
+)
+
+
+@op.reference
+def reference(x, scale):
+    """Return what kernels have to compute; arrays are float64."""
+    e = np.exp(scale * (x - x.max(-1, keepdims=True)))
+    return e / e.sum(-1, keepdims=True)
+
+
+@op.mistake("leaves the maximum in: exp overflows")
+def without_maximum(x, scale):
+    """Return what a kernel computes that makes this mistake: `webnorm play` names it."""
+    e = np.exp(scale * x)
+    return e / e.sum(-1, keepdims=True)
+'''
+_KERNEL = """// /// webnorm
+// summary = "One invocation per row, three sweeps over memory."
+// rung = 1
+// [tune]
+// workgroup_size = [64, 128, 256]
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "ceil_div(rows, workgroup_size)"
+// iterations = "3 * cols"
+// [accuracy]
+// serial_terms = "cols"
+// ///
+
+// `params` has the scalars and `rows`, the size of the batch; other sizes are constants: `cols`. Elements are loaded and
+// stored as f32, whatever they are stored as.
+{% include "lib/tensors.wgsl" %}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let row = workgroup * {{ workgroup_size }}u + invocation;
+    if (row >= params.rows) {
+        return;
+    }
+    let first = row * cols;
+    var largest = load_x(first);
+    for (var i = 1u; i < cols; i++) {
+        largest = max(largest, load_x(first + i));
+    }
+    var sum = 0.0;
+    for (var i = 0u; i < cols; i++) {
+        sum += exp(params.scale * (load_x(first + i) - largest));
+    }
+    for (var i = 0u; i < cols; i++) {
+        store_y(first + i, exp(params.scale * (load_x(first + i) - largest)) / sum);
+    }
+}
+"""
+
+
+def new_op(
+    name: Annotated[str, Argument(help="What the op is called: letters, digits and _, a letter first.")],
+    out: Annotated[
+        Path, Option(metavar="DIR", help="The folder of your ops: writes DIR/NAME/op.py and a kernel.")
+    ] = Path("kernels"),
+) -> None:
+    """What is written computes a softmax: change the reference in op.py, and then the kernel."""
+    from webnorm.files.atomic import write_text
+    from webnorm.op.definition import check_free
+    from webnorm.op.registry import OPS
+
+    check_free(name, "NAME")
+    if name in OPS:
+        raise WebnormError(f"NAME is {name!r}, an op of webnorm; expected another name")
+    folder = out / name
+    if os.path.lexists(folder):
+        raise WebnormError(f"{folder} is there already; expected another NAME, or another folder with --out")
+    try:
+        folder.mkdir(parents=True)
+        write_text(folder / "naive.wgsl", _KERNEL)
+        # Last: the folder is an op once it has this file.
+        write_text(folder / "op.py", _OP)
+    except OSError as error:
+        raise WebnormError(f"cannot write {folder}: {error.strerror or error}") from error
+    console = Screen()
+    console.print(escaped_line(f"wrote {folder / 'op.py'} and {folder / 'naive.wgsl'}: a softmax to be changed."))
+    console.print("Check and time the kernels of the folder, and watch one while you change it:")
+    where = path_argument(folder)
+    for command in (("check", "--op", where), ("bench", "--op", where), ("play", path_argument(folder / "naive.wgsl"))):
+        console.print(f"  webnorm {shell_command(command)}", soft_wrap=True)

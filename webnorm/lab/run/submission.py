@@ -1,0 +1,477 @@
+"""One kernel's text, evaluated for a program: compiled, checked, explained and timed, as one typed result."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, cast
+from uuid import uuid4
+
+import msgspec
+
+from webnorm import signals
+from webnorm._version import __version__
+from webnorm.choice.defaults import chosen_variants, fitting_variant
+from webnorm.errors import SourceLocation, WebnormError, check_kind, shown
+from webnorm.files.atomic import cache_folder
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device
+from webnorm.gpu.seconds import LEAST_BUDGET, LEAST_SILENCE, check_seconds
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.library import discover
+from webnorm.kernels.headers.sources import MOST_BYTES
+from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.variants import Variant
+from webnorm.lab.diagnose.examination import examine
+from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied, explain_worker_failure
+from webnorm.lab.results.result import Result
+from webnorm.lab.run import bench, check, jobs, requests
+from webnorm.lab.run.evaluation import EvaluationJob
+from webnorm.lab.run.evaluation import evaluate as compile_and_try
+from webnorm.lab.verify.problem_buffers import ProblemBuffers
+from webnorm.op.corpus import Overrides, whole_corpus
+from webnorm.op.op import Op, Task
+from webnorm.op.registry import is_op_folder, load_op, op_named, options_of
+
+SCHEMA = 1
+# The name of the file that the text is written to, which messages show.
+_FILE = "submission.wgsl"
+_MOST_EXAMPLES = 5
+
+EvaluationStatus = Literal["pass", "fail", "error", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrongCase:
+    """A case that the kernel failed: its name, the problem, and what is wrong."""
+
+    case: str
+    problem: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What is known of one kernel's text.
+
+    `status` is "pass" if every case that could be checked is right, "fail" if one is wrong, "error" if the
+    text is refused, by the header's reader, the template, the compiler or the driver, or ended its process,
+    and "unknown" if no case could be checked. `message` says why, with `line` and `column` of the text, from
+    1, where they are known.
+
+    `passed`, `failed` and `skipped` count cases; `wrong` has the first that failed, and `hint` what the
+    first wrong output fits, if it fits anything. `max_rel_error` is the largest relative error of all cases.
+
+    Times are those of one problem, `timed`, in nanoseconds: `median_ns`, `percent_of_copy` (of the speed of a
+    copy of as many bytes), and `time_over_best`, the median over that of `best_kernel`, the fastest of the
+    op's own kernels. They are None unless the status is "pass". `device_shared` says that another evaluation
+    used the adapter meanwhile: then times are worth little. `flags` are remarks on the times, such as
+    "noisy".
+
+    `seed` repeats the draws.
+    """
+
+    schema: int
+    webnorm: str
+    op: str
+    dtype: str
+    seed: int
+    device: str
+    status: EvaluationStatus
+    message: str | None = None
+    line: int | None = None
+    column: int | None = None
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    wrong: tuple[WrongCase, ...] = ()
+    hint: str | None = None
+    max_rel_error: float | None = None
+    timed: str | None = None
+    median_ns: float | None = None
+    p20_ns: float | None = None
+    p80_ns: float | None = None
+    gbps: float | None = None
+    gflops: float | None = None
+    percent_of_copy: float | None = None
+    best_kernel: str | None = None
+    time_over_best: float | None = None
+    device_shared: bool | None = None
+    flags: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The evaluation as the JSON schema describes it: what is not known is null."""
+        return cast(dict[str, Any], msgspec.to_builtins(self))
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of an evaluation."""
+    return msgspec.json.schema(Evaluation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Submission:
+    """A text in its file, and what is asked of it."""
+
+    path: Path
+    op: Op
+    dtype: str
+    options: tuple[str, ...]
+    scalars: Mapping[str, float]
+    constants: Mapping[str, Sequence[int]]
+    sizes: Mapping[str, int]
+    seed: int
+    budget_s: float | None
+
+
+@signals.holding
+def evaluate(
+    text: str | Path,
+    op: str | Path | Any,
+    *,
+    dtype: str = "float32",
+    sizes: Mapping[str, int] | None = None,
+    options: Sequence[str] = (),
+    scalars: Mapping[str, float] | None = None,
+    constants: Mapping[str, int | Sequence[int]] | None = None,
+    seed: int | None = None,
+    budget: float | None = 2.0,
+    adapter: str | int | None = None,
+    time_limit: float = 30.0,
+) -> Evaluation:
+    """Evaluate one kernel's text for an op.
+
+    The work is done in a process of its own, which ends with the call. Several evaluations may run at once:
+    they take turns where something is timed.
+
+    Parameters
+    ----------
+    text
+        The kernel: WGSL with or without a header, or the path of a file.
+    op
+        The name of an op, the folder of one, or what `load_op` returned.
+    dtype
+        The storage type of the problem: float32, float16 or bfloat16.
+    sizes
+        Sizes of the problem that is timed; what is left out is as the op has it.
+    options, scalars, constants
+        Options as the command takes them, scalars by name, and values of the kernel's tune axes.
+    seed
+        What the inputs are drawn from; None for any.
+    budget
+        Seconds of timing, at most; None times nothing.
+    adapter
+        Index or part of the name of an adapter.
+    time_limit
+        Seconds that a compiler, or a dispatch, may be silent before the process is ended.
+
+    Raises
+    ------
+    WebnormError
+        For an unknown op, sizes that it does not have, and no adapter. What is wrong with the text is in the
+        result.
+    """
+    check_seconds("time_limit", time_limit, LEAST_SILENCE)
+    if budget is not None:
+        check_seconds("budget", budget, LEAST_BUDGET)
+    found = _op(op)
+    found.check_sizes(sizes or {})
+    found.problem(*found.sizes_of({}), dtype=dtype, options=options_of(found, options), **(scalars or {}))
+    with tempfile.TemporaryDirectory(prefix="webnorm-") as folder:
+        path = Path(folder) / found.name / _FILE
+        path.parent.mkdir()
+        path.write_text(_text_of(text), encoding="utf-8")
+        submission = _Submission(
+            path=path,
+            op=found,
+            dtype=dtype,
+            options=tuple(options),
+            scalars=scalars or {},
+            constants={
+                name: (value,) if isinstance(value, int) else tuple(value)
+                for name, value in (constants or {}).items()
+            },
+            sizes=sizes or {},
+            seed=requests.seed_or_random(seed),
+            budget_s=budget,
+        )
+        return _evaluated(submission, adapter, time_limit)
+
+
+def _op(given: Any) -> Op:
+    if isinstance(given, Op):
+        return given
+    if isinstance(getattr(given, "op", None), Op):
+        return cast(Op, given.op)
+    if isinstance(given, Path) or (isinstance(given, str) and is_op_folder(Path(given))):
+        return load_op(given)
+    check_kind("op", given, str, "the name of an op, or its folder")
+    return op_named(given)
+
+
+def _text_of(text: str | Path) -> str:
+    if isinstance(text, Path):
+        try:
+            if text.stat().st_size > MOST_BYTES:
+                raise WebnormError(f"{text} has more than {MOST_BYTES} bytes; expected a kernel's text")
+            return text.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise WebnormError(f"{text}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not isinstance(text, str):
+        raise WebnormError(f"text is {shown(text)}; expected the text of a kernel, or a Path")
+    return text
+
+
+def _evaluated(submission: _Submission, adapter: str | int | None, time_limit_s: float) -> Evaluation:
+    with ExitStack() as stack:
+        worker = stack.enter_context(Worker(None if adapter is None else str(adapter), time_limit_s))
+        with explain_worker_failure("opening the adapter", "; `webnorm doctor` lists them"):
+            device, traits = bench.device_of(worker)
+        name = str(device.get("adapter", ""))
+        presence = stack.enter_context(_present(name))
+        known = Evaluation(
+            schema=SCHEMA,
+            webnorm=__version__,
+            op=submission.op.name,
+            dtype=submission.dtype,
+            seed=submission.seed,
+            device=name,
+            status="unknown",
+        )
+        try:
+            kernel = load(submission.path, submission.op.name)
+            hint = _first_hint(submission, worker)
+        except (WorkerDied, TaskFailed, WebnormError) as error:
+            return _refused(known, error, submission)
+        return _checked(known, submission, kernel, worker, traits, hint, presence)
+
+
+def _refused(known: Evaluation, error: Exception, submission: _Submission) -> Evaluation:
+    place: SourceLocation | None = getattr(error, "place", None)
+    own = place is not None and Path(place.file).name == _FILE
+    return replace(
+        known,
+        status="error",
+        message=_shortened(str(error), submission),
+        line=place.line if place is not None and own else None,
+        column=place.column if place is not None and own else None,
+    )
+
+
+def _shortened(message: str, submission: _Submission) -> str:
+    """A message without the folder that the text was written to."""
+    for path in (submission.path.resolve(), submission.path):
+        message = message.replace(str(path), _FILE)
+    return message
+
+
+def _first_hint(submission: _Submission, worker: Worker) -> str | None:
+    """Have the text compiled and tried on two small problems; what a wrong output fits, if anything.
+
+    Raises WebnormError for a text that is refused, and what the worker raises.
+    """
+    job = EvaluationJob(
+        submission.path,
+        submission.op.name,
+        (),
+        submission.dtype,
+        submission.options,
+        submission.constants,
+    )
+    events = [*worker.stream(compile_and_try, job)]
+    hints = getattr(events[-1], "hints", ()) if events else ()
+    return hints[0].text if hints else None
+
+
+def _checked(
+    known: Evaluation,
+    submission: _Submission,
+    kernel: Kernel,
+    worker: Worker,
+    traits: Traits,
+    hint: str | None,
+    presence: _Presence,
+) -> Evaluation:
+    overrides = Overrides(submission.options or None, submission.scalars)
+    request = check.CheckRequest(
+        (kernel,),
+        cases=whole_corpus(submission.seed),
+        dtypes=(submission.dtype,),
+        changes=overrides,
+        chosen=submission.constants,
+        whole=True,
+    )
+    # A header may say that its kernel is unstable: to a judge it is wrong all the same.
+    results = [*check.case_results(request, worker, traits)]
+    wrong = [one for one in results if one.status in ("fail", "error")]
+    passed = [one for one in results if one.status == "pass"]
+    found = replace(
+        known,
+        status="fail" if wrong else "pass" if passed else "unknown",
+        passed=len(passed),
+        failed=len(wrong),
+        skipped=len(results) - len(passed) - len(wrong),
+        wrong=tuple(_wrong_case(one, submission) for one in wrong[:_MOST_EXAMPLES]),
+        max_rel_error=max((one.max_rel_error for one in passed if one.max_rel_error is not None), default=None),
+    )
+    if wrong:
+        place = wrong[0].place
+        message = _shortened(wrong[0].reason or "wrong", submission)
+        if hint is None:
+            hint = _hint_of(request, submission, kernel, wrong[0], worker, traits)
+        return replace(found, message=message, hint=hint, line=place.line if place else None)
+    if not passed:
+        reason = next((one.reason for one in results if one.reason), "no case of the corpus takes it")
+        return replace(found, message=_shortened(reason, submission))
+    if submission.budget_s is None:
+        return found
+    return _timed(found, submission, kernel, worker, traits, presence)
+
+
+def _wrong_case(one: Result, submission: _Submission) -> WrongCase:
+    reason = _shortened(one.reason or "wrong", submission)
+    return WrongCase(case=one.case or "", problem=str(one.problem), reason=reason)
+
+
+def examine_case(device: Device, job: jobs.CheckJob) -> Iterator[Any]:
+    """The worker's task: what the wrong output of a variant on a case fits."""
+    board = ProblemBuffers(device, job.task, job.arrays, job.roots, narrow=job.narrow)
+    yield examine(board, board.prepare(job.variants[0].variant()))
+
+
+def _hint_of(
+    request: check.CheckRequest,
+    submission: _Submission,
+    kernel: Kernel,
+    wrong: Result,
+    worker: Worker,
+    traits: Traits,
+) -> str | None:
+    for case, task in request.tasks:
+        if case.name == wrong.case and task.problem == wrong.problem:
+            spec = jobs.VariantSpec.of(chosen_variants(kernel, task.problem, traits, submission.constants)[0])
+            job = jobs.CheckJob(case.name, task, case.draw(task), (spec,), (), case.narrow)
+            with suppress(WorkerDied, TaskFailed, WebnormError):
+                (examination,) = worker.stream(examine_case, job)
+                return examination.hints[0].text if examination.hints else None
+    return None
+
+
+def _timed(
+    found: Evaluation,
+    submission: _Submission,
+    kernel: Kernel,
+    worker: Worker,
+    traits: Traits,
+    presence: _Presence,
+) -> Evaluation:
+    op = submission.op
+    workload = requests.Workload(
+        op=op.name,
+        dtype=submission.dtype,
+        sizes={name: (size,) for name, size in submission.sizes.items()},
+        options=submission.options,
+        quick=True,
+        scalars=submission.scalars,
+        seed=submission.seed,
+    )
+    task = workload.tasks(traits)[0]
+    own = chosen_variants(kernel, task.problem, traits, submission.constants)[0]
+    asked = [*_copies(task, traits), *_others(op, task, traits), own]
+    rule = replace(timing.QUICK, budget_s=submission.budget_s or timing.QUICK.budget_s)
+    shared = presence.others()
+    with presence.turn():
+        *_, results = bench.measure(task, asked, rule, (), worker, traits)
+    shared = shared or presence.others()
+    assert isinstance(results, list)
+    mine = results[-1]
+    if not mine.timed:
+        return replace(found, status="fail", message=mine.reason, device_shared=shared)
+    others = [one for one in results[:-1] if one.timed and not one.roofline]
+    best = min(others, key=lambda one: one.median_ns or 0.0, default=None)
+    return replace(
+        found,
+        timed=str(task),
+        median_ns=mine.median_ns,
+        p20_ns=mine.p20_ns,
+        p80_ns=mine.p80_ns,
+        gbps=mine.gbps,
+        gflops=mine.gflops,
+        percent_of_copy=mine.percent_of_copy,
+        best_kernel=None if best is None else best.kernel,
+        time_over_best=None if best is None else (mine.median_ns or 0.0) / (best.median_ns or 1.0),
+        device_shared=shared,
+        flags=mine.flags,
+    )
+
+
+def _copies(task: Task, traits: Traits) -> list[Variant]:
+    copies = [kernel for kernel in discover() if kernel.op.is_copy]
+    return bench.copies_of(copies, task.problem, traits)
+
+
+def _others(op: Op, task: Task, traits: Traits) -> list[Variant]:
+    """The op's own stable kernels that can run the problem, each with its default constants."""
+    found = (
+        fitting_variant(kernel, task.problem, traits)[0]
+        for kernel in discover()
+        if kernel.op is op and kernel.unstable is None
+    )
+    return [one for one in found if one is not None]
+
+
+# --- several evaluations on one adapter
+
+
+class _Presence:
+    """An evaluation among those of this user on one adapter: who else is there, and whose turn to time it is.
+
+    Each holds a lock on a file of its own as long as it runs; a process that ends leaves none.
+    """
+
+    def __init__(self, folder: Path, own: Path) -> None:
+        self._folder, self._own = folder, own
+
+    def others(self) -> bool:
+        """Whether another evaluation is running."""
+        from filelock import FileLock, Timeout
+
+        for path in self._folder.glob("*.active"):
+            if path == self._own:
+                continue
+            lock = FileLock(path)
+            try:
+                with lock.acquire(timeout=0):
+                    path.unlink(missing_ok=True)
+            except Timeout:
+                return True
+            except OSError:
+                continue
+        return False
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait until no other evaluation times anything."""
+        from filelock import FileLock
+
+        with FileLock(self._folder / "turn.lock"):
+            yield
+
+
+@contextmanager
+def _present(adapter: str) -> Iterator[_Presence]:
+    from filelock import FileLock
+
+    name = "".join(sign if sign.isalnum() else "-" for sign in adapter)[:80] or "adapter"
+    folder = cache_folder("evaluations") / name
+    folder.mkdir(parents=True, exist_ok=True)
+    own = folder / f"{uuid4().hex}.active"
+    with FileLock(own):
+        yield _Presence(folder, own)
+    own.unlink(missing_ok=True)
+
+

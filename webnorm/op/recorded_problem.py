@@ -1,0 +1,82 @@
+"""Problems in files of results, of an op that this process has not loaded: their recorded values and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, make_dataclass
+from functools import cache
+from typing import Any, cast
+
+from webnorm.errors import WebnormError, shown
+from webnorm.op.options import Options
+from webnorm.op.problem import NumberRule, Problem
+
+_LARGEST = 3.4028234663852886e38
+_OWN = tuple(one.name for one in fields(Problem))
+# A file may come from anywhere.
+_MOST_NAMES = 40
+
+
+def recorded_problem(op_name: str, data: Mapping[str, Any]) -> Problem:
+    """Return the problem that `Problem.as_json` of an op gave: whole numbers are sizes, others scalars.
+
+    Raises WebnormError for data that no problem gives.
+    """
+    own = {name: value for name, value in data.items() if name not in _OWN}
+    options = data.get("options", {})
+    if not isinstance(options, Mapping) or len(own) + len(options) > _MOST_NAMES:
+        raise WebnormError(f"a problem of {op_name} is not understood: {shown(data)}")
+    for name, value in {**own, **options}.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise WebnormError(f"a problem of {op_name} has {shown(name)}; expected a name")
+        if name in own and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise WebnormError(f"{name} is {shown(value)}; expected a number")
+        if name in options and not isinstance(value, bool | int | str):
+            raise WebnormError(f"option {name} is {shown(value)}; expected a flag, a number or a text")
+    sizes = tuple(name for name, value in own.items() if isinstance(value, int))
+    scalars = tuple(name for name in own if name not in sizes)
+    kinds = tuple((name, type(value)) for name, value in options.items())
+    kind = _type(op_name, str(data.get("distribution")), sizes, scalars, kinds)
+    names = {one.name for one in fields(kind)}
+    given = {name: value for name, value in data.items() if name in names}
+    return kind(**{**given, "options": kind.options_type()(**options)})
+
+
+@cache
+def _type(
+    op_name: str,
+    distribution: str,
+    sizes: tuple[str, ...],
+    scalars: tuple[str, ...],
+    options: tuple[tuple[str, type], ...],
+) -> type[Problem]:
+    kinds = {bool: "bool", int: "int", str: "str | None"}
+    defaults: dict[type, Any] = {bool: False, int: 0, str: None}
+    own = make_dataclass(
+        "RecordedOptions",
+        [(name, kinds[kind], defaults[kind]) for name, kind in options],
+        bases=(Options,),
+        frozen=True,
+        kw_only=True,
+    )
+    columns: list[Any] = [(name, "int") for name in sizes] + [(name, "float", 0.0) for name in scalars]
+    return cast(
+        type[Problem],
+        make_dataclass(
+            "RecordedProblem",
+            [*columns, ("options", "Options", own())],
+            bases=(Problem,),
+            frozen=True,
+            kw_only=True,
+            namespace={
+                "SIZES": dict.fromkeys(sizes, 0),
+                # How inputs were drawn is that op's to say.
+                "DISTRIBUTIONS": {distribution: None},
+                "AXIS": sizes[-1] if sizes else "seed",
+                "SCALARS": {
+                    name: NumberRule(name, True, "a number", -_LARGEST, _LARGEST) for name in scalars
+                },
+                "__reduce__": lambda self: (recorded_problem, (op_name, self.as_json())),
+            },
+        ),
+    )
