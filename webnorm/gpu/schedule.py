@@ -19,7 +19,7 @@ from webnorm.gpu.buffers import ACCESS_BYTES, GUARD_BYTES, POISON, buffer_bytes,
 from webnorm.gpu.compute_programs import bind_group_entry
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import Pipeline
-from webnorm.kernels.rendering.render import Shader
+from webnorm.kernels.rendering.render import RenderedPass, Shader
 from webnorm.kernels.rendering.templates import StorageBinding
 from webnorm.op.corpus import ForceSplit
 from webnorm.op.dtypes import DTYPES
@@ -152,7 +152,7 @@ class Dispatch:
     """A pass over one slice, or one of the whole call. `uniform` is the offset of its words, in bytes."""
 
     pipeline: Pipeline
-    grid: tuple[int, int]
+    grid: tuple[int, ...]
     uniform: int
     places: tuple[BoundRange, ...]
 
@@ -299,7 +299,18 @@ class Schedule:
             count = self.shader.workgroup_count(rendered, self.shader.problem.batch if whole else self._most)
             for at, part in [(len(parts), None)] if whole else parts:
                 places = tuple(self._place(binding, part) for binding in rendered.bindings)
-                yield Dispatch(pipeline, grid(count, dimension), at * self._words_bytes, places)
+                own = self._own_grid(rendered, self.shader.problem.batch if whole else self._most, dimension)
+                yield Dispatch(pipeline, own or grid(count, dimension), at * self._words_bytes, places)
+
+    def _own_grid(self, rendered: RenderedPass, batch: int, most: int) -> tuple[int, ...]:
+        """The grid that a header gives, if it does; raises CannotSlice for one that is too large."""
+        found = self.shader.grid(rendered, batch)
+        if any(count > most for count in found):
+            raise CannotSlice(
+                f"{self.shader.variant} takes {' x '.join(map(str, found))} workgroups; a dispatch of this device "
+                f"has at most {most} in each direction"
+            )
+        return found
 
     def _place(self, binding: StorageBinding, part: BatchSlice | None) -> BoundRange:
         if part is None or not binding.batched:
@@ -320,7 +331,7 @@ class Schedule:
         """
         problem = self.shader.problem
         cut = BatchSlice(0, problem.batch) if part is None else self._slices[part]
-        words = {problem.BATCH: cut.count}
+        words = {**problem.sizes, problem.BATCH: cut.count}
         for binding in self.shader.bindings:
             if binding.batched and part is not None:
                 found = window(binding, cut, problem.batch, self.row_alignment)

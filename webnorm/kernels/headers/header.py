@@ -8,15 +8,16 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from webnorm import signals
 from webnorm.errors import WebnormError, nearest, sentence, unknown
 from webnorm.files.atomic import absolute, resolved
 from webnorm.kernels.headers import sources
 from webnorm.kernels.headers.kernel import AccuracyRules, Kernel, KernelPass, Per, Requirement, ScratchBuffer
+from webnorm.kernels.headers.plain import PlainText, entry_points, is_plain, read_plain
 from webnorm.kernels.headers.toml_fields import TomlFields
 from webnorm.kernels.headers.variants import COUNTS, MOST_POINTS, WORKGROUP_BYTES, names_of, template_names_of
 from webnorm.op import expression
@@ -28,6 +29,8 @@ Table = Mapping[str, Any]
 TABLES = ("features", "tune", "default", "derive")
 KNOWN_FEATURES = ("subgroups", "shader-f16")
 _ARRAYS = ("require", "pass", "scratch")
+# What headers of plain WGSL may have beside the others.
+_PLAIN_KEYS = ("bindings", "workgroup_count")
 _KEYS = {
     "ops",
     "layout",
@@ -153,7 +156,7 @@ def load(path: Path, op_name: str | None = None) -> Kernel:
     Raises WebnormError that names the file and, where there is one, the line.
     """
     source, default = _read(path, op_name)
-    header = _Header(path, *sources.split_header(source, path))
+    header = _header_of(path, source)
     ops = header.ops(default)
     kernel = header.kernel(op_name if op_name and op_name in ops else ops[0])
     header.check_read(kernel, source)
@@ -167,15 +170,49 @@ def load_all(path: Path, only: str | None = None) -> list[Kernel]:
     Raises as `load` does; what does not serve that one is hardly looked at.
     """
     source, default = _read(path, None)
-    start, toml = sources.split_header(source, path)
-    # A header serves its folder's op, or those that it names: most need not be parsed.
-    if only not in (None, default) and not re.search(rf"\b{only}\b", toml):
+    header = _header_of(path, source, default if only is None else only, default)
+    if header is None:
         return []
-    header = _Header(path, start, toml)
     kernels = [header.kernel(op) for op in header.ops(default) if only in (None, op)]
     for kernel in kernels:
         header.check_read(kernel, source)
     return kernels
+
+
+@overload
+def _header_of(path: Path, source: str) -> _Header: ...
+
+
+@overload
+def _header_of(path: Path, source: str, only: str, default: str) -> _Header | None: ...
+
+
+def _header_of(path: Path, source: str, only: str = "", default: str = "") -> _Header | None:
+    """The header of a kernel's text; None where it cannot be one of the op `only`.
+
+    That of plain WGSL may be a TOML file of the same name, or be left out in part: what the text says is
+    taken from there.
+    """
+    beside = path.with_suffix(".toml")
+    if not sources.has_header(source) and is_plain(source):
+        start, toml = 0, _toml_beside(beside)
+        place = beside if toml else path
+        return _Header(place, start, toml, path, source)
+    start, toml = sources.split_header(source, path)
+    # A header serves its folder's op, or those that it names: most need not be parsed.
+    if only not in ("", default) and not re.search(rf"\b{only}\b", toml):
+        return None
+    body = sources.without_header(source, path)
+    return _Header(path, start, toml, path, body if is_plain(body) else None)
+
+
+def _toml_beside(path: Path) -> str:
+    if not path.exists():
+        return ""
+    try:
+        return sources.read(path, path.parent)[0]
+    except sources.SourceUnreadable as error:
+        raise WebnormError(f"{path}: cannot read the header: {error.reason}") from error
 
 
 def _read(path: Path, op_name: str | None) -> tuple[str, str]:
@@ -237,9 +274,14 @@ class _Header(TomlFields):
                 raise self.complaint(name, f"axis {name} has {number} twice", meant=str(number))
         return numbers
 
-    def __init__(self, path: Path, start: int, toml: str) -> None:
+    def __init__(
+        self, path: Path, start: int, toml: str, kernel_path: Path, plain: str | None = None
+    ) -> None:
         super().__init__(path, start, toml)
-        self.only(self.table, _KEYS, "header")
+        self.kernel_path, self.plain = kernel_path, plain
+        self.only(self.table, _KEYS if plain is None else {*_KEYS, *_PLAIN_KEYS}, "header")
+        if plain is not None:
+            self.table = {**self.table, **self._said_by_text(plain)}
         # What the file itself defines, not its layout.
         self.own = self.table
         if "layout" in self.table:
@@ -250,6 +292,45 @@ class _Header(TomlFields):
             known = layouts()
             name = self.one_of("layout", self.table["layout"], known, f"one of {', '.join(known)}")
             self.table = laid_out(self.table, known[name])
+
+    def _said_by_text(self, text: str) -> dict[str, Any]:
+        """What a header of plain WGSL may leave out, where it does."""
+        found: dict[str, Any] = {}
+        table, entries = self.table, entry_points(text)
+        if "summary" not in table:
+            found["summary"] = "Plain WGSL."
+        counts = table.get("workgroup_count")
+        if "pass" not in table:
+            if len(entries) != 1:
+                listed = ", ".join(entries) or "none"
+                raise self.at(0, f"the text has the compute entry points {listed}; expected [[pass]] tables")
+            if counts is None:
+                raise self.at(
+                    0,
+                    f"nothing says how many workgroups {next(iter(entries))} takes; expected a header, or "
+                    f"{self.kernel_path.stem}.toml next to it, with workgroup_count, such as "
+                    'workgroup_count = "rows"',
+                )
+            found["pass"] = [{"entry_point": next(iter(entries)), "workgroup_count": counts}]
+        passes = table.get("pass", found.get("pass"))
+        if isinstance(passes, list):
+            found["pass"] = [
+                {"workgroup_size": entries[entry], **one}
+                if isinstance(one, dict) and (entry := one.get("entry_point")) in entries
+                else one
+                for one in passes
+            ]
+        return found
+
+    def plain_text(self, op: Op, scratch: Sequence[str]) -> PlainText | None:
+        """The interface of plain WGSL; None for a template."""
+        if self.plain is None:
+            return None
+        names = self.mapping("bindings")
+        for name, value in names.items():
+            if not isinstance(value, str):
+                raise self.unfit(name, f"bindings {name}", value, "the name of a tensor, a size or a scalar")
+        return read_plain(self.kernel_path, self.plain, op, names, scratch)
 
     def ops(self, folder: str) -> tuple[str, ...]:
         """The ops that the kernel serves: `folder`, unless the header names them."""
@@ -275,8 +356,8 @@ class _Header(TomlFields):
         scratch = tuple(self.scratch(known, op))
         kernel = Kernel(
             op=op,
-            name=self.path.stem,
-            path=self.path,
+            name=self.kernel_path.stem,
+            path=self.kernel_path,
             summary=self.text("summary"),
             # What an op of the user's has may be its only kernel.
             differs=self.text("differs") if op.source is None else str(self.table.get("differs", "")),
@@ -291,6 +372,7 @@ class _Header(TomlFields):
             passes=tuple(self.passes(known, op, [one.name for one in scratch])),
             scratch=scratch,
             accuracy=self.accuracy(known),
+            plain=self.plain_text(op, [one.name for one in scratch]),
         )
         self.require_walkable(kernel)
         return kernel
@@ -327,7 +409,7 @@ class _Header(TomlFields):
 
         Of webnorm's kernels a test holds that there is none.
         """
-        if kernel.path.is_relative_to(sources.wgsl_root()):
+        if kernel.path.is_relative_to(sources.wgsl_root()) or kernel.plain is not None:
             return
         of = {**kernel.default, **kernel.derive}
         others = [*kernel.features.values(), *vars(kernel.accuracy).values()]
@@ -382,15 +464,26 @@ class _Header(TomlFields):
             pers: dict[str, Per] = {op.problem_type.BATCH or "slice": "slice", "call": "call"}
             per = pers[self.one_of("per", entry.get("per", next(iter(pers))), pers, " or ".join(pers))]
             bound = entry.get("bindings")
+            grid = self.grid(entry["workgroup_count"], known)
+            count = reduce(lambda tree, one: ["*", tree, one], grid)
             yield KernelPass(
                 self.entry_point(entry["entry_point"]),
                 self.tree("workgroup_size", entry["workgroup_size"], known),
-                self.tree("workgroup_count", entry["workgroup_count"], known),
+                count,
                 per,
                 None if bound is None else self.bindings(bound, names),
                 self.tree("when", entry.get("when", 1), known),
                 self.tree("iterations", entry.get("iterations", 0), known),
+                tuple(grid) if len(grid) > 1 else (),
             )
+
+    def grid(self, counts: object, known: Sequence[str]) -> list[Tree]:
+        """The workgroups in each direction: one count that a plan arranges, or a list of two or three."""
+        if not isinstance(counts, list):
+            return [self.tree("workgroup_count", counts, known)]
+        if len(counts) not in (2, 3):
+            raise self.unfit("workgroup_count", "workgroup_count", counts, "an expression, or a list of 2 or 3")
+        return [self.tree("workgroup_count", one, known) for one in counts]
 
     def entry_point(self, name: object) -> str:
         """The name of a function, as WGSL takes it."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from webnorm.errors import WebnormError, one_line
+from webnorm.kernels.headers.plain import PlainText
 from webnorm.op import expression
 from webnorm.op.expression import Tree
 from webnorm.op.op import Op
@@ -38,6 +39,8 @@ class KernelPass:
     bindings: tuple[str, ...] | None = None
     when: Tree = 1
     iterations: Tree = 0
+    # The workgroups in each direction; empty where a plan arranges them.
+    grid: tuple[Tree, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ class Kernel:
     passes: tuple[KernelPass, ...]
     scratch: tuple[ScratchBuffer, ...]
     accuracy: AccuracyRules
+    # For a file that is no template but plain WGSL.
+    plain: PlainText | None = None
 
     def __repr__(self) -> str:
         return f"<Kernel {one_line(self.label)} of {one_line(str(self.path))}>"
@@ -100,6 +105,9 @@ class Kernel:
     @property
     def compiles_batch_in(self) -> bool:
         """Whether anything but a count of workgroups or records depends on the size of the batch."""
+        if self.plain is not None:
+            # Its constants may be made of any size.
+            return True
         trees = [*self.derive.values(), *self.features.values(), *(scratch.words for scratch in self.scratch)]
         trees += [tree for each in self.passes for tree in (each.workgroup_size, each.when)]
         return any(self.op.problem_type.BATCH in expression.names(tree) for tree in trees)
@@ -110,6 +118,9 @@ class Kernel:
         writes what is batched.
         """
         batched = {tensor.name for tensor in self.op.tensors if tensor.batched}
+        if self.plain is not None:
+            # It does not know where a slice begins.
+            return False
         whole = (each for each in self.passes if each.per == "call")
         return all(each.bindings is not None and batched.isdisjoint(each.bindings) for each in whole)
 

@@ -128,6 +128,11 @@ def code_point(character: str) -> str:
     return f"the character U+{ord(character):04X}"
 
 
+def has_header(source: str) -> bool:
+    """Whether a text has the line that opens a header."""
+    return any(line.rstrip() == _OPEN for line in source.splitlines())
+
+
 def split_header(source: str, path: Path) -> tuple[int, str]:
     """The header's TOML and the number of the line that opens it; raises WebnormError without one."""
     lines = [line.rstrip() for line in source.splitlines()]

@@ -59,10 +59,12 @@ class TomlFields:
         """The error with a line of the header, from 1, and what is meant of it; None is its end."""
         before, text = (_COMMENT, self.lines[line - 1]) if 1 <= line <= len(self.lines) else ("", "")
         column = min(column or len(text) + 1, len(text) + 1)
+        # Of a file without a header it is the first line.
+        number = max(1, self.start + line)
         place = SourceLocation(
-            str(self.path), self.start + line, len(before) + column, min(length, len(text) + 1 - column)
+            str(self.path), number, len(before) + column, min(length, len(text) + 1 - column)
         )
-        return WebnormError(f"{self.path}:{self.start + line}: {sentence(message)}", place)
+        return WebnormError(f"{self.path}:{number}: {sentence(message)}", place)
 
     def measure(self) -> None:
         """Complain about what no header needs, before anything else looks at it."""

@@ -78,6 +78,8 @@ class Variant:
     def refusal(self, problem: Problem, traits: Traits) -> str | None:
         """Why this variant cannot run the problem on such an adapter; None when it can."""
         self.kernel.op.check(problem)
+        if self.kernel.plain is not None and (found := self.kernel.plain.objection(self.kernel.op, problem)):
+            return found
         values = self.names(problem, traits)
         for rule, why, amount in _demands(self.kernel, traits):
             if not self.kernel.value("a rule", rule, values):

@@ -16,7 +16,8 @@ from webnorm.errors import SourceLocation, WebnormError, check_kind, one_line, s
 from webnorm.files.atomic import resolved
 from webnorm.kernels.headers.header import home
 from webnorm.kernels.headers.kernel import Kernel, Per, ScratchBuffer
-from webnorm.kernels.headers.sources import note_files, wgsl_root
+from webnorm.kernels.headers.plain import PlainText
+from webnorm.kernels.headers.sources import note_files, stamp, wgsl_root
 from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import COUNTS, Variant
 from webnorm.kernels.rendering import sandbox, templates
@@ -26,6 +27,7 @@ from webnorm.kernels.rendering.templates import StorageBinding as Binding
 from webnorm.kernels.rendering.tracing import parse_filter, with_trace
 from webnorm.kernels.source_map.markers import LineSegment, source_location
 from webnorm.kernels.wgsl.diagnostics import find_truncation, read_report
+from webnorm.kernels.wgsl.tokens import nesting_too_deep, workgroup_bytes
 from webnorm.op import expression
 from webnorm.op.dtypes import DTYPES
 from webnorm.op.op import Tensor
@@ -40,6 +42,8 @@ MOST_WORDS = 1 << 30
 # What an `enable` directive calls a feature. naga has subgroups without asking and refuses the directive.
 _ENABLE = {"subgroups": "subgroups", "shader-f16": "f16"}
 _PARAMETERS = "parameters"
+# The uniform of a problem that nothing has to be said of: WGSL has no empty struct.
+_NO_WORDS = ("unused",)
 
 # Folders beside webnorm's own, by paths without links, whose templates are rendered in this process with
 # no bounds of time and memory. A program may name some that it trusts as its own text; no file can.
@@ -56,6 +60,7 @@ class RenderedPass:
     per: Per
     bindings: tuple[Binding, ...]
     iterations: expression.Tree = 0
+    grid: tuple[expression.Tree, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,6 +97,11 @@ class Shader:
         """Workgroups that a slice of `batch` elements takes; raises WebnormError for less than none."""
         what = f"workgroup_count of pass {rendered.entry_point}"
         return self.variant.kernel.value(what, rendered.workgroup_count, self.names_for(batch), least=0)
+
+    def grid(self, rendered: RenderedPass, batch: int) -> tuple[int, ...]:
+        """Workgroups in each direction, where the header says so; else nothing."""
+        what, names = f"workgroup_count of pass {rendered.entry_point}", self.names_for(batch)
+        return tuple(self.variant.kernel.value(what, tree, names, least=0) for tree in rendered.grid)
 
     def records(self, binding: Binding, batch: int) -> int:
         """Records of a scratch buffer where the largest slice has `batch` elements; raises WebnormError for
@@ -130,6 +140,10 @@ class Shader:
         """
         if not 1 <= line <= min(len(self._lines), len(self.origins)):
             return None
+        if self.variant.kernel.plain is not None:
+            file, number = self.origins[line - 1]
+            text = self._lines[line - 1]
+            return SourceLocation(file, number, column or len(text) - len(text.lstrip()) + 1, length)
         text = self._lines[line - 1]
         known, runs, _ = self._again[line - 1] if self._again else ("", (), None)
         at = len(text) - len(text.lstrip()) if column is None else column - 1
@@ -284,20 +298,23 @@ def _passes(
                     if each.bindings is None or {binding.name, *binding.tensors} & set(each.bindings)
                 ),
                 each.iterations,
+                each.grid,
             )
 
 
-def _params(problem: Problem, bindings: Sequence[Binding]) -> tuple[str, ...]:
+def _params(kernel: Kernel, problem: Problem, bindings: Sequence[Binding]) -> tuple[str, ...]:
     """The words of the uniform: where a slice starts in each buffer; how many records there are, and whether
-    slices before this one have written them.
+    slices before this one have written them. Of plain WGSL the members of its own uniform.
     """
+    if kernel.plain is not None:
+        return tuple(name for name, _ in kernel.plain.words) or _NO_WORDS
     words = [*([problem.BATCH] if problem.BATCH else []), *problem.SCALARS]
     for binding in bindings:
         if binding.batched:
             words.append(f"{binding.name}_start")
         elif binding.records is not None:
             words += [f"{binding.name}_count", f"{binding.name}_kept"]
-    return tuple(words)
+    return tuple(words) or _NO_WORDS
 
 
 @signals.holding
@@ -325,7 +342,7 @@ def render_shader(
     names = variant.names(problem, traits)
     _check_counts(variant, names)
     bindings, views = _bindings(variant, problem, names)
-    params = _params(problem, bindings)
+    params = _params(kernel, problem, bindings)
     features = variant.features(problem, traits)
     passes = tuple(_passes(variant, problem, names, bindings))
     _check_passes(variant, problem, target, passes)
@@ -346,7 +363,10 @@ def render_shader(
         **kernel.op.template_names(problem),
     )
     request = _request(kernel.path, roots, context, [each.entry_point for each in passes])
-    rendering = _traced(_rendered(request, texts), tracing, bindings, passes)
+    if kernel.plain is None:
+        rendering = _traced(_rendered(request, texts), tracing, bindings, passes)
+    else:
+        rendering = _rendered_plain(kernel.path, kernel.plain, problem, bindings, request.entry_points)
     return Shader(
         variant=variant,
         problem=problem,
@@ -424,6 +444,21 @@ def _rendered(request: templates.RenderRequest, texts: RenderCache | None = None
     if texts is not None:
         texts.keep(request, rendering)
     return rendering
+
+
+def _rendered_plain(
+    path: Path, plain: PlainText, problem: Problem, bindings: Sequence[Binding], names: Sequence[str]
+) -> Rendering:
+    """Plain WGSL with the binding numbers of a plan."""
+    text = plain.rendered(
+        {one.name: one.index for one in bindings}, {one.name: one.access for one in bindings}, problem
+    )
+    lines = text.count("\n") + 1
+    if deep := nesting_too_deep(text):
+        raise WebnormError(f"{path}:{deep[0] + 1}: {deep[1]}", SourceLocation(str(path), deep[0] + 1))
+    note_files(path, {str(path): stamp(str(path))})
+    origins = tuple((display_path(str(path)), number) for number in range(1, lines + 1))
+    return Rendering(text, origins, workgroup_bytes(text, names), {}, frozenset())
 
 
 def _traced(

@@ -141,7 +141,7 @@ def check_races(device: Device, job: EvaluationJob) -> Iterator[RaceCheckResult]
     workgroups walk over all of its rows. What is right may race: most races do no harm on most adapters.
     """
     kernel = load(job.path, job.op)
-    capped = () if kernel.op.is_copy else (_CAPPED,)
+    capped = (_CAPPED,) if _CAPPED.partition("=")[0] in kernel.op.options else ()
     for options in dict.fromkeys((job.options, (*job.options, *capped))):
         _, posed, *_ = _posed(kernel, replace(job, options=options))
         problem = posed.task.problem

@@ -12,6 +12,7 @@ from webnorm.op.corpus import Case, ForceSplit, Overrides
 from webnorm.op.dtypes import DTYPES, Array
 from webnorm.op.op import Op, Task, UnsupportedProblem
 from webnorm.op.registry import options_of
+from webnorm.ops.copy.problem import RowProblem
 from webnorm.ops.norms.op import has_mean
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.ops.norms.reference import stats_of
@@ -150,6 +151,8 @@ class NormCase(Case):
         `overrides` take the place of the case's own. Options that an op lacks make the case one of other ops.
         """
         overrides = overrides or Overrides()
+        if not issubclass(op.problem_type, RowProblem):
+            return None
         try:
             problem: NormProblem = op.problem(
                 *self.shape,
