@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from webnorm.cli.options import shared
-from webnorm.cli.options.values import integers, kernel_files, option_pairs
+from webnorm.cli.options.values import integers, kernel_files, option_pairs, scalar_values, size_lists
 from webnorm.cli.terminal.streams import complain, say
 from webnorm.cli.work.jobs import OK, WRONG
 from webnorm.errors import WebnormError
@@ -37,6 +37,8 @@ def export(
         bool, Option("--zero-centered-weight", help="Scale by 1 + weight.")
     ] = False,
     option: shared.Option = None,
+    size: shared.Sizes = None,
+    scalar: shared.Scalars = None,
     eps: shared.Eps = None,
     scale: shared.Scale = 1.0,
     kernel: Annotated[
@@ -105,6 +107,8 @@ def export(
                 settings,
                 force,
                 partial,
+                {name: found for name, found in size_lists(size).items() if found},
+                {name: one for name, one in scalar_values(scalar).items() if one is not None},
             )
             files = npm.package_files(request, update)
     status = _write(files, out, kernel_files([kernel], wgsl), force)

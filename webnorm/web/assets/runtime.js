@@ -22,7 +22,7 @@ export { ARRAYS, evaluate, itemsize } from "./runtime/passes.js";
 export async function createNorm(device, manifest, texts, options) {
   const { op } = manifest;
   if (typeof device?.createShaderModule !== "function") throw unexpected(op, "device", device, "a GPUDevice");
-  const { cols, eps, scale, shader: wanted, adapterInfo, label: own } = given(manifest, options);
+  const { cols, numbers, shader: wanted, adapterInfo, label: own } = given(manifest, options);
   const traits = traitsOf(device, adapterInfo);
   const chosen = wanted === undefined ? choose(manifest, traits, cols) : named(manifest, traits, cols, wanted);
   const label = own ?? `webnorm ${op} ${chosen.shader.name}`;
@@ -32,25 +32,31 @@ export async function createNorm(device, manifest, texts, options) {
   if (lost) throw new Error(`${op}: ${lossText(lost)}`);
   const { shader, reason } = chosen;
   const mostIterations = traits.software ? manifest.software_iterations : Infinity;
-  const plan = new Plan({ op, device, shader, pipelines, cols, eps, scale, label, mostIterations });
-  return new Norm({ op, cols, tensors: manifest.tensors, shader, reason }, device, plan, label);
+  const wholes = Object.keys(numbers).filter((name) => manifest.numbers[name].whole);
+  const plan = new Plan({ op, device, shader, pipelines, cols, numbers, label, mostIterations, wholes });
+  const { tensors, batch = "rows" } = manifest;
+  return new Norm({ op, cols, tensors, shader, reason }, device, plan, label, batch);
 }
 
 /** The options of createNorm, each checked; numbers that are not given are the export's own. */
-function given({ op, cols: all, problem, numbers }, options) {
-  const names = ["cols", ...Object.keys(numbers), "shader", "adapterInfo", "label"];
-  const { cols = all.length === 1 ? all[0] : undefined, ...found } = checkedOptions(op, options, names);
-  if (!all.includes(cols)) {
-    throw new Error(`${op}: cols is ${shown(cols)}; this export has ${all.join(", ")}`);
+function given({ op, cols: all, axis = "cols", problem, numbers: rules }, options) {
+  // A problem that has nothing but a batch has one shader, whatever its size.
+  const sized = axis ? [axis] : [];
+  const names = [...sized, ...Object.keys(rules), "shader", "adapterInfo", "label"];
+  const found = checkedOptions(op, options, names);
+  const cols = (axis ? found[axis] : undefined) ?? (all.length === 1 ? all[0] : undefined);
+  if (found[axis] === null || !all.includes(cols)) {
+    throw new Error(`${op}: ${axis} is ${shown(found[axis])}; this export has ${all.join(", ")}`);
   }
-  for (const [name, rule] of Object.entries(numbers)) {
-    if (found[name] === undefined) found[name] = problem[name];
-    checkNumber(op, name, found[name], rule);
+  const numbers = {};
+  for (const [name, rule] of Object.entries(rules)) {
+    numbers[name] = found[name] === undefined ? problem[name] : found[name];
+    checkNumber(op, name, numbers[name], rule);
   }
   const { adapterInfo: info = {}, label = "" } = found;
   if (!isObject(info)) throw unexpected(op, "adapterInfo", info, "a GPUAdapterInfo");
   if (typeof label !== "string") throw unexpected(op, "label", label, "a string");
-  return { ...found, cols };
+  return { ...found, cols, numbers };
 }
 
 function lossText({ message, reason }) {
@@ -107,12 +113,15 @@ class Norm {
   #destroyed = false;
   #calls = new WeakMap();
   #strangers = new WeakSet();
+  // The name of the size that calls may choose; empty where there is none.
+  #batch;
 
-  constructor(facts, device, plan, label) {
+  constructor(facts, device, plan, label, batch) {
     Object.assign(this, facts);
     this.#device = device;
     this.#plan = plan;
     this.#label = label;
+    this.#batch = batch;
     device.lost.then((info) => {
       this.#lost = info;
     });
@@ -124,7 +133,7 @@ class Norm {
     if (!tensor) {
       this.#fail(`has no tensor ${shown(name)}; there is ${this.tensors.map((one) => one.name).join(", ")}`);
     }
-    this.#checkRows(rows);
+    if (this.#batch) this.#checkRows(rows);
     const binding = this.shader.bindings.find((one) => one.name === name);
     return Math.max(4, roundUp(this.#dataBytes(tensor, rows), binding.element_bytes));
   }
@@ -141,7 +150,7 @@ class Norm {
     if (!inPass && typeof encoder?.beginComputePass !== "function") {
       throw unexpected(this.op, "encoder", encoder, "a GPUCommandEncoder or a GPUComputePassEncoder");
     }
-    const { rows, ...given } = tensors ?? {};
+    const { [this.#batch || "rows"]: rows = this.#batch ? undefined : 1, ...given } = tensors ?? {};
     this.#checkRows(rows);
     this.#onlyThese(given, this.tensors);
     const places = this.tensors.map(({ name }) => this.#placeOf(name, given[name]));
@@ -163,7 +172,7 @@ class Norm {
     this.#check();
     const inputs = this.tensors.filter((tensor) => tensor.access === "read");
     this.#onlyThese(arrays, inputs);
-    const rows = this.#rowsOf(arrays.x);
+    const rows = this.#rowsOf(arrays, inputs);
     for (const tensor of inputs) this.#checkArray(tensor, arrays[tensor.name], rows);
     const scopes = ["validation", "out-of-memory", "internal"];
     for (const scope of scopes) this.#device.pushErrorScope(scope);
@@ -214,12 +223,18 @@ class Norm {
   }
 
   #checkRows(rows) {
-    if (!isCount(rows)) throw unexpected(this.op, "rows", rows, COUNT);
+    if (!isCount(rows)) throw unexpected(this.op, this.#batch || "rows", rows, COUNT);
   }
 
-  #rowsOf(x) {
-    const size = typeof x.length === "number" ? x.length / this.cols : NaN;
-    if (!Number.isInteger(size)) throw unexpected(this.op, "x", x, `a multiple of ${this.cols} columns`);
+  /** How many elements the batch has, by the first array that has it. */
+  #rowsOf(arrays, inputs) {
+    const main = inputs.find(({ shape }) => shape[0] === "rows");
+    if (!main) return 1;
+    const inner = this.#dataBytes({ ...main, shape: main.shape.slice(1) }, 0) / itemsize(main.dtype);
+    const array = arrays[main.name];
+    const size = typeof array.length === "number" ? array.length / inner : NaN;
+    const wanted = main.shape[1] === "cols" ? `${inner} columns` : inner;
+    if (!Number.isInteger(size)) throw unexpected(this.op, main.name, array, `a multiple of ${wanted}`);
     return size;
   }
 
@@ -278,7 +293,7 @@ class Norm {
 
   #checked({ name, shape, dtype }, { buffer, offset, size }, rows) {
     const needed = rows === 0 && shape[0] === "rows" ? 0 : this.byteLength(name, rows);
-    const what = `${shape.join(" x ")} ${dtype} with rows ${rows}`;
+    const what = `${shape.join(" x ")} ${dtype} with ${this.#batch || "rows"} ${rows}`;
     if (!(size >= needed)) this.#fail(`${name} has ${size} bytes; expected ${needed} (${what})`);
     if (offset + size > buffer.size) {
       this.#fail(`${name} has ${size} bytes from ${offset} on; its buffer ends at ${buffer.size}`);

@@ -19,7 +19,7 @@ from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS, Variant, forma
 from webnorm.kernels.rendering.render import MOST_BUFFERS, RenderCache, RenderedPass, Shader, render_shader
 from webnorm.lab.verify.accuracy import loose_tolerance_warning
 from webnorm.op import expression
-from webnorm.op.op import Task
+from webnorm.op.op import Task, Tensor
 from webnorm.op.problem import Problem
 from webnorm.web.package.manifest import CLASSES, LAB_CLASSES, MissingClass, missing_class_text, serves
 from webnorm.web.package.request import ExportRequest
@@ -84,8 +84,9 @@ class Bundle:
             "problem": {
                 key: value
                 for key, value in problem.as_json().items()
-                if key in ("dtype", "eps", "scale", "options")
+                if key in ("dtype", "options", *problem.SCALARS)
             },
+            **({} if op.source is None else _user_op_entry(problem)),
             "numbers": {
                 name: rule.as_json()
                 for name, rule in problem.SCALARS.items()
@@ -98,13 +99,45 @@ class Bundle:
                     "name": tensor.name,
                     "access": "read" if tensor.access == "read" else "write",
                     "dtype": tensor.dtype(problem),
-                    "shape": list(tensor.shape),
+                    "shape": list(tensor.shape) if op.source is None else _shape(tensor, problem, self.cols),
                 }
                 for tensor in op.present(problem)
             ],
             "shaders": [_shader_entry(one) for one in self.carried],
             "absent": list(self.absent),
         }
+
+
+def _user_op_entry(problem: Problem) -> dict[str, Any]:
+    """What is said of an op of the user's alone: the names of its batch and its axis, its other sizes, and that
+    the expected outputs are those of the vectors. In expressions the batch is rows, and the axis cols.
+    """
+    axis = "" if problem.AXIS == problem.BATCH else problem.AXIS
+    return {
+        "reference": "vectors",
+        "batch": problem.BATCH,
+        "axis": axis,
+        "sizes": {name: size for name, size in problem.sizes.items() if name not in (problem.BATCH, axis)},
+    }
+
+
+def _canonical(tree: expression.Tree, problem: Problem) -> expression.Tree:
+    """The tree with the names that a manifest's expressions have."""
+    if isinstance(tree, list):
+        return [tree[0], *(_canonical(one, problem) for one in tree[1:])]
+    if isinstance(tree, str):
+        return {problem.BATCH: "rows", problem.AXIS: "cols"}.get(tree, tree)
+    return tree
+
+
+def _shape(tensor: Tensor, problem: Problem, axis_values: Sequence[int]) -> list[expression.Tree]:
+    """The dimensions of a tensor of an op of the user's."""
+    named = {problem.BATCH} | ({problem.AXIS} if len(axis_values) > 1 else set())
+    known = {name: size for name, size in problem.sizes.items() if name not in named}
+    return [
+        size if isinstance(size, int) else _canonical(expression.simplify(expression.parse(size), known), problem)
+        for size in tensor.shape
+    ]
 
 
 def automatic_variants(kernels: Sequence[Kernel]) -> Chooser:
@@ -125,6 +158,8 @@ def _bound_to_rows(kernel: Kernel) -> str | None:
     """Why a kernel cannot be exported, to pages that have any number of rows; None where it can."""
     if kernel.compiles_batch_in:
         return f"kernel {kernel.name} compiles the number of rows in; an export takes any number"
+    if any(each.grid for each in kernel.passes):
+        return f"kernel {kernel.name} has a grid of its own; an export arranges workgroups itself"
     if not kernel.takes_slices:
         return f"kernel {kernel.name} takes all rows at once; an export takes any number"
     return None
@@ -161,7 +196,8 @@ def bundle_shaders(
         # A software adapter takes the first shader for software, so that those may not be left out.
         key = traits.software, shader.text
         if key not in seen:
-            label = "-".join(part for part in (str(problem.axis), prefix, name) if part)
+            axis = "" if problem.AXIS == problem.BATCH else str(problem.axis)
+            label = "-".join(part for part in (axis, prefix, name) if part)
             embedded = minified(shader.text)
             body = embedded if minify else shader.text
             seen[key] = BundledShader(label, name, shader, _opening(label, shader, command) + body, embedded)
@@ -169,13 +205,18 @@ def bundle_shaders(
         raise WebnormError(f"nothing to export for {problem}: {next(iter(refusals.values()))}")
     found = list(reversed(seen.values()))
     absent = [
-        MissingClass(cols=problem.axis, devices=name, why=why)
+        MissingClass(cols=_axis_value(problem), devices=name, why=why)
         for name, why in reversed(refusals.items())
         if not any(
             serves(one.shader.features, _limits(one.shader), one.for_software, classes[name]) for one in found
         )
     ]
     return found, absent
+
+
+def _axis_value(problem: Problem) -> int:
+    """The value of the axis, by which shaders are told apart; 1 where a problem has nothing but a batch."""
+    return 1 if problem.AXIS == problem.BATCH else problem.axis
 
 
 def _refuse_unfit(shader: Shader, traits: Traits) -> None:
@@ -244,10 +285,13 @@ def _shader_entry(one: BundledShader) -> dict[str, Any]:
         derived = {
             "bindings": _binding_entries(shader, known),
             "overrides": {},
-            "passes": [_pass_entry(each, shader.problem.BATCH, known) for each in shader.passes],
+            "passes": [_pass_entry(each, shader.problem, known) for each in shader.passes],
             # What the tolerance follows from.
             "accuracy": {
-                **{name: expression.simplify(tree, known) for name, tree in vars(kernel.accuracy).items()},
+                **{
+                    name: _canonical(expression.simplify(tree, known), shader.problem)
+                    for name, tree in vars(kernel.accuracy).items()
+                },
                 "exact": kernel.op.is_copy,
             },
         }
@@ -259,7 +303,7 @@ def _shader_entry(one: BundledShader) -> dict[str, Any]:
         "file": f"shaders/{one.name}.wgsl",
         "sha256": hashlib.sha256(one.text.encode()).hexdigest(),
         "embedded_sha256": hashlib.sha256(one.embedded.encode()).hexdigest(),
-        "cols": shader.problem.axis,
+        "cols": _axis_value(shader.problem),
         "kernel": kernel.name,
         "constants": dict(shader.variant.constants),
         "features": sorted(shader.features),
@@ -292,19 +336,23 @@ def _limits(shader: Shader) -> dict[str, int]:
 
 def _binding_entries(shader: Shader, known: Mapping[str, int]) -> list[dict[str, Any]]:
     types = {match[1]: (match[2], match[3]) for match in _DECLARED.finditer(shader.text)}
+    problem = shader.problem
+    words = ["rows" if word == problem.BATCH else word for word in shader.params]
     entries: list[dict[str, Any]] = [
-        {"binding": 0, "name": "params", "type": "uniform", "words": list(shader.params)}
+        {"binding": 0, "name": "params", "type": "uniform", "words": words}
     ]
     for binding in shader.bindings:
         if binding.name not in types:
             raise WebnormError(
-                f"the text does not declare the buffer {binding.name} as lib/interface.wgsl does"
+                f"the text does not declare the buffer {binding.name} as lib/interface.wgsl and "
+                "lib/tensors.wgsl do"
             )
         wgsl, element = types[binding.name]
-        width: str | int = shader.problem.AXIS if binding.wide else binding.width
-        shape: list[Any] = [shader.problem.BATCH, width] if binding.batched else [width]
+        own = shader.variant.kernel.op.source is None
+        width: str | int = problem.AXIS if binding.wide and own else binding.width
+        shape: list[Any] = ["rows", width] if binding.batched else [width]
         if binding.records is not None:
-            shape = [expression.simplify(binding.records, known), binding.width]
+            shape = [_canonical(expression.simplify(binding.records, known), problem), binding.width]
         entries.append(
             {
                 "binding": binding.index,
@@ -321,15 +369,15 @@ def _binding_entries(shader: Shader, known: Mapping[str, int]) -> list[dict[str,
     return entries
 
 
-def _pass_entry(rendered: RenderedPass, batch: str, known: Mapping[str, int]) -> dict[str, Any]:
-    iterations = expression.simplify(rendered.iterations, known)
-    if expression.evaluate(iterations, {batch: _MANY_ROWS}) <= SOFTWARE_ITERATIONS:
+def _pass_entry(rendered: RenderedPass, problem: Problem, known: Mapping[str, int]) -> dict[str, Any]:
+    iterations = _canonical(expression.simplify(rendered.iterations, known), problem)
+    if expression.evaluate(iterations, {"rows": _MANY_ROWS}) <= SOFTWARE_ITERATIONS:
         iterations = 0
     return {
         "entry_point": rendered.entry_point,
         "workgroup_size": rendered.workgroup_size,
-        "workgroup_count": expression.simplify(rendered.workgroup_count, known),
-        "per": batch if rendered.per == "slice" else rendered.per,
+        "workgroup_count": _canonical(expression.simplify(rendered.workgroup_count, known), problem),
+        "per": "rows" if rendered.per == "slice" else rendered.per,
         "bindings": [0, *(binding.index for binding in rendered.bindings)],
         **({} if iterations == 0 else {"iterations": iterations}),
     }
@@ -342,12 +390,20 @@ def _opening(name: str, shader: Shader, command: str) -> str:
     features = ", ".join(sorted(shader.features)) or "none"
     invocations = max(each.workgroup_size for each in shader.passes)
     return (
-        f"// {name}: {kernel.op.name} of {shader.problem.axis} columns, {shader.problem.dtype}\n"
+        f"// {name}: {kernel.op.name} of {_sizes_text(shader.problem)}, {shader.problem.dtype}\n"
         f"// kernel {kernel.name}" + (f" ({constants})" if constants else "") + "\n"
         f"// features: {features}; limits: {invocations} invocations per workgroup, "
         f"{shader.workgroup_bytes} bytes of workgroup memory\n"
         f"// webnorm {__version__}: {command}\n\n"
     )
+
+
+def _sizes_text(problem: Problem) -> str:
+    """The sizes that a shader is compiled for."""
+    if problem.AXIS == "cols" and len(problem.SIZES) == 2:
+        return f"{problem.axis} columns"
+    fixed = [f"{name} {size}" for name, size in problem.sizes.items() if name != problem.BATCH]
+    return ", ".join(fixed) or f"any number of {problem.BATCH}"
 
 
 _COMMENT = re.compile(r"//[^\n]*|/\*|\*/")

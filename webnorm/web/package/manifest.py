@@ -22,7 +22,7 @@ _Number = float | str | None
 
 class _Problem(TypedDict):
     dtype: str
-    eps: _Number
+    eps: NotRequired[_Number]
     options: dict[str, Any]
 
 
@@ -102,7 +102,7 @@ class PackageManifest(TypedDict):
 
     schema: Literal[1]
     op: str
-    has_mean: bool
+    has_mean: NotRequired[bool]
     problem: _Problem
     tensors: list[_Tensor]
     files: dict[str, str]

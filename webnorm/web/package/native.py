@@ -23,12 +23,14 @@ from webnorm.kernels.wgsl.diagnostics import read_report
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied
 from webnorm.lab.verify.accuracy import Accuracy, assess
 from webnorm.op.dtypes import DTYPES, Array
-from webnorm.op.op import ExpectedOutputs, Op, Task
+from webnorm.op.op import ExpectedOutputs, HeaderTerms, Op, Task, make_inputs
 from webnorm.web.package.bundle import Bundle, BundledShader, bundle_of
 from webnorm.web.package.request import ExportRequest, request_for
 
 # cols: a name of the manifest's format, and of an option of `webnorm export`.
 
+# Allowed errors are written in float32, never smaller than they are.
+_ROUNDED_UP = 1.0 + 2.0**-22
 # naga has subgroups and their ids without asking, and refuses the directives.
 _REFUSED_DIRECTIVES = ("enable subgroups;\n", "requires subgroup_id;\n")
 
@@ -47,14 +49,34 @@ class TestVector:
     @property
     def file(self) -> str:
         """Where it lies in an export."""
-        return f"vectors/{self.problem.axis}/{self.name}.safetensors"
+        axis = "all" if self.problem.AXIS == self.problem.BATCH else self.problem.axis
+        return f"vectors/{axis}/{self.name}.safetensors"
+
+    # What the tolerance multiplies the answers' error scale by.
+    base: float = 1.0
+    # Whether a page cannot work the answers out itself.
+    whole: bool = False
 
     def encoded(self) -> bytes:
-        """A safetensors file: the inputs by name, the answers rounded to float32 as `expected.NAME`."""
-        with np.errstate(over="ignore"):
-            expected = {
-                f"expected.{name}": answer.value.astype(np.float32) for name, answer in self.answers.items()
-            }
+        """A safetensors file: the inputs by name, the answers rounded to float32 as `expected.NAME`.
+
+        Where it is `whole` the answers are in float64, with the allowed errors as `allowed.NAME`, and
+        `per_term.NAME` what each term adds that one accumulator adds.
+        """
+        expected: dict[str, Array] = {}
+        for name, answer in self.answers.items():
+            with np.errstate(over="ignore"):
+                expected[f"expected.{name}"] = answer.value.astype(np.float64 if self.whole else np.float32)
+            if self.whole:
+                value = expected[f"expected.{name}"]
+                if answer.beyond_float32 is not None:
+                    value[answer.beyond_float32] = np.nan
+                # A scale is in units of what the tolerance multiplies it by.
+                allowed = self.base * np.broadcast_to(answer.error_scale, value.shape)
+                per_term = np.broadcast_to(answer.mean_error_scale, value.shape)
+                with np.errstate(over="ignore"):
+                    expected[f"allowed.{name}"] = (allowed * _ROUNDED_UP).astype(np.float32)
+                    expected[f"per_term.{name}"] = (per_term * _ROUNDED_UP).astype(np.float32)
         arrays = {**self.arrays, **expected}
         # One entry: the library writes several in any order, and equal exports have equal bytes.
         metadata = {"what": self.what}
@@ -70,12 +92,24 @@ def draw_vectors(task: Task) -> Iterator[TestVector]:
     """The vectors of an op for the columns, storage types and options of a problem."""
     op, problem = task.op, task.problem
     main = op.tensors[0].name
+    if op.source is not None:
+        yield from _own_vectors(task)
+        return
     for number, (name, what, drawn) in enumerate(op.hook("export_inputs")(op, problem)):
         rng = np.random.default_rng([problem.seed, number])
         held = drawn.astype(DTYPES[problem.dtype])
         own = replace(problem.with_batch(len(drawn)), distribution="given")
         arrays = op.draw(Task(op, own), {main: held}, rng)
         yield TestVector(name, what, own, arrays, op.reference(arrays, own))
+
+
+def _own_vectors(task: Task) -> Iterator[TestVector]:
+    """The vectors of an op of the user's, which draws all of its inputs."""
+    for name, what, own in task.op.hook("export_inputs")(task.op, task.problem):
+        arrays = make_inputs(task.op, own)
+        base = task.op.hook("tolerance")(HeaderTerms(0, 0, 0), own).base
+        answers = task.op.reference(arrays, own)
+        yield TestVector(name, what, own, arrays, answers, base=base, whole=True)
 
 
 def native_text(shader: Shader) -> Shader:
@@ -110,7 +144,9 @@ def try_in_worker(device: Device, words: tuple[Any, ...]) -> Iterator[dict[str, 
 
 def _try_all(device: Device, bundle: Bundle, vectors: Sequence[TestVector]) -> Iterator[dict[str, Any]]:
     for one in bundle.carried:
-        own = [vector for vector in vectors if vector.problem.axis == one.shader.problem.axis]
+        axis = one.shader.problem.axis
+        fixed = one.shader.problem.AXIS == one.shader.problem.BATCH
+        own = [vector for vector in vectors if fixed or vector.problem.axis == axis]
         yield try_natively(device, one, own)
 
 
@@ -182,6 +218,6 @@ def _accuracy(device: Device, shader: Shader, pipelines: Sequence[Pipeline], vec
     Plan(device, shader, inputs.buffers, outputs.buffers, pipelines).run()
     got = outputs.read_all()
     answers = vector.answers
-    if "h" in got:
+    if any(op.named[name].feeds for name in got):
         answers = op.reference({**vector.arrays, "h": got["h"][0]}, vector.problem)
     return assess(got, answers, shader)

@@ -13,6 +13,7 @@ from typing import Any
 
 from webnorm._version import __version__
 from webnorm.errors import path_argument, shell_word
+from webnorm.op import expression
 from webnorm.op.dtypes import DTYPES
 from webnorm.op.registry import OPS
 from webnorm.web.folder import MANIFEST, Files, digests
@@ -26,7 +27,13 @@ _TYPES = "index.d.ts"
 # In the README, what an app writes that has the package installed.
 _SNIPPET = re.compile(r"^```js\n(.*?)\n```", re.MULTILINE | re.DOTALL)
 # Where every browser has a type of its own; of others the bits travel.
-_OWN_ARRAYS = {"float32": "Float32Array", "int8": "Int8Array"}
+_OWN_ARRAYS = {
+    "float32": "Float32Array",
+    "int8": "Int8Array",
+    "uint8": "Uint8Array",
+    "int32": "Int32Array",
+    "uint32": "Uint32Array",
+}
 # What only people read, or only verify.html, is left out of index.js.
 _FOR_PEOPLE = (
     "command",
@@ -65,7 +72,7 @@ def package_files(request: ExportRequest, update: Update = no_update) -> Files:
             "file": vector.file,
             "sha256": hashlib.sha256(encoded[vector.file]).hexdigest(),
             # cols and rows: names of the manifest's format.
-            "cols": vector.problem.axis,
+            "cols": 1 if vector.problem.AXIS == vector.problem.BATCH else vector.problem.axis,
             "rows": vector.problem.batch,
             "what": vector.what,
         }
@@ -98,6 +105,8 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
     facts = {key: value for key, value in manifest.items() if key not in (*_FOR_PEOPLE, "vectors")}
     facts["shaders"] = [_less(entry) for entry in manifest["shaders"]]
     tensors = manifest["tensors"]
+    batch, axis = manifest.get("batch", "rows"), manifest.get("axis", "cols")
+    create = "".join(part.capitalize() for part in bundle.task.op.name.split("_"))
     # The typed arrays that JavaScript sees, and a 1 in each.
     arrays = {name: _OWN_ARRAYS.get(name, f"Uint{8 * kind.itemsize}Array") for name, kind in DTYPES.items()}
     bits = {name: int.from_bytes(kind.type(1).tobytes(), sys.byteorder) for name, kind in DTYPES.items()}
@@ -109,7 +118,7 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
             for name, text in bundle.texts.items()
         },
         "summary": bundle.task.op.summary,
-        "create": "create" + "".join(part.capitalize() for part in bundle.task.op.name.split("_")),
+        "create": f"create{create}",
         "tensors": tensors,
         "inputs": [tensor for tensor in tensors if tensor["access"] == "read"],
         "outputs": [tensor for tensor in tensors if tensor["access"] == "write"],
@@ -119,9 +128,49 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
         # What the columns of a tensor hold, where its name does not say.
         "contents": {one.name: f": {one.holds}" if one.holds else "" for one in bundle.task.op.tensors},
         "ones": {name: "1" if name in _OWN_ARRAYS else hex(one) for name, one in bits.items()},
-        "has_scale": "scale" in manifest["numbers"],
-        "many_cols": f", {{ cols: {bundle.cols[0]} }}" if len(bundle.cols) > 1 else "",
+        "numbers": {name: _NUMBERS.get(name, "A scalar of the op") for name in manifest["numbers"]},
+        "many_cols": f", {{ {axis}: {bundle.cols[0]} }}" if len(bundle.cols) > 1 else "",
+        "batch": batch,
+        "axis": axis,
+        "sizes": _sizes_text(bundle, axis),
+        "norm": "norm" if bundle.task.op.source is None else "op",
+        "type": "Norm" if bundle.task.op.source is None else create,
+        "lengths": {one["name"]: _length_text(one, batch, axis) for one in tensors},
+        "shapes": {one["name"]: _shape_text(one, batch, axis) for one in tensors},
     }
+
+
+# What the scalars of the norms are.
+_NUMBERS = {"eps": "Added to the variance", "scale": "What y is multiplied by before it is rounded"}
+
+
+def _sizes_text(bundle: Bundle, axis: str) -> str:
+    """What a package is for, after "for"."""
+    dtype, values = bundle.task.problem.dtype, ", ".join(map(str, bundle.cols))
+    if bundle.task.op.source is None:
+        return f"rows of {values} columns stored as {dtype}"
+    fixed = [f"{axis} {values}"] if axis else []
+    problem = bundle.task.problem
+    fixed += [f"{name} {size}" for name, size in problem.sizes.items() if name not in (axis, problem.BATCH)]
+    return ", ".join([*fixed, dtype])
+
+
+def _named(size: Any, batch: str, axis: str) -> Any:
+    """A dimension with the op's own names."""
+    if isinstance(size, list):
+        return [size[0], *(_named(one, batch, axis) for one in size[1:])]
+    return {"rows": batch, "cols": axis}.get(size, size) if isinstance(size, str) else size
+
+
+def _shape_text(tensor: Mapping[str, Any], batch: str, axis: str) -> str:
+    return " x ".join(expression.shown(_named(size, batch, axis)) for size in tensor["shape"])
+
+
+def _length_text(tensor: Mapping[str, Any], batch: str, axis: str) -> str:
+    """How many elements a tensor has, as JavaScript that has the names of the sizes."""
+    own = "cols" if axis == "cols" else axis
+    parts = (expression.shown(_named(size, batch, own)) for size in tensor["shape"])
+    return " * ".join(f"({part})" if " " in part else part for part in parts).replace("//", "/")
 
 
 def _less(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,7 +254,8 @@ def _faults(manifest: Mapping[str, Any]) -> list[str]:
     for shader in manifest["shaders"]:
         native = shader["native"]
         what = f"kernel {shader['kernel']} as {shader['name']} is wrong on {native.get('adapter')}"
-        problem = f"{manifest['op']} of {shader['cols']} columns, {manifest['problem']['dtype']}"
+        of = f"{shader['cols']} {manifest.get('axis', 'columns')}".rstrip()
+        problem = f"{manifest['op']} of {of}, {manifest['problem']['dtype']}"
         vectors = native.get("vectors", {}).items()
         reasons = (
             f"{what}: {problem}, vector {name}: {one['reason']}" for name, one in vectors if "reason" in one

@@ -44,7 +44,9 @@ class ExportRequest:
     """What to export. `kernel` None chooses the best for each class of adapters; `forced` admits one that is
     unstable, and `partial` an export that has no shader for some devices.
 
-    `words` are the arguments of `request_for` that made it, in which it can travel to another process.
+    `cols` are the values of the size that the op's problems have as AXIS, and `sizes` those of the others
+    but the batch. `words` are the arguments of `request_for` that made it, in which it can travel to another
+    process.
     """
 
     op: Op
@@ -52,8 +54,8 @@ class ExportRequest:
     kernels: tuple[Kernel, ...]
     kernel: Kernel | None = None
     dtype: str = "float32"
-    eps: float | None = None
-    scale: float = 1.0
+    scalars: Mapping[str, float | None] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
     options: Any = field(default_factory=Options)
     name: str | None = None
     command: str = "webnorm export"
@@ -83,8 +85,11 @@ class ExportRequest:
 
     def task(self, cols: int) -> Task:
         """What is computed, for a number of columns."""
-        numbers = {"eps": self.eps, "scale": self.scale}
-        return Task(self.op, self.op.problem(1, cols, dtype=self.dtype, options=self.options, **numbers))
+        kind = self.op.problem_type
+        named = {kind.BATCH: 1, **self.sizes, kind.AXIS: cols} if kind.AXIS != kind.BATCH else {kind.BATCH: 1}
+        sizes = (named[name] for name in kind.SIZES)
+        problem = self.op.problem(*sizes, dtype=self.dtype, options=self.options, **self.scalars)
+        return Task(self.op, problem)
 
 
 def request_for(
@@ -96,19 +101,23 @@ def request_for(
     settings: Mapping[str, Any],
     forced: bool = False,
     partial: bool = False,
+    sizes: Mapping[str, Sequence[int] | int] | None = None,
+    scalars: Mapping[str, float] | None = None,
 ) -> ExportRequest:
     """A request in the words of the command line.
 
     `options` are as in Options.changed, `settings` maps --dtype, --eps, --scale, --name and --minify to what
-    was given, None or False where nothing was. Raises WebnormError for what is unknown or missing.
+    was given, None or False where nothing was; `sizes` and `scalars` are those of an op of the user's, whose
+    axis may be among the sizes. Raises WebnormError for what is unknown or missing.
     """
     op = _op(op_name)
-    if not cols:
-        raise WebnormError("--cols is missing; expected the columns of a row, such as --cols 768")
+    cols, fixed = _sizes(op, cols, sizes or {})
     for count in cols:
         if count > MOST_COLS:
-            raise WebnormError(f"--cols is {count}; expected at most {MOST_COLS}")
+            raise WebnormError(f"{_axis_flag(op)} is {count}; expected at most {MOST_COLS}")
     kernels = discover(roots)
+    own = {"eps": settings["--eps"], "scale": settings["--scale"]}
+    given = {name: one for name, one in {**own, **(scalars or {})}.items() if one is not None}
     defaults = op.hook("export_options") or op.defaults
     return ExportRequest(
         op=op,
@@ -116,17 +125,55 @@ def request_for(
         kernels=tuple(one for one in kernels if one.op == op),
         kernel=None if kernel == AUTO else select(kernels, kernel, op.name),
         dtype="float32" if settings["--dtype"] is None else settings["--dtype"],
-        eps=settings["--eps"],
-        scale=1.0 if settings["--scale"] is None else settings["--scale"],
+        scalars=given,
+        sizes=fixed,
         options=defaults.changed(options),
         name=settings["--name"],
-        command=_command(op, cols, options, kernel, roots, {**settings, "--partial": partial}),
+        command=_command(
+            op, cols, fixed, scalars or {}, options, kernel, roots, {**settings, "--partial": partial}
+        ),
         roots=roots,
         minify=settings["--minify"],
         forced=forced,
         partial=partial,
-        words=(op_name, cols, options, kernel, roots, settings, forced, partial),
+        words=(op_name, cols, options, kernel, roots, settings, forced, partial, fixed, scalars),
     )
+
+
+def _axis_flag(op: Op) -> str:
+    """The option that has the values of the op's axis."""
+    return "--cols" if op.problem_type.AXIS == "cols" else f"--size {op.problem_type.AXIS}"
+
+
+def _sizes(
+    op: Op, cols: Sequence[int], sizes: Mapping[str, Sequence[int] | int]
+) -> tuple[tuple[int, ...], dict[str, int]]:
+    """The values of the op's axis, and one value for each other size but the batch.
+
+    Raises WebnormError for one that is missing, and for several values of one that is not the axis.
+    """
+    kind = op.problem_type
+    given = {name: (found,) if isinstance(found, int) else tuple(found) for name, found in sizes.items()}
+    op.check_sizes(given)
+    if kind.BATCH in given and kind.BATCH:
+        raise WebnormError(f"--size {kind.BATCH} is of no use: a package takes any number of {kind.BATCH}")
+    if kind.AXIS == kind.BATCH:
+        # Nothing but the batch: the same shader for every problem.
+        return (1,), {}
+    own = tuple(dict.fromkeys((*cols, *given.pop(kind.AXIS, ()))))
+    if not own:
+        what = "the columns of a row" if kind.AXIS == "cols" else f"one {kind.AXIS} or more"
+        example = "--cols 768" if kind.AXIS == "cols" else f"--size {kind.AXIS}=768"
+        raise WebnormError(f"{_axis_flag(op)} is missing; expected {what}, such as {example}")
+    fixed = {}
+    for name in kind.SIZES:
+        if name in (kind.AXIS, kind.BATCH):
+            continue
+        if len(given.get(name, ())) != 1:
+            found = "is missing" if name not in given else f"has {len(given[name])} values"
+            raise WebnormError(f"--size {name} {found}; expected one: it is compiled in")
+        fixed[name] = given[name][0]
+    return own, fixed
 
 
 def _op(name: str | None) -> Op:
@@ -140,17 +187,28 @@ def _op(name: str | None) -> Op:
 def _command(
     op: Op,
     cols: Sequence[int],
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float],
     options: Sequence[str],
     kernel: str,
     roots: Sequence[Path],
     settings: Mapping[str, Any],
 ) -> str:
     """The command that asks for the same, as a line that a shader's comment and a page can hold."""
-    words = ["webnorm", "export", op.name]
+    # Where the folder of an op of the user's lies is nobody's business.
+    words = ["webnorm", "export", op.name if op.source is None else f"./{op.name}"]
     for root in roots:
         words += ["--wgsl", str(root)]
-    for count in cols:
-        words += ["--cols", str(count)]
+    kind = op.problem_type
+    if kind.AXIS == "cols":
+        for count in cols:
+            words += ["--cols", str(count)]
+    elif kind.AXIS != kind.BATCH:
+        words += ["--size", f"{kind.AXIS}={','.join(map(str, cols))}"]
+    for name, size in sizes.items():
+        words += ["--size", f"{name}={size}"]
+    for name, value in scalars.items():
+        words += ["--scalar", f"{name}={value:g}"]
     for option in options:
         words += [_FLAGS[option]] if option in _FLAGS else ["--option", option]
     if kernel != AUTO:

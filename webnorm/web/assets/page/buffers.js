@@ -1,7 +1,7 @@
 // The buffers that shaders are timed on: so large that memory answers and not a cache, filled with real data.
 // rows and cols: names of the manifest's format.
 
-import { itemsize } from "../runtime.js";
+import { evaluate, itemsize } from "../runtime.js";
 import { within } from "./gpu.js";
 import { LARGEST_CACHE } from "./numbers.js";
 
@@ -18,7 +18,7 @@ const POISON = 0xff;
  * @returns {number}
  */
 export function dataBytes(tensor, names) {
-  return tensor.shape.reduce((product, size) => product * (names[size] ?? size), itemsize(tensor.dtype));
+  return tensor.shape.reduce((product, size) => product * evaluate(size, names), itemsize(tensor.dtype));
 }
 
 /**
@@ -37,7 +37,9 @@ export function rowTensors(manifest) {
  * @returns {number}
  */
 export function leastBytes(manifest, names) {
-  return rowTensors(manifest).reduce((sum, tensor) => sum + dataBytes(tensor, names), 0);
+  // An op of the user's reads all of them once.
+  const moved = manifest.reference === "vectors" ? manifest.tensors : rowTensors(manifest);
+  return moved.reduce((sum, tensor) => sum + dataBytes(tensor, names), 0);
 }
 
 /**
@@ -111,7 +113,8 @@ export class BufferSets {
       const target = manifest.op === "copy" && name === main ? this.copyTarget : name;
       return [name, this.sets[set % this.sets.length][target]];
     });
-    return { rows, ...Object.fromEntries(buffers) };
+    const batch = manifest.batch ?? "rows";
+    return { ...(batch ? { [batch]: rows } : {}), ...Object.fromEntries(buffers) };
   }
 
   /**
@@ -162,9 +165,15 @@ export class BufferSets {
       else this.#addOutput(name, size);
     }
     const main = manifest.tensors.find((tensor) => tensor.access === "write").name;
-    const [{ [main]: output, x }] = this.sets;
-    this.copyTarget = output.size >= x.size ? main : "copy";
-    if (this.copyTarget !== main) this.#addOutput(this.copyTarget, x.size);
+    const [set] = this.sets;
+    const inputs = manifest.tensors.filter((tensor) => tensor.access === "read").map(({ name }) => name);
+    // The largest: an op may have several, and what is copied is what memory answers with.
+    this.copySource = inputs.includes("x") && manifest.reference !== "vectors"
+      ? "x"
+      : inputs.reduce((most, name) => (set[name].size > set[most].size ? name : most));
+    const { size } = set[this.copySource];
+    this.copyTarget = set[main].size >= size ? main : "copy";
+    if (this.copyTarget !== main) this.#addOutput(this.copyTarget, size);
   }
 
   #addInput(name, byteLength, data) {
@@ -226,11 +235,12 @@ export async function copyShader(device, buffers) {
   const layout = device.createPipelineLayout({ bindGroupLayouts: [own] });
   const made = device.createComputePipelineAsync({ layout, compute: { module } });
   const pipeline = await within(made, "the copy was compiled", device);
-  const { size } = buffers.sets[0].x;
+  const source = buffers.copySource;
+  const { size } = buffers.sets[0][source];
   const groups = buffers.sets.map((set) =>
     device.createBindGroup({
       layout: own,
-      entries: [set.x, set[buffers.copyTarget]].map((buffer, binding) => ({
+      entries: [set[source], set[buffers.copyTarget]].map((buffer, binding) => ({
         binding,
         resource: { buffer, size },
       })),

@@ -16,7 +16,14 @@ const SAFETENSORS = {
   F8_E4M3: "float8_e4m3fn",
   F8_E5M2: "float8_e5m2",
   I8: "int8",
+  U8: "uint8",
+  I32: "int32",
+  U32: "uint32",
+  F64: "float64",
 };
+// What files hold, but no shader does.
+const FILE_ARRAYS = { ...ARRAYS, float64: Float64Array };
+const WHOLE_NUMBERS = ["uint8", "int32", "uint32"];
 // A float64 of this size has no digits after the point: adding it rounds to a whole number, ties to even. The
 // factor leaves room for negative numbers.
 const WHOLE = 1.5 * 2 ** 52;
@@ -43,15 +50,16 @@ function layout(dtype, digits) {
 }
 
 function codesOf(dtype) {
-  if (!Object.hasOwn(ARRAYS, dtype)) {
+  if (!Object.hasOwn(FILE_ARRAYS, dtype)) {
     throw new Error(`dtype is ${JSON.stringify(dtype)}; expected one of ${Object.keys(ARRAYS).join(", ")}`);
   }
-  return ARRAYS[dtype];
+  return FILE_ARRAYS[dtype];
 }
 
 /** `value` rounded to a storage type, to nearest even, in one step; int8 and float8 saturate. */
 export function roundTo(value, dtype) {
   if (dtype === "float32") return Math.fround(value);
+  if (WHOLE_NUMBERS.includes(dtype)) return value + WHOLE - WHOLE;
   if (dtype === "int8") return Math.max(-INT8_MAXIMUM, Math.min(INT8_MAXIMUM, value)) + WHOLE - WHOLE;
   return roundToFloat(value, FLOATS[dtype]);
 }
@@ -137,7 +145,7 @@ export function encode(values, dtype) {
   const Codes = codesOf(dtype);
   if (dtype === "float32") return new Float32Array(values);
   const codes = new Codes(values.length);
-  const code = dtype === "int8" ? (value) => roundTo(value, dtype) : (value) => codeOf(value, FLOATS[dtype]);
+  const code = dtype === "int8" || WHOLE_NUMBERS.includes(dtype) ? (value) => roundTo(value, dtype) : (value) => codeOf(value, FLOATS[dtype]);
   for (let i = 0; i < values.length; i++) codes[i] = code(values[i]);
   return codes;
 }
@@ -185,7 +193,7 @@ function tensorOf(name, entry, data, damaged) {
     throw damaged(`${name} has no shape or no place`);
   }
   const dtype = SAFETENSORS[code];
-  const bytes = shape.reduce((product, size) => product * size, itemsize(dtype));
+  const bytes = shape.reduce((product, size) => product * size, codesOf(dtype).BYTES_PER_ELEMENT);
   const [start, end] = offsets;
   if (end - start !== bytes || end > data.byteLength) {
     throw damaged(`${name} needs ${bytes} bytes; it lies in ${start}..${end} of ${data.byteLength}`);

@@ -7,6 +7,7 @@
 //   const { ok, reason } = assess(got, answers, manifest, tolerance(shader, manifest, rows));
 
 import { AMBIGUOUS_SHARE, DENORMAL, FEW, TIE, VAGUE, WITHOUT_NUMBERS } from "./numbers.js";
+import { evaluate } from "../runtime.js";
 import { roundTo } from "./storage.js";
 import { comparedForm, outputTolerance, toleranceOf } from "./tolerance.js";
 
@@ -30,7 +31,14 @@ export function tolerance(shader, manifest, rows) {
   if (manifest.op === "copy") {
     return { base: 0, slope: 0, adding: 0, equal_share: 1, reason: "a copy is exact" };
   }
+  if (manifest.reference === "vectors") return derivedTolerance(shader.accuracy, rows);
   return toleranceOf(shader, manifest, rows);
+}
+
+/** Of an op of the user's: the vectors have what each element may be off by, and what each term adds. */
+function derivedTolerance({ serial_terms, column_terms }, rows) {
+  const slope = evaluate(serial_terms, { rows }) + evaluate(column_terms, { rows });
+  return { base: 1, slope, adding: 0, equal_share: 0, reason: "derived from the reference" };
 }
 
 /**
@@ -52,9 +60,11 @@ export function tolerance(shader, manifest, rows) {
  */
 export function assess(outputs, answers, manifest, allowed) {
   const written = manifest.tensors.filter((tensor) => tensor.access === "write");
+  const derived = manifest.reference === "vectors";
   const found = written.map(({ name, dtype }) => {
-    const own = outputTolerance(name, dtype, manifest) ?? allowed;
-    const verdict = assessOutput(name, comparedForm(name, outputs[name], manifest), answers[name], dtype, own);
+    const own = (derived ? null : outputTolerance(name, dtype, manifest)) ?? allowed;
+    const got = derived ? outputs[name] : comparedForm(name, outputs[name], manifest);
+    const verdict = assessOutput(name, got, answers[name], dtype, own);
     return { ...verdict, not_compared: whyNotCompared(answers[name], dtype, own) };
   });
   const wrong = found.filter((verdict) => !verdict.ok);
@@ -131,7 +141,8 @@ function whyNotCompared(answer, dtype, allowed) {
 
 /** Whether an element may be off by as much as it is, and by as much as what it is made of. */
 function isVague(answer, i, allowed) {
-  if (!(allowed.slope > 0)) return false;
+  // A derived tolerance has no size of terms to compare with.
+  if (!(allowed.slope > 0) || allowed.base === 1) return false;
   const size = Math.max(answer.error_scale[i], Math.abs(answer.value[i]));
   return size > DENORMAL && limitOf(answer, i, allowed) >= size;
 }
@@ -173,8 +184,18 @@ function ratioOf(error, tolerated, dtype) {
 }
 
 function worstOf(name, got, { shape, value }, { i, error, tolerated }) {
-  const index = shape.length === 1 ? [i] : [Math.floor(i / shape[1]), i % shape[1]];
+  const index = placeOf(i, shape);
   return { output: name, index, got: got[i], expected: value[i], error, tolerance: tolerated };
+}
+
+/** The index of an element, by its number in row-major order. */
+function placeOf(i, shape) {
+  let rest = i;
+  return shape.toReversed().map((size) => {
+    const at = rest % size;
+    rest = Math.floor(rest / size);
+    return at;
+  }).toReversed();
 }
 
 function text({ output, index, got, expected, error, tolerance }) {

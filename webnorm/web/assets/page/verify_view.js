@@ -47,7 +47,9 @@ export class View {
     this.#manifest = manifest;
     const { op, cols, problem } = manifest;
     const options = optionsText(problem.options);
-    byId("title").textContent = `${op}, ${cols.join(", ")} columns, ${problem.dtype}`;
+    const { axis = "columns" } = this.#manifest;
+    const sizes = axis ? `${cols.join(", ")} ${axis}, ` : "";
+    byId("title").textContent = `${op}, ${sizes}${problem.dtype}`;
     const what = options ? `With ${options}. ` : "";
     byId("subtitle").textContent = `${what}Every shader of this package, on this device, against float64.`;
     byId("footer").replaceChildren(

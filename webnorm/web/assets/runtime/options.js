@@ -28,7 +28,8 @@ export function checkedOptions(op, options = {}, names) {
 }
 
 /** An Error for what is no number by a rule of the manifest. */
-export function checkNumber(op, name, value, { zero, least, below, expected }) {
-  const fits = typeof value === "number" && ((zero && value === 0) || (value >= least && value < below));
+export function checkNumber(op, name, value, { zero, least, below, expected, whole = false }) {
+  const inside = typeof value === "number" && ((zero && value === 0) || (value >= least && value < below));
+  const fits = inside && (!whole || Number.isInteger(value));
   if (!fits) throw unexpected(op, name, value, expected);
 }

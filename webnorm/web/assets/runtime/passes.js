@@ -1,6 +1,6 @@
 // What a call dispatches: rows cut so that a device takes them, and what is bound where. The twin of
 // webnorm/gpu/schedule.py; what depends on the op, the kernel or the problem is data in the manifest.
-// rows, cols and eps: names of the manifest's format.
+// rows and cols: names of the manifest's format, which an op of the user's has for its batch and its axis.
 
 import { Latest } from "./calls.js";
 
@@ -42,6 +42,9 @@ export const ARRAYS = {
   float16: Uint16Array,
   bfloat16: Uint16Array,
   int8: Int8Array,
+  uint8: Uint8Array,
+  int32: Int32Array,
+  uint32: Uint32Array,
   float8_e4m3fn: Uint8Array,
   float8_e5m2: Uint8Array,
 };
@@ -60,7 +63,7 @@ export class Plan {
   #byRows = new Latest();
 
   /**
-   * `setup` names the op, its cols, eps and scale, the shader with its pipelines, the device, a label, and
+   * `setup` names the op, its cols and `numbers`, the shader with its pipelines, the device, a label, and
    * `mostIterations` that a loop may take there.
    */
   constructor(setup) {
@@ -205,8 +208,10 @@ export class Plan {
       const integers = new Uint32Array(data, stride * at, names.length);
       const floats = new Float32Array(data, stride * at, names.length);
       names.forEach((word, index) => {
-        if (word === "eps" || word === "scale") floats[index] = this[word];
-        else integers[index] = this.#word(word, slice, most);
+        const number = this.numbers[word];
+        if (number === undefined) integers[index] = this.#word(word, slice, most);
+        else if (this.wholes?.includes(word)) integers[index] = number;
+        else floats[index] = number;
       });
     });
     buffer.unmap();
@@ -215,6 +220,7 @@ export class Plan {
 
   #word(word, slice, most) {
     if (word === "rows") return slice.rows;
+    if (word === "unused") return 0;
     const [, name, what] = word.match(/^(.*)_(start|count|kept)$/);
     const binding = this.shader.bindings.find((one) => one.name === name);
     if (what === "count") return most && evaluate(binding.shape[0], { rows: most });

@@ -1,0 +1,60 @@
+"""Depthwise convolution along the last axis: each channel with a filter of its own."""
+
+import numpy as np
+
+from webnorm.op import define_op, option, tensor
+
+op = define_op(
+    sizes={"sequences": 8, "channels": 2048, "length": 2048, "taps": 4},
+    inputs=[
+        tensor("x", "sequences channels length"),
+        tensor("w", "channels taps"),
+        tensor("bias", "channels", option="bias"),
+    ],
+    outputs=[tensor("y", "sequences channels length")],
+    # Zeros before the sequence alone, or as many on either side (one more behind it where taps are even).
+    options=[option("padding", "causal", "same"), option("bias")],
+    flops="2*sequences*channels*length*taps",
+)
+
+
+def _before(taps, padding):
+    """Return the number of zeros before the sequence."""
+    return taps - 1 if padding == "causal" else (taps - 1) // 2
+
+
+def _convolved(x, w, bias, before):
+    """Return the correlation of x, with so many zeros before it, and w; tap after tap, as a kernel adds."""
+    taps, length = w.shape[1], x.shape[2]
+    padded = np.pad(x, ((0, 0), (0, 0), (before, taps)))
+    y = w[:, :1] * padded[..., :length]
+    for tap in range(1, taps):
+        y = y + w[:, tap : tap + 1] * padded[..., tap : tap + length]
+    return y if bias is None else y + bias[:, None]
+
+
+@op.reference
+def depthwise_conv1d(x, w, bias, taps, padding):
+    """Return y[i] = sum over t of w[t] x[i + t - before] + bias."""
+    return _convolved(x, w, bias, _before(taps, padding))
+
+
+@op.mistake("flips the filter: a convolution where a correlation is expected")
+def flipped(x, w, bias, taps, padding):
+    """Return the convolution of textbooks."""
+    return _convolved(x, w[:, ::-1], bias, _before(taps, padding))
+
+
+@op.mistake("pads one element too few before the sequence")
+def shifted(x, w, bias, taps, padding):
+    """Return the output of a sequence that lies one element further left."""
+    left = np.concatenate([x[..., 1:], np.zeros_like(x[..., :1])], -1)
+    return _convolved(left, w, bias, _before(taps, padding))
+
+
+@op.mistake("leaves the last tap out")
+def short(x, w, bias, taps, padding):
+    """Return the sum without the last tap."""
+    w = w.copy()
+    w[:, -1] = 0
+    return _convolved(x, w, bias, _before(taps, padding))
