@@ -274,17 +274,24 @@ def test_what_replaces_a_choice_that_does_not_run() -> None:
 
 
 def test_grids() -> None:
-    standard = tune.tuning_tasks(None, (None, None), (), (), software=False, quick=False)
+    standard = tune.tuning_tasks(None, {}, (), (), software=False, quick=False)
     assert len(standard) == 4 * 2 * len(tune.LENGTHS)
     for task in standard:
         size = 2 if task.problem.dtype == "float16" else 4
         assert task.problem.rows * task.problem.cols * size == 64 << 20
-    assert len(tune.tuning_tasks(None, (None, None), (), (), software=True, quick=True)) == 4
+    assert len(tune.tuning_tasks(None, {}, (), (), software=True, quick=True)) == 4
     named = tune.tuning_tasks(
-        ("rms_norm",), ((3, 5), (7,)), ("bfloat16",), ("residual",), software=True, quick=False
+        ("rms_norm",),
+        {"rows": (3, 5), "cols": (7,)},
+        ("bfloat16",),
+        ("residual",),
+        software=True,
+        quick=False,
     )
     assert [str(task.problem) for task in named] == [f"{m}x7 bfloat16, no bias, residual" for m in (3, 5)]
-    twice = tune.tuning_tasks(("rms_norm",), ((3, 3), (7, 7)), (), (), software=True, quick=True)
+    twice = tune.tuning_tasks(
+        ("rms_norm",), {"rows": (3, 3), "cols": (7, 7)}, (), (), software=True, quick=True
+    )
     assert len(twice) == 1
 
 

@@ -1,11 +1,10 @@
-"""An op of the user's as a function on arrays: `softmax = webnorm.load_op("kernels/softmax"); y = softmax(x)`."""
+"""An op of the user's as a function on arrays: `softmax = load_op("kernels/softmax"); y = softmax(x)`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
 
 from webnorm.calls.arrays import GpuArray, check_array_type, check_device
 from webnorm.calls.call import AnyArray, compute
@@ -21,7 +20,7 @@ from webnorm.op.registry import load_op as load_folder
 class LoadedOp:
     """A function that computes an op of the user's; `op` is what the lab works with.
 
-    Calls take the inputs in the order of op.py, or by name. Scalars, options, and sizes that no array has, are
+    Calls take the inputs in the order of op.py, or by name. Scalars, options, and sizes that no array has are
     keyword arguments.
     """
 
@@ -112,9 +111,12 @@ class LoadedOp:
             if tensor.access == "read" and tensor.option is not None and tensor.name in inputs:
                 options.setdefault(tensor.option, True)
         chosen = options_type(**options)
-        sizes = self._sizes(inputs, sizes)
         problem = self.op.problem(
-            *sizes, dtype=self._dtype(inputs), options=chosen, distribution="given", **scalars
+            *self._sizes(inputs, sizes),
+            dtype=self._dtype(inputs),
+            options=chosen,
+            distribution="given",
+            **scalars,
         )
         for tensor in self.op.inputs(problem):
             self._check(tensor, inputs.get(tensor.name), problem)
@@ -138,9 +140,8 @@ class LoadedOp:
             for length, size in zip(array.shape, shape, strict=True):
                 if isinstance(size, str) and size in self.op.problem_type.SIZES:
                     if found.setdefault(size, length) != length:
-                        raise WebnormError(
-                            f"{size} is {found[size]} by {seen[size]} and {length} by {name}; expected one size"
-                        )
+                        both = f"{found[size]} by {seen[size]} and {length} by {name}"
+                        raise WebnormError(f"{size} is {both}; expected one size")
                     seen.setdefault(size, name)
         missing = [name for name in self.op.problem_type.SIZES if name not in found]
         if missing:
@@ -188,11 +189,9 @@ class LoadedOp:
 def load_op(folder: str | Path) -> LoadedOp:
     """Load the op of a folder that has an op.py, as a function on arrays.
 
-    The command, `webnorm.check`, `webnorm.bench` and `webnorm.evaluate` know it by the folder's name from then on.
+    `webnorm.check`, `webnorm.bench` and `webnorm.evaluate` know it by the folder's name from then on.
     An op.py is a program: it runs with the rights of this process.
 
     Raises WebnormError, with file and line, for what is no op.
     """
     return LoadedOp(load_folder(folder))
-
-

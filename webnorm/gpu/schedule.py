@@ -306,9 +306,10 @@ class Schedule:
         """The grid that a header gives, if it does; raises CannotSlice for one that is too large."""
         found = self.shader.grid(rendered, batch)
         if any(count > most for count in found):
+            counts = " x ".join(map(str, found))
             raise CannotSlice(
-                f"{self.shader.variant} takes {' x '.join(map(str, found))} workgroups; a dispatch of this device "
-                f"has at most {most} in each direction"
+                f"{self.shader.variant} takes {counts} workgroups; a dispatch of this device has at most "
+                f"{most} in each direction"
             )
         return found
 

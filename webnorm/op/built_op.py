@@ -64,7 +64,9 @@ class BuiltOp:
         if definition.reference_function is None:
             raise WebnormError("the op has no reference; expected a function under @op.reference")
         self.parameters = tuple(inspect.signature(definition.reference_function).parameters)
-        self.hostile = {kind: draws for kind, draws in hostile_draws({i.name: i.draw for i in definition.inputs})}
+        self.hostile = {
+            kind: draws for kind, draws in hostile_draws({i.name: i.draw for i in definition.inputs})
+        }
 
     # --- draws
 
@@ -93,16 +95,16 @@ class BuiltOp:
 
     # --- answers
 
-    def call(self, function: Callable[..., Any], arrays: Mapping[str, Array], problem: Problem) -> list[Array]:
+    def call(
+        self, function: Callable[..., Any], arrays: Mapping[str, Array], problem: Problem
+    ) -> list[Array]:
         """Call a reference, or a mistake; return the outputs in order.
 
         Raises WebnormError, with file and line, for what the function raises and for other shapes.
         """
         given: dict[str, Any] = {one.name: arrays.get(one.name) for one in self.definition.inputs}
         given |= {**problem.sizes, **problem.scalars}
-        given |= {
-            name: value for name, value in vars(problem.options).items() if name not in given
-        }
+        given |= {name: value for name, value in vars(problem.options).items() if name not in given}
         try:
             returned = function(**{name: given[name] for name in inspect.signature(function).parameters})
         except Exception as error:
@@ -134,9 +136,7 @@ class BuiltOp:
         """Return the expected outputs with the errors that they may have."""
         function = cast(Callable[..., Any], self.definition.reference_function)
         tensors = self.op.outputs(problem)
-        inputs = {
-            name: wide(array) for name, array in arrays.items() if self.op.named[name].access == "read"
-        }
+        inputs = {name: wide(array) for name, array in arrays.items() if self.op.named[name].access == "read"}
         with np.errstate(all="ignore"):
             exact = self.call(function, inputs, problem)
         if self.definition.tolerance is not None:
@@ -194,9 +194,7 @@ class BuiltOp:
         for what, function in self.definition.mistakes.items():
             with np.errstate(all="ignore"):
                 outputs = self.call(function, inputs, task.problem)
-            found[what] = {
-                name: one.astype(np.float64) for name, one in zip(names, outputs, strict=True)
-            }
+            found[what] = {name: one.astype(np.float64) for name, one in zip(names, outputs, strict=True)}
         return found
 
     # --- the op
@@ -214,7 +212,9 @@ class BuiltOp:
                 self.op = self._made(source, "")
             return self.op
         self.op = self._made(source, batch)
-        if not self.op.outputs(self._small()) or not all(one.batched for one in self.op.outputs(self._small())):
+        if not self.op.outputs(self._small()) or not all(
+            one.batched for one in self.op.outputs(self._small())
+        ):
             raise WebnormError(f"batch is {batch!r}, which is not the first dimension of every output")
         if not self._independent():
             raise WebnormError(
@@ -239,7 +239,7 @@ class BuiltOp:
         return name
 
     def _independent(self) -> bool:
-        """Whether the elements of the batch depend on nothing of each other, as far as small problems show."""
+        """Whether the elements of the batch depend on nothing of each other, as small problems show."""
         function = cast(Callable[..., Any], self.definition.reference_function)
         for options in all_options(self.op):
             try:
@@ -303,7 +303,6 @@ class BuiltOp:
                 "other_version": self.other_version,
                 "mistakes": self.mistakes,
                 "cases": partial(_cases, source),
-                "fixed_cases": (),
                 "evaluation": "webnorm.op.small_problems",
                 "export_inputs": "webnorm.op.small_problems:export_inputs",
             },
@@ -388,7 +387,11 @@ def small_problem(op: Op, count: int, options: Options | None = None, **given: A
     steps = (0, 1, 3, 5, 13, 29, 61)
     # All sizes alike grow first, then one by one.
     tried = [(count + step,) * len(names) for step in steps]
-    tried += [tuple(2 ** (2 + (at == index) * more) for at in range(len(names))) for index in range(len(names)) for more in (1, 2, 3, 4)]
+    tried += [
+        tuple(2 ** (2 + (at == index) * more) for at in range(len(names)))
+        for index in range(len(names))
+        for more in (1, 2, 3, 4)
+    ]
     tried += list(product((4, 8, 32), repeat=min(len(names), 4))) if len(names) <= 4 else []
     for sizes in tried:
         try:
@@ -424,7 +427,9 @@ def _options_type(definition: OpDefinition, source: OpSource) -> type[Options]:
                 "__post_init__": check,
                 "__reduce__": lambda self: (_options_again, (source, dict(vars(self)))),
                 "VALUES": {one.name: one.values for one in definition.options if one.values},
-                "STORAGE_OF_TENSORS": frozenset(one.name for one in definition.options if one.name in storage),
+                "STORAGE_OF_TENSORS": frozenset(
+                    one.name for one in definition.options if one.name in storage
+                ),
                 "__module__": __name__,
             },
         ),
@@ -453,7 +458,10 @@ def _problem_type(
     shapes = [one.shape for one in definition.named.values() if one.option is None]
 
     def largest(self: Any) -> int:
-        return max(prod(expression.evaluate(expression.parse(part), self.sizes) for part in shape) for shape in shapes)
+        return max(
+            prod(expression.evaluate(expression.parse(part), self.sizes) for part in shape)
+            for shape in shapes
+        )
 
     def default_sizes(cls: Any, software: bool, quick: bool) -> tuple[tuple[int, ...], ...]:
         lists = [[given] if isinstance(given, int) else [*given] for given in definition.sizes.values()]

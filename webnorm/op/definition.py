@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -17,13 +18,17 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Words of WGSL, of templates and of the uniform that no size, tensor, scalar or option can be called.
 _TAKEN = frozenset(
-    """
-    alias break case const const_assert continue continuing default diagnostic discard else enable false fn for
-    if let loop override requires return struct switch true var while array atomic bool f16 f32 i32 u32 vec2
-    vec3 vec4 mat2x2 mat3x3 mat4x4 ptr sampler main params param cost parameters none software subgroups
-    features target tracing trace tensors buffers dtype op min max ceil_div max_invocations workgroup_storage
-    has_subgroups has_f16 float_words int_words seed distribution options
-    """.split()
+    re.findall(
+        r"\w+",
+        """
+        alias break case const const_assert continue continuing default diagnostic discard else enable
+        false fn for if let loop override requires return struct switch true var while array atomic bool
+        f16 f32 i32 u32 vec2 vec3 vec4 mat2x2 mat3x3 mat4x4 ptr sampler main params param cost parameters
+        none software subgroups features target tracing trace tensors buffers dtype op min max ceil_div
+        max_invocations workgroup_storage has_subgroups has_f16 float_words int_words seed distribution
+        options
+        """,
+    )
 )
 # The name of the storage type that follows the problem's --dtype.
 FOLLOWS = "dtype"
@@ -34,7 +39,9 @@ def check_free(name: object, what: str) -> str:
     if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or name.startswith("_"):
         raise WebnormError(f"{what} is called {shown(name)}; expected a name of letters, digits and _")
     if name in _TAKEN or keyword.iskeyword(name):
-        raise WebnormError(f"{what} is called {name!r}, which is a word of WGSL, Python or webnorm; rename it")
+        raise WebnormError(
+            f"{what} is called {name!r}, which is a word of WGSL, Python or webnorm; rename it"
+        )
     return name
 
 
@@ -264,10 +271,8 @@ class OpDefinition:
         return taken
 
     def _check_parameters(self, function: Callable[..., Any], what: str) -> None:
-        known = {
-            *self.sizes,
-            *(one.name for one in (*self.inputs, *self.scalars, *self.options)),
-        }
+        parts: Sequence[Any] = (*self.inputs, *self.scalars, *self.options)
+        known = {*self.sizes, *(one.name for one in parts)}
         for name in inspect.signature(function).parameters:
             if name not in known:
                 raise WebnormError(f"{what} has the {unknown('parameter', name, known)}")
@@ -331,25 +336,27 @@ def _check(op: OpDefinition) -> None:
     """Raise WebnormError for names and values that make no op."""
     for name, given in op.sizes.items():
         check_free(name, "a size")
-        values = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
-        for value in values or [given]:
+        values: Sequence[object] = given if isinstance(given, list | tuple) and given else [given]
+        for value in values:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise WebnormError(f"size {name} is {shown(value)}; expected an int of 1 or more")
     if not op.sizes:
         raise WebnormError("the op has no sizes; expected one or more, such as {'rows': 4096, 'cols': 1024}")
     if not op.inputs or not op.outputs:
         raise WebnormError("the op has no inputs or no outputs; expected one tensor(...) or more of each")
-    for kind, declared, ones in (
+    kinds: Sequence[tuple[str, type[Any], Sequence[Any]]] = (
         ("inputs and outputs", TensorDefinition, (*op.inputs, *op.outputs)),
         ("scalars", ScalarDefinition, op.scalars),
         ("options", OptionDefinition, op.options),
         ("require", RequirementDefinition, op.requirements),
         ("cases", CaseDefinition, op.cases),
-    ):
+    )
+    for kind, declared, ones in kinds:
         for one in ones:
             if not isinstance(one, declared):
                 raise WebnormError(f"one of {kind} is {shown(one)}; see `define_op`")
-    names = [*op.sizes, *(one.name for one in (*op.inputs, *op.outputs, *op.scalars))]
+    parts: Sequence[Any] = (*op.inputs, *op.outputs, *op.scalars)
+    names = [*op.sizes, *(one.name for one in parts)]
     tensors = {one.name for one in (*op.inputs, *op.outputs)}
     # A flag may have the name of the tensor that it brings.
     names += [one.name for one in op.options if one.name not in tensors]

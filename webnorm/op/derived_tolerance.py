@@ -8,6 +8,7 @@ The method is Parker's (Monte Carlo Arithmetic, UCLA CSD-970002, 1997).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -18,8 +19,8 @@ from webnorm.op.dtypes import Array
 
 # The unit roundoff of float32. A ulp is at most two of them.
 UNIT = 2.0**-24
-# Runs of the reference, and what the spread of these is multiplied by: eight runs do not see the largest error
-# that there is, and kernels may compute in another order.
+# Runs of the reference, and what the spread of these is multiplied by: eight runs do not see the largest
+# error that there is, and kernels may compute in another order.
 RUNS = 8
 FACTOR = 2.0
 # The error of a sum of N terms in roundings of the sum of their absolute values: so many of the last steps,
@@ -83,10 +84,20 @@ _ERRORS: Mapping[str, Callable[..., Array]] = {
 }
 # Functions that are exact: they choose, compare, or change a sign.
 _EXACT = frozenset(
-    "negative positive absolute fabs maximum minimum fmax fmin floor ceil rint trunc sign copysign heaviside "
-    "equal not_equal less less_equal greater greater_equal isfinite isinf isnan signbit logical_and "
-    "logical_or logical_not logical_xor ldexp frexp nextafter spacing clip".split()
+    re.findall(
+        r"\w+",
+        """
+        negative positive absolute fabs maximum minimum fmax fmin floor ceil rint trunc sign copysign
+        heaviside equal not_equal less less_equal greater greater_equal isfinite isinf isnan signbit
+        logical_and logical_or logical_not logical_xor ldexp frexp nextafter spacing clip
+        """,
+    )
 )
+
+
+def _rounded(result: Array, *_: Array) -> Array:
+    """The error of a function whose result WGSL rounds correctly, or is not known to WGSL."""
+    return UNIT * np.abs(result)
 
 
 def _logarithm(result: Array, x: Array) -> Array:
@@ -117,14 +128,16 @@ class _Noise:
         up = self._random.integers(0, 2, np.shape(result)) * 2.0 - 1.0
         with np.errstate(all="ignore"):
             # What is no number has no error.
-            return np.where(np.isfinite(result), result + up * np.where(np.isfinite(error), error, 0.0), result)
+            return np.where(
+                np.isfinite(result), result + up * np.where(np.isfinite(error), error, 0.0), result
+            )
 
     def elementwise(self, name: str, result: Array, arguments: Sequence[Array]) -> Array:
         """The result of a function of elements, with its error."""
         if self.functions == 0 or name in _EXACT:
             return result
         with np.errstate(all="ignore"):
-            error = _ERRORS.get(name, lambda result, *_: UNIT * np.abs(result))(result, *arguments)
+            error = _ERRORS.get(name, _rounded)(result, *arguments)
         return cast(Array, self.add(result, self.functions * error))
 
     def total(self, result: Array, absolute: Array, terms: Array | int) -> Array:
@@ -143,7 +156,9 @@ class NoisyArray(np.ndarray[Any, Any]):
             self.noise = source.noise
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        noise = next(one.noise for one in _arrays([*inputs, kwargs.get("out")]) if isinstance(one, NoisyArray))
+        noise = next(
+            one.noise for one in _arrays([*inputs, kwargs.get("out")]) if isinstance(one, NoisyArray)
+        )
         plain = [_plain(one) for one in inputs]
         out = kwargs.pop("out", None)
         kwargs = {name: _plain(value) for name, value in kwargs.items()}
@@ -151,7 +166,9 @@ class NoisyArray(np.ndarray[Any, Any]):
         result = _with_errors(noise, ufunc, method, result, plain, kwargs)
         if out is not None:
             targets = out if isinstance(out, tuple) else (out,)
-            for target, value in zip(targets, result if isinstance(result, tuple) else (result,), strict=True):
+            for target, value in zip(
+                targets, result if isinstance(result, tuple) else (result,), strict=True
+            ):
                 if target is not None:
                     _plain(target)[...] = value
             return targets[0] if len(targets) == 1 else targets
@@ -182,7 +199,11 @@ def _arrays(value: Any) -> list[Array]:
         return [value]
     if isinstance(value, Mapping):
         value = value.values()
-    return [found for one in value for found in _arrays(one)] if isinstance(value, Sequence | type({}.values())) and not isinstance(value, str) else []
+    return (
+        [found for one in value for found in _arrays(one)]
+        if isinstance(value, Sequence | type({}.values())) and not isinstance(value, str)
+        else []
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -240,9 +261,14 @@ def _with_errors(
 
 
 def _largest_deviation(
-    reference: Reference, arrays: Mapping[str, Array], exact: Outputs, functions: float, serial: float, runs: int
+    reference: Reference,
+    arrays: Mapping[str, Array],
+    exact: Outputs,
+    functions: float,
+    serial: float,
+    runs: int,
 ) -> tuple[list[Array], bool]:
-    """Of each element the largest deviation of some runs, and whether the noise has followed the reference."""
+    """Of each element the largest deviation of some runs, and whether the noise followed the reference."""
     found = [np.zeros(np.shape(one)) for one in exact]
     followed = True
     for seed in range(runs):
@@ -281,7 +307,8 @@ def _smoothed(deviation: Array, batched: bool) -> Array:
     """The deviation of each element and the root mean square of its row: an element may have been lucky."""
     axes = tuple(range(1, deviation.ndim)) if batched and deviation.ndim > 1 else None
     mean = np.sqrt(np.mean(deviation**2, axis=axes, keepdims=True)) if deviation.size else deviation
-    return cast(Array, deviation + mean)
+    found: Array = deviation + mean
+    return found
 
 
 def derive_scales(

@@ -24,7 +24,9 @@ class Normal:
     mean: float = 0.0
     sd: float = 1.0
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], value: Callable[[Bound], float]) -> Array:
+    def draw(
+        self, rng: np.random.Generator, shape: tuple[int, ...], value: Callable[[Bound], float]
+    ) -> Array:
         """Return an array of this shape."""
         return rng.standard_normal(shape) * self.sd + self.mean
 
@@ -60,7 +62,9 @@ class Uniform:
     low: float
     high: float
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], value: Callable[[Bound], float]) -> Array:
+    def draw(
+        self, rng: np.random.Generator, shape: tuple[int, ...], value: Callable[[Bound], float]
+    ) -> Array:
         """Return an array of this shape."""
         return rng.random(shape) * (self.high - self.low) + self.low
 
@@ -81,7 +85,9 @@ class Integers:
     low: Bound
     high: Bound
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], value: Callable[[Bound], float]) -> Array:
+    def draw(
+        self, rng: np.random.Generator, shape: tuple[int, ...], value: Callable[[Bound], float]
+    ) -> Array:
         """Return an array of this shape; raises WebnormError for an empty range."""
         low, high = int(value(self.low)), int(value(self.high))
         if high <= low:
@@ -97,7 +103,9 @@ class Integers:
 class Permutation:
     """The numbers from 0 on along the last axis, in random order."""
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], value: Callable[[Bound], float]) -> Array:
+    def draw(
+        self, rng: np.random.Generator, shape: tuple[int, ...], value: Callable[[Bound], float]
+    ) -> Array:
         """Return an array of this shape."""
         ordered = np.broadcast_to(np.arange(shape[-1], dtype=np.int64), shape)
         return rng.permuted(ordered, axis=-1)
@@ -117,7 +125,9 @@ class Drawn:
     function: Callable[..., Any]
     names: tuple[str, ...]
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], value: Callable[[Bound], float]) -> Array:
+    def draw(
+        self, rng: np.random.Generator, shape: tuple[int, ...], value: Callable[[Bound], float]
+    ) -> Array:
         """Return an array of this shape; raises WebnormError for another."""
         found = np.asarray(self.function(rng, shape, **{name: value(name) for name in self.names}))
         if found.shape != shape:

@@ -180,8 +180,9 @@ class Op:
     `reference` takes the input arrays by name and the problem and gives an Expected for each output. `draw`
     gives the arrays that a problem reads: `draw(task, arrays, rng)` completes those that are given.
     `defaults` are the options of a problem that says nothing, `scalars` the scalars that are not the problem
-    type's own. `counted_bytes` and `counted_flops` say what a problem has to move and to compute; an op of the
-    user's has a `source`. An op that `is_copy` is the roofline of the others: `copied` makes its problem of theirs.
+    type's own. `counted_bytes` and `counted_flops` say what a problem has to move and to compute; an op of
+    the user's has a `source`. An op that `is_copy` is the roofline of the others: `copied` makes its problem
+    of theirs.
     `gradient` says that its outputs are gradients of another op's inputs.
 
     Hooks that an op may do without: `requires(problem)` raises UnsupportedProblem for options that do not go
@@ -189,9 +190,9 @@ class Op:
     templates may. `starter` names the kernel that a new one begins as.
 
     `hooks` may have `tolerance(terms, problem)`, the factors for a kernel's HeaderTerms;
-    `other_version(task, arrays)`, the inputs for other outputs; `other_problem(problem)`, the problem for kernels
-    that refuse one; `unused_scalars(problem)`. For checks: `cases(seed)`, the corpus; `fixed_cases`, those
-    that no seed changes; `evaluation`, a module for the problems of a kernel that is being written. For
+    `other_version(task, arrays)`, the inputs for other outputs; `other_problem(problem)`, the problem for
+    kernels that refuse one; `unused_scalars(problem)`. For checks: `cases(seed)`, the corpus; `fixed_cases`,
+    those that no seed changes; `evaluation`, a module for the problems of a kernel that is being written. For
     hints: `mistakes(task, arrays)`, the outputs of kernels with a mistake; `diagnosis`, a function that
     explains errors; `trace_expectations`, a module for traced names. Also `rules`, a module for the choice of
     kernels; `presets`; `lessons`, the path of a TOML file; `export_options`, the defaults of an export;

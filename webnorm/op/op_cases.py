@@ -53,11 +53,18 @@ class OpCase(Case):
             return None
         try:
             options = self.options if overrides.options is None else options_of(op, overrides.options)
-            known = {name: value for name, value in overrides.given.items() if name in op.problem_type.SCALARS}
+            known = {
+                name: value for name, value in overrides.given.items() if name in op.problem_type.SCALARS
+            }
             if known != overrides.given:
                 return None
             return op.problem(
-                *self.shape, dtype=dtype, options=options, distribution=self.distribution, seed=self.seed, **known
+                *self.shape,
+                dtype=dtype,
+                options=options,
+                distribution=self.distribution,
+                seed=self.seed,
+                **known,
             )
         except UnsupportedProblem:
             return None
@@ -76,7 +83,13 @@ class OpCase(Case):
 
 def op_cases(op: Op, seed: int) -> tuple[Case, ...]:
     """Return the corpus of an op, with draws of this seed."""
-    return (*_by_size(op, seed), *_by_value(op, seed), *_by_option(op, seed), *_sliced(op, seed), *_own(op, seed))
+    return (
+        *_by_size(op, seed),
+        *_by_value(op, seed),
+        *_by_option(op, seed),
+        *_sliced(op, seed),
+        *_own(op, seed),
+    )
 
 
 def _case(op: Op, name: str, sizes: tuple[int, ...], source: str, **given: Any) -> Case | None:
@@ -144,7 +157,9 @@ def _by_option(op: Op, seed: int) -> Iterator[Case]:
                 sizes = tuple(small_problem(op, count, options).sizes.values())
             except UnsupportedProblem:
                 continue
-            found = _case(op, f"{options}-{count}".replace(" ", "-"), sizes, "an option", options=options, seed=seed)
+            found = _case(
+                op, f"{options}-{count}".replace(" ", "-"), sizes, "an option", options=options, seed=seed
+            )
             if found is not None:
                 yield found
 
@@ -156,7 +171,9 @@ def _sliced(op: Op, seed: int) -> Iterator[Case]:
     usual = {**_usual(op), batch: 61}
     splits: tuple[ForceSplit, ...] = ("bindings", "dispatches")
     for narrow in splits:
-        found = _case(op, f"cut-{narrow}", tuple(usual.values()), f"{batch} cut into slices", narrow=narrow, seed=seed)
+        found = _case(
+            op, f"cut-{narrow}", tuple(usual.values()), f"{batch} cut into slices", narrow=narrow, seed=seed
+        )
         if found is not None:
             yield found
 
@@ -168,7 +185,13 @@ def _own(op: Op, seed: int) -> Iterator[Case]:
     for one in built.definition.cases if isinstance(built, BuiltOp) else ():
         options = options_of(op, one.options)
         yield OpCase(
-            op.name, f"{op.name}-{one.name}", one.source, _sizes_of(op, one, options), options, seed=seed, given=one.arrays
+            op.name,
+            f"{op.name}-{one.name}",
+            one.source,
+            _sizes_of(op, one, options),
+            options,
+            seed=seed,
+            given=one.arrays,
         )
 
 
@@ -185,8 +208,14 @@ def _sizes_of(op: Op, one: CaseDefinition, options: Options) -> tuple[int, ...]:
         if len(shape) != len(declared):
             raise WebnormError(f"case {one.name!r}: {name} has the shape {shape}; expected {declared}")
         for length, size in zip(shape, declared, strict=True):
-            if isinstance(size, str) and size in op.problem_type.SIZES and found.setdefault(size, length) != length:
-                raise WebnormError(f"case {one.name!r}: {size} is {found[size]} and {length}; expected one of them")
+            if (
+                isinstance(size, str)
+                and size in op.problem_type.SIZES
+                and found.setdefault(size, length) != length
+            ):
+                raise WebnormError(
+                    f"case {one.name!r}: {size} is {found[size]} and {length}; expected one of them"
+                )
     sizes = {**small_problem(op, 3, options).sizes, **found}
     for name, given in one.arrays.items():
         if not callable(given):
@@ -195,7 +224,9 @@ def _sizes_of(op: Op, one: CaseDefinition, options: Options) -> tuple[int, ...]:
                 for size in op.named[name].shape
             )
             if np.shape(given) != expected:
-                raise WebnormError(f"case {one.name!r}: {name} has the shape {np.shape(given)}; expected {expected}")
+                raise WebnormError(
+                    f"case {one.name!r}: {name} has the shape {np.shape(given)}; expected {expected}"
+                )
     op.problem(*sizes.values(), options=options)
     return tuple(sizes[size] for size in op.problem_type.SIZES)
 

@@ -16,6 +16,8 @@ from webnorm.op.op import Op, OpSource
 from webnorm.op.op_trial import try_folder
 from webnorm.op.registry import OP_FILE, is_op_folder, note_broken, register, user_ops
 
+# Why folders were refused, as long as their files stay as they are: who watches one asks many times a second.
+_refused: dict[OpSource, str] = {}
 # Of the Python files of a folder, together.
 _MOST_BYTES = 1 << 20
 
@@ -34,10 +36,16 @@ def load_op_folder(folder: Path | str) -> Op:
     known = user_ops().get(source.name)
     if known is not None and known.source == source:
         return known
-    check_free(source.name, f"{place}: the op")
-    try_folder(place)
-    op = _build(source)
-    register(op)
+    if source in _refused:
+        raise WebnormError(_refused[source])
+    try:
+        check_free(source.name, f"{place}: the op")
+        try_folder(place)
+        op = _build(source)
+        register(op)
+    except WebnormError as error:
+        _refused[source] = str(error)
+        raise
     return op
 
 

@@ -39,8 +39,8 @@ def try_folder(folder: Path) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise WebnormError(
-            f"{folder / 'op.py'}: not done after {TIME_LIMIT_S:g} s on problems of a few elements: it loops, or "
-            "computes too much when it is imported"
+            f"{folder / 'op.py'}: not done after {TIME_LIMIT_S:g} s on problems of a few elements: it loops, "
+            "or computes too much when it is imported"
         ) from error
     *_, said = done.stdout.decode("utf-8", "replace").rpartition(_MARK)
     try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from webnorm.errors import WebnormError, unknown
-from webnorm.op.op import Task, UnsupportedProblem
+from webnorm.op.op import Op, Task, UnsupportedProblem
 from webnorm.op.options import Options
 from webnorm.op.problem import Problem
 from webnorm.op.registry import OPS, options_of
@@ -47,6 +48,18 @@ def check_batch(name: str, counts: Sequence[int] | None) -> None:
     for count in counts or ():
         if count < 1:
             raise WebnormError(f"{name} is {count}; expected 1 or more: no {name} take no time")
+
+
+def usual_shapes(
+    op: Op, sizes: Mapping[str, Sequence[int] | None], software: bool, quick: bool
+) -> list[tuple[int, ...]]:
+    """The shapes that a benchmark of an op takes, with the sizes that are given in their place."""
+    given = [sizes.get(name) for name in op.problem_type.SIZES]
+    found = (
+        itertools.product(*(values or (own,) for values, own in zip(given, shape, strict=True)))
+        for shape in op.problem_type.default_sizes(software, quick)
+    )
+    return [*dict.fromkeys(shape for shapes in found for shape in shapes)]
 
 
 def tasks(

@@ -1,4 +1,4 @@
-"""Problems in files of results, of an op that this process has not loaded: their recorded values and no more."""
+"""Problems in files of results, of an op that this process has not loaded: their recorded values alone."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ def _try(task: Task) -> None:
             raise WebnormError(f"{where} the reference gives another {name} each time; expected the same")
         if np.isnan(one.value).any():
             raise WebnormError(
-                f"{where} {name} has NaN on inputs as they are drawn; expected numbers: change the reference, "
-                "or the draw of an input"
+                f"{where} {name} has NaN on inputs as they are drawn; expected numbers: change the "
+                "reference, or the draw of an input"
             )
     _check_unchanged(arrays, before, where)
 

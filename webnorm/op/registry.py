@@ -62,7 +62,9 @@ def register(op: Op) -> None:
         raise WebnormError(f"{_folder(op)}: {op.name} is an op of webnorm; rename the folder")
     known = _users.get(op.name)
     if known is not None and _folder(known) != _folder(op):
-        raise WebnormError(f"{_folder(op)}: {_folder(known)} has an op {op.name}, too; rename one of the folders")
+        raise WebnormError(
+            f"{_folder(op)}: {_folder(known)} has an op {op.name}, too; rename one of the folders"
+        )
     _users[op.name] = op
     _broken.pop(op.name, None)
     for kept in (computing_ops, problem_types, _options_types, flag_names):

@@ -57,8 +57,11 @@ class FileWatch:
         pause = _STEP_S
         while not self._stop.wait(pause):
             began = time.monotonic()
+            looked = began
             try:
-                if self._is_new():
+                is_new = self._is_new()
+                looked = time.monotonic()
+                if is_new:
                     again_at = time.monotonic() + _COARSE_S
                     self._changed()
                 elif began >= again_at:
@@ -66,7 +69,7 @@ class FileWatch:
                     self._changed()
             except Exception as error:  # it would end this thread, and with it the watch, without a word
                 self._failed(sentence(f"the watch met {type(error).__name__}: {error}; it goes on"))
-            pause = max(_STEP_S, _REST * (time.monotonic() - began))
+            pause = max(_STEP_S, _REST * (looked - began))
 
     def _is_new(self) -> bool:
         """Look; a change has settled when this returns."""

@@ -18,6 +18,7 @@ from webnorm.errors import WebnormError
 from webnorm.files import atomic
 from webnorm.kernels.headers.header import home
 from webnorm.kernels.headers.sources import MOST_BYTES, SourceUnreadable, Stamp, is_wgsl, read, stamp
+from webnorm.op.registry import is_op_folder
 from webnorm.play.attempt_runner import AttemptRunner
 from webnorm.play.attempt_store import AttemptStore
 from webnorm.play.file_watch import FileWatch, SnippetFiles
@@ -178,11 +179,18 @@ class PlaygroundSession:
         """The stamp of each snippet, by its path."""
         folders, named = {self.path.parent}, set[str]()
         with suppress(WebnormError):
-            root = self.root
+            # What op.py says is looked at once it has changed, not many times a second.
+            own = self.path.parent
+            root = own.parent if is_op_folder(own) else self.root
             folders |= {root, root / "lib"}
             named = self._named.of(self.path, root)
-        found = named.union(*map(_templates, folders))
+        found = named.union(*map(_templates, folders), _of_op(self.path))
         return {path: stamp(path) for path in found if path != str(self.path)}
+
+
+def _of_op(path: Path) -> set[str]:
+    """The files beside a kernel's that say what it has to compute, and how it is dispatched."""
+    return {*map(str, path.parent.glob("*.py")), str(path.with_suffix(".toml"))}
 
 
 def _templates(folder: Path) -> list[str]:

@@ -12,7 +12,6 @@
 {% set last_access = "(row_shift + COLS - 1u) / " ~ lanes ~ "u" if shifted else "ACCESSES - 1u" %}
 {#- The number of an invocation's j-th Vec; in a row that is split into parts, from the part's first on. -#}
 {% macro step(j) -%}{{ "first + " if row_parts is defined }}{{ j }}u{%- endmacro %}
-{% from "lib/looped.wgsl" import looped with context %}
 {% set chunk_types = {"float32": "vec4<f32>", "float16": "vec2<u32>", "bfloat16": "vec2<u32>"} %}
 {% set words_elements = {"float32": 1, "float16": 2, "bfloat16": 2} %}
 {% macro chunk_type(dtype) -%}{{ chunk_types[dtype] if dtype in chunk_types else "u32" }}{%- endmacro %}

@@ -1,5 +1,6 @@
 {#- The gradient of rows that stay in registers: `main` of the kernels `registers`. -#}
-{% from "lib/locate.wgsl" import locate, locate_row with context %}
+{% from "lib/place.wgsl" import locate with context %}
+{% from "lib/locate.wgsl" import locate_row with context %}
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
 {% from "lib/moments.wgsl" import moment_reductions, held_moments, held_scale, swept_moments with context %}
 {% from "lib/gradient_row.wgsl" import streams, kept, load_streams, weighted, normalised_x, normalised_step, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, share_early_sums, dx_of with context %}

@@ -1,6 +1,7 @@
 {#- The shader's interface: features, the uniform, one storage binding per buffer. #}
 
-{% from "lib/dtype.wgsl" import storage, chunked, shifted, looped with context %}
+{% from "lib/dtype.wgsl" import storage, chunked, shifted with context %}
+{% from "lib/looped.wgsl" import looped with context %}
 {% for feature in features %}
 enable {{ feature }};
 {% endfor %}

@@ -1,7 +1,8 @@
 {#- The gradient in one dispatch: `main` of the kernels `one_dispatch`. With the statistics given, the sums over rows
     need nothing that another workgroup finds out: workgroups that walk down columns stand beside those that
     work on rows. They come first, since they take longest. -#}
-{% from "lib/locate.wgsl" import locate, locate_row with context %}
+{% from "lib/place.wgsl" import locate with context %}
+{% from "lib/locate.wgsl" import locate_row with context %}
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, saved_xhat, unpack_saved with context %}
 {% from "lib/gradient_row.wgsl" import load_streams, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, dx_of with context %}
 {% from "lib/column_sums.wgsl" import summed, column_stores, walk_memory, end_walk with context %}

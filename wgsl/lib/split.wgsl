@@ -1,6 +1,7 @@
 {#- Rows that several workgroups share: each takes a part, STEPS Vecs of an invocation. A first pass writes what
     it finds in its part as a record of `parts`, the next joins the records of a row. -#}
-{% from "lib/locate.wgsl" import locate, locate_row with context %}
+{% from "lib/place.wgsl" import locate with context %}
+{% from "lib/locate.wgsl" import locate_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/dtype.wgsl" import lanes, shifted with context %}
 {% from "lib/direct.wgsl" import total, where_live with context %}

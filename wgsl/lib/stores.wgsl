@@ -1,7 +1,8 @@
 {#- Stores of the tensors that have rows: `store_<name>` writes the Vec of step j, or those of two steps that share an
     access. Unlike loads, stores are guarded: nothing is written past the row, nor for a row that does not exist. -#}
 {% from "lib/cost.wgsl" import tally with context %}
-{% from "lib/dtype.wgsl" import lanes, joins_words, looped, in_pairs, row_start, shifted, word_type, per_word, shares_words, encoded with context %}
+{% from "lib/looped.wgsl" import looped with context %}
+{% from "lib/dtype.wgsl" import lanes, joins_words, in_pairs, row_start, shifted, word_type, per_word, shares_words, encoded with context %}
 {% from "lib/direct.wgsl" import whole with context %}
 {% for tensor in tensors if tensor.access == "read_write" and tensor.wide and tensor.batched %}
 {% if shares_words(tensor) %}

@@ -1,7 +1,7 @@
 {#- The gradient in two dispatches: the entry points of the kernel `two_dispatch`. An invocation's access is its
     chunk of the row, at step 0 of `thread`, whatever the tile or block; past the row it is the last chunk again, which
     neither counts nor is stored. -#}
-{% from "lib/locate.wgsl" import locate with context %}
+{% from "lib/place.wgsl" import locate with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, saved_xhat, unpack_saved with context %}
 {% from "lib/column_sums.wgsl" import summed, column_stores, walk_memory, end_walk with context %}

@@ -2,7 +2,8 @@
     `rstd` are in scope. -#}
 {% from "lib/sweep.wgsl" import sweep_row with context %}
 {% from "lib/direct.wgsl" import unpacked_step with context %}
-{% from "lib/dtype.wgsl" import step, shifted, in_pairs, joins_words, looped, encoded with context %}
+{% from "lib/looped.wgsl" import looped with context %}
+{% from "lib/dtype.wgsl" import step, shifted, in_pairs, joins_words, encoded with context %}
 {% set edges = ("turn * " ~ rows_per_workgroup ~ "u + " if looped else "") ~ "place / THREADS" %}
 {% macro affine(normalized, j) -%}
 {{ "affine(" ~ normalized ~ ", " ~ j ~ ", thread)" if has_weight or has_bias else normalized }}

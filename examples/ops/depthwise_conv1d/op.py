@@ -24,12 +24,10 @@ def _before(taps, padding):
 
 
 def _convolved(x, w, bias, before):
-    """Return the correlation of x, with so many zeros before it, and w; tap after tap, as a kernel adds."""
-    taps, length = w.shape[1], x.shape[2]
-    padded = np.pad(x, ((0, 0), (0, 0), (before, taps)))
-    y = w[:, :1] * padded[..., :length]
-    for tap in range(1, taps):
-        y = y + w[:, tap : tap + 1] * padded[..., tap : tap + length]
+    """Return the correlation of x, with so many zeros before it, and w."""
+    padded = np.pad(x, ((0, 0), (0, 0), (before, w.shape[1] - 1 - before)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, w.shape[1], -1)
+    y = np.einsum("sclt,ct->scl", windows, w)
     return y if bias is None else y + bias[:, None]
 
 

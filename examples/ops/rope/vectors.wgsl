@@ -7,18 +7,15 @@
 // heads_per_invocation = [1, 2, 4, 8]
 // [default]
 // workgroup_size = "64 if software else 256"
-// heads_per_invocation = "min(heads, 4) if software else min(heads, 2)"
+// heads_per_invocation = "4 if software else 2"
 // [derive]
-// vector_width = 4
+// vector_width = "4 if head_dim % 8 == 0 else 1"
 // head_groups = "ceil_div(heads, heads_per_invocation)"
-// quads = "head_dim // 8"
-// [[require]]
-// rule = "head_dim % 8 == 0"
-// why = "four pairs are turned at a time"
+// runs = "head_dim // (2 * vector_width)"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
-// workgroup_count = "ceil_div(tokens * head_groups * quads, workgroup_size)"
+// workgroup_count = "ceil_div(tokens * head_groups * runs, workgroup_size)"
 // ///
 {% include "lib/tensors.wgsl" %}
 
@@ -30,29 +27,30 @@ fn main(
 ) {
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
     let item = workgroup * {{ workgroup_size }}u + invocation;
-    if (item >= params.tokens * {{ head_groups * quads }}u) {
+    if (item >= params.tokens * {{ head_groups * runs }}u) {
         return;
     }
-    let quad = item % {{ quads }}u;
-    let token = item / {{ head_groups * quads }}u;
-    let first_head = item / {{ quads }}u % {{ head_groups }}u * {{ heads_per_invocation }}u;
-    let angle = token * {{ 4 * quads }}u + 4u * quad;
-    let c = load4_cos(angle);
-    let s = load4_sin(angle);
-{% set distance = 4 * quads if layout == "halves" else 4 %}
+{% set lanes = "4" if vector_width == 4 else "" %}
+    // An invocation has a run of {{ vector_width }} pairs.
+    let run = item % {{ runs }}u;
+    let token = item / {{ head_groups * runs }}u;
+    let first_head = item / {{ runs }}u % {{ head_groups }}u * {{ heads_per_invocation }}u;
+    let angle = {{ vector_width }}u * (token * {{ runs }}u + run);
+    let c = load{{ lanes }}_cos(angle);
+    let s = load{{ lanes }}_sin(angle);
+{% set distance = vector_width * runs if layout == "halves" else vector_width %}
     // A head past the last is the last once more, with the same result.
 {% for j in range(heads_per_invocation) %}
-    let head{{ j }} = token * heads + min(first_head + {{ j }}u, heads - 1u);
-    let i{{ j }} = head{{ j }} * head_dim + {{ 4 if layout == "halves" else 8 }}u * quad;
-    let low{{ j }} = load4_x(i{{ j }});
-    let high{{ j }} = load4_x(i{{ j }} + {{ distance }}u);
+    let i{{ j }} = (token * heads + min(first_head + {{ j }}u, heads - 1u)) * head_dim + {{ vector_width if layout == "halves" else 2 * vector_width }}u * run;
+    let low{{ j }} = load{{ lanes }}_x(i{{ j }});
+    let high{{ j }} = load{{ lanes }}_x(i{{ j }} + {{ distance }}u);
 {% endfor %}
 {% for j in range(heads_per_invocation) %}
-{% if layout == "halves" %}
-    store4_y(i{{ j }}, low{{ j }} * c - high{{ j }} * s);
-    store4_y(i{{ j }} + {{ distance }}u, low{{ j }} * s + high{{ j }} * c);
+{% if layout == "halves" or vector_width == 1 %}
+    store{{ lanes }}_y(i{{ j }}, low{{ j }} * c - high{{ j }} * s);
+    store{{ lanes }}_y(i{{ j }} + {{ distance }}u, low{{ j }} * s + high{{ j }} * c);
 {% else %}
-{# Pairs side by side: (a, b) becomes (a c - b s, b c + a s). #}
+    // Pairs side by side: (a, b) becomes (a c - b s, b c + a s).
     store4_y(i{{ j }}, low{{ j }} * c.xxyy + low{{ j }}.yxwz * vec4(-s.x, s.x, -s.y, s.y));
     store4_y(i{{ j }} + {{ distance }}u, high{{ j }} * c.zzww + high{{ j }}.yxwz * vec4(-s.z, s.z, -s.w, s.w));
 {% endif %}

@@ -25,12 +25,14 @@ _PANELS = {
         "--case=NAME --cases --here --lab --schema"
     ),
     "The problem": (
-        "op=OP --op=OP --preset=NAME --size=NAME=N,... --rows=N,... --cols=N,... --scalar=NAME=X --dtype=DTYPE --option=NAME[=VALUE] "
+        "op=OP --op=OP --preset=NAME --size=NAME=N,... --rows=N,... --cols=N,... --scalar=NAME=X "
+        "--dtype=DTYPE --option=NAME[=VALUE] "
         "--no-weight --no-bias --residual --zero-centered-weight --scale=X --eps=X --distribution=NAME "
         "--seed=N"
     ),
     "How it is measured": (
-        "--no-time --quick --budget=SECONDS --runs=N --at-once --profile --once --trace=RULE --without-subgroups "
+        "--no-time --quick --budget=SECONDS --runs=N --at-once --profile --once --trace=RULE "
+        "--without-subgroups "
         "--time-limit=SECONDS --again --any-device"
     ),
     "What fails": "--allow-skipped --fail-slower=PERCENT --fail-unclear --allow-missing",

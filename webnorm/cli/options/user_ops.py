@@ -1,4 +1,4 @@
-"""The ops of the user's that a command line names: loaded before the verb runs, in one place for all verbs."""
+"""The ops of the user's that a command line names, loaded before the verb runs."""
 
 from __future__ import annotations
 

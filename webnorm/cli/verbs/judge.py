@@ -38,7 +38,7 @@ def judge(
     json: Annotated[bool, Option("--json", help="Print one JSON object, which --schema describes.")] = False,
     schema: Annotated[bool, Option("--schema", help="Print the JSON schema and exit.")] = False,
 ) -> None:
-    """Several may run at once: they take turns where something is timed, and say so if they shared the device."""
+    """Several may run at once: they take turns to time, and say if they shared the device."""
     from webnorm.lab.run import submission
 
     if schema:
@@ -80,7 +80,9 @@ def _in_words(found: Evaluation) -> str:
         share = "" if found.percent_of_copy is None else f", {found.percent_of_copy:.0f} % of the copy"
         lines.append(f"{found.timed}: {found.median_ns / 1e3:.4g} us{share}")
     if found.time_over_best is not None:
-        lines.append(f"time over that of {found.best_kernel}, the best kernel of the op: {found.time_over_best:.3f}")
+        lines.append(
+            f"time over that of {found.best_kernel}, the best kernel of the op: {found.time_over_best:.3f}"
+        )
     if found.device_shared:
         lines.append("another evaluation used the device meanwhile: the times are worth little")
     if found.flags:

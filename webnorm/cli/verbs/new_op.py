@@ -54,8 +54,8 @@ _KERNEL = """// /// webnorm
 // serial_terms = "cols"
 // ///
 
-// `params` has the scalars and `rows`, the size of the batch; other sizes are constants: `cols`. Elements are loaded and
-// stored as f32, whatever they are stored as.
+// `params` has the scalars and `rows`, the size of the batch; other sizes are constants: `cols`. Elements are
+// loaded and stored as f32, whatever they are stored as.
 {% include "lib/tensors.wgsl" %}
 
 @compute @workgroup_size({{ workgroup_size }})
@@ -110,8 +110,14 @@ def new_op(
     except OSError as error:
         raise WebnormError(f"cannot write {folder}: {error.strerror or error}") from error
     console = Screen()
-    console.print(escaped_line(f"wrote {folder / 'op.py'} and {folder / 'naive.wgsl'}: a softmax to be changed."))
+    console.print(
+        escaped_line(f"wrote {folder / 'op.py'} and {folder / 'naive.wgsl'}: a softmax to be changed.")
+    )
     console.print("Check and time the kernels of the folder, and watch one while you change it:")
     where = path_argument(folder)
-    for command in (("check", "--op", where), ("bench", "--op", where), ("play", path_argument(folder / "naive.wgsl"))):
+    for command in (
+        ("check", "--op", where),
+        ("bench", "--op", where),
+        ("play", path_argument(folder / "naive.wgsl")),
+    ):
         console.print(f"  webnorm {shell_command(command)}", soft_wrap=True)

@@ -17,9 +17,9 @@ from webnorm.cli.terminal.streams import emit
 from webnorm.errors import WebnormError, one_line, unknown
 
 if TYPE_CHECKING:
-    from webnorm.op.op import Op
     from webnorm.kernels.rendering.render import Shader
     from webnorm.lab.run.jobs import ShaderCost
+    from webnorm.op.op import Op
 
 # --rows and --cols are the command line's names for sizes; of them an op takes those that it has.
 # The one theme of Pygments made for 16 ANSI colours: readable on dark and light terminals.
@@ -46,7 +46,8 @@ def show(
     rows: Annotated[
         int | None,
         Option(
-            parser=values.size_of("--rows", least=0), help="Rows of the problem, as 1024 or 4k. Default: 1024."
+            parser=values.size_of("--rows", least=0),
+            help="Rows of the problem, as 1024 or 4k. Default: 1024.",
         ),
     ] = None,
     cols: Annotated[

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from typer import Option
 
 from webnorm.cli.options import shared
-from webnorm.cli.options.values import integers, option_pairs
+from webnorm.cli.options.values import option_pairs, size_lists
 from webnorm.cli.terminal.screen import Screen
 from webnorm.cli.terminal.streams import complain, say
 from webnorm.cli.work.cluster import run_on
@@ -47,6 +47,7 @@ def tune(
     cols: Annotated[
         str | None, Option(help="Columns, a list like 768,4k or a range like 256..4k. Default: 256..16k.")
     ] = None,
+    size: shared.Sizes = None,
     preset: Annotated[
         str | None, Option(help="The tasks of a named workload instead; `help` lists them.")
     ] = None,
@@ -91,8 +92,7 @@ def tune(
     console = Screen()
     if show_recorded or forget:
         return _recorded(find_adapter(adapter).description(), out, console if show_recorded else None)
-    # --rows and --cols are the command line's names for an op's sizes.
-    shapes = integers(rows, "--rows"), integers(cols, "--cols")
+    shapes = size_lists(size, rows, cols)
     given = option_pairs(option, no_weight, no_bias)
 
     def tasks(software: bool) -> tuple[Task, ...]:

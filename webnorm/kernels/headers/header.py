@@ -482,7 +482,9 @@ class _Header(TomlFields):
         if not isinstance(counts, list):
             return [self.tree("workgroup_count", counts, known)]
         if len(counts) not in (2, 3):
-            raise self.unfit("workgroup_count", "workgroup_count", counts, "an expression, or a list of 2 or 3")
+            raise self.unfit(
+                "workgroup_count", "workgroup_count", counts, "an expression, or a list of 2 or 3"
+            )
         return [self.tree("workgroup_count", one, known) for one in counts]
 
     def entry_point(self, name: object) -> str:

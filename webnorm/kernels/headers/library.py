@@ -114,8 +114,8 @@ def own_names() -> frozenset[str]:
 
 
 def own_kernels(op: str) -> list[Kernel]:
-    """The kernels of one op that come with webnorm, as `discover` has them; those of others are not made. Of an
-    op of the user's those that its folder has.
+    """The kernels of one op that come with webnorm, as `discover` has them; those of others are not made. An
+    op of the user's has those of its folder.
     """
     if op in user_ops():
         return [kernel for kernel in discover() if kernel.op.name == op]

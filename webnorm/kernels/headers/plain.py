@@ -127,9 +127,7 @@ def entry_points(text: str) -> dict[str, str]:
     return found
 
 
-def read_plain(
-    path: Path, text: str, op: Op, names: Mapping[str, str], scratch: Sequence[str]
-) -> PlainText:
+def read_plain(path: Path, text: str, op: Op, names: Mapping[str, str], scratch: Sequence[str]) -> PlainText:
     """Return the interface of a plain text for an op.
 
     `names` says what variables and members of the uniform are, where they are not called as the op's tensors,
@@ -164,7 +162,9 @@ def read_plain(
                 path, line, f"storage variable {name} is no tensor: {hint}; [bindings] says what it is"
             )
         mode = found.span(3) if found[3] else None
-        variables.append(StorageVariable(name, _element(path, line, kind, structs), line, numbers, mode, holds))
+        variables.append(
+            StorageVariable(name, _element(path, line, kind, structs), line, numbers, mode, holds)
+        )
     _check_variables(path, variables, op)
     overrides = tuple((one.span(), one[1], one[2] or "", one[3] or "") for one in _OVERRIDE.finditer(code))
     for span, name, _, default in overrides:
@@ -206,7 +206,9 @@ def _words(
             near = nearest(name, known)
             hint = f"did you mean {near!r}?" if near else f"{op.name} has {', '.join(known)}"
             raise _error(
-                path, line, f"member {member} of {kind} is no size or scalar: {hint}; [bindings] says what it is"
+                path,
+                line,
+                f"member {member} of {kind} is no size or scalar: {hint}; [bindings] says what it is",
             )
         wanted = "f32" if name in scalars and not scalars[name].whole else "u32 or i32"
         if of not in wanted.split(" or "):

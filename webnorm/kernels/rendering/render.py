@@ -234,7 +234,9 @@ def _bindings(
         )
         bindings.append(binding)
         views.extend(
-            TensorView(t.name, name, at * binding.stride, t.access, t.batched, binding.dtype, t.wide, binding.width)
+            TensorView(
+                t.name, name, at * binding.stride, t.access, t.batched, binding.dtype, t.wide, binding.width
+            )
             for at, t in enumerate(tensors)
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, Protocol, SupportsIndex, cast
 
 from webnorm import signals
 from webnorm.choice.tuning import Platform, Tuning, applicable
@@ -29,9 +29,19 @@ from webnorm.lab.run.requests import Coverage
 from webnorm.op.corpus import Overrides as OfCases
 from webnorm.op.corpus import whole_corpus
 from webnorm.op.dtypes import Array
-from webnorm.op.selection import ops_named, sizes, split_names
+from webnorm.op.op import Op
+from webnorm.op.selection import ops_named, split_names
+from webnorm.op.selection import sizes as size_list
 
 Names = str | Sequence[str]
+
+
+class OpLike(Protocol):
+    """What `load_op` returns, as far as the lab knows it."""
+
+    op: Op
+
+
 Sizes = SupportsIndex | str | Iterable[SupportsIndex]
 Constants = Mapping[str, int | Iterable[int]]
 # Told where work stands: str(progress) in words, progress.share of all of it.
@@ -42,15 +52,17 @@ Told = Callable[[Progress], object]
 def bench(
     kernels: Names | None = None,
     *,
-    op: Names = "layer_norm",
+    op: Names | OpLike = "layer_norm",
     rows: Sizes | None = None,
     cols: Sizes | None = None,
+    sizes: Mapping[str, Sizes] | None = None,
     preset: str | None = None,
     dtype: Names | None = None,
     options: Names = (),
     distribution: str = "normal",
     eps: float | None = None,
     scale: float = 1.0,
+    scalars: Mapping[str, float] | None = None,
     seed: int | None = None,
     constants: Constants | None = None,
     all_constants: bool = False,
@@ -70,15 +82,17 @@ def bench(
 
     Args:
         kernels: names, patterns such as "welford*", or paths of .wgsl files; None for all.
-        op: the operations, layer_norm, rms_norm and their gradients, or "all".
+        op: the operations: layer_norm, rms_norm and their gradients, "all", or what `load_op` returned.
         rows: the numbers of rows; None for some that suit the adapter.
         cols: the numbers of columns; None likewise.
+        sizes: the sizes of an op of your own, by name.
         preset: a named workload in place of op, rows and cols.
         dtype: the storage types; None for float32, or a preset's own.
         options: those of the op, such as "residual" or "out_dtype=int8"; "weight=false" leaves it out.
         distribution: how x is drawn.
         eps: added to the variance; None for the op's default.
         scale: what y is multiplied by before it is rounded to a float8 type.
+        scalars: the scalars of an op of your own, by name.
         seed: what the numbers are drawn from; None for any.
         constants: values of tune axes instead of the default, by name.
         all_constants: every admitted point of every kernel's tune axes.
@@ -98,18 +112,23 @@ def bench(
     Raises:
         WebnormError: an unknown name, a value that makes no sense, or no adapter.
     """
+    op = _names_of_ops(op)
     if preset is not None and (rows is not None or cols is not None):
         raise WebnormError("preset names its own op and shapes; leave op, rows and cols out")
     work = requests.Workload(
         op=op,
         dtype=dtype,
         # Public arguments, whose names and default op are those of the ops that come with webnorm.
-        sizes={"rows": _sizes(rows, "rows"), "cols": _sizes(cols, "cols")},
+        sizes={
+            name: _sizes(given, name)
+            for name, given in {"rows": rows, "cols": cols, **(sizes or {})}.items()
+            if given is not None
+        },
         preset=preset,
         options=tuple(split_names(options, "options")),
         quick=quick,
         distribution=distribution,
-        scalars={"eps": eps, "scale": None if scale == 1.0 else scale},
+        scalars={"eps": eps, "scale": None if scale == 1.0 else scale, **(scalars or {})},
         seed=requests.seed_or_random(seed),
     )
     if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
@@ -165,13 +184,14 @@ def _last_of_each(
 def check(
     kernels: Names | None = None,
     *,
-    op: Names = "layer_norm",
+    op: Names | OpLike = "layer_norm",
     dtype: Names | None = None,
     cases: Names | None = None,
     input: str | Path | Array | None = None,
     options: Names | None = None,
     eps: float | None = None,
     scale: float | None = None,
+    scalars: Mapping[str, float] | None = None,
     seed: int | None = None,
     constants: Constants | None = None,
     all_constants: bool = False,
@@ -193,6 +213,7 @@ def check(
         options: for every case in place of its own; None for the cases' own.
         progress: is called with each result as soon as it is known.
     """
+    op = _names_of_ops(op)
     seed = requests.seed_or_random(seed)
     request = requests.with_cases(
         requests.check_request(
@@ -208,7 +229,7 @@ def check(
         dtype,
         OfCases(
             None if options is None else tuple(split_names(options, "options")),
-            {"eps": eps, "scale": scale},
+            {"eps": eps, "scale": scale, **(scalars or {})},
         ),
     )
     origin, found = origin_of("webnorm.check"), list[Result]()
@@ -262,6 +283,12 @@ def _report(given: Findings | Report | str | Path) -> Report:
     raise WebnormError(f"a report is {shown(given)}; expected what bench gave, a file, or a baseline's name")
 
 
+def _names_of_ops(given: Names | OpLike) -> Names:
+    """The names of ops, one of which may be loaded from a folder."""
+    op = getattr(given, "op", given)
+    return op.name if isinstance(op, Op) else cast(Names, given)
+
+
 def _names(given: Names | None) -> list[str] | None:
     if given is None:
         return None
@@ -276,7 +303,7 @@ def _folders(given: Sequence[str | Path]) -> list[Path]:
 
 def _sizes(given: Sizes | None, name: str) -> tuple[int, ...] | None:
     if given is None or isinstance(given, str):
-        return None if given is None else sizes(given, name)
+        return None if given is None else size_list(given, name)
     if not isinstance(given, bool | bytes | bytearray):
         with suppress(TypeError, ValueError):
             return (operator.index(given),)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ from webnorm.lab.run.check import CheckRequest, user_array_case
 from webnorm.op import presets
 from webnorm.op.corpus import Case, Overrides
 from webnorm.op.dtypes import Array
-from webnorm.op.op import Op, Task
+from webnorm.op.op import Task
 from webnorm.op.registry import OPS
 from webnorm.op.selection import ALL, dtypes_named, is_pattern, ops_named, select_names
 
@@ -110,7 +110,7 @@ class Workload:
             presets.check_batch(kind.BATCH, self.sizes.get(kind.BATCH))
             given = [self.sizes.get(size) for size in kind.SIZES]
             if OPS[name].source is not None:
-                shapes = _shapes(OPS[name], given, software, self.quick)
+                shapes = presets.usual_shapes(OPS[name], self.sizes, software, self.quick)
             elif any(given) or traits is None:
                 shapes = [*itertools.product(*(sizes or _OTHER_SIZE for sizes in given))]
             else:
@@ -125,18 +125,6 @@ class Workload:
         known = {size for name in self.ops for size in OPS[name].problem_type.SIZES}
         if any(size not in known for size in given):
             OPS[self.ops[0]].check_sizes(given)
-
-
-def _shapes(
-    op: Op, given: Sequence[Sequence[int] | None], software: bool, quick: bool
-) -> list[tuple[int, ...]]:
-    """The shapes of an op of the user's: its usual ones, with the sizes that are given in their place."""
-    usual = op.problem_type.default_sizes(software, quick)
-    found = (
-        itertools.product(*(sizes or (own,) for sizes, own in zip(given, shape, strict=True)))
-        for shape in usual
-    )
-    return [*dict.fromkeys(shape for shapes in found for shape in shapes)]
 
 
 def bench_request(

@@ -220,7 +220,9 @@ def _text_of(text: str | Path) -> str:
                 raise WebnormError(f"{text} has more than {MOST_BYTES} bytes; expected a kernel's text")
             return text.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise WebnormError(f"{text}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+            raise WebnormError(
+                f"{text}: cannot be read: {getattr(error, 'strerror', None) or error}"
+            ) from error
     if not isinstance(text, str):
         raise WebnormError(f"text is {shown(text)}; expected the text of a kernel, or a Path")
     return text
@@ -316,7 +318,9 @@ def _checked(
         failed=len(wrong),
         skipped=len(results) - len(passed) - len(wrong),
         wrong=tuple(_wrong_case(one, submission) for one in wrong[:_MOST_EXAMPLES]),
-        max_rel_error=max((one.max_rel_error for one in passed if one.max_rel_error is not None), default=None),
+        max_rel_error=max(
+            (one.max_rel_error for one in passed if one.max_rel_error is not None), default=None
+        ),
     )
     if wrong:
         place = wrong[0].place
@@ -473,5 +477,3 @@ def _present(adapter: str) -> Iterator[_Presence]:
     with FileLock(own):
         yield _Presence(folder, own)
     own.unlink(missing_ok=True)
-
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from webnorm.lab.run.bench import Progress
 from webnorm.op import expression
 from webnorm.op.dtypes import DTYPES
 from webnorm.op.op import Task
-from webnorm.op.presets import check_batch, ops_with_options, tasks_of_each, without_duplicates
+from webnorm.op.presets import check_batch, ops_with_options, tasks_of_each, usual_shapes, without_duplicates
 from webnorm.op.registry import computing_ops, op_named
 
 DTYPES_TUNED = ("float32", "float16")
@@ -64,28 +64,34 @@ class TuneResult:
 
 def tuning_tasks(
     asked: Sequence[str] | None,
-    sizes: tuple[Sequence[int] | None, Sequence[int] | None],
+    sizes: Mapping[str, Sequence[int] | None],
     dtypes: Sequence[str],
     options: Sequence[str],
     software: bool,
     quick: bool,
 ) -> tuple[Task, ...]:
-    """The tasks of those ops asked for, or of all that compute, that have the options: the batches and
-    lengths of `sizes`, and what is None as the adapter has it.
+    """The tasks of those ops asked for, or of all that compute, that have the options: with `sizes`, and what
+    is None or not there as the adapter has it; for an op of the user's as its benchmarks have it.
 
     A batch that is not named makes the data so large on a GPU that a choice serves all that are larger.
     Raises WebnormError for a problem that an op does not have.
     """
-    batches, lengths = sizes
-    lengths = lengths or (QUICK_LENGTHS if quick else SOFTWARE_LENGTHS if software else LENGTHS)
+    usual = QUICK_LENGTHS if quick else SOFTWARE_LENGTHS if software else LENGTHS
     dtypes = dtypes or (DTYPES_TUNED[:1] if quick else DTYPES_TUNED)
     found: list[Task] = []
     for name in ops_with_options(computing_ops() if asked is None else asked, options):
-        check_batch(op_named(name).problem_type.BATCH, batches)
+        op = op_named(name)
+        op.check_sizes([size for size, values in sizes.items() if values is not None])
+        batches, lengths = (sizes.get(size) for size in (op.problem_type.BATCH, op.problem_type.AXIS))
+        check_batch(op.problem_type.BATCH, batches)
+        if op.source is not None:
+            shapes = usual_shapes(op, sizes, software, quick)
+            found += tasks_of_each([name], dtypes, shapes, options)
+            continue
         for dtype in dtypes:
             full = LARGE_BYTES // DTYPES[dtype].itemsize
             elements = SOFTWARE_ELEMENTS if software else full
-            pairs = [(m, n) for n in lengths for m in batches or (max(1, elements // max(1, n)),)]
+            pairs = [(m, n) for n in lengths or usual for m in batches or (max(1, elements // max(1, n)),)]
             found += tasks_of_each([name], [dtype], pairs, options)
     return without_duplicates(found)
 

@@ -152,9 +152,7 @@ class ProblemBuffers:
         return self._inputs[self.op.name].version(version)
 
     def inputs_of(self, variant: Variant) -> OpInputs:
-        """What a variant's op reads: the arrays of the problem, or where these are of other shapes than a copy
-        reads, some of its own.
-        """
+        """What a variant's op reads: the problem's arrays, or where a copy reads other shapes, its own."""
         op = variant.kernel.op
         if op.name not in self._inputs:
             task = Task(op, op.copied_problem(self.drawn_problem))
@@ -169,7 +167,8 @@ class ProblemBuffers:
     @property
     def drawn_problem(self) -> Problem:
         """The problem that the arrays are of."""
-        return self.problem
+        problem: Problem = self.problem
+        return problem
 
     def problem_of(self, variant: Variant) -> Problem:
         """The problem as the variant's op sees it: a copy has no options."""
@@ -208,7 +207,7 @@ class ProblemBuffers:
         return Plan(self.device, shader, given.buffers.buffers, outputs, pipelines, shared, self.narrow)
 
     def uploaded(self, given: OpInputs) -> Inputs:
-        """The buffers that all variants of an op read: the arrays and their other version, if there is one."""
+        """The buffers that all variants of an op read, with the arrays and their other version, if any."""
         return Inputs(self.device, given.arrays, self.sets, None if self.versions == 1 else given.other)
 
     @contextmanager
@@ -416,7 +415,8 @@ class RepeatedRows(ProblemBuffers):
     @property
     def drawn_problem(self) -> Problem:
         """The block."""
-        return self.block.problem
+        problem: Problem = self.block.problem
+        return problem
 
     def uploaded(self, given: OpInputs) -> Inputs:
         """As a board's, the rows again and again."""

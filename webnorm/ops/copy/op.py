@@ -14,7 +14,6 @@ from webnorm.op.op import Expected, ExpectedOutputs, Op, Task, Tensor
 from webnorm.op.problem import Problem
 from webnorm.ops.copy.problem import RowProblem, draw_x
 
-
 # Columns of a copy of what has no batch.
 _ROW = 4096
 

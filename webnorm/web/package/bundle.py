@@ -109,8 +109,8 @@ class Bundle:
 
 
 def _user_op_entry(problem: Problem) -> dict[str, Any]:
-    """What is said of an op of the user's alone: the names of its batch and its axis, its other sizes, and that
-    the expected outputs are those of the vectors. In expressions the batch is rows, and the axis cols.
+    """What is said of an op of the user's alone: the names of its batch and its axis, its other sizes, and
+    that the expected outputs are those of the vectors. In expressions the batch is rows, and the axis cols.
     """
     axis = "" if problem.AXIS == problem.BATCH else problem.AXIS
     return {
@@ -135,7 +135,9 @@ def _shape(tensor: Tensor, problem: Problem, axis_values: Sequence[int]) -> list
     named = {problem.BATCH} | ({problem.AXIS} if len(axis_values) > 1 else set())
     known = {name: size for name, size in problem.sizes.items() if name not in named}
     return [
-        size if isinstance(size, int) else _canonical(expression.simplify(expression.parse(size), known), problem)
+        size
+        if isinstance(size, int)
+        else _canonical(expression.simplify(expression.parse(size), known), problem)
         for size in tensor.shape
     ]
 
@@ -338,9 +340,7 @@ def _binding_entries(shader: Shader, known: Mapping[str, int]) -> list[dict[str,
     types = {match[1]: (match[2], match[3]) for match in _DECLARED.finditer(shader.text)}
     problem = shader.problem
     words = ["rows" if word == problem.BATCH else word for word in shader.params]
-    entries: list[dict[str, Any]] = [
-        {"binding": 0, "name": "params", "type": "uniform", "words": words}
-    ]
+    entries: list[dict[str, Any]] = [{"binding": 0, "name": "params", "type": "uniform", "words": words}]
     for binding in shader.bindings:
         if binding.name not in types:
             raise WebnormError(

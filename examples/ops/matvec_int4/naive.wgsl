@@ -1,0 +1,32 @@
+// /// webnorm
+// summary = "One invocation per row, weight after weight."
+// rung = 1
+// [tune]
+// workgroup_size = [32, 64, 128, 256]
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "ceil_div(n, workgroup_size)"
+// iterations = "k"
+// [accuracy]
+// serial_terms = "k"
+// ///
+{% include "lib/tensors.wgsl" %}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let row = (workgroup_id.y * workgroups.x + workgroup_id.x) * {{ workgroup_size }}u + invocation;
+    if (row >= params.n) {
+        return;
+    }
+    var sum = 0.0;
+    for (var i = 0u; i < k; i++) {
+        let code = extractBits(load_w(row * (k / 8u) + i / 8u), 4u * (i % 8u), 4u);
+        sum += load_scale(row * (k / 32u) + i / 32u) * (f32(code) - 8.0) * load_x(i);
+    }
+    store_y(row, sum);
+}

@@ -1,0 +1,89 @@
+// /// webnorm
+// summary = "Invocations share several rows: each loads eight weights of every row for the same eight of x."
+// differs = "Whole words of weights, x loaded once for all rows, sums joined by subgroups or workgroup memory."
+// rung = 2
+// [features]
+// subgroups = "subgroups"
+// [tune]
+// subgroups = [true, false]
+// threads_per_row = [8, 16, 32, 64, 128, 256]
+// rows_per_workgroup = [1, 2, 4, 8]
+// rows = [1, 2, 4]
+// words = [1, 4]
+// [default]
+// subgroups = "has_subgroups"
+// threads_per_row = "8 if software else min(64, max_invocations)"
+// rows_per_workgroup = "4 if software else 1"
+// rows = "2"
+// words = "1"
+// [derive]
+// vector_width = 4
+// workgroup_size = "threads_per_row * rows_per_workgroup"
+// parts = "k // (8 * words)"
+// steps = "ceil_div(parts, threads_per_row)"
+// [[require]]
+// rule = "workgroup_size <= max_invocations"
+// why = "threads_per_row * rows_per_workgroup is more than a workgroup of this adapter has"
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "ceil_div(n, rows_per_workgroup * rows)"
+// iterations = "steps"
+// [accuracy]
+// serial_terms = "2 * words * steps + 3"
+// ///
+
+// In the names of the library a row is a group of `rows` rows here: the invocations of a group have a share of each, and
+// read x once for all. An invocation takes parts of `words` words, which lie in one group of 32 weights.
+{% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/place.wgsl" import locate with context %}
+{% include "lib/tensors.wgsl" %}
+
+alias Sums = {{ "vec" ~ rows ~ "<f32>" if rows > 1 else "f32" }};
+const THREADS = {{ threads_per_row }}u;
+
+// The weights of four neighbouring nibbles, of which the first begins at bit `shift`.
+fn unpacked(word: u32, shift: u32) -> vec4<f32> {
+    let codes = (vec4(word) >> (vec4(0u, 4u, 8u, 12u) + shift)) & vec4(15u);
+    return vec4<f32>(codes) - 8.0;
+}
+
+{{ row_reduction("joined", "Sums") }}
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    {% include "lib/builtins.wgsl" %}
+) {
+{{ locate() }}
+    let first = (workgroup * {{ rows_per_workgroup }}u + place / THREADS) * {{ rows }}u;
+{% for r in range(rows) %}
+    // Rows past the last are the last once more: every invocation takes part in the reduction.
+    let row{{ r }} = min(first + {{ r }}u, params.n - 1u);
+    var sum{{ r }} = vec4(0.0);
+{% endfor %}
+    for (var part = thread; part < {{ parts }}u; part += THREADS) {
+{% for r in range(rows) %}
+        let w{{ r }} = {{ "load4" if words == 4 else "load" }}_w((row{{ r }} * {{ parts }}u + part) * {{ words }}u);
+        let scale{{ r }} = load_scale(row{{ r }} * {{ k // 32 }}u + part{{ " / 4u" if words == 1 }});
+        var own{{ r }} = vec4(0.0);
+{% endfor %}
+{% for j in range(2 * words) %}
+        let x{{ j }} = load4_x({{ 8 * words }}u * part + {{ 4 * j }}u);
+{% for r in range(rows) %}
+        own{{ r }} = fma(unpacked(w{{ r }}{{ "[" ~ j // 2 ~ "]" if words == 4 }}, {{ j % 2 * 16 }}u), x{{ j }}, own{{ r }});
+{% endfor %}
+{% endfor %}
+{% for r in range(rows) %}
+        sum{{ r }} = fma(vec4(scale{{ r }}), own{{ r }}, sum{{ r }});
+{% endfor %}
+    }
+{% macro total(r) -%}
+sum{{ r }}.x + sum{{ r }}.y + (sum{{ r }}.z + sum{{ r }}.w)
+{%- endmacro %}
+    let own = Sums({% for r in range(rows) %}{{ total(r) }}{{ ", " if not loop.last }}{% endfor %});
+    let sums = joined(own, place, lane, subgroup_size);
+{% for r in range(rows) %}
+    if (thread == {{ r }}u && first + {{ r }}u < params.n) {
+        store_y(row{{ r }}, sums{{ "[" ~ r ~ "]" if rows > 1 }});
+    }
+{% endfor %}
+}

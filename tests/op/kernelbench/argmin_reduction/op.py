@@ -1,0 +1,23 @@
+"""Index of the minimum over the middle axis; the first of equal ones."""
+
+import numpy as np
+
+from webnorm.op import define_op, tensor
+
+op = define_op(
+    sizes={"samples": 64, "channels": 512, "positions": 1023},
+    inputs=[tensor("x", "samples channels positions")],
+    outputs=[tensor("y", "samples positions", dtype="int32")],
+)
+
+
+@op.reference
+def argmin_reduction(x):
+    """Return the index of the minimum over axis 1."""
+    return np.argmin(x, axis=1)
+
+
+@op.mistake("gives the last of equal ones")
+def last(x):
+    """Return the last index of the minimum."""
+    return x.shape[1] - 1 - np.argmin(x[:, ::-1], axis=1)

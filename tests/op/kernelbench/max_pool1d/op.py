@@ -1,0 +1,48 @@
+"""Largest element of each window along the last axis."""
+
+import numpy as np
+
+from webnorm.op import define_op, require, tensor
+
+WINDOW = 8
+STRIDE = 1
+PADDING = 4
+DILATION = 3
+# What the axis loses before it is divided by the stride.
+LOST = DILATION * (WINDOW - 1) + 1 - 2 * PADDING
+
+op = define_op(
+    sizes={"samples": 16, "channels": 64, "length": 16384},
+    inputs=[tensor("x", "samples channels length")],
+    outputs=[tensor("y", f"samples channels length-{LOST}+1")],
+    require=[
+        require(f"length >= {LOST}", "a window fits in"),
+    ],
+)
+
+
+def _windows(x):
+    """Yield the elements that have one place in all windows, place after place."""
+    x = np.pad(x, [(0, 0), (0, 0), (PADDING, PADDING)], constant_values=-np.inf)
+    count = (x.shape[-1] - DILATION * (WINDOW - 1) - 1) // STRIDE + 1
+    for place in range(WINDOW):
+        first = DILATION * place
+        yield x[..., first : first + STRIDE * (count - 1) + 1 : STRIDE]
+
+
+@op.reference
+def max_pool1d(x):
+    """Return the maximum of each window; what lies outside of x is none."""
+    found, *others = _windows(x)
+    for other in others:
+        found = np.maximum(found, other)
+    return found
+
+
+@op.mistake("leaves the last element of a window out")
+def short(x):
+    """Return maxima of one element too few."""
+    found, *others = _windows(x)
+    for other in others[:-1]:
+        found = np.maximum(found, other)
+    return found
