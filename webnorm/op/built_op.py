@@ -68,6 +68,12 @@ class BuiltOp:
             kind: draws for kind, draws in hostile_draws({i.name: i.draw for i in definition.inputs})
         }
 
+    @property
+    def line(self) -> int:
+        """The line of op.py where the reference is."""
+        function = self.definition.reference_function
+        return self.definition.line if function is None else function.__code__.co_firstlineno
+
     # --- draws
 
     def draw(self, task: Task, given: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
@@ -137,21 +143,17 @@ class BuiltOp:
         function = cast(Callable[..., Any], self.definition.reference_function)
         tensors = self.op.outputs(problem)
         inputs = {name: wide(array) for name, array in arrays.items() if self.op.named[name].access == "read"}
+
+        def outputs(given: Mapping[str, Array]) -> Sequence[Array]:
+            # Copies: a reference may write to its inputs.
+            return self.call(function, {name: one.copy() for name, one in given.items()}, problem)
+
         with np.errstate(all="ignore"):
-            exact = self.call(function, inputs, problem)
+            exact = outputs(inputs)
         if self.definition.tolerance is not None:
             return self._given_tolerance(tensors, exact)
 
-        def outputs(given: Mapping[str, Array]) -> Sequence[Array]:
-            return self.call(function, given, problem)
-
-        # A copy of each: a reference that writes to its inputs would change them for the next run.
-        scales = derive_scales(
-            lambda given: outputs({name: array.copy() for name, array in given.items()}),
-            inputs,
-            exact,
-            [one.batched for one in tensors],
-        )
+        scales = derive_scales(outputs, inputs, exact, [one.batched for one in tensors])
         return {
             tensor.name: Expected(
                 one.astype(np.float64), found.spread / UNIT, found.serial, beyond_float32=found.beyond
@@ -188,10 +190,10 @@ class BuiltOp:
 
     def mistakes(self, task: Task, arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
         """The outputs of kernels that make a mistake, by what they do."""
-        inputs = {name: wide(array) for name, array in arrays.items()}
         names = [one.name for one in task.op.outputs(task.problem)]
         found = {}
         for what, function in self.definition.mistakes.items():
+            inputs = {name: wide(array) for name, array in arrays.items()}
             with np.errstate(all="ignore"):
                 outputs = self.call(function, inputs, task.problem)
             found[what] = {name: one.astype(np.float64) for name, one in zip(names, outputs, strict=True)}
@@ -247,14 +249,16 @@ class BuiltOp:
             except UnsupportedProblem:
                 continue
             arrays = self.draw(Task(self.op, problem), {}, np.random.default_rng(5))
-            inputs = {name: wide(array) for name, array in arrays.items()}
-            batched = {name for name in inputs if self.op.named[name].batched}
+            batched = {name for name in arrays if self.op.named[name].batched}
             if not batched:
                 return False
+            inputs = {name: wide(array) for name, array in arrays.items()}
             with np.errstate(all="ignore"):
-                whole = self.call(function, inputs, problem)
+                whole = self.call(function, {name: one.copy() for name, one in inputs.items()}, problem)
                 for part in (np.array([2, 0, 3, 1][: problem.batch]), np.arange(1, problem.batch)):
-                    some = {name: one[part] if name in batched else one for name, one in inputs.items()}
+                    some = {
+                        name: one[part] if name in batched else one.copy() for name, one in inputs.items()
+                    }
                     try:
                         found = self.call(function, some, problem.with_batch(len(part)))
                     except WebnormError:
@@ -385,8 +389,9 @@ def small_problem(op: Op, count: int, options: Options | None = None, **given: A
     error: UnsupportedProblem | None = None
     names = [*op.problem_type.SIZES]
     steps = (0, 1, 3, 5, 13, 29, 61)
-    # All sizes alike grow first, then one by one.
-    tried = [(count + step,) * len(names) for step in steps]
+    # Different ones first, lest two that change places look right; then alike, then one by one.
+    tried = [tuple(count + at for at in range(len(names)))]
+    tried += [(count + step,) * len(names) for step in steps]
     tried += [
         tuple(2 ** (2 + (at == index) * more) for at in range(len(names)))
         for index in range(len(names))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import keyword
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -230,11 +231,14 @@ class OpDefinition:
         bytes: str | None,
         flops: str | None,
         summary: str,
+        line: int,
     ) -> None:
         self.sizes, self.inputs, self.outputs = sizes, inputs, outputs
         self.scalars, self.options, self.requirements, self.cases = scalars, options, requirements, cases
         self.batch, self.tolerance, self.bytes, self.flops = batch, tolerance, bytes, flops
         self.summary = summary
+        # Of op.py, where messages about the whole point.
+        self.line = line
         self.reference_function: Callable[..., Any] | None = None
         self.mistakes: dict[str, Callable[..., Any]] = {}
 
@@ -326,7 +330,7 @@ def define_op(
         given = ToleranceDefinition(relative_tolerance or 0.0, absolute_tolerance or 0.0)
     found = OpDefinition(
         dict(sizes), tuple(inputs), tuple(outputs), tuple(scalars), tuple(options), tuple(require),
-        tuple(cases), batch, given, bytes, flops, summary,
+        tuple(cases), batch, given, bytes, flops, summary, sys._getframe(1).f_lineno,
     )  # fmt: skip
     _check(found)
     return found

@@ -15,7 +15,7 @@ from webnorm.op import expression
 from webnorm.op.built_op import BuiltOp, all_options, small_problem, stored
 from webnorm.op.corpus import Case, ForceSplit, Overrides
 from webnorm.op.definition import CaseDefinition
-from webnorm.op.dtypes import DTYPES, Array
+from webnorm.op.dtypes import Array
 from webnorm.op.op import Op, Task, UnsupportedProblem
 from webnorm.op.options import Options
 from webnorm.op.registry import options_of
@@ -182,20 +182,22 @@ def _own(op: Op, seed: int) -> Iterator[Case]:
     """The cases that op.py defines."""
     draw = op.draw
     built = getattr(draw, "__self__", None)
-    for one in built.definition.cases if isinstance(built, BuiltOp) else ():
+    if not isinstance(built, BuiltOp):
+        return
+    for one in built.definition.cases:
         options = options_of(op, one.options)
         yield OpCase(
             op.name,
             f"{op.name}-{one.name}",
             one.source,
-            _sizes_of(op, one, options),
+            sizes_of_case(op, one, options),
             options,
             seed=seed,
             given=one.arrays,
         )
 
 
-def _sizes_of(op: Op, one: CaseDefinition, options: Options) -> tuple[int, ...]:
+def sizes_of_case(op: Op, one: CaseDefinition, options: Options) -> tuple[int, ...]:
     """The sizes that a case's arrays have; those that none says are the case's own, or small.
 
     Raises WebnormError for arrays that do not fit together.
@@ -229,6 +231,3 @@ def _sizes_of(op: Op, one: CaseDefinition, options: Options) -> tuple[int, ...]:
                 )
     op.problem(*sizes.values(), options=options)
     return tuple(sizes[size] for size in op.problem_type.SIZES)
-
-
-__all__ = ["DTYPES", "OpCase", "op_cases"]

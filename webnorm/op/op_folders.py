@@ -101,7 +101,7 @@ def _build(source: OpSource) -> Op:
     except WebnormError as error:
         if str(error).startswith(str(folder)):
             raise
-        raise WebnormError(f"{folder / OP_FILE}: {error}") from error
+        raise WebnormError(f"{folder / OP_FILE}:{definition.line}: {error}") from error
 
 
 def _renamed(op: Op, source: OpSource) -> Op:

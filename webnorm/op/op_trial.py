@@ -14,9 +14,12 @@ from typing import Any
 
 from webnorm.errors import WebnormError, sentence
 
-# Seconds that the child may take, and its memory, most of which is NumPy's address space.
-TIME_LIMIT_S = 20.0
+# Seconds of processor time that the child may take, seconds that it is waited for, and its memory, most of
+# which is NumPy's address space.
+CPU_LIMIT_S, WAIT_LIMIT_S = 10, 120
 MEMORY = 8 << 30
+# What a process ends with that has no processor time left: SIGXCPU, or SIGKILL a second later.
+_OUT_OF_TIME = (-24, -9)
 # Set in the child, which must not have a child of its own.
 _INSIDE = "WEBNORM_OP_TRIAL"
 _MARK = "\0webnorm-op-trial "
@@ -35,12 +38,11 @@ def try_folder(folder: Path) -> None:
     environment = {**os.environ, _INSIDE: "1", "PYTHONPATH": paths}
     try:
         done = subprocess.run(
-            command, capture_output=True, timeout=TIME_LIMIT_S, env=environment, stdin=subprocess.DEVNULL
+            command, capture_output=True, timeout=WAIT_LIMIT_S, env=environment, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired as error:
         raise WebnormError(
-            f"{folder / 'op.py'}: not done after {TIME_LIMIT_S:g} s on problems of a few elements: it loops, "
-            "or computes too much when it is imported"
+            f"{folder / 'op.py'}: not done after {WAIT_LIMIT_S} s on problems of a few elements"
         ) from error
     *_, said = done.stdout.decode("utf-8", "replace").rpartition(_MARK)
     try:
@@ -53,8 +55,13 @@ def try_folder(folder: Path) -> None:
 
 def _ending(done: subprocess.CompletedProcess[bytes]) -> str:
     said = [line for line in done.stderr.decode("utf-8", "replace").strip().splitlines() if line.strip()]
-    if any("MemoryError" in line for line in said) or done.returncode == -9:
+    if any("MemoryError" in line for line in said):
         return f"it takes more than {MEMORY >> 30} GiB of memory on problems of a few elements"
+    if done.returncode in _OUT_OF_TIME:
+        return (
+            f"it takes more than {CPU_LIMIT_S} s of processor time on problems of a few elements: it loops, "
+            "or computes too much when it is imported"
+        )
     last = f": {sentence(said[-1], 200)}" if said else ""
     return f"its process ended with status {done.returncode}{last}"
 
@@ -66,7 +73,8 @@ def _main(folder: str) -> dict[str, str]:
     try:
         try_reference(load_op_folder(folder))
     except WebnormError as error:
-        return {"error": str(error)}
+        said = str(error)
+        return {"error": said if said.startswith(folder) else f"{folder}/op.py: {said}"}
     except MemoryError:
         return {"error": f"{folder}/op.py: takes more than {MEMORY >> 30} GiB on problems of a few elements"}
     return {}
@@ -78,8 +86,7 @@ def _limit() -> None:
     except ImportError:  # Windows
         return
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    seconds = int(TIME_LIMIT_S) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S + 1))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from webnorm.errors import WebnormError
-from webnorm.op.built_op import all_options, small_problem
+from webnorm.op.built_op import BuiltOp, all_options, small_problem
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Op, Task, UnsupportedProblem
 
@@ -20,6 +20,11 @@ def try_reference(op: Op) -> None:
     Raises WebnormError for a reference that raises, gives other shapes or no numbers, gives other outputs for
     the same inputs, or changes its inputs.
     """
+    for case in op.hook("cases")(0):
+        # Drawn once: arrays of op.py's own have to fit its shapes.
+        problem = case.problem(op)
+        if problem is not None and case.given:
+            case.draw(Task(op, problem))
     tried = 0
     for options in all_options(op):
         for size in _SIZES:
@@ -34,7 +39,11 @@ def try_reference(op: Op) -> None:
 
 
 def _file(op: Op) -> str:
-    return f"{op.source.folder}/op.py" if op.source is not None else op.name
+    if op.source is None:
+        return op.name
+    built = getattr(op.draw, "__self__", None)
+    line = built.line if isinstance(built, BuiltOp) else 1
+    return f"{op.source.folder}/op.py:{line}"
 
 
 def _try(task: Task) -> None:

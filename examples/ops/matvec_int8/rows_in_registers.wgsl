@@ -15,7 +15,7 @@
 // threads_per_row = "8 if software else min(128, max_invocations)"
 // rows_per_workgroup = "4 if software else 1"
 // rows = "2"
-// words = "1 if software else 4"
+// words = "2 if software else 4"
 // [derive]
 // vector_width = "4 if k % 4 == 0 else 1"
 // workgroup_size = "threads_per_row * rows_per_workgroup"
