@@ -213,6 +213,8 @@ BROAD = {
     "webnorm/kernels/headers/library.py": "a header of a user's",
     "webnorm/kernels/source_map/template_tags.py": "a template that is known to be broken",
     "webnorm/kernels/rendering/templates.py": "what a template does",
+    "webnorm/op/built_op.py": "functions of a user's op.py",
+    "webnorm/op/derived_tolerance.py": "a reference on arrays that it may not expect",
     "webnorm/lab/diagnose/examination.py": "watching for races says nothing of a kernel",
     "webnorm/lab/run/standby_worker.py": "a thread that keeps workers ready",
     "webnorm/lab/run/jobs.py": "a kernel's run",
@@ -483,6 +485,7 @@ def defaults_of(node: ast.AST) -> list[ast.expr | None]:
 def test_the_tests_lift_every_limit() -> None:
     """Or it is one of those that end nothing which a busy machine would have finished."""
     kept = {
+        "webnorm.op.op_trial.CPU_LIMIT_S": "of processor time, which a busy machine does not take away",
         "webnorm.files.atomic.PATIENCE_S": "then a line is written, and the wait goes on",
         "webnorm.web.browser.visits._GRACE_S": "it begins when another limit is over",
     }

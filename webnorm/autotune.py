@@ -70,7 +70,7 @@ def _alike(task: Task) -> Task:
     """The task with values to be drawn, and no larger batch than makes it serve any larger one."""
     problem = task.problem
     element_bytes = problem.inner * DTYPES[problem.dtype].itemsize
-    batch = min(problem.batch, -(-tuning.LARGE_BYTES // element_bytes))
+    batch = min(problem.batch_size, -(-tuning.LARGE_BYTES // element_bytes))
     drawn = replace(problem.with_batch(batch), **task.op.scalars, distribution="normal")
     return Task(task.op, drawn)
 

@@ -12,9 +12,8 @@ from testbed import KERNELS
 from webnorm.choice.defaults import ChosenVariant, choose, choose_own
 from webnorm.choice.tuning import Platform, TunedChoice, Tuning
 from webnorm.errors import WebnormError
-from webnorm.kernels.headers import header
+from webnorm.kernels.headers import header, library
 from webnorm.kernels.headers.kernel import Kernel
-from webnorm.kernels.headers.library import own_kernel
 from webnorm.kernels.headers.traits import BROWSER, Traits
 from webnorm.kernels.headers.variants import runnable_variants
 from webnorm.kernels.rendering.render import render_shader
@@ -162,7 +161,7 @@ def test_a_first_choice_reads_one_header(monkeypatch: pytest.MonkeyPatch) -> Non
         return make(self, name)
 
     monkeypatch.setattr(header._Header, "kernel", noted)
-    own_kernel.cache_clear()
+    library._own_kernel.cache_clear()
     for op in NORMS:
         problem = op.problem(1000, 1024)
         assert choose_own(Task(op, problem), ADAPTERS["desktop"]).variant.kernel.name in made[-1:]

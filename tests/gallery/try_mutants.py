@@ -1,4 +1,7 @@
-"""Check the mutants of a module of this folder: `python tests/gallery/try_mutants.py mutants_elements [OP ...]`."""
+"""Check the mutants of a module of this folder.
+
+`python tests/gallery/try_mutants.py mutants_elements [OP ...]` prints each mutant with what found it.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,14 @@ def mutated(op: str, mutant: Any) -> str:
 def checked(op: str, mutants: Sequence[Any], dtype: str = "float32") -> Iterator[tuple[Any, str, str]]:
     """Check the mutants of an op in a copy of its folder.
 
-    Yield each, the number of cases that fail, and the first's reason. None stands for a kernel without mistakes.
+    Yield each, the number of cases that fail, and the first's reason. None stands for a kernel without
+    mistakes.
     """
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / op
         folder.mkdir()
         shutil.copy(OPS / op / "op.py", folder)
-        by_kernel = {}
+        by_kernel: dict[str, Any] = {}
         for kernel in dict.fromkeys(one.kernel for one in mutants):
             # The kernels themselves, which have to pass: a mutant that dies of their faults shows nothing.
             by_kernel[kernel] = None
@@ -48,7 +52,7 @@ def checked(op: str, mutants: Sequence[Any], dtype: str = "float32") -> Iterator
         for kernel, mutant in by_kernel.items():
             found = [one for one in results if one.kernel == kernel]
             dead = [one for one in found if one.status in ("fail", "error")]
-            yield mutant, f"{len(dead)} of {len(found)}", dead[0].reason if dead else ""
+            yield mutant, f"{len(dead)} of {len(found)}", (dead[0].reason or "no reason") if dead else ""
 
 
 def main(module: str, *ops: str) -> int:

@@ -380,7 +380,8 @@ def test_a_call_waits_for_the_one_before(
     board = ProblemBuffers(device, Task(op, problem), make_inputs(op, problem), (), sets=4, calls=calls)
 
     def inputs() -> list[Any]:
-        return [] if board._inputs is None else [b for own in board._inputs.buffers.values() for b in own]
+        given = board._inputs[board.op.name].buffers
+        return [] if given is None else [b for own in given.buffers.values() for b in own]
 
     monkeypatch.setattr(type(device.handle), "create_bind_group", spying)
     plan = board.prepare(default_variant(kernel_named(name), problem, device.traits))

@@ -71,7 +71,7 @@ def line_of(text: str) -> int:
         ('"row_sum", "f32"', '"row_sum", "vec9<f32>"', '"row_sum", "f32"', "lib/reduce.wgsl:"),
         ('"row_sum", "f32"', '"row_sum", "f32", "nothing"', '"row_sum", "f32"', "lib/reduce.wgsl:"),
         ('low="0.0"', 'low="nothing"', 'low="0.0"', "lib/write.wgsl:"),
-        ('    {% include "lib/builtins.wgsl" %}\n', "\n", "call each_row", "lib/locate.wgsl:"),
+        ('    {% include "lib/builtins.wgsl" %}\n', "\n", "call each_row", "lib/place.wgsl:"),
     ],
 )
 def test_what_naga_refuses_in_a_snippet(

@@ -450,7 +450,7 @@ def test_platforms_are_apart_and_chosen_by_adapter(tmp_path: Path) -> None:
         (SeriesQuery(op="copy", kernel=["naive"]), "nothing is stored that has all that was asked for"),
         (
             SeriesQuery(op="softmax"),
-            "unknown op 'softmax'; webnorm computes only these today: copy, layer_norm",
+            "unknown op 'softmax'; there is: copy, layer_norm",
         ),
     ):
         with pytest.raises(WebnormError, match=told):

@@ -262,7 +262,7 @@ def test_panels_are_per_rows_and_options_with_the_roofline_of_their_shape() -> N
     bare = replace(results[1], problem=replace(results[1].problem, options=NormOptions(bias=False)))
     other_copies = [result("copy", 10.0, rows, 1024) for rows in (1, 8192)]
     found = panels([*results, bare, *other_copies])
-    assert [panel.family.batch for panel in found] == [64, 512, 512]
+    assert [panel.family.batch_size for panel in found] == [64, 512, 512]
     assert [list(panel.copy) for panel in found] == [[256, 1024]] * 3
     assert {point.gbps for panel in found for point in panel.copy.values()} == {200.0}
     assert sorted(len(panel.lines) for panel in found) == [1, 2, 2]

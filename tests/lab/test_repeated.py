@@ -144,7 +144,7 @@ def test_rows_that_come_out_different_are_a_failure(device: Device, monkeypatch:
 def test_a_block_that_no_device_binds_is_the_problem(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(problem_buffers, "_DRAWN_ELEMENTS", 1 << 10)
     task = Task(OPS["layer_norm"], NormProblem(rows=93, cols=64))
-    assert problem_buffers.block_of(task, device).batch == 16
+    assert problem_buffers.block_of(task, device).batch_size == 16
     monkeypatch.setitem(device.limits, "max-storage-buffer-binding-size", 4095)
     assert problem_buffers.block_of(task, device) == task.problem
 

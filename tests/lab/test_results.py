@@ -271,7 +271,7 @@ def test_markdown_ranks_by_median_with_the_roofline_first_and_failures_last() ->
     report = replace(REPORT, results=(wrong, timed("slow", 3000.0), *copies, BARE, timed("fast", 2000.0)))
     text = tables.to_markdown(report)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"]
-    assert rows[0] == [*tables.COLUMNS[:-1]]
+    assert rows[0] == [name for name in tables.COLUMNS if name not in ("GFLOP/s", "timing")]
     assert {len(row) for row in rows} == {len(rows[0])}
     assert [(row[0], row[1]) for row in rows[2:]] == [
         ("", "copy (roofline)"),
@@ -375,7 +375,7 @@ def test_a_wrong_kernel_is_never_the_best() -> None:
 
 def test_the_timing_is_told_per_row_where_it_differs() -> None:
     cells = tables.problem_table([timed("a", 1.0), timed("b", 2.0, cache="warm")])
-    assert cells.columns == tables.COLUMNS
+    assert cells.columns == tuple(name for name in tables.COLUMNS if name != "GFLOP/s")
     assert [row["timing"] for _, row in cells.rows] == ["timestamp, cold cache", "timestamp, warm cache"]
     assert cells.remarks == []
 

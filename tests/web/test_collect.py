@@ -219,7 +219,7 @@ def test_what_is_exported_is_read_by_compare_and_by_nothing_that_chooses(
         (lambda data: data["results"][0].update(samples_ns=[0]), "results[0].samples_ns[0] is 0; "),
         (
             lambda data: data["results"][0].update(op="soft"),
-            "unknown op 'soft'; webnorm computes only these today: ",
+            "unknown op 'soft'; there is: ",
         ),
         (lambda data: data["results"][0].update(reason="x"), "results[0].reason is not known; expected op, "),
         (lambda data: data["results"][1]["problem"].update(rows="1"), "results[1].problem.rows is '1'; "),

@@ -109,8 +109,7 @@ def bundle_for(op: Op, problem: NormProblem, kernel: Kernel | None = None) -> Bu
             kernels=tuple(one for one in KERNELS if one.op == op),
             kernel=kernel,
             dtype=problem.dtype,
-            eps=problem.eps,
-            scale=problem.scale,
+            scalars=problem.scalars,
             options=problem.options,
             # A kernel by itself may need subgroups.
             partial=True,

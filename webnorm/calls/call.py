@@ -38,7 +38,7 @@ def compute(
     the device. Raises WebnormError for arrays on different devices, and as `Session.wanted` does.
     """
     device, problem = _device_of(arrays, device), task.problem
-    if problem.batch == 0:
+    if problem.batch_size == 0:
         try:
             empty = _of_empty_batch(task, shapes)
         except (MemoryError, ValueError) as error:

@@ -180,7 +180,7 @@ class CallSession:
             check_memory(task, device)
             variant = self._choose(task, wanted.kernel, device)
             # The part of the problem that pipelines are compiled for.
-            compiled_for = problem.with_batch(problem.batch if variant.kernel.compiles_batch_in else 1)
+            compiled_for = problem.with_batch(problem.batch_size if variant.kernel.compiles_batch_in else 1)
             # Text, since that knows its hash.
             key = repr((str(variant.kernel.path), op.name, wanted.stamp, variant.constants, compiled_for))
             known = self.programs.peek(key)

@@ -87,7 +87,10 @@ class TunedChoice:
 
     def serves(self, problem: Problem) -> bool:
         """Whether this is for such a problem: all but the batch is the same, and the batches are alike."""
-        if _but_batch(self.problem) != _but_batch(problem) or 0 in (self.problem.batch, problem.batch):
+        if _but_batch(self.problem) != _but_batch(problem) or 0 in (
+            self.problem.batch_size,
+            problem.batch_size,
+        ):
             return False
         elements = min(self.problem.elements, problem.elements)
         both_large = elements * DTYPES[problem.dtype].itemsize >= LARGE_BYTES
@@ -96,11 +99,11 @@ class TunedChoice:
     @property
     def key(self) -> tuple[Any, ...]:
         """What no two choices of a tuning have in common."""
-        return self.op, self.problem.batch, *_but_batch(self.problem)
+        return self.op, self.problem.batch_size, *_but_batch(self.problem)
 
     def distance(self, problem: Problem) -> float:
         """How far the problem's batch is from this one's, in octaves."""
-        return abs(math.log2(problem.batch / self.problem.batch))
+        return abs(math.log2(problem.batch_size / self.problem.batch_size))
 
 
 def _but_batch(problem: Problem) -> tuple[Any, ...]:
@@ -125,7 +128,7 @@ class Tuning:
 
     def has(self, task: Task) -> bool:
         """Whether there is a choice for this very task."""
-        key = (task.op.name, task.problem.batch, *_but_batch(task.problem))
+        key = (task.op.name, task.problem.batch_size, *_but_batch(task.problem))
         return any(choice.key == key for choice in self.choices)
 
     def having(self, choice: TunedChoice) -> Tuning:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NotRequired, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -84,7 +84,12 @@ def _parts(data: Any, form: Any) -> Iterator[tuple[str, Any, Any]]:
         yield from ((f".{shown(name)[1:-1]}", part, inside[1]) for name, part in data.items())
     elif isinstance(data, Mapping) and isinstance(form, type):
         hints = get_type_hints(form, include_extras=True)
-        yield from ((f".{name}", data[name], hint) for name, hint in hints.items() if name in data)
+        yield from ((f".{name}", data[name], _required(hint)) for name, hint in hints.items() if name in data)
+
+
+def _required(form: Any) -> Any:
+    """The form of a field that may be left out, of one that is there."""
+    return get_args(form)[0] if get_origin(form) is NotRequired else form
 
 
 def _without_none(form: Any) -> Any:

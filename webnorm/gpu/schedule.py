@@ -72,15 +72,15 @@ def slices(shader: Shader, problem: Problem, limits: Mapping[str, int]) -> list[
 
     Raises WebnormError when a single element is over a limit.
     """
-    if problem.batch == 0:
+    if problem.batch_size == 0:
         return []
     noun = problem.batch_noun
     limit = limits["max-storage-buffer-binding-size"]
     alignment = row_alignment(limits)
     dimension = limits["max-compute-workgroups-per-dimension"]
-    most = problem.batch
+    most = problem.batch_size
     for binding in shader.bindings:
-        if not binding.batched or buffer_bytes(problem.batch * binding.inner_bytes) <= limit:
+        if not binding.batched or buffer_bytes(problem.batch_size * binding.inner_bytes) <= limit:
             continue
         # A slice starts up to alignment - 1 bytes into its binding, and the last one ends with the guard.
         most = min(most, (limit - GUARD_BYTES - ACCESS_BYTES - alignment) // binding.inner_bytes)
@@ -98,10 +98,10 @@ def slices(shader: Shader, problem: Problem, limits: Mapping[str, int]) -> list[
                     f"a dispatch of this device has at most {dimension * dimension}"
                 )
             most //= 2
-    together = ELEMENTS_TOGETHER if ELEMENTS_TOGETHER <= most < problem.batch else 1
-    units = math.ceil(problem.batch / together)
+    together = ELEMENTS_TOGETHER if ELEMENTS_TOGETHER <= most < problem.batch_size else 1
+    units = math.ceil(problem.batch_size / together)
     count = math.ceil(units / (most // together))
-    edges = [min(units * index // count * together, problem.batch) for index in range(count + 1)]
+    edges = [min(units * index // count * together, problem.batch_size) for index in range(count + 1)]
     return [BatchSlice(first, after - first) for first, after in itertools.pairwise(edges)]
 
 
@@ -123,13 +123,13 @@ def with_split_limits(shader: Shader, limits: Mapping[str, int], how: ForceSplit
     What a pass takes for a single row it gets, however much: only a real device may be too small for that.
     """
     if how == "dispatches":
-        batch = shader.problem.batch
+        batch = shader.problem.batch_size
         most = max(shader.workgroup_count(each, batch if each.per == "call" else 1) for each in shader.passes)
         across = max(_NARROW_DISPATCH, math.isqrt(max(most - 1, 0)) + 1)
         own = limits["max-compute-workgroups-per-dimension"]
         return {**limits, "max-compute-workgroups-per-dimension": min(across, own)}
     most = max((binding.inner_bytes for binding in shader.bindings if binding.batched), default=0)
-    count = math.ceil(shader.problem.batch / _NARROW_SLICES)
+    count = math.ceil(shader.problem.batch_size / _NARROW_SLICES)
     room = count * most + GUARD_BYTES + ACCESS_BYTES + row_alignment(limits)
     own = limits["max-storage-buffer-binding-size"]
     return {**limits, "max-storage-buffer-binding-size": min(room, own)}
@@ -277,7 +277,7 @@ class Schedule:
 
     def _scratch_bytes(self, binding: StorageBinding, limit: int) -> int:
         if binding.batched:
-            return buffer_bytes(self.shader.problem.batch * binding.inner_bytes)
+            return buffer_bytes(self.shader.problem.batch_size * binding.inner_bytes)
         size = max(ACCESS_BYTES, whole_accesses(self._records(binding) * binding.inner_bytes))
         if size > limit:
             raise WebnormError(
@@ -296,10 +296,14 @@ class Schedule:
         for pipeline in pipelines:
             rendered = pipeline.rendered
             whole = rendered.per == "call"
-            count = self.shader.workgroup_count(rendered, self.shader.problem.batch if whole else self._most)
+            count = self.shader.workgroup_count(
+                rendered, self.shader.problem.batch_size if whole else self._most
+            )
             for at, part in [(len(parts), None)] if whole else parts:
                 places = tuple(self._place(binding, part) for binding in rendered.bindings)
-                own = self._own_grid(rendered, self.shader.problem.batch if whole else self._most, dimension)
+                own = self._own_grid(
+                    rendered, self.shader.problem.batch_size if whole else self._most, dimension
+                )
                 yield Dispatch(pipeline, own or grid(count, dimension), at * self._words_bytes, places)
 
     def _own_grid(self, rendered: RenderedPass, batch: int, most: int) -> tuple[int, ...]:
@@ -316,13 +320,13 @@ class Schedule:
     def _place(self, binding: StorageBinding, part: BatchSlice | None) -> BoundRange:
         if part is None or not binding.batched:
             return BoundRange(binding, 0, self._whole(binding))
-        found = window(binding, part, self.shader.problem.batch, self.row_alignment)
+        found = window(binding, part, self.shader.problem.batch_size, self.row_alignment)
         return BoundRange(binding, found.offset, found.size)
 
     def _whole(self, binding: StorageBinding) -> int:
         """Bytes of a binding's buffer."""
         own = self.beside.get(binding.name)
-        count = self.shader.problem.batch if binding.batched else 1
+        count = self.shader.problem.batch_size if binding.batched else 1
         return buffer_bytes(count * binding.inner_bytes) if own is None else own
 
     def _words(self, part: int | None) -> list[int]:
@@ -331,11 +335,11 @@ class Schedule:
         The scalars are left to `set_scalars`.
         """
         problem = self.shader.problem
-        cut = BatchSlice(0, problem.batch) if part is None else self._slices[part]
+        cut = BatchSlice(0, problem.batch_size) if part is None else self._slices[part]
         words = {**problem.sizes, problem.BATCH: cut.count}
         for binding in self.shader.bindings:
             if binding.batched and part is not None:
-                found = window(binding, cut, problem.batch, self.row_alignment)
+                found = window(binding, cut, problem.batch_size, self.row_alignment)
                 words[f"{binding.name}_start"] = found.start
             elif binding.records is not None and not binding.batched:
                 words[f"{binding.name}_count"] = self._records(binding)

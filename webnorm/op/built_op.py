@@ -5,16 +5,16 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, fields, make_dataclass
+from dataclasses import fields
 from functools import partial
 from itertools import product
-from math import prod
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from webnorm.errors import WebnormError, sentence, unknown
+from webnorm import signals
+from webnorm.errors import WebnormError, sentence
 from webnorm.op import expression
 from webnorm.op.definition import FOLLOWS, OpDefinition, TensorDefinition
 from webnorm.op.derived_tolerance import UNIT, derive_scales
@@ -31,17 +31,12 @@ from webnorm.op.op import (
     ToleranceFactors,
     UnsupportedProblem,
 )
+from webnorm.op.op_types import options_type, problem_type
 from webnorm.op.options import Options
-from webnorm.op.problem import NumberRule, Problem
+from webnorm.op.problem import Problem
 
-# What float32 holds.
-_LARGEST = float(np.finfo(np.float32).max)
 # Sizes of the problems that the reference is tried on when an op is read.
 TRIED_SIZES = (3, 4)
-# A benchmark's batch where time is short.
-_QUICK_BATCH = 256
-# The draw that every op has: each input as `draw` says.
-USUAL = "normal"
 
 
 def located(error: Exception, folder: Path) -> WebnormError:
@@ -91,6 +86,7 @@ class BuiltOp:
                 else:
                     drawn = definitions[one.name].draw.draw(rng, shape, partial(_bound, problem=problem))
             except Exception as error:
+                signals.let_through(error)
                 raise located(error, self.folder) from error
             arrays[one.name] = stored(drawn, one.dtype(problem))
         return arrays
@@ -114,6 +110,7 @@ class BuiltOp:
         try:
             returned = function(**{name: given[name] for name in inspect.signature(function).parameters})
         except Exception as error:
+            signals.let_through(error)
             raise located(error, self.folder) from error
         return self._outputs(function, returned, problem)
 
@@ -255,7 +252,7 @@ class BuiltOp:
             inputs = {name: wide(array) for name, array in arrays.items()}
             with np.errstate(all="ignore"):
                 whole = self.call(function, {name: one.copy() for name, one in inputs.items()}, problem)
-                for part in (np.array([2, 0, 3, 1][: problem.batch]), np.arange(1, problem.batch)):
+                for part in (np.array([2, 0, 3, 1][: problem.batch_size]), np.arange(1, problem.batch_size)):
                     some = {
                         name: one[part] if name in batched else one.copy() for name, one in inputs.items()
                     }
@@ -276,28 +273,21 @@ class BuiltOp:
             for access, ones in (("read", definition.inputs), ("read_write", definition.outputs))
             for one in ones
         )
-        options = _options_type(definition, source)
-        problem_type = _problem_type(definition, source, batch, options, self.hostile)
+        options = options_type(definition, source)
+        problems = problem_type(definition, source, batch, options, self.hostile)
         choices = tuple(one.name for one in definition.options if one.values)
         return Op(
             self.name,
             definition.summary,
             tensors,
             self.reference,
-            problem_type,
+            problems,
             self.draw,
             defaults=options(),
             more_options=tuple(one.name for one in definition.options),
             requires=partial(_requires, definition),
             template_names=lambda problem: {name: getattr(problem.options, name) for name in choices},
-            header_names=lambda problem: {
-                "itemsize": DTYPES[problem.dtype].itemsize,
-                **{
-                    f"is_{name}_{value}": int(getattr(problem.options, name) == value)
-                    for one in definition.options
-                    for name, value in ((one.name, value) for value in one.values if value is not None)
-                },
-            },
+            header_names=partial(_header_names, definition),
             starter="naive",
             counted_bytes=self.bytes_moved,
             counted_flops=None if definition.flops is None else partial(_counted, definition.flops),
@@ -311,6 +301,13 @@ class BuiltOp:
                 "export_inputs": "webnorm.op.small_problems:export_inputs",
             },
         )
+
+
+def _header_names(definition: OpDefinition, problem: Problem) -> dict[str, int]:
+    """The bytes of an element of --dtype, and for each value of a choice whether it is chosen."""
+    values = [(one.name, value) for one in definition.options for value in one.values if value is not None]
+    chosen = {f"is_{name}_{value}": int(getattr(problem.options, name) == value) for name, value in values}
+    return {"itemsize": DTYPES[problem.dtype].itemsize, **chosen}
 
 
 def _cases(source: OpSource, seed: int) -> Any:
@@ -405,107 +402,3 @@ def small_problem(op: Op, count: int, options: Options | None = None, **given: A
             error = refused
     assert error is not None
     raise error
-
-
-def _options_type(definition: OpDefinition, source: OpSource) -> type[Options]:
-    kinds: list[tuple[str, Any, Any]] = []
-    for one in definition.options:
-        kind = "bool" if not one.values else ("str | None" if None in one.values else "str")
-        kinds.append((one.name, kind, field(default=one.default)))
-
-    def check(self: Any) -> None:
-        Options.__post_init__(self)
-        for name, values in type(self).VALUES.items():
-            if getattr(self, name) not in values:
-                raise unknown(name, getattr(self, name), [str(value) for value in values])
-
-    storage = {one.dtype for one in definition.named.values()}
-    return cast(
-        type[Options],
-        make_dataclass(
-            f"{source.name}_Options",
-            kinds,
-            bases=(Options,),
-            frozen=True,
-            kw_only=True,
-            namespace={
-                "__post_init__": check,
-                "__reduce__": lambda self: (_options_again, (source, dict(vars(self)))),
-                "VALUES": {one.name: one.values for one in definition.options if one.values},
-                "STORAGE_OF_TENSORS": frozenset(
-                    one.name for one in definition.options if one.name in storage
-                ),
-                "__module__": __name__,
-            },
-        ),
-    )
-
-
-def _options_again(source: OpSource, values: Mapping[str, Any]) -> Options:
-    return cast(Options, type(source.op().defaults)(**values))
-
-
-def _problem_again(source: OpSource, values: Mapping[str, Any]) -> Problem:
-    return source.op().problem_type(**values)
-
-
-def _problem_type(
-    definition: OpDefinition,
-    source: OpSource,
-    batch: str,
-    options: type[Options],
-    hostile: Mapping[str, Any],
-) -> type[Problem]:
-    kinds: list[tuple[str, Any, Any]] = [(name, "int", field()) for name in definition.sizes]
-    kinds += [(one.name, "float", field(default=one.default)) for one in definition.scalars]
-    kinds.append(("options", "Options", field(default=options())))
-    names = [*definition.sizes]
-    shapes = [one.shape for one in definition.named.values() if one.option is None]
-
-    def largest(self: Any) -> int:
-        return max(
-            prod(expression.evaluate(expression.parse(part), self.sizes) for part in shape)
-            for shape in shapes
-        )
-
-    def default_sizes(cls: Any, software: bool, quick: bool) -> tuple[tuple[int, ...], ...]:
-        lists = [[given] if isinstance(given, int) else [*given] for given in definition.sizes.values()]
-        found = [*product(*lists)]
-        if not quick:
-            return tuple(found)
-        first = dict(zip(names, found[0], strict=True))
-        if batch:
-            first[batch] = min(first[batch], _QUICK_BATCH)
-        return (tuple(first.values()),)
-
-    return cast(
-        type[Problem],
-        make_dataclass(
-            f"{source.name}_Problem",
-            kinds,
-            bases=(Problem,),
-            frozen=True,
-            kw_only=True,
-            namespace={
-                "SIZES": dict.fromkeys(names, 1),
-                "BATCH": batch,
-                "AXIS": next((name for name in reversed(names) if name != batch), names[-1]),
-                "SCALARS": {one.name: _rule(one.name, one.whole) for one in definition.scalars},
-                "DISTRIBUTIONS": {USUAL: None, **hostile},
-                "default_sizes": classmethod(default_sizes),
-                "elements": property(largest),
-                "inner": property(lambda self: max(1, largest(self) // max(1, self.batch))),
-                "__reduce__": lambda self: (
-                    _problem_again,
-                    (source, {one.name: getattr(self, one.name) for one in fields(self)}),
-                ),
-                "__module__": __name__,
-            },
-        ),
-    )
-
-
-def _rule(name: str, whole: bool) -> NumberRule:
-    if whole:
-        return NumberRule(name, True, "an int of 32 bits", -(2.0**31), 2.0**31, whole=True)
-    return NumberRule(name, True, "a number that float32 holds", -_LARGEST, _LARGEST)

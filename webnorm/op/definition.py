@@ -14,6 +14,7 @@ from webnorm.errors import WebnormError, shown, unknown
 from webnorm.op import expression
 from webnorm.op.draws import Draw, Drawn, Integers, Normal
 from webnorm.op.dtypes import DTYPES, INTEGERS
+from webnorm.op.problem import Problem
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -39,7 +40,8 @@ def check_free(name: object, what: str) -> str:
     """Return a name that WGSL, templates and Python take; raises WebnormError for another."""
     if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or name.startswith("_"):
         raise WebnormError(f"{what} is called {shown(name)}; expected a name of letters, digits and _")
-    if name in _TAKEN or keyword.iskeyword(name):
+    # A size is an attribute of a problem, which has some of its own.
+    if name in _TAKEN or keyword.iskeyword(name) or hasattr(Problem, name):
         raise WebnormError(
             f"{what} is called {name!r}, which is a word of WGSL, Python or webnorm; rename it"
         )

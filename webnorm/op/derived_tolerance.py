@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from webnorm import signals
 from webnorm.op.dtypes import Array
 
 # The unit roundoff of float32. A ulp is at most two of them.
@@ -23,10 +24,15 @@ UNIT = 2.0**-24
 # error that there is, and kernels may compute in another order.
 RUNS = 8
 FACTOR = 2.0
+# How much more than in these runs an element may be off: their errors may have cancelled.
+_LUCK = 8.0
 # The error of a sum of N terms in roundings of the sum of their absolute values: so many of the last steps,
 # which have the largest partial sums, and a share of the root of N, with which the error of a random order
 # grows.
 _SUM_ROUNDINGS, _SUM_GROWTH = 2.0, 0.25
+
+# The smallest normal float32 number, and the largest.
+_NORMAL, _LARGEST = 2.0**-126, float(np.finfo(np.float32).max)
 
 Outputs = Sequence[Array]
 Reference = Callable[[Mapping[str, Array]], Outputs]
@@ -125,12 +131,17 @@ class _Noise:
     def add(self, result: Any, error: Any) -> Any:
         """Return a result that is off by `error`, up or down."""
         self.followed += 1
-        up = self._random.integers(0, 2, np.shape(result)) * 2.0 - 1.0
+        # Errors of one size would cancel in one of two runs, and of some elements in all of them.
+        size = self._random.uniform(0.5, 1.0, np.shape(result))
+        up = size * (self._random.integers(0, 2, np.shape(result)) * 2.0 - 1.0)
         with np.errstate(all="ignore"):
-            # What is no number has no error.
-            return np.where(
+            # A GPU may take for 0 what is below the smallest normal number.
+            error = np.where(np.abs(result) < _NORMAL, self.functions * np.abs(result), error)
+            # What is no number has no error, and float32 has infinity for what is larger than it holds.
+            moved = np.where(
                 np.isfinite(result), result + up * np.where(np.isfinite(error), error, 0.0), result
             )
+            return np.where(np.abs(moved) > _LARGEST, np.copysign(np.inf, moved), moved)
 
     def elementwise(self, name: str, result: Array, arguments: Sequence[Array]) -> Array:
         """The result of a function of elements, with its error."""
@@ -156,14 +167,17 @@ class NoisyArray(np.ndarray[Any, Any]):
             self.noise = source.noise
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        noise = next(
-            one.noise for one in _arrays([*inputs, kwargs.get("out")]) if isinstance(one, NoisyArray)
-        )
+        noise = _noise_of([*inputs, kwargs.get("out")])
         plain = [_plain(one) for one in inputs]
         out = kwargs.pop("out", None)
         kwargs = {name: _plain(value) for name, value in kwargs.items()}
-        result = getattr(ufunc, method)(*plain, **kwargs)
-        result = _with_errors(noise, ufunc, method, result, plain, kwargs)
+        if out is not None and method == "__call__" and "where" in kwargs:
+            # Where the mask is off, `out` stays as it is; an array of NumPy's own has anything there.
+            kept = tuple(None if one is None else _plain(one).copy() for one in out)
+            result = ufunc(*plain, out=kept, **kwargs)
+        else:
+            result = getattr(ufunc, method)(*plain, **kwargs)
+        result = _with_errors(noise, ufunc, method, _as_floats(result, plain), plain, kwargs)
         if out is not None:
             targets = out if isinstance(out, tuple) else (out,)
             for target, value in zip(
@@ -177,20 +191,53 @@ class NoisyArray(np.ndarray[Any, Any]):
         return _noisy(result, noise)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        noise = _noise_of([args, kwargs])
         if func in _SUMS_OF_PRODUCTS:
-            noise = next(one.noise for one in _arrays([args, kwargs]) if isinstance(one, NoisyArray))
             args, kwargs = _plain(args), _plain(kwargs)
             result = np.asarray(func(*args, **kwargs))
             absolute = np.abs(np.asarray(func(*_absolute(args), **_absolute(kwargs))))
             # Of one output as many products as there are elements of the largest operand for it.
             most = max((one.size for one in _arrays([args, kwargs])), default=1)
             return _noisy(noise.total(result, absolute, max(1, most // max(1, result.size))), noise)
-        return super().__array_function__(func, types, args, kwargs)
+        if func in _NORMS:
+            args, kwargs = _plain(args), _plain(kwargs)
+            result = np.asarray(func(*args, **kwargs))
+            terms = max(1, np.size(args[0]) // max(1, result.size))
+            return _noisy(noise.elementwise("sqrt", noise.total(result, np.abs(result), terms), ()), noise)
+        # np.where, np.concatenate, np.pad and others give a plain array.
+        return _noisy_again(super().__array_function__(func, types, args, kwargs), noise)
+
+    def dot(self, other: Any, out: Any = None) -> Any:
+        """Return np.dot of the two: NumPy asks __array_function__ for the function, not for the method."""
+        return np.dot(self, other) if out is None else np.dot(self, other, out)
 
 
 _SUMS_OF_PRODUCTS = frozenset(
     {np.dot, np.inner, np.vdot, np.tensordot, np.einsum, np.convolve, np.correlate, np.trapezoid}
 )
+
+
+_NORMS = frozenset({np.linalg.norm, np.linalg.vector_norm})
+
+
+def _noise_of(value: Any) -> _Noise:
+    return next(one.noise for one in _arrays(value) if isinstance(one, NoisyArray))
+
+
+def _noisy_again(value: Any, noise: _Noise) -> Any:
+    """The result of one of NumPy's functions, its plain float arrays as noisy ones."""
+    if type(value) in (tuple, list):
+        return type(value)(_noisy_again(one, noise) for one in value)
+    plain = isinstance(value, np.ndarray | np.floating) and not isinstance(value, NoisyArray)
+    return _noisy(value, noise) if plain else value
+
+
+def _as_floats(result: Any, inputs: Sequence[Any]) -> Any:
+    """The result of a function of np.frompyfunc, an array of Python's floats, as an array of floats."""
+    floats = all(np.asarray(one).dtype.kind == "f" for one in inputs)
+    if floats and isinstance(result, np.ndarray) and result.dtype == object:
+        return result.astype(np.float64)
+    return result
 
 
 def _arrays(value: Any) -> list[Array]:
@@ -238,7 +285,8 @@ def _noisy(value: Any, noise: _Noise) -> Any:
 def _with_errors(
     noise: _Noise, ufunc: np.ufunc, method: str, result: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    name = ufunc.__name__
+    # Functions of np.frompyfunc are called "erf (vectorized)".
+    name = ufunc.__name__.removesuffix(" (vectorized)")
     if isinstance(result, tuple) or np.asarray(result).dtype.kind != "f" or method == "at":
         return result
     if name in ("matmul", "vecdot", "matvec", "vecmat"):
@@ -248,16 +296,18 @@ def _with_errors(
         return noise.elementwise(name, np.asarray(result), [np.asarray(one) for one in inputs])
     if name in _EXACT:
         return result
+    terms: Any = max(1, np.size(inputs[0]) // max(1, np.size(result)))
+    if method == "accumulate":
+        axis = kwargs.get("axis", inputs[1] if len(inputs) > 1 else 0)
+        shape = [1] * np.ndim(result)
+        shape[axis] = np.shape(result)[axis]
+        terms = np.arange(1, shape[axis] + 1).reshape(shape)
     if name in ("add", "subtract") and method in ("reduce", "accumulate", "reduceat"):
         absolute = getattr(np.add, method)(np.abs(inputs[0]), *inputs[1:], **kwargs)
-        if method == "accumulate":
-            axis = kwargs.get("axis", inputs[1] if len(inputs) > 1 else 0)
-            shape = [1] * np.ndim(result)
-            shape[axis] = np.shape(result)[axis]
-            return noise.total(result, absolute, np.arange(1, shape[axis] + 1).reshape(shape))
-        return noise.total(result, absolute, max(1, np.size(inputs[0]) // max(1, np.size(result))))
-    terms = max(1, np.size(inputs[0]) // max(1, np.size(result)))
-    return noise.add(result, UNIT * terms * np.abs(result))
+        return noise.total(result, absolute, terms)
+    # Of a product: where factors are alike, so are their roundings.
+    absolute = 6.0 * (np.abs(result) + 1.0) if name.startswith("logaddexp") else np.abs(result)
+    return noise.add(result, UNIT * (noise.functions * terms + noise.serial) * absolute)
 
 
 def _largest_deviation(
@@ -303,11 +353,18 @@ def _moved_inputs(reference: Reference, arrays: Mapping[str, Array], exact: Outp
     return found
 
 
-def _smoothed(deviation: Array, batched: bool) -> Array:
-    """The deviation of each element and the root mean square of its row: an element may have been lucky."""
+def _smoothed(deviation: Array, least: Array, batched: bool) -> Array:
+    """The deviation of each element and the root mean square of its row: an element may have been lucky.
+
+    No more of the mean counts than luck explains: in a row with large elements it says nothing of the small.
+    """
+    if not deviation.size:
+        return deviation
     axes = tuple(range(1, deviation.ndim)) if batched and deviation.ndim > 1 else None
-    mean = np.sqrt(np.mean(deviation**2, axis=axes, keepdims=True)) if deviation.size else deviation
-    found: Array = deviation + mean
+    # The squares of the largest would be infinite.
+    largest = np.maximum(deviation.max(axis=axes, keepdims=True), np.finfo(np.float64).tiny)
+    mean = largest * np.sqrt(np.mean((deviation / largest) ** 2, axis=axes, keepdims=True))
+    found: Array = deviation + np.minimum(mean, _LUCK * (deviation + least))
     return found
 
 
@@ -327,7 +384,8 @@ def derive_scales(
     try:
         spread, followed = _largest_deviation(reference, arrays, exact, 1.0, 0.0, RUNS)
         serial, _ = _largest_deviation(reference, arrays, exact, 0.0, 1.0, RUNS // 2)
-    except Exception:
+    except Exception as error:
+        signals.let_through(error)
         followed = False
     if not followed:
         # A reference that leaves NumPy's arrays, as one with loops over Python's floats.
@@ -349,8 +407,9 @@ def _scales(spread: Array, serial: Array, value: Array, single: Array, batched: 
     finite = np.isfinite(value) & (np.abs(value) <= float(np.finfo(np.float32).max))
     beyond = finite & ~np.isfinite(np.asarray(single, np.float64))
     rounding = 2.0 * UNIT * np.abs(np.where(np.isfinite(value), value, 0.0))
-    return Scales(
-        FACTOR * _smoothed(spread, batched) + rounding,
-        FACTOR * _smoothed(serial, batched),
-        beyond if beyond.any() else None,
-    )
+    with np.errstate(over="ignore"):
+        return Scales(
+            FACTOR * _smoothed(spread, rounding, batched) + rounding,
+            FACTOR * _smoothed(serial, rounding, batched),
+            beyond if beyond.any() else None,
+        )

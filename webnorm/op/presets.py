@@ -153,4 +153,4 @@ def preset_tasks(
 
 
 def _small(problem: Problem) -> Problem:
-    return problem.with_batch(min(problem.batch, max(64, 2**19 // problem.inner)))
+    return problem.with_batch(min(problem.batch_size, max(64, 2**19 // problem.inner)))

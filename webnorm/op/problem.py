@@ -126,7 +126,7 @@ class Problem:
         return {name: getattr(self, name) for name in self.SCALARS}
 
     @property
-    def batch(self) -> int:
+    def batch_size(self) -> int:
         """How many elements the batch has; 1 where no size may be cut."""
         return int(getattr(self, self.BATCH)) if self.BATCH else 1
 

@@ -22,6 +22,8 @@ def recorded_problem(op_name: str, data: Mapping[str, Any]) -> Problem:
 
     Raises WebnormError for data that no problem gives.
     """
+    if not isinstance(data, Mapping):
+        raise WebnormError(f"a problem of {op_name} is {shown(data)}; expected its sizes by name")
     own = {name: value for name, value in data.items() if name not in _OWN}
     options = data.get("options", {})
     if not isinstance(options, Mapping) or len(own) + len(options) > _MOST_NAMES:

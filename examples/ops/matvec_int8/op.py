@@ -38,7 +38,9 @@ def unsigned(w, scale, x):
 def reversed_bytes(w, scale, x, k):
     """Return the product with every four weights reversed."""
     whole = k - k % 4
-    reversed_w = np.concatenate([w[:, :whole].reshape(-1, whole // 4, 4)[..., ::-1].reshape(-1, whole), w[:, whole:]], 1)
+    reversed_w = np.concatenate(
+        [w[:, :whole].reshape(-1, whole // 4, 4)[..., ::-1].reshape(-1, whole), w[:, whole:]], 1
+    )
     return scale * (reversed_w @ x)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -107,14 +107,20 @@ def export(
                 settings,
                 force,
                 partial,
-                {name: found for name, found in size_lists(size).items() if found},
-                {name: one for name, one in scalar_values(scalar).items() if one is not None},
+                **_of_own_op(size, scalar),
             )
             files = npm.package_files(request, update)
     status = _write(files, out, kernel_files([kernel], wgsl), force)
     if status == OK and (lab or kernel == AUTO):
         _name_left_out(files, wgsl or (), out)
     raise typer.Exit(status)
+
+
+def _of_own_op(size: Sequence[str] | None, scalar: Sequence[str] | None) -> dict[str, Any]:
+    """The sizes and scalars of --size and --scalar, as request_for takes them."""
+    sizes = {name: found for name, found in size_lists(size).items() if found}
+    scalars = {name: one for name, one in scalar_values(scalar).items() if one is not None}
+    return {"sizes": sizes, "scalars": scalars}
 
 
 def _name_left_out(files: Files, roots: Sequence[Path], out: Path) -> None:

@@ -150,7 +150,7 @@ def _check_op(path: Path, op: str | None) -> None:
         folder = home(path)[1]
         if folder not in OPS:
             likely = nearest(path.stem, computing_ops(), _ALIKE) or nearest(folder, computing_ops(), _ALIKE)
-            listed = f"webnorm computes only these today: {', '.join(computing_ops())}"
+            listed = f"there is: {', '.join(computing_ops())}"
             hint = f"did you mean --op {likely}?" if likely else listed
             raise WebnormError(f"{path} lies in no op's folder; expected --op with what it computes; {hint}")
         return

@@ -348,21 +348,18 @@ def render_shader(
     features = variant.features(problem, traits)
     passes = tuple(_passes(variant, problem, names, bindings))
     _check_passes(variant, problem, target, passes)
-    context: dict[str, Any] = {name: value for name, value in names.items() if name != problem.BATCH}
+    context = {
+        **{name: value for name, value in names.items() if name != problem.BATCH},
+        **_context(kernel, problem),
+    }
     context.update(
         buffers=bindings,
         tensors=views,
         params=params,
-        op=kernel.op.name,
-        dtype=problem.dtype,
-        sizes={name: size for name, size in problem.sizes.items() if name != problem.BATCH},
-        float_words=tuple(name for name, rule in problem.SCALARS.items() if not rule.whole),
-        int_words=tuple(name for name, rule in problem.SCALARS.items() if rule.whole),
         target=target,
         features=[_ENABLE[name] for name in sorted(features) if target == "browser" or name != "subgroups"],
         count_cost=count_cost,
         tracing=tracing is not None,
-        **kernel.op.template_names(problem),
     )
     request = _request(kernel.path, roots, context, [each.entry_point for each in passes])
     if kernel.plain is None:
@@ -446,6 +443,18 @@ def _rendered(request: templates.RenderRequest, texts: RenderCache | None = None
     if texts is not None:
         texts.keep(request, rendering)
     return rendering
+
+
+def _context(kernel: Kernel, problem: Problem) -> dict[str, Any]:
+    """What a template sees of its op and its problem, beside the names of headers."""
+    return {
+        "op": kernel.op.name,
+        "dtype": problem.dtype,
+        "sizes": {name: size for name, size in problem.sizes.items() if name != problem.BATCH},
+        "float_words": tuple(name for name, rule in problem.SCALARS.items() if not rule.whole),
+        "int_words": tuple(name for name, rule in problem.SCALARS.items() if rule.whole),
+        **kernel.op.template_names(problem),
+    }
 
 
 def _rendered_plain(

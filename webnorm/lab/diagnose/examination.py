@@ -86,7 +86,7 @@ def race_hint(board: ProblemBuffers, variant: Variant) -> tuple[Hint, ...]:
     """The endless loop, or the race on workgroup memory, that is seen; whatever goes wrong in watching says
     nothing.
     """
-    if not board.problem.batch:
+    if not board.problem.batch_size:
         return ()
     try:
         found = find_fault(board.device, variant, board.problem, board.arrays, board.roots)

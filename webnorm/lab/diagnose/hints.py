@@ -78,7 +78,7 @@ class WrongResult:
     @cached_property
     def wrong(self) -> tuple[OutputComparison, ErrorLocations] | None:
         """The first output that is beyond its tolerance, and where; one that feeds others before them."""
-        if not self.task.problem.batch:
+        if not self.task.problem.batch_size:
             return None
         found = [(one, at) for one in self.comparisons if (at := wrong_elements(one)).count]
         named = self.task.op.named
@@ -99,7 +99,7 @@ def hints(failure: WrongResult) -> tuple[Hint, ...]:
 
 
 def _poison(failure: WrongResult) -> Iterator[Hint]:
-    for one in failure.comparisons if failure.task.problem.batch else ():
+    for one in failure.comparisons if failure.task.problem.batch_size else ():
         got = failure.outputs[one.name][0]
 
         def left(part: slice, one: OutputComparison = one, got: Array = got) -> Array:
@@ -177,9 +177,11 @@ class _Few:
     def of(cls, failure: WrongResult, at: ErrorLocations) -> _Few:
         """The first rows, or those from the first wrong one on."""
         problem = failure.task.problem
-        count = max(1, min(problem.batch, _MOST_ELEMENTS // problem.inner))
-        first = at.first[0] if at.first and len(at.some_rows) == problem.batch else 0
-        part = slice(0, count) if first < count else slice(first - 1, min(first - 1 + count, problem.batch))
+        count = max(1, min(problem.batch_size, _MOST_ELEMENTS // problem.inner))
+        first = at.first[0] if at.first and len(at.some_rows) == problem.batch_size else 0
+        part = (
+            slice(0, count) if first < count else slice(first - 1, min(first - 1 + count, problem.batch_size))
+        )
         op = failure.task.op
         fed = {name: got for name, (got, _) in failure.outputs.items() if op.named[name].feeds}
         arrays = batch_part(op, {**failure.arrays, **fed}, part)
@@ -189,7 +191,7 @@ class _Few:
 def _formulas(failure: WrongResult, one: OutputComparison, at: ErrorLocations) -> list[Hint]:
     """The wrong formulas that the output fits."""
     few = _Few.of(failure, at)
-    whole = few.task.problem.batch == failure.task.problem.batch
+    whole = few.task.problem.batch_size == failure.task.problem.batch_size
     compared = {each.name: each for each in failure.comparisons}
     right = {name: _farthest(each, few.part) for name, each in compared.items() if len(each.got)}
     fits: dict[str, float] = {}
@@ -258,7 +260,7 @@ def _numbers(failure: WrongResult, one: OutputComparison, at: ErrorLocations) ->
 
 def _neighbours(failure: WrongResult) -> Iterator[Hint]:
     """Of a narrow type whose elements are all within their tolerance, too many may be a neighbour."""
-    for one in failure.comparisons if failure.task.problem.batch else ():
+    for one in failure.comparisons if failure.task.problem.batch_size else ():
         unequal = sum(found.unequal for found in one.map_blocks(one.of))
         if too_many_neighbours(one, unequal):
             text = f"{share_text(unequal, one.got.size)} of {one.name} are a neighbour of the rounded answer"

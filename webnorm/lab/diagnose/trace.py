@@ -91,7 +91,9 @@ def trace(
     WebnormError for a text without traces, an expression that the compiler refuses (with its place in the
     template), a filter that is none, and where the variant cannot run.
     """
-    problem = problem.with_batch(min(problem.batch, max(1, min(_MOST_BATCH, _ELEMENTS // problem.inner))))
+    problem = problem.with_batch(
+        min(problem.batch_size, max(1, min(_MOST_BATCH, _ELEMENTS // problem.inner)))
+    )
     shader = render_shader(variant, problem, "native", device.traits, roots=roots, tracing=filter)
     found = tracing.trace_tags(shader.text, shader.origins)
     if not found:
@@ -105,7 +107,7 @@ def trace(
         )
     kinds = _kinds(device, shader, found)
     shader = replace(shader, text=tracing.with_types(shader.text, kinds))
-    given = batch_part(variant.kernel.op, arrays, slice(problem.batch))
+    given = batch_part(variant.kernel.op, arrays, slice(problem.batch_size))
     count, words = _run(device, shader, given, tracing.parse_filter(filter).numbers)
     read = [kinds[site.variable] for site in found]
     return Trace(
@@ -194,7 +196,7 @@ class _Reading:
         """The records in order, of which the first that departs is marked."""
         site, workgroup, invocation, row = words.T[:4]
         order = np.lexsort((np.arange(len(words)), invocation, workgroup, row, site))
-        self._know(np.unique(row[row < self.shader.problem.batch]))
+        self._know(np.unique(row[row < self.shader.problem.batch_size]))
         records, departed = [], False
         for record in map(self._read, words[order]):
             beside = self._beside(record)

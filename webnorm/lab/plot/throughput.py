@@ -132,7 +132,7 @@ def _panel_title(panel: PlotPanel, found: Sequence[PlotPanel]) -> str:
     _, _, extras = str(panel.family).partition(panel.family.dtype)
     several = len({one.family.dtype for one in found}) > 1
     parts = (
-        f"{label(panel.op)}, {panel.family.BATCH} {panel.family.batch}",
+        f"{label(panel.op)}, {panel.family.BATCH} {panel.family.batch_size}",
         f", {panel.family.AXIS} {panel.lengths[0]}" if len(panel.lengths) == 1 else "",
         f", {panel.family.dtype}" if several else "",
         extras,
@@ -192,7 +192,7 @@ def panels(results: Sequence[Result]) -> list[PlotPanel]:
         }
         found.append(PlotPanel(op, family, lines, _best_points(beside), auto))
     ops = list(dict.fromkeys(panel.op for panel in found))
-    return sorted(found, key=lambda panel: (ops.index(panel.op), panel.family.batch))
+    return sorted(found, key=lambda panel: (ops.index(panel.op), panel.family.batch_size))
 
 
 def _without_axis(problem: Problem) -> Problem:

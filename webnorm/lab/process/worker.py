@@ -347,6 +347,17 @@ def _packed(number: int, work: Work, job: Any, adapter: str | None) -> bytes:
     )
 
 
+def _unpacked(packed: bytes) -> tuple[Work, Any]:
+    """What `_packed` packed, once the ops of the user's are loaded."""
+    sources, rest = pickle.loads(packed)
+    for source in sources:
+        # One whose files have changed since matters to a job that is about it, which says so.
+        with suppress(WebnormError):
+            source.op()
+    work, job = pickle.loads(rest)
+    return work, job
+
+
 def _failure(error: BaseException, before: str = "") -> TaskFailed:
     """What the parent is told of an exception, whatever its own code does."""
     try:
@@ -413,12 +424,7 @@ def serve(handle: int, nice: int) -> None:
             send("alive")
             if main:
                 _read_main(main)
-            sources, rest = pickle.loads(packed)
-            for source in sources:
-                # One whose files have changed since matters to a job that is about it, which says so.
-                with suppress(WebnormError):
-                    source.op()
-            work, job = pickle.loads(rest)
+            work, job = _unpacked(packed)
             if device is None:
                 device = _opened(adapter)
             for value in work(device, job):

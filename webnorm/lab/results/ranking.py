@@ -48,7 +48,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
 
 def shape(problem: Problem) -> tuple[int, int, str]:
     """What a copy and another op must share to be compared: batch, elements of one of it, and dtype."""
-    return problem.batch, problem.inner, problem.dtype
+    return problem.batch_size, problem.inner, problem.dtype
 
 
 def best(results: Sequence[Result]) -> Result | None:

@@ -351,7 +351,7 @@ def count_cost(device: Device, variant: Variant, problem: Problem, roots: Sequen
             return None
         names = [b.name for b in shader.bindings if b.tensors and (b.access, b.batched) == (kind, batched)]
         pattern = rf"\b(?:{'|'.join(names)})\[" if names else r"(?!)"
-        return _counted(shader, pattern, counted[counter] / problem.batch / problem.inner)
+        return _counted(shader, pattern, counted[counter] / problem.batch_size / problem.inner)
 
     size = shader.passes[0].workgroup_size
     lanes = min(device.subgroup_size or 1, size)
@@ -359,8 +359,8 @@ def count_cost(device: Device, variant: Variant, problem: Problem, roots: Sequen
         row_reads=accesses("read", True, "row_reads"),
         parameter_reads=accesses("read", False, "parameter_reads"),
         writes=accesses("read_write", True, "writes"),
-        barriers=counted["barriers"] / size / problem.batch if len(shader.passes) == 1 else None,
-        subgroup_operations=counted["subgroup_operations"] / lanes / problem.batch,
+        barriers=counted["barriers"] / size / problem.batch_size if len(shader.passes) == 1 else None,
+        subgroup_operations=counted["subgroup_operations"] / lanes / problem.batch_size,
         workgroup_bytes=shader.workgroup_bytes,
     )
 

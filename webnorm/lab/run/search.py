@@ -287,9 +287,9 @@ class SearchDevice:
         shader = render_shader(
             self.candidates[index], problem, "native", self.board.device.traits, roots=self.board.roots
         )
-        counts = tuple(shader.workgroup_count(each, problem.batch) for each in shader.passes)
+        counts = tuple(shader.workgroup_count(each, problem.batch_size) for each in shader.passes)
         records = tuple(
-            shader.records(one, problem.batch) for one in shader.bindings if one.records is not None
+            shader.records(one, problem.batch_size) for one in shader.bindings if one.records is not None
         )
         return shader.text, counts, records
 

@@ -77,7 +77,7 @@ def tolerance(shader: Shader) -> ToleranceFactors:
     op, rules, problem = shader.variant.kernel.op, shader.variant.kernel.accuracy, shader.problem
     if op.is_copy:
         return ToleranceFactors(0.0, 0.0, 0.0, 1.0, "a copy is exact")
-    names = shader.names_for(problem.batch)
+    names = shader.names_for(problem.batch_size)
     # Both have them in the same order.
     terms = HeaderTerms(*(int(expression.evaluate(tree, names)) for tree in vars(rules).values()))
     found: ToleranceFactors = op.hook("tolerance")(terms, problem)

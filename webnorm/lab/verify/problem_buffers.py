@@ -70,12 +70,12 @@ class OpInputs:
 
     def version(self, number: int) -> Mapping[str, Array]:
         """A version of the arrays, whose batch stands as in the first."""
-        return self.other if number and self.task.problem.batch == 1 else self.arrays
+        return self.other if number and self.task.problem.batch_size == 1 else self.arrays
 
     @cached_property
     def other(self) -> Mapping[str, Array]:
         """The arrays with the batch moved on by one; a single element of it is made another."""
-        if self.task.problem.batch == 1:
+        if self.task.problem.batch_size == 1:
             other: Mapping[str, Array] = self.task.op.hook("other_version")(self.task, self.arrays)
             return other
         return {
@@ -130,7 +130,7 @@ class ProblemBuffers:
     @property
     def versions(self) -> int:
         """How many versions of the inputs there are; one without rows."""
-        return 2 if self.problem.batch else 1
+        return 2 if self.problem.batch_size else 1
 
     def answers(
         self, variant: Variant, outputs: Mapping[str, tuple[Array, bool]], version: int = 0
@@ -251,7 +251,7 @@ class ProblemBuffers:
         """The outputs of a set that holds those of a version, rows as in the first version of the inputs."""
         outputs = self.outputs(plan.shader.variant)
         got = outputs.read_all(at)
-        if version and outputs.problem.batch > 1:
+        if version and outputs.problem.batch_size > 1:
             for name, tensor in outputs.tensors.items():
                 array, intact = got[name]
                 if tensor.batched:
@@ -378,7 +378,7 @@ def block_of(task: Task, device: Device) -> Problem:
     """
     problem: Problem = task.problem
     enough = math.ceil(_DRAWN_ELEMENTS / max(1, problem.inner) / _WHOLE_WORDS) * _WHOLE_WORDS
-    block = problem.with_batch(min(enough, problem.batch))
+    block = problem.with_batch(min(enough, problem.batch_size))
     batched = (tensor.data_bytes(block) for tensor in task.op.present(block) if tensor.batched)
     return block if max(batched, default=0) <= device.limits["max-storage-buffer-binding-size"] else problem
 
@@ -409,7 +409,7 @@ class RepeatedRows(ProblemBuffers):
     @property
     def times(self) -> int:
         """How often the block is there as a whole."""
-        times: int = self.problem.batch // max(1, self.block.problem.batch)
+        times: int = self.problem.batch_size // max(1, self.block.problem.batch_size)
         return times
 
     @property
@@ -421,7 +421,7 @@ class RepeatedRows(ProblemBuffers):
     def uploaded(self, given: OpInputs) -> Inputs:
         """As a board's, the rows again and again."""
         others = None if self.versions == 1 else given.other
-        batch = given.task.op.copied_problem(self.problem).batch
+        batch = given.task.op.copied_problem(self.problem).batch_size
         return Inputs(self.device, given.arrays, self.sets, others, batch, given.batched)
 
     def answers(
@@ -436,8 +436,8 @@ class RepeatedRows(ProblemBuffers):
 
     def _rest(self, variant: Variant, version: int) -> ExpectedOutputs:
         """The answers for the rows behind the last whole block; none where there are no such rows."""
-        most = max(1, self.block.problem.batch)
-        count = self.problem.batch % most
+        most = max(1, self.block.problem.batch_size)
+        count = self.problem.batch_size % most
         op = variant.kernel.op
         key = op.name, version
         if count and key not in self._rests:
@@ -459,7 +459,7 @@ class RepeatedRows(ProblemBuffers):
 
     def _block_of(self, outputs: Outputs, name: str, version: int, at: int) -> tuple[Array, bool]:
         tensor, buffer = outputs.tensors[name], outputs.buffers[name][at]
-        problem = outputs.problem.with_batch(self.block.problem.batch)
+        problem = outputs.problem.with_batch(self.block.problem.batch_size)
         size, end = tensor.data_bytes(problem), tensor.data_bytes(outputs.problem)
         whole, queue = end // 4 * 4, self.device.handle.queue
         raw = np.frombuffer(queue.read_buffer(buffer, 0, size), np.uint8)

@@ -74,7 +74,7 @@ def find_fault(
     Raises CannotInstrument where races cannot be watched, LoopsNotInstrumented where loops cannot, either,
     and WebnormError where the variant cannot run.
     """
-    most = max(1, min(problem.batch, _MOST_BATCH, _ELEMENTS // problem.inner))
+    most = max(1, min(problem.batch_size, _MOST_BATCH, _ELEMENTS // problem.inner))
     watch = _Watch(device, variant, problem.with_batch(most), arrays, roots)
     try:
         return watch.fault()
@@ -114,7 +114,7 @@ class _Watch:
         problem, words = shader.problem, LOOP_WORDS * len(rounds.lines)
         shader = replace(shader, text=_text(shader, rounds, watched, size // 4 - words))
         op = self.variant.kernel.op
-        given = batch_part(op, self.arrays, slice(problem.batch))
+        given = batch_part(op, self.arrays, slice(problem.batch_size))
         notes = device.create_buffer(math.ceil(size / 16) * 16)
         outputs = Outputs(device, problem, op.outputs(problem))
         pipelines = compile_shader(device, shader, extra_bindings=1)
@@ -135,7 +135,7 @@ class _Watch:
         """The shader for as many of the rows as there is room for notes on, its text as it is understood, and
         the bytes of the notes; None without loops and without workgroup memory.
         """
-        device, batch = self.device, self.problem.batch
+        device, batch = self.device, self.problem.batch_size
         most = min(_NOTES_BYTES, device.limits["max-storage-buffer-binding-size"])
         while True:
             problem = self.problem.with_batch(batch)

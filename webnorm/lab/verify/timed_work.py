@@ -176,7 +176,7 @@ def _switching_ns(board: ProblemBuffers, plan: Plan) -> float:
         return 0.0
     shader = plan.shader
     # A pass of no workgroups is no dispatch.
-    run = [each for each in shader.passes if shader.workgroup_count(each, shader.problem.batch)]
+    run = [each for each in shader.passes if shader.workgroup_count(each, shader.problem.batch_size)]
     return _SWITCHING_NS + _INVOCATION_NS * max((each.workgroup_size for each in run), default=0)
 
 

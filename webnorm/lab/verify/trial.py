@@ -117,9 +117,9 @@ def try_plan(
             golden.append(bits)
             if version == 0:
                 result = with_accuracy(result, accuracy)
-        steady = board.steady(plan) if board.problem.batch else True
+        steady = board.steady(plan) if board.problem.batch_size else True
         watched, found, unknown = (
-            _watched(board, variant) if watch and board.problem.batch else (None, None, None)
+            _watched(board, variant) if watch and board.problem.batch_size else (None, None, None)
         )
     except Exception as error:
         signals.let_through(error)

@@ -45,7 +45,7 @@ def _copied(problem: Problem) -> RowProblem:
     if not isinstance(problem, RowProblem):
         # Without a batch the elements are made rows of any length: to a copy all are alike.
         cols = problem.inner if problem.BATCH else math.gcd(problem.elements, _ROW)
-        rows = problem.batch if problem.BATCH else problem.elements // cols
+        rows = problem.batch_size if problem.BATCH else problem.elements // cols
         return RowProblem(rows=rows, cols=cols, **given)
     return RowProblem(
         rows=problem.rows, cols=problem.cols, eps=problem.eps, distribution=problem.distribution, **given

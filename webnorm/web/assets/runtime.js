@@ -32,7 +32,7 @@ export async function createNorm(device, manifest, texts, options) {
   if (lost) throw new Error(`${op}: ${lossText(lost)}`);
   const { shader, reason } = chosen;
   const mostIterations = traits.software ? manifest.software_iterations : Infinity;
-  const wholes = Object.keys(numbers).filter((name) => manifest.numbers[name].whole);
+  const wholes = Object.keys(numbers).filter((name) => manifest.numbers[name]?.whole);
   const plan = new Plan({ op, device, shader, pipelines, cols, numbers, label, mostIterations, wholes });
   const { tensors, batch = "rows" } = manifest;
   return new Norm({ op, cols, tensors, shader, reason }, device, plan, label, batch);
@@ -48,9 +48,10 @@ function given({ op, cols: all, axis = "cols", problem, numbers: rules }, option
   if (found[axis] === null || !all.includes(cols)) {
     throw new Error(`${op}: ${axis} is ${shown(found[axis])}; this export has ${all.join(", ")}`);
   }
-  const numbers = {};
+  // Those that nobody can choose have a word of the uniform, too.
+  const numbers = Object.fromEntries(Object.entries(problem).filter(([, value]) => typeof value === "number"));
   for (const [name, rule] of Object.entries(rules)) {
-    numbers[name] = found[name] === undefined ? problem[name] : found[name];
+    if (found[name] !== undefined) numbers[name] = found[name];
     checkNumber(op, name, numbers[name], rule);
   }
   const { adapterInfo: info = {}, label = "" } = found;

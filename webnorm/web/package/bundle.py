@@ -289,13 +289,7 @@ def _shader_entry(one: BundledShader) -> dict[str, Any]:
             "overrides": {},
             "passes": [_pass_entry(each, shader.problem, known) for each in shader.passes],
             # What the tolerance follows from.
-            "accuracy": {
-                **{
-                    name: _canonical(expression.simplify(tree, known), shader.problem)
-                    for name, tree in vars(kernel.accuracy).items()
-                },
-                "exact": kernel.op.is_copy,
-            },
+            "accuracy": {**_accuracy_entry(kernel, shader.problem, known), "exact": kernel.op.is_copy},
         }
         remark = loose_tolerance_warning(shader)
     except WebnormError as error:
@@ -323,6 +317,11 @@ def _shader_entry(one: BundledShader) -> dict[str, Any]:
     if remark is not None:
         entry["loose"] = remark
     return entry
+
+
+def _accuracy_entry(kernel: Kernel, problem: Problem, known: Mapping[str, int]) -> dict[str, Any]:
+    rules = vars(kernel.accuracy).items()
+    return {name: _canonical(expression.simplify(tree, known), problem) for name, tree in rules}
 
 
 def _limits(shader: Shader) -> dict[str, int]:

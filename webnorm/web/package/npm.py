@@ -73,7 +73,7 @@ def package_files(request: ExportRequest, update: Update = no_update) -> Files:
             "sha256": hashlib.sha256(encoded[vector.file]).hexdigest(),
             # cols and rows: names of the manifest's format.
             "cols": 1 if vector.problem.AXIS == vector.problem.BATCH else vector.problem.axis,
-            "rows": vector.problem.batch,
+            "rows": vector.problem.batch_size,
             "what": vector.what,
         }
         for vector in vectors

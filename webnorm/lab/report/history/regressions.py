@@ -154,7 +154,7 @@ def _judged(
 
     def earlier(key: Hashable, like: Result) -> Iterator[ComparedSide]:
         """Timed results of earlier reports that pair with one of the newest, the last one first."""
-        of = (*_names(like), like.problem.batch, like.problem.inner, like.problem.dtype)
+        of = (*_names(like), like.problem.batch_size, like.problem.inner, like.problem.dtype)
         alike = connection.execute(_ALIKE, of)
         before = [number for (number,) in alike if places.get(number, 0) > 0]
         found = (sides(number).get(key) for number in sorted(before, key=places.__getitem__))
