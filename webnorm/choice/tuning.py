@@ -87,10 +87,8 @@ class TunedChoice:
 
     def serves(self, problem: Problem) -> bool:
         """Whether this is for such a problem: all but the batch is the same, and the batches are alike."""
-        if _but_batch(self.problem) != _but_batch(problem) or 0 in (
-            self.problem.batch_size,
-            problem.batch_size,
-        ):
+        batches = (self.problem.batch_size, problem.batch_size)
+        if _but_batch(self.problem) != _but_batch(problem) or 0 in batches:
             return False
         elements = min(self.problem.elements, problem.elements)
         both_large = elements * DTYPES[problem.dtype].itemsize >= LARGE_BYTES

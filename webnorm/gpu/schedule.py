@@ -296,14 +296,11 @@ class Schedule:
         for pipeline in pipelines:
             rendered = pipeline.rendered
             whole = rendered.per == "call"
-            count = self.shader.workgroup_count(
-                rendered, self.shader.problem.batch_size if whole else self._most
-            )
+            batch = self.shader.problem.batch_size if whole else self._most
+            count = self.shader.workgroup_count(rendered, batch)
             for at, part in [(len(parts), None)] if whole else parts:
                 places = tuple(self._place(binding, part) for binding in rendered.bindings)
-                own = self._own_grid(
-                    rendered, self.shader.problem.batch_size if whole else self._most, dimension
-                )
+                own = self._own_grid(rendered, batch, dimension)
                 yield Dispatch(pipeline, own or grid(count, dimension), at * self._words_bytes, places)
 
     def _own_grid(self, rendered: RenderedPass, batch: int, most: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""The types of the problems and options of an op that an `op.py` defines; values travel with the op's source."""
+"""The types of the problems and options of an op that an `op.py` defines; values travel with the source."""
 
 from __future__ import annotations
 

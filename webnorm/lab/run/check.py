@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -140,21 +141,24 @@ def case_results(request: CheckRequest, worker: Worker, traits: Traits) -> Itera
 
 def corpus_results(request: CheckRequest, found: Iterable[Result]) -> Iterator[Result]:
     """A result for each file that is no kernel, and of a whole corpus one for each kernel that has refused
-    most of the cases, as what was `found` says.
+    most of the cases of a storage type that it takes, as what was `found` says.
     """
-    taken: Counter[tuple[str, str]] = Counter()
-    refused: Counter[tuple[str, str]] = Counter()
+    taken: Counter[tuple[str, str, str]] = Counter()
+    refused: Counter[tuple[str, str, str]] = Counter()
     # Which rows are cut no caller chooses: what takes all of them at once may refuse those cases.
     narrow = {case.name for case in request.cases if case.narrow is not None}
     for result in found:
         if result.case not in narrow:
-            (refused if result.status == "skip" else taken)[result.op, result.kernel] += 1
+            kind = refused if result.status == "skip" else taken
+            kind[result.op, result.kernel, result.problem.dtype] += 1
     for one in request.broken:
         yield unreadable(one, one.op.problem(0, 1))
     if request.whole:
-        for kernel in request.kernels:
-            name = kernel.op.name, kernel.name
-            if refused[name] > taken[name]:
+        for kernel, dtype in itertools.product(request.kernels, request.dtypes):
+            name = kernel.op.name, kernel.name, dtype
+            # A kernel may be for other types.
+            some = any(taken[kernel.op.name, kernel.name, one] for one in request.dtypes)
+            if refused[name] > taken[name] and (taken[name] or not some):
                 cases = f"{refused[name]} of {taken[name] + refused[name]} cases"
                 reason = f"refuses {cases}: what it gets right on the others proves little"
                 blank = blank_result(
