@@ -19,6 +19,7 @@ import unhurried
 from webnorm.cli.work.jobs import BAD_USAGE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
+from webnorm.op import registry
 
 if TYPE_CHECKING:
     from clusters import Fleet
@@ -187,3 +188,12 @@ def mistake(tmp_path: Path) -> Callable[[list[str]], str]:
         return done.stderr
 
     return told
+
+
+@pytest.fixture(autouse=True)
+def no_users_ops_stay() -> Iterator[None]:
+    """Ops of the user's that a test loads are there for that test alone."""
+    before = {*registry.user_ops(), *registry.broken_ops()}
+    yield
+    for name in {*registry.user_ops(), *registry.broken_ops()} - before:
+        registry.unregister(name)

@@ -1,5 +1,8 @@
 """Mutants of the kernels of ops of elements and of matrix-vector products: each has to fail its check."""
 
+# A mutant is a line of a table.
+# fmt: off
+
 from __future__ import annotations
 
 from typing import NamedTuple

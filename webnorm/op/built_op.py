@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from contextlib import suppress
+from dataclasses import fields, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -369,13 +370,17 @@ def _requires(definition: OpDefinition, problem: Problem) -> None:
 
 
 def all_options(op: Op) -> list[Options]:
-    """The op's default options, and those with one of them changed."""
+    """The op's default options, and those with one flag or choice changed."""
     found = [op.defaults]
     kind = type(op.defaults)
     for one in fields(op.defaults):
-        values = (not one.default,) if isinstance(one.default, bool) else kind.VALUES[one.name]
-        found += [kind(**{one.name: value}) for value in values if value != one.default]
-    return found
+        now = getattr(op.defaults, one.name)
+        values = (not now,) if isinstance(now, bool) else kind.VALUES.get(one.name, ())
+        for value in values:
+            # Values may need another option.
+            with suppress(WebnormError):
+                found.append(replace(op.defaults, **{one.name: value}))
+    return list(dict.fromkeys(found))
 
 
 def small_problem(op: Op, count: int, options: Options | None = None, **given: Any) -> Any:

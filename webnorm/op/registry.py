@@ -67,6 +67,17 @@ def register(op: Op) -> None:
         )
     _users[op.name] = op
     _broken.pop(op.name, None)
+    _forget_what_follows()
+
+
+def unregister(name: str) -> None:
+    """Have OPS contain an op of the user's no more; nothing happens for a name that is none."""
+    _users.pop(name, None)
+    _broken.pop(name, None)
+    _forget_what_follows()
+
+
+def _forget_what_follows() -> None:
     for kept in (computing_ops, problem_types, _options_types, flag_names):
         kept.cache_clear()
 

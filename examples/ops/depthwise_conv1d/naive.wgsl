@@ -6,7 +6,7 @@
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
-// workgroup_count = "ceil_div(sequences * channels * length, workgroup_size)"
+// workgroup_count = "ceil_div(batch * channels * length, workgroup_size)"
 // iterations = "taps"
 // [accuracy]
 // serial_terms = "taps"
@@ -26,7 +26,7 @@ fn main(
     @builtin(local_invocation_index) invocation: u32,
 ) {
     let i = (workgroup_id.y * workgroups.x + workgroup_id.x) * {{ workgroup_size }}u + invocation;
-    if (i >= params.sequences * channels * length) {
+    if (i >= params.batch * channels * length) {
         return;
     }
     let position = i % length;

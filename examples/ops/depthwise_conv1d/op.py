@@ -2,19 +2,30 @@
 
 import numpy as np
 
-from webnorm.op import define_op, option, tensor
+from webnorm.op import case, define_op, option, tensor
 
 op = define_op(
-    sizes={"sequences": 8, "channels": 2048, "length": 2048, "taps": 4},
+    sizes={"batch": 8, "channels": 2048, "length": 2048, "taps": 4},
     inputs=[
-        tensor("x", "sequences channels length"),
+        tensor("x", "batch channels length"),
         tensor("w", "channels taps"),
         tensor("bias", "channels", option="bias"),
     ],
-    outputs=[tensor("y", "sequences channels length")],
+    outputs=[tensor("y", "batch channels length")],
     # Zeros before the sequence alone, or as many on either side (one more behind it where taps are even).
     options=[option("padding", "causal", "same"), option("bias")],
-    flops="2*sequences*channels*length*taps",
+    cases=[
+        case(
+            f"{'-'.join(options)}-{taps}-vec4",
+            {},
+            sizes={"batch": 2, "channels": 3, "length": 20, "taps": taps},
+            options=options,
+            source="options, at sizes for vec4",
+        )
+        for options in (["padding=same"], ["bias"], ["padding=same", "bias"])
+        for taps in (4, 7)
+    ],
+    flops="2*batch*channels*length*taps",
 )
 
 
@@ -27,7 +38,7 @@ def _convolved(x, w, bias, before):
     """Return the correlation of x, with so many zeros before it, and w."""
     padded = np.pad(x, ((0, 0), (0, 0), (before, w.shape[1] - 1 - before)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, w.shape[1], -1)
-    y = np.einsum("sclt,ct->scl", windows, w)
+    y = np.einsum("bclt,ct->bcl", windows, w)
     return y if bias is None else y + bias[:, None]
 
 

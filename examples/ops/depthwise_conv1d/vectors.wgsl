@@ -21,7 +21,7 @@
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
-// workgroup_count = "ceil_div(sequences * channels * chunks, workgroup_size)"
+// workgroup_count = "ceil_div(batch * channels * chunks, workgroup_size)"
 // iterations = "blocks"
 // [accuracy]
 // serial_terms = "taps"
@@ -58,7 +58,7 @@ fn main(
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
     let item = workgroup * {{ workgroup_size }}u + invocation;
     let row = item / {{ chunks }}u;
-    if (row >= params.sequences * channels) {
+    if (row >= params.batch * channels) {
         return;
     }
     let channel = row % channels;

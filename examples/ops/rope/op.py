@@ -2,18 +2,27 @@
 
 import numpy as np
 
-from webnorm.op import define_op, option, require, tensor, uniform
+from webnorm.op import case, define_op, option, require, tensor, uniform
 
 op = define_op(
     sizes={"tokens": 4096, "heads": 32, "head_dim": 128},
     inputs=[
         tensor("x", "tokens heads head_dim"),
-        # Independent of each other, as tables of real angles are not: a kernel that takes one for the other is found.
+        # Independent of each other, unlike tables of real angles: checks find a kernel that swaps the two.
         tensor("cos", "tokens head_dim//2", draw=uniform(-1, 1)),
         tensor("sin", "tokens head_dim//2", draw=uniform(-1, 1)),
     ],
     outputs=[tensor("y", "tokens heads head_dim")],
     options=[option("layout", "halves", "interleaved")],
+    cases=[
+        case(
+            "interleaved-vec4",
+            {},
+            sizes={"tokens": 5, "heads": 3, "head_dim": 24},
+            options=["layout=interleaved"],
+            source="an option, at sizes for vec4",
+        ),
+    ],
     require=[require("head_dim % 2 == 0", "elements are turned in pairs")],
 )
 

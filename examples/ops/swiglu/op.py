@@ -2,13 +2,19 @@
 
 import numpy as np
 
-from webnorm.op import define_op, option, tensor
+from webnorm.op import case, define_op, option, tensor
+
+_VEC4 = "an option, at sizes for vec4"
 
 op = define_op(
     sizes={"rows": 4096, "cols": 4096},
     inputs=[tensor("gate", "rows cols"), tensor("up", "rows cols")],
     outputs=[tensor("y", "rows cols")],
     options=[option("activation", "silu", "gelu_tanh", "relu")],
+    cases=[
+        case(f"{name}-vec4", {}, sizes={"rows": 5, "cols": 132}, options=[f"activation={name}"], source=_VEC4)
+        for name in ("gelu_tanh", "relu")
+    ],
 )
 
 

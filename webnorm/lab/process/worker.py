@@ -347,15 +347,14 @@ def _packed(number: int, work: Work, job: Any, adapter: str | None) -> bytes:
     )
 
 
-def _unpacked(packed: bytes) -> tuple[Work, Any]:
+def _unpacked(packed: bytes) -> Any:
     """What `_packed` packed, once the ops of the user's are loaded."""
     sources, rest = pickle.loads(packed)
     for source in sources:
         # One whose files have changed since matters to a job that is about it, which says so.
         with suppress(WebnormError):
             source.op()
-    work, job = pickle.loads(rest)
-    return work, job
+    return pickle.loads(rest)
 
 
 def _failure(error: BaseException, before: str = "") -> TaskFailed:

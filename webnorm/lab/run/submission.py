@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -110,7 +111,8 @@ class Evaluation:
 
 def json_schema() -> dict[str, Any]:
     """The JSON schema of an evaluation."""
-    return msgspec.json.schema(Evaluation)
+    schema: dict[str, Any] = json.loads(json.dumps(msgspec.json.schema(Evaluation)))
+    return schema
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,104 @@
+// /// webnorm
+// summary = "Several invocations per row, each with a maximum and its index for every lane of its vec4."
+// differs = "vec4 loads, several on their way together; maximum and index are joined by subgroups or workgroup memory."
+// rung = 2
+// [features]
+// subgroups = "subgroups"
+// [tune]
+// subgroups = [true, false]
+// threads_per_row = [4, 8, 16, 32, 64, 128, 256, 512, 1024]
+// rows_per_workgroup = [1, 2, 4, 8]
+// accesses = [1, 2, 4, 8]
+// [default]
+// subgroups = "has_subgroups"
+// threads_per_row = [
+//     ["software", [["cols <= 256", 4], ["cols <= 1024", 16], ["cols <= 4096", 64], "min(256, max_invocations)"]],
+//     ["itemsize == 2", [
+//         ["cols <= 512", 32],
+//         ["cols <= 1024", 64],
+//         ["cols <= 2048", 128],
+//         ["cols <= 16384", "min(256, max_invocations)"],
+//         "min(1024, max_invocations)",
+//     ]],
+//     ["cols <= 256", 32],
+//     ["cols <= 1024", 128],
+//     ["cols <= 2048", "min(256, max_invocations)"],
+//     ["cols <= 32768", "min(512, max_invocations)"],
+//     "min(1024, max_invocations)",
+// ]
+// rows_per_workgroup = [["software", [["cols <= 256", 4], 1]], ["threads_per_row <= 32", 4], 1]
+// accesses = "2 if software else min(4, steps)"
+// [derive]
+// vector_width = "4 if cols % 4 == 0 else 1"
+// workgroup_size = "threads_per_row * rows_per_workgroup"
+// steps = "ceil_div(cols, threads_per_row * vector_width)"
+// [[require]]
+// rule = "workgroup_size <= max_invocations"
+// why = "threads_per_row * rows_per_workgroup is more than a workgroup of this adapter has"
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "ceil_div(rows, rows_per_workgroup)"
+// iterations = "24 + ceil_div(steps, accesses)"
+// ///
+{% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/place.wgsl" import locate with context %}
+{% include "lib/tensors.wgsl" %}
+
+{% set wide = vector_width == 4 %}
+{% set stride = threads_per_row * vector_width %}
+{% set load = "load4" if wide else "load" %}
+{% set store = "store4" if wide else "store" %}
+alias Vec = {{ "vec4<f32>" if wide else "f32" }};
+const THREADS = {{ threads_per_row }}u;
+{{ "alias Indices = vec4<u32>;" if wide else "alias Indices = u32;" }}
+
+// Bits of a float and its index: of two the larger, of equal ones the one that comes first. Floats are compared, not
+// their bits: -0 and 0 are equal.
+fn prefer(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+    let x = bitcast<f32>(a.x);
+    let y = bitcast<f32>(b.x);
+    return select(a, b, y > x || (y == x && b.y < a.y));
+}
+
+{{ row_reduction("preferred", "vec2<u32>", "prefer") }}
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    {% include "lib/builtins.wgsl" %}
+) {
+{{ locate() }}
+    let row = workgroup * {{ rows_per_workgroup }}u + place / THREADS;
+    // Rows past the last are the last once more: every invocation takes part in the reduction.
+    let existing = min(row, params.rows - 1u);
+    let first = existing * cols;
+    let own = {{ vector_width }}u * thread;
+    var most = Vec({{ load }}_x(first + min(own, cols - {{ vector_width }}u)));
+    var starts = Indices(min(own, cols - {{ vector_width }}u));
+{% set rounds = (steps - 1 + accesses - 1) // accesses %}
+{% if rounds %}
+    for (var start = own + {{ stride }}u; start < {{ stride * (1 + rounds * accesses) }}u; start += {{ stride * accesses }}u) {
+{% for j in range(accesses) %}
+        // Past the end it is the last Vec once more, which changes nothing.
+        let at{{ j }} = min(start + {{ j * stride }}u, cols - {{ vector_width }}u);
+        let x{{ j }} = {{ load }}_x(first + at{{ j }});
+{% endfor %}
+{% for j in range(accesses) %}
+        // Only a larger one: of equal ones the first stays.
+        starts = select(starts, Indices(at{{ j }}), x{{ j }} > most);
+        most = max(most, x{{ j }});
+{% endfor %}
+    }
+{% endif %}
+{% if wide %}
+    let bits = bitcast<vec4<u32>>(most);
+    let indices = starts + vec4(0u, 1u, 2u, 3u);
+    let low = prefer(vec2(bits.x, indices.x), vec2(bits.y, indices.y));
+    let high = prefer(vec2(bits.z, indices.z), vec2(bits.w, indices.w));
+    let found = preferred(prefer(low, high), place, lane, subgroup_size);
+{% else %}
+    let found = preferred(vec2(bitcast<u32>(most), starts), place, lane, subgroup_size);
+{% endif %}
+    if (thread == 0u && row < params.rows) {
+        store_indices(row, i32(found.y));
+    }
+}

@@ -1,0 +1,61 @@
+"""Softmax over the last axis."""
+
+import numpy as np
+
+from webnorm.op import case, define_op, tensor
+
+op = define_op(
+    sizes={"rows": 4096, "cols": 4096},
+    inputs=[tensor("x", "rows cols")],
+    outputs=[tensor("y", "rows cols")],
+    cases=[
+        # Every column masked with float16's lowest number: the row is uniform, and a maximum that cannot go below a
+        # floor makes it zeros or NaN.
+        case(
+            "masked-rows",
+            {"x": np.full((3, 70), -65504.0)},
+            source="https://github.com/tracel-ai/burn/pull/4697, whose fix has a floor of -1e4",
+        ),
+        case(
+            "one-column-left",
+            {"x": np.where(np.arange(70) == 67, -30000.0, -65504.0)[None].repeat(3, 0)},
+            source="https://github.com/tracel-ai/burn/pull/4697, whose fix has a floor of -1e4",
+        ),
+    ],
+)
+
+
+@op.reference
+def softmax(x):
+    """Return exp(x) over its sum; the maximum of the row is taken off first, so that nothing overflows."""
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+@op.mistake("leaves out the maximum: exp of large numbers is infinite")
+def without_maximum(x):
+    """Return exp(x) over its sum, as float32 gets it."""
+    with np.errstate(all="ignore"):
+        e = np.exp(x.astype(np.float32))
+        return (e / e.sum(-1, keepdims=True)).astype(np.float64)
+
+
+@op.mistake("leaves the last column out of the sum")
+def short_sum(x):
+    """Return softmax with a sum that lacks its last term."""
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e[:, :-1].sum(-1, keepdims=True)
+
+
+@op.mistake("does not divide by the sum")
+def unscaled(x):
+    """Return the exponentials."""
+    return np.exp(x - x.max(-1, keepdims=True))
+
+
+@op.mistake("counts columns past the end as zeros, up to the next multiple of 4")
+def padded_sum(x, cols):
+    """Return softmax with exp(0) for each padded column in the sum."""
+    largest = x.max(-1, keepdims=True)
+    e = np.exp(x - largest)
+    return e / (e.sum(-1, keepdims=True) + -cols % 4 * np.exp(-largest))

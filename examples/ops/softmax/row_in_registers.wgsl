@@ -1,0 +1,142 @@
+// /// webnorm
+// summary = "Several invocations per row, which stays in registers: one read, one reduction, one write."
+// differs = "vec4 loads, x read once; maximum and sum are joined by subgroups or workgroup memory in one reduction."
+// rung = 2
+// [features]
+// subgroups = "subgroups"
+// [tune]
+// subgroups = [true, false]
+// threads_per_row = [4, 8, 16, 32, 64, 128, 256, 512, 1024]
+// rows_per_workgroup = [1, 2, 4, 8]
+// [default]
+// subgroups = "has_subgroups"
+// threads_per_row = [
+//     ["software", [["cols <= 256", 4], ["cols <= 1024", 16], ["cols <= 4096", 64], "min(256, max_invocations)"]],
+//     ["itemsize == 2", [
+//         ["cols <= 512", 32],
+//         ["cols <= 1024", 64],
+//         ["cols <= 2048", 128],
+//         ["cols <= 16384", "min(256, max_invocations)"],
+//         "min(1024, max_invocations)",
+//     ]],
+//     ["cols <= 256", 32],
+//     ["cols <= 1024", 128],
+//     ["cols <= 2048", "min(256, max_invocations)"],
+//     ["cols <= 32768", "min(512, max_invocations)"],
+//     "min(1024, max_invocations)",
+// ]
+// rows_per_workgroup = [["software", [["cols <= 256", 4], 1]], ["threads_per_row <= 32", 4], 1]
+// [derive]
+// vector_width = "4 if cols % 4 == 0 else 1"
+// workgroup_size = "threads_per_row * rows_per_workgroup"
+// steps = "ceil_div(cols, threads_per_row * vector_width)"
+// # Longer rows are read again, in loops: more than 64 columns do not stay in registers.
+// is_held = "steps * vector_width <= 64"
+// [[require]]
+// rule = "workgroup_size <= max_invocations"
+// why = "threads_per_row * rows_per_workgroup is more than a workgroup of this adapter has"
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "ceil_div(rows, rows_per_workgroup)"
+// iterations = "24 if is_held else 24 + 2 * steps"
+// [accuracy]
+// serial_terms = "steps"
+// ///
+
+// Each invocation takes its own maximum and sum, and one reduction joins both: a barrier less than of one after the
+// other. What it has of the row is scaled in the end.
+{% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/place.wgsl" import locate with context %}
+{% include "lib/tensors.wgsl" %}
+
+{% set wide = vector_width == 4 %}
+{% set stride = threads_per_row * vector_width %}
+{% set load = "load4" if wide else "load" %}
+{% set store = "store4" if wide else "store" %}
+alias Vec = {{ "vec4<f32>" if wide else "f32" }};
+const THREADS = {{ threads_per_row }}u;
+// The lowest float32 stands for columns that do not exist: infinities may be optimised away.
+const LOWEST = -3.4028234e38;
+
+fn greatest_of(v: Vec) -> f32 {
+    return {{ "max(max(v.x, v.y), max(v.z, v.w))" if wide else "v" }};
+}
+
+fn total_of(v: Vec) -> f32 {
+    return {{ "(v.x + v.y) + (v.z + v.w)" if wide else "v" }};
+}
+
+// The maximum of two parts of a row, and the sum of exp(x - maximum). The part with the smaller maximum is scaled.
+fn join(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
+    let scale = exp(-abs(a.x - b.x));
+    return vec2(max(a.x, b.x), select(fma(a.y, scale, b.y), fma(b.y, scale, a.y), a.x >= b.x));
+}
+
+{{ row_reduction("joined", "vec2<f32>", "join") }}
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    {% include "lib/builtins.wgsl" %}
+) {
+{{ locate() }}
+    let row = workgroup * {{ rows_per_workgroup }}u + place / THREADS;
+    // Rows past the last are the last once more: every invocation takes part in the reduction.
+    let existing = min(row, params.rows - 1u);
+    let first = existing * cols;
+    let own = {{ vector_width }}u * thread;
+{% if is_held %}
+{% for j in range(steps) %}
+    let at{{ j }} = own + {{ j * stride }}u;
+{% if stride * (j + 1) <= cols %}
+    let x{{ j }} = {{ load }}_x(first + at{{ j }});
+{% else %}
+    // Clamped, not guarded: loads without a branch are on their way together.
+    let is_inside = at{{ j }} < cols;
+    let x{{ j }} = select(Vec(LOWEST), {{ load }}_x(first + min(at{{ j }}, cols - {{ vector_width }}u)), is_inside);
+{% endif %}
+{% endfor %}
+    var most = x0;
+{% for j in range(1, steps) %}
+    most = max(most, x{{ j }});
+{% endfor %}
+    let largest = greatest_of(most);
+{% for j in range(steps) %}
+{% set e = "exp(x" ~ j ~ " - largest)" %}
+    let e{{ j }} = {{ e if stride * (j + 1) <= cols else "select(Vec(), " ~ e ~ ", is_inside)" }};
+{% endfor %}
+    var sum = e0;
+{% for j in range(1, steps) %}
+    sum += e{{ j }};
+{% endfor %}
+    let statistics = joined(vec2(largest, total_of(sum)), place, lane, subgroup_size);
+    let scale = exp(largest - statistics.x) / statistics.y;
+    if (row < params.rows) {
+{% for j in range(steps) %}
+{% if stride * (j + 1) <= cols %}
+        {{ store }}_y(first + at{{ j }}, e{{ j }} * scale);
+{% else %}
+        if (is_inside) {
+            {{ store }}_y(first + at{{ j }}, e{{ j }} * scale);
+        }
+{% endif %}
+{% endfor %}
+    }
+{% else %}
+    var most = Vec(LOWEST);
+    var sums = Vec();
+    for (var at = own; at < cols; at += {{ stride }}u) {
+        let x = {{ load }}_x(first + at);
+        let greater = max(most, x);
+        sums = fma(sums, exp(most - greater), exp(x - greater));
+        most = greater;
+    }
+    let largest = greatest_of(most);
+    let statistics = joined(vec2(largest, total_of(sums * exp(most - largest))), place, lane, subgroup_size);
+    let scale = 1.0 / statistics.y;
+    if (row < params.rows) {
+        for (var at = own; at < cols; at += {{ stride }}u) {
+            {{ store }}_y(first + at, exp({{ load }}_x(first + at) - statistics.x) * scale);
+        }
+    }
+{% endif %}
+}

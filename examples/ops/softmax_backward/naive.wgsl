@@ -1,0 +1,34 @@
+// /// webnorm
+// summary = "One invocation per row, two sweeps: sum, output."
+// rung = 1
+// [tune]
+// workgroup_size = [32, 64, 128, 256]
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "ceil_div(rows, workgroup_size)"
+// iterations = "2 * cols"
+// [accuracy]
+// serial_terms = "cols"
+// ///
+{% include "lib/tensors.wgsl" %}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let row = (workgroup_id.y * workgroups.x + workgroup_id.x) * {{ workgroup_size }}u + invocation;
+    if (row >= params.rows) {
+        return;
+    }
+    let first = row * cols;
+    var sum = 0.0;
+    for (var i = 0u; i < cols; i++) {
+        sum += load_y(first + i) * load_dy(first + i);
+    }
+    for (var i = 0u; i < cols; i++) {
+        store_dx(first + i, load_y(first + i) * (load_dy(first + i) - sum));
+    }
+}

@@ -1,0 +1,356 @@
+"""Ops of the user's: op.py, its errors, what follows from it, and kernels that are plain WGSL."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from user_folders import KERNEL, OP, write_op
+
+import webnorm
+from webnorm.errors import WebnormError
+from webnorm.kernels.headers.header import load
+from webnorm.lab.run.submission import json_schema
+from webnorm.op import op_trial
+from webnorm.op.corpus import whole_corpus
+from webnorm.op.op import Op
+from webnorm.op.registry import load_op
+
+DOCS = Path(webnorm.__file__).parents[1] / "docs"
+# Ops that need no child process to be refused in.
+QUICK = pytest.mark.usefixtures("untried")
+
+
+@pytest.fixture
+def untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have op.py imported without a child process that tries it first."""
+    monkeypatch.setenv(op_trial._INSIDE, "1")
+
+
+def changed(old: str, new: str, text: str = OP) -> str:
+    assert old in text
+    return text.replace(old, new)
+
+
+BODY = "return 2 * x"
+DECLARED = 'tensor("y", "rows cols")'
+
+
+# --- what is refused
+
+REFUSED = [
+    (changed("op = define_op", "1 / 0\nop = define_op"), "op.py:5: ZeroDivisionError: division by zero"),
+    (changed(BODY, "return 2 *"), "op.py:14: invalid syntax"),
+    (changed("op = define_op", "import sys; sys.exit(3)\nop = define_op"), "op.py ends the process"),
+    (changed('"rows": 16', '"rows": 0'), "op.py:5: size rows is 0; expected an int of 1 or more"),
+    (changed('tensor("x"', 'tensor("fn"'), "op.py:7: a tensor is called 'fn', which is a word of WGSL"),
+    (changed('"cols": 8', '"axis": 8'), "op.py:5: a size is called 'axis'"),
+    (changed(DECLARED, 'tensor("cols", "rows cols")'), "op.py:5: two of the sizes, tensors"),
+    (
+        changed(DECLARED, 'tensor("y", "rows columns")'),
+        "unknown name 'columns' in 'columns'; did you mean 'cols'?",
+    ),
+    (changed(DECLARED, 'tensor("y", "rows cols*")'), "op.py:8: expression 'cols*'"),
+    (changed(DECLARED, 'tensor("y", "rows cols", dtype="float128")'), "unknown dtype of y 'float128'"),
+    (changed(f"[{DECLARED}]", "[]"), "op.py:5: the op has no inputs or no outputs"),
+    (changed("def doubled(x)", "def doubled(z)"), "the reference has the unknown parameter 'z'"),
+    (changed("@op.reference", ""), "op.py:5: the op has no reference"),
+    (OP.partition("op = ")[0], "op.py defines 0 ops; expected one"),
+    (OP.partition("\n")[2], "expected a docstring that says what the op computes"),
+    ("", "op.py defines 0 ops; expected one"),
+    (
+        changed(f"[{DECLARED}],", f'[{DECLARED}],\n    options=[option("a", "b")],'),
+        "option a has the values ('b',)",
+    ),
+    (
+        changed(f"[{DECLARED}],", f'[{DECLARED}],\n    batch="cols",'),
+        "batch is 'cols', which is not the first",
+    ),
+]
+
+
+@QUICK
+@pytest.mark.parametrize(("text", "said"), REFUSED, ids=[said[:30] for _, said in REFUSED])
+def test_what_is_no_op_is_refused_with_its_line(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(WebnormError) as error:
+        load_op(write_op(tmp_path / "twice", text))
+    assert said in str(error.value) and str(tmp_path / "twice") in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+TRIED = [
+    (changed(BODY, "return 2 * x.foo"), "op.py:14: AttributeError"),
+    (changed(BODY, "return (2 * x).T"), "op.py:12: y has the shape"),
+    (changed(BODY, 'return "abc"'), "op.py:12: y has the type"),
+    (changed(BODY, "return x, x"), "op.py:12: doubled returns 2 arrays; expected y"),
+    (changed(BODY, "return x + np.random.rand()"), "op.py:12: for 1x2 float32 the reference gives another y"),
+    (changed(BODY, "return np.sqrt(x)"), "y has NaN on inputs as they are drawn"),
+    (changed(BODY, "b = np.ones(1 << 34); return 2 * x"), "MemoryError"),
+    (changed("op = define_op", "import os; os.abort()\nop = define_op"), "its process ended with status -6"),
+    (
+        changed(f"[{DECLARED}],", f'[{DECLARED}],\n    require=[require("cols < 0", "never")],'),
+        "no sizes up to 64 meet what it requires",
+    ),
+    (
+        changed(f"[{DECLARED}],", f'[{DECLARED}],\n    cases=[case("c", {{"x": [1, 2]}})],'),
+        "case 'c': x has the shape (2,)",
+    ),
+    (
+        changed(
+            'tensor("x", "rows cols")', 'tensor("x", "rows cols", draw=lambda rng, shape: rng.random(3))'
+        ),
+        "a draw gave an array of shape (3,)",
+    ),
+]
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(("text", "said"), TRIED, ids=[said[:30] for _, said in TRIED])
+def test_what_goes_wrong_in_the_child_is_one_line(text: str, said: str, tmp_path: Path) -> None:
+    folder = write_op(tmp_path / "twice", text)
+    with pytest.raises(WebnormError) as error:
+        load_op(folder)
+    assert said in str(error.value) and "\n" not in str(error.value)
+    # It is not tried again until its files change.
+    with pytest.raises(WebnormError, match=r"op.py"):
+        load_op(folder)
+
+
+@pytest.mark.slow
+def test_a_loop_ends_with_its_processor_time(tmp_path: Path) -> None:
+    text = changed(BODY, "\n    while True:\n        pass")
+    with pytest.raises(WebnormError, match="more than 10 s of processor time"):
+        load_op(write_op(tmp_path / "twice", text))
+
+
+@QUICK
+def test_the_names_of_webnorms_ops_are_taken(tmp_path: Path) -> None:
+    with pytest.raises(WebnormError, match="layer_norm is an op of webnorm"):
+        load_op(write_op(tmp_path / "layer_norm"))
+    load_op(write_op(tmp_path / "a" / "twice"))
+    with pytest.raises(WebnormError, match="has an op twice, too"):
+        load_op(write_op(tmp_path / "b" / "twice"))
+
+
+# --- what follows from an op.py
+
+
+@QUICK
+def test_the_batch_is_found_by_trying(tmp_path: Path) -> None:
+    assert load_op(write_op(tmp_path / "twice")).problem_type.BATCH == "rows"
+    summed = changed(BODY, "return np.cumsum(x, 0)")
+    assert load_op(write_op(tmp_path / "summed", summed)).problem_type.BATCH == ""
+
+
+@QUICK
+def test_problems_and_ops_travel(tmp_path: Path) -> None:
+    op = load_op(write_op(tmp_path / "twice"))
+    problem = op.problem(3, 5, dtype="float16")
+    assert pickle.loads(pickle.dumps((op, problem))) == (op, problem)
+    assert op.problem_type.from_json(json.loads(json.dumps(problem.as_json()))) == problem
+
+
+@QUICK
+def test_a_changed_op_is_loaded_anew(tmp_path: Path) -> None:
+    folder = write_op(tmp_path / "twice")
+    first = load_op(folder)
+    assert load_op(folder) is first
+    (folder / "op.py").write_text(changed(BODY, "return 3 * x"))
+    second = load_op(folder)
+    x = {"x": np.ones((2, 3), np.float32)}
+    assert second.reference(x, second.problem(2, 3))["y"].value.max() == 3.0
+
+
+@QUICK
+def test_the_corpus_has_sizes_values_and_cases_of_its_own(tmp_path: Path) -> None:
+    text = changed(
+        f"[{DECLARED}],", f'[{DECLARED}],\n    cases=[case("mine", {{"x": [[1.0, 2.0]]}}, source="a bug")],'
+    )
+    op = load_op(write_op(tmp_path / "twice", text))
+    cases = {case.name: case for case in whole_corpus(1) if case.problem(op) is not None}
+    assert {
+        "twice-rows-61",
+        "twice-cols-257",
+        "twice-large",
+        "twice-mine",
+        "twice-cut-bindings",
+    } <= cases.keys()
+    assert cases["twice-mine"].shape == (1, 2) and cases["twice-mine"].source == "a bug"
+
+
+# --- kernels are checked
+
+
+def statuses(op: str, **options: Any) -> set[tuple[str, str]]:
+    return {(one.kernel, one.status) for one in webnorm.check(op=op, **options).report.results}
+
+
+def test_a_right_kernel_passes_and_a_wrong_one_fails(tmp_path: Path) -> None:
+    wrong = changed("2.0 * load_x(i)", "2.00001 * load_x(i)", KERNEL)
+    last = changed("i < params.rows * cols", "i + 1u < params.rows * cols", KERNEL)
+    folder = write_op(tmp_path / "twice", naive=KERNEL, wrong=wrong, last=last)
+    webnorm.load_op(folder)
+    found = statuses(
+        "twice", dtype=["float32", "float16"], cases=["twice-rows-61", "twice-cols-3", "twice-cut-*"]
+    )
+    assert found == {("naive", "pass"), ("wrong", "fail"), ("wrong", "pass"), ("last", "fail")}
+
+
+def test_an_op_is_a_function_on_arrays(tmp_path: Path) -> None:
+    twice = webnorm.load_op(write_op(tmp_path / "twice"))
+    x = np.arange(15, dtype=np.float32).reshape(3, 5)
+    np.testing.assert_array_equal(twice(x), 2 * x)
+    narrow = webnorm.GpuArray.from_numpy(x.astype(ml_dtypes.bfloat16))
+    np.testing.assert_array_equal(twice(narrow).numpy().astype(np.float32), 2 * x)
+    for arguments, said in (
+        ((x.astype(np.float64),), "x has dtype float64; expected float32, float16, bfloat16"),
+        ((x[0],), "expected 2 dimensions: rows cols"),
+        ((), "needs the size rows, cols"),
+        ((x, x), "takes x; 2 arrays given"),
+    ):
+        with pytest.raises(WebnormError, match=said):
+            twice(*arguments)
+    with pytest.raises(WebnormError, match="unknown argument 'bias'"):
+        twice(x, bias=x)
+
+
+PLAIN = """// A kernel of some app.
+struct Dims { rows: u32, cols: u32 }
+@group(1) @binding(3) var<uniform> dims: Dims;
+@group(0) @binding(0) var<storage, read_write> x: array<f32>;
+@group(2) @binding(7) var<storage, read_write> result: array<f32>;
+
+@compute @workgroup_size(8, 8)
+fn double(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x < dims.cols && id.y < dims.rows) {
+        result[id.y * dims.cols + id.x] = 2.0 * x[id.y * dims.cols + id.x];
+    }
+}
+"""
+BESIDE = 'workgroup_count = ["ceil_div(cols, 8)", "ceil_div(rows, 8)"]\n[bindings]\nresult = "y"\n'
+
+
+def test_plain_wgsl_is_a_kernel(tmp_path: Path) -> None:
+    folder = write_op(tmp_path / "twice", plain=PLAIN)
+    (folder / "plain.toml").write_text(BESIDE)
+    webnorm.load_op(folder)
+    assert statuses("twice", cases=["twice-rows-61", "twice-cols-257"]) == {("plain", "pass")}
+    # It has no other type, and cannot be cut.
+    assert statuses("twice", dtype="float16", cases="twice-rows-61") == {("plain", "skip")}
+    assert statuses("twice", cases="twice-cut-bindings") == {("plain", "skip")}
+
+
+@QUICK
+@pytest.mark.parametrize(
+    ("old", "new", "beside", "said"),
+    [
+        ("x: array", "z: array", BESIDE, "plain.wgsl:4: storage variable z is no tensor: twice has x, y"),
+        ("", "", "", "plain.wgsl:1: nothing says how many workgroups double takes"),
+        ("cols: u32 }", "cols: f32 }", BESIDE, "member cols of Dims is f32; expected u32 or i32 for cols"),
+        ("cols: u32 }", "width: u32 }", BESIDE, "member width of Dims is no size or scalar"),
+        ("x: array<f32>", "x: array<bool>", BESIDE, "the type array<bool> is not an array of f32"),
+        ("@group(1) @binding(3)", "@binding(3)", BESIDE, "dims has no @group and @binding with numbers"),
+        ("", "", 'workgroup_count = "rowz"\n', "plain.toml:1: unknown name 'rowz'"),
+        ("result", "x2", 'workgroup_count = "1"\n[bindings]\nx2 = "x"\n', "two storage variables are x"),
+    ],
+)
+def test_what_of_plain_wgsl_is_not_understood(
+    old: str, new: str, beside: str, said: str, tmp_path: Path
+) -> None:
+    folder = write_op(tmp_path / "twice", plain=changed(old, new, PLAIN) if old else PLAIN)
+    if beside:
+        (folder / "plain.toml").write_text(beside)
+    with pytest.raises(WebnormError) as error:
+        load(folder / "plain.wgsl", "twice")
+    assert said in str(error.value)
+
+
+# --- a judge for programs
+
+
+def test_an_evaluation_says_what_is_wrong(tmp_path: Path) -> None:
+    folder = write_op(tmp_path / "twice")
+    right = webnorm.evaluate(KERNEL, folder, budget=None, seed=1)
+    assert (right.status, right.failed, right.seed, right.median_ns) == ("pass", 0, 1, None)
+    wrong = webnorm.evaluate(changed("2.0 * load", "3.0 * load", KERNEL), folder, budget=None)
+    assert wrong.status == "fail" and wrong.passed < wrong.failed and "expected" in str(wrong.message)
+    refused = webnorm.evaluate(changed("2.0 * load", "2.0x * load", KERNEL), folder, budget=None)
+    assert (refused.status, refused.line) == ("error", 15) and "submission.wgsl:15" in str(refused.message)
+    assert str(tmp_path) not in str(refused.message)
+    # A header cannot excuse its kernel.
+    excused = changed('"One invocation per element."', '"Mine."\n// unstable = "it is"', KERNEL)
+    excused = changed("2.0 * load", "3.0 * load", excused)
+    assert webnorm.evaluate(excused, folder, budget=None).status == "fail"
+
+
+def test_an_evaluation_has_times(tmp_path: Path) -> None:
+    found = webnorm.evaluate(KERNEL, write_op(tmp_path / "twice"), budget=0.1, sizes={"rows": 8})
+    assert found.status == "pass" and found.best_kernel == "naive" and found.timed == "twice, 8x8 float32"
+    assert found.median_ns and found.percent_of_copy and found.time_over_best and found.device_shared is False
+
+
+def test_the_published_schema_is_that_of_an_evaluation() -> None:
+    assert json.loads((DOCS / "evaluation.schema.json").read_text()) == json_schema()
+
+
+@pytest.mark.slow
+def test_eight_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    folder = write_op(tmp_path / "twice")
+    texts = {
+        number: KERNEL if number % 2 else changed("2.0 * load", "2.0001 * load", KERNEL)
+        for number in range(8)
+    }
+    for number, text in texts.items():
+        (tmp_path / f"{number}.wgsl").write_text(text)
+    command = [sys.executable, "-m", "webnorm", "judge", "--op", str(folder), "--json", "--budget", "0.1"]
+    running = {
+        number: subprocess.Popen([*command, str(tmp_path / f"{number}.wgsl")], stdout=subprocess.PIPE)
+        for number in texts
+    }
+    found = {number: json.loads(process.communicate()[0]) for number, process in running.items()}
+    assert {number: one["status"] for number, one in found.items()} == {
+        number: "pass" if number % 2 else "fail" for number in texts
+    }
+    assert {process.returncode for process in running.values()} == {0, 1}
+    assert any(one["device_shared"] for one in found.values() if one["status"] == "pass")
+
+
+# --- the norms are ops like these
+
+NORM = '''"""LayerNorm as an op of a user's."""
+from dataclasses import replace
+
+from webnorm.ops.norms.op import OPS as NORMS
+
+OPS = (replace(next(op for op in NORMS if op.name == "layer_norm"), name="mine"),)
+'''
+
+
+@QUICK
+def test_a_norm_moves_into_a_users_folder(tmp_path: Path) -> None:
+    """Nothing of it goes through a door that others do not have."""
+    own = Path(webnorm.__file__).parents[1] / "wgsl" / "layer_norm"
+    folder = write_op(
+        tmp_path / "my_norm",
+        NORM,
+        two_pass=(own / "two_pass.wgsl").read_text(),
+        one_pass=(own / "one_pass.wgsl").read_text(),
+    )
+    op: Op = load_op(folder)
+    assert op.name == "my_norm"
+    asked: dict[str, Any] = {"cases": ["normal", "shift-1e4", "cols-1", "residual-61"], "seed": 3}
+    moved = webnorm.check(["two_pass", "one_pass"], op="my_norm", **asked)
+    there = webnorm.check(["two_pass", "one_pass"], op="layer_norm", **asked)
+
+    def verdicts(found: Any) -> list[tuple[Any, ...]]:
+        return sorted((one.kernel, one.case, one.status, one.max_abs_error) for one in found.report.results)
+
+    assert verdicts(moved) == verdicts(there)
+    assert {status for _, _, status, _ in verdicts(moved)} == {"pass", "fail"}
