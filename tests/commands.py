@@ -27,6 +27,7 @@ from webnorm.cli.work.jobs import OK
 from webnorm.gpu.device import ADAPTER_VARIABLE
 from webnorm.lab.process import worker
 from webnorm.lab.process.worker import TaskLimits, Work, Worker
+from webnorm.op import registry
 from webnorm.web import verify
 from webnorm.web.browser import visits
 from webnorm.web.browser.visits import PageVisitor
@@ -136,6 +137,9 @@ def heeding_interrupts() -> Iterator[None]:
 def webnorm(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """What the command writes and how it ends, called in a folder."""
     out, err = io.StringIO(), io.StringIO()
+    # Those of a command before this one.
+    for name in registry.user_ops():
+        registry.unregister(name)
     with (
         heeding_interrupts(),
         contextlib.chdir(folder),

@@ -218,7 +218,7 @@ def test_the_guide_to_clusters_has_commands_that_exist() -> None:
 def test_every_command_is_documented() -> None:
     done = webnorm(["--help"], ROOT)
     verbs = done.stdout.partition("Verbs:\n")[2].partition("\n\n")[0]
-    assert re.findall(r"^  (\w+) ", verbs, re.M) == [*VERBS]
+    assert re.findall(r"^  ([\w-]+) ", verbs, re.M) == [*VERBS]
     text = "".join(page.read_text() for page in DOCUMENTS)
     assert all(f"webnorm {verb}" in text for verb in VERBS)
 

@@ -197,9 +197,21 @@ OPTIONS = {
     "store": ("--store", "--op", "--kernel", "--adapter", "--last", "--as"),
     "doctor": ("--adapter", "--json"),
     "fleet": ("--cluster", "--adapter", "--json", "--time-limit"),
+    "new-op": ("--out",),
+    "judge": ("--op", "--size", "--dtype", "--option", "--scalar", "--constant", "--budget", "--json"),
     "nonsense": (),
 }
-ARGUMENTS = {"play": 1, "new": 1, "show": 1, "compare": 2, "verify": 1, "export": 1, "store": 1}
+ARGUMENTS = {
+    "play": 1,
+    "new": 1,
+    "new-op": 1,
+    "judge": 1,
+    "show": 1,
+    "compare": 2,
+    "verify": 1,
+    "export": 1,
+    "store": 1,
+}
 
 
 def test_no_verb_is_left_out() -> None:

@@ -30,6 +30,8 @@ VALUES = {
     "--scale": "2",
     "--distribution": "uniform",
     "--eps": "0.5",
+    "--size": "rows=4",
+    "--scalar": "eps=0.5",
     "--seed": "7",
     "--constant": "threads_per_row=64",
     "--budget": "3",

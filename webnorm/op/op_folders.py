@@ -14,7 +14,7 @@ from webnorm.op.built_op import BuiltOp, located
 from webnorm.op.definition import OpDefinition, check_free
 from webnorm.op.op import Op, OpSource
 from webnorm.op.op_trial import try_folder
-from webnorm.op.registry import OP_FILE, is_op_folder, note_broken, register, user_ops
+from webnorm.op.registry import OP_FILE, is_op_folder, note_broken, register, unregister, user_ops
 
 # Why folders were refused, as long as their files stay as they are: who watches one asks many times a second.
 _refused: dict[OpSource, str] = {}
@@ -77,6 +77,8 @@ def op_of_source(source: OpSource) -> Op:
     if _digest(Path(source.folder)) != source.digest:
         raise WebnormError(f"{source.folder}/{OP_FILE} has changed since this run began; run it again")
     op = _build(source)
+    # Whose task it is decides which of two folders is meant.
+    unregister(source.name)
     register(op)
     return op
 

@@ -5,6 +5,11 @@ import numpy as np
 from webnorm.op import case, define_op, tensor
 
 
+def _normal(rng, shape):
+    """Draw normal numbers."""
+    return rng.standard_normal(shape)
+
+
 def _few_values(rng, shape):
     """Draw whole numbers from 0 to 3: most rows have their maximum several times."""
     return rng.integers(0, 4, shape)
@@ -39,6 +44,9 @@ op = define_op(
             source="https://github.com/signalnine/q27/pull/14",
         ),
         case("last", {"x": np.stack([np.arange(131.0), np.arange(131.0) - 1000.0])}, source="increasing rows"),
+        # Longer than what stays in registers.
+        case("long-rows", {"x": _normal}, sizes={"rows": 3, "cols": 20000}, source="a loop over the row"),
+        case("long-odd-rows", {"x": _normal}, sizes={"rows": 2, "cols": 17001}, source="a loop over the row"),
     ],
 )
 

@@ -27,7 +27,7 @@
 //     "min(1024, max_invocations)",
 // ]
 // rows_per_workgroup = [["software", [["cols <= 256", 4], 1]], ["threads_per_row <= 32", 4], 1]
-// accesses = "2 if software else min(4, steps)"
+// accesses = "2 if software else 4"
 // [derive]
 // vector_width = "4 if cols % 4 == 0 else 1"
 // workgroup_size = "threads_per_row * rows_per_workgroup"

@@ -4,6 +4,12 @@ import numpy as np
 
 from webnorm.op import case, define_op, integers, tensor
 
+
+def _normal(rng, shape):
+    """Draw normal numbers."""
+    return rng.standard_normal(shape)
+
+
 # Logits that zeros in padded columns outweigh.
 _far_below_zero = np.random.default_rng(3).standard_normal((3, 67)) - 20.0
 _one_large = np.where(np.arange(67) == 30, 60.0, _far_below_zero)
@@ -28,6 +34,9 @@ op = define_op(
             source="https://github.com/pytorch/pytorch/pull/195829, a review comment",
         ),
         case("certain", {"logits": _one_large, "targets": [30, 30, 29]}, source="a loss of 0, and a large one"),
+        # Longer than what stays in registers.
+        case("long-rows", {"logits": _normal}, sizes={"rows": 3, "classes": 20000}, source="a loop over the row"),
+        case("long-odd-rows", {"logits": _normal}, sizes={"rows": 2, "classes": 17001}, source="a loop over the row"),
     ],
 )
 

@@ -4,6 +4,12 @@ import numpy as np
 
 from webnorm.op import case, define_op, integers, tensor
 
+
+def _normal(rng, shape):
+    """Draw normal numbers."""
+    return rng.standard_normal(shape)
+
+
 _logits = np.random.default_rng(3).standard_normal((3, 67)) - 20.0
 
 op = define_op(
@@ -28,6 +34,9 @@ op = define_op(
         ),
         # Rows that a mask leaves out have no gradient.
         case("masked-rows", {"dloss": [0.0, 1.0, 0.0, 0.0, 3.0]}, source="rows with an ignored target"),
+        # Longer than what stays in registers.
+        case("long-rows", {"logits": _normal}, sizes={"rows": 3, "classes": 20000}, source="a loop over the row"),
+        case("long-odd-rows", {"logits": _normal}, sizes={"rows": 2, "classes": 17001}, source="a loop over the row"),
     ],
 )
 

@@ -27,7 +27,12 @@
 //     "min(1024, max_invocations)",
 // ]
 // rows_per_workgroup = [["software", [["cols <= 256", 4], 1]], ["threads_per_row <= 32", 4], 1]
-// vectors = "min(4 if cols % 4 == 0 else 8, steps)"
+// vectors = [
+//     ["cols % 4 != 0", [["cols <= 2 * threads_per_row", 2], ["cols <= 4 * threads_per_row", 4], 8]],
+//     ["cols <= 4 * threads_per_row", 1],
+//     ["cols <= 8 * threads_per_row", 2],
+//     4,
+// ]
 // [derive]
 // vector_width = "4 if cols % 4 == 0 else 1"
 // workgroup_size = "threads_per_row * rows_per_workgroup"

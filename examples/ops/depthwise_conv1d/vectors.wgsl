@@ -9,15 +9,12 @@
 // workgroup_size = "64 if software else 256"
 // outputs = "2 if software else 1"
 // [derive]
-// vector_width = 4
+// vector_width = "4 if length % 4 == 0 else 1"
 // chunks = "ceil_div(length, 4 * outputs)"
 // before = "taps - 1 if is_padding_causal else (taps - 1) // 2"
 // lead = "ceil_div(before, 4)"
 // phase = "4 * lead - before"
 // blocks = "ceil_div(phase + taps, 4)"
-// [[require]]
-// rule = "length % 4 == 0"
-// why = "four outputs are computed at a time"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
@@ -28,11 +25,24 @@
 // ///
 {% include "lib/tensors.wgsl" %}
 
-// The vec4 of a row that starts `lead` vec4 further left; 0 outside the row.
+// Four elements of a row, which start `lead` times four further left; 0 outside the row.
 fn window(row: u32, chunk: u32) -> vec4<f32> {
+{% if vector_width == 4 %}
     let inside = chunk >= {{ lead }}u && chunk - {{ lead }}u < {{ length // 4 }}u;
     let x = load4_x(row * length + 4u * select(0u, chunk - {{ lead }}u, inside));
     return select(vec4(0.0), x, inside);
+{% else %}
+    var x = vec4(0.0);
+{% for k in range(4) %}
+    {
+        let shifted = 4u * chunk + {{ k }}u;
+        if (shifted >= {{ 4 * lead }}u && shifted - {{ 4 * lead }}u < length) {
+            x[{{ k }}u] = load_x(row * length + shifted - {{ 4 * lead }}u);
+        }
+    }
+{% endfor %}
+    return x;
+{% endif %}
 }
 
 // Four weights of a channel: those of taps that begin at 4 * block - {{ phase }}; 0 for taps that do not exist.
@@ -82,8 +92,16 @@ fn main(
 {% endfor %}
     }
 {% for j in range(outputs) %}
+{% if vector_width == 4 %}
     if (first + {{ j }}u < {{ length // 4 }}u) {
         store4_y(row * length + 4u * (first + {{ j }}u), sum{{ j }});
     }
+{% else %}
+{% for k in range(4) %}
+    if (4u * (first + {{ j }}u) + {{ k }}u < length) {
+        store_y(row * length + 4u * (first + {{ j }}u) + {{ k }}u, sum{{ j }}[{{ k }}u]);
+    }
+{% endfor %}
+{% endif %}
 {% endfor %}
 }

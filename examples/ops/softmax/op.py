@@ -4,6 +4,12 @@ import numpy as np
 
 from webnorm.op import case, define_op, tensor
 
+
+def _normal(rng, shape):
+    """Draw normal numbers."""
+    return rng.standard_normal(shape)
+
+
 op = define_op(
     sizes={"rows": 4096, "cols": 4096},
     inputs=[tensor("x", "rows cols")],
@@ -21,6 +27,9 @@ op = define_op(
             {"x": np.where(np.arange(70) == 67, -30000.0, -65504.0)[None].repeat(3, 0)},
             source="https://github.com/tracel-ai/burn/pull/4697, whose fix has a floor of -1e4",
         ),
+        # Longer than what stays in registers.
+        case("long-rows", {"x": _normal}, sizes={"rows": 3, "cols": 20000}, source="a loop over the row"),
+        case("long-odd-rows", {"x": _normal}, sizes={"rows": 2, "cols": 17001}, source="a loop over the row"),
     ],
 )
 

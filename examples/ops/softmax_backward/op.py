@@ -5,6 +5,11 @@ import numpy as np
 from webnorm.op import case, define_op, tensor
 
 
+def _normal(rng, shape):
+    """Draw normal numbers."""
+    return rng.standard_normal(shape)
+
+
 def _probabilities(rng, shape):
     """Draw what softmax gives: rows of positive numbers, some near 0, with a sum of 1."""
     e = np.exp(2 * rng.standard_normal(shape))
@@ -24,6 +29,9 @@ op = define_op(
         ),
         # Where all dy are alike dx is 0, but for rounding.
         case("equal-dy", {"dy": np.full((4, 130), 100.0)}, source="rows of y have a sum of 1"),
+        # Longer than what stays in registers.
+        case("long-rows", {"dy": _normal}, sizes={"rows": 3, "cols": 20000}, source="a loop over the row"),
+        case("long-odd-rows", {"dy": _normal}, sizes={"rows": 2, "cols": 17001}, source="a loop over the row"),
     ],
 )
 

@@ -108,12 +108,12 @@ EXAMPLES = {
     ),
     "new": ("webnorm new quads --op layer_norm --from two_pass",),
     "new-op": ("webnorm new-op softmax",),
-    "judge": ("webnorm judge kernels/softmax/naive.wgsl --op kernels/softmax --json",),
     "play": ("webnorm play kernels/layer_norm/quads.wgsl --once --quick",),
     "check": (
         "webnorm check --kernel registers --kernel one_pass --case shift-1e4",
         "webnorm check --op rms_norm --dtype float16 --case residual-61",
     ),
+    "judge": ("webnorm judge kernels/softmax/naive.wgsl --op kernels/softmax --json",),
     "bench": (
         "webnorm bench --quick --json out.json",
         "webnorm bench --kernel auto --rows 512 --cols 768 --budget 0.2",

@@ -44,11 +44,13 @@ def _name(part: str) -> str:
 
 def _folders(params: MutableMapping[str, Any]) -> Iterator[Path]:
     """The folders of ops that kernels' files lie in."""
-    from webnorm.op.registry import is_op_folder
-
     for name in _FILES:
         given = params.get(name)
         for one in [given] if isinstance(given, str | Path) else given or ():
             path = Path(str(one))
-            if path.suffix.casefold() == ".wgsl" and is_op_folder(path.parent):
-                yield path.parent.resolve()
+            if path.suffix.casefold() == ".wgsl":
+                # Here: most commands name no file, and some need nothing that this imports.
+                from webnorm.op.registry import is_op_folder
+
+                if is_op_folder(path.parent):
+                    yield path.parent.resolve()

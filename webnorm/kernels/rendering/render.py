@@ -348,10 +348,7 @@ def render_shader(
     features = variant.features(problem, traits)
     passes = tuple(_passes(variant, problem, names, bindings))
     _check_passes(variant, problem, target, passes)
-    context = {
-        **{name: value for name, value in names.items() if name != problem.BATCH},
-        **_context(kernel, problem),
-    }
+    context = _context(kernel, problem, names)
     context.update(
         buffers=bindings,
         tensors=views,
@@ -445,9 +442,10 @@ def _rendered(request: templates.RenderRequest, texts: RenderCache | None = None
     return rendering
 
 
-def _context(kernel: Kernel, problem: Problem) -> dict[str, Any]:
-    """What a template sees of its op and its problem, beside the names of headers."""
+def _context(kernel: Kernel, problem: Problem, names: Mapping[str, int]) -> dict[str, Any]:
+    """What a template sees of its header, its op and its problem."""
     return {
+        **{name: value for name, value in names.items() if name != problem.BATCH},
         "op": kernel.op.name,
         "dtype": problem.dtype,
         "sizes": {name: size for name, size in problem.sizes.items() if name != problem.BATCH},

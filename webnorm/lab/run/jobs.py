@@ -164,7 +164,9 @@ def _leader(task: Task, running: Sequence[TimedVariant]) -> Iterator[LeadingVari
 
 def buffers_for_job(device: Device, job: TimingJob) -> ProblemBuffers:
     """The board of a job; WebnormError where there is no room for it."""
-    if not job.repeated:
+    # What a tolerance is derived from takes minutes for a large problem.
+    derived = job.task.op.source is not None and bool(job.task.problem.BATCH)
+    if not job.repeated and not derived:
         return buffers_for_task(device, job.task, job.roots, job.sets, job.calls)
     check_memory(job.task, device, job.sets)
     check_reference(block_of(job.task, device))
