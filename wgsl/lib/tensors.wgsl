@@ -39,8 +39,8 @@ requires subgroup_id;
 
 {% include "lib/params.wgsl" %}
 {% for buffer in buffers %}
-{% set held = tensors | selectattr("buffer", "equalto", buffer.name) | first %}
-@group(0) @binding({{ buffer.index }}) var<storage, {{ buffer.access }}> {{ buffer.name }}: array<{{ storage(held) if held is defined else "f32" }}>;
+{% set held = tensors | selectattr("buffer", "equalto", buffer.name) | list %}
+@group(0) @binding({{ buffer.index }}) var<storage, {{ buffer.access }}> {{ buffer.name }}: array<{{ storage(held[0]) if held else "f32" }}>;
 {% endfor %}
 
 {% for name, size in sizes.items() %}
