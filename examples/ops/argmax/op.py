@@ -43,7 +43,9 @@ op = define_op(
             {"x": np.where(np.arange(96) % 5 == 3, 0.0, np.where(np.arange(96) % 5 == 1, -0.0, -1.0))[None]},
             source="https://github.com/signalnine/q27/pull/14",
         ),
-        case("last", {"x": np.stack([np.arange(131.0), np.arange(131.0) - 1000.0])}, source="increasing rows"),
+        case(
+            "last", {"x": np.stack([np.arange(131.0), np.arange(131.0) - 1000.0])}, source="increasing rows"
+        ),
         # Longer than what stays in registers.
         case("long-rows", {"x": _normal}, sizes={"rows": 3, "cols": 20000}, source="a loop over the row"),
         case("long-odd-rows", {"x": _normal}, sizes={"rows": 2, "cols": 17001}, source="a loop over the row"),

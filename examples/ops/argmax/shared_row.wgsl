@@ -39,7 +39,7 @@
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
 // workgroup_count = "ceil_div(rows, rows_per_workgroup)"
-// iterations = "24 + ceil_div(steps, accesses)"
+// iterations = "25 + ceil_div(steps, min(accesses, steps))"
 // ///
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/place.wgsl" import locate with context %}
@@ -74,15 +74,21 @@ fn main(
     let own = {{ vector_width }}u * thread;
     var most = Vec({{ load }}_x(first + min(own, cols - {{ vector_width }}u)));
     var starts = Indices(min(own, cols - {{ vector_width }}u));
-{% set rounds = (steps - 1 + accesses - 1) // accesses %}
-{% if rounds %}
-    for (var start = own + {{ stride }}u; start < {{ stride * (1 + rounds * accesses) }}u; start += {{ stride * accesses }}u) {
-{% for j in range(accesses) %}
+{% if steps > 1 %}
+{% set per_round = [accesses, steps - 1] | min %}
+{% set step = stride * per_round %}
+{% set rounds = (steps - 2) // per_round + 1 %}
+    for (var start = own + {{ stride }}u; start < own + {{ stride + rounds * step }}u; start += {{ step }}u) {
+{% for j in range(per_round) %}
+{% if stride * (1 + rounds * per_round) == cols %}
+        let at{{ j }} = start + {{ j * stride }}u;
+{% else %}
         // Past the end it is the last Vec once more, which changes nothing.
         let at{{ j }} = min(start + {{ j * stride }}u, cols - {{ vector_width }}u);
+{% endif %}
         let x{{ j }} = {{ load }}_x(first + at{{ j }});
 {% endfor %}
-{% for j in range(accesses) %}
+{% for j in range(per_round) %}
         // Only a larger one: of equal ones the first stays.
         starts = select(starts, Indices(at{{ j }}), x{{ j }} > most);
         most = max(most, x{{ j }});

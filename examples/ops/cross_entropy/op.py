@@ -33,10 +33,22 @@ op = define_op(
             {"logits": _far_below_zero + 20000.0, "targets": [5, 66, 0]},
             source="https://github.com/pytorch/pytorch/pull/195829, a review comment",
         ),
-        case("certain", {"logits": _one_large, "targets": [30, 30, 29]}, source="a loss of 0, and a large one"),
+        case(
+            "certain", {"logits": _one_large, "targets": [30, 30, 29]}, source="a loss of 0, and a large one"
+        ),
         # Longer than what stays in registers.
-        case("long-rows", {"logits": _normal}, sizes={"rows": 3, "classes": 20000}, source="a loop over the row"),
-        case("long-odd-rows", {"logits": _normal}, sizes={"rows": 2, "classes": 17001}, source="a loop over the row"),
+        case(
+            "long-rows",
+            {"logits": _normal},
+            sizes={"rows": 3, "classes": 20000},
+            source="a loop over the row",
+        ),
+        case(
+            "long-odd-rows",
+            {"logits": _normal},
+            sizes={"rows": 2, "classes": 17001},
+            source="a loop over the row",
+        ),
     ],
 )
 

@@ -35,8 +35,18 @@ op = define_op(
         # Rows that a mask leaves out have no gradient.
         case("masked-rows", {"dloss": [0.0, 1.0, 0.0, 0.0, 3.0]}, source="rows with an ignored target"),
         # Longer than what stays in registers.
-        case("long-rows", {"logits": _normal}, sizes={"rows": 3, "classes": 20000}, source="a loop over the row"),
-        case("long-odd-rows", {"logits": _normal}, sizes={"rows": 2, "classes": 17001}, source="a loop over the row"),
+        case(
+            "long-rows",
+            {"logits": _normal},
+            sizes={"rows": 3, "classes": 20000},
+            source="a loop over the row",
+        ),
+        case(
+            "long-odd-rows",
+            {"logits": _normal},
+            sizes={"rows": 2, "classes": 17001},
+            source="a loop over the row",
+        ),
     ],
 )
 

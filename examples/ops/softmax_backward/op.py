@@ -31,7 +31,9 @@ op = define_op(
         case("equal-dy", {"dy": np.full((4, 130), 100.0)}, source="rows of y have a sum of 1"),
         # Longer than what stays in registers.
         case("long-rows", {"dy": _normal}, sizes={"rows": 3, "cols": 20000}, source="a loop over the row"),
-        case("long-odd-rows", {"dy": _normal}, sizes={"rows": 2, "cols": 17001}, source="a loop over the row"),
+        case(
+            "long-odd-rows", {"dy": _normal}, sizes={"rows": 2, "cols": 17001}, source="a loop over the row"
+        ),
     ],
 )
 
