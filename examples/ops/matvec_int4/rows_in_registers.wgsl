@@ -1,6 +1,6 @@
 // /// webnorm
 // summary = "Invocations share several rows: each loads eight weights of every row for the same eight of x."
-// differs = "Whole words of weights, x loaded once for all rows, sums joined by subgroups or workgroup memory."
+// differs = "Whole words of weights, x loaded once for all rows, sums joined across invocations."
 // rung = 2
 // [features]
 // subgroups = "subgroups"
@@ -33,8 +33,8 @@
 // serial_terms = "2 * words * steps + 3"
 // ///
 
-// In the names of the library a row is a group of `rows` rows here: the invocations of a group have a share of each, and
-// read x once for all. An invocation takes parts of `words` words, which lie in one group of 32 weights.
+// What the library calls a row is a group of `rows` rows here: the invocations of a group have a share of each,
+// and read x once for all. An invocation takes parts of `words` words, which lie in one group of 32 weights.
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/place.wgsl" import locate with context %}
 {% include "lib/tensors.wgsl" %}
@@ -69,7 +69,8 @@ fn main(
 {% for j in range(2 * words) %}
         let x{{ j }} = load4_x({{ 8 * words }}u * part + {{ 4 * j }}u);
 {% for r in range(rows) %}
-        own{{ r }} = fma(unpacked(w{{ r }}{{ "[" ~ j // 2 ~ "]" if words == 4 }}, {{ j % 2 * 16 }}u), x{{ j }}, own{{ r }});
+{% set word = "w" ~ r ~ ("[" ~ j // 2 ~ "]" if words == 4 else "") %}
+        own{{ r }} = fma(unpacked({{ word }}, {{ j % 2 * 16 }}u), x{{ j }}, own{{ r }});
 {% endfor %}
 {% endfor %}
 {% for r in range(rows) %}

@@ -1,6 +1,6 @@
 // /// webnorm
 // summary = "Invocations share several rows: each loads four weights of every row for the same four of x."
-// differs = "A word of weights an access, x loaded once for all rows, sums joined by subgroups or workgroup memory."
+// differs = "A word of weights an access, x loaded once for all rows, sums joined across invocations."
 // rung = 2
 // [features]
 // subgroups = "subgroups"
@@ -32,8 +32,8 @@
 // serial_terms = "steps * words + 3"
 // ///
 
-// In the names of the library a row is a group of `rows` rows here: the invocations of a group have a share of each, and
-// read x once for all.
+// What the library calls a row is a group of `rows` rows here: the invocations of a group have a share of each,
+// and read x once for all.
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/place.wgsl" import locate with context %}
 {% include "lib/tensors.wgsl" %}
@@ -58,7 +58,7 @@ fn main(
 {% set load = "load4" if wide else "load" %}
 {% set stride = threads_per_row * vector_width %}
 {% set whole = k % (stride * words) == 0 %}
-    for (var start = {{ vector_width }}u * thread; start < {{ "k" if whole else k }}{{ "u" if not whole }}; start += {{ stride * words }}u) {
+    for (var start = {{ vector_width }}u * thread; start < k; start += {{ stride * words }}u) {
 {% for j in range(words) %}
 {% if whole %}
         let i{{ j }} = start + {{ j * stride }}u;

@@ -1,5 +1,5 @@
 // /// webnorm
-// summary = "Four pairs per access; an invocation turns the same pairs of several heads by angles that it loads once."
+// summary = "Four pairs per access; an invocation turns them in several heads by angles that it loads once."
 // differs = "16 bytes an access; the tables are read once for several heads."
 // rung = 2
 // [tune]
@@ -38,10 +38,12 @@ fn main(
     let angle = {{ vector_width }}u * (token * {{ runs }}u + run);
     let c = load{{ lanes }}_cos(angle);
     let s = load{{ lanes }}_sin(angle);
+{% set pitch = vector_width if layout == "halves" else 2 * vector_width %}
 {% set distance = vector_width * runs if layout == "halves" else vector_width %}
     // A head past the last is the last once more, with the same result.
 {% for j in range(heads_per_invocation) %}
-    let i{{ j }} = (token * heads + min(first_head + {{ j }}u, heads - 1u)) * head_dim + {{ vector_width if layout == "halves" else 2 * vector_width }}u * run;
+    let head{{ j }} = token * heads + min(first_head + {{ j }}u, heads - 1u);
+    let i{{ j }} = head{{ j }} * head_dim + {{ pitch }}u * run;
     let low{{ j }} = load{{ lanes }}_x(i{{ j }});
     let high{{ j }} = load{{ lanes }}_x(i{{ j }} + {{ distance }}u);
 {% endfor %}
@@ -52,7 +54,8 @@ fn main(
 {% else %}
     // Pairs side by side: (a, b) becomes (a c - b s, b c + a s).
     store4_y(i{{ j }}, low{{ j }} * c.xxyy + low{{ j }}.yxwz * vec4(-s.x, s.x, -s.y, s.y));
-    store4_y(i{{ j }} + {{ distance }}u, high{{ j }} * c.zzww + high{{ j }}.yxwz * vec4(-s.z, s.z, -s.w, s.w));
+    let turned{{ j }} = high{{ j }} * c.zzww + high{{ j }}.yxwz * vec4(-s.z, s.z, -s.w, s.w);
+    store4_y(i{{ j }} + {{ distance }}u, turned{{ j }});
 {% endif %}
 {% endfor %}
 }

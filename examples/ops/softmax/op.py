@@ -15,8 +15,8 @@ op = define_op(
     inputs=[tensor("x", "rows cols")],
     outputs=[tensor("y", "rows cols")],
     cases=[
-        # Every column masked with float16's lowest number: the row is uniform, and a maximum that cannot go below
-        # a floor makes it zeros or NaN.
+        # Every column masked with float16's lowest number: the row is uniform, and a maximum that cannot go
+        # below a floor makes it zeros or NaN.
         case(
             "masked-rows",
             {"x": np.full((3, 70), -65504.0)},
