@@ -102,12 +102,12 @@ fn encode_float16(low: f32, high: f32) -> u32 {
 {% endif %}
 {% if "bfloat16" in stored %}
 
-// The upper half of float32's bits, to nearest even; of a NaN a NaN.
+// The upper half of float32's bits, to nearest even. Of a NaN whose bits are all set a carry would make a zero: as
+// integers such come after infinity, and as unsigned ones those with a sign do, too.
 fn encode_bfloat16(low: f32, high: f32) -> u32 {
-    let bits = bitcast<vec2<u32>>(vec2(low, high));
-    let rounded = (bits + 0x7fffu + ((bits >> vec2(16u)) & vec2(1u))) >> vec2(16u);
-    let halves = select(rounded, vec2(0x7fc0u), (bits & vec2(0x7fffffffu)) > vec2(0x7f800000u));
-    return halves.x | (halves.y << 16u);
+    let bits = bitcast<vec2<u32>>(min(bitcast<vec2<i32>>(vec2(low, high)), vec2(0x7fff0000)));
+    let upper = min(bits, vec2(0xffff0000u)) + 0x7fffu + ((bits >> vec2(16u)) & vec2(1u));
+    return (upper.x >> 16u) | (upper.y & 0xffff0000u);
 }
 {% endif %}
 {% for tensor in tensors if tensor.access == "read_write" %}

@@ -13,15 +13,16 @@
 // threads_per_row = [
 //     ["software", [["classes <= 256", 4], ["classes <= 1024", 16], ["classes <= 4096", 64], "min(256, max_invocations)"]],
 //     ["itemsize == 2", [
-//         ["classes <= 512", 32],
-//         ["classes <= 1024", 64],
-//         ["classes <= 2048", 128],
-//         ["classes <= 16384", "min(256, max_invocations)"],
+//         ["classes <= 1024", 32],
+//         ["classes <= 4096", 64],
+//         ["classes <= 16384", 128],
+//         ["classes <= 32768", "min(512, max_invocations)"],
 //         "min(1024, max_invocations)",
 //     ]],
 //     ["classes <= 256", 32],
-//     ["classes <= 1024", 128],
-//     ["classes <= 2048", "min(256, max_invocations)"],
+//     ["classes <= 512", 64],
+//     ["classes <= 4096", 128],
+//     ["classes <= 16384", "min(256, max_invocations)"],
 //     ["classes <= 32768", "min(512, max_invocations)"],
 //     "min(1024, max_invocations)",
 // ]

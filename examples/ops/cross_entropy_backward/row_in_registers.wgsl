@@ -13,9 +13,9 @@
 // threads_per_row = [
 //     ["software", [["classes <= 256", 4], ["classes <= 1024", 16], ["classes <= 4096", 64], "min(256, max_invocations)"]],
 //     ["itemsize == 2", [
-//         ["classes <= 512", 32],
-//         ["classes <= 1024", 64],
-//         ["classes <= 2048", 128],
+//         ["classes <= 1024", 32],
+//         ["classes <= 2048", 64],
+//         ["classes <= 4096", 128],
 //         ["classes <= 16384", "min(256, max_invocations)"],
 //         "min(1024, max_invocations)",
 //     ]],

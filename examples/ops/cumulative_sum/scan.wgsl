@@ -14,17 +14,15 @@
 // threads_per_row = [
 //     ["software", [["cols <= 256", 4], ["cols <= 1024", 16], ["cols <= 4096", 64], "min(256, max_invocations)"]],
 //     ["itemsize == 2", [
-//         ["cols <= 512", 32],
-//         ["cols <= 1024", 64],
-//         ["cols <= 2048", 128],
-//         ["cols <= 16384", "min(256, max_invocations)"],
-//         "min(1024, max_invocations)",
+//         ["cols <= 1024", 32],
+//         ["cols <= 2048", 64],
+//         ["cols <= 8192", 128],
+//         "min(256, max_invocations)",
 //     ]],
 //     ["cols <= 256", 32],
 //     ["cols <= 1024", 128],
-//     ["cols <= 2048", "min(256, max_invocations)"],
-//     ["cols <= 32768", "min(512, max_invocations)"],
-//     "min(1024, max_invocations)",
+//     ["cols <= 4096", "min(256, max_invocations)"],
+//     "min(512, max_invocations)",
 // ]
 // rows_per_workgroup = [["software", [["cols <= 256", 4], 1]], ["threads_per_row <= 32", 4], 1]
 // vectors = [

@@ -1,5 +1,5 @@
 // /// webnorm
-// summary = "Several neighbouring vec4 of outputs per invocation, each vec4 of the input loaded once for them."
+// summary = "Several neighbouring vec4 of outputs per invocation, each vec4 of x loaded once for them."
 // differs = "16 bytes an access, and a window of the input in registers."
 // rung = 2
 // [tune]
@@ -45,7 +45,7 @@ fn window(row: u32, chunk: u32) -> vec4<f32> {
 {% endif %}
 }
 
-// Four weights of a channel: those of taps that begin at 4 * block - {{ phase }}; 0 for taps that do not exist.
+// Four weights of a channel, of taps that begin at 4 * block - {{ phase }}; 0 for taps that do not exist.
 fn weights(channel: u32, block: u32) -> vec4<f32> {
     var found = vec4(0.0);
 {% for k in range(4) %}

@@ -33,7 +33,7 @@
 // serial_terms = "2 * words * steps + 3"
 // ///
 
-// What the library calls a row is a group of `rows` rows here: the invocations of a group have a share of each,
+// What the library calls a row is a group of `rows` rows here: invocations of a group have a share of each,
 // and read x once for all. An invocation takes parts of `words` words, which lie in one group of 32 weights.
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/place.wgsl" import locate with context %}
@@ -62,7 +62,7 @@ fn main(
 {% endfor %}
     for (var part = thread; part < {{ parts }}u; part += THREADS) {
 {% for r in range(rows) %}
-        let w{{ r }} = {{ "load4" if words == 4 else "load" }}_w((row{{ r }} * {{ parts }}u + part) * {{ words }}u);
+        let w{{ r }} = load{{ "4" if words == 4 }}_w((row{{ r }} * {{ parts }}u + part) * {{ words }}u);
         let scale{{ r }} = load_scale(row{{ r }} * {{ k // 32 }}u + part{{ " / 4u" if words == 1 }});
         var own{{ r }} = vec4(0.0);
 {% endfor %}

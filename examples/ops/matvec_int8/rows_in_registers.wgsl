@@ -32,7 +32,7 @@
 // serial_terms = "steps * words + 3"
 // ///
 
-// What the library calls a row is a group of `rows` rows here: the invocations of a group have a share of each,
+// What the library calls a row is a group of `rows` rows here: invocations of a group have a share of each,
 // and read x once for all.
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/place.wgsl" import locate with context %}

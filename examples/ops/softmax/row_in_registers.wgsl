@@ -13,9 +13,9 @@
 // threads_per_row = [
 //     ["software", [["cols <= 256", 4], ["cols <= 1024", 16], ["cols <= 4096", 64], "min(256, max_invocations)"]],
 //     ["itemsize == 2", [
-//         ["cols <= 512", 32],
-//         ["cols <= 1024", 64],
-//         ["cols <= 2048", 128],
+//         ["cols <= 1024", 32],
+//         ["cols <= 2048", 64],
+//         ["cols <= 4096", 128],
 //         ["cols <= 16384", "min(256, max_invocations)"],
 //         "min(1024, max_invocations)",
 //     ]],
