@@ -6,7 +6,11 @@ from mutants_elements import Mutant
 
 # Of every kernel that joins maximum and sum: softmax, and cross-entropy with its gradient.
 JOINING = (
-    ("larger part scaled", "select(fma(a.y, scale, b.y), fma(b.y, scale, a.y)", "select(fma(b.y, scale, a.y), fma(a.y, scale, b.y)"),
+    (
+        "larger part scaled",
+        "select(fma(a.y, scale, b.y), fma(b.y, scale, a.y)",
+        "select(fma(b.y, scale, a.y), fma(a.y, scale, b.y)",
+    ),
     ("parts not scaled", "let scale = exp(-abs(a.x - b.x));", "let scale = 1.0;"),
     ("difference halved", "exp(-abs(a.x - b.x))", "exp(-0.5 * abs(a.x - b.x))"),
     ("minimum of the parts", "vec2(max(a.x, b.x)", "vec2(min(a.x, b.x)"),
@@ -14,8 +18,12 @@ JOINING = (
     ("lane left out of the sum", "(v.x + v.y) + (v.z + v.w)", "(v.x + v.y) + v.z"),
     ("padded columns counted", '"select(Vec(), " ~ e ~ ", is_inside)"', "e"),
     ("padded columns as zeros", "select(Vec(LOWEST), ", "select(Vec(), "),
-    ("last columns left out", ", is_inside)\" }}", ", is_inside && thread == 0u)\" }}"),
-    ("one term too few", "{% for j in range(1, steps) %}\n    sum +=", "{% for j in range(2, steps) %}\n    sum +="),
+    ("last columns left out", ', is_inside)" }}', ', is_inside && thread == 0u)" }}'),
+    (
+        "one term too few",
+        "{% for j in range(1, steps) %}\n    sum +=",
+        "{% for j in range(2, steps) %}\n    sum +=",
+    ),
     ("running sum not scaled", "fma(sums, exp(most - greater), exp(x - greater))", "sums + exp(x - greater)"),
     ("running sums of lanes not scaled", "total_of(sums * exp(most - largest))", "total_of(sums)"),
     ("maximum not moved on", "        most = greater;\n", ""),
@@ -29,7 +37,11 @@ IN_REGISTERS = (
     ("stride counted in vec4", "own + {{ j * stride }}u", "own + {{ j * threads_per_row }}u"),
     ("first row of the workgroup for all", "place / THREADS;", "0u;"),
     ("every row the last", "min(row, params.rows - 1u)", "max(row, params.rows - 1u)"),
-    ("workgroup count rounded down", "ceil_div(rows, rows_per_workgroup)", "max(1, rows // rows_per_workgroup)"),
+    (
+        "workgroup count rounded down",
+        "ceil_div(rows, rows_per_workgroup)",
+        "max(1, rows // rows_per_workgroup)",
+    ),
 )
 
 
@@ -111,7 +123,7 @@ CROSS_ENTROPY = (
         ("logit of another row", "load_logits(first + u32(load_targets(existing)))", "load_logits(u32(load_targets(existing)))"),
         ("large numbers added first", "log(statistics.y) + (statistics.x - class_logit)", "(log(statistics.y) + statistics.x) - class_logit"),
         ("maximum of the invocation", "(statistics.x - class_logit)", "(largest - class_logit)"),
-        ("written by each invocation", "thread == 0u && row", "row"),
+        ("one row too few", "thread == 0u && row <", "thread == 0u && row + 1u <"),
         ("written by none of most rows", "thread == 0u && row", "place == 0u && row"),
         ("stride counted in vec4", "own + {{ j * stride }}u", "own + {{ j * threads_per_row }}u"),
         ("workgroup count rounded down", "ceil_div(rows, rows_per_workgroup)", "max(1, rows // rows_per_workgroup)"),
@@ -178,7 +190,7 @@ CUMULATIVE_SUM = (
         ("barrier before the sums of others missing", "        workgroupBarrier();\n        let count", "        let count"),
         ("barrier between tiles missing", "    workgroupBarrier();\n{% endif %}\n    }", "{% endif %}\n    }"),
         ("padded columns counted", "select(Vec(), x{{ j }}, at{{ j }} < cols)", "x{{ j }} + Vec(1.0)"),
-        ("sums of the first row of the workgroup", "partials[place / THREADS * count + i]", "partials[i]"),
+        ("one segment too few in the sum of the tile", "let count = THREADS / subgroup_size;", "let count = THREADS / subgroup_size - 1u;"),
         ("workgroup count rounded down", "ceil_div(rows, rows_per_workgroup)", "max(1, rows // rows_per_workgroup)"),
     ),
 )  # fmt: skip
@@ -210,7 +222,7 @@ ARGMAX = (
         ("half of the vec4", "prefer(low, high)", "low"),
         ("one step too few", "(steps - 2) // per_round + 1", "(steps - 2) // per_round"),
         ("index of the round", "Indices(at{{ j }})", "Indices(start)"),
-        ("past the end the first once more", "min(start + {{ j * stride }}u, cols - {{ vector_width }}u)", "(start + {{ j * stride }}u) % cols"),
+        ("past the end the next row", "min(start + {{ j * stride }}u, cols - {{ vector_width }}u)", "min(start + {{ j * stride }}u, params.rows * cols - first - {{ vector_width }}u)"),
         ("maximum not moved on", "        most = max(most, x{{ j }});\n", ""),
         ("written by one row of the workgroup", "thread == 0u && row", "place == 0u && row"),
         ("workgroup count rounded down", "ceil_div(rows, rows_per_workgroup)", "max(1, rows // rows_per_workgroup)"),

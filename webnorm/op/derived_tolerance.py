@@ -135,8 +135,9 @@ class _Noise:
         size = self._random.uniform(0.5, 1.0, np.shape(result))
         up = size * (self._random.integers(0, 2, np.shape(result)) * 2.0 - 1.0)
         with np.errstate(all="ignore"):
-            # A GPU may take for 0 what is below the smallest normal number.
-            error = np.where(np.abs(result) < _NORMAL, self.functions * np.abs(result), error)
+            # A GPU may take for 0 what is below the smallest normal number; a sum that cancels has its error.
+            small = np.maximum(error, self.functions * np.abs(result))
+            error = np.where(np.abs(result) < _NORMAL, small, error)
             # What is no number has no error, and float32 has infinity for what is larger than it holds.
             moved = np.where(
                 np.isfinite(result), result + up * np.where(np.isfinite(error), error, 0.0), result

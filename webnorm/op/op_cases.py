@@ -5,6 +5,7 @@ cases.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,15 +152,16 @@ def _by_value(op: Op, seed: int) -> Iterator[Case]:
 
 
 def _by_option(op: Op, seed: int) -> Iterator[Case]:
+    names = op.problem_type.SIZES
     for options in all_options(op)[1:]:
+        # Multiples of 8, of which no two are alike: kernels may read vectors there.
+        shapes = {"vectors": tuple(8 * (at + 1) for at in range(len(names)))}
         for count in (3, 8, 61):
-            try:
-                sizes = tuple(small_problem(op, count, options).sizes.values())
-            except UnsupportedProblem:
-                continue
-            found = _case(
-                op, f"{options}-{count}".replace(" ", "-"), sizes, "an option", options=options, seed=seed
-            )
+            with suppress(UnsupportedProblem):
+                shapes[str(count)] = tuple(small_problem(op, count, options).sizes.values())
+        for kind, sizes in shapes.items():
+            name = f"{options}-{kind}".replace(" ", "-")
+            found = _case(op, name, sizes, "an option", options=options, seed=seed)
             if found is not None:
                 yield found
 

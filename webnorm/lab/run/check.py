@@ -161,12 +161,9 @@ def corpus_results(request: CheckRequest, found: Iterable[Result]) -> Iterator[R
             if refused[name] > taken[name] and (taken[name] or not some):
                 cases = f"{refused[name]} of {taken[name] + refused[name]} cases"
                 reason = f"refuses {cases}: what it gets right on the others proves little"
-                blank = blank_result(
-                    Variant(kernel, {}),
-                    kernel.op.problem(*kernel.op.problem_type.SIZES.values()),
-                    "whole corpus",
-                    reason,
-                )
+                # One of those that it refused stands for the corpus.
+                problem = next(task.problem for _, task in request.tasks if task.op is kernel.op)
+                blank = blank_result(Variant(kernel, {}), problem, "whole corpus", reason)
                 yield replace(blank, status="fail")
 
 
