@@ -70,6 +70,18 @@ def tasks(
     return tuple(Task(chosen, chosen.problem(*shape, options=options, **common)) for shape in shapes)
 
 
+def smallest_problem(op: Op, options: Options | None = None) -> Problem:
+    """The smallest problem of an op; raises UnsupportedProblem for options that it lacks."""
+    if op.source is not None:
+        # Here: its sizes may have to meet what it requires.
+        from webnorm.op.built_op import small_problem
+
+        found: Problem = small_problem(op, 1, options)
+        return found
+    one: Problem = op.problem(*(1 for _ in op.problem_type.SIZES), options=options)
+    return one
+
+
 def ops_with_options(ops: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
     """Those of the ops that have these options (see Options.changed); raises UnsupportedProblem where none
     has.
@@ -79,7 +91,7 @@ def ops_with_options(ops: Sequence[str], options: Sequence[str]) -> tuple[str, .
     for name in ops:
         op = OPS[name]
         try:
-            op.problem(*(1 for _ in op.problem_type.SIZES), options=options_of(op, options))
+            smallest_problem(op, options_of(op, options))
             found.append(name)
         except UnsupportedProblem as error:
             lacking = error

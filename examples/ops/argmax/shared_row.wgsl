@@ -1,6 +1,6 @@
 // /// webnorm
 // summary = "Several invocations per row, each with a maximum and its index for every lane of its vec4."
-// differs = "vec4 loads, several on their way together; maximum and index are joined by subgroups or workgroup memory."
+// differs = "vec4 loads, several on their way together; one reduction joins maximum and index."
 // rung = 2
 // [features]
 // subgroups = "subgroups"
@@ -12,7 +12,12 @@
 // [default]
 // subgroups = "has_subgroups"
 // threads_per_row = [
-//     ["software", [["cols <= 256", 4], ["cols <= 1024", 16], ["cols <= 4096", 64], "min(256, max_invocations)"]],
+//     ["software", [
+//         ["cols <= 256", 4],
+//         ["cols <= 1024", 16],
+//         ["cols <= 4096", 64],
+//         "min(256, max_invocations)",
+//     ]],
 //     ["itemsize == 2", [
 //         ["cols <= 1024", 32],
 //         ["cols <= 4096", 64],
@@ -54,8 +59,8 @@ alias Vec = {{ "vec4<f32>" if wide else "f32" }};
 const THREADS = {{ threads_per_row }}u;
 {{ "alias Indices = vec4<u32>;" if wide else "alias Indices = u32;" }}
 
-// Bits of a float and its index: of two the larger, of equal ones the one that comes first. Floats are compared, not
-// their bits: -0 and 0 are equal.
+// Bits of a float and its index: of two the larger, of equal ones the one that comes first. The floats are
+// compared, not their bits: -0 and 0 are equal.
 fn prefer(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     let x = bitcast<f32>(a.x);
     let y = bitcast<f32>(b.x);

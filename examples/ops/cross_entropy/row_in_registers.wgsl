@@ -11,7 +11,12 @@
 // [default]
 // subgroups = "has_subgroups"
 // threads_per_row = [
-//     ["software", [["classes <= 256", 4], ["classes <= 1024", 16], ["classes <= 4096", 64], "min(256, max_invocations)"]],
+//     ["software", [
+//         ["classes <= 256", 4],
+//         ["classes <= 1024", 16],
+//         ["classes <= 4096", 64],
+//         "min(256, max_invocations)",
+//     ]],
 //     ["itemsize == 2", [
 //         ["classes <= 1024", 32],
 //         ["classes <= 4096", 64],
@@ -45,8 +50,8 @@
 // serial_terms = "steps"
 // ///
 
-// Each invocation takes its own maximum and sum, and one reduction joins both: a barrier less than of one after the
-// other.
+// Each invocation takes its own maximum and sum, and one reduction joins both. One after the other, they
+// would take a barrier more.
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/place.wgsl" import locate with context %}
 {% include "lib/tensors.wgsl" %}
@@ -68,7 +73,8 @@ fn total_of(v: Vec) -> f32 {
     return {{ "(v.x + v.y) + (v.z + v.w)" if wide else "v" }};
 }
 
-// The maximum of two parts of a row, and the sum of exp(x - maximum). The part with the smaller maximum is scaled.
+// The maximum of two parts of a row, and the sum of exp(x - maximum). The part with the smaller maximum is
+// scaled.
 fn join(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
     let scale = exp(-abs(a.x - b.x));
     return vec2(max(a.x, b.x), select(fma(a.y, scale, b.y), fma(b.y, scale, a.y), a.x >= b.x));
@@ -95,7 +101,8 @@ fn main(
 {% else %}
     // Clamped, not guarded: loads without a branch are on their way together.
     let is_inside = at{{ j }} < classes;
-    let x{{ j }} = select(Vec(LOWEST), {{ load }}_logits(first + min(at{{ j }}, classes - {{ vector_width }}u)), is_inside);
+    let last = {{ load }}_logits(first + min(at{{ j }}, classes - {{ vector_width }}u));
+    let x{{ j }} = select(Vec(LOWEST), last, is_inside);
 {% endif %}
 {% endfor %}
     var most = x0;

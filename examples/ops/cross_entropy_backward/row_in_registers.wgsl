@@ -1,6 +1,6 @@
 // /// webnorm
 // summary = "Several invocations per row, which stays in registers: one read, one reduction, one write."
-// differs = "vec4 loads, logits read once; maximum and sum are joined by subgroups or workgroup memory in one reduction."
+// differs = "vec4 loads, logits read once; one reduction joins maximum and sum, by subgroups or workgroup memory."
 // rung = 2
 // [features]
 // subgroups = "subgroups"
@@ -11,7 +11,12 @@
 // [default]
 // subgroups = "has_subgroups"
 // threads_per_row = [
-//     ["software", [["classes <= 256", 4], ["classes <= 1024", 16], ["classes <= 4096", 64], "min(256, max_invocations)"]],
+//     ["software", [
+//         ["classes <= 256", 4],
+//         ["classes <= 1024", 16],
+//         ["classes <= 4096", 64],
+//         "min(256, max_invocations)",
+//     ]],
 //     ["itemsize == 2", [
 //         ["classes <= 1024", 32],
 //         ["classes <= 2048", 64],
@@ -44,8 +49,8 @@
 // serial_terms = "steps"
 // ///
 
-// Each invocation takes its own maximum and sum, and one reduction joins both: a barrier less than of one after the
-// other. What it has of the row is scaled in the end.
+// Each invocation takes its own maximum and sum, and one reduction joins both. One after the other, they
+// would take a barrier more. What it has of the row is scaled in the end.
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/place.wgsl" import locate with context %}
 {% include "lib/tensors.wgsl" %}
@@ -67,7 +72,8 @@ fn total_of(v: Vec) -> f32 {
     return {{ "(v.x + v.y) + (v.z + v.w)" if wide else "v" }};
 }
 
-// The maximum of two parts of a row, and the sum of exp(x - maximum). The part with the smaller maximum is scaled.
+// The maximum of two parts of a row, and the sum of exp(x - maximum). The part with the smaller maximum is
+// scaled.
 fn join(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
     let scale = exp(-abs(a.x - b.x));
     return vec2(max(a.x, b.x), select(fma(a.y, scale, b.y), fma(b.y, scale, a.y), a.x >= b.x));
@@ -76,7 +82,8 @@ fn join(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
 {{ row_reduction("joined", "vec2<f32>", "join") }}
 // 1 in the column of the target, of the Vec from column `at` on.
 fn one_hot(at: u32, correct: u32) -> Vec {
-    return select(Vec(), Vec(1.0), {{ "at + vec4(0u, 1u, 2u, 3u) == vec4(correct)" if wide else "at == correct" }});
+    let is_correct = {{ "at + vec4(0u, 1u, 2u, 3u) == vec4(correct)" if wide else "at == correct" }};
+    return select(Vec(), Vec(1.0), is_correct);
 }
 
 @compute @workgroup_size({{ workgroup_size }})
@@ -99,7 +106,8 @@ fn main(
 {% else %}
     // Clamped, not guarded: loads without a branch are on their way together.
     let is_inside = at{{ j }} < classes;
-    let x{{ j }} = select(Vec(LOWEST), {{ load }}_logits(first + min(at{{ j }}, classes - {{ vector_width }}u)), is_inside);
+    let last = {{ load }}_logits(first + min(at{{ j }}, classes - {{ vector_width }}u));
+    let x{{ j }} = select(Vec(LOWEST), last, is_inside);
 {% endif %}
 {% endfor %}
     var most = x0;

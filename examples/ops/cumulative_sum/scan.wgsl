@@ -1,5 +1,5 @@
 // /// webnorm
-// summary = "Several invocations per row: a scan in registers, across lanes and across the workgroup, tile by tile."
+// summary = "Several invocations per row: a scan in registers, across lanes and the workgroup, by tiles."
 // differs = "vec4 loads, x read once; sums are carried by subgroups and workgroup memory."
 // rung = 2
 // [features]
@@ -12,7 +12,12 @@
 // [default]
 // subgroups = "has_subgroups"
 // threads_per_row = [
-//     ["software", [["cols <= 256", 4], ["cols <= 1024", 16], ["cols <= 4096", 64], "min(256, max_invocations)"]],
+//     ["software", [
+//         ["cols <= 256", 4],
+//         ["cols <= 1024", 16],
+//         ["cols <= 4096", 64],
+//         "min(256, max_invocations)",
+//     ]],
 //     ["itemsize == 2", [
 //         ["cols <= 1024", 32],
 //         ["cols <= 2048", 64],
@@ -108,7 +113,7 @@ fn join_segments(own: f32, thread: u32, place: u32, lane: u32, subgroup_size: u3
     }
     return sums;
 {% elif spans_segments %}
-    // A segment is an invocation. Each round adds the sum of as many invocations before it as it has summed so far.
+    // A segment is an invocation. Each round adds the sum of as many invocations before it as the sum has so far.
     var value = own;
 {% set rounds = namespace(count=0) %}
 {% for power in range(10) if 2 ** power < threads_per_row %}
@@ -140,7 +145,7 @@ fn main(
     let existing = min(row, params.rows - 1u);
     let first = existing * cols;
 {% if subgroups %}
-    // A segment of the row is what the lanes of a subgroup have: Vecs next to each other, for lanes next to each other.
+    // A segment of the row is what the lanes of a subgroup have: neighbours have Vecs next to each other.
     let lanes = min(subgroup_size, THREADS);
     let lane_of_segment = thread % lanes;
     let own = {{ vector_width }}u * (thread / lanes * lanes * {{ vectors }}u + lane_of_segment);

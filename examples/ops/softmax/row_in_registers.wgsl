@@ -1,6 +1,6 @@
 // /// webnorm
 // summary = "Several invocations per row, which stays in registers: one read, one reduction, one write."
-// differs = "vec4 loads, x read once; maximum and sum are joined by subgroups or workgroup memory in one reduction."
+// differs = "vec4 loads, x read once; one reduction joins maximum and sum, by subgroups or workgroup memory."
 // rung = 2
 // [features]
 // subgroups = "subgroups"
@@ -11,7 +11,12 @@
 // [default]
 // subgroups = "has_subgroups"
 // threads_per_row = [
-//     ["software", [["cols <= 256", 4], ["cols <= 1024", 16], ["cols <= 4096", 64], "min(256, max_invocations)"]],
+//     ["software", [
+//         ["cols <= 256", 4],
+//         ["cols <= 1024", 16],
+//         ["cols <= 4096", 64],
+//         "min(256, max_invocations)",
+//     ]],
 //     ["itemsize == 2", [
 //         ["cols <= 1024", 32],
 //         ["cols <= 2048", 64],
@@ -44,8 +49,8 @@
 // serial_terms = "steps"
 // ///
 
-// Each invocation takes its own maximum and sum, and one reduction joins both: a barrier less than of one after the
-// other. What it has of the row is scaled in the end.
+// Each invocation takes its own maximum and sum, and one reduction joins both. One after the other, they
+// would take a barrier more. What it has of the row is scaled in the end.
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/place.wgsl" import locate with context %}
 {% include "lib/tensors.wgsl" %}
@@ -67,7 +72,8 @@ fn total_of(v: Vec) -> f32 {
     return {{ "(v.x + v.y) + (v.z + v.w)" if wide else "v" }};
 }
 
-// The maximum of two parts of a row, and the sum of exp(x - maximum). The part with the smaller maximum is scaled.
+// The maximum of two parts of a row, and the sum of exp(x - maximum). The part with the smaller maximum is
+// scaled.
 fn join(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
     let scale = exp(-abs(a.x - b.x));
     return vec2(max(a.x, b.x), select(fma(a.y, scale, b.y), fma(b.y, scale, a.y), a.x >= b.x));
@@ -92,7 +98,8 @@ fn main(
 {% else %}
     // Clamped, not guarded: loads without a branch are on their way together.
     let is_inside = at{{ j }} < cols;
-    let x{{ j }} = select(Vec(LOWEST), {{ load }}_x(first + min(at{{ j }}, cols - {{ vector_width }}u)), is_inside);
+    let last = {{ load }}_x(first + min(at{{ j }}, cols - {{ vector_width }}u));
+    let x{{ j }} = select(Vec(LOWEST), last, is_inside);
 {% endif %}
 {% endfor %}
     var most = x0;

@@ -1,5 +1,5 @@
 // /// webnorm
-// summary = "Several invocations per row, of which y and dy stay in registers: one read, one reduction, one write."
+// summary = "Several invocations per row, y and dy stay in registers: one read, one reduction, one write."
 // differs = "vec4 loads, each read once; the sum is joined by subgroups or workgroup memory."
 // rung = 2
 // [features]
@@ -11,7 +11,12 @@
 // [default]
 // subgroups = "has_subgroups"
 // threads_per_row = [
-//     ["software", [["cols <= 256", 4], ["cols <= 1024", 16], ["cols <= 4096", 64], "min(256, max_invocations)"]],
+//     ["software", [
+//         ["cols <= 256", 4],
+//         ["cols <= 1024", 16],
+//         ["cols <= 4096", 64],
+//         "min(256, max_invocations)",
+//     ]],
 //     ["itemsize == 2", [
 //         ["cols <= 512", 32],
 //         ["cols <= 1024", 64],

@@ -11,7 +11,7 @@ from typer import Argument, Option
 from webnorm.cli.terminal.screen import Screen, escaped_line
 from webnorm.errors import WebnormError, path_argument, shell_command
 
-# Softmax, since it has what most ops have: a reduction, a scalar, and a mistake that everyone makes once.
+# Softmax, since it has what most ops have: reductions, a scalar, and mistakes that are easily made.
 _OP = '''"""Softmax over the last axis."""
 
 import numpy as np
@@ -34,11 +34,11 @@ def reference(x, scale):
     return e / e.sum(-1, keepdims=True)
 
 
-@op.mistake("leaves the maximum in: exp overflows")
-def without_maximum(x, scale):
+@op.mistake("leaves the last column out of the sum")
+def without_last_column(x, scale):
     """Return what a kernel computes that makes this mistake: `webnorm play` names it."""
-    e = np.exp(scale * x)
-    return e / e.sum(-1, keepdims=True)
+    e = np.exp(scale * (x - x.max(-1, keepdims=True)))
+    return e / e[..., :-1].sum(-1, keepdims=True)
 '''
 _KERNEL = """// /// webnorm
 // summary = "One invocation per row, three sweeps over memory."

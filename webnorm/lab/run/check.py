@@ -25,6 +25,7 @@ from webnorm.lab.verify.user_array import as_rows, read_rows
 from webnorm.op.corpus import ArrayCase, Case, Overrides, fixed_cases, problems
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Op, Task
+from webnorm.op.presets import smallest_problem
 from webnorm.op.problem import Problem
 from webnorm.op.registry import options_of
 
@@ -92,10 +93,8 @@ class CheckRequest:
     def refuse_options(self) -> None:
         """Raise WebnormError for changes that the kernels' ops refuse: these are why there is no task."""
         for op in self.ops:
-            ones = dict.fromkeys(op.problem_type.SIZES, 1).values()
-            op.problem(
-                *ones, options=options_of(op, self.changes.options or ()), **cast(Any, self.changes.given)
-            )
+            smallest = smallest_problem(op, options_of(op, self.changes.options or ()))
+            op.problem(*smallest.sizes.values(), options=smallest.options, **cast(Any, self.changes.given))
 
 
 def user_array_case(given: Path | Array, dtypes: Sequence[str] = ()) -> ArrayCase:
@@ -152,7 +151,7 @@ def corpus_results(request: CheckRequest, found: Iterable[Result]) -> Iterator[R
             kind = refused if result.status == "skip" else taken
             kind[result.op, result.kernel, result.problem.dtype] += 1
     for one in request.broken:
-        yield unreadable(one, one.op.problem(0, 1))
+        yield unreadable(one, smallest_problem(one.op))
     if request.whole:
         for kernel, dtype in itertools.product(request.kernels, request.dtypes):
             name = kernel.op.name, kernel.name, dtype

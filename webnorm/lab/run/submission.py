@@ -187,6 +187,9 @@ def evaluate(
         path = Path(folder) / found.name / _FILE
         path.parent.mkdir()
         path.write_text(_text_of(text), encoding="utf-8")
+        if isinstance(text, Path) and (beside := text.with_suffix(".toml")).is_file():
+            # The header of plain WGSL.
+            path.with_suffix(".toml").write_text(_text_of(beside), encoding="utf-8")
         submission = _Submission(
             path=path,
             op=found,
