@@ -253,7 +253,12 @@ def test_plain_wgsl_is_a_kernel(tmp_path: Path) -> None:
     [
         ("x: array", "z: array", BESIDE, "plain.wgsl:4: storage variable z is no tensor: twice has x, y"),
         ("", "", "", "plain.wgsl:1: nothing says how many workgroups double takes"),
-        ("cols: u32 }", "cols: f32 }", BESIDE, "member cols of Dims is f32; expected u32 or i32 for cols"),
+        (
+            "rows: u32, cols: u32 }",
+            "rows: u32, cols: array<u32, 4> }",
+            BESIDE,
+            "cols is array<u32,4>; expected numbers",
+        ),
         ("cols: u32 }", "width: u32 }", BESIDE, "member width of Dims is no size or scalar"),
         ("x: array<f32>", "x: array<bool>", BESIDE, "the type array<bool> is not an array of f32"),
         ("@group(1) @binding(3)", "@binding(3)", BESIDE, "dims has no @group and @binding with numbers"),

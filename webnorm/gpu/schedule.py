@@ -218,9 +218,10 @@ class Schedule:
             return
         self._scalars = scalars
         for name, value in scalars.items():
-            if name in self.shader.params:
-                kind = np.int32 if self.shader.problem.SCALARS[name].whole else np.float32
-                self._uniform_words[:, self.shader.params.index(name)] = kind(value).view(np.uint32)
+            kind = np.int32 if self.shader.problem.SCALARS[name].whole else np.float32
+            for at, word in enumerate(self.shader.params):
+                if word == name:
+                    self._uniform_words[:, at] = kind(value).view(np.uint32)
         self.handle.queue.write_buffer(self._uniform, 0, self._uniform_words)
 
     def bind(self, buffers: Mapping[str, Any], extra: Sequence[Any] = ()) -> list[Any]:
@@ -333,7 +334,7 @@ class Schedule:
         """
         problem = self.shader.problem
         cut = BatchSlice(0, problem.batch_size) if part is None else self._slices[part]
-        words = {**problem.sizes, problem.BATCH: cut.count}
+        words = {**self.shader.names, **problem.sizes, problem.BATCH: cut.count}
         for binding in self.shader.bindings:
             if binding.batched and part is not None:
                 found = window(binding, cut, problem.batch_size, self.row_alignment)
@@ -341,7 +342,13 @@ class Schedule:
             elif binding.records is not None and not binding.batched:
                 words[f"{binding.name}_count"] = self._records(binding)
                 words[f"{binding.name}_kept"] = int(bool(part))
-        given = [words.get(word, 0) for word in self.shader.params]
+        # A word of plain WGSL may be a size as f32.
+        given = [
+            int(np.float32(words[word[4:]]).view(np.uint32))
+            if word.startswith("f32 ")
+            else words.get(word, 0)
+            for word in self.shader.params
+        ]
         return given + [0] * (self._words_bytes // 4 - len(given))
 
 

@@ -59,7 +59,6 @@
 {% set wide = vector_width == 4 %}
 {% set stride = threads_per_row * vector_width %}
 {% set load = "load4" if wide else "load" %}
-{% set store = "store4" if wide else "store" %}
 alias Vec = {{ "vec4<f32>" if wide else "f32" }};
 const THREADS = {{ threads_per_row }}u;
 // The lowest float32 stands for columns that do not exist: infinities may be optimised away.

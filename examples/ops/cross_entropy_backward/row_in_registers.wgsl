@@ -1,6 +1,6 @@
 // /// webnorm
 // summary = "Several invocations per row, which stays in registers: one read, one reduction, one write."
-// differs = "vec4 loads, logits read once; one reduction joins maximum and sum, by subgroups or workgroup memory."
+// differs = "vec4 loads, logits read once; one reduction joins maximum and sum, in any subgroup size."
 // rung = 2
 // [features]
 // subgroups = "subgroups"

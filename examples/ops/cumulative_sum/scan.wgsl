@@ -113,7 +113,7 @@ fn join_segments(own: f32, thread: u32, place: u32, lane: u32, subgroup_size: u3
     }
     return sums;
 {% elif spans_segments %}
-    // A segment is an invocation. Each round adds the sum of as many invocations before it as the sum has so far.
+    // A segment is an invocation. Each round adds the sum of as many invocations before it as it has.
     var value = own;
 {% set rounds = namespace(count=0) %}
 {% for power in range(10) if 2 ** power < threads_per_row %}

@@ -230,6 +230,12 @@ def _read(path: Path, op_name: str | None) -> tuple[str, str]:
     return source, default
 
 
+def _along_x(one: Mapping[str, Any], wide: bool) -> dict[str, Any]:
+    """The count of a pass of plain WGSL as it is meant: along x, unless the text looks how wide a grid is."""
+    count = one.get("workgroup_count")
+    return {} if wide or isinstance(count, list) or count is None else {"workgroup_count": [count, 1]}
+
+
 def written_out(value: object) -> object:
     """Return the text of a default that is a list of [test, value] and, last, the value where no test holds.
 
@@ -296,7 +302,9 @@ class _Header(TomlFields):
     def _said_by_text(self, text: str) -> dict[str, Any]:
         """What a header of plain WGSL may leave out, where it does."""
         found: dict[str, Any] = {}
-        table, entries = self.table, entry_points(text)
+        table = self.table
+        axes = {*table.get("tune", ()), *table.get("derive", ())}
+        entries = entry_points(text, axes)
         if "summary" not in table:
             found["summary"] = "Plain WGSL."
         counts = table.get("workgroup_count")
@@ -314,23 +322,25 @@ class _Header(TomlFields):
             found["pass"] = [{"entry_point": next(iter(entries)), "workgroup_count": counts}]
         passes = table.get("pass", found.get("pass"))
         if isinstance(passes, list):
+            wide = re.search(r"\bnum_workgroups\b", text) is not None
             found["pass"] = [
-                {"workgroup_size": entries[entry], **one}
+                {"workgroup_size": entries[entry], **one, **_along_x(one, wide)}
                 if isinstance(one, dict) and (entry := one.get("entry_point")) in entries
                 else one
                 for one in passes
             ]
         return found
 
-    def plain_text(self, op: Op, scratch: Sequence[str]) -> PlainText | None:
+    def plain_text(self, op: Op, scratch: Sequence[str], constants: Sequence[str]) -> PlainText | None:
         """The interface of plain WGSL; None for a template."""
         if self.plain is None:
             return None
         names = self.mapping("bindings")
         for name, value in names.items():
-            if not isinstance(value, str):
+            listed = value if isinstance(value, list) else [value]
+            if not all(isinstance(one, str) for one in listed):
                 raise self.unfit(name, f"bindings {name}", value, "the name of a tensor, a size or a scalar")
-        return read_plain(self.kernel_path, self.plain, op, names, scratch)
+        return read_plain(self.kernel_path, self.plain, op, names, scratch, constants)
 
     def ops(self, folder: str) -> tuple[str, ...]:
         """The ops that the kernel serves: `folder`, unless the header names them."""
@@ -372,7 +382,7 @@ class _Header(TomlFields):
             passes=tuple(self.passes(known, op, [one.name for one in scratch])),
             scratch=scratch,
             accuracy=self.accuracy(known),
-            plain=self.plain_text(op, [one.name for one in scratch]),
+            plain=self.plain_text(op, [one.name for one in scratch], [*tune, *derive]),
         )
         self.require_walkable(kernel)
         return kernel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,15 +26,28 @@ _SIZE = re.compile(r"@workgroup_size\s*\(([^)]*)\)")
 _OVERRIDE = re.compile(
     r"(?:@id\s*\(\s*\w+\s*\)\s*)?\boverride\s+(\w+)\s*(?::\s*(\w+))?\s*(?:=\s*([^;]+?))?\s*;"
 )
-_CONSTANT = re.compile(r"\b(?:const|override)\s+(\w+)\s*(?::\s*\w+)?\s*=\s*(\d+)[ui]?\s*;")
+_CONSTANT = re.compile(r"\b(?:const|override)\s+(\w+)\s*(?::\s*[ui]32)?\s*=\s*([\w\s+*/()-]+?)\s*;")
+_LITERAL = re.compile(r"\b(0[xX][0-9a-fA-F]+|\d+)[ui]?\b")
+_ALIAS = re.compile(r"\balias\s+(\w+)\s*=\s*([^;]+?)\s*;")
+_LENGTH = re.compile(r"\barrayLength\s*\(\s*&\s*(\w+)(?:\s*\.\s*\w+)?\s*\)")
 _ARRAY = re.compile(r"array\s*<\s*(?:vec[234]\s*<\s*)?(?:atomic\s*<\s*)?(\w+)\s*>?\s*(?:,\s*\w+\s*)?>")
 _VECTORS = {"f": "f32", "i": "i32", "u": "u32", "h": "f16"}
 # What elements of a buffer are, by what may be stored there.
 _FITS = {
     "f32": ("float32",),
     "f16": ("float16",),
-    "i32": ("int32", "uint32", "float16", "bfloat16", "int8", "uint8"),
-    "u32": ("uint32", "int32", "float16", "bfloat16", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"),
+    "i32": ("int32", "uint32", "float32", "float16", "bfloat16", "int8", "uint8"),
+    "u32": (
+        "uint32",
+        "int32",
+        "float32",
+        "float16",
+        "bfloat16",
+        "int8",
+        "uint8",
+        "float8_e4m3fn",
+        "float8_e5m2",
+    ),
 }
 
 
@@ -52,6 +65,7 @@ class StorageVariable:
     numbers: Mapping[str, tuple[int, int]]
     mode: tuple[int, int] | None
     holds: str
+    element_bytes: int = 4
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,7 @@ class PlainText:
     uniform: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     words: tuple[tuple[str, str], ...] = ()
     overrides: tuple[tuple[tuple[int, int], str, str, str], ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def objection(self, op: Op, problem: Problem) -> str | None:
         """Why the text cannot compute a problem: its arrays are of other types."""
@@ -87,7 +102,14 @@ class PlainText:
                 return f"no variable of the text is {tensor.name}, an output of the problem"
         return None
 
-    def rendered(self, indices: Mapping[str, int], modes: Mapping[str, str], problem: Problem) -> str:
+    def rendered(
+        self,
+        op: Op,
+        indices: Mapping[str, int],
+        modes: Mapping[str, str],
+        problem: Problem,
+        names: Mapping[str, int],
+    ) -> str:
         """The text with the binding numbers of a plan, by the names of tensors and scratch buffers, and with
         the values of overridable constants that are sizes or scalars.
         """
@@ -98,9 +120,19 @@ class PlainText:
                 edits.append((*one.mode, modes[one.holds]))
         if self.uniform:
             edits += [(*self.uniform["group"], "0"), (*self.uniform["binding"], "0")]
-        values: dict[str, Any] = {**problem.sizes, **problem.scalars}
+            edits.append((*self.uniform["space"], "uniform"))
+        # A buffer is longer than its array here; elsewhere it is not.
+        elements = {one.name: (one, op.named[one.holds]) for one in self.variables if one.holds in op.named}
+        for found in _LENGTH.finditer(_code(self.text)):
+            if found[1] in elements:
+                one, tensor = elements[found[1]]
+                bytes_ = -(-tensor.data_bytes(problem) // 4) * 4
+                edits.append((*found.span(), f"{bytes_ // one.element_bytes}u"))
+        values: dict[str, Any] = {**names, **problem.sizes, **problem.scalars}
         for span, name, kind, default in self.overrides:
-            given = values.get(name)
+            given = values.get(self.names.get(name, name))
+            if given is not None and kind == "bool":
+                given = "true" if given else "false"
             text = default if given is None else str(given)
             edits.append((*span, f"const {name}{f': {kind}' if kind else ''} = {text};"))
         text = self.text
@@ -111,23 +143,45 @@ class PlainText:
 
 def is_plain(text: str) -> bool:
     """Whether a text, without its header, is plain WGSL: it has bindings and no templates."""
-    return "@binding" in text and not _TEMPLATE.search(text)
+    code = _code(text)
+    return "@binding" in code and not _TEMPLATE.search(code)
 
 
-def entry_points(text: str) -> dict[str, str]:
+def entry_points(text: str, axes: Collection[str] = ()) -> dict[str, str]:
     """The compute entry points of a text, with the workgroup size of each as an expression of numbers."""
     code = _code(text)
     known = dict(_CONSTANT.findall(code))
+
+    def value(text: str, depth: int = 0) -> str:
+        """An expression of constants in the header's language."""
+        text = _LITERAL.sub(lambda one: str(int(one[1], 0)), text.strip()).replace("/", "//")
+        if depth > 20:
+            return text
+        return re.sub(
+            r"[A-Za-z_]\w*",
+            lambda one: (
+                f"({value(known[one[0]], depth + 1)})" if one[0] in known and one[0] not in axes else one[0]
+            ),
+            text,
+        )
+
     found: dict[str, str] = {}
     for attributes, name in _ENTRY.findall(code):
         size = _SIZE.search(attributes)
         if "@compute" in attributes and size:
             parts = [part.strip() for part in size[1].split(",") if part.strip()]
-            found[name] = " * ".join(known.get(part, part.rstrip("ui")) for part in parts)
+            found[name] = " * ".join(f"({value(part)})" for part in parts)
     return found
 
 
-def read_plain(path: Path, text: str, op: Op, names: Mapping[str, str], scratch: Sequence[str]) -> PlainText:
+def read_plain(
+    path: Path,
+    text: str,
+    op: Op,
+    names: Mapping[str, str | Sequence[str]],
+    scratch: Sequence[str],
+    constants: Sequence[str] = (),
+) -> PlainText:
     """Return the interface of a plain text for an op.
 
     `names` says what variables and members of the uniform are, where they are not called as the op's tensors,
@@ -135,12 +189,14 @@ def read_plain(path: Path, text: str, op: Op, names: Mapping[str, str], scratch:
     variable that nothing is called like, and for types that are not known here.
     """
     code = _code(text)
-    structs = {name: _members(body) for name, body in _STRUCT.findall(code)}
+    aliases = dict(_ALIAS.findall(code))
+    structs = {name: _members(body, aliases) for name, body in _STRUCT.findall(code)}
+    used: set[str] = set()
     variables: list[StorageVariable] = []
     uniform: Mapping[str, tuple[int, int]] = {}
     words: tuple[tuple[str, str], ...] = ()
     for found in _VARIABLE.finditer(code):
-        space, name, kind = found[2], found[4], found[5]
+        space, name, kind = found[2], found[4], _without_aliases(found[5], aliases)
         line = code.count("\n", 0, found.start(2)) + 1
         numbers = {
             one[1]: (found.start(1) + one.start(2), found.start(1) + one.end(2))
@@ -148,12 +204,18 @@ def read_plain(path: Path, text: str, op: Op, names: Mapping[str, str], scratch:
         }
         if numbers.keys() != {"group", "binding"}:
             raise _error(path, line, f"{name} has no @group and @binding with numbers")
-        if space == "uniform":
+        numbers_only = kind in structs and structs[kind] and all(of in _LAYOUT for _, of, _ in structs[kind])
+        if space == "uniform" or (numbers_only and name not in op.named):
             if uniform:
                 raise _error(path, line, "a second uniform variable; expected one struct with all of them")
-            uniform, words = numbers, _words(path, line, kind, structs, op, names)
+            # A struct of numbers in storage is a uniform by another name.
+            last = found.end(3) if found[3] else found.end(2)
+            uniform = {**numbers, "space": (found.start(2), last)}
+            words = _words(path, line, name, kind, structs, op, names, constants, used)
             continue
-        holds = names.get(name, name)
+        said = names.get(name, name)
+        holds = said if isinstance(said, str) else ", ".join(said)
+        used.add(name)
         known = [*op.named, *scratch]
         if holds not in known:
             near = nearest(holds, known)
@@ -162,16 +224,34 @@ def read_plain(path: Path, text: str, op: Op, names: Mapping[str, str], scratch:
                 path, line, f"storage variable {name} is no tensor: {hint}; [bindings] says what it is"
             )
         mode = found.span(3) if found[3] else None
-        variables.append(
-            StorageVariable(name, _element(path, line, kind, structs), line, numbers, mode, holds)
-        )
+        element, width = _element(path, line, kind, structs)
+        size = width * (2 if element == "f16" else 4)
+        variables.append(StorageVariable(name, element, line, numbers, mode, holds, size))
     _check_variables(path, variables, op)
     overrides = tuple((one.span(), one[1], one[2] or "", one[3] or "") for one in _OVERRIDE.finditer(code))
     for span, name, _, default in overrides:
-        if not default and name not in (*op.problem_type.SIZES, *op.problem_type.SCALARS):
+        given = names.get(name, name)
+        if given in (*op.problem_type.SIZES, *op.problem_type.SCALARS, *constants):
+            used.add(name)
+        elif not default:
             line = code.count("\n", 0, span[0]) + 1
             raise _error(path, line, f"override {name} has no default, and is no size or scalar of {op.name}")
-    return PlainText(text, tuple(variables), uniform, words, overrides)
+    for name in names:
+        if name not in used:
+            raise _error(
+                path, 1, f"[bindings] names {name}, which is no variable, member or override of the text"
+            )
+    bound = {one.holds for one in variables}
+    for tensor in op.tensors:
+        if tensor.access == "read" and tensor.option is None and tensor.name not in bound:
+            raise _error(
+                path,
+                1,
+                f"no variable of the text is {tensor.name}, an input of {op.name}; [bindings] says what "
+                "variables are, and a kernel that works in place has to read another one than it writes",
+            )
+    plain_names = {name: one for name, one in names.items() if isinstance(one, str)}
+    return PlainText(text, tuple(variables), uniform, words, overrides, plain_names)
 
 
 def _check_variables(path: Path, variables: Sequence[StorageVariable], op: Op) -> None:
@@ -184,61 +264,110 @@ def _check_variables(path: Path, variables: Sequence[StorageVariable], op: Op) -
         raise _error(path, 1, f"no storage variable is an output of {op.name}: {', '.join(outputs)}")
 
 
+# Bytes and alignment of what a uniform may be made of.
+_LAYOUT = {
+    **{of: (4, 4, 1, of) for of in ("u32", "i32", "f32")},
+    **{
+        f"vec{n}<{of}>": (4 * n, 8 if n == 2 else 16, n, of)
+        for n in (2, 3, 4)
+        for of in ("u32", "i32", "f32")
+    },
+}
+
+
 def _words(
     path: Path,
     line: int,
+    variable: str,
     kind: str,
-    structs: Mapping[str, list[tuple[str, str]]],
+    structs: Mapping[str, list[tuple[str, str, str]]],
     op: Op,
-    names: Mapping[str, str],
+    names: Mapping[str, str | Sequence[str]],
+    constants: Sequence[str],
+    used: set[str],
 ) -> tuple[tuple[str, str], ...]:
-    """The uniform's members, as sizes and scalars of the op."""
-    kinds, scalars = op.problem_type, op.problem_type.SCALARS
-    if kind not in structs:
-        raise _error(path, line, f"the uniform is {kind}; expected a struct of u32, i32 and f32 in this file")
-    found = []
-    for member, of in structs[kind]:
-        if of not in ("u32", "i32", "f32"):
-            raise _error(path, line, f"member {member} of {kind} is {of}; expected u32, i32 or f32")
-        name = names.get(member, member)
-        known = [*kinds.SIZES, *scalars]
-        if name not in known:
-            near = nearest(name, known)
-            hint = f"did you mean {near!r}?" if near else f"{op.name} has {', '.join(known)}"
+    """The uniform's words, as sizes, scalars and constants of the header; "" is a word that nothing reads."""
+    members = structs.get(kind, [(variable, kind, "")])
+    found: list[tuple[str, str]] = []
+    for member, of, attributes in members:
+        if of not in _LAYOUT:
             raise _error(
-                path,
-                line,
-                f"member {member} of {kind} is no size or scalar: {hint}; [bindings] says what it is",
+                path, line, f"{member} is {of}; expected numbers of u32, i32 and f32, and vectors of them"
             )
-        wanted = "f32" if name in scalars and not scalars[name].whole else "u32 or i32"
-        if of not in wanted.split(" or "):
-            raise _error(path, line, f"member {member} of {kind} is {of}; expected {wanted} for {name}")
-        found.append((name, of))
+        size, align, width, scalar = _LAYOUT[of]
+        if given := re.search(r"@align\s*\(\s*(\d+)", attributes):
+            align = int(given[1])
+        if given := re.search(r"@size\s*\(\s*(\d+)", attributes):
+            size = int(given[1])
+        found += [("", "u32")] * (-len(found) % (align // 4))
+        end = len(found) + size // 4
+        used.add(member)
+        said = names.get(member, member)
+        parts = [said] if isinstance(said, str) else list(said)
+        if isinstance(said, str) and member not in names and member.startswith("_"):
+            parts = [""] * width
+        if len(parts) != width:
+            raise _error(
+                path, line, f"{member} is {of}; [bindings] gives it {len(parts)} names, expected {width}"
+            )
+        where = f"member {member} of {kind}" if kind in structs else f"uniform {member}"
+        found += [(_word(path, line, where, name, scalar, op, constants), scalar) for name in parts]
+        found += [("", "u32")] * (end - len(found))
     return tuple(found)
 
 
-def _members(body: str) -> list[tuple[str, str]]:
+def _word(path: Path, line: int, where: str, name: str, of: str, op: Op, constants: Sequence[str]) -> str:
+    """What one word of the uniform is called in a schedule."""
+    sizes, scalars = op.problem_type.SIZES, op.problem_type.SCALARS
+    known = [*sizes, *scalars, *constants]
+    if not name:
+        return ""
+    if name not in known:
+        near = nearest(name, known)
+        hint = f"did you mean {near!r}?" if near else f"{op.name} has {', '.join(known)}"
+        raise _error(
+            path,
+            line,
+            f"{where} is no size or scalar: {hint}; [bindings] says what it is, and [derive] what follows "
+            f'from sizes, such as {name} = "{next(iter(sizes))} // 4"',
+        )
+    if name in scalars:
+        wanted = "u32 or i32" if scalars[name].whole else "f32"
+        if of not in wanted.split(" or "):
+            raise _error(path, line, f"{where} is {of}; expected {wanted} for {name}")
+        return name
+    return f"f32 {name}" if of == "f32" else name
+
+
+def _without_aliases(kind: str, aliases: Mapping[str, str]) -> str:
+    for _ in range(len(aliases)):
+        kind = re.sub(r"[A-Za-z_]\w*", lambda one: aliases.get(one[0], one[0]), kind)
+    kind = re.sub(r"\s+", "", kind)
+    return re.sub(r"\bvec([234])([fiuh])\b", lambda one: f"vec{one[1]}<{_VECTORS[one[2]]}>", kind)
+
+
+def _members(body: str, aliases: Mapping[str, str]) -> list[tuple[str, str, str]]:
     found = []
-    # A comma inside of <> is part of a type.
-    for part in re.split(r",(?![^<]*>)", body):
+    # A comma inside of <> is part of a type, and one inside of () of an attribute.
+    for part in re.split(r"[,;](?![^<]*>)(?![^(]*\))", body):
         member = _MEMBER.search(part.strip())
         if member:
-            found.append((member[2], re.sub(r"\s+", "", member[3])))
+            found.append((member[2], _without_aliases(member[3], aliases), member[1]))
     return found
 
 
-def _element(path: Path, line: int, kind: str, structs: Mapping[str, list[tuple[str, str]]]) -> str:
-    """The scalar type that a storage variable's array is made of."""
+def _element(
+    path: Path, line: int, kind: str, structs: Mapping[str, list[tuple[str, str, str]]]
+) -> tuple[str, int]:
+    """The scalar type that a storage variable's array is made of, and how many make an element."""
     if kind in structs and len(structs[kind]) == 1:
         # A struct around one array, as older texts have it.
         kind = structs[kind][0][1]
-    found = _ARRAY.fullmatch(kind.strip())
-    scalar = found[1] if found else kind.strip()
-    if vector := re.fullmatch(r"vec[234]([fiuh])", scalar):
-        scalar = _VECTORS[vector[1]]
-    if scalar not in _FITS:
-        raise _error(path, line, f"the type {kind.strip()} is not an array of f32, f16, i32 or u32")
-    return scalar
+    found = re.fullmatch(r"(?:array<)?(?:vec([234])<|atomic<)?(\w+?)>?(?:,\w+)?>?", kind)
+    if found is None or found[2] not in _FITS:
+        raise _error(path, line, f"the type {kind} is not an array of f32, f16, i32 or u32")
+    width = int(found[1] or 1)
+    return found[2], 4 if width == 3 else width
 
 
 def _code(text: str) -> str:

@@ -16,7 +16,6 @@ from webnorm.errors import SourceLocation, WebnormError, check_kind, one_line, s
 from webnorm.files.atomic import resolved
 from webnorm.kernels.headers.header import home
 from webnorm.kernels.headers.kernel import Kernel, Per, ScratchBuffer
-from webnorm.kernels.headers.plain import PlainText
 from webnorm.kernels.headers.sources import note_files, stamp, wgsl_root
 from webnorm.kernels.headers.traits import Traits
 from webnorm.kernels.headers.variants import COUNTS, Variant
@@ -362,7 +361,7 @@ def render_shader(
     if kernel.plain is None:
         rendering = _traced(_rendered(request, texts), tracing, bindings, passes)
     else:
-        rendering = _rendered_plain(kernel.path, kernel.plain, problem, bindings, request.entry_points)
+        rendering = _rendered_plain(kernel, problem, bindings, request.entry_points, names)
     return Shader(
         variant=variant,
         problem=problem,
@@ -456,11 +455,21 @@ def _context(kernel: Kernel, problem: Problem, names: Mapping[str, int]) -> dict
 
 
 def _rendered_plain(
-    path: Path, plain: PlainText, problem: Problem, bindings: Sequence[Binding], names: Sequence[str]
+    kernel: Kernel,
+    problem: Problem,
+    bindings: Sequence[Binding],
+    names: Sequence[str],
+    values: Mapping[str, int],
 ) -> Rendering:
     """Plain WGSL with the binding numbers of a plan."""
+    path, plain = kernel.path, kernel.plain
+    assert plain is not None
     text = plain.rendered(
-        {one.name: one.index for one in bindings}, {one.name: one.access for one in bindings}, problem
+        kernel.op,
+        {one.name: one.index for one in bindings},
+        {one.name: one.access for one in bindings},
+        problem,
+        values,
     )
     lines = text.count("\n") + 1
     if deep := nesting_too_deep(text):
