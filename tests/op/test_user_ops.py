@@ -251,7 +251,7 @@ def test_plain_wgsl_is_a_kernel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "beside", "said"),
     [
-        ("x: array", "z: array", BESIDE, "plain.wgsl:4: storage variable z is no tensor: twice has x, y"),
+        ("x: array", "z: array", BESIDE, "plain.wgsl:4: storage variable z is no tensor: there is x, y"),
         ("", "", "", "plain.wgsl:1: nothing says how many workgroups double takes"),
         (
             "rows: u32, cols: u32 }",

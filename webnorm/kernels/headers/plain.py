@@ -51,6 +51,9 @@ _FITS = {
 }
 
 
+_BYTES = {"f32": 4, "f16": 2, "i32": 4, "u32": 4}
+
+
 @dataclass(frozen=True)
 class StorageVariable:
     """A storage binding of a plain text: its name, the type of its elements, and where its numbers stand.
@@ -198,12 +201,7 @@ def read_plain(
     for found in _VARIABLE.finditer(code):
         space, name, kind = found[2], found[4], _without_aliases(found[5], aliases)
         line = code.count("\n", 0, found.start(2)) + 1
-        numbers = {
-            one[1]: (found.start(1) + one.start(2), found.start(1) + one.end(2))
-            for one in _NUMBER.finditer(found[1])
-        }
-        if numbers.keys() != {"group", "binding"}:
-            raise _error(path, line, f"{name} has no @group and @binding with numbers")
+        numbers = _numbers(path, line, found)
         numbers_only = kind in structs and structs[kind] and all(of in _LAYOUT for _, of, _ in structs[kind])
         if space == "uniform" or (numbers_only and name not in op.named):
             if uniform:
@@ -213,20 +211,11 @@ def read_plain(
             uniform = {**numbers, "space": (found.start(2), last)}
             words = _words(path, line, name, kind, structs, op, names, constants, used)
             continue
-        said = names.get(name, name)
-        holds = said if isinstance(said, str) else ", ".join(said)
         used.add(name)
-        known = [*op.named, *scratch]
-        if holds not in known:
-            near = nearest(holds, known)
-            hint = f"did you mean {near!r}?" if near else f"{op.name} has {', '.join(known)}"
-            raise _error(
-                path, line, f"storage variable {name} is no tensor: {hint}; [bindings] says what it is"
-            )
+        holds = _held(path, line, name, names, [*op.named, *scratch])
         mode = found.span(3) if found[3] else None
         element, width = _element(path, line, kind, structs)
-        size = width * (2 if element == "f16" else 4)
-        variables.append(StorageVariable(name, element, line, numbers, mode, holds, size))
+        variables.append(StorageVariable(name, element, line, numbers, mode, holds, width * _BYTES[element]))
     _check_variables(path, variables, op)
     overrides = tuple((one.span(), one[1], one[2] or "", one[3] or "") for one in _OVERRIDE.finditer(code))
     for span, name, _, default in overrides:
@@ -236,11 +225,40 @@ def read_plain(
         elif not default:
             line = code.count("\n", 0, span[0]) + 1
             raise _error(path, line, f"override {name} has no default, and is no size or scalar of {op.name}")
-    for name in names:
-        if name not in used:
-            raise _error(
-                path, 1, f"[bindings] names {name}, which is no variable, member or override of the text"
-            )
+    for name in names.keys() - used:
+        raise _error(
+            path, 1, f"[bindings] names {name}, which is no variable, member or override of the text"
+        )
+    single = {name: one for name, one in names.items() if isinstance(one, str)}
+    return PlainText(text, tuple(variables), uniform, words, overrides, single)
+
+
+def _numbers(path: Path, line: int, found: re.Match[str]) -> dict[str, tuple[int, int]]:
+    """Where the numbers of @group and @binding of a variable stand."""
+    numbers = {
+        one[1]: (found.start(1) + one.start(2), found.start(1) + one.end(2))
+        for one in _NUMBER.finditer(found[1])
+    }
+    if numbers.keys() != {"group", "binding"}:
+        raise _error(path, line, f"{found[4]} has no @group and @binding with numbers")
+    return numbers
+
+
+def _held(
+    path: Path, line: int, name: str, names: Mapping[str, str | Sequence[str]], known: Sequence[str]
+) -> str:
+    """The tensor, or the scratch buffer, that a storage variable is."""
+    said = names.get(name, name)
+    holds = said if isinstance(said, str) else ", ".join(said)
+    if holds not in known:
+        near = nearest(holds, known)
+        hint = f"did you mean {near!r}?" if near else f"there is {', '.join(known)}"
+        raise _error(path, line, f"storage variable {name} is no tensor: {hint}; [bindings] says what it is")
+    return holds
+
+
+def _check_variables(path: Path, variables: Sequence[StorageVariable], op: Op) -> None:
+    """Raise WebnormError for a tensor that two variables are, and for one that none is."""
     bound = {one.holds for one in variables}
     for tensor in op.tensors:
         if tensor.access == "read" and tensor.option is None and tensor.name not in bound:
@@ -250,11 +268,6 @@ def read_plain(
                 f"no variable of the text is {tensor.name}, an input of {op.name}; [bindings] says what "
                 "variables are, and a kernel that works in place has to read another one than it writes",
             )
-    plain_names = {name: one for name, one in names.items() if isinstance(one, str)}
-    return PlainText(text, tuple(variables), uniform, words, overrides, plain_names)
-
-
-def _check_variables(path: Path, variables: Sequence[StorageVariable], op: Op) -> None:
     holds = [one.holds for one in variables]
     for one in variables:
         if holds.count(one.holds) > 1:
