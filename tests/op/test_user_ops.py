@@ -51,6 +51,8 @@ REFUSED = [
     (changed("op = define_op", "import sys; sys.exit(3)\nop = define_op"), "op.py ends the process"),
     (changed('"rows": 16', '"rows": 0'), "op.py:5: size rows is 0; expected an int of 1 or more"),
     (changed('tensor("x"', 'tensor("fn"'), "op.py:7: a tensor is called 'fn', which is a word of WGSL"),
+    # What lib/tensors.wgsl calls a variable of its own hides a buffer of that name.
+    (changed('tensor("x"', 'tensor("at"'), "op.py:7: a tensor is called 'at', which is a word of WGSL"),
     (changed('"cols": 8', '"axis": 8'), "op.py:5: a size is called 'axis'"),
     (changed(DECLARED, 'tensor("cols", "rows cols")'), "op.py:5: two of the sizes, tensors"),
     (
@@ -298,7 +300,9 @@ def test_an_evaluation_says_what_is_wrong(tmp_path: Path) -> None:
 def test_an_evaluation_has_times(tmp_path: Path) -> None:
     found = webnorm.evaluate(KERNEL, write_op(tmp_path / "twice"), budget=0.1, sizes={"rows": 8})
     assert found.status == "pass" and found.best_kernel == "naive" and found.timed == "twice, 8x8 float32"
-    assert found.median_ns and found.percent_of_copy and found.time_over_best and found.device_shared is False
+    assert found.median_ns and found.percent_of_copy and found.time_over_best
+    # Other programs may use the device while this test runs.
+    assert found.device_shared is not None
 
 
 def test_the_published_schema_is_that_of_an_evaluation() -> None:
