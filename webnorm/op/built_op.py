@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from webnorm.op.op import (
 from webnorm.op.op_types import options_type, problem_type
 from webnorm.op.options import Options
 from webnorm.op.problem import Problem
+from webnorm.op.registry import OP_FILE
 
 # Sizes of the problems that the reference is tried on when an op is read.
 TRIED_SIZES = (3, 4)
@@ -45,7 +46,7 @@ def located(error: Exception, folder: Path) -> WebnormError:
     if isinstance(error, WebnormError) and error.place is not None:
         return error
     frames = [one for one in traceback.extract_tb(error.__traceback__) if Path(one.filename).parent == folder]
-    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(folder / "op.py")
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(folder / OP_FILE)
     if isinstance(error, SyntaxError) and error.filename:
         return WebnormError(f"{error.filename}:{error.lineno}: {error.msg}")
     kind = "" if isinstance(error, WebnormError) else f"{type(error).__name__}: "
@@ -59,16 +60,13 @@ class BuiltOp:
         self.definition, self.name, self.folder = definition, name, folder
         if definition.reference_function is None:
             raise WebnormError("the op has no reference; expected a function under @op.reference")
-        self.parameters = tuple(inspect.signature(definition.reference_function).parameters)
-        self.hostile = {
-            kind: draws for kind, draws in hostile_draws({i.name: i.draw for i in definition.inputs})
-        }
+        self.reference_function = definition.reference_function
+        self.hostile = dict(hostile_draws({one.name: one.draw for one in definition.inputs}))
 
     @property
     def line(self) -> int:
         """The line of op.py where the reference is."""
-        function = self.definition.reference_function
-        return self.definition.line if function is None else function.__code__.co_firstlineno
+        return self.reference_function.__code__.co_firstlineno
 
     # --- draws
 
@@ -116,7 +114,7 @@ class BuiltOp:
         return self._outputs(function, returned, problem)
 
     def _outputs(self, function: Callable[..., Any], returned: Any, problem: Problem) -> list[Array]:
-        tensors = [one for one in self.op.outputs(problem)]
+        tensors = self.op.outputs(problem)
         found = [*returned] if isinstance(returned, tuple) else [returned]
         code = function.__code__
         place = f"{code.co_filename}:{code.co_firstlineno}"
@@ -138,13 +136,14 @@ class BuiltOp:
 
     def reference(self, arrays: Mapping[str, Array], problem: Problem) -> ExpectedOutputs:
         """Return the expected outputs with the errors that they may have."""
-        function = cast(Callable[..., Any], self.definition.reference_function)
         tensors = self.op.outputs(problem)
         inputs = {name: wide(array) for name, array in arrays.items() if self.op.named[name].access == "read"}
 
         def outputs(given: Mapping[str, Array]) -> Sequence[Array]:
             # Copies: a reference may write to its inputs.
-            return self.call(function, {name: one.copy() for name, one in given.items()}, problem)
+            return self.call(
+                self.reference_function, {name: one.copy() for name, one in given.items()}, problem
+            )
 
         with np.errstate(all="ignore"):
             exact = outputs(inputs)
@@ -197,6 +196,13 @@ class BuiltOp:
             found[what] = {name: one.astype(np.float64) for name, one in zip(names, outputs, strict=True)}
         return found
 
+    def cases(self, seed: int) -> Any:
+        """The corpus of the op, and the cases that op.py defines."""
+        # Here: that module imports this one.
+        from webnorm.op.op_cases import op_cases
+
+        return op_cases(self.op, self.definition.cases, seed)
+
     # --- the op
 
     def build(self, source: OpSource) -> Op:
@@ -212,18 +218,14 @@ class BuiltOp:
                 self.op = self._made(source, "")
             return self.op
         self.op = self._made(source, batch)
-        if not self.op.outputs(self._small()) or not all(
-            one.batched for one in self.op.outputs(self._small())
-        ):
+        outputs = self.op.outputs(small_problem(self.op, TRIED_SIZES[0]))
+        if not outputs or not all(one.batched for one in outputs):
             raise WebnormError(f"batch is {batch!r}, which is not the first dimension of every output")
         if not self._independent():
             raise WebnormError(
                 f"batch is {batch!r}, but the reference gives other outputs where its elements change places"
             )
         return self.op
-
-    def _small(self, count: int = TRIED_SIZES[0]) -> Any:
-        return small_problem(self.op, count)
 
     def _first_dimension(self) -> str:
         """The size that is the first dimension of every output, and nowhere else; empty without one."""
@@ -240,7 +242,7 @@ class BuiltOp:
 
     def _independent(self) -> bool:
         """Whether the elements of the batch depend on nothing of each other, as small problems show."""
-        function = cast(Callable[..., Any], self.definition.reference_function)
+        function = self.reference_function
         for options in all_options(self.op):
             try:
                 problem = small_problem(self.op, TRIED_SIZES[1], options)
@@ -297,7 +299,7 @@ class BuiltOp:
                 "tolerance": self.tolerance,
                 "other_version": self.other_version,
                 "mistakes": self.mistakes,
-                "cases": partial(_cases, source),
+                "cases": self.cases,
                 "evaluation": "webnorm.op.small_problems",
                 "export_inputs": "webnorm.op.small_problems:export_inputs",
             },
@@ -309,12 +311,6 @@ def _header_names(definition: OpDefinition, problem: Problem) -> dict[str, int]:
     values = [(one.name, value) for one in definition.options for value in one.values if value is not None]
     chosen = {f"is_{name}_{value}": int(getattr(problem.options, name) == value) for name, value in values}
     return {"itemsize": DTYPES[problem.dtype].itemsize, **chosen}
-
-
-def _cases(source: OpSource, seed: int) -> Any:
-    from webnorm.op.op_cases import op_cases
-
-    return op_cases(source.op(), seed)
 
 
 def _tensor(one: TensorDefinition, access: Any, batch: str) -> Tensor:

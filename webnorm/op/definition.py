@@ -149,7 +149,7 @@ class OptionDefinition:
 
 
 def option(name: str, *values: str | None, default: bool | None = None) -> OptionDefinition:
-    """Define a flag, or a choice among values, the first of which is the default.
+    """Define a flag, or a choice among values. The first value is the default.
 
     A flag is off unless `default` is True. Kernels see a flag as a constant 0 or 1; a template sees a choice
     as a text.

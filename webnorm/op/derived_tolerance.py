@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from webnorm import signals
-from webnorm.op.dtypes import Array
+from webnorm.op.dtypes import LARGEST_FLOAT32, Array
 
 # The unit roundoff of float32. A ulp is at most two of them.
 UNIT = 2.0**-24
@@ -31,8 +31,8 @@ _LUCK = 8.0
 # grows.
 _SUM_ROUNDINGS, _SUM_GROWTH = 2.0, 0.25
 
-# The smallest normal float32 number, and the largest.
-_NORMAL, _LARGEST = 2.0**-126, float(np.finfo(np.float32).max)
+# The smallest normal float32 number.
+_NORMAL = 2.0**-126
 
 Outputs = Sequence[Array]
 Reference = Callable[[Mapping[str, Array]], Outputs]
@@ -53,40 +53,53 @@ class Scales:
     beyond: Array | None
 
 
-def _relative(ulps: float) -> Callable[[Array], Array]:
-    return lambda result: 2.0 * UNIT * ulps * np.abs(result)
+def _relative(ulps: float, absolute: float = 0.0) -> Callable[..., Array]:
+    return lambda result, *_: 2.0 * UNIT * ulps * np.abs(result) + absolute
 
 
 def _exponential(result: Array, exponent: Array) -> Array:
     return 2.0 * UNIT * (3.0 + 2.0 * np.abs(exponent)) * np.abs(result)
 
 
+def _logarithm(result: Array, x: Array) -> Array:
+    near_one = (x >= 0.5) & (x <= 2.0)
+    return np.where(near_one, 2.0**-21, 6.0 * UNIT * np.abs(result))
+
+
+def _power(result: Array, x: Array, y: Array) -> Array:
+    if np.ndim(y) == 0 and float(y) in (1.0, 2.0, 3.0, 4.0):
+        # Written as products.
+        return float(y) * UNIT * np.abs(result)
+    exponent = np.abs(y * np.log2(np.abs(x)))
+    return 2.0 * UNIT * (3.0 + 2.0 * np.where(np.isfinite(exponent), exponent, 0.0)) * np.abs(result)
+
+
 # The errors of functions whose results WGSL does not round correctly: of a result, from it and the arguments.
 # WGSL allows 2^-11 for sin and cos, which no GPU comes near; 2^-20 is what NVIDIA's fast functions have.
 _ERRORS: Mapping[str, Callable[..., Array]] = {
-    "divide": lambda result, *_: _relative(2.5)(result),
-    "reciprocal": lambda result, *_: _relative(2.5)(result),
-    "sqrt": lambda result, *_: _relative(4.5)(result),
-    "exp": lambda result, x: _exponential(result, x),
-    "exp2": lambda result, x: _exponential(result, x),
+    "divide": _relative(2.5),
+    "reciprocal": _relative(2.5),
+    "sqrt": _relative(4.5),
+    "exp": _exponential,
+    "exp2": _exponential,
     "expm1": lambda result, x: _exponential(np.abs(result) + 1.0, x),
-    "log": lambda result, x: _logarithm(result, x),
-    "log2": lambda result, x: _logarithm(result, x),
-    "log10": lambda result, x: _logarithm(result, x),
+    "log": _logarithm,
+    "log2": _logarithm,
+    "log10": _logarithm,
     "log1p": lambda result, x: _logarithm(result, x + 1.0) + 2.0 * UNIT,
-    "logaddexp": lambda result, *_: _relative(3.0)(np.abs(result) + 1.0),
-    "power": lambda result, x, y: _power(result, x, y),
-    "float_power": lambda result, x, y: _power(result, x, y),
+    "logaddexp": _relative(3.0, 6.0 * UNIT),
+    "power": _power,
+    "float_power": _power,
     "sin": lambda result, *_: np.full_like(result, 2.0**-20),
     "cos": lambda result, *_: np.full_like(result, 2.0**-20),
     "tan": lambda result, *_: 2.0**-20 * (1.0 + result * result),
     "sinh": lambda result, x: _exponential(np.abs(result) + 1.0, x),
-    "cosh": lambda result, x: _exponential(result, x),
-    "tanh": lambda result, *_: _relative(4.0)(result) + 4.0 * UNIT,
-    "erf": lambda result, *_: _relative(4.0)(result) + 4.0 * UNIT,
-    "erfc": lambda result, *_: _relative(4.0)(result) + 4.0 * UNIT,
-    "arctan": lambda result, *_: _relative(16.0)(result),
-    "hypot": lambda result, *_: _relative(4.5)(result),
+    "cosh": _exponential,
+    "tanh": _relative(4.0, 4.0 * UNIT),
+    "erf": _relative(4.0, 4.0 * UNIT),
+    "erfc": _relative(4.0, 4.0 * UNIT),
+    "arctan": _relative(16.0),
+    "hypot": _relative(4.5),
 }
 # Functions that are exact: they choose, compare, or change a sign.
 _EXACT = frozenset(
@@ -104,19 +117,6 @@ _EXACT = frozenset(
 def _rounded(result: Array, *_: Array) -> Array:
     """The error of a function whose result WGSL rounds correctly, or is not known to WGSL."""
     return UNIT * np.abs(result)
-
-
-def _logarithm(result: Array, x: Array) -> Array:
-    near_one = (x >= 0.5) & (x <= 2.0)
-    return np.where(near_one, 2.0**-21, 6.0 * UNIT * np.abs(result))
-
-
-def _power(result: Array, x: Array, y: Array) -> Array:
-    if np.ndim(y) == 0 and float(y) in (1.0, 2.0, 3.0, 4.0):
-        # Written as products.
-        return float(y) * UNIT * np.abs(result)
-    exponent = np.abs(y * np.log2(np.abs(x)))
-    return 2.0 * UNIT * (3.0 + 2.0 * np.where(np.isfinite(exponent), exponent, 0.0)) * np.abs(result)
 
 
 class _Noise:
@@ -142,7 +142,7 @@ class _Noise:
             moved = np.where(
                 np.isfinite(result), result + up * np.where(np.isfinite(error), error, 0.0), result
             )
-            return np.where(np.abs(moved) > _LARGEST, np.copysign(np.inf, moved), moved)
+            return np.where(np.abs(moved) > LARGEST_FLOAT32, np.copysign(np.inf, moved), moved)
 
     def elementwise(self, name: str, result: Array, arguments: Sequence[Array]) -> Array:
         """The result of a function of elements, with its error."""
@@ -171,7 +171,7 @@ class NoisyArray(np.ndarray[Any, Any]):
         noise = _noise_of([*inputs, kwargs.get("out")])
         plain = [_plain(one) for one in inputs]
         out = kwargs.pop("out", None)
-        kwargs = {name: _plain(value) for name, value in kwargs.items()}
+        kwargs = _plain(kwargs)
         if out is not None and method == "__call__" and "where" in kwargs:
             # Where the mask is off, `out` stays as it is; an array of NumPy's own has anything there.
             kept = tuple(None if one is None else _plain(one).copy() for one in out)
@@ -196,7 +196,7 @@ class NoisyArray(np.ndarray[Any, Any]):
         if func in _SUMS_OF_PRODUCTS:
             args, kwargs = _plain(args), _plain(kwargs)
             result = np.asarray(func(*args, **kwargs))
-            absolute = np.abs(np.asarray(func(*_absolute(args), **_absolute(kwargs))))
+            absolute = np.abs(np.asarray(func(*_mapped(args, np.abs), **_mapped(kwargs, np.abs))))
             # Of one output as many products as there are elements of the largest operand for it.
             most = max((one.size for one in _arrays([args, kwargs])), default=1)
             return _noisy(noise.total(result, absolute, max(1, most // max(1, result.size))), noise)
@@ -254,24 +254,19 @@ def _arrays(value: Any) -> list[Array]:
     )
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, NoisyArray):
-        return value.view(np.ndarray)
-    if isinstance(value, tuple | list):
-        return type(value)(_plain(one) for one in value)
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    return value
-
-
-def _absolute(value: Any) -> Any:
+def _mapped(value: Any, change: Callable[[Array], Array]) -> Any:
+    """The value with every array in nested lists, tuples and dicts changed."""
     if isinstance(value, np.ndarray):
-        return np.abs(value)
+        return change(value)
     if isinstance(value, tuple | list):
-        return type(value)(_absolute(one) for one in value)
+        return type(value)(_mapped(one, change) for one in value)
     if isinstance(value, dict):
-        return {name: _absolute(one) for name, one in value.items()}
+        return {name: _mapped(one, change) for name, one in value.items()}
     return value
+
+
+def _plain(value: Any) -> Any:
+    return _mapped(value, lambda one: one.view(np.ndarray) if isinstance(one, NoisyArray) else one)
 
 
 def _noisy(value: Any, noise: _Noise) -> Any:
@@ -328,11 +323,16 @@ def _largest_deviation(
         with np.errstate(all="ignore"):
             outputs = reference(noisy)
         followed = followed and noise.followed > 0
-        for largest, one, value in zip(found, outputs, exact, strict=True):
-            with np.errstate(all="ignore"):
-                deviation = np.abs(np.asarray(one, np.float64) - value)
-            np.maximum(largest, np.where(np.isfinite(deviation), deviation, 0.0), out=largest)
+        _keep_largest(found, outputs, exact)
     return found, followed
+
+
+def _keep_largest(found: Sequence[Array], outputs: Outputs, exact: Outputs) -> None:
+    """Have `found` hold the deviations of outputs where these are larger."""
+    for largest, one, value in zip(found, outputs, exact, strict=True):
+        with np.errstate(all="ignore"):
+            deviation = np.abs(np.asarray(one, np.float64) - value)
+        np.maximum(largest, np.where(np.isfinite(deviation), deviation, 0.0), out=largest)
 
 
 def _moved_inputs(reference: Reference, arrays: Mapping[str, Array], exact: Outputs) -> list[Array]:
@@ -348,9 +348,7 @@ def _moved_inputs(reference: Reference, arrays: Mapping[str, Array], exact: Outp
         }
         with np.errstate(all="ignore"):
             outputs = reference(moved)
-            for largest, one, value in zip(found, outputs, exact, strict=True):
-                deviation = np.abs(np.asarray(one, np.float64) - value)
-                np.maximum(largest, np.where(np.isfinite(deviation), deviation, 0.0), out=largest)
+        _keep_largest(found, outputs, exact)
     return found
 
 
@@ -405,7 +403,7 @@ def _scales(spread: Array, serial: Array, value: Array, single: Array, batched: 
     if value.dtype.kind != "f":
         # Where rounding decides between two integers, both are right.
         return Scales(spread, np.zeros_like(spread), None)
-    finite = np.isfinite(value) & (np.abs(value) <= float(np.finfo(np.float32).max))
+    finite = np.isfinite(value) & (np.abs(value) <= LARGEST_FLOAT32)
     beyond = finite & ~np.isfinite(np.asarray(single, np.float64))
     rounding = 2.0 * UNIT * np.abs(np.where(np.isfinite(value), value, 0.0))
     with np.errstate(over="ignore"):

@@ -13,6 +13,7 @@ Array = npt.NDArray[Any]
 
 # What a result of a norm may be stored as.
 NARROWING = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 INTEGERS = ("int8", "uint8", "int32", "uint32")
 DTYPES: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(getattr(ml_dtypes, name, name)) for name in dict.fromkeys((*NARROWING, *INTEGERS))

@@ -4,7 +4,7 @@ cases.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from webnorm.errors import WebnormError
-from webnorm.op import expression
-from webnorm.op.built_op import BuiltOp, all_options, small_problem, stored
+from webnorm.op.built_op import all_options, small_problem, stored
 from webnorm.op.corpus import Case, ForceSplit, Overrides
 from webnorm.op.definition import CaseDefinition
 from webnorm.op.dtypes import Array
@@ -82,14 +81,14 @@ class OpCase(Case):
         return task.op.draw(task, arrays, rng)
 
 
-def op_cases(op: Op, seed: int) -> tuple[Case, ...]:
-    """Return the corpus of an op, with draws of this seed."""
+def op_cases(op: Op, own: Sequence[CaseDefinition], seed: int) -> tuple[Case, ...]:
+    """Return the corpus of an op and the cases of its own, with draws of this seed."""
     return (
         *_by_size(op, seed),
         *_by_value(op, seed),
         *_by_option(op, seed),
         *_sliced(op, seed),
-        *_own(op, seed),
+        *_own(op, own, seed),
     )
 
 
@@ -154,7 +153,7 @@ def _by_value(op: Op, seed: int) -> Iterator[Case]:
 def _by_option(op: Op, seed: int) -> Iterator[Case]:
     names = op.problem_type.SIZES
     for options in all_options(op)[1:]:
-        # Multiples of 8, of which no two are alike: kernels may read vectors there.
+        # Multiples of 8, all different: kernels may read vectors there.
         shapes = {"vectors": tuple(8 * (at + 1) for at in range(len(names)))}
         for count in (3, 8, 61):
             with suppress(UnsupportedProblem):
@@ -180,13 +179,9 @@ def _sliced(op: Op, seed: int) -> Iterator[Case]:
             yield found
 
 
-def _own(op: Op, seed: int) -> Iterator[Case]:
+def _own(op: Op, cases: Sequence[CaseDefinition], seed: int) -> Iterator[Case]:
     """The cases that op.py defines."""
-    draw = op.draw
-    built = getattr(draw, "__self__", None)
-    if not isinstance(built, BuiltOp):
-        return
-    for one in built.definition.cases:
+    for one in cases:
         options = options_of(op, one.options)
         yield OpCase(
             op.name,
@@ -221,15 +216,12 @@ def sizes_of_case(op: Op, one: CaseDefinition, options: Options) -> tuple[int, .
                     f"case {one.name!r}: {size} is {found[size]} and {length}; expected one of them"
                 )
     sizes = {**small_problem(op, 3, options).sizes, **found}
+    problem = op.problem(*sizes.values(), options=options)
     for name, given in one.arrays.items():
         if not callable(given):
-            expected = tuple(
-                size if isinstance(size, int) else expression.evaluate(expression.parse(size), sizes)
-                for size in op.named[name].shape
-            )
+            expected = op.named[name].shape_in(problem)
             if np.shape(given) != expected:
                 raise WebnormError(
                     f"case {one.name!r}: {name} has the shape {np.shape(given)}; expected {expected}"
                 )
-    op.problem(*sizes.values(), options=options)
     return tuple(sizes[size] for size in op.problem_type.SIZES)

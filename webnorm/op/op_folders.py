@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -33,8 +34,7 @@ def load_op_folder(folder: Path | str) -> Op:
     """
     place = _resolved(folder)
     source = OpSource(str(place), place.name, _digest(place))
-    known = user_ops().get(source.name)
-    if known is not None and known.source == source:
+    if (known := _loaded(source)) is not None:
         return known
     if source in _refused:
         raise WebnormError(_refused[source])
@@ -71,8 +71,7 @@ def op_of_source(source: OpSource) -> Op:
 
     Raises WebnormError where the folder's files have changed since, or are gone.
     """
-    known = user_ops().get(source.name)
-    if known is not None and known.source == source:
+    if (known := _loaded(source)) is not None:
         return known
     if _digest(Path(source.folder)) != source.digest:
         raise WebnormError(f"{source.folder}/{OP_FILE} has changed since this run began; run it again")
@@ -81,6 +80,12 @@ def op_of_source(source: OpSource) -> Op:
     unregister(source.name)
     register(op)
     return op
+
+
+def _loaded(source: OpSource) -> Op | None:
+    """The op that this process has loaded from a source, if it has."""
+    known = user_ops().get(source.name)
+    return known if known is not None and known.source == source else None
 
 
 def _build(source: OpSource) -> Op:
@@ -108,8 +113,6 @@ def _build(source: OpSource) -> Op:
 
 def _renamed(op: Op, source: OpSource) -> Op:
     """An Op that a folder makes itself, under the folder's name."""
-    from dataclasses import replace
-
     return replace(op, name=source.name, source=source)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from webnorm.errors import WebnormError, sentence
+from webnorm.op.registry import OP_FILE
 
 # Seconds of processor time that the child may take, seconds that it is waited for, and its memory, most of
 # which is NumPy's address space.
@@ -42,13 +43,13 @@ def try_folder(folder: Path) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise WebnormError(
-            f"{folder / 'op.py'}: not done after {WAIT_LIMIT_S} s on problems of a few elements"
+            f"{folder / OP_FILE}: not done after {WAIT_LIMIT_S} s on problems of a few elements"
         ) from error
     *_, said = done.stdout.decode("utf-8", "replace").rpartition(_MARK)
     try:
         reply: Any = json.loads(said)
     except ValueError:
-        reply = {"error": f"{folder / 'op.py'}: {_ending(done)}"}
+        reply = {"error": f"{folder / OP_FILE}: {_ending(done)}"}
     if reply.get("error"):
         raise WebnormError(reply["error"])
 
@@ -74,9 +75,10 @@ def _main(folder: str) -> dict[str, str]:
         try_reference(load_op_folder(folder))
     except WebnormError as error:
         said = str(error)
-        return {"error": said if said.startswith(folder) else f"{folder}/op.py: {said}"}
+        return {"error": said if said.startswith(folder) else f"{folder}/{OP_FILE}: {said}"}
     except MemoryError:
-        return {"error": f"{folder}/op.py: takes more than {MEMORY >> 30} GiB on problems of a few elements"}
+        why = f"takes more than {MEMORY >> 30} GiB on problems of a few elements"
+        return {"error": f"{folder}/{OP_FILE}: {why}"}
     return {}
 
 

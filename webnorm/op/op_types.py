@@ -8,17 +8,14 @@ from itertools import product
 from math import prod
 from typing import Any, cast
 
-import numpy as np
-
 from webnorm.errors import unknown
 from webnorm.op import expression
 from webnorm.op.definition import OpDefinition
+from webnorm.op.dtypes import LARGEST_FLOAT32
 from webnorm.op.op import OpSource
 from webnorm.op.options import Options
 from webnorm.op.problem import NumberRule, Problem
 
-# What float32 holds.
-_LARGEST = float(np.finfo(np.float32).max)
 # A benchmark's batch where time is short.
 _QUICK_BATCH = 256
 # The draw that every op has: each input as `draw` says.
@@ -137,4 +134,4 @@ def _of_sizes(definition: OpDefinition, batch: str) -> dict[str, Any]:
 def _rule(name: str, whole: bool) -> NumberRule:
     if whole:
         return NumberRule(name, True, "an int of 32 bits", -(2.0**31), 2.0**31, whole=True)
-    return NumberRule(name, True, "a number that float32 holds", -_LARGEST, _LARGEST)
+    return NumberRule(name, True, "a number that float32 holds", -LARGEST_FLOAT32, LARGEST_FLOAT32)

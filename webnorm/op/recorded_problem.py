@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any, cast
 
 from webnorm.errors import WebnormError, shown
+from webnorm.op.dtypes import LARGEST_FLOAT32
 from webnorm.op.options import Options
 from webnorm.op.problem import NumberRule, Problem
 
-_LARGEST = 3.4028234663852886e38
 _OWN = tuple(one.name for one in fields(Problem))
 # A file may come from anywhere.
 _MOST_NAMES = 40
@@ -76,7 +76,8 @@ def _type(
                 "DISTRIBUTIONS": {distribution: None},
                 "AXIS": sizes[-1] if sizes else "seed",
                 "SCALARS": {
-                    name: NumberRule(name, True, "a number", -_LARGEST, _LARGEST) for name in scalars
+                    name: NumberRule(name, True, "a number", -LARGEST_FLOAT32, LARGEST_FLOAT32)
+                    for name in scalars
                 },
                 "__reduce__": lambda self: (recorded_problem, (op_name, self.as_json())),
             },

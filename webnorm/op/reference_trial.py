@@ -11,6 +11,7 @@ from webnorm.op.built_op import BuiltOp, all_options, small_problem
 from webnorm.op.corpus import problems
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Op, Task, UnsupportedProblem
+from webnorm.op.registry import OP_FILE
 
 _SIZES = (1, 3, 8)
 
@@ -32,7 +33,7 @@ def try_reference(op: Op) -> None:
             _try(task)
     if not tried:
         raise WebnormError(f"{_file(op)}: no sizes up to 64 meet what it requires; expected some")
-    if isinstance(getattr(op.draw, "__self__", None), BuiltOp):
+    if _built(op) is not None:
         # Drawn once: arrays of op.py's own have to fit its shapes.
         for case, problem in problems(op.hook("cases")(0), op, ["float32"]):
             case.draw(Task(op, problem))
@@ -41,9 +42,14 @@ def try_reference(op: Op) -> None:
 def _file(op: Op) -> str:
     if op.source is None:
         return op.name
+    built = _built(op)
+    return f"{op.source.folder}/{OP_FILE}:{1 if built is None else built.line}"
+
+
+def _built(op: Op) -> BuiltOp | None:
+    """What an op is made of that `define_op` defines; None for one that its folder makes itself."""
     built = getattr(op.draw, "__self__", None)
-    line = built.line if isinstance(built, BuiltOp) else 1
-    return f"{op.source.folder}/op.py:{line}"
+    return built if isinstance(built, BuiltOp) else None
 
 
 def _try(task: Task) -> None:

@@ -212,8 +212,8 @@ def flag_names(op: Op) -> Mapping[str, str]:
 def problem_from_json(op_name: object, data: Mapping[str, Any]) -> Problem:
     """Return the problem of an op as `Problem.as_json` gave it; raises WebnormError for foreign data.
 
-    A copy may have the problem of the op that it was timed next to. An op that is not loaded here has
-    problems of which only the recorded values are known.
+    A copy may have the problem of the op that it was timed next to. An op that is not loaded here gets
+    a problem that has only the recorded values.
     """
     op = OPS.get(str(op_name))
     if op is None or (op.is_copy and not any(one.takes(data) for one in problem_types())):

@@ -42,7 +42,7 @@
 alias Sums = {{ "vec" ~ rows ~ "<f32>" if rows > 1 else "f32" }};
 const THREADS = {{ threads_per_row }}u;
 
-// The weights of four neighbouring nibbles, of which the first begins at bit `shift`.
+// The weights of four neighbouring nibbles; the first begins at bit `shift`.
 fn unpacked(word: u32, shift: u32) -> vec4<f32> {
     let codes = (vec4(word) >> (vec4(0u, 4u, 8u, 12u) + shift)) & vec4(15u);
     return vec4<f32>(codes) - 8.0;

@@ -94,7 +94,7 @@ def new_op(
     """What is written computes a softmax: change the reference in op.py, and then the kernel."""
     from webnorm.files.atomic import write_text
     from webnorm.op.definition import check_free
-    from webnorm.op.registry import OPS
+    from webnorm.op.registry import OP_FILE, OPS
 
     check_free(name, "NAME")
     if name in OPS:
@@ -106,12 +106,12 @@ def new_op(
         folder.mkdir(parents=True)
         write_text(folder / "naive.wgsl", _KERNEL)
         # Last: the folder is an op once it has this file.
-        write_text(folder / "op.py", _OP)
+        write_text(folder / OP_FILE, _OP)
     except OSError as error:
         raise WebnormError(f"cannot write {folder}: {error.strerror or error}") from error
     console = Screen()
     console.print(
-        escaped_line(f"wrote {folder / 'op.py'} and {folder / 'naive.wgsl'}: a softmax to be changed.")
+        escaped_line(f"wrote {folder / OP_FILE} and {folder / 'naive.wgsl'}: a softmax to be changed.")
     )
     console.print("Check and time the kernels of the folder, and watch one while you change it:")
     where = path_argument(folder)

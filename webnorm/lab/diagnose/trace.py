@@ -21,7 +21,7 @@ from webnorm.kernels.rendering.render import Shader, display_path, render_shader
 from webnorm.kernels.wgsl.diagnostics import mistyped, read_report
 from webnorm.lab.verify.accuracy import tolerance
 from webnorm.lab.verify.deviations import DENORMAL, batch_part
-from webnorm.op.dtypes import Array
+from webnorm.op.dtypes import LARGEST_FLOAT32, Array
 from webnorm.op.op import Float64Array, Task
 from webnorm.op.problem import Problem
 
@@ -30,7 +30,6 @@ _MOST_BATCH, _ELEMENTS = 1024, 1 << 20
 _BUFFERS = "max-storage-buffers-per-shader-stage"
 Words = npt.NDArray[np.uint32]
 _VIEWS = {"f32": np.float32, "f16": np.float32, "i32": np.int32, "u32": np.uint32, "bool": np.uint32}
-_LARGEST = float(np.finfo(np.float32).max)
 # What a variable's name has behind that of the tensor whose element it seems to be: h3 is one of h.
 _SUFFIX = re.compile(r"(_value)?[0-9]*$")
 
@@ -272,7 +271,7 @@ def beyond_tolerance(value: float, expected: float, tolerance: float) -> bool:
     """Whether a value is off by more, denormals aside. Past float32's range the order of additions decides
     between an infinity and NaN.
     """
-    if not abs(expected) <= _LARGEST:
+    if not abs(expected) <= LARGEST_FLOAT32:
         return bool(np.isfinite(value))
     # The tolerance of a row past float32's range is none.
     return not (value == expected or abs(value - expected) <= tolerance + DENORMAL)

@@ -284,7 +284,7 @@ def _report(given: Findings | Report | str | Path) -> Report:
 
 
 def _names_of_ops(given: Names | OpLike) -> Names:
-    """The names of ops, one of which may be loaded from a folder."""
+    """Return the names of the ops; for what `load_op` returned, its op's name."""
     op = getattr(given, "op", given)
     return op.name if isinstance(op, Op) else cast(Names, given)
 

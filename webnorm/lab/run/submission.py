@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 from uuid import uuid4
 
 import msgspec
+from filelock import FileLock, Timeout
 
 from webnorm import signals
 from webnorm._version import __version__
@@ -447,8 +448,6 @@ class _Presence:
 
     def others(self) -> bool:
         """Whether another evaluation is running."""
-        from filelock import FileLock, Timeout
-
         for path in self._folder.glob("*.active"):
             if path == self._own:
                 continue
@@ -465,16 +464,12 @@ class _Presence:
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Wait until no other evaluation times anything."""
-        from filelock import FileLock
-
         with FileLock(self._folder / "turn.lock"):
             yield
 
 
 @contextmanager
 def _present(adapter: str) -> Iterator[_Presence]:
-    from filelock import FileLock
-
     name = "".join(sign if sign.isalnum() else "-" for sign in adapter)[:80] or "adapter"
     folder = cache_folder("evaluations") / name
     folder.mkdir(parents=True, exist_ok=True)

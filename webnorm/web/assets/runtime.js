@@ -48,7 +48,7 @@ function given({ op, cols: all, axis = "cols", problem, numbers: rules }, option
   if (found[axis] === null || !all.includes(cols)) {
     throw new Error(`${op}: ${axis} is ${shown(found[axis])}; this export has ${all.join(", ")}`);
   }
-  // Those that nobody can choose have a word of the uniform, too.
+  // Numbers that callers cannot choose have a word of the uniform, too.
   const numbers = Object.fromEntries(Object.entries(problem).filter(([, value]) => typeof value === "number"));
   for (const [name, rule] of Object.entries(rules)) {
     if (found[name] !== undefined) numbers[name] = found[name];

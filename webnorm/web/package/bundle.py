@@ -217,7 +217,7 @@ def bundle_shaders(
 
 
 def _axis_value(problem: Problem) -> int:
-    """The value of the axis, by which shaders are told apart; 1 where a problem has nothing but a batch."""
+    """Return the size of the axis, which distinguishes shaders; 1 where a problem has only a batch."""
     return 1 if problem.AXIS == problem.BATCH else problem.axis
 
 

@@ -195,7 +195,7 @@ def _command(
     settings: Mapping[str, Any],
 ) -> str:
     """The command that asks for the same, as a line that a shader's comment and a page can hold."""
-    # Where the folder of an op of the user's lies is nobody's business.
+    # A package does not show where the op's folder was.
     words = ["webnorm", "export", op.name if op.source is None else f"./{op.name}"]
     for root in roots:
         words += ["--wgsl", str(root)]
