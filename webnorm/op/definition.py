@@ -28,7 +28,7 @@ _TAKEN = frozenset(
         f16 f32 i32 u32 vec2 vec3 vec4 mat2x2 mat3x3 mat4x4 ptr sampler main params param cost parameters
         none software subgroups features target tracing trace tensors buffers dtype op min max ceil_div
         max_invocations workgroup_storage has_subgroups has_f16 float_words int_words seed distribution
-        options index at raw word value codes code shift low high bits upper
+        options select bitcast
         """,
     )
 )

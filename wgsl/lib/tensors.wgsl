@@ -46,48 +46,48 @@ requires subgroup_id;
 {% for name, size in sizes.items() %}
 const {{ name }} = {{ size }}u;
 {% endfor %}
-{#- The word that has element `at`. -#}
+{#- The word that has element `_at`. Locals begin with _, as no name of an op does: none hides a buffer. -#}
 {% macro word(tensor) -%}
 {% set count = per_word[tensor.dtype] -%}
-{{ tensor.buffer }}[at / {{ 4 if in_vectors(tensor) else count }}u]{{ "[at / 2u % 2u]" if in_vectors(tensor) and count == 2 }}
+{{ tensor.buffer }}[_at / {{ 4 if in_vectors(tensor) else count }}u]{{ "[_at / 2u % 2u]" if in_vectors(tensor) and count == 2 }}
 {%- endmacro %}
 {% macro start(tensor) -%}
-{{ "params." ~ tensor.buffer ~ "_start + " if tensor.batched }}{{ tensor.base // (32 // (8 * (per_word[tensor.dtype] if tensor.dtype in per_word else 1))) ~ "u + " if tensor.base }}index
+{{ "params." ~ tensor.buffer ~ "_start + " if tensor.batched }}{{ tensor.base // (32 // (8 * (per_word[tensor.dtype] if tensor.dtype in per_word else 1))) ~ "u + " if tensor.base }}_index
 {%- endmacro %}
 {% for tensor in tensors if tensor.access == "read" %}
 {% set type = element(tensor) %}
 
-fn load_{{ tensor.name }}(index: u32) -> {{ type }} {
+fn load_{{ tensor.name }}(_index: u32) -> {{ type }} {
     {{ tally("row_reads" if tensor.batched else "parameter_reads", "1u") }}
-    let at = {{ start(tensor) }};
+    let _at = {{ start(tensor) }};
 {% if tensor.dtype == "float16" %}
-    return unpack2x16float({{ word(tensor) }})[at % 2u];
+    return unpack2x16float({{ word(tensor) }})[_at % 2u];
 {% elif tensor.dtype == "bfloat16" %}
-    let word = {{ word(tensor) }};
-    return bitcast<f32>(select(word << 16u, word & 0xffff0000u, at % 2u == 1u));
+    let _word = {{ word(tensor) }};
+    return bitcast<f32>(select(_word << 16u, _word & 0xffff0000u, _at % 2u == 1u));
 {% elif tensor.dtype == "int8" %}
-    return extractBits(bitcast<i32>({{ word(tensor) }}), 8u * (at % 4u), 8u);
+    return extractBits(bitcast<i32>({{ word(tensor) }}), 8u * (_at % 4u), 8u);
 {% elif tensor.dtype == "uint8" %}
-    return extractBits({{ word(tensor) }}, 8u * (at % 4u), 8u);
+    return extractBits({{ word(tensor) }}, 8u * (_at % 4u), 8u);
 {% else %}
-    return {{ tensor.buffer }}[{{ "at / 4u][at % 4u" if in_vectors(tensor) else "at" }}];
+    return {{ tensor.buffer }}[{{ "_at / 4u][_at % 4u" if in_vectors(tensor) else "_at" }}];
 {% endif %}
 }
 {% if in_vectors(tensor) %}
 
-fn load4_{{ tensor.name }}(index: u32) -> vec4<{{ type }}> {
+fn load4_{{ tensor.name }}(_index: u32) -> vec4<{{ type }}> {
     {{ tally("row_reads" if tensor.batched else "parameter_reads", "4u") }}
-    let raw = {{ tensor.buffer }}[({{ start(tensor) }}) / 4u];
+    let _raw = {{ tensor.buffer }}[({{ start(tensor) }}) / 4u];
 {% if tensor.dtype == "float16" %}
-    return vec4(unpack2x16float(raw.x), unpack2x16float(raw.y));
+    return vec4(unpack2x16float(_raw.x), unpack2x16float(_raw.y));
 {% elif tensor.dtype == "bfloat16" %}
-    return bitcast<vec4<f32>>(vec4(raw.x << 16u, raw.x & 0xffff0000u, raw.y << 16u, raw.y & 0xffff0000u));
+    return bitcast<vec4<f32>>(vec4(_raw.x << 16u, _raw.x & 0xffff0000u, _raw.y << 16u, _raw.y & 0xffff0000u));
 {% elif tensor.dtype == "int8" %}
-    return vec4<i32>(vec4(raw << 24u, raw << 16u, raw << 8u, raw)) >> vec4(24u);
+    return vec4<i32>(vec4(_raw << 24u, _raw << 16u, _raw << 8u, _raw)) >> vec4(24u);
 {% elif tensor.dtype == "uint8" %}
-    return (vec4(raw) >> vec4(0u, 8u, 16u, 24u)) & vec4(0xffu);
+    return (vec4(_raw) >> vec4(0u, 8u, 16u, 24u)) & vec4(0xffu);
 {% else %}
-    return raw;
+    return _raw;
 {% endif %}
 }
 {% endif %}
@@ -114,37 +114,37 @@ fn encode_bfloat16(low: f32, high: f32) -> u32 {
 {% set type = element(tensor) %}
 {% if in_vectors(tensor) %}
 
-fn store4_{{ tensor.name }}(index: u32, value: vec4<{{ type }}>) {
+fn store4_{{ tensor.name }}(_index: u32, _value: vec4<{{ type }}>) {
     {{ tally("writes", "4u") }}
-    let at = ({{ start(tensor) }}) / 4u;
+    let _at = ({{ start(tensor) }}) / 4u;
 {% if tensor.dtype in ("float16", "bfloat16") %}
-    {{ tensor.buffer }}[at] = vec2(encode_{{ tensor.dtype }}(value.x, value.y), encode_{{ tensor.dtype }}(value.z, value.w));
+    {{ tensor.buffer }}[_at] = vec2(encode_{{ tensor.dtype }}(_value.x, _value.y), encode_{{ tensor.dtype }}(_value.z, _value.w));
 {% elif tensor.dtype in ("int8", "uint8") %}
-    let codes = {{ "bitcast<vec4<u32>>(value)" if type == "i32" else "value" }} & vec4(0xffu);
-    {{ tensor.buffer }}[at] = codes.x | (codes.y << 8u) | (codes.z << 16u) | (codes.w << 24u);
+    let _codes = {{ "bitcast<vec4<u32>>(_value)" if type == "i32" else "_value" }} & vec4(0xffu);
+    {{ tensor.buffer }}[_at] = _codes.x | (_codes.y << 8u) | (_codes.z << 16u) | (_codes.w << 24u);
 {% else %}
-    {{ tensor.buffer }}[at] = value;
+    {{ tensor.buffer }}[_at] = _value;
 {% endif %}
 }
 {% else %}
 
-fn store_{{ tensor.name }}(index: u32, value: {{ type }}) {
+fn store_{{ tensor.name }}(_index: u32, _value: {{ type }}) {
     {{ tally("writes", "1u") }}
-    let at = {{ start(tensor) }};
+    let _at = {{ start(tensor) }};
 {% if is_atomic(tensor) %}
 {% set count = per_word[tensor.dtype] %}
 {% set bits = 32 // count %}
     // Another invocation may have another element of the word.
-    let shift = {{ bits }}u * (at % {{ count }}u);
+    let _shift = {{ bits }}u * (_at % {{ count }}u);
 {% if tensor.dtype in ("float16", "bfloat16") %}
-    let code = encode_{{ tensor.dtype }}(value, 0.0) & 0xffffu;
+    let _code = encode_{{ tensor.dtype }}(_value, 0.0) & 0xffffu;
 {% else %}
-    let code = {{ "bitcast<u32>(value)" if type == "i32" else "value" }} & 0xffu;
+    let _code = {{ "bitcast<u32>(_value)" if type == "i32" else "_value" }} & 0xffu;
 {% endif %}
-    atomicAnd(&{{ tensor.buffer }}[at / {{ count }}u], ~({{ "0xffff" if bits == 16 else "0xff" }}u << shift));
-    atomicOr(&{{ tensor.buffer }}[at / {{ count }}u], code << shift);
+    atomicAnd(&{{ tensor.buffer }}[_at / {{ count }}u], ~({{ "0xffff" if bits == 16 else "0xff" }}u << _shift));
+    atomicOr(&{{ tensor.buffer }}[_at / {{ count }}u], _code << _shift);
 {% else %}
-    {{ tensor.buffer }}[at] = value;
+    {{ tensor.buffer }}[_at] = _value;
 {% endif %}
 }
 {% endif %}
