@@ -27,7 +27,13 @@ from webnorm.lab.results.tables import drift_remarks
 from webnorm.lab.run import jobs
 from webnorm.lab.run.bench import sets_for, with_share_of_copy
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
-from webnorm.lab.verify.timed_work import SUSPICIOUS_PERCENT, TimedVariant, TimingSetup
+from webnorm.lab.verify.timed_work import (
+    SUSPICIOUS_ONE_SIDED_PERCENT,
+    SUSPICIOUS_PERCENT,
+    TimedVariant,
+    TimingSetup,
+    suspicious_percent,
+)
 from webnorm.op.op import Task, make_inputs
 from webnorm.op.registry import OPS, as_copy_problem
 from webnorm.ops.norms.problem import NormProblem
@@ -97,13 +103,22 @@ def test_the_best_copy_counts_and_too_good_is_suspicious() -> None:
         [
             result("copy", 50.0),
             result("copy", 100.0),
-            result("a", 90.0),
-            result("b", SUSPICIOUS_PERCENT + 1),
-            result("c", None),
+            result("layer_norm", 90.0),
+            result("layer_norm", SUSPICIOUS_PERCENT + 1),
+            result("layer_norm", None),
         ]
     )
     assert [one.percent_of_copy for one in found] == [50.0, 100.0, 90.0, SUSPICIOUS_PERCENT + 1, None]
     assert [one.flags for one in found] == [(), (), (), ("suspicious",), ()]
+
+
+def test_what_only_reads_may_beat_a_copy() -> None:
+    """x and dy in and dx out is a third of the way from a copy to reads alone."""
+    problem = NormProblem(rows=1, cols=1024)
+    assert suspicious_percent(OPS["layer_norm"], problem) == SUSPICIOUS_PERCENT
+    assert suspicious_percent(OPS["layer_norm_backward"], problem) == pytest.approx(110.0)
+    reads = replace(OPS["layer_norm"], tensors=OPS["layer_norm"].inputs(problem))
+    assert suspicious_percent(reads, problem) == SUSPICIOUS_ONE_SIDED_PERCENT
 
 
 COPY = OPS["copy"]

@@ -273,9 +273,19 @@ class Op:
         """
         if self.counted_bytes is not None:
             return self.counted_bytes(problem)
+        return sum(tensor.data_bytes(problem) for tensor in self._moved(problem))
+
+    def one_sidedness(self, problem: Problem) -> float:
+        """From 0, where it writes as many bytes as it reads, to 1, where it only reads or only writes."""
+        moved = self._moved(problem)
+        written: int = sum(tensor.data_bytes(problem) for tensor in moved if tensor.access == "read_write")
+        total: int = sum(tensor.data_bytes(problem) for tensor in moved)
+        return abs(total - 2 * written) / total
+
+    def _moved(self, problem: Problem) -> list[Tensor]:
+        """The batched tensors; of an op that has none, all."""
         present = self.present(problem)
-        batched = [tensor for tensor in present if tensor.batched]
-        return sum(tensor.data_bytes(problem) for tensor in batched or present)
+        return [tensor for tensor in present if tensor.batched] or [*present]
 
     def sizes_of(self, named: Mapping[str, int]) -> tuple[int, ...]:
         """Return sizes in the op's order: those named, and small ones for the others.

@@ -45,7 +45,7 @@ _NUMBERS: Mapping[ModuleType, tuple[str, ...]] = {
         "PAUSE_S",
         "ERROR_OF_MEDIAN",
     ),
-    timed_work: ("SUSPICIOUS_PERCENT",),
+    timed_work: ("SUSPICIOUS_PERCENT", "SUSPICIOUS_ONE_SIDED_PERCENT"),
     problem_buffers: ("LARGEST_CACHE",),
     result_files: ("SCHEMA",),
 }

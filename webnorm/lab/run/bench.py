@@ -28,7 +28,7 @@ from webnorm.lab.results.ranking import best
 from webnorm.lab.results.result import Calls, Result, Status
 from webnorm.lab.run import jobs
 from webnorm.lab.verify.problem_buffers import LARGEST_CACHE
-from webnorm.lab.verify.timed_work import SUSPICIOUS_PERCENT
+from webnorm.lab.verify.timed_work import SUSPICIOUS_ONE_SIDED_PERCENT, SUSPICIOUS_PERCENT, suspicious_percent
 from webnorm.lab.verify.trial import blank_result, expect_instability, unreadable, with_samples
 from webnorm.op.op import Task
 from webnorm.op.problem import Problem
@@ -46,7 +46,10 @@ FLAGS = {
     "throttled": f"the last third took over {100 * (THROTTLED_RATIO - 1):.0f} % more time than the first",
     "drifting": f"by the end the copy's own time moved by over {100 * DRIFTING:.0f} %, and over its noise",
     "unsettled": "the device had not come to rest when it was timed",
-    "suspicious": f"more than {SUSPICIOUS_PERCENT:.0f} % of the copy",
+    "suspicious": (
+        f"more than {SUSPICIOUS_PERCENT:.0f} % of the copy, or {SUSPICIOUS_ONE_SIDED_PERCENT:.0f} % "
+        "for an op that only reads, and in proportion between"
+    ),
     "interrupted": "Ctrl-C ended the timing early, or came before it was proved that the work was done",
 }
 
@@ -301,7 +304,7 @@ def with_share_of_copy(results: Sequence[Result]) -> list[Result]:
         if result.gbps:
             # In this order the fastest has 100 exactly.
             percent = 100 * (result.gbps / fastest)
-            suspicious = percent > SUSPICIOUS_PERCENT
+            suspicious = percent > suspicious_percent(OPS[result.op], result.problem)
             flags = (*result.flags, "suspicious") if suspicious else result.flags
             result = replace(result, percent_of_copy=percent, flags=flags)
         found.append(result)

@@ -3,7 +3,7 @@
 
 import { evaluate, itemsize } from "../runtime.js";
 import { within } from "./gpu.js";
-import { LARGEST_CACHE } from "./numbers.js";
+import { LARGEST_CACHE, SUSPICIOUS_ONE_SIDED_PERCENT, SUSPICIOUS_PERCENT } from "./numbers.js";
 
 // What a dispatch reads has been evicted since the last time. A handheld has neither such caches nor the memory.
 const COLD_BYTES = { desktop: 2 * LARGEST_CACHE, handheld: 64 * 2 ** 20 };
@@ -37,9 +37,28 @@ export function rowTensors(manifest) {
  * @returns {number}
  */
 export function leastBytes(manifest, names) {
-  // An op of the user's reads all of them once.
-  const moved = manifest.reference === "vectors" ? manifest.tensors : rowTensors(manifest);
-  return moved.reduce((sum, tensor) => sum + dataBytes(tensor, names), 0);
+  return movedTensors(manifest).reduce((sum, tensor) => sum + dataBytes(tensor, names), 0);
+}
+
+/**
+ * The share of a copy's bytes per second, in percent, above which a time is not believed, as Python's
+ * suspicious_percent.
+ * @param {{ tensors: object[] }} manifest
+ * @param {{ rows: number, cols: number }} names
+ * @returns {number}
+ */
+export function suspiciousPercent(manifest, names) {
+  const written = movedTensors(manifest)
+    .filter(({ access }) => access === "write")
+    .reduce((sum, tensor) => sum + dataBytes(tensor, names), 0);
+  const all = leastBytes(manifest, names);
+  const oneSided = Math.abs(all - 2 * written) / all;
+  return SUSPICIOUS_PERCENT + (SUSPICIOUS_ONE_SIDED_PERCENT - SUSPICIOUS_PERCENT) * oneSided;
+}
+
+// An op of the user's moves all of its tensors once.
+function movedTensors(manifest) {
+  return manifest.reference === "vectors" ? manifest.tensors : rowTensors(manifest);
 }
 
 /**

@@ -3,13 +3,12 @@
 
 import { choose, createNorm } from "../runtime.js";
 import { assess, tolerance, verdictOn } from "./verdicts.js";
-import { BufferSets, dataBytes, leastBytes, rowTensors, setsFor } from "./buffers.js";
+import { BufferSets, dataBytes, leastBytes, rowTensors, setsFor, suspiciousPercent } from "./buffers.js";
 import { breathe } from "./dom.js";
 import { constantsText } from "./format.js";
 import { drawInputs } from "./draws.js";
 import { Complaint, guarded, handheld, within } from "./gpu.js";
 import { measure, Stopwatch } from "./measure.js";
-import { SUSPICIOUS_PERCENT } from "./numbers.js";
 import { noRoomForOrder, ordered } from "./ordered.js";
 import { drifting, flags, statistics } from "./statistics.js";
 import { answersOf, problemOf } from "./answers.js";
@@ -272,7 +271,7 @@ export class Bench {
         flags: [...flags(samples), ...(settled ? [] : ["unsettled"])],
       });
     });
-    this.#relate(entries.map(({ result }) => result));
+    this.#relate(entries);
   }
 
   /**
@@ -283,15 +282,16 @@ export class Bench {
     return this.entries.map((entry) => entry.result);
   }
 
-  #relate(results) {
-    const copy = bestCopy(results);
+  #relate(entries) {
+    const copy = bestCopy(entries.map(({ result }) => result));
     if (!copy) return;
     // What the copies went through, everything did.
     const drifted = drifting(copy.samples_ns) ? ["drifting"] : [];
-    for (const result of results) {
+    for (const { result, manifest } of entries) {
       // In this order the fastest has 100 exactly.
       result.percent_of_copy = 100 * (result.gbps / copy.gbps);
-      const suspicious = result.percent_of_copy > SUSPICIOUS_PERCENT && !this.traits.software;
+      const beyond = result.percent_of_copy > suspiciousPercent(manifest, this);
+      const suspicious = beyond && !this.traits.software;
       result.flags.push(...drifted, ...(suspicious ? ["suspicious"] : []));
     }
   }
