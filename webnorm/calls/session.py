@@ -295,7 +295,7 @@ def _identity(kernel: str | Path | None) -> tuple[str | None, Stamp]:
 
 def _folder_stamp(source: OpSource) -> Stamp:
     """A number that changes when the files of an op of the user's do: its kernels are found by name."""
-    files = wgsl_files(Path(source.folder))
+    files = wgsl_files(source.files)
     return hash((source.digest, *((path.name, path.stat().st_mtime_ns) for path in files)))
 
 

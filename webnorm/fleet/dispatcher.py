@@ -23,6 +23,7 @@ from webnorm.fleet import cluster, worker
 from webnorm.fleet.adapters import AdapterPool, agreeing_adapters
 from webnorm.fleet.cluster import ClusterWorker
 from webnorm.fleet.errands import CopyItem, WorkItem
+from webnorm.fleet.shipped_ops import Parcel
 
 # Seconds between looks at who is there, and for how long nobody may be: a nanny's new worker needs a few.
 _LOOK_S, _PATIENCE_S = 1.0, 15.0
@@ -77,7 +78,7 @@ class _Entry:
 
     pool: int
     at: int
-    errand: WorkItem
+    parcel: Parcel
     future: Future | None = None
     share: float = 0.0
 
@@ -87,7 +88,7 @@ class _Head:
         self._client = client
         self._pools = [pool for pool, _ in work]
         entries = [
-            _Entry(pool, at, errand)
+            _Entry(pool, at, Parcel.of(errand))
             for pool, (_, errands) in enumerate(work)
             for at, errand in enumerate(errands)
         ]
@@ -140,7 +141,7 @@ class _Head:
         pool = self._pools[entry.pool]
         entry.future = self._client.submit(
             worker.run,
-            entry.errand,
+            entry.parcel,
             self._topic,
             number,
             key=f"{self._topic}-{number}-{next(self._attempts)}",

@@ -10,14 +10,17 @@ from pathlib import Path
 
 from webnorm.errors import SourceLocation, WebnormError
 from webnorm.files import atomic
+from webnorm.fleet import shipped_ops
 from webnorm.kernels.headers.header import home
 from webnorm.kernels.headers.sources import is_wgsl
 from webnorm.lab.results.result import Result
-from webnorm.op.registry import OPS
+from webnorm.op.registry import OPS, is_op_folder, user_ops
 
 # Of a folder of kernels: they, what lies beside, and the snippets.
 _PATTERNS = ("*.wgsl", "lib/**/*.wgsl", *(f"{op}/*.wgsl" for op in OPS))
 _MOST_BYTES = 256 << 20
+# Begins the place of a file in the folder of an op of the user's.
+_OF_OP = "op:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +79,13 @@ class UnpackedFiles:
         given = self.carried.names
         if given is None:
             return None
-        return [str(self.folder / one) if is_wgsl(one) else one for one in given]
+        return [self._place(one) if is_wgsl(one) else one for one in given]
+
+    def _place(self, name: str) -> str:
+        op = user_ops().get(name.partition("/")[0].removeprefix(_OF_OP))
+        if not name.startswith(_OF_OP) or op is None or op.source is None:
+            return str(self.folder / name)
+        return str(op.source.files / name.partition("/")[2])
 
     @property
     def roots(self) -> list[Path]:
@@ -99,7 +108,7 @@ class UnpackedFiles:
         """A text in which files are called that."""
         for place, name in self.carried.known:
             text = text.replace(str(self.folder / place), name)
-        return text
+        return shipped_ops.as_at_home(text)
 
 
 class _Packing:
@@ -112,7 +121,10 @@ class _Packing:
     def kernel(self, name: str) -> str:
         """Where a kernel's file goes, with its folder."""
         path = Path(name)
-        folder, _ = home(path)
+        folder, op = home(path)
+        if is_op_folder(path.parent):
+            # It travels with its op.
+            return f"{_OF_OP}{op}/{path.name}"
         inside = atomic.absolute(path).parent.resolve() / path.name
         place = f"{self.folder(folder, str(folder))}/{inside.relative_to(folder.resolve()).as_posix()}"
         self._put(place, path)

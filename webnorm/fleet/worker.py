@@ -29,6 +29,7 @@ from webnorm.files import atomic
 from webnorm.fleet import adapters
 from webnorm.fleet.adapters import FleetAdapter
 from webnorm.fleet.errands import WorkItem
+from webnorm.fleet.shipped_ops import Parcel, as_at_home
 from webnorm.gpu.device import ADAPTER_VARIABLE
 from webnorm.lab.process import worker as lab
 from webnorm.lab.run.bench import Progress
@@ -92,11 +93,15 @@ def _looked_at() -> FleetAdapter | str:
         return sentence(str(error))
 
 
-def run(errand: WorkItem, topic: str, number: int) -> Any:
+def run(parcel: Parcel, topic: str, number: int) -> Any:
     """A Dask task: what an errand found last, or Refused. Its progress is an event of the topic.
 
     Where the adapter can no longer be opened the worker gets no more, and the task goes to another.
     """
+    try:
+        errand: WorkItem = parcel.opened()
+    except WebnormError as error:
+        return ItemRefused(as_at_home(str(error)))
     task = _Task(topic, number)
     with task.turn(errand.alone), lab.Worker(time_limit_s=errand.time_limit_s) as own:
         card = task.opened(own)

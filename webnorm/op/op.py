@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property, partial
 from math import prod
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -160,11 +161,20 @@ Hook = Callable[..., Any] | str
 
 @dataclass(frozen=True)
 class OpSource:
-    """The folder of an op of the user's, the op's name, and a digest of the folder's Python files."""
+    """The folder of an op of the user's, the op's name, and a digest of the folder's Python files.
+
+    `sent_to` is where copies of the files lie that another process sent here.
+    """
 
     folder: str
     name: str
     digest: str
+    sent_to: str | None = field(default=None, compare=False)
+
+    @property
+    def files(self) -> Path:
+        """The folder that this process reads the files from."""
+        return Path(self.sent_to or self.folder)
 
     def op(self) -> Op:
         """Return the op; raises WebnormError where the files are gone or have changed."""

@@ -73,8 +73,16 @@ def op_of_source(source: OpSource) -> Op:
     """
     if (known := _loaded(source)) is not None:
         return known
-    if _digest(Path(source.folder)) != source.digest:
+    if _digest(source.files) != source.digest:
         raise WebnormError(f"{source.folder}/{OP_FILE} has changed since this run began; run it again")
+    return load_op_of_source(source)
+
+
+def load_op_of_source(source: OpSource) -> Op:
+    """Return the op of a source, read from its files, in the place of one that has its name.
+
+    Raises WebnormError for what is no op.
+    """
     op = _build(source)
     # Whose task it is decides which of two folders is meant.
     unregister(source.name)
@@ -83,13 +91,15 @@ def op_of_source(source: OpSource) -> Op:
 
 
 def _loaded(source: OpSource) -> Op | None:
-    """The op that this process has loaded from a source, if it has."""
+    """The op that this process has loaded from a source, or from copies that lie in the source's folder."""
     known = user_ops().get(source.name)
-    return known if known is not None and known.source == source else None
+    if known is None or known.source is None or known.source.digest != source.digest:
+        return None
+    return known if source.folder in (known.source.folder, known.source.sent_to) else None
 
 
 def _build(source: OpSource) -> Op:
-    folder = Path(source.folder)
+    folder = source.files
     module = _imported(source)
     definitions = [one for one in vars(module).values() if isinstance(one, OpDefinition)]
     ops = [one for one in getattr(module, "OPS", ()) if isinstance(one, Op)]
@@ -118,7 +128,7 @@ def _renamed(op: Op, source: OpSource) -> Op:
 
 def _imported(source: OpSource) -> ModuleType:
     """The module of a folder's op.py, as a package, so that it may import the files beside it."""
-    folder = Path(source.folder)
+    folder = source.files
     name = f"_webnorm_op_{source.name}_{source.digest[:16]}"
     spec = importlib.util.spec_from_file_location(
         name, folder / OP_FILE, submodule_search_locations=[str(folder)]

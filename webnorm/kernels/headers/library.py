@@ -54,7 +54,7 @@ def survey(
     for folder in extra:
         check_kind("one of extra", folder, Path)
     found: dict[tuple[str, str], Kernel | UnreadableKernel] = {}
-    of_ops = [Path(op.source.folder) for op in user_ops().values() if op.source is not None]
+    of_ops = [op.source.files for op in user_ops().values() if op.source is not None]
     for root in (wgsl_root(), *extra):
         for path in [*_kernel_files(root), *(path for folder in of_ops for path in wgsl_files(folder))]:
             if root == wgsl_root() and own is not None and path.stem not in own:

@@ -1,0 +1,72 @@
+"""Ops of the user's on a cluster, whose workers have none of the user's folders."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from clusters import results
+
+import commands
+import webnorm
+from webnorm.fleet.shipped_files import ShippedFiles
+from webnorm.fleet.shipped_ops import Parcel
+from webnorm.op.op import Task
+from webnorm.op.registry import load_op, unregister
+
+GALLERY = Path(webnorm.__file__).parents[1] / "examples" / "ops"
+# What a worker does: it opens the parcel, finds the op's kernels and sends a problem back.
+WORKER = """
+import pickle, sys
+from pathlib import Path
+from webnorm.fleet.shipped_ops import as_at_home
+from webnorm.kernels.headers.library import discover
+parcel = pickle.loads(Path(sys.argv[1]).read_bytes())
+task, carried = parcel.opened()
+with carried.unpacked() as here:
+    named = here.named(str(here.names))
+kernels = [kernel.name for kernel in discover() if kernel.op is task.op]
+Path(sys.argv[2]).write_bytes(pickle.dumps((task.problem, kernels, named)))
+"""
+
+
+@pytest.fixture
+def softmax(tmp_path: Path) -> Path:
+    folder = tmp_path / "home" / "shipped_softmax"
+    shutil.copytree(GALLERY / "softmax", folder)
+    return folder
+
+
+def test_an_op_is_known_where_its_folder_is_not(softmax: Path, tmp_path: Path) -> None:
+    op = load_op(softmax)
+    problem = op.problem(3, 5)
+    carried = ShippedFiles.of([str(softmax / "naive.wgsl")])
+    (tmp_path / "parcel").write_bytes(pickle.dumps(Parcel.of((Task(op, problem), carried))))
+    away = softmax.rename(tmp_path / "away")
+    command = [sys.executable, "-c", WORKER, "parcel", "answer"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    away.rename(softmax)
+    found, kernels, named = pickle.loads((tmp_path / "answer").read_bytes())
+    assert (type(found), found) == (type(problem), problem)
+    assert "naive" in kernels and len(kernels) > 1
+    assert named == str([str(softmax / "naive.wgsl")])
+    unregister(op.name)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("fleet")
+@pytest.mark.parametrize("kernels", [[], ["--kernel", "shipped_softmax/naive.wgsl"]], ids=["all", "a file"])
+def test_a_check_says_what_one_without_a_cluster_says(kernels: list[str], softmax: Path) -> None:
+    command = ["check", "--op", "./shipped_softmax", *kernels, "--case", "*rows-61,*cols-257", "--seed", "5"]
+    found = []
+    for name, more in (("alone", []), ("spread", ["--cluster", "local"])):
+        done = commands.webnorm([*command, "--json", f"{name}.json", *more], softmax.parent)
+        assert done.returncode == 0, done.stderr
+        found.append(results(softmax.parent / f"{name}.json"))
+    keys = ("kernel", "case", "status", "max_rel_error")
+    told = [[{key: one[key] for key in keys} for one in report] for report in found]
+    assert told[0] == told[1] and len(told[0]) == (2 if kernels else 4)
