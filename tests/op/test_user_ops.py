@@ -15,6 +15,7 @@ import pytest
 from user_folders import KERNEL, OP, write_op
 
 import webnorm
+from webnorm.cli.verbs import export
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers.header import load
 from webnorm.lab.run.submission import json_schema
@@ -22,6 +23,7 @@ from webnorm.op import op_trial
 from webnorm.op.corpus import whole_corpus
 from webnorm.op.op import Op
 from webnorm.op.registry import load_op
+from webnorm.web.folder import LAB_INDEX
 
 DOCS = Path(webnorm.__file__).parents[1] / "docs"
 # Ops that need no child process to be refused in.
@@ -373,3 +375,9 @@ def test_a_norm_moves_into_a_users_folder(tmp_path: Path) -> None:
 
     assert verdicts(moved) == verdicts(there)
     assert {status for _, _, status, _ in verdicts(moved)} == {"pass", "fail"}
+
+
+def test_a_lab_names_the_ops_that_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    webnorm.load_op(write_op(tmp_path / "twice"))
+    export._name_left_out({LAB_INDEX: b'{"bundles": []}'}, (), Path("lab"))
+    assert "lab lacks twice: the lab's page computes" in capsys.readouterr().err

@@ -124,12 +124,18 @@ def _of_own_op(size: Sequence[str] | None, scalar: Sequence[str] | None) -> dict
 
 
 def _name_left_out(files: Files, roots: Sequence[Path], out: Path) -> None:
-    """Name each of the user's kernels that serves an exported op and was left out."""
+    """Name each of the user's kernels that serves an exported op and was left out, and ops that a lab lacks."""
     from webnorm.files.atomic import lies_in
     from webnorm.kernels.headers.library import discover
+    from webnorm.op.registry import user_ops
     from webnorm.web.folder import MANIFEST, kernels_of
 
     exported, ops = kernels_of(files)
+    for name in user_ops() if MANIFEST not in files else ():
+        complain(
+            f"{out} lacks {name}: the lab's page computes what is right itself, for webnorm's own ops; "
+            f"`webnorm export` writes a package of {name} whose page proves it"
+        )
     why = (
         "auto chose others; --kernel exports the one that you name"
         if MANIFEST in files
