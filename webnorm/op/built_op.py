@@ -122,7 +122,7 @@ class BuiltOp:
             names = ", ".join(one.name for one in tensors)
             raise WebnormError(f"{place}: {function.__name__} returns {len(found)} arrays; expected {names}")
         for index, (one, tensor) in enumerate(zip(found, tensors, strict=True)):
-            array = one if isinstance(one, np.ndarray) else np.asarray(one)
+            array = one if isinstance(one, np.ndarray) else _as_array(one)
             shape = tensor.shape_in(problem)
             if array.dtype.kind not in "fiub":
                 raise WebnormError(f"{place}: {tensor.name} has the type {array.dtype}; expected numbers")
@@ -341,11 +341,21 @@ def wide(array: Array) -> Array:
     return array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)
 
 
+def _as_array(value: Any) -> Array:
+    """What a reference returns as an array; one of objects, whose type is refused, where it is none."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        return np.asarray(None)
+
+
 def stored(drawn: Array, dtype: str) -> Array:
-    """The array in a storage type; floats beyond its range become its largest number."""
+    """The array in a storage type; what is beyond its range becomes its largest number, NaN an integer 0."""
     drawn = np.asarray(drawn)
     if dtype in INTEGERS:
-        return drawn.astype(DTYPES[dtype])
+        limits = np.iinfo(DTYPES[dtype])
+        clipped: Array = np.clip(np.nan_to_num(drawn), limits.min, limits.max)
+        return clipped.astype(DTYPES[dtype])
     largest = float(finfo(dtype).max)
     with np.errstate(over="ignore"):
         found = drawn.astype(DTYPES[dtype])

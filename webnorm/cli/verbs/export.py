@@ -124,7 +124,7 @@ def _of_own_op(size: Sequence[str] | None, scalar: Sequence[str] | None) -> dict
 
 
 def _name_left_out(files: Files, roots: Sequence[Path], out: Path) -> None:
-    """Name each of the user's kernels that serves an exported op and was left out, and ops that a lab lacks."""
+    """Name the user's kernels that serve an exported op and were left out, and the ops that a lab lacks."""
     from webnorm.files.atomic import lies_in
     from webnorm.kernels.headers.library import discover
     from webnorm.op.registry import user_ops
