@@ -304,8 +304,8 @@ def with_share_of_copy(results: Sequence[Result]) -> list[Result]:
         if result.gbps:
             # In this order the fastest has 100 exactly.
             percent = 100 * (result.gbps / fastest)
-            suspicious = percent > suspicious_percent(OPS[result.op], result.problem)
-            flags = (*result.flags, "suspicious") if suspicious else result.flags
+            most = 100.0 if result.roofline else suspicious_percent(OPS[result.op], result.problem)
+            flags = (*result.flags, "suspicious") if percent > most else result.flags
             result = replace(result, percent_of_copy=percent, flags=flags)
         found.append(result)
     return found
