@@ -205,6 +205,48 @@ def test_a_right_kernel_passes_and_a_wrong_one_fails(tmp_path: Path) -> None:
     assert found == {("naive", "pass"), ("wrong", "fail"), ("wrong", "pass"), ("last", "fail")}
 
 
+LEAKY = changed(
+    BODY,
+    "return np.where(x > 0, x, slope * x) if act == 'leaky' else np.logaddexp(x, 0)",
+)
+LEAKY = changed("doubled(x)", "doubled(x, slope, act)", LEAKY)
+LEAKY = changed(
+    f"[{DECLARED}],",
+    f'[{DECLARED}],\n    scalars=[scalar("slope", 0.25)], options=[option("act", "leaky", "softplus")],',
+    LEAKY,
+)
+SOFTPLUS = "max(x, 0.0) + log(1.0 + exp(-abs(x)))"
+LEAKY_KERNEL = changed(
+    "2.0 * load_x(i)",
+    "{% if act == 'softplus' %}" + SOFTPLUS + "{% else %}select(params.slope * x, x, x > 0.0){% endif %}",
+    changed("store_y(", "let x = load_x(i);\n        store_y(", KERNEL),
+)
+
+
+def test_wrong_paths_of_a_kernel_are_reached(tmp_path: Path) -> None:
+    """By scalars off their defaults, hard values of other options, and sizes that are all multiples of 4."""
+    kernels = {
+        "right": LEAKY_KERNEL,
+        "constant": changed("params.slope", "0.25", LEAKY_KERNEL),
+        "overflows": changed(SOFTPLUS, "log(1.0 + exp(x))", LEAKY_KERNEL),
+        "both": changed(
+            "store_y(i, ", "store_y(i, f32(1u + u32(cols % 4u + params.rows % 4u == 0u)) * ", LEAKY_KERNEL
+        ),
+    }
+    webnorm.load_op(write_op(tmp_path / "leaky", LEAKY, **kernels))
+    results = webnorm.check(op="leaky").report.results
+    assert {one.kernel for one in results if one.status == "fail"} == {"constant", "overflows", "both"}
+    assert not [one for one in results if one.status in ("error", "skip")]
+
+
+@pytest.mark.parametrize("step", [4, 64])
+def test_a_kernel_may_take_only_multiples(step: int, tmp_path: Path) -> None:
+    """What it refuses is tried with larger sizes, so that its verdict is about the whole corpus."""
+    rule = f'[[require]]\n// rule = "cols % {step} == 0"\n// why = "whole tiles"\n// [[pass]]'
+    webnorm.load_op(write_op(tmp_path / "twice", naive=changed("[[pass]]", rule, KERNEL)))
+    assert statuses("twice") == {("naive", "pass")}
+
+
 @pytest.mark.parametrize("name", ["index", "at", "raw", "word", "value", "codes", "code", "shift", "bits"])
 def test_a_tensor_may_have_the_name_of_a_variable(name: str, tmp_path: Path) -> None:
     """No name inside load_ and store_ hides a buffer, a size or a scalar."""

@@ -65,6 +65,11 @@ class Case(ABC):
     def problem(self, op: Op, dtype: str = "float32", overrides: Overrides | None = None) -> Any:
         """Return the case as a problem of an op; None where it has none."""
 
+    def other_problem(self, task: Task) -> Any:
+        """Return the problem for kernels that refuse the task's, which is the same where there is none."""
+        other = task.op.hook("other_problem")
+        return task.problem if other is None else other(task.problem)
+
     @abstractmethod
     def draw(self, task: Task) -> dict[str, Array]:
         """Return the input arrays of a problem that `problem` gave for its op."""

@@ -409,6 +409,7 @@ def _scales(spread: Array, serial: Array, value: Array, single: Array, batched: 
     with np.errstate(over="ignore"):
         return Scales(
             FACTOR * _smoothed(spread, rounding, batched) + rounding,
-            FACTOR * _smoothed(serial, rounding, batched),
+            # An accumulator may begin with what the reference adds last, such as a bias.
+            np.maximum(FACTOR * _smoothed(serial, rounding, batched), rounding / 2.0),
             beyond if beyond.any() else None,
         )

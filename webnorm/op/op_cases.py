@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,17 @@ from webnorm.op.definition import CaseDefinition
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Op, Task, UnsupportedProblem
 from webnorm.op.options import Options
+from webnorm.op.problem import Problem
 from webnorm.op.registry import options_of
 
 # One element, an odd prime, a whole workgroup, one more, and several of them: of each size in turn.
 _LENGTHS = (1, 3, 61, 64, 257, 1000, 1024)
-# Elements of a case's largest tensor: more takes a software adapter long.
-_MOST_ELEMENTS = 1 << 18
+_WATCHED = (61, 64, 257)
+# Sizes from here on where longer ones have too many elements.
+_SHORTER = (68, 40, 16, 8)
+# Elements of a case's largest tensor, and the product of its sizes, which a reference may work through many
+# times (a convolution does): more takes a software adapter, or NumPy, long.
+_MOST_ELEMENTS, _MOST_STEPS = 1 << 18, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,8 @@ class OpCase(Case):
     narrow: ForceSplit | None = None
     given: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
     is_watched: bool = False
+    # Of a scalar that is not at its default.
+    scalars: tuple[tuple[str, float], ...] = ()
 
     @property
     def watched(self) -> bool:
@@ -64,10 +72,15 @@ class OpCase(Case):
                 options=options,
                 distribution=self.distribution,
                 seed=self.seed,
-                **known,
+                **{**dict(self.scalars), **known},
             )
         except UnsupportedProblem:
             return None
+
+    def other_problem(self, task: Task) -> Any:
+        """Return the problem for kernels that refuse the task's; arrays of the case's own fit no other."""
+        own = any(not callable(one) for one in self.given.values())
+        return task.problem if own else super().other_problem(task)
 
     def draw(self, task: Task) -> dict[str, Array]:
         """Return the arrays of a problem."""
@@ -85,7 +98,8 @@ def op_cases(op: Op, own: Sequence[CaseDefinition], seed: int) -> tuple[Case, ..
     """Return the corpus of an op and the cases of its own, with draws of this seed."""
     return (
         *_by_size(op, seed),
-        *_by_value(op, seed),
+        *_by_value(op, op.defaults, "", seed),
+        *_by_scalar(op, op.defaults, "", seed),
         *_by_option(op, seed),
         *_sliced(op, seed),
         *_own(op, own, seed),
@@ -98,9 +112,26 @@ def _case(op: Op, name: str, sizes: tuple[int, ...], source: str, **given: Any) 
         problem = op.problem(*sizes, options=given["options"])
     except UnsupportedProblem:
         return None
-    if problem.elements > _MOST_ELEMENTS:
+    if problem.elements > _MOST_ELEMENTS or prod(sizes) > _MOST_STEPS:
         return None
     return OpCase(op.name, f"{op.name}-{name}", source, sizes, **given)
+
+
+def aligned_problem(problem: Problem) -> Problem:
+    """The problem with larger sizes, for kernels that take no odd ones: different multiples of 64, or of 8
+    where there are more than two sizes; the problem itself where the op refuses those.
+    """
+    step = 64 if len(problem.SIZES) <= 2 else 8
+    sizes: dict[str, Any] = {}
+    for name, size in problem.sizes.items():
+        aligned = step * -(-size // step)
+        while aligned in sizes.values():
+            aligned += step
+        sizes[name] = aligned
+    try:
+        return replace(problem, **sizes)
+    except UnsupportedProblem:
+        return problem
 
 
 def _usual(op: Op) -> dict[str, int]:
@@ -109,60 +140,112 @@ def _usual(op: Op) -> dict[str, int]:
     return dict(problem.sizes)
 
 
-def _by_size(op: Op, seed: int) -> Iterator[Case]:
-    """Every size at every length, the others small; sizes that do not meet what the op requires are moved on
-    to the next that do.
+def _multiples(op: Op, counts: Sequence[int] = (8,)) -> dict[str, int]:
+    """Multiples of 4, all different, where kernels may read vectors: from the first count that fits on;
+    `_usual` where the op refuses them.
     """
-    usual = _usual(op)
+    for count in counts:
+        sizes = {name: count + 4 * at for at, name in enumerate(op.problem_type.SIZES)}
+        sizes |= {op.problem_type.BATCH: 4} if op.problem_type.BATCH else {}
+        if _case(op, "", tuple(sizes.values()), "") is not None:
+            return sizes
+    return _usual(op)
+
+
+def _by_size(op: Op, seed: int) -> Iterator[Case]:
+    """Every size at every length, the others small, and multiples of 4 where it is even; sizes that do not
+    meet what the op requires are moved on to the next that do.
+    """
+    usual, multiples = _usual(op), _multiples(op)
     for name in op.problem_type.SIZES:
         for length in _LENGTHS:
+            others = usual if length % 2 else multiples
             for moved in range(length, length + 17):
-                sizes = tuple({**usual, name: moved}.values())
+                sizes = tuple({**others, name: moved}.values())
                 found = _case(
                     op,
                     f"{name}-{moved}",
                     sizes,
                     "a size that kernels get wrong",
                     seed=seed,
-                    is_watched=length in (61, 257),
+                    is_watched=length in _WATCHED,
                 )
                 if found is not None:
                     yield found
                     break
 
 
-def _values_sizes(op: Op) -> tuple[int, ...]:
+def _values_sizes(op: Op, options: Options) -> tuple[int, ...]:
     """Sizes for values: a row that is longer than a workgroup where that fits."""
-    for count in (131, 68, 40, 16, 8):
-        problem = small_problem(op, count)
+    for count in (130, *_SHORTER):
+        problem = small_problem(op, count, options)
         batch = {op.problem_type.BATCH: 5} if op.problem_type.BATCH else {}
         sizes = tuple({**problem.sizes, **batch}.values())
-        if _case(op, "", sizes, "") is not None:
+        if _case(op, "", sizes, "", options=options) is not None:
             return sizes
     return tuple(_usual(op).values())
 
 
-def _by_value(op: Op, seed: int) -> Iterator[Case]:
-    sizes = _values_sizes(op)
-    for kind in op.problem_type.DISTRIBUTIONS:
-        found = _case(op, kind, sizes, "values that formulas get wrong", distribution=kind, seed=seed)
-        if found is not None:
-            yield found
+def _by_value(op: Op, options: Options, prefix: str, seed: int) -> Iterator[Case]:
+    """Every way to draw the inputs, at sizes for scalar code and at multiples of 4; with options that are not
+    the op's own in turn at one of the two.
+    """
+    vectors = tuple(_multiples(op, (132, *_SHORTER)).values())
+    shapes = [("", _values_sizes(op, options)), ("-vectors", vectors)]
+    for number, kind in enumerate(op.problem_type.DISTRIBUTIONS):
+        for suffix, sizes in shapes if options == op.defaults else [shapes[number % 2]]:
+            found = _case(
+                op,
+                f"{prefix}{kind}{suffix}",
+                sizes,
+                "values that formulas get wrong",
+                options=options,
+                distribution=kind,
+                seed=seed,
+            )
+            if found is not None:
+                yield found
 
 
 def _by_option(op: Op, seed: int) -> Iterator[Case]:
-    names = op.problem_type.SIZES
     for options in all_options(op)[1:]:
-        # Multiples of 8, all different: kernels may read vectors there.
-        shapes = {"vectors": tuple(8 * (at + 1) for at in range(len(names)))}
+        prefix = f"{options}-".replace(" ", "-")
         for count in (3, 8, 61):
             with suppress(UnsupportedProblem):
-                shapes[str(count)] = tuple(small_problem(op, count, options).sizes.values())
-        for kind, sizes in shapes.items():
-            name = f"{options}-{kind}".replace(" ", "-")
-            found = _case(op, name, sizes, "an option", options=options, seed=seed)
+                sizes = tuple(small_problem(op, count, options).sizes.values())
+                found = _case(op, f"{prefix}{count}", sizes, "an option", options=options, seed=seed)
+                if found is not None:
+                    yield found
+        yield from _by_value(op, options, prefix, seed)
+        yield from _by_scalar(op, options, prefix, seed)
+
+
+def _by_scalar(op: Op, options: Options, prefix: str, seed: int) -> Iterator[Case]:
+    """Every scalar at another value than its default, which a kernel may have as a constant."""
+    try:
+        usual = small_problem(op, 8, options)
+    except UnsupportedProblem:
+        return
+    for name, default in usual.scalars.items():
+        steps = (1, -1, default) if isinstance(default, int) else (0.5, -0.5, default, -default / 2)
+        for value in (default + step for step in steps if step):
+            if not _has_numbers(op, replace(usual, **{name: value}), seed):
+                continue
+            given = {"options": options, "scalars": ((name, value),), "seed": seed}
+            why = "a scalar that is not its default"
+            found = _case(op, f"{prefix}{name}={value:g}", tuple(usual.sizes.values()), why, **given)
             if found is not None:
                 yield found
+            break
+
+
+def _has_numbers(op: Op, problem: Problem, seed: int) -> bool:
+    """Whether the reference of a problem gives finite numbers for inputs as they are drawn."""
+    try:
+        arrays = op.draw(Task(op, problem), {}, np.random.default_rng(seed))
+        return all(np.isfinite(one.value).all() for one in op.reference(arrays, problem).values())
+    except WebnormError:
+        return False
 
 
 def _sliced(op: Op, seed: int) -> Iterator[Case]:

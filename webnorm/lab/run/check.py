@@ -133,7 +133,7 @@ def case_results(request: CheckRequest, worker: Worker, traits: Traits) -> Itera
                 for one in found:
                     yield replace(blank_result(one, task.problem, case.name, _FOR_GPUS), status="skip")
             continue
-        for given, variants in _given(request, task, found, traits):
+        for given, variants in _given(request, case, task, found, traits):
             yield from _check(request, case, given, variants, worker, ended)
         yield from (unreadable(one, task.problem, case.name) for one in broken)
 
@@ -167,13 +167,12 @@ def corpus_results(request: CheckRequest, found: Iterable[Result]) -> Iterator[R
 
 
 def _given(
-    request: CheckRequest, task: Task, variants: list[Variant], traits: Traits
+    request: CheckRequest, case: Case, task: Task, variants: list[Variant], traits: Traits
 ) -> Iterator[tuple[Task, list[Variant]]]:
     """The task with the variants it is checked with; those that refuse it get another instead, where the op
     has one for them.
     """
-    problem, other = task.problem, task.op.hook("other_problem")
-    again_with = problem if other is None else other(problem)
+    problem, again_with = task.problem, case.other_problem(task)
     if again_with == problem:
         yield task, variants
         return
