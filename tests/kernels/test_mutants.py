@@ -139,7 +139,7 @@ MUTANTS = (
     Mutant("the sum of the sums instead of the columns", ROW, "(value.x + value.y) + (value.z + value.w)", "(value.x + value.y) + (value.z + value.z)"),
     Mutant("rows not clamped", "lib/locate.wgsl", "let row = min(row_index, params.rows - 1u);", "let row = row_index;", equivalent="bounds checks and the guarded store make reads past the end harmless; browsers have both"),
     Mutant("stores not guarded by the row", "lib/locate.wgsl", "let row_exists = row_index < params.rows;", "let row_exists = true;"),
-    Mutant("threads of a row counted wrong", "lib/locate.wgsl", "let thread = place % THREADS;", "let thread = place;"),
+    Mutant("threads of a row counted wrong", "lib/place.wgsl", "let thread = place % THREADS;", "let thread = place;"),
     Mutant("a pivot from the first row", ROW, "let first = {{ load_input }}(row, 0u, 0u);", "let first = {{ load_input }}(0u, 0u, 0u);", ("two_pass", "streaming")),
     Mutant("no pivot in registers", MOMENTS, "let row_pivot = {{ row_pivot }};\n    var column_sum", "let row_pivot = 0.0;\n    var column_sum"),
     Mutant("no pivot of the invocation's own", MOMENTS, "var pivot = {{ own_pivot(loaded) }};", "var pivot = 0.0;", ("streaming",)),
