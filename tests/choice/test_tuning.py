@@ -96,7 +96,6 @@ def test_it_lies_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (lambda data: "[" * 900 + "]" * 900, "more than 32 lists and objects lie within one another"),
         (lambda data: '{"schema": 1e999}', "1e999 is more than float64 holds"),
         (lambda data: entry(data, percent_of_copy=-1), "percent_of_copy is -1; expected float > 0"),
-        (lambda data: entry(data, op="layernorm"), "unknown op 'layernorm'; did you mean 'layer_norm'"),
         (lambda data: problem(data, cols=64.5), r"choices\[0\].problem: cols is 64.5; expected an int"),
         (lambda data: problem(data, eps="small"), "eps is 'small'; expected 0 or a number from"),
         (lambda data: problem(data, options={"weight": 3}), "weight is 3; expected True or False"),
@@ -125,6 +124,19 @@ def test_a_broken_file_is_an_error_that_says_how_to_remove_it(
     assert said.endswith("; delete the file, or run `webnorm tune --forget`")
     # What is only looked at is no reason to stop.
     assert tuning.applicable(PLATFORM) == (None, f"{said}; until then it is ignored")
+
+
+def test_choices_of_ops_that_are_not_loaded_are_kept(folder: Path) -> None:
+    """A process that has not loaded an op of the user's uses and records the choices of others."""
+    path = tuning.path_of(PLATFORM)
+    tuning.write(tuned(), path)
+    data = entry(json.loads(path.read_text()), op="softmax_of_mine")
+    path.write_text(json.dumps(data))
+    recorded = tuning.record(tuned().choices, path, PLATFORM)
+    assert [choice.op for choice in recorded.choices] == ["softmax_of_mine", "layer_norm"]
+    found, note = tuning.applicable(PLATFORM)
+    assert (found, note) == (recorded, None)
+    assert json.loads(path.read_text())["choices"][0] == data["choices"][0]
 
 
 def test_options_of_another_version_are_stale_not_broken(folder: Path) -> None:

@@ -27,7 +27,7 @@ from webnorm.files.forms import Name, Size
 from webnorm.op.dtypes import DTYPES
 from webnorm.op.op import Task
 from webnorm.op.problem import Problem
-from webnorm.op.registry import op_named, problem_from_json
+from webnorm.op.registry import problem_from_json
 
 SCHEMA = 1
 # Some thousands of choices; a call from Python reads it.
@@ -335,7 +335,5 @@ def _choice(entry: Any, place: str) -> TunedChoice:
     if "problem" in data:
         with forms.at(f"{place}.problem"):
             data = {**data, "problem": problem_from_json(data.get("op"), data["problem"])}
-    choice = forms.read(data, TunedChoice, place)
-    with forms.at(place):
-        op_named(choice.op)
-    return choice
+    # Of an op of the user's, too, that this process has not loaded.
+    return forms.read(data, TunedChoice, place)
