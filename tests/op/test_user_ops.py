@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -349,6 +350,24 @@ def test_an_evaluation_says_what_is_wrong(tmp_path: Path) -> None:
     excused = changed('"One invocation per element."', '"Mine."\n// unstable = "it is"', KERNEL)
     excused = changed("2.0 * load", "3.0 * load", excused)
     assert webnorm.evaluate(excused, folder, budget=None).status == "fail"
+
+
+def test_a_wrong_integer_is_explained(tmp_path: Path) -> None:
+    """What is off is a number, and nothing is said of a tolerance where there is none."""
+    counts = changed(DECLARED, 'tensor("y", "rows", dtype="int32")')
+    counts = changed("return 2 * x", "return (x > 0).sum(1)", counts)
+    folder = write_op(tmp_path / "positive", counts)
+    body = """if (i < params.rows) {
+        var count = 0;
+        for (var at = 1u; at < cols; at++) { count += i32(load_x(i * cols + at) > 0.0); }
+        store_y(i, count);
+    }"""
+    start, end = KERNEL.index("    if (i <"), KERNEL.rindex("}")
+    text = f"{KERNEL[:start]}    {body}\n{KERNEL[end:]}".replace("rows * cols", "rows")
+    found = webnorm.evaluate(text, folder, budget=None)
+    assert found.status == "fail"
+    assert re.search(r"^y\[\d+\] is \d+, expected \d+: off by 1, allowed 0($|;| \(after)", str(found.message))
+    assert "NaN" not in str(found.hint)
 
 
 def test_an_evaluation_has_times(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from webnorm.lab.diagnose.heat_map import (
 )
 from webnorm.lab.verify.accuracy import too_many_neighbours
 from webnorm.lab.verify.deviations import OutputComparison, batch_part, compare_outputs, rounded_to
-from webnorm.op.dtypes import Array, finfo
+from webnorm.op.dtypes import INTEGERS, Array, finfo
 from webnorm.op.op import Expected, ExpectedOutputs, Task, ToleranceFactors
 
 # Hints name rows and columns: those of an output as a matrix (OutputComparison).
@@ -359,7 +359,7 @@ def _narrow_digits(one: OutputComparison, part: slice) -> tuple[float, bool, boo
         return 0.0, False, False
     nearest = rounded_to(found.value, one.dtype)
     unit = np.ones(1)
-    if one.dtype != "int8":
+    if one.dtype not in INTEGERS:
         limits = finfo(one.dtype)
         unit = float(limits.eps) * np.abs(nearest) + float(limits.smallest_subnormal)
     near = bool((np.abs(found.got - nearest) <= unit).all())

@@ -199,7 +199,11 @@ def _objection(
         return f"{errors.non_finite} {of_all} are NaN or Inf or were never written, {first}"
     if errors.stray:
         return f"{errors.stray} {of_all} are unlike an answer that is not finite, {first}"
-    return None if errors.ratio <= 1.0 else f"{errors.worst} ({allowed.reason})"
+    if errors.ratio <= 1.0:
+        return None
+    # Nothing is derived where nothing is allowed: an integer that no rounding decides.
+    exact = errors.worst is not None and errors.worst.tolerance == 0.0
+    return str(errors.worst) if exact else f"{errors.worst} ({allowed.reason})"
 
 
 def _errors(one: OutputComparison, part: slice) -> _Errors:
