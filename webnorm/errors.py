@@ -64,6 +64,13 @@ class WebnormError(Exception):
         self.place = place
 
 
+class UnknownName(WebnormError):
+    """A name that does not exist; `kind` says of what, and `name` is the one given."""
+
+    kind: str = ""
+    name: str = ""
+
+
 class LimitReached(WebnormError):
     """A bound of time was reached: what took so long is not known to be wrong."""
 
@@ -107,7 +114,9 @@ def unknown(
     if name in (elsewhere or {}):
         return WebnormError(f"{kind} {shown(given)} {(elsewhere or {})[name]}; expected one of {listed}")
     hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else f"there is: {listed}"
-    return WebnormError(f"unknown {kind} {shown(given)}; {hint}")
+    error = UnknownName(f"unknown {kind} {shown(given)}; {hint}")
+    error.kind, error.name = kind, name
+    return error
 
 
 def check_kind(name: str, value: object, kind: type[Any], wanted: str = "") -> None:

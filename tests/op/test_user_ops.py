@@ -16,6 +16,7 @@ import pytest
 from user_folders import KERNEL, OP, write_op
 
 import webnorm
+from commands import webnorm as webnorm_command
 from webnorm.cli.verbs import export
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers.header import load
@@ -186,6 +187,70 @@ def test_the_corpus_has_sizes_values_and_cases_of_its_own(tmp_path: Path) -> Non
         "twice-cut-bindings",
     } <= cases.keys()
     assert cases["twice-mine"].shape == (1, 2) and cases["twice-mine"].source == "a bug"
+
+
+CHOICE = changed(
+    f"[{DECLARED}],", f'[{DECLARED}],\n    options=[option("activation", "relu", "mish"), option("gate")],'
+)
+
+
+def test_a_value_of_a_choice_is_not_taken_for_an_option(tmp_path: Path) -> None:
+    webnorm.load_op(write_op(tmp_path / "twice", CHOICE))
+    for given, said in (
+        ("mish", "unknown option 'mish'; did you mean activation=mish?"),
+        ("gat", "unknown option 'gat'; did you mean 'gate'?"),
+        ("bias", "twice has no option bias: it has activation, gate"),
+    ):
+        with pytest.raises(WebnormError, match=rf"^{re.escape(said)}"):
+            webnorm.check(op="twice", options=[given])
+
+
+def test_an_unknown_case_lists_those_of_the_op(tmp_path: Path) -> None:
+    webnorm.load_op(write_op(tmp_path / "twice"))
+    with pytest.raises(WebnormError, match=r"^unknown case 'zzz'; there is: all, twice-cols-1, ") as caught:
+        webnorm.check(op="twice", cases="zzz")
+    assert "shift" not in str(caught.value)
+    with pytest.raises(WebnormError, match=r"^unknown case 'zzz'; there is: all, bfloat16-y-256, "):
+        webnorm.check(cases="zzz")
+
+
+def test_the_cases_of_an_op_are_listed(tmp_path: Path) -> None:
+    write_op(tmp_path / "kernels" / "twice")
+    (tmp_path / "kernels" / "other").mkdir()
+    listed = webnorm_command(["check", "--cases", "--op", "kernels/twice"], tmp_path).stdout
+    names = [line.split()[0] for line in listed.splitlines()]
+    assert names[0] == "case" and len(names) > 10 and all(one.startswith("twice-") for one in names[1:])
+    known = webnorm_command(["check", "--cases", "--wgsl", "kernels"], tmp_path).stdout
+    assert "twice-spike" in known and "shift-1e4" in known
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["check", "--op", "twice"], "--op kernels/twice"),
+        (["export", "twice", "--out", "dist"], "kernels/twice"),
+        (["bench", "--op", "layer_nor"], "'layer_norm'"),
+    ],
+)
+def test_the_folder_of_an_op_is_suggested(words: list[str], meant: str, tmp_path: Path) -> None:
+    write_op(tmp_path / "kernels" / "twice")
+    done = webnorm_command(words, tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("webnorm: unknown op '") and f"did you mean {meant}" in done.stderr
+
+
+def test_a_name_that_the_library_reads_is_told(tmp_path: Path) -> None:
+    text = changed(
+        '{% include "lib/tensors.wgsl" %}',
+        '{% from "lib/place.wgsl" import locate with context %}\n{% include "lib/tensors.wgsl" %}\n'
+        "fn unused(workgroup_id: vec3u, workgroups: vec3u, invocation: u32) { {{ locate() }} }",
+        KERNEL,
+    ).replace("// [[pass]]", "// [derive]\n// subgroups = 0\n// [[pass]]")
+    webnorm.load_op(write_op(tmp_path / "twice", naive=text))
+    (one,) = webnorm.check(op="twice", cases="twice-rows-61").report.results
+    assert "'rows_per_workgroup' is undefined; the library reads it: define it in [tune] or [derive]" in (
+        one.reason or ""
+    )
 
 
 # --- kernels are checked

@@ -28,9 +28,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="A WebGPU kernel lab for LayerNorm, RMSNorm and their gradients: WGSL kernels, "
-    "checked against float64 and timed.\n\n"
-    "Start with `webnorm doctor` to see your adapters, then `webnorm bench --quick`.",
+    help="A lab for WGSL compute kernels: checked against NumPy in float64, timed, tuned, and exported to "
+    "browsers. It has LayerNorm, RMSNorm and their gradients, and takes any op that NumPy can compute.\n\n"
+    "Start with `webnorm doctor` to see your adapters, then `webnorm bench --quick`. "
+    "`webnorm new-op NAME` writes an op of your own.",
 )
 
 

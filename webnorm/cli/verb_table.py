@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from webnorm.cli.options import completion, conflicts, help, user_ops
-from webnorm.errors import WebnormError
+from webnorm.errors import UnknownName, WebnormError
 
 # name: (function, summary), in the order of `webnorm --help`.
 VERBS = {
@@ -132,7 +132,10 @@ class VerbCommand(TyperCommand):
         """Run the verb, unless its rules refuse the options."""
         conflicts.check_options(ctx.command_path.partition(" ")[2], _given(ctx))
         user_ops.load(ctx.params)
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except UnknownName as error:
+            raise user_ops.with_folder(error, self.get_params(ctx)) from error
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Typer's own, panel by panel."""

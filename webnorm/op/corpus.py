@@ -5,14 +5,14 @@ and one of their own draws where no op has any.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from webnorm.errors import WebnormError
-from webnorm.op.dtypes import Array
+from webnorm.op.dtypes import STORAGE, Array
 from webnorm.op.op import Op, Task, UnsupportedProblem, make_inputs
 from webnorm.op.registry import OPS, options_of
 
@@ -152,6 +152,12 @@ def whole_corpus(seed: int) -> tuple[Case, ...]:
     hooks = dict.fromkeys(hook for op in OPS.values() if (hook := op.hook("cases")) is not None)
     found: tuple[Case, ...] = tuple(case for hook in hooks for case in hook(seed))
     return found or (DrawnCase(seed),)
+
+
+def cases_of(cases: Sequence[Case], ops: Iterable[str]) -> tuple[Case, ...]:
+    """Return the cases that have a problem of one of the ops, given by name, in any storage type."""
+    kinds = [(OPS[name], dtype) for name in ops for dtype in STORAGE]
+    return tuple(case for case in cases if any(case.problem(*kind) is not None for kind in kinds))
 
 
 def fixed_cases() -> tuple[Case, ...]:

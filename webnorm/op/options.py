@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral
 from types import NoneType
@@ -77,7 +77,7 @@ class Options:
         for pair in pairs:
             name, _, text = pair.partition("=")
             if name not in known:
-                raise unknown("option", name, known)
+                raise unknown_option(name, known, self.VALUES)
             if isinstance(known[name], bool):
                 if text not in ("", "true", "false"):
                     raise WebnormError(f"option {name} is {text!r}; expected true or false")
@@ -114,6 +114,18 @@ class Options:
             else:
                 words.append(f"{field.name}={value}")
         return ", ".join(words)
+
+
+def unknown_option(
+    name: str, known: Iterable[str], values: Mapping[str, Sequence[str | None]]
+) -> WebnormError:
+    """Return the error for a name that is no option. `values` has the values of choices, by their names: a
+    name that is one of those is the value of the choice.
+    """
+    meant = [f"{choice}={name}" for choice, found in values.items() if name in found]
+    if meant:
+        return WebnormError(f"unknown option {shown(name)}; did you mean {' or '.join(meant)}?")
+    return unknown("option", name, known)
 
 
 NO_OPTIONS = Options()

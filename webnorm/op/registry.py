@@ -12,7 +12,7 @@ from typing import Any
 
 from webnorm.errors import WebnormError, unknown
 from webnorm.op.op import Op
-from webnorm.op.options import Options
+from webnorm.op.options import Options, unknown_option
 from webnorm.op.problem import Problem
 
 # The package whose folders are webnorm's own ops.
@@ -191,7 +191,7 @@ def options_of(op: Op, pairs: Sequence[str]) -> Options:
     known = [field.name for kind in _options_types() for field in fields(kind)]
     for name in (pair.partition("=")[0] for pair in pairs):
         if name not in known:
-            raise unknown("option", name, known)
+            raise unknown_option(name, own or known, type(op.defaults).VALUES)
         if name not in own and name not in type(op.defaults).IGNORABLE:
             raise op.without_option(name)
     changed: Options = op.defaults.changed(pairs)

@@ -144,7 +144,7 @@ RULES: Mapping[str, tuple[OptionRule, ...]] = {
         ),
     ),
     "check": (
-        OnlyWith("--cases", ("--seed",), _LISTS),
+        OnlyWith("--cases", ("--op", "--wgsl", "--seed"), _LISTS),
         Excludes(("--input", "--case"), "your own array takes the place of the cases"),
         Excludes(("--input", "--seed"), "nothing is drawn"),
         Excludes(("--constant", "--kernel=auto"), _OF_AUTO),

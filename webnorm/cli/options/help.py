@@ -264,7 +264,8 @@ def _meaning(param: Any, verb: str) -> str:
     values = completion.unnamed(long_name(param), text)
     if values:
         # A value that is a number, such as max_workgroups=N.
-        text += f" One of: {', '.join(f'{one}N' if one.endswith('=') else one for one in values)}."
+        one_of = "webnorm's own" if long_name(param) in ("op", "--op") else "One of"
+        text += f" {one_of}: {', '.join(f'{one}N' if one.endswith('=') else one for one in values)}."
     default = param.default
     if param.show_default and default is not None and default is not False:
         text += f" Default: {f'{default:g}' if isinstance(default, float) else default}."

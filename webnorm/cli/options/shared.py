@@ -11,13 +11,19 @@ from webnorm.gpu import seconds
 
 # Sizes, scalars and flags of the norms are options of the command line. Which ops and options there are, the
 # registry says: help adds them when it is shown.
-Op = Annotated[str | None, typer.Option(help="What is computed. Default: the first that is listed.")]
+Op = Annotated[
+    str | None,
+    typer.Option(
+        help="What is computed: an op of webnorm, or a folder with an op.py. Default: the op of the folder "
+        "of a kernel's file, or the first that is listed."
+    ),
+]
 Ops = Annotated[
     str | None,
     typer.Option(
         "--op",
-        help="What is computed: an op, a list of them, a pattern such as 'rms*', or all. Default: the "
-        "first that is listed.",
+        help="What is computed: an op of webnorm, a folder with an op.py, a list of them, a pattern such as "
+        "'rms*', or all. Default: the op of the folder of a kernel's file, or the first that is listed.",
     ),
 ]
 Adapter = Annotated[

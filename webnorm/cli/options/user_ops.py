@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, MutableMapping
+import re
+from collections.abc import Iterable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
+
+from webnorm.errors import UnknownName, WebnormError
 
 # Parameters of verbs that may be paths of kernels' files.
 _FILES = ("kernel", "names", "name", "file", "files", "source")
@@ -31,6 +34,31 @@ def load(params: MutableMapping[str, Any]) -> None:
         names = [load_op(folder).name for folder in folders]
         if "op" in params and params["op"] is None and len(names) == 1:
             params["op"] = names[0]
+
+
+def with_folder(error: UnknownName, params: Iterable[Any]) -> WebnormError:
+    """The error for a name that is unknown, with the folder of the op that has it, if that lies one level
+    below the working folder. `params` are those of the verb.
+    """
+    folders = sorted(_folders_called(error.name)) if error.kind == "op" else []
+    if not folders:
+        return error
+    option = "--op " if any("--op" in one.opts for one in params) else ""
+    given = str(error).partition("; ")[0]
+    return WebnormError(f"{given}; did you mean {' or '.join(f'{option}{one}' for one in folders)}?")
+
+
+def _folders_called(name: str) -> Iterator[str]:
+    """The folders of ops of this name one level below the working folder."""
+    from webnorm.op.registry import is_op_folder
+
+    try:
+        near = [*Path().iterdir()] if re.fullmatch(r"\w+", name) else []
+    except OSError:
+        return
+    for one in near:
+        if is_op_folder(one / name):
+            yield f"{one.as_posix()}/{name}"
 
 
 def _name(part: str) -> str:

@@ -57,7 +57,10 @@ def check(
     time_limit: shared.TimeLimit = 60.0,
     allow_skipped: shared.AllowSkipped = False,
     json: Annotated[Path | None, Option(help="Write the results, - for standard output.")] = None,
-    cases: Annotated[bool, Option("--cases", help="List the corpus with its sources and exit.")] = False,
+    cases: Annotated[
+        bool,
+        Option("--cases", help="List the corpus with its sources, with --op the cases of an op, and exit."),
+    ] = False,
     verbose: shared.Verbose = False,
 ) -> None:
     """The corpus has cases for every option; --option asks for the same options in every case instead, and
@@ -67,14 +70,14 @@ def check(
     from webnorm.cli.work.overview import corpus_table
     from webnorm.lab.run import requests
     from webnorm.lab.run.requests import Coverage
-    from webnorm.op.corpus import Overrides, whole_corpus
+    from webnorm.op.corpus import Overrides, cases_of, whole_corpus
     from webnorm.op.selection import ops_named
 
     console = Screen(stderr=str(json) == "-")
     seed = requests.seed_or_random(seed)
     corpus = whole_corpus(seed)
     if cases:
-        console.print(corpus_table(corpus))
+        console.print(corpus_table(corpus if op is None else cases_of(corpus, ops_named(op))))
         return
     outputs = {"--json": json}
     check_outputs(outputs, [*([] if input is None else [input]), *values.kernel_files(kernel, wgsl)])

@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 
 
 def export(
-    op: Annotated[str | None, Argument(help="The op to export.")] = None,
+    op: Annotated[
+        str | None, Argument(help="The op to export: an op of webnorm, or a folder with an op.py.")
+    ] = None,
     out: Annotated[Path | None, Option(help="The folder to write.")] = None,
     cols: Annotated[
-        list[str] | None, Option(help="Columns of a row; repeatable, or a list like 768,1024.")
+        list[str] | None,
+        Option(
+            help="Columns of a row; repeatable, or a list like 768,1024. Ops without a size cols take --size."
+        ),
     ] = None,
     dtype: shared.Dtype = None,
     residual: Annotated[

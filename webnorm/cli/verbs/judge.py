@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 def judge(
     file: Annotated[Path | None, Argument(help="The kernel: a .wgsl file, with or without a header.")] = None,
-    op: shared.Op = None,
+    op: Annotated[
+        str | None,
+        Option(
+            help="What the kernel computes: a folder with an op.py, or an op of webnorm. Default: the op of "
+            "the file's folder."
+        ),
+    ] = None,
     size: shared.Sizes = None,
     dtype: shared.Dtype = None,
     option: shared.Option = None,

@@ -42,7 +42,10 @@ def list_kernels(
     ] = None,
     op: Annotated[
         str | None,
-        Option(help="Only kernels of this op, of a list of them, or of a pattern such as 'rms*'."),
+        Option(
+            help="Only kernels of this op, which may be a folder with an op.py, of a list of them, or of a "
+            "pattern such as 'rms*'."
+        ),
     ] = None,
     dtype: shared.Dtype = None,
     option: shared.Option = None,

@@ -54,7 +54,11 @@ def play(
     ] = False,
     quick: Annotated[bool, Option("--quick", help="The verdict alone: no times, no corpus.")] = False,
     op: Annotated[
-        str | None, Option(help="What the kernel computes. Default: the op that its folder is named after.")
+        str | None,
+        Option(
+            help="What the kernel computes: an op of webnorm, or a folder with an op.py. Default: the op of "
+            "the file's folder."
+        ),
     ] = None,
     dtype: shared.Dtype = None,
     option: shared.Option = None,

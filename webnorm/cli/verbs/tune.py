@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 def tune(
     op: Annotated[
         str | None,
-        Option(help="The op to tune, a list of them, or a pattern such as 'rms*'. Default: all."),
+        Option(
+            help="The op to tune, which may be a folder with an op.py, a list of them, or a pattern such as "
+            "'rms*'. Default: all."
+        ),
     ] = None,
     dtype: Annotated[
         str | None, Option(help="float32, float16, bfloat16, a list, or all. Default: the first two.")

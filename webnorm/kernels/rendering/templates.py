@@ -389,7 +389,12 @@ def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> Webno
             file, line, message = found
         case UndefinedError():
             name, *_ = re.findall(r"^'(\w+)' is undefined$", str(error)) or [""]
-            why = "; its macro was imported without `with context`" if name in request.context else ""
+            if name in request.context:
+                why = "; its macro was imported without `with context`"
+            elif name and file.rpartition("/")[0].endswith("lib"):
+                why = "; the library reads it: define it in [tune] or [derive] of the kernel's header"
+            else:
+                why = ""
             message = f"{error}{why}"
         case (
             TemplateError()

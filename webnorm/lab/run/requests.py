@@ -27,7 +27,7 @@ from webnorm.lab.results.result import Result
 from webnorm.lab.run.bench import BenchRequest
 from webnorm.lab.run.check import CheckRequest, user_array_case
 from webnorm.op import presets
-from webnorm.op.corpus import Case, Overrides
+from webnorm.op.corpus import Case, Overrides, cases_of
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS
@@ -195,7 +195,7 @@ def with_cases(
     Raises WebnormError for a case that there is not, and where nothing is left to check.
     """
     by_name = {one.name: one for one in corpus}
-    names = select_names(cases, by_name, "case") if cases else by_name
+    names = _case_names(cases, corpus, request) if cases else by_name
     chosen = tuple(by_name[name] for name in names)
     dtypes = dtypes_named(dtype)
     if input is not None:
@@ -207,6 +207,17 @@ def with_cases(
         found.refuse_options()
         raise WebnormError("nothing to check: no case has these options, or they are of other ops")
     return found
+
+
+def _case_names(asked: str | Sequence[str], corpus: Sequence[Case], request: CheckRequest) -> tuple[str, ...]:
+    """The names of the cases asked for; the error for an unknown one lists those of the request's ops."""
+    try:
+        return select_names(asked, [case.name for case in corpus], "case")
+    except WebnormError:
+        own = [case.name for case in cases_of(corpus, {kernel.op.name for kernel in request.kernels})]
+        if not own:
+            raise
+        return select_names(asked, own, "case")
 
 
 @dataclass(frozen=True)
