@@ -178,6 +178,8 @@ OPTIONS = {
         "--constant",
         "--rows",
         "--cols",
+        "--size",
+        "--scalar",
         "--trace",
         "--adapter",
     ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,8 @@ from webnorm.op.dtypes import STORAGE, Array
 from webnorm.op.op import Op, Task, UnsupportedProblem, make_inputs
 from webnorm.op.registry import OPS, options_of
 
+# What cases are drawn from that are to be the same each time.
+_STEADY_SEED = 16
 # What of a device is made small, so that the batch is cut: a storage binding, or a dispatch's dimensions.
 ForceSplit = Literal["bindings", "dispatches"]
 
@@ -166,9 +169,11 @@ def fixed_cases() -> tuple[Case, ...]:
     return tuple({case.name: case for cases in hooks for case in cases}.values())
 
 
-def case_named(name: str) -> Case:
-    """Return the fixed case of that name; raises WebnormError without one."""
-    for case in fixed_cases():
-        if case.name == name:
-            return case
-    raise WebnormError(f"unknown case {name}")
+# Ops of the user's that are worked on at a time.
+@lru_cache(maxsize=8)
+def steady_cases(op: Op) -> Mapping[str, Case]:
+    """Return the cases of an op by name, the same ones each time: the fixed ones of all ops, or, of an op
+    that has none of its own, those that it draws.
+    """
+    draw = op.hook("cases") if op.hook("fixed_cases") is None else None
+    return {case.name: case for case in (fixed_cases() if draw is None else draw(_STEADY_SEED))}

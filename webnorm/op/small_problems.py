@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,11 +14,15 @@ import numpy as np
 from webnorm.errors import WebnormError
 from webnorm.op.built_op import small_problem
 from webnorm.op.dtypes import Array
-from webnorm.op.op import Op, Task
+from webnorm.op.fitting_problem import Sizes, multiples, odd_sizes, reduced
+from webnorm.op.op import Op, Task, UnsupportedProblem
 from webnorm.op.options import Options
 
-# Sizes of an aligned problem and of an odd one.
-_SIZES = (64, 37)
+# The first size of an aligned problem and of an odd one, where there are few sizes, and how far apart the
+# sizes are.
+_SIZES = ((64, 4), (37, 1))
+# Elements of their largest tensor, however many sizes there are.
+_MOST_ELEMENTS = 64 * 65 * 4
 _SEED = 16
 # Elements of an export's test vector, about: a package is downloaded.
 _VECTOR_ELEMENTS = 4_000
@@ -23,8 +30,45 @@ _VECTOR_ELEMENTS = 4_000
 
 def playground_tasks(op: Op, dtype: str = "float32", options: Options | None = None) -> tuple[Task, ...]:
     """An aligned and an odd problem of an op; raises WebnormError for options that it lacks."""
-    found = [Task(op, small_problem(op, size, options, dtype=dtype, seed=_SEED)) for size in _SIZES]
-    return tuple(found)
+    given = {"options": options, "dtype": dtype, "seed": _SEED}
+    return tuple(Task(op, _bounded_problem(op, first, step, given)) for first, step in _SIZES)
+
+
+def _bounded_problem(op: Op, first: int, step: int, given: dict[str, Any]) -> Any:
+    """A problem whose sizes all differ and meet what the op requires, with few elements.
+
+    Raises UnsupportedProblem where no small sizes do.
+    """
+    shapes = _spread(len(op.problem_type.SIZES), first, step)
+    others = (sizes for one in shapes for sizes in (*multiples(one), *reduced(one)))
+    for sizes in dict.fromkeys(chain(shapes, others)):
+        with suppress(UnsupportedProblem):
+            problem = op.problem(*sizes, **given)
+            if op.elements(problem) <= _MOST_ELEMENTS:
+                return problem
+    # Sizes that have to be alike, say.
+    problem = small_problem(op, first, **given)
+    for smaller in (first // 4, 2):
+        if op.elements(problem) > _MOST_ELEMENTS:
+            problem = small_problem(op, smaller, **given)
+    return problem
+
+
+def _spread(count: int, first: int, step: int) -> list[Sizes]:
+    """Return sizes that are different multiples of a step, from large ones to small ones.
+
+    Where even the smallest have a large product, the leading sizes are odd ones instead.
+    """
+    starts = [first]
+    while starts[-1] // 2 >= step:
+        starts.append(starts[-1] // 2)
+    found: list[Sizes] = []
+    for leading in range(count if step > 1 else 1):
+        odd = odd_sizes(leading)
+        found = [(*odd, *(start + step * at for at in range(count - leading))) for start in starts]
+        if prod(found[-1]) <= _MOST_ELEMENTS:
+            break
+    return found
 
 
 def draw_playground(task: Task) -> dict[str, Array]:

@@ -24,10 +24,10 @@ from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.op.op import Task
-from webnorm.op.registry import OPS, as_copy_problem, default_op, options_of
+from webnorm.op.registry import OPS, as_copy_problem, default_op
 from webnorm.play.lessons import goal_statuses, lesson_named, lessons
 from webnorm.play.session import PlaygroundSession
-from webnorm.play.stages import timed_shape
+from webnorm.play.stages import timed_problem
 from webnorm.play.state import KernelUnfit, Snapshot, snapshot_as_json
 from webnorm.web.folder import Files
 from webnorm.web.lab_site import LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS, bundle_as_json, read_bundle
@@ -142,17 +142,23 @@ class PlaygroundApi:
             "--name": None,
             "--minify": False,
         }
-        _, inner = timed_shape(now.settings, now.device.get("type") == "CPU")
+        op = OPS[now.file.op]
+        sizes = timed_problem(op, now.settings, now.device.get("type") == "CPU").sizes
+        axis = sizes.pop(op.problem_type.AXIS)
+        # A package takes any number of them.
+        sizes.pop(op.problem_type.BATCH, None)
         path = self._session.path
         words = (
-            now.file.op,
-            (inner,),
+            op.name,
+            (axis,),
             now.settings.options,
             str(path),
             (self._session.root,),
             settings,
             force,
             force,
+            sizes,
+            now.settings.scalars,
         )
         (found,) = self._session.ask(pack, words, LIMIT_S)
         if isinstance(found, str):
@@ -164,9 +170,8 @@ class PlaygroundApi:
         now = self._session.state.now
         if now.file.op is None:
             raise WebnormError(f"{now.file.name} has not been judged yet; expected a kernel that compiles")
-        op, options = OPS[now.file.op], now.settings.options
-        _, inner = timed_shape(now.settings, now.device.get("type") == "CPU")
-        problem = op.problem(1, inner, dtype=now.settings.dtype, options=options_of(op, options))
+        op = OPS[now.file.op]
+        problem = timed_problem(op, now.settings, now.device.get("type") == "CPU").with_batch(1)
         job = BrowserBundleJob(self._session.path, Task(op, problem), (self._session.root,))
         (found,) = self._session.ask(browser_bundles, job, LIMIT_S)
         return dict(found)

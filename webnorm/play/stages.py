@@ -17,7 +17,7 @@ from webnorm.lab.run.evaluation import EvaluationJob
 from webnorm.lab.run.jobs import CostJob, count_costs
 from webnorm.lab.run.standby_worker import StandbyWorker
 from webnorm.lab.verify.accuracy import loose_tolerance_warning
-from webnorm.op.corpus import Case, fixed_cases, problems
+from webnorm.op.corpus import Case, Overrides, problems, steady_cases
 from webnorm.op.op import Op, Task
 from webnorm.op.registry import OPS, options_of
 from webnorm.play.state import (
@@ -82,8 +82,11 @@ USUAL_LIMIT_S = 10.0
 # A rendering has bounds of its own, which say more where they are reached.
 _RENDERING_S = 60.0
 # Problems that are timed where nobody says which, as (rows, columns): what a GPU cannot keep in its cache
-# with several sets of it, and what a program on the CPU does in a millisecond.
+# with several sets of it, and what a program on the CPU does in a millisecond. Ops of the user's have
+# default sizes of their own.
 _TIMED_GPU, _TIMED_SOFTWARE = (4096, 1024), (256, 768)
+# Elements of the largest tensor that a software adapter times, as far as a smaller batch helps.
+_SOFTWARE_ELEMENTS = 1 << 18
 # Failures of the corpus that are told.
 _MOST_FAILED = 20
 
@@ -150,25 +153,40 @@ class AttemptRun:
         """The file and what is asked of it, as the worker takes it."""
         own = self.settings
         chosen = {axis: (value,) for axis, value in own.constants.items()}
-        return EvaluationJob(self.path, self.op_name, self.roots, own.dtype, own.options, chosen, own.x)
+        return EvaluationJob(
+            self.path, self.op_name, self.roots, own.dtype, own.options, chosen, own.x, own.scalars
+        )
 
     @property
     def timed_task(self) -> Task:
         """The problem that is timed."""
         assert self.op is not None
-        shape = timed_shape(self.settings, self.software)
-        options = options_of(self.op, self.settings.options)
-        return Task(self.op, self.op.problem(*shape, dtype=self.settings.dtype, options=options))
+        return Task(self.op, timed_problem(self.op, self.settings, self.software))
 
 
-def timed_shape(settings: Settings, software: bool) -> tuple[int, int]:
-    """The sizes of the problem that is timed."""
-    usual = _TIMED_SOFTWARE if software else _TIMED_GPU
-    return settings.rows or usual[0], settings.cols or usual[1]
+def timed_problem(op: Op, settings: Settings, software: bool) -> Any:
+    """The problem that is timed. Raises WebnormError for sizes, options and scalars that the op lacks."""
+    given = {**settings.sizes, "rows": settings.rows, "cols": settings.cols}
+    named = {name: size for name, size in given.items() if size is not None}
+    op.check_sizes(named)
+    if op.source is not None:
+        usual = op.problem_type.default_sizes(software, quick=software)[0]
+    else:
+        usual = _TIMED_SOFTWARE if software else _TIMED_GPU
+    sizes = {**dict(zip(op.problem_type.SIZES, usual, strict=True)), **named}
+    options = options_of(op, settings.options)
+    found = op.problem(*sizes.values(), dtype=settings.dtype, options=options, **settings.scalars)
+    if op.source is not None and software and op.problem_type.BATCH not in named:
+        while op.elements(found) > _SOFTWARE_ELEMENTS and found.batch_size > 1:
+            found = found.with_batch(found.batch_size // 2)
+        op.check(found)
+    return found
 
 
 def evaluate_attempt(run: AttemptRun) -> None:
-    """Header, text, compiler, verdict; where and why. Raises WebnormError for what cannot be judged."""
+    """Header, text, compiler, verdict; where and why. Raises WebnormError for a text that is refused, and
+    StageSkipped where the kernel takes none of the problems.
+    """
     run.enter("render")
     for event in run.ask(evaluation.evaluate, run.job):
         match event:
@@ -192,7 +210,7 @@ def evaluate_attempt(run: AttemptRun) -> None:
                 run.change(worst=event.worst, map=event.map, hints=event.hints)
     results = [one.result for one in run.attempt.shapes]
     if not run.attempt.judged:
-        raise WebnormError(f"it cannot be checked here: {results[0].reason}")
+        raise StageSkipped(f"it cannot be checked here: {results[0].reason}")
     if not any(map(_is_wrong, results)):
         run.change(ok=True)
 
@@ -300,13 +318,9 @@ def try_corpus(run: AttemptRun) -> None:
     run.enter("corpus")
     assert run.op is not None
     if run.left_cases is None:
-        cases = (
-            (case, Task(run.op, own)) for case, own in problems(fixed_cases(), run.op, [run.settings.dtype])
-        )
-        wanted = [(case, task) for case, task in cases if not (case.for_gpus and run.software)]
-        run.left_cases = sorted(
-            wanted, key=lambda one: (one[0].name not in run.failed_before, not one[0].watched)
-        )
+        run.left_cases = _corpus(run, run.op) or None
+        if run.left_cases is None:
+            raise StageSkipped(f"{run.op.name} has no case for {run.settings.dtype} that is tried here")
         run.change(corpus=CorpusProgress(0, len(run.left_cases)))
     while run.left_cases:
         case, task = run.left_cases[0]
@@ -319,6 +333,15 @@ def try_corpus(run: AttemptRun) -> None:
     if 2 * corpus.skipped > corpus.of:
         refuses = f"the kernel refuses {corpus.skipped} of {corpus.of} cases"
         raise StageSkipped(f"{refuses}: what it gets right on the others proves little")
+
+
+def _corpus(run: AttemptRun, op: Op) -> list[tuple[Case, Task]]:
+    """The cases of an op, those that come first at the beginning."""
+    found = problems(
+        [*steady_cases(op).values()], op, [run.settings.dtype], Overrides(None, run.settings.scalars)
+    )
+    wanted = [(case, Task(op, own)) for case, own in found if not (case.for_gpus and run.software)]
+    return sorted(wanted, key=lambda one: (one[0].name not in run.failed_before, not one[0].watched))
 
 
 def _is_wrong(result: Result) -> bool:

@@ -216,7 +216,8 @@ class Settings:
     """What is done at each save: nothing without `run`; `time` and `corpus` are further stages.
 
     `trace` is a filter of records, "" for all of them and None for no tracing. `rows` and `cols` are those of
-    the problem that is timed, None for what suits the adapter. `x` is the mean and the standard deviation of
+    the problem that is timed, None for what suits the adapter; `sizes` has sizes of any name for it. Every
+    problem has the `scalars`. `x` is the mean and the standard deviation of
     one more x to be judged on, `lesson` the name of the lesson that is under way. `time_limit_s` is how long
     a step may be silent, None for the usual.
     """
@@ -233,6 +234,8 @@ class Settings:
     # As the command's options and the page's snapshots call them.
     rows: int | None = None
     cols: int | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    scalars: Mapping[str, float] = field(default_factory=dict)
     time_limit_s: float | None = None
 
 

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from typer import Argument, Option
 
 from webnorm.cli.options import shared
-from webnorm.cli.options.values import integers
+from webnorm.cli.options.values import integers, scalar_values, size_lists
 from webnorm.cli.terminal import modes
 from webnorm.cli.terminal.screen import Screen, key_source
 from webnorm.cli.terminal.streams import complain, emit, say, unread
@@ -25,7 +25,7 @@ from webnorm.gpu import seconds
 
 if TYPE_CHECKING:
     from webnorm.play.session import PlaygroundSession
-    from webnorm.play.state import AttemptState, Snapshot
+    from webnorm.play.state import AttemptState, Settings, Snapshot
 
 # How often the screen is drawn at most, and how long a view waits for news at a time, in seconds.
 _DRAWN_S, _GLANCE_S = 0.05, 0.1
@@ -67,6 +67,11 @@ def play(
         str | None, Option(metavar="N", help="Rows of the problem that is timed, as 1024 or 4k.")
     ] = None,
     cols: Annotated[str | None, Option(metavar="N", help="Columns of the problem that is timed.")] = None,
+    size: Annotated[
+        list[str] | None,
+        Option("--size", help="NAME=N: a size of the problem that is timed; repeatable."),
+    ] = None,
+    scalar: shared.Scalars = None,
     trace: Annotated[
         str | None,
         Option(help="Which records of the kernel's trace(...) are kept, such as 'row == 3'; '' for all."),
@@ -102,10 +107,13 @@ def play(
         trace=trace,
         rows=_size(rows, "--rows"),
         cols=_size(cols, "--cols"),
+        sizes=_sizes(size, rows, cols),
+        scalars=_scalars(scalar),
         time_limit_s=time_limit or (_NOBODY_WAITS_S if once else None),
     )
     path = _file(file, web)
     _check_op(path, op)
+    _check_named(path, op, settings)
     console = Screen(stderr=json)
     status = OK
     try:
@@ -189,6 +197,32 @@ def _size(text: str | None, option: str) -> int | None:
     if found is None or len(found) != 1:
         raise WebnormError(f"{option} is {text!r}; play takes one size from 1 up, as 1024 or 4k")
     return found[0]
+
+
+def _sizes(pairs: list[str] | None, rows: str | None, cols: str | None) -> dict[str, int]:
+    """The values of --size, of which a playground takes one each."""
+    found = {}
+    for name, sizes in size_lists(pairs, rows, cols).items():
+        if sizes is None or len(sizes) != 1:
+            raise WebnormError(f"--size {name} has several values; play times one problem")
+        found[name] = sizes[0]
+    return found
+
+
+def _scalars(pairs: list[str] | None) -> dict[str, float]:
+    """The values of --scalar."""
+    return {name: value for name, value in scalar_values(pairs).items() if value is not None}
+
+
+def _check_named(path: Path, op: str | None, settings: Settings) -> None:
+    """Refuse sizes and scalars that the op does not have."""
+    from webnorm.kernels.headers.header import home
+    from webnorm.op.registry import OPS
+
+    chosen = OPS[op or home(path)[1]]
+    chosen.check_sizes(settings.sizes)
+    if settings.scalars:
+        chosen.problem(*chosen.sizes_of({}), **cast(Any, settings.scalars))
 
 
 def _constants(pairs: list[str] | None) -> dict[str, int]:

@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from webnorm import signals
 from webnorm.choice.defaults import choose, chosen_variants, nearest_variant
@@ -37,20 +38,25 @@ from webnorm.lab.verify.problem_buffers import Golden, ProblemBuffers
 from webnorm.lab.verify.races import find_fault
 from webnorm.lab.verify.timed_work import TimedVariant, TimingSetup, timing_setup
 from webnorm.lab.verify.trial import blank_result, exception_text, expect_instability, try_plan, try_variant
-from webnorm.op.corpus import case_named
+from webnorm.op.corpus import steady_cases
 from webnorm.op.dtypes import Array
-from webnorm.op.op import Task
+from webnorm.op.expression import Tree
+from webnorm.op.fitting_problem import fitting_task
+from webnorm.op.op import Op, Task
 from webnorm.op.problem import Problem
 from webnorm.op.registry import default_op, options_of
 
 # As --option takes it.
 _CAPPED = "max_workgroups=2"
+# Numbers of a kernel's requirements that are tried as sizes, and the largest.
+_MOST_NUMBERS, _LARGEST_NUMBER = 8, 1 << 16
 
 
 @dataclass(frozen=True)
 class EvaluationJob:
     """A kernel's file, for one of the ops that it serves, with what its problems are to have and values of
-    its tune axes that somebody chose. `x` is the mean and the standard deviation of one more x.
+    its tune axes that somebody chose. `x` is the mean and the standard deviation of one more x, `scalars` the
+    scalars that are not the op's defaults.
     """
 
     path: Path
@@ -60,6 +66,7 @@ class EvaluationJob:
     options: tuple[str, ...] = ()
     constants: Mapping[str, Sequence[int]] = field(default_factory=dict)
     x: tuple[float, float] | None = None
+    scalars: Mapping[str, float] = field(default_factory=dict)
 
     def variant(self, kernel: Kernel, problem: Problem, traits: Traits) -> Variant:
         """The kernel with its constants for a problem."""
@@ -100,7 +107,7 @@ def evaluate(device: Device, job: EvaluationJob) -> Iterator[Any]:
             raise unknown(f"constant of {kernel.label}", axis, kernel.tune)
     yield HeaderRead(kernel.op.name, kernel.name)
     boards: list[tuple[_Posed, ProblemBuffers, Plan]] = []
-    for posed in _posed(kernel, job):
+    for posed in _posed(kernel, job, device.traits):
         task = posed.task
         variant = job.variant(kernel, task.problem, device.traits)
         refusal = variant.refusal(task.problem, device.traits)
@@ -143,7 +150,7 @@ def check_races(device: Device, job: EvaluationJob) -> Iterator[RaceCheckResult]
     kernel = load(job.path, job.op)
     capped = (_CAPPED,) if _CAPPED.partition("=")[0] in kernel.op.options else ()
     for options in dict.fromkeys((job.options, (*job.options, *capped))):
-        _, posed, *_ = _posed(kernel, replace(job, options=options))
+        _, posed, *_ = _posed(kernel, replace(job, options=options), device.traits)
         problem = posed.task.problem
         variant = job.variant(kernel, problem, device.traits)
         refusal = variant.refusal(problem, device.traits)
@@ -170,7 +177,7 @@ def warm_up(device: Device, roots: tuple[Path, ...]) -> None:
     own = EvaluationJob(wgsl_root() / op.name / f"{lesson_kernel(op)}.wgsl", None, ())
     deque(evaluate(device, own), maxlen=0)
     kernel = load(own.path)
-    problem = _posed(kernel, own)[0].task.problem
+    problem = _posed(kernel, own, device.traits)[0].task.problem
     with suppress(WebnormError):
         render_shader(
             own.variant(kernel, problem, device.traits), problem, "native", device.traits, roots=roots
@@ -189,7 +196,7 @@ class TraceJob:
 def trace_file(device: Device, job: TraceJob) -> Iterator[Trace]:
     """The worker's task: the trace; raises WebnormError as `trace` does."""
     kernel = load(job.job.path, job.job.op)
-    posed = _posed(kernel, job.job)[job.index]
+    posed = _posed(kernel, job.job, device.traits)[job.index]
     problem = posed.task.problem
     variant = job.job.variant(kernel, problem, device.traits)
     yield trace(device, variant, problem, posed.draw(), job.job.roots, job.filter)
@@ -203,7 +210,7 @@ class _Posed:
     x: tuple[float, float] | None = None
 
     def draw(self) -> dict[str, Array]:
-        posing = self.task.op.hook("evaluation")
+        posing = _posing(self.task.op)
         draw = posing.draw_playground if self.x is None else posing.draw_given
         drawn: dict[str, Array] = draw(self.task, *(self.x or ()))
         return drawn
@@ -213,13 +220,37 @@ class _Posed:
         return ProblemVerdict(f"{self.task.problem}{told}", result, self.x is not None)
 
 
-def _posed(kernel: Kernel, job: EvaluationJob) -> list[_Posed]:
-    """What a kernel is judged on; WebnormError for options that its op lacks."""
-    posing, options = kernel.op.hook("evaluation"), options_of(kernel.op, job.options)
+def _posing(op: Op) -> Any:
+    """The module that poses the problems of an op; one for any op where it has none of its own."""
+    return op.hook("evaluation") or import_module("webnorm.op.small_problems")
+
+
+def _posed(kernel: Kernel, job: EvaluationJob, traits: Traits) -> list[_Posed]:
+    """The problems that a kernel is judged on, which meet its requirements where such problems are found.
+
+    Raises WebnormError for options and scalars that its op lacks.
+    """
+    posing, options = _posing(kernel.op), options_of(kernel.op, job.options)
     found = [_Posed(task) for task in posing.playground_tasks(kernel.op, job.dtype, options)]
     if job.x is not None:
         found.append(_Posed(posing.given_task(kernel.op, job.dtype, options), job.x))
-    return found
+
+    def fits(problem: Problem) -> bool:
+        return job.variant(kernel, problem, traits).refusal(problem, traits) is None
+
+    tasks = (Task(kernel.op, replace(one.task.problem, **cast(Any, job.scalars))) for one in found)
+    numbers = dict.fromkeys(number for one in kernel.require for number in _numbers(one.rule))
+    steps = [*numbers][:_MOST_NUMBERS]
+    return [_Posed(fitting_task(task, fits, steps), one.x) for task, one in zip(tasks, found, strict=True)]
+
+
+def _numbers(rule: Tree) -> Iterator[int]:
+    """The numbers of a rule that may be sizes."""
+    if isinstance(rule, list):
+        for part in rule:
+            yield from _numbers(part)
+    elif isinstance(rule, int) and 2 < rule <= _LARGEST_NUMBER:
+        yield rule
 
 
 @dataclass(frozen=True)
@@ -237,9 +268,10 @@ def render_for_browsers(
     Where the default constants need more than a page has, the texts are those that an export would have.
     """
     kernel = load(job.path, job.op)
+    tasks = [posed.task for posed in _posed(kernel, job, device.traits)]
     texts = set[str]()
     for traits in (BROWSER, replace(BROWSER, features=frozenset())):
-        for task in (posed.task for posed in _posed(kernel, job)):
+        for task in tasks:
             try:
                 variant = job.variant(kernel, task.problem, traits)
                 refusal = variant.refusal(task.problem, traits)
@@ -272,8 +304,8 @@ class CaseJob:
 
 def try_case(device: Device, job: CaseJob) -> Iterator[Result]:
     """The worker's task: the verdict on a case, as `webnorm check` has it."""
-    case = case_named(job.case)
     kernel, task = load(job.job.path, job.job.op), job.task
+    case = steady_cases(task.op)[job.case]
     check_memory(task, device)
     variant = job.job.variant(kernel, task.problem, device.traits)
     board = ProblemBuffers(device, task, case.draw(task), job.job.roots, narrow=case.narrow)

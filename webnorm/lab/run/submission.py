@@ -289,6 +289,7 @@ def _first_hint(submission: _Submission, worker: Worker) -> str | None:
         submission.dtype,
         submission.options,
         submission.constants,
+        scalars=submission.scalars,
     )
     events = [*worker.stream(compile_and_try, job)]
     hints = getattr(events[-1], "hints", ()) if events else ()

@@ -1,0 +1,91 @@
+"""The search for a small problem that meets the requirements of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from webnorm.errors import WebnormError
+from webnorm.op.op import Op, Task
+
+# Elements of the largest tensor: more takes a software adapter long.
+_MOST_ELEMENTS = 1 << 18
+# Sizes are rounded up to multiples of these, made smaller to those.
+_STEPS = (4, 8, 16, 32, 64, 128, 256, 1024, 4096, 16384, 65536)
+_SMALLER = (32, 16, 8, 4, 2, 1)
+
+Sizes = tuple[int, ...]
+
+
+def fitting_task(task: Task, fits: Callable[[Any], bool], numbers: Sequence[int] = ()) -> Task:
+    """Return the task if its problem fits, or one like it with other sizes that do.
+
+    Where no sizes fit, return the task itself. `numbers`, from 1 up, are tried as sizes, and multiples of
+    them. `fits` may raise WebnormError for the problem of the task; for other problems that means no.
+    """
+    if fits(task.problem):
+        return task
+    op, own = task.op, task.problem
+    bases = dict.fromkeys(_bases(op, tuple(own.sizes.values()), numbers))
+    shapes = (sizes for one in bases for sizes in ((one,), multiples(one, numbers), reduced(one)))
+    for sizes in dict.fromkeys(chain.from_iterable(shapes)):
+        with suppress(WebnormError):
+            problem = replace(own, **dict(zip(own.SIZES, sizes, strict=True)))
+            op.check(problem)
+            if op.elements(problem) <= _MOST_ELEMENTS and fits(problem):
+                return Task(op, problem)
+    return task
+
+
+def multiples(sizes: Sizes, numbers: Sequence[int] = ()) -> Iterator[Sizes]:
+    """Yield sizes with some of them rounded up to multiples: one at a time, then the last ones together.
+    Sizes that differ stay different. `numbers` are more steps.
+    """
+    indices = range(len(sizes) - 1, -1, -1)
+    parts = [*((at,) for at in indices), *(tuple(range(at, len(sizes))) for at in indices[1:])]
+    for step in (*_STEPS, *numbers):
+        for part in parts:
+            yield _rounded(sizes, part, step)
+
+
+def reduced(sizes: Sizes) -> Iterator[Sizes]:
+    """Yield sizes with one of them made smaller; sizes that differ stay different."""
+    for at in range(len(sizes) - 1, -1, -1):
+        for value in _SMALLER:
+            if value < sizes[at] and value not in sizes:
+                yield (*sizes[:at], value, *sizes[at + 1 :])
+
+
+def odd_sizes(count: int) -> Sizes:
+    """Small sizes that are no multiples of anything that kernels ask for, all different."""
+    return tuple(range(3, 3 + 2 * count, 2))
+
+
+def _rounded(sizes: Sizes, part: Sequence[int], step: int) -> Sizes:
+    """The sizes with those of these indices rounded up to multiples of `step`."""
+    found = [*sizes]
+    for at in part:
+        found[at] = -(-found[at] // step) * step
+        while found[at] in (*found[:at], *found[at + 1 :]):
+            found[at] += step
+    return tuple(found)
+
+
+def _bases(op: Op, own: Sizes, numbers: Sequence[int]) -> Iterator[Sizes]:
+    """What the search starts from: the task's own sizes, small ones, and small ones with one of the numbers
+    or of the op's default sizes, which its author's kernels are for.
+    """
+    small = odd_sizes(len(own))
+    yield own
+    yield small
+    kind = op.problem_type
+    alike = [(number,) * len(own) for number in numbers]
+    for shape in (*alike, *kind.default_sizes(True, True), *kind.default_sizes(True, False)):
+        for at in range(len(own) - 1, -1, -1):
+            yield (*small[:at], shape[at], *small[at + 1 :])
+        if kind.BATCH:
+            batch = [*kind.SIZES].index(kind.BATCH)
+            yield (*shape[:batch], small[batch], *shape[batch + 1 :])
