@@ -300,7 +300,6 @@ class BuiltOp:
                 "other_version": self.other_version,
                 "mistakes": self.mistakes,
                 "cases": self.cases,
-                "other_problem": "webnorm.op.op_cases:aligned_problem",
                 "evaluation": "webnorm.op.small_problems",
                 "export_inputs": "webnorm.op.small_problems:export_inputs",
             },

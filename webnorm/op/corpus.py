@@ -5,14 +5,13 @@ and one of their own draws where no op has any.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 
-from webnorm.errors import WebnormError
 from webnorm.op.dtypes import STORAGE, Array
 from webnorm.op.op import Op, Task, UnsupportedProblem, make_inputs
 from webnorm.op.registry import OPS, options_of
@@ -68,10 +67,13 @@ class Case(ABC):
     def problem(self, op: Op, dtype: str = "float32", overrides: Overrides | None = None) -> Any:
         """Return the case as a problem of an op; None where it has none."""
 
-    def other_problem(self, task: Task) -> Any:
-        """Return the problem for kernels that refuse the task's, which is the same where there is none."""
+    def other_task(self, task: Task, fits: Callable[[Any], bool], numbers: Sequence[int]) -> Task:
+        """Return the task for kernels that refuse this one, which is the same where there is none.
+
+        `fits` says whether they take a problem, `numbers` are those of their rules.
+        """
         other = task.op.hook("other_problem")
-        return task.problem if other is None else other(task.problem)
+        return task if other is None else Task(task.op, other(task.problem))
 
     @abstractmethod
     def draw(self, task: Task) -> dict[str, Array]:

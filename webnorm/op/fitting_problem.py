@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from webnorm.errors import WebnormError
+from webnorm.op.expression import Tree
 from webnorm.op.op import Op, Task
 
 # Elements of the largest tensor: more takes a software adapter long.
@@ -16,6 +17,9 @@ _MOST_ELEMENTS = 1 << 18
 # Sizes are rounded up to multiples of these, made smaller to those.
 _STEPS = (4, 8, 16, 32, 64, 128, 256, 1024, 4096, 16384, 65536)
 _SMALLER = (32, 16, 8, 4, 2, 1)
+
+# Numbers of a kernel's rules that are looked at, and the largest.
+_MOST_NUMBERS, _LARGEST_NUMBER = 8, 1 << 16
 
 Sizes = tuple[int, ...]
 
@@ -38,6 +42,20 @@ def fitting_task(task: Task, fits: Callable[[Any], bool], numbers: Sequence[int]
             if op.elements(problem) <= _MOST_ELEMENTS and fits(problem):
                 return Task(op, problem)
     return task
+
+
+def sizes_in(rules: Iterable[Tree]) -> list[int]:
+    """Return the first numbers of rules that may be sizes."""
+    numbers = dict.fromkeys(number for rule in rules for number in _numbers(rule))
+    return [*numbers][:_MOST_NUMBERS]
+
+
+def _numbers(rule: Tree) -> Iterator[int]:
+    if isinstance(rule, list):
+        for part in rule:
+            yield from _numbers(part)
+    elif isinstance(rule, int) and 2 < rule <= _LARGEST_NUMBER:
+        yield rule
 
 
 def multiples(sizes: Sizes, numbers: Sequence[int] = ()) -> Iterator[Sizes]:

@@ -4,7 +4,7 @@ cases.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -17,6 +17,7 @@ from webnorm.op.built_op import all_options, small_problem, stored
 from webnorm.op.corpus import Case, ForceSplit, Overrides
 from webnorm.op.definition import CaseDefinition
 from webnorm.op.dtypes import Array
+from webnorm.op.fitting_problem import fitting_task
 from webnorm.op.op import Op, Task, UnsupportedProblem
 from webnorm.op.options import Options
 from webnorm.op.problem import Problem
@@ -77,10 +78,10 @@ class OpCase(Case):
         except UnsupportedProblem:
             return None
 
-    def other_problem(self, task: Task) -> Any:
-        """Return the problem for kernels that refuse the task's; arrays of the case's own fit no other."""
+    def other_task(self, task: Task, fits: Callable[[Any], bool], numbers: Sequence[int]) -> Task:
+        """Return the task with other sizes, which fit; arrays of the case's own have no others."""
         own = any(not callable(one) for one in self.given.values())
-        return task.problem if own else super().other_problem(task)
+        return task if own else fitting_task(task, fits, numbers)
 
     def draw(self, task: Task) -> dict[str, Array]:
         """Return the arrays of a problem."""
@@ -115,23 +116,6 @@ def _case(op: Op, name: str, sizes: tuple[int, ...], source: str, **given: Any) 
     if problem.elements > _MOST_ELEMENTS or prod(sizes) > _MOST_STEPS:
         return None
     return OpCase(op.name, f"{op.name}-{name}", source, sizes, **given)
-
-
-def aligned_problem(problem: Problem) -> Problem:
-    """The problem with larger sizes, for kernels that take no odd ones: different multiples of 64, or of 8
-    where there are more than two sizes; the problem itself where the op refuses those.
-    """
-    step = 64 if len(problem.SIZES) <= 2 else 8
-    sizes: dict[str, Any] = {}
-    for name, size in problem.sizes.items():
-        aligned = step * -(-size // step)
-        while aligned in sizes.values():
-            aligned += step
-        sizes[name] = aligned
-    try:
-        return replace(problem, **sizes)
-    except UnsupportedProblem:
-        return problem
 
 
 def _usual(op: Op) -> dict[str, int]:

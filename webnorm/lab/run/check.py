@@ -24,6 +24,7 @@ from webnorm.lab.verify.trial import blank_result, expect_instability, unreadabl
 from webnorm.lab.verify.user_array import as_rows, read_rows
 from webnorm.op.corpus import ArrayCase, Case, Overrides, fixed_cases, problems
 from webnorm.op.dtypes import Array
+from webnorm.op.fitting_problem import sizes_in
 from webnorm.op.op import Op, Task
 from webnorm.op.presets import smallest_problem
 from webnorm.op.problem import Problem
@@ -172,22 +173,30 @@ def _given(
     """The task with the variants it is checked with; those that refuse it get another instead, where the op
     has one for them.
     """
-    problem, again_with = task.problem, case.other_problem(task)
-    if again_with == problem:
-        yield task, variants
-        return
-    unwilling = {one.kernel.label for one in variants if one.refusal(problem, traits) is not None}
-    again = [
-        one
-        for one in (request.variants(Task(task.op, again_with), traits)[0] if unwilling else ())
-        if one.kernel.label in unwilling and one.refusal(again_with, traits) is None
-    ]
-    moved = {one.kernel.label for one in again}
-    yield (
-        task,
-        [one for one in variants if one.kernel.label not in moved or one.refusal(problem, traits) is None],
-    )
-    yield Task(task.op, again_with), again
+    refusing = [one for one in variants if one.refusal(task.problem, traits) is not None]
+    left, others = list(variants), list[tuple[Task, list[Variant]]]()
+    for label in dict.fromkeys(one.kernel.label for one in refusing):
+        mine = [one for one in refusing if one.kernel.label == label]
+        other = _other_task(case, task, mine, traits)
+        again = [
+            one
+            for one in (request.variants(other, traits)[0] if other != task else ())
+            if one.kernel.label == label and one.refusal(other.problem, traits) is None
+        ]
+        if again:
+            left = [one for one in left if one not in mine]
+            others.append((other, again))
+    yield task, left
+    yield from others
+
+
+def _other_task(case: Case, task: Task, refusing: Sequence[Variant], traits: Traits) -> Task:
+    """The task that some variants of one kernel get instead of one that they refuse."""
+
+    def fits(problem: Any) -> bool:
+        return any(one.refusal(problem, traits) is None for one in refusing)
+
+    return case.other_task(task, fits, sizes_in([one.rule for one in refusing[0].kernel.require]))
 
 
 def _check(

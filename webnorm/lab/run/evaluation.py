@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -40,16 +40,13 @@ from webnorm.lab.verify.timed_work import TimedVariant, TimingSetup, timing_setu
 from webnorm.lab.verify.trial import blank_result, exception_text, expect_instability, try_plan, try_variant
 from webnorm.op.corpus import steady_cases
 from webnorm.op.dtypes import Array
-from webnorm.op.expression import Tree
-from webnorm.op.fitting_problem import fitting_task
+from webnorm.op.fitting_problem import fitting_task, sizes_in
 from webnorm.op.op import Op, Task
 from webnorm.op.problem import Problem
 from webnorm.op.registry import default_op, options_of
 
 # As --option takes it.
 _CAPPED = "max_workgroups=2"
-# Numbers of a kernel's requirements that are tried as sizes, and the largest.
-_MOST_NUMBERS, _LARGEST_NUMBER = 8, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -234,23 +231,19 @@ def _posed(kernel: Kernel, job: EvaluationJob, traits: Traits) -> list[_Posed]:
     found = [_Posed(task) for task in posing.playground_tasks(kernel.op, job.dtype, options)]
     if job.x is not None:
         found.append(_Posed(posing.given_task(kernel.op, job.dtype, options), job.x))
-
-    def fits(problem: Problem) -> bool:
-        return job.variant(kernel, problem, traits).refusal(problem, traits) is None
-
     tasks = (Task(kernel.op, replace(one.task.problem, **cast(Any, job.scalars))) for one in found)
-    numbers = dict.fromkeys(number for one in kernel.require for number in _numbers(one.rule))
-    steps = [*numbers][:_MOST_NUMBERS]
-    return [_Posed(fitting_task(task, fits, steps), one.x) for task, one in zip(tasks, found, strict=True)]
+    fits, numbers = _fits(kernel, job, traits), _numbers(kernel)
+    return [_Posed(fitting_task(task, fits, numbers), one.x) for task, one in zip(tasks, found, strict=True)]
 
 
-def _numbers(rule: Tree) -> Iterator[int]:
-    """The numbers of a rule that may be sizes."""
-    if isinstance(rule, list):
-        for part in rule:
-            yield from _numbers(part)
-    elif isinstance(rule, int) and 2 < rule <= _LARGEST_NUMBER:
-        yield rule
+def _fits(kernel: Kernel, job: EvaluationJob, traits: Traits) -> Callable[[Problem], bool]:
+    """Whether a kernel takes a problem."""
+    return lambda problem: job.variant(kernel, problem, traits).refusal(problem, traits) is None
+
+
+def _numbers(kernel: Kernel) -> list[int]:
+    """The numbers of a kernel's requirements."""
+    return sizes_in([one.rule for one in kernel.require])
 
 
 @dataclass(frozen=True)
@@ -306,6 +299,9 @@ def try_case(device: Device, job: CaseJob) -> Iterator[Result]:
     """The worker's task: the verdict on a case, as `webnorm check` has it."""
     kernel, task = load(job.job.path, job.job.op), job.task
     case = steady_cases(task.op)[job.case]
+    fits = _fits(kernel, job.job, device.traits)
+    if not fits(task.problem):
+        task = case.other_task(task, fits, _numbers(kernel))
     check_memory(task, device)
     variant = job.job.variant(kernel, task.problem, device.traits)
     board = ProblemBuffers(device, task, case.draw(task), job.job.roots, narrow=case.narrow)
