@@ -47,8 +47,8 @@ def heat_map(one: OutputComparison) -> HeatMap:
 
     def of(part: slice) -> tuple[int, Array]:
         ratio = one.of(part).ratio
-        if one.got.dtype.itemsize < 4:
-            # Of narrow types poison is now and then a number.
+        if one.dtype != "float32":
+            # Of narrow types and integers poison is now and then a number.
             ratio[never_written(one.got, part) & (ratio > 1.0)] = np.inf
         if flat:
             return part.start, _largest(ratio[None, :], part.start, col_step, axis=1)
