@@ -74,6 +74,10 @@ REFUSED = [
         "option a has the values ('b',)",
     ),
     (
+        changed(f"[{DECLARED}],", f"[{DECLARED}],\n    relative_tolerance=-1,"),
+        "op.py:5: relative_tolerance is -1; expected a number of 0 or more",
+    ),
+    (
         changed(f"[{DECLARED}],", f'[{DECLARED}],\n    batch="cols",'),
         "batch is 'cols', which is not the first",
     ),
@@ -90,6 +94,18 @@ def test_what_is_no_op_is_refused_with_its_line(text: str, said: str, tmp_path: 
 
 
 TRIED = [
+    (
+        changed(
+            "return 2 * x", "return np.arange(9.0)[x]", changed('"rows cols")]', '"rows cols", "int32")]')
+        ),
+        "keeps the numbers of x below rows",
+    ),
+    (
+        changed(
+            f"[{DECLARED}],", f'[{DECLARED}],\n    cases=[case("c", {{"x": lambda rng, shape: np.ones(3)}})],'
+        ),
+        "case 'twice-c': x has the shape (3,)",
+    ),
     (changed(BODY, "return 2 * x.foo"), "op.py:14: AttributeError"),
     (changed(BODY, "return (2 * x).T"), "op.py:12: y has the shape"),
     (changed(BODY, 'return "abc"'), "op.py:12: y has the type"),
@@ -411,6 +427,9 @@ def test_an_evaluation_says_what_is_wrong(tmp_path: Path) -> None:
     refused = webnorm.evaluate(changed("2.0 * load", "2.0x * load", KERNEL), folder, budget=None)
     assert (refused.status, refused.line) == ("error", 15) and "submission.wgsl:15" in str(refused.message)
     assert str(tmp_path) not in str(refused.message)
+    file = folder / "mine.wgsl"
+    file.write_text(changed("2.0 * load", "2.0x * load", KERNEL))
+    assert str(webnorm.evaluate(str(file), folder, budget=None).message).startswith(f"{file}:15:")
     # A header cannot excuse its kernel.
     excused = changed('"One invocation per element."', '"Mine."\n// unstable = "it is"', KERNEL)
     excused = changed("2.0 * load", "3.0 * load", excused)

@@ -110,6 +110,11 @@ class BuiltOp:
             returned = function(**{name: given[name] for name in inspect.signature(function).parameters})
         except Exception as error:
             signals.let_through(error)
+            whole = [one.name for one in self.definition.inputs if one.dtype in INTEGERS]
+            if isinstance(error, IndexError) and whole:
+                error.args = (
+                    f'{error}; draw=integers(0, "rows") keeps the numbers of {whole[0]} below rows',
+                )
             raise located(error, self.folder) from error
         return self._outputs(function, returned, problem)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -328,6 +329,9 @@ def define_op(
         For names that clash, shapes with unknown sizes, and values of another kind.
     """
     given = None
+    for name, value in (("relative", relative_tolerance), ("absolute", absolute_tolerance)):
+        if value is not None and not (isinstance(value, int | float) and 0 <= value < math.inf):
+            raise WebnormError(f"{name}_tolerance is {shown(value)}; expected a number of 0 or more")
     if relative_tolerance is not None or absolute_tolerance is not None:
         given = ToleranceDefinition(relative_tolerance or 0.0, absolute_tolerance or 0.0)
     found = OpDefinition(

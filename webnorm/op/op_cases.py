@@ -90,8 +90,13 @@ class OpCase(Case):
         for tensor in task.op.inputs(task.problem):
             if tensor.name in self.given:
                 given = self.given[tensor.name]
-                drawn = given(rng, tensor.shape_in(task.problem)) if callable(given) else np.asarray(given)
-                arrays[tensor.name] = stored(drawn, tensor.dtype(task.problem))
+                shape = tensor.shape_in(task.problem)
+                drawn = given(rng, shape) if callable(given) else given
+                if np.shape(drawn) != shape:
+                    raise WebnormError(
+                        f"case {self.name!r}: {tensor.name} has the shape {np.shape(drawn)}; expected {shape}"
+                    )
+                arrays[tensor.name] = stored(np.asarray(drawn), tensor.dtype(task.problem))
         return task.op.draw(task, arrays, rng)
 
 

@@ -101,7 +101,8 @@ def _loaded(source: OpSource) -> Op | None:
 def _build(source: OpSource) -> Op:
     folder = source.files
     module = _imported(source)
-    definitions = [one for one in vars(module).values() if isinstance(one, OpDefinition)]
+    # A definition may have two names.
+    definitions = [*{id(one): one for one in vars(module).values() if isinstance(one, OpDefinition)}.values()]
     ops = [one for one in getattr(module, "OPS", ()) if isinstance(one, Op)]
     if len(definitions) + len(ops) != 1:
         raise WebnormError(

@@ -40,8 +40,8 @@ from webnorm.op.op import Op, Task
 from webnorm.op.registry import is_op_folder, load_op, op_named, options_of
 
 SCHEMA = 1
-# The name of the file that the text is written to, which messages show.
-_FILE = "submission.wgsl"
+# The name of the file that a text is written to which has none, and which messages show.
+_FILE = Path("submission.wgsl")
 _MOST_EXAMPLES = 5
 
 EvaluationStatus = Literal["pass", "fail", "error", "unknown"]
@@ -118,9 +118,10 @@ def json_schema() -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Submission:
-    """A text in its file, and what is asked of it."""
+    """A text in its file, what that is called in messages, and what is asked of it."""
 
     path: Path
+    known: Path
     op: Op
     dtype: str
     options: tuple[str, ...]
@@ -184,8 +185,11 @@ def evaluate(
     found = _op(op)
     found.check_sizes(sizes or {})
     found.problem(*found.sizes_of({}), dtype=dtype, options=options_of(found, options), **(scalars or {}))
+    if isinstance(text, str) and text.endswith(".wgsl") and "\n" not in text:
+        text = Path(text)
+    known = text if isinstance(text, Path) else _FILE
     with tempfile.TemporaryDirectory(prefix="webnorm-") as folder:
-        path = Path(folder) / found.name / _FILE
+        path = Path(folder) / found.name / known.name
         path.parent.mkdir()
         path.write_text(_text_of(text), encoding="utf-8")
         if isinstance(text, Path) and (beside := text.with_suffix(".toml")).is_file():
@@ -193,6 +197,7 @@ def evaluate(
             path.with_suffix(".toml").write_text(_text_of(beside), encoding="utf-8")
         submission = _Submission(
             path=path,
+            known=known,
             op=found,
             dtype=dtype,
             options=tuple(options),
@@ -260,7 +265,7 @@ def _evaluated(submission: _Submission, adapter: str | int | None, time_limit_s:
 
 def _refused(known: Evaluation, error: Exception, submission: _Submission) -> Evaluation:
     place: SourceLocation | None = getattr(error, "place", None)
-    own = place is not None and Path(place.file).name == _FILE
+    own = place is not None and Path(place.file).name == submission.path.name
     return replace(
         known,
         status="error",
@@ -271,9 +276,9 @@ def _refused(known: Evaluation, error: Exception, submission: _Submission) -> Ev
 
 
 def _shortened(message: str, submission: _Submission) -> str:
-    """A message without the folder that the text was written to."""
+    """A message that calls the file what its user calls it."""
     for path in (submission.path.resolve(), submission.path):
-        message = message.replace(str(path), _FILE)
+        message = message.replace(str(path), str(submission.known))
     return message
 
 
