@@ -196,8 +196,10 @@ def _compare_narrow(
     at = np.nonzero(unlike)
     got, near, margin = wide[at], value[at], limit[at]
     below, above = _ends(near, margin, dtype)
-    # An integer that no rounding decides is held against half a step, so that off by one is 2, not infinite.
-    tolerated = np.maximum(_reach(near, below, above), 0.5 if dtype in INTEGERS else 0.0)
+    tolerated = _reach(near, below, above)
+    if dtype in INTEGERS:
+        # One that no rounding decides is held against half a step, so that off by one is 2, not infinite.
+        tolerated = np.where(tolerated == 0.0, 0.5, tolerated)
     # The size of an error inside the interval is that of the rounding.
     beyond = _in_units(np.maximum(error[at], np.nextafter(tolerated, np.inf)), tolerated)
     ratio = np.zeros(value.shape)

@@ -178,7 +178,9 @@ function limitOf(answer, i, { base, slope, adding }) {
 function ratioOf(error, tolerated, dtype) {
   // A tolerance of nothing is met by an error of nothing.
   if (error === 0 && dtype === "float32") return 0;
-  const ratio = error / Math.max(tolerated, TINY);
+  // Off by one is 2, not infinite, where no rounding decides an integer.
+  const least = /^u?int/.test(dtype) && tolerated === 0 ? 0.5 : TINY;
+  const ratio = error / Math.max(tolerated, least);
   if (Number.isNaN(ratio)) return Infinity;
   return dtype === "float32" ? ratio : Math.max(ratio, 1 + Number.EPSILON);
 }
