@@ -234,6 +234,23 @@ def test_the_command_s_status_says_whether_a_kernel_could_be_judged(device: Devi
     assert done.returncode in (OK, INCONCLUSIVE) and "pass 37x40 float32" in done.stdout
 
 
+def test_values_of_a_kernel_are_traced(device: Device, tmp_path: Path) -> None:
+    """With the row where the kernel says which it is; an op of the user's has no float64 value for them."""
+    traced = """let value = params.factor * load_x(i);
+{% if tracing %}
+        traced_row = i / cols;
+{% endif %}
+        {{ trace("value") }}
+        store_y(i, value);"""
+    text = KERNEL.replace("store_y(i, params.factor * load_x(i));", traced)
+    with attempt(write(tmp_path / "times", text)) as found:
+        assert found.ok and found.trace is not None and found.trace.count == 64 * 68
+        assert {record.row for record in found.trace.records} <= {*range(64)}
+        assert {record.expected for record in found.trace.records} == {None}
+    with attempt(tmp_path / "times" / "mine.wgsl", trace="row == 3u") as found:
+        assert found.trace is not None and {record.row for record in found.trace.records} == {3}
+
+
 def test_the_op_s_cases_are_tried(device: Device, tmp_path: Path) -> None:
     path = write(tmp_path / "times")
     with attempt(path, corpus=True) as found:
