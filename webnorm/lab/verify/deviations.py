@@ -163,8 +163,8 @@ def _deviations(one: OutputComparison, got: Array, answer: Expected) -> Deviatio
             ratio, unequal = np.where(same & ~np.isfinite(nearest), 0.0, _in_units(error, limit)), 0
         else:
             ratio, unequal = _compare_narrow(known & ~same, wide, value, error, limit, dtype)
-        # Where the answer, rounded, is a number or lies beyond the type's range, NaN is none, nor infinity, unless
-        # the tolerance reaches beyond that range.
+        # Where the answer, rounded, is a number or lies beyond the type's range, NaN is none, nor infinity,
+        # unless the tolerance reaches beyond that range.
         missing = counted & ~np.isfinite(wide) & ~same & (ratio != 0.0)
         stray = known & ~counted & ~same
         error[missing | stray] = np.inf
