@@ -14,7 +14,7 @@ from clusters import results
 import commands
 import webnorm
 from webnorm.fleet.shipped_files import ShippedFiles
-from webnorm.fleet.shipped_ops import Parcel
+from webnorm.fleet.shipped_ops import parcels
 from webnorm.op.op import Task
 from webnorm.op.registry import load_op, unregister
 
@@ -45,7 +45,7 @@ def test_an_op_is_known_where_its_folder_is_not(softmax: Path, tmp_path: Path) -
     op = load_op(softmax)
     problem = op.problem(3, 5)
     carried = ShippedFiles.of([str(softmax / "naive.wgsl")])
-    (tmp_path / "parcel").write_bytes(pickle.dumps(Parcel.of((Task(op, problem), carried))))
+    (tmp_path / "parcel").write_bytes(pickle.dumps(parcels([(Task(op, problem), carried)])[0]))
     away = softmax.rename(tmp_path / "away")
     command = [sys.executable, "-c", WORKER, "parcel", "answer"]
     subprocess.run(command, cwd=tmp_path, check=True)
@@ -68,5 +68,5 @@ def test_a_check_says_what_one_without_a_cluster_says(kernels: list[str], softma
         assert done.returncode == 0, done.stderr
         found.append(results(softmax.parent / f"{name}.json"))
     keys = ("kernel", "case", "status", "max_rel_error")
-    told = [[{key: one[key] for key in keys} for one in report] for report in found]
-    assert told[0] == told[1] and len(told[0]) == (2 if kernels else 4)
+    compared = [[{key: one[key] for key in keys} for one in report] for report in found]
+    assert compared[0] == compared[1] and len(compared[0]) == (2 if kernels else 4)

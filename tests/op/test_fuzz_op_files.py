@@ -1,4 +1,4 @@
-"""Op files that nobody would write: each is an op that can be computed, or refused in one line."""
+"""Strange op files: each is an op that can be computed, or is rejected in one line."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from user_folders import KERNEL
 
 import webnorm
 from fuzzing import examples
+from user_folders import KERNEL
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers.sources import FORBIDDEN
 from webnorm.op import op_trial

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from playing import ended
 
+import user_folders
 from commands import webnorm as command
 from webnorm.cli.work.jobs import BAD_USAGE, INCONCLUSIVE, OK
 from webnorm.gpu.device import Device
@@ -55,24 +56,7 @@ op = define_op(
 def summed(x):
     return x.sum((2, 3))
 '''
-KERNEL = """// /// webnorm
-// summary = "One invocation per element."
-// [[pass]]
-// entry_point = "main"
-// workgroup_size = 64
-// workgroup_count = "ceil_div(rows * cols, 64)"
-// ///
-{% include "lib/tensors.wgsl" %}
-
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
-        @builtin(local_invocation_index) invocation: u32) {
-    let i = (group.y * groups.x + group.x) * 64u + invocation;
-    if (i < params.rows * cols) {
-        store_y(i, params.factor * load_x(i));
-    }
-}
-"""
+KERNEL = user_folders.KERNEL.replace("2.0 *", "params.factor *")
 PLANES = """// /// webnorm
 // summary = "One invocation per plane."
 // [[pass]]
@@ -108,11 +92,7 @@ def requiring(rule: str, text: str = KERNEL) -> str:
 
 def write(folder: Path, text: str = KERNEL, op: str = OP) -> Path:
     """Write an op with one kernel, and return the kernel's path."""
-    folder.mkdir()
-    (folder / "op.py").write_text(op)
-    path = folder / "mine.wgsl"
-    path.write_text(text)
-    return path
+    return user_folders.write_op(folder, op, mine=text) / "mine.wgsl"
 
 
 @contextmanager

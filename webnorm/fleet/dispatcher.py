@@ -23,7 +23,7 @@ from webnorm.fleet import cluster, worker
 from webnorm.fleet.adapters import AdapterPool, agreeing_adapters
 from webnorm.fleet.cluster import ClusterWorker
 from webnorm.fleet.errands import CopyItem, WorkItem
-from webnorm.fleet.shipped_ops import Parcel
+from webnorm.fleet.shipped_ops import Parcel, parcels
 
 # Seconds between looks at who is there, and for how long nobody may be: a nanny's new worker needs a few.
 _LOOK_S, _PATIENCE_S = 1.0, 15.0
@@ -87,11 +87,9 @@ class _Head:
     def __init__(self, client: Client, work: Sequence[tuple[AdapterPool, Sequence[WorkItem]]]) -> None:
         self._client = client
         self._pools = [pool for pool, _ in work]
-        entries = [
-            _Entry(pool, at, Parcel.of(errand))
-            for pool, (_, errands) in enumerate(work)
-            for at, errand in enumerate(errands)
-        ]
+        places = [(pool, at) for pool, (_, errands) in enumerate(work) for at in range(len(errands))]
+        packed = parcels(errand for _, errands in work for errand in errands)
+        entries = [_Entry(*place, parcel) for place, parcel in zip(places, packed, strict=True)]
         self._left = dict(enumerate(entries))
         self._count = len(entries)
         self._topic = f"webnorm-{uuid.uuid4().hex}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -60,17 +60,21 @@ class Parcel:
     ops: tuple[ShippedOp, ...]
     content: bytes = field(repr=False)
 
-    @classmethod
-    def of(cls, content: Any) -> Parcel:
-        """An object with the ops that this process knows; WebnormError for an op that cannot travel."""
-        sources = [op.source for op in user_ops().values() if op.source is not None]
-        return cls(tuple(ShippedOp.of(source) for source in sources), pickle.dumps(content))
-
     def opened(self) -> Any:
         """The object; WebnormError for an op that cannot be loaded here."""
         for op in self.ops:
             op.load()
         return pickle.loads(self.content)
+
+
+def parcels(contents: Iterable[Any]) -> list[Parcel]:
+    """Return a parcel for each object, all with the ops that this process knows, which are read once.
+
+    Raises WebnormError for an op that cannot travel.
+    """
+    sources = [op.source for op in user_ops().values() if op.source is not None]
+    ops = tuple(ShippedOp.of(source) for source in sources)
+    return [Parcel(ops, pickle.dumps(content)) for content in contents]
 
 
 def as_at_home(text: str) -> str:

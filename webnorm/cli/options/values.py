@@ -71,6 +71,11 @@ def scalar_values(pairs: Sequence[str] | None, **own: float | None) -> dict[str,
     return found
 
 
+def given_scalars(pairs: Sequence[str] | None) -> dict[str, float]:
+    """Return the scalars of --scalar alone, by their names."""
+    return {name: value for name, value in scalar_values(pairs).items() if value is not None}
+
+
 def option_pairs(pairs: Sequence[str] | None, no_weight: bool, no_bias: bool) -> list[str]:
     """What --option, --no-weight and --no-bias say, as Options.changed takes it."""
     # The weight and the bias, where an op has them, are on unless these two flags of the command line say no.

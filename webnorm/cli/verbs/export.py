@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from webnorm.cli.options import shared
-from webnorm.cli.options.values import integers, kernel_files, option_pairs, scalar_values, size_lists
+from webnorm.cli.options.values import given_scalars, integers, kernel_files, option_pairs, size_lists
 from webnorm.cli.terminal.streams import complain, say
 from webnorm.cli.work.jobs import OK, WRONG
 from webnorm.errors import WebnormError
@@ -124,8 +124,7 @@ def export(
 def _of_own_op(size: Sequence[str] | None, scalar: Sequence[str] | None) -> dict[str, Any]:
     """The sizes and scalars of --size and --scalar, as request_for takes them."""
     sizes = {name: found for name, found in size_lists(size).items() if found}
-    scalars = {name: one for name, one in scalar_values(scalar).items() if one is not None}
-    return {"sizes": sizes, "scalars": scalars}
+    return {"sizes": sizes, "scalars": given_scalars(scalar)}
 
 
 def _name_left_out(files: Files, roots: Sequence[Path], out: Path) -> None:

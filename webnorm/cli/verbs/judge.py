@@ -62,7 +62,7 @@ def judge(
         dtype=dtype or "float32",
         sizes={name: found[0] for name, found in given.items() if found},
         options=tuple(option or ()),
-        scalars={name: one for name, one in values.scalar_values(scalar).items() if one is not None},
+        scalars=values.given_scalars(scalar),
         constants=values.constant_values(constant),
         seed=seed,
         budget=None if no_time else budget,

@@ -15,7 +15,7 @@ import typer
 from typer import Argument, Option
 
 from webnorm.cli.options import shared
-from webnorm.cli.options.values import integers, scalar_values, size_lists
+from webnorm.cli.options.values import given_scalars, integers, size_lists
 from webnorm.cli.terminal import modes
 from webnorm.cli.terminal.screen import Screen, key_source
 from webnorm.cli.terminal.streams import complain, emit, say, unread
@@ -108,7 +108,7 @@ def play(
         rows=_size(rows, "--rows"),
         cols=_size(cols, "--cols"),
         sizes=_sizes(size, rows, cols),
-        scalars=_scalars(scalar),
+        scalars=given_scalars(scalar),
         time_limit_s=time_limit or (_NOBODY_WAITS_S if once else None),
     )
     path = _file(file, web)
@@ -200,18 +200,13 @@ def _size(text: str | None, option: str) -> int | None:
 
 
 def _sizes(pairs: list[str] | None, rows: str | None, cols: str | None) -> dict[str, int]:
-    """The values of --size, of which a playground takes one each."""
+    """The value of each --size; a playground takes one."""
     found = {}
     for name, sizes in size_lists(pairs, rows, cols).items():
         if sizes is None or len(sizes) != 1:
             raise WebnormError(f"--size {name} has several values; play times one problem")
         found[name] = sizes[0]
     return found
-
-
-def _scalars(pairs: list[str] | None) -> dict[str, float]:
-    """The values of --scalar."""
-    return {name: value for name, value in scalar_values(pairs).items() if value is not None}
 
 
 def _check_named(path: Path, op: str | None, settings: Settings) -> None:

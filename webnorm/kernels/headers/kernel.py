@@ -11,6 +11,7 @@ from webnorm.errors import WebnormError, one_line
 from webnorm.kernels.headers.plain import PlainText
 from webnorm.op import expression
 from webnorm.op.expression import Tree
+from webnorm.op.fitting_problem import sizes_in
 from webnorm.op.op import Op
 
 Per = Literal["slice", "call"]
@@ -96,6 +97,11 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<Kernel {one_line(self.label)} of {one_line(str(self.path))}>"
+
+    @property
+    def rule_numbers(self) -> list[int]:
+        """The numbers of its requirements that may be sizes."""
+        return sizes_in(one.rule for one in self.require)
 
     @property
     def label(self) -> str:

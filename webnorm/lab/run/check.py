@@ -24,7 +24,6 @@ from webnorm.lab.verify.trial import blank_result, expect_instability, unreadabl
 from webnorm.lab.verify.user_array import as_rows, read_rows
 from webnorm.op.corpus import ArrayCase, Case, Overrides, fixed_cases, problems
 from webnorm.op.dtypes import Array
-from webnorm.op.fitting_problem import sizes_in
 from webnorm.op.op import Op, Task
 from webnorm.op.presets import smallest_problem
 from webnorm.op.problem import Problem
@@ -196,7 +195,7 @@ def _other_task(case: Case, task: Task, refusing: Sequence[Variant], traits: Tra
     def fits(problem: Any) -> bool:
         return any(one.refusal(problem, traits) is None for one in refusing)
 
-    return case.other_task(task, fits, sizes_in([one.rule for one in refusing[0].kernel.require]))
+    return case.other_task(task, fits, refusing[0].kernel.rule_numbers)
 
 
 def _check(

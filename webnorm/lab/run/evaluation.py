@@ -40,7 +40,7 @@ from webnorm.lab.verify.timed_work import TimedVariant, TimingSetup, timing_setu
 from webnorm.lab.verify.trial import blank_result, exception_text, expect_instability, try_plan, try_variant
 from webnorm.op.corpus import steady_cases
 from webnorm.op.dtypes import Array
-from webnorm.op.fitting_problem import fitting_task, sizes_in
+from webnorm.op.fitting_problem import fitting_task
 from webnorm.op.op import Op, Task
 from webnorm.op.problem import Problem
 from webnorm.op.registry import default_op, options_of
@@ -52,7 +52,7 @@ _CAPPED = "max_workgroups=2"
 @dataclass(frozen=True)
 class EvaluationJob:
     """A kernel's file, for one of the ops that it serves, with what its problems are to have and values of
-    its tune axes that somebody chose. `x` is the mean and the standard deviation of one more x, `scalars` the
+    its tune axes that the user chose. `x` is the mean and the standard deviation of one more x, `scalars` the
     scalars that are not the op's defaults.
     """
 
@@ -223,7 +223,7 @@ def _posing(op: Op) -> Any:
 
 
 def _posed(kernel: Kernel, job: EvaluationJob, traits: Traits) -> list[_Posed]:
-    """The problems that a kernel is judged on, which meet its requirements where such problems are found.
+    """The problems that a kernel is checked on, which meet its requirements where such problems are found.
 
     Raises WebnormError for options and scalars that its op lacks.
     """
@@ -232,18 +232,13 @@ def _posed(kernel: Kernel, job: EvaluationJob, traits: Traits) -> list[_Posed]:
     if job.x is not None:
         found.append(_Posed(posing.given_task(kernel.op, job.dtype, options), job.x))
     tasks = (Task(kernel.op, replace(one.task.problem, **cast(Any, job.scalars))) for one in found)
-    fits, numbers = _fits(kernel, job, traits), _numbers(kernel)
+    fits, numbers = _fits(kernel, job, traits), kernel.rule_numbers
     return [_Posed(fitting_task(task, fits, numbers), one.x) for task, one in zip(tasks, found, strict=True)]
 
 
 def _fits(kernel: Kernel, job: EvaluationJob, traits: Traits) -> Callable[[Problem], bool]:
     """Whether a kernel takes a problem."""
     return lambda problem: job.variant(kernel, problem, traits).refusal(problem, traits) is None
-
-
-def _numbers(kernel: Kernel) -> list[int]:
-    """The numbers of a kernel's requirements."""
-    return sizes_in([one.rule for one in kernel.require])
 
 
 @dataclass(frozen=True)
@@ -301,7 +296,7 @@ def try_case(device: Device, job: CaseJob) -> Iterator[Result]:
     case = steady_cases(task.op)[job.case]
     fits = _fits(kernel, job.job, device.traits)
     if not fits(task.problem):
-        task = case.other_task(task, fits, _numbers(kernel))
+        task = case.other_task(task, fits, kernel.rule_numbers)
     check_memory(task, device)
     variant = job.job.variant(kernel, task.problem, device.traits)
     board = ProblemBuffers(device, task, case.draw(task), job.job.roots, narrow=case.narrow)

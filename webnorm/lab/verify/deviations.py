@@ -199,7 +199,7 @@ def _compare_narrow(
     below, above = _ends(near, margin, dtype)
     tolerated = _reach(near, below, above)
     if dtype in INTEGERS:
-        # One that no rounding decides is held against half a step, so that off by one is 2, not infinite.
+        # One that no rounding decides is compared with half a step: an error of one step has the ratio 2.
         tolerated = np.where(tolerated == 0.0, 0.5, tolerated)
     # The size of an error inside the interval is that of the rounding.
     beyond = _in_units(np.maximum(error[at], np.nextafter(tolerated, np.inf)), tolerated)
