@@ -13,10 +13,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from user_folders import KERNEL, OP, write_op
 
 import webnorm
 from commands import webnorm as webnorm_command
+from user_folders import KERNEL, OP, write_op
 from webnorm.cli.verbs import export
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers.header import load
