@@ -19,8 +19,8 @@
 //     ]],
 //     ["itemsize == 2", [
 //         ["classes <= 1024", 32],
-//         ["classes <= 4096", 64],
-//         ["classes <= 16384", 128],
+//         ["classes <= 2048", 64],
+//         ["classes <= 8192", 128],
 //         ["classes <= 32768", "min(512, max_invocations)"],
 //         "min(1024, max_invocations)",
 //     ]],

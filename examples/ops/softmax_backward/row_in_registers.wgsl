@@ -21,13 +21,14 @@
 //         ["cols <= 512", 32],
 //         ["cols <= 1024", 64],
 //         ["cols <= 2048", 128],
-//         ["cols <= 16384", "min(256, max_invocations)"],
+//         ["cols <= 8192", "min(256, max_invocations)"],
+//         ["cols <= 16384", "min(512, max_invocations)"],
 //         "min(1024, max_invocations)",
 //     ]],
 //     ["cols <= 256", 32],
 //     ["cols <= 1024", 128],
 //     ["cols <= 2048", "min(256, max_invocations)"],
-//     ["cols <= 32768", "min(512, max_invocations)"],
+//     ["cols <= 16384", "min(512, max_invocations)"],
 //     "min(1024, max_invocations)",
 // ]
 // rows_per_workgroup = [["software", [["cols <= 256", 4], 1]], ["threads_per_row <= 32", 4], 1]
