@@ -321,6 +321,29 @@ def test_wrong_paths_of_a_kernel_are_reached(tmp_path: Path) -> None:
     assert not [one for one in results if one.status in ("error", "skip")]
 
 
+def test_a_kernel_is_wrong_with_other_constants(tmp_path: Path) -> None:
+    """What a tuning may choose is checked, too: the least and the greatest of each axis."""
+    tuned = changed(
+        "// [[pass]]", '// [tune]\n// factor = [1, 2, 4]\n// [default]\n// factor = "2"\n// [[pass]]', KERNEL
+    )
+    right = changed("2.0 * load", "2.0 * {{ factor }}.0 / {{ factor }}.0 * load", tuned)
+    wrong = changed("2.0 * load", "{{ [factor, 2] | max }}.0 * load", tuned)
+    folder = write_op(tmp_path / "twice", right=right, wrong=wrong)
+    webnorm.load_op(folder)
+    found = webnorm.check(op="twice", seed=1).results
+    bad = [one for one in found if one.status != "pass"]
+    assert {(one.kernel, one.case, one.constants["factor"]) for one in bad} == {
+        ("wrong", f"twice-{size}-{length}", 4) for size in ("rows", "cols") for length in (257, 1024)
+    }
+    assert {one.constants["factor"] for one in found if one.case == "twice-rows-257"} == {1, 2, 4}
+    assert not [
+        one for one in webnorm.check(op="twice", constants={"factor": 2}).results if one.status != "pass"
+    ]
+    judged = webnorm.evaluate(wrong, folder, budget=None)
+    assert (judged.status, judged.failed) == ("fail", 4) and str(judged.message).endswith("with factor=4")
+    assert judged.wrong[0].constants == {"factor": 4}
+
+
 @pytest.mark.parametrize("step", [4, 64])
 def test_a_kernel_may_take_only_multiples(step: int, tmp_path: Path) -> None:
     """What it refuses is tried with larger sizes, so that its verdict is about the whole corpus."""

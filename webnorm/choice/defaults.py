@@ -229,6 +229,21 @@ def chosen_variants(
     return list(runnable_variants(kernel, problem, traits, axes)) or [first]
 
 
+def extreme_variants(variant: Variant, problem: Problem, traits: Traits) -> list[Variant]:
+    """The variants that differ from one that can run the problem in one constant, which is the least or the
+    greatest of its axis with which they can run it, too.
+    """
+    found: list[Variant] = []
+    if variant.refusal(problem, traits) is not None:
+        return found
+    for axis, points in variant.kernel.tune.items():
+        for order in (sorted(points), sorted(points, reverse=True)):
+            others = (Variant(variant.kernel, {**variant.constants, axis: value}) for value in order)
+            runnable = (other for other in others if other.refusal(problem, traits) is None)
+            found += [one for one in [next(runnable, variant)] if one not in (variant, *found)]
+    return found
+
+
 def each_chosen(
     kernels: Sequence[Kernel],
     task: Task,

@@ -54,6 +54,11 @@ class Case(ABC):
         return False
 
     @property
+    def varies_constants(self) -> bool:
+        """Whether kernels run on it with other constants than their default ones, too."""
+        return False
+
+    @property
     def shape_text(self) -> str:
         """The sizes and what else describes the case, as text."""
         return "x".join(map(str, self.shape))

@@ -26,6 +26,8 @@ from webnorm.op.registry import options_of
 # One element, an odd prime, a whole workgroup, one more, and several of them: of each size in turn.
 _LENGTHS = (1, 3, 61, 64, 257, 1000, 1024)
 _WATCHED = (61, 64, 257)
+# Where other constants are tried: an odd length and a multiple of 4 that take few invocations many steps.
+_VARYING = (257, 1024)
 # Sizes from here on where longer ones have too many elements.
 _SHORTER = (68, 40, 16, 8)
 # Elements of a case's largest tensor, and the product of its sizes, which a reference may work through many
@@ -47,6 +49,7 @@ class OpCase(Case):
     narrow: ForceSplit | None = None
     given: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
     is_watched: bool = False
+    varies_constants: bool = False
     # Of a scalar that is not at its default.
     scalars: tuple[tuple[str, float], ...] = ()
 
@@ -158,6 +161,7 @@ def _by_size(op: Op, seed: int) -> Iterator[Case]:
                     "a size that kernels get wrong",
                     seed=seed,
                     is_watched=length in _WATCHED,
+                    varies_constants=length in _VARYING,
                 )
                 if found is not None:
                     yield found

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from webnorm.choice.defaults import choose, each_chosen
+from webnorm.choice.defaults import choose, each_chosen, extreme_variants
 from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers.kernel import Kernel
@@ -77,9 +77,13 @@ class CheckRequest:
             sum(kernel.op is task.op for kernel in self.kernels) + bool(self.ladder) for _, task in self.tasks
         )
 
-    def variants(self, task: Task, traits: Traits) -> tuple[list[Variant], list[UnreadableKernel]]:
-        """What a task is checked with, and the kernels that make no sense of it."""
+    def variants(
+        self, case: Case, task: Task, traits: Traits
+    ) -> tuple[list[Variant], list[UnreadableKernel]]:
+        """What a task of a case is checked with, and the kernels that make no sense of it."""
         found, broken = each_chosen(self.kernels, task, traits, self.chosen or {}, self.every)
+        if case.varies_constants and not self.chosen and not self.every:
+            found = [one for own in found for one in (own, *extreme_variants(own, task.problem, traits))]
         if self.ladder:
             chosen = choose(self.ladder, task, traits, self.tuning).variant
             found += [chosen] if chosen not in found else []
@@ -126,7 +130,7 @@ def case_results(request: CheckRequest, worker: Worker, traits: Traits) -> Itera
     """Yield a result for each kernel, constants and case."""
     ended: Counter[str] = Counter()
     for case, task in request.tasks:
-        found, broken = request.variants(task, traits)
+        found, broken = request.variants(case, task, traits)
         if case.for_gpus and traits.software:
             # A whole corpus does not ask for it by name.
             if not request.whole:
@@ -142,14 +146,15 @@ def corpus_results(request: CheckRequest, found: Iterable[Result]) -> Iterator[R
     """A result for each file that is no kernel, and of a whole corpus one for each kernel that has refused
     most of the cases of a storage type that it takes, as what was `found` says.
     """
-    taken: Counter[tuple[str, str, str]] = Counter()
-    refused: Counter[tuple[str, str, str]] = Counter()
+    # Cases, not results: of some a kernel has one for each of several constants.
+    taken: defaultdict[tuple[str, str, str], set[str | None]] = defaultdict(set)
+    refused: defaultdict[tuple[str, str, str], set[str | None]] = defaultdict(set)
     # Which rows are cut no caller chooses: what takes all of them at once may refuse those cases.
     narrow = {case.name for case in request.cases if case.narrow is not None}
     for result in found:
         if result.case not in narrow:
             kind = refused if result.status == "skip" else taken
-            kind[result.op, result.kernel, result.problem.dtype] += 1
+            kind[result.op, result.kernel, result.problem.dtype].add(result.case)
     for one in request.broken:
         yield unreadable(one, smallest_problem(one.op))
     if request.whole:
@@ -157,8 +162,8 @@ def corpus_results(request: CheckRequest, found: Iterable[Result]) -> Iterator[R
             name = kernel.op.name, kernel.name, dtype
             # A kernel may be for other types.
             some = any(taken[kernel.op.name, kernel.name, one] for one in request.dtypes)
-            if refused[name] > taken[name] and (taken[name] or not some):
-                cases = f"{refused[name]} of {taken[name] + refused[name]} cases"
+            if len(refused[name]) > len(taken[name]) and (taken[name] or not some):
+                cases = f"{len(refused[name])} of {len(taken[name] | refused[name])} cases"
                 reason = f"refuses {cases}: what it gets right on the others proves little"
                 # One of those that it refused stands for the corpus.
                 problem = next(task.problem for _, task in request.tasks if task.op is kernel.op)
@@ -179,7 +184,7 @@ def _given(
         other = _other_task(case, task, mine, traits)
         again = [
             one
-            for one in (request.variants(other, traits)[0] if other != task else ())
+            for one in (request.variants(case, other, traits)[0] if other != task else ())
             if one.kernel.label == label and one.refusal(other.problem, traits) is None
         ]
         if again:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from webnorm import signals
-from webnorm.choice.defaults import choose, chosen_variants, nearest_variant
+from webnorm.choice.defaults import choose, chosen_variants, extreme_variants, nearest_variant
 from webnorm.errors import WebnormError, unknown
 from webnorm.gpu import timing
 from webnorm.gpu.buffers import check_memory
@@ -298,10 +298,23 @@ def try_case(device: Device, job: CaseJob) -> Iterator[Result]:
     if not fits(task.problem):
         task = case.other_task(task, fits, kernel.rule_numbers)
     check_memory(task, device)
-    variant = job.job.variant(kernel, task.problem, device.traits)
+    variants = [job.job.variant(kernel, task.problem, device.traits)]
+    if case.varies_constants and not job.job.constants:
+        variants += extreme_variants(variants[0], task.problem, device.traits)
     board = ProblemBuffers(device, task, case.draw(task), job.job.roots, narrow=case.narrow)
-    result, *_ = try_variant(board, variant, case.name, watch=case.watched)
-    yield with_expectation(result, kernel, case)
+    for variant in variants:
+        result, *_ = try_variant(board, variant, case.name, watch=case.watched)
+        result = with_expectation(result, kernel, case)
+        if result.status in ("fail", "error"):
+            yield replace(result, reason=f"{result.reason}{other_constants(result, variants[0])}")
+            return
+    yield result
+
+
+def other_constants(result: Result, own: Variant) -> str:
+    """The constants of a result that its kernel has not by itself, as the end of a reason; "" without any."""
+    found = [f"{name}={value}" for name, value in result.constants.items() if value != own.constants[name]]
+    return f", with {' '.join(found)}" if found else ""
 
 
 # --- an attempt, timed in turn with the copy, the attempt before it and the best there is

@@ -32,7 +32,7 @@ from webnorm.lab.diagnose.examination import examine
 from webnorm.lab.process.worker import TaskFailed, Worker, WorkerDied, explain_worker_failure
 from webnorm.lab.results.result import Result
 from webnorm.lab.run import bench, check, jobs, requests
-from webnorm.lab.run.evaluation import EvaluationJob
+from webnorm.lab.run.evaluation import EvaluationJob, other_constants
 from webnorm.lab.run.evaluation import evaluate as compile_and_try
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.op.corpus import Overrides, whole_corpus
@@ -49,10 +49,11 @@ EvaluationStatus = Literal["pass", "fail", "error", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class WrongCase:
-    """A case that the kernel failed: its name, the problem, and what is wrong."""
+    """A case that the kernel failed: its name, the problem, the constants, and what is wrong."""
 
     case: str
     problem: str
+    constants: Mapping[str, int]
     reason: str
 
 
@@ -65,8 +66,9 @@ class Evaluation:
     and "unknown" if no case could be checked. `message` says why, with `line` and `column` of the text, from
     1, where they are known.
 
-    `passed`, `failed` and `skipped` count cases; `wrong` has the first that failed, and `hint` what the
-    first wrong output fits, if it fits anything. `max_rel_error` is the largest relative error of all cases.
+    `passed`, `failed` and `skipped` count cases, of which some run with several constants; `wrong` has the
+    first runs that failed, and `hint` what the first wrong output fits, if it fits anything. `max_rel_error`
+    is the largest relative error of all cases.
 
     Times are those of one problem, `timed`, in nanoseconds: `median_ns`, `percent_of_copy` (of the speed of a
     copy of as many bytes), and `time_over_best`, the median over that of `best_kernel`, the fastest of the
@@ -323,12 +325,14 @@ def _checked(
     results = [*check.case_results(request, worker, traits)]
     wrong = [one for one in results if one.status in ("fail", "error")]
     passed = [one for one in results if one.status == "pass"]
+    cases, failed = {one.case for one in results}, {one.case for one in wrong}
+    right = {one.case for one in passed} - failed
     found = replace(
         known,
         status="fail" if wrong else "pass" if passed else "unknown",
-        passed=len(passed),
-        failed=len(wrong),
-        skipped=len(results) - len(passed) - len(wrong),
+        passed=len(right),
+        failed=len(failed),
+        skipped=len(cases - right - failed),
         wrong=tuple(_wrong_case(one, submission) for one in wrong[:_MOST_EXAMPLES]),
         max_rel_error=max(
             (one.max_rel_error for one in passed if one.max_rel_error is not None), default=None
@@ -337,8 +341,10 @@ def _checked(
     if wrong:
         place = wrong[0].place
         message = _shortened(wrong[0].reason or "wrong", submission)
+        own = chosen_variants(kernel, wrong[0].problem, traits, submission.constants)[0]
+        message += other_constants(wrong[0], own)
         if hint is None:
-            hint = _hint_of(request, submission, kernel, wrong[0], worker, traits)
+            hint = _hint_of(request, kernel, wrong[0], worker)
         return replace(found, message=message, hint=hint, line=place.line if place else None)
     if not passed:
         reason = next((one.reason for one in results if one.reason), "no case of the corpus takes it")
@@ -350,7 +356,9 @@ def _checked(
 
 def _wrong_case(one: Result, submission: _Submission) -> WrongCase:
     reason = _shortened(one.reason or "wrong", submission)
-    return WrongCase(case=one.case or "", problem=str(one.problem), reason=reason)
+    return WrongCase(
+        case=one.case or "", problem=str(one.problem), constants=dict(one.constants), reason=reason
+    )
 
 
 def examine_case(device: Device, job: jobs.CheckJob) -> Iterator[Any]:
@@ -359,17 +367,10 @@ def examine_case(device: Device, job: jobs.CheckJob) -> Iterator[Any]:
     yield examine(board, board.prepare(job.variants[0].variant()))
 
 
-def _hint_of(
-    request: check.CheckRequest,
-    submission: _Submission,
-    kernel: Kernel,
-    wrong: Result,
-    worker: Worker,
-    traits: Traits,
-) -> str | None:
+def _hint_of(request: check.CheckRequest, kernel: Kernel, wrong: Result, worker: Worker) -> str | None:
     for case, task in request.tasks:
         if case.name == wrong.case and task.problem == wrong.problem:
-            spec = jobs.VariantSpec.of(chosen_variants(kernel, task.problem, traits, submission.constants)[0])
+            spec = jobs.VariantSpec(kernel.path, kernel.op.name, dict(wrong.constants))
             job = jobs.CheckJob(case.name, task, case.draw(task), (spec,), (), case.narrow)
             with suppress(WorkerDied, TaskFailed, WebnormError):
                 (examination,) = worker.stream(examine_case, job)
