@@ -1,5 +1,6 @@
-"""webnorm: normalisation kernels in WGSL, checked against float64 and timed, from Python.
+"""webnorm: a lab for WGSL kernels, which checks them against NumPy in float64 and times them.
 
+`load_op` takes an op of your own, `check`, `bench` and `evaluate` its kernels.
 `layer_norm`, `rms_norm`, their gradients and the modules are the drop-in part. The lab's own types are here
 for scripts: a `Problem` is computed by a `Variant` of a `Kernel`, rendered into a `Shader`, bound into a
 `Plan` on a `Device`.
