@@ -344,6 +344,24 @@ def test_a_kernel_is_wrong_with_other_constants(tmp_path: Path) -> None:
     assert judged.wrong[0].constants == {"factor": 4}
 
 
+def test_one_tensor_is_read_in_vectors(tmp_path: Path) -> None:
+    """An output that others write element by element keeps its store where its length divides by 4."""
+    op = changed('tensor("y", "rows cols")', 'tensor("y", "rows cols//4")').replace(
+        "return 2 * x", "return x.reshape(len(x), -1, 4).sum(-1)"
+    )
+    op = changed("outputs=", 'require=[require("cols % 4 == 0", "sums of four")],\n    outputs=', op)
+    kernel = changed("// [[pass]]", '// [derive]\n// vector_width = "4"\n// [[pass]]', KERNEL)
+    kernel = changed("rows * cols, 64", "rows * (cols // 4), 64", kernel)
+    kernel = changed("params.rows * cols", "params.rows * (cols / 4u)", kernel)
+    kernel = changed("2.0 * load_x(i)", "dot(load4_x(4u * i), vec4(1.0))", kernel)
+    included = '{% include "lib/tensors.wgsl" %}'
+    right = changed(included, f'{{% set vector_tensors = ["x"] %}}\n{included}', kernel)
+    webnorm.load_op(write_op(tmp_path / "twice", op, right=right, without=kernel))
+    found = webnorm.check(op="twice", dtype="all", seed=1).results
+    assert {one.status for one in found if one.kernel == "right"} == {"pass"}
+    assert {one.status for one in found if one.kernel == "without"} == {"pass", "error"}
+
+
 @pytest.mark.parametrize("step", [4, 64])
 def test_a_kernel_may_take_only_multiples(step: int, tmp_path: Path) -> None:
     """What it refuses is tried with larger sizes, so that its verdict is about the whole corpus."""

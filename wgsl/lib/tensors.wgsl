@@ -4,12 +4,14 @@
     dispatch's part of the batch, which has `params.<batch>` of them. `load_NAME(i)` and `store_NAME(i, value)` take an
     element, as f32, i32 or u32, whatever it is stored as. With `vector_width` 4 there are `load4_NAME(i)` and
     `store4_NAME(i, value)`, too, for the vec4 from i on: i is a multiple of 4, and so are the elements of the tensor
-    (of one element of the batch, where it is batched). Such an output has no other store. -#}
+    (of one element of the batch, where it is batched). Such an output has no other store: a write of one component
+    may write all four. `vector_tensors`, a list of names, leaves the other tensors to `load_` and `store_`. -#}
 {% from "lib/cost.wgsl" import tally with context %}
 {% set vectors = vector_width is defined and vector_width == 4 %}
+{% set in_fours = vector_tensors if vector_tensors is defined else tensors | map(attribute="name") | list %}
 {% set scalar_types = {"int8": "i32", "int32": "i32", "uint8": "u32", "uint32": "u32"} %}
 {% set per_word = {"float16": 2, "bfloat16": 2, "int8": 4, "uint8": 4} %}
-{% macro in_vectors(tensor) -%}{{ "yes" if vectors and tensor.elements % 4 == 0 }}{%- endmacro %}
+{% macro in_vectors(tensor) -%}{{ "yes" if vectors and tensor.name in in_fours and tensor.elements % 4 == 0 }}{%- endmacro %}
 {#- Whether elements share words that several invocations may write. -#}
 {% macro is_atomic(tensor) -%}
 {{ "yes" if tensor.access == "read_write" and tensor.dtype in per_word and not in_vectors(tensor) }}
