@@ -26,6 +26,7 @@ from webnorm.op.corpus import whole_corpus
 from webnorm.op.op import Op
 from webnorm.op.registry import load_op
 from webnorm.web.folder import LAB_INDEX
+from webnorm.web.package.request import request_for
 
 DOCS = Path(webnorm.__file__).parents[1] / "docs"
 # Ops that need no child process to be refused in.
@@ -567,3 +568,21 @@ def test_a_lab_names_the_ops_that_it_lacks(tmp_path: Path, capsys: pytest.Captur
     webnorm.load_op(write_op(tmp_path / "twice"))
     export._name_left_out({LAB_INDEX: b'{"bundles": []}'}, (), Path("lab"))
     assert "lab lacks twice: the lab's page computes" in capsys.readouterr().err
+
+
+def test_an_export_names_every_size_that_it_lacks(tmp_path: Path) -> None:
+    """All at once, with values to copy."""
+    text = changed('"cols": 8}', '"cols": 8, "depth": 4}').replace('"rows cols"', '"rows cols depth"')
+    webnorm.load_op(write_op(tmp_path / "twice", text))
+
+    def said(**sizes: int | tuple[int, ...]) -> str:
+        with pytest.raises(WebnormError) as error:
+            request_for(
+                "twice", (), (), "auto", (), dict.fromkeys(("--dtype", "--eps", "--scale")), sizes=sizes
+            )
+        return str(error.value)
+
+    assert said().startswith("--size cols and --size depth are missing; ")
+    assert said().endswith("such as --size cols=8 --size depth=4")
+    assert said(cols=8).startswith("--size depth is missing; ")
+    assert said(cols=(8, 12), depth=4) == "--size cols has 2 values; expected one: only depth takes several"

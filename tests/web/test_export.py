@@ -638,7 +638,7 @@ MISTAKES = {
     "copy --cols 64 --out out": "op 'copy' only measures what a norm is compared with; expected one of "
     "layer_norm, layer_norm_backward, rms_norm, "
     "rms_norm_backward",
-    "layer_norm --out out": "--cols is missing; expected the columns of a row, such as --cols 768",
+    "layer_norm --out out": "--cols is missing; expected a size that is compiled in, such as --cols 1024",
     "layer_norm --cols 0 --out out": "--cols is '0'; expected 1 or more",
     "layer_norm --cols 64,x --out out": "--cols is '64,x'; expected integers separated by commas, "
     "as 768,4k, or ranges of them, as 256..4k",

@@ -114,7 +114,9 @@ def request_for(
     cols, fixed = _sizes(op, cols, sizes or {})
     for count in cols:
         if count > MOST_COLS:
-            raise WebnormError(f"{_axis_flag(op)} is {count}; expected at most {MOST_COLS}")
+            raise WebnormError(
+                f"{_size_flag(op, op.problem_type.AXIS)} is {count}; expected at most {MOST_COLS}"
+            )
     kernels = discover(roots)
     own = {"eps": settings["--eps"], "scale": settings["--scale"]}
     given = {name: one for name, one in {**own, **(scalars or {})}.items() if one is not None}
@@ -140,9 +142,23 @@ def request_for(
     )
 
 
-def _axis_flag(op: Op) -> str:
-    """The option that has the values of the op's axis."""
-    return "--cols" if op.problem_type.AXIS == "cols" else f"--size {op.problem_type.AXIS}"
+def _size_flag(op: Op, name: str) -> str:
+    """The option that has the values of a size."""
+    return "--cols" if name == "cols" == op.problem_type.AXIS else f"--size {name}"
+
+
+def _missing(op: Op, names: Sequence[str]) -> WebnormError:
+    """Return the error for sizes without a value, which names them all."""
+    flags = [_size_flag(op, name) for name in names]
+    usual = dict(zip(op.problem_type.SIZES, op.problem_type.default_sizes(False, False)[0], strict=True))
+    example = " ".join(
+        f"{flag}{' ' if flag == '--cols' else '='}{usual[name]}"
+        for flag, name in zip(flags, names, strict=True)
+    )
+    verb, what = ("is", "a size that is") if len(flags) == 1 else ("are", "sizes that are")
+    return WebnormError(
+        f"{' and '.join(flags)} {verb} missing; expected {what} compiled in, such as {example}"
+    )
 
 
 def _sizes(
@@ -161,19 +177,17 @@ def _sizes(
         # Nothing but the batch: the same shader for every problem.
         return (1,), {}
     own = tuple(dict.fromkeys((*cols, *given.pop(kind.AXIS, ()))))
-    if not own:
-        what = "the columns of a row" if kind.AXIS == "cols" else f"one {kind.AXIS} or more"
-        example = "--cols 768" if kind.AXIS == "cols" else f"--size {kind.AXIS}=768"
-        raise WebnormError(f"{_axis_flag(op)} is missing; expected {what}, such as {example}")
-    fixed = {}
-    for name in kind.SIZES:
-        if name in (kind.AXIS, kind.BATCH):
-            continue
-        if len(given.get(name, ())) != 1:
-            found = "is missing" if name not in given else f"has {len(given[name])} values"
-            raise WebnormError(f"--size {name} {found}; expected one: it is compiled in")
-        fixed[name] = given[name][0]
-    return own, fixed
+    values = {**given, kind.AXIS: own}
+    inner = [name for name in kind.SIZES if name != kind.BATCH]
+    if missing := [name for name in inner if not values.get(name)]:
+        raise _missing(op, missing)
+    fixed = [name for name in inner if name != kind.AXIS]
+    for name in fixed:
+        if len(given[name]) != 1:
+            raise WebnormError(
+                f"--size {name} has {len(given[name])} values; expected one: only {kind.AXIS} takes several"
+            )
+    return own, {name: given[name][0] for name in fixed}
 
 
 def _op(name: str | None) -> Op:
