@@ -203,6 +203,7 @@ def read_results(content: bytes, folder: Path) -> None:
 @examples(80)
 @given(text=mutated(RESULTS))
 @example(text=RESULTS.replace('"limits"', f'"notes": "{"x" * 100_000}", "limits"', 1))
+@example(text=RESULTS.replace('"op": "layer_norm"', '"op": "theirs"', 1))
 def test_a_tree_that_is_no_longer_a_report(text: str, folder: Path) -> None:
     read_results(text.encode(), folder)
 

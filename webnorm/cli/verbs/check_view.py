@@ -17,7 +17,7 @@ from webnorm.cli.work.compile_errors import compile_error_location
 from webnorm.lab.results import tables
 from webnorm.lab.results.ranking import by_kernel, verdict
 from webnorm.lab.results.result import Result
-from webnorm.op.registry import op_named
+from webnorm.op.registry import OPS
 
 _INDENT = "  "
 # Names of cases in a line.
@@ -124,5 +124,7 @@ def _badness(result: Result) -> tuple[int, bool, float]:
     grave = {"FAIL": 2, "pass": 1, "expected failure": 1}.get(verdict(result), 0)
     error = result.max_rel_error
     # NaN compares with nothing, so max() would pass over it or keep it by accident.
-    plainly = op_named(result.op).outputs(result.problem)[0].dtype(result.problem) == "float32"
-    return grave, plainly, -1.0 if error is None else math.inf if math.isnan(error) else error
+    # Results may be of an op that is not loaded here.
+    op = OPS.get(result.op)
+    dtype = op.outputs(result.problem)[0].dtype(result.problem) if op else result.problem.dtype
+    return grave, dtype == "float32", -1.0 if error is None else math.inf if math.isnan(error) else error
