@@ -206,6 +206,45 @@ def test_the_corpus_has_sizes_values_and_cases_of_its_own(tmp_path: Path) -> Non
     assert cases["twice-mine"].shape == (1, 2) and cases["twice-mine"].source == "a bug"
 
 
+MANY_SIZES = {
+    "six": ({name: 8 for name in "abcdef"}, "a b c d e f", ""),
+    # The window is a size that another bounds.
+    "pooled": (
+        {name: 8 for name in ("batch", "channels", "depth", "height", "width", "window")},
+        "batch channels depth height width",
+        'require=[require("window <= width", "it fits")],',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MANY_SIZES)
+def test_many_sizes_leave_no_length_out(name: str, tmp_path: Path) -> None:
+    """The product of six sizes of 8 is too large for a case: then others are smaller."""
+    sizes, shape, more = MANY_SIZES[name]
+    text = changed('sizes={"rows": 16, "cols": 8},', f"sizes={sizes}, {more}")
+    text = changed('tensor("y", "rows cols")', f'tensor("y", "{shape}")', text)
+    if name == "pooled":
+        text = changed(
+            'inputs=[tensor("x", "rows cols")]',
+            f'inputs=[tensor("x", "{shape}"), tensor("k", "window")]',
+            text,
+        )
+        text = changed("doubled(x):\n    return 2 * x", "doubled(x, k):\n    return 2 * x + k.sum()", text)
+    op = load_op(
+        write_op(tmp_path / "twice", changed('"rows cols"', f'"{shape}"', text) if name == "six" else text)
+    )
+    found = [case.problem(op) for case in whole_corpus(1) if case.problem(op) is not None]
+    for size in sizes:
+        lengths = {problem.sizes[size] for problem in found}
+        assert lengths >= {1, 3, 61, 64, 257}, size
+    ordinary = [problem for problem in found if problem.distribution == "normal"]
+    vectors = [problem for problem in ordinary if all(length % 4 == 0 for length in problem.sizes.values())]
+    assert vectors and len({*vectors[-1].sizes.values()}) > 2
+    assert {problem.distribution for problem in found} == {*op.problem_type.DISTRIBUTIONS}
+    names = [case.name for case in whole_corpus(1) if case.problem(op) is not None]
+    assert len(names) == len({*names})
+
+
 CHOICE = changed(
     f"[{DECLARED}],", f'[{DECLARED}],\n    options=[option("activation", "relu", "mish"), option("gate")],'
 )

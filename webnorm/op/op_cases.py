@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain, product
 from math import prod
 from typing import Any
 
@@ -28,6 +29,9 @@ _LENGTHS = (1, 3, 61, 64, 257, 1000, 1024)
 _WATCHED = (61, 64, 257)
 # Where other constants are tried: an odd length and a multiple of 4 that take few invocations many steps.
 _VARYING = (257, 1024)
+# Sizes to draw from, next to an even length and to an odd one, where others do not fit; and how many draws.
+_POOLS = (((4, 8, 12), (4,), (1, 2, 3, 4)), ((1, 2, 3, 5, 7), (1, 2, 3)))
+_DRAWS = 300
 # Sizes from here on where longer ones have too many elements.
 _SHORTER = (68, 40, 16, 8)
 # Elements of a case's largest tensor, and the product of its sizes, which a reference may work through many
@@ -126,10 +130,30 @@ def _case(op: Op, name: str, sizes: tuple[int, ...], source: str, **given: Any) 
     return OpCase(op.name, f"{op.name}-{name}", source, sizes, **given)
 
 
-def _usual(op: Op) -> dict[str, int]:
-    """Sizes in the middle of what is tried, which meet what the op requires."""
-    problem = small_problem(op, 8)
-    return dict(problem.sizes)
+def _drawn(
+    op: Op, pool: Sequence[int], fixed: Mapping[str, int] | None = None, options: Options | None = None
+) -> dict[str, int] | None:
+    """Return sizes from a pool, and the fixed ones, that make a case: of some draws the most different sizes.
+    None where no draw makes a case.
+    """
+    rng = np.random.default_rng(0)
+    draws = rng.choice(pool, size=(_DRAWS, len(op.problem_type.SIZES))).tolist()
+    shapes = [{**dict(zip(op.problem_type.SIZES, draw, strict=True)), **(fixed or {})} for draw in draws]
+    shapes.sort(key=lambda sizes: -len({*sizes.values()}))
+    given = {"options": options or op.defaults}
+    return next((sizes for sizes in shapes if _case(op, "", tuple(sizes.values()), "", **given)), None)
+
+
+def _usual(op: Op, options: Options | None = None) -> dict[str, int]:
+    """Sizes in the middle of what is tried, which meet what the op requires: different ones where it takes
+    such. Raises UnsupportedProblem where no small sizes do.
+    """
+    problem = small_problem(op, 8, options)
+    sizes = dict(problem.sizes)
+    given = {"options": options or op.defaults}
+    if len({*sizes.values()}) == len(sizes) and _case(op, "", tuple(sizes.values()), "", **given):
+        return sizes
+    return _drawn(op, range(2, 14), options=options) or sizes
 
 
 def _multiples(op: Op, counts: Sequence[int] = (8,)) -> dict[str, int]:
@@ -141,31 +165,35 @@ def _multiples(op: Op, counts: Sequence[int] = (8,)) -> dict[str, int]:
         sizes |= {op.problem_type.BATCH: 4} if op.problem_type.BATCH else {}
         if _case(op, "", tuple(sizes.values()), "") is not None:
             return sizes
-    return _usual(op)
+    return _drawn(op, (4, 8, 12, 16)) or _usual(op)
 
 
 def _by_size(op: Op, seed: int) -> Iterator[Case]:
-    """Every size at every length, the others small, and multiples of 4 where it is even; sizes that do not
-    meet what the op requires are moved on to the next that do.
+    """Every size at every length, the others small, and multiples of 4 where it is even. Where the op takes no
+    such sizes, a length is moved on to the next that it takes.
     """
-    usual, multiples = _usual(op), _multiples(op)
-    for name in op.problem_type.SIZES:
-        for length in _LENGTHS:
-            others = usual if length % 2 else multiples
-            for moved in range(length, length + 17):
-                sizes = tuple({**others, name: moved}.values())
-                found = _case(
-                    op,
-                    f"{name}-{moved}",
-                    sizes,
-                    "a size that kernels get wrong",
-                    seed=seed,
-                    is_watched=length in _WATCHED,
-                    varies_constants=length in _VARYING,
-                )
-                if found is not None:
+    usual, multiples, names = _usual(op), _multiples(op), set[str]()
+    for name, length in product(op.problem_type.SIZES, _LENGTHS):
+        others = usual if length % 2 else multiples
+        moved = ({**others, name: more} for more in range(length + 1, length + 17))
+        # A size may be the bound of another, and of many small ones the product is large.
+        drawn = (_drawn(op, [*pool, length + 7], {name: length}) for pool in _POOLS[length % 2])
+        for sizes in chain([{**others, name: length}], drawn, moved):
+            found = sizes and _case(
+                op,
+                f"{name}-{sizes[name]}",
+                tuple(sizes.values()),
+                "a size that kernels get wrong",
+                seed=seed,
+                is_watched=length in _WATCHED,
+                varies_constants=length in _VARYING,
+            )
+            if found:
+                # What is too short may have been moved on to the next length.
+                if found.name not in names:
                     yield found
-                    break
+                names.add(found.name)
+                break
 
 
 def _values_sizes(op: Op, options: Options) -> tuple[int, ...]:
@@ -176,7 +204,7 @@ def _values_sizes(op: Op, options: Options) -> tuple[int, ...]:
         sizes = tuple({**problem.sizes, **batch}.values())
         if _case(op, "", sizes, "", options=options) is not None:
             return sizes
-    return tuple(_usual(op).values())
+    return tuple(_usual(op, options).values())
 
 
 def _by_value(op: Op, options: Options, prefix: str, seed: int) -> Iterator[Case]:
@@ -216,9 +244,10 @@ def _by_option(op: Op, seed: int) -> Iterator[Case]:
 def _by_scalar(op: Op, options: Options, prefix: str, seed: int) -> Iterator[Case]:
     """Every scalar at another value than its default, which a kernel may have as a constant."""
     try:
-        usual = small_problem(op, 8, options)
+        sizes = _usual(op, options)
     except UnsupportedProblem:
         return
+    usual = op.problem(*sizes.values(), options=options)
     for name, default in usual.scalars.items():
         steps = (1, -1, default) if isinstance(default, int) else (0.5, -0.5, default, -default / 2)
         for value in (default + step for step in steps if step):
@@ -226,7 +255,7 @@ def _by_scalar(op: Op, options: Options, prefix: str, seed: int) -> Iterator[Cas
                 continue
             given = {"options": options, "scalars": ((name, value),), "seed": seed}
             why = "a scalar that is not its default"
-            found = _case(op, f"{prefix}{name}={value:g}", tuple(usual.sizes.values()), why, **given)
+            found = _case(op, f"{prefix}{name}={value:g}", tuple(sizes.values()), why, **given)
             if found is not None:
                 yield found
             break
@@ -245,11 +274,13 @@ def _sliced(op: Op, seed: int) -> Iterator[Case]:
     batch = op.problem_type.BATCH
     if not batch:
         return
-    usual = {**_usual(op), batch: 61}
+    sizes = {**_usual(op), batch: 61}
+    if _case(op, "", tuple(sizes.values()), "") is None:
+        sizes = _drawn(op, range(1, 7), {batch: 61}) or sizes
     splits: tuple[ForceSplit, ...] = ("bindings", "dispatches")
     for narrow in splits:
         found = _case(
-            op, f"cut-{narrow}", tuple(usual.values()), f"{batch} cut into slices", narrow=narrow, seed=seed
+            op, f"cut-{narrow}", tuple(sizes.values()), f"{batch} cut into slices", narrow=narrow, seed=seed
         )
         if found is not None:
             yield found
