@@ -402,6 +402,19 @@ def test_one_tensor_is_read_in_vectors(tmp_path: Path) -> None:
     assert {one.status for one in found if one.kernel == "without"} == {"pass", "error"}
 
 
+def test_the_default_of_other_adapters_is_tried(tmp_path: Path) -> None:
+    """The middle of an axis, which only a GPU takes, or only a software adapter."""
+    tuned = changed(
+        "// [[pass]]",
+        '// [tune]\n// factor = [1, 2, 3, 4]\n// [default]\n// factor = "2 if software else 3"\n// [[pass]]',
+        KERNEL,
+    )
+    wrong = [changed("2.0 * load", f"{{{{ 5 if factor == {at} else 2 }}}}.0 * load", tuned) for at in (2, 3)]
+    webnorm.load_op(write_op(tmp_path / "twice", two=wrong[0], three=wrong[1]))
+    found = webnorm.check(op="twice", cases="twice-cols-257", seed=1).results
+    assert {one.kernel for one in found if one.status == "fail"} == {"two", "three"}
+
+
 @pytest.mark.parametrize("step", [4, 64])
 def test_a_kernel_may_take_only_multiples(step: int, tmp_path: Path) -> None:
     """What it refuses is tried with larger sizes, so that its verdict is about the whole corpus."""

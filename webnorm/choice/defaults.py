@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Literal
@@ -230,12 +230,15 @@ def chosen_variants(
 
 
 def extreme_variants(variant: Variant, problem: Problem, traits: Traits) -> list[Variant]:
-    """The variants that differ from one that can run the problem in one constant, which is the least or the
-    greatest of its axis with which they can run it, too.
+    """Return other variants than the default one that a kernel may run with, if that can run the problem.
+
+    They are the one that is the default on a GPU, or on a software adapter, and those that differ from
+    `variant` in one constant: the least and the greatest of each axis that can run.
     """
-    found: list[Variant] = []
     if variant.refusal(problem, traits) is not None:
-        return found
+        return []
+    other = default_variant(variant.kernel, problem, replace(traits, software=not traits.software))
+    found = [other] if other != variant and other.refusal(problem, traits) is None else []
     for axis, points in variant.kernel.tune.items():
         for order in (sorted(points), sorted(points, reverse=True)):
             others = (Variant(variant.kernel, {**variant.constants, axis: value}) for value in order)

@@ -24,6 +24,8 @@ UNIT = 2.0**-24
 # error that there is, and kernels may compute in another order.
 RUNS = 8
 FACTOR = 2.0
+# Runs of a reference with integers that rounding may decide.
+_RUNS_FOR_TIES = 32
 # How much more than in these runs an element may be off: their errors may have cancelled.
 _LUCK = 8.0
 # The error of a sum of N terms in roundings of the sum of their absolute values: so many of the last steps,
@@ -125,8 +127,8 @@ class _Noise:
     def __init__(self, seed: int, functions: float, serial: float) -> None:
         self._random = np.random.default_rng([seed, 7])
         self.functions, self.serial = functions, serial
-        # Functions that the noise has followed.
-        self.followed = 0
+        # Functions that the noise has followed, and the terms of the longest sum.
+        self.followed, self.longest = 0, 1
 
     def add(self, result: Any, error: Any) -> Any:
         """Return a result that is off by `error`, up or down."""
@@ -154,6 +156,7 @@ class _Noise:
 
     def total(self, result: Array, absolute: Array, terms: Array | int) -> Array:
         """A sum, with the error of adding so many terms up."""
+        self.longest = max(self.longest, int(np.max(terms, initial=1)))
         growth = self.functions * (_SUM_ROUNDINGS + _SUM_GROWTH * np.sqrt(terms)) + self.serial
         return cast(Array, self.add(result, UNIT * growth * absolute))
 
@@ -313,18 +316,20 @@ def _largest_deviation(
     functions: float,
     serial: float,
     runs: int,
-) -> tuple[list[Array], bool]:
-    """Of each element the largest deviation of some runs, and whether the noise followed the reference."""
+) -> tuple[list[Array], int]:
+    """Of each element the largest deviation of some runs, and the terms of the longest sum; 0 where the noise
+    did not follow the reference.
+    """
     found = [np.zeros(np.shape(one)) for one in exact]
-    followed = True
+    followed, longest = True, 1
     for seed in range(runs):
         noise = _Noise(seed, functions, serial)
         noisy = {name: _noisy(array, noise) for name, array in arrays.items()}
         with np.errstate(all="ignore"):
             outputs = reference(noisy)
-        followed = followed and noise.followed > 0
+        followed, longest = followed and noise.followed > 0, max(longest, noise.longest)
         _keep_largest(found, outputs, exact)
-    return found, followed
+    return found, longest if followed else 0
 
 
 def _keep_largest(found: Sequence[Array], outputs: Outputs, exact: Outputs) -> None:
@@ -381,12 +386,18 @@ def derive_scales(
         # Nothing is rounded: a tolerance of zero.
         return [Scales(np.zeros(np.shape(one)), np.zeros(np.shape(one)), None) for one in exact]
     try:
-        spread, followed = _largest_deviation(reference, arrays, exact, 1.0, 0.0, RUNS)
-        serial, _ = _largest_deviation(reference, arrays, exact, 0.0, 1.0, RUNS // 2)
+        spread, longest = _largest_deviation(reference, arrays, exact, 1.0, 0.0, RUNS)
+        # All terms of the longest sum at once: what a square makes of their errors is no multiple of one.
+        serial, _ = _largest_deviation(reference, arrays, exact, 0.0, float(longest), RUNS // 2)
+        serial = [one / max(1, longest) for one in serial]
+        if any(integers):
+            # A tie that rounding decides has an even chance in each run.
+            more, _ = _largest_deviation(reference, arrays, exact, FACTOR, 0.0, _RUNS_FOR_TIES)
+            spread = [two if whole else one for one, two, whole in zip(spread, more, integers, strict=True)]
     except Exception as error:
         signals.let_through(error)
-        followed = False
-    if not followed:
+        longest = 0
+    if not longest:
         # A reference that leaves NumPy's arrays, as one with loops over Python's floats.
         spread = _moved_inputs(reference, arrays, exact)
         serial = [np.zeros_like(one) for one in spread]

@@ -30,10 +30,10 @@ _WATCHED = (61, 64, 257)
 # Where other constants are tried: an odd length and a multiple of 4 that take few invocations many steps.
 _VARYING = (257, 1024)
 # Sizes to draw from, next to an even length and to an odd one, where others do not fit; and how many draws.
-_POOLS = (((4, 8, 12), (4,), (1, 2, 3, 4)), ((1, 2, 3, 5, 7), (1, 2, 3)))
+_POOLS = (((4, 8, 12), (4,), (1, 2, 3, 4)), ((1, 3, 5, 7), (1, 3), (1, 2, 3)))
 _DRAWS = 300
-# Sizes from here on where longer ones have too many elements.
-_SHORTER = (68, 40, 16, 8)
+# Sizes from here on where longer ones have too many elements: multiples of 4, and odd ones.
+_SHORTER, _ODD = (68, 40, 16, 8), (131, 69, 41, 17, 9)
 # Elements of a case's largest tensor, and the product of its sizes, which a reference may work through many
 # times (a convolution does): more takes a software adapter, or NumPy, long.
 _MOST_ELEMENTS, _MOST_STEPS = 1 << 18, 1 << 20
@@ -168,16 +168,32 @@ def _multiples(op: Op, counts: Sequence[int] = (8,)) -> dict[str, int]:
     return _drawn(op, (4, 8, 12, 16)) or _usual(op)
 
 
-def _by_size(op: Op, seed: int) -> Iterator[Case]:
-    """Every size at every length, the others small, and multiples of 4 where it is even. Where the op takes no
-    such sizes, a length is moved on to the next that it takes.
+def _odd(op: Op, counts: Sequence[int], batch: int, options: Options | None = None) -> dict[str, int]:
+    """Odd sizes, all different, so that every tensor has an odd number of elements: from the first count that
+    fits on. One of them is even where the op asks for that; `_usual` where it takes none of these.
     """
-    usual, multiples, names = _usual(op), _multiples(op), set[str]()
+    for count in counts:
+        sizes = {name: count + 2 * at for at, name in enumerate(op.problem_type.SIZES)}
+        sizes |= {op.problem_type.BATCH: batch} if op.problem_type.BATCH else {}
+        for shape in (sizes, *({**sizes, name: sizes[name] + 1} for name in sizes)):
+            if _case(op, "", tuple(shape.values()), "", options=options or op.defaults) is not None:
+                return shape
+    usual = _usual(op, options)
+    last = {**usual, op.problem_type.BATCH: batch} if op.problem_type.BATCH else usual
+    fits = _case(op, "", tuple(last.values()), "", options=options or op.defaults) is not None
+    return _drawn(op, range(3, 15, 2), options=options) or (last if fits else usual)
+
+
+def _by_size(op: Op, seed: int) -> Iterator[Case]:
+    """Every size at every length. The others are small: odd next to an odd length, else multiples of 4. Where the
+    op refuses a length, it is moved on to the next that the op takes.
+    """
+    odd, multiples, names = _odd(op, (7, 3), 5), _multiples(op), set[str]()
     for name, length in product(op.problem_type.SIZES, _LENGTHS):
-        others = usual if length % 2 else multiples
+        others = odd if length % 2 else multiples
         moved = ({**others, name: more} for more in range(length + 1, length + 17))
         # A size may be the bound of another, and of many small ones the product is large.
-        drawn = (_drawn(op, [*pool, length + 7], {name: length}) for pool in _POOLS[length % 2])
+        drawn = (_drawn(op, [*pool, length + 8], {name: length}) for pool in _POOLS[length % 2])
         for sizes in chain([{**others, name: length}], drawn, moved):
             found = sizes and _case(
                 op,
@@ -196,29 +212,17 @@ def _by_size(op: Op, seed: int) -> Iterator[Case]:
                 break
 
 
-def _values_sizes(op: Op, options: Options) -> tuple[int, ...]:
-    """Sizes for values: a row that is longer than a workgroup where that fits."""
-    for count in (130, *_SHORTER):
-        problem = small_problem(op, count, options)
-        batch = {op.problem_type.BATCH: 5} if op.problem_type.BATCH else {}
-        sizes = tuple({**problem.sizes, **batch}.values())
-        if _case(op, "", sizes, "", options=options) is not None:
-            return sizes
-    return tuple(_usual(op, options).values())
-
-
 def _by_value(op: Op, options: Options, prefix: str, seed: int) -> Iterator[Case]:
-    """Every way to draw the inputs, at sizes for scalar code and at multiples of 4; with options that are not
-    the op's own in turn at one of the two.
+    """Every way to draw the inputs, at odd sizes and at multiples of 4, a row longer than a workgroup if that
+    fits; with options that are not the op's own in turn at one of the two.
     """
-    vectors = tuple(_multiples(op, (132, *_SHORTER)).values())
-    shapes = [("", _values_sizes(op, options)), ("-vectors", vectors)]
+    shapes = [("", _odd(op, _ODD, 5, options)), ("-vectors", _multiples(op, (132, *_SHORTER)))]
     for number, kind in enumerate(op.problem_type.DISTRIBUTIONS):
         for suffix, sizes in shapes if options == op.defaults else [shapes[number % 2]]:
             found = _case(
                 op,
                 f"{prefix}{kind}{suffix}",
-                sizes,
+                tuple(sizes.values()),
                 "values that formulas get wrong",
                 options=options,
                 distribution=kind,
