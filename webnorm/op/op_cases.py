@@ -185,8 +185,9 @@ def _odd(op: Op, counts: Sequence[int], batch: int, options: Options | None = No
 
 
 def _by_size(op: Op, seed: int) -> Iterator[Case]:
-    """Every size at every length. The others are small: odd next to an odd length, else multiples of 4. Where the
-    op refuses a length, it is moved on to the next that the op takes.
+    """Every size at every length, next to small ones: odd ones at an odd length, else multiples of 4.
+
+    Where the op refuses a length, it is moved on to the next that the op takes.
     """
     odd, multiples, names = _odd(op, (7, 3), 5), _multiples(op), set[str]()
     for name, length in product(op.problem_type.SIZES, _LENGTHS):
