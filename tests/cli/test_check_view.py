@@ -64,6 +64,15 @@ def test_many_failures_are_a_line() -> None:
     assert line_of(text(CheckTable(results)), "too:").endswith("too: n-1, n-2, n-3, n-4, n-5, n-6 and 2 more")
 
 
+def test_a_case_that_fails_with_several_constants_is_named_once() -> None:
+    failures = [
+        result("naive", case="n-1", status="fail", reason="off", max_rel_error=one) for one in (1.0, 2.0)
+    ]
+    others = [result("naive", case="n-2", status="fail", reason="off", max_rel_error=0.5)] * 2
+    assert line_of(text(CheckTable([*failures, *others])), "too:").endswith("too: n-2")
+    assert "too:" not in text(CheckTable(failures))
+
+
 @pytest.mark.parametrize(
     ("watched", "said"),
     [
