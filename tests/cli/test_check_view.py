@@ -87,6 +87,16 @@ def test_races_are_told_where_somebody_looked(watched: list[bool | None], said: 
     assert race_line([result("naive", watched=one) for one in watched]) == said
 
 
+def test_the_first_reason_why_races_cannot_be_watched_is_shown() -> None:
+    first = result("naive", watched=False, unwatched="tally is passed\non by its address")
+    unwatched = [result("naive", watched=False), first, result("naive", watched=False, unwatched="x" * 999)]
+    reason = r"could not be watched (tally is passed\non by its address)"
+    assert race_line(unwatched) == f"races on workgroup memory: 3 runs {reason}"
+    both = race_line([*unwatched, result("naive", watched=True)])
+    assert both == f"races on workgroup memory: none in 1 run, 3 more {reason}"
+    assert len(race_line(unwatched[2:])) < 300
+
+
 def test_a_race_is_told() -> None:
     raced = result("naive", status="fail", watched=True, reason="a race on partials[3]")
     assert race_line([raced, result("naive", watched=True)]) == "races on workgroup memory: in 1 of 2 runs"

@@ -455,6 +455,7 @@ def test_a_race_fails_and_what_cannot_be_watched_does_not(device: Device, tmp_pa
     before, inside = TILE.replace(", 32>", ", 256>"), f"tile[place] = 1.0; if (place > 0u) {{ {WAIT} }}"
     uneven = tried(device, tmp_path, before, inside)
     assert (uneven.status, uneven.watched) == ("pass", False), uneven.reason
+    assert racing.unwatched is None and "a barrier that not all invocations" in (uneven.unwatched or "")
     for name in ("a barrier of its own", "a pointer in parentheses", "names of the notes"):
         before, inside = UNSAID[name]
         found = tried(device, tmp_path, before.replace(", 32>", ", 256>"), inside)
@@ -486,4 +487,4 @@ def test_what_goes_wrong_in_watching_is_not_the_variants_fault(
     assert (found.status, found.watched) == ("pass", True), found.reason
     monkeypatch.setattr("webnorm.kernels.wgsl.tokens._BUILTINS", {"local_invocation_index": "f32"})
     found = tried(device, tmp_path, TILE.replace(", 32>", ", 256>"), "tile[place] = 1.0;")
-    assert (found.status, found.watched) == ("pass", False)
+    assert (found.status, found.watched) == ("pass", False) and found.unwatched
