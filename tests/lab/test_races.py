@@ -462,6 +462,15 @@ def test_a_race_fails_and_what_cannot_be_watched_does_not(device: Device, tmp_pa
         assert (found.status, found.watched) == ("pass", False), found.reason
 
 
+def test_the_reason_names_the_line_of_the_authors_file(device: Device, tmp_path: Path) -> None:
+    before, inside = UNSAID["a pointer in parentheses"]
+    found = tried(device, tmp_path, before.replace(", 32>", ", 256>"), inside)
+    place = re.match(r"\S*used\.wgsl:(\d+): ", found.unwatched or "")
+    assert place is not None, found.unwatched
+    (path,) = tmp_path.rglob("used.wgsl")
+    assert "&(tile[place])" in path.read_text(encoding="utf-8").splitlines()[int(place[1]) - 1]
+
+
 @pytest.mark.parametrize("found", [f"== {POISON}u", "== 0u", f"!= {POISON}u"])
 def test_nobody_knows_when_it_is_watched(found: str, device: Device, tmp_path: Path) -> None:
     """Whatever else stands in the row of y decides on the barrier."""
