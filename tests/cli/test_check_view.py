@@ -64,6 +64,15 @@ def test_many_failures_are_a_line() -> None:
     assert line_of(text(CheckTable(results)), "too:").endswith("too: n-1, n-2, n-3, n-4, n-5, n-6 and 2 more")
 
 
+def test_a_case_that_fails_with_several_constants_is_named_once() -> None:
+    failures = [
+        result("naive", case="n-1", status="fail", reason="off", max_rel_error=one) for one in (1.0, 2.0)
+    ]
+    others = [result("naive", case="n-2", status="fail", reason="off", max_rel_error=0.5)] * 2
+    assert line_of(text(CheckTable([*failures, *others])), "too:").endswith("too: n-2")
+    assert "too:" not in text(CheckTable(failures))
+
+
 @pytest.mark.parametrize(
     ("watched", "said"),
     [
@@ -76,6 +85,16 @@ def test_many_failures_are_a_line() -> None:
 )
 def test_races_are_told_where_somebody_looked(watched: list[bool | None], said: str) -> None:
     assert race_line([result("naive", watched=one) for one in watched]) == said
+
+
+def test_the_first_reason_why_races_cannot_be_watched_is_shown() -> None:
+    first = result("naive", watched=False, unwatched="tally is passed\non by its address")
+    unwatched = [result("naive", watched=False), first, result("naive", watched=False, unwatched="x" * 999)]
+    reason = r"could not be watched (tally is passed\non by its address)"
+    assert race_line(unwatched) == f"races on workgroup memory: 3 runs {reason}"
+    both = race_line([*unwatched, result("naive", watched=True)])
+    assert both == f"races on workgroup memory: none in 1 run, 3 more {reason}"
+    assert len(race_line(unwatched[2:])) < 300
 
 
 def test_a_race_is_told() -> None:

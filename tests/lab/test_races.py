@@ -455,10 +455,20 @@ def test_a_race_fails_and_what_cannot_be_watched_does_not(device: Device, tmp_pa
     before, inside = TILE.replace(", 32>", ", 256>"), f"tile[place] = 1.0; if (place > 0u) {{ {WAIT} }}"
     uneven = tried(device, tmp_path, before, inside)
     assert (uneven.status, uneven.watched) == ("pass", False), uneven.reason
+    assert racing.unwatched is None and "a barrier that not all invocations" in (uneven.unwatched or "")
     for name in ("a barrier of its own", "a pointer in parentheses", "names of the notes"):
         before, inside = UNSAID[name]
         found = tried(device, tmp_path, before.replace(", 32>", ", 256>"), inside)
         assert (found.status, found.watched) == ("pass", False), found.reason
+
+
+def test_the_reason_names_the_line_of_the_authors_file(device: Device, tmp_path: Path) -> None:
+    before, inside = UNSAID["a pointer in parentheses"]
+    found = tried(device, tmp_path, before.replace(", 32>", ", 256>"), inside)
+    place = re.match(r"\S*used\.wgsl:(\d+): ", found.unwatched or "")
+    assert place is not None, found.unwatched
+    (path,) = tmp_path.rglob("used.wgsl")
+    assert "&(tile[place])" in path.read_text(encoding="utf-8").splitlines()[int(place[1]) - 1]
 
 
 @pytest.mark.parametrize("found", [f"== {POISON}u", "== 0u", f"!= {POISON}u"])
@@ -486,4 +496,4 @@ def test_what_goes_wrong_in_watching_is_not_the_variants_fault(
     assert (found.status, found.watched) == ("pass", True), found.reason
     monkeypatch.setattr("webnorm.kernels.wgsl.tokens._BUILTINS", {"local_invocation_index": "f32"})
     found = tried(device, tmp_path, TILE.replace(", 32>", ", 256>"), "tile[place] = 1.0;")
-    assert (found.status, found.watched) == ("pass", False)
+    assert (found.status, found.watched) == ("pass", False) and found.unwatched

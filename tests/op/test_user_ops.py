@@ -270,6 +270,23 @@ def test_an_unknown_case_lists_those_of_the_op(tmp_path: Path) -> None:
         webnorm.check(cases="zzz")
 
 
+@pytest.mark.parametrize("asked", ["*shift*", "shift-1e4", ["shift-1e4", "cols-*"]])
+def test_cases_of_other_ops_are_refused_by_their_names(tmp_path: Path, asked: str | list[str]) -> None:
+    webnorm.load_op(write_op(tmp_path / "twice", CHOICE))
+    given = asked if isinstance(asked, str) else ",".join(asked)
+    said = f"no case of twice matches '{given}'; `webnorm check --cases`, with the same --op, lists them"
+    with pytest.raises(WebnormError, match=rf"^{re.escape(said)}$"):
+        webnorm.check(op="twice", cases=asked)
+
+
+def test_an_op_without_options_lists_none_of_other_ops(tmp_path: Path) -> None:
+    webnorm.load_op(write_op(tmp_path / "twice"))
+    for options in (["foo"], ["foo=1", "bias"]):
+        for verb in (webnorm.check, webnorm.bench):
+            with pytest.raises(WebnormError, match=r"^twice has no option foo: it has none$"):
+                verb(op="twice", options=options)
+
+
 def test_the_cases_of_an_op_are_listed(tmp_path: Path) -> None:
     write_op(tmp_path / "kernels" / "twice")
     (tmp_path / "kernels" / "other").mkdir()

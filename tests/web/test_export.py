@@ -186,6 +186,7 @@ def test_types_and_readme_name_every_tensor() -> None:
         assert f"  {tensor['name']}: " in files["index.d.ts"].decode()
         assert tensor["name"] in files["README.md"].decode()
     assert "createLayerNorm" in files["index.js"].decode()
+    assert "/** The number of elements along `rows`. */" in files["index.d.ts"].decode()
 
 
 @pytest.mark.parametrize(

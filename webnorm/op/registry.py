@@ -185,13 +185,14 @@ def _options_types() -> tuple[type[Any], ...]:
 def options_of(op: Op, pairs: Sequence[str]) -> Options:
     """Return an op's default options with some set from text, as Options.changed takes it.
 
-    Raises UnsupportedProblem for an option that another op has, WebnormError for one that none has.
+    Raises UnsupportedProblem for an option that another op has, and for every one if this op has none;
+    WebnormError for one that no op has.
     """
     own = {field.name for field in fields(op.defaults)}
     known = [field.name for kind in _options_types() for field in fields(kind)]
     for name in (pair.partition("=")[0] for pair in pairs):
-        if name not in known:
-            raise unknown_option(name, own or known, type(op.defaults).VALUES)
+        if own and name not in known:
+            raise unknown_option(name, own, type(op.defaults).VALUES)
         if name not in own and name not in type(op.defaults).IGNORABLE:
             raise op.without_option(name)
     changed: Options = op.defaults.changed(pairs)

@@ -95,8 +95,9 @@ def _more(members: Sequence[Result], verbose: bool) -> Iterator[RenderableType]:
     told = worst.reason if worst.status == "fail" else worst.worst
     case = ", ".join(filter(None, (_case(worst), worst.problem.dtype if worst.case else "", constants)))
     yield _below(f"worst: {case}" + (f": {told}" if told else ""))
-    failed = (one for one in members if verdict(one) == "FAIL" and one is not worst)
-    if others := [*dict.fromkeys(map(_case, failed))]:
+    # A case has several results where constants or storage types vary: each name appears once.
+    failed = dict.fromkeys(_case(one) for one in members if verdict(one) == "FAIL")
+    if others := [name for name in failed if name != _case(worst)]:
         more = f" and {len(others) - _MOST_CASES} more" if len(others) > _MOST_CASES else ""
         yield _below(f"wrong, too: {', '.join(others[:_MOST_CASES])}{more}")
 

@@ -11,12 +11,15 @@ from rich.text import Text
 
 from webnorm.choice.tuning import Tuning
 from webnorm.cli.terminal.screen import Screen, escaped_line, number_column, wrapping_column
-from webnorm.errors import one_line
+from webnorm.errors import one_line, shortened
 from webnorm.lab.results.result import Result
 from webnorm.lab.results.tables import NOTHING, constants_text, device_text, percent_text
 from webnorm.lab.run.tune import TuneResult
 from webnorm.op.corpus import Case
 from webnorm.op.presets import presets
+
+# Characters of the reason why a kernel could not be watched: a compiler may say much.
+_LONGEST_REASON = 200
 
 
 def _bare(*columns: Column) -> Table:
@@ -80,18 +83,21 @@ def tuned_lines(tuned: TuneResult) -> str:
 
 def race_line(results: Sequence[Result]) -> str:
     """What is known of races on workgroup memory, and of endless loops where there are any: right results
-    alone would show neither on a CPU. Empty where neither was looked for.
+    alone would show neither on a CPU. Where some runs could not be watched it has the first reason. Empty
+    where neither was looked for.
     """
     watched = sum(result.watched is True for result in results)
     unwatched = sum(result.watched is False for result in results)
     seen = sum("a race" in (result.reason or "") for result in results if result.watched)
+    reason = next((one_line(result.unwatched) for result in results if result.unwatched), None)
+    failed = "could not be watched" + (f" ({shortened(reason, _LONGEST_REASON)})" if reason else "")
     if not watched:
-        return f"races on workgroup memory: {_runs(unwatched)} could not be watched" if unwatched else ""
+        return f"races on workgroup memory: {_runs(unwatched)} {failed}" if unwatched else ""
     found = f"in {seen} of" if seen else "none in"
     line = f"races on workgroup memory: {found} {_runs(watched)}"
     endless = sum("a loop that does not end" in (result.reason or "") for result in results if result.watched)
     line += f", endless loops in {endless}" if endless else ""
-    return f"{line}, {unwatched} more could not be watched" if unwatched else line
+    return f"{line}, {unwatched} more {failed}" if unwatched else line
 
 
 def _runs(count: int) -> str:

@@ -50,7 +50,8 @@ class Result:
     `flops` over the median, where the op says how many there are.
     `expected` marks the failure of a kernel declared unstable where the corpus says it must fail.
     `worst` names the element nearest to or furthest beyond its tolerance, with what was got and expected.
-    `watched` says whether its loops and its use of workgroup memory were watched, and could be.
+    `watched` says whether its loops and its use of workgroup memory were watched, and could be; `unwatched`
+    is the reason why they could not.
     `flags` holds remarks such as "noisy", "throttled" and "suspicious". `auto` marks the variant that
     kernel="auto" takes for this problem, and says what named it; with `tried` it stands beside the fastest of
     so many variants that tuning tried.
@@ -79,6 +80,7 @@ class Result:
     non_finite: Size | None = None
     deterministic: bool | None = None
     watched: bool | None = None
+    unwatched: Text | None = None
     median_ns: float | None = None
     p20_ns: float | None = None
     p80_ns: float | None = None

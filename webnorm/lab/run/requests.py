@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, shown
 from webnorm.gpu import timing
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import (
@@ -205,8 +205,21 @@ def with_cases(
     found = replace(request, cases=chosen, dtypes=dtypes or ("float32",), changes=changes, whole=whole)
     if not found.count():
         found.refuse_options()
+        if cases and input is None:
+            _refuse_cases(cases, corpus, found)
         raise WebnormError("nothing to check: no case has these options, or they are of other ops")
     return found
+
+
+def _refuse_cases(asked: str | Sequence[str], corpus: Sequence[Case], request: CheckRequest) -> None:
+    """Raise WebnormError where all cases of a request are of other ops, whatever the options."""
+    ops = [op.name for op in request.ops]
+    if not {*cases_of(corpus, ops)} & {*request.cases}:
+        names = asked if isinstance(asked, str) else ",".join(asked)
+        raise WebnormError(
+            f"no case of {', '.join(ops)} matches {shown(names)}; "
+            "`webnorm check --cases`, with the same --op, lists them"
+        )
 
 
 def _case_names(asked: str | Sequence[str], corpus: Sequence[Case], request: CheckRequest) -> tuple[str, ...]:

@@ -9,7 +9,9 @@ whoever comes first.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -43,6 +45,7 @@ from webnorm.op.problem import Problem
 _MOST_BATCH, _ELEMENTS = 1024, 1 << 20
 # Notes of all workgroups together, in bytes.
 _NOTES_BYTES = 1 << 26
+_LINE = re.compile(r"line (\d+): ", re.ASCII)
 # What a text that is not understood, or whose watched rendering cannot run, raises.
 _UNCLEAR = (CannotInstrument, WebnormError, wgpu.GPUError)
 
@@ -112,7 +115,9 @@ class _Watch:
         if bound >= device.limits["max-storage-buffers-per-shader-stage"]:
             raise CannotInstrument("the kernel binds as many buffers as this device has")
         problem, words = shader.problem, LOOP_WORDS * len(rounds.lines)
-        shader = replace(shader, text=_text(shader, rounds, watched, size // 4 - words))
+        with _origins_named(shader):
+            text = _text(shader, rounds, watched, size // 4 - words)
+        shader = replace(shader, text=text)
         op = self.variant.kernel.op
         given = batch_part(op, self.arrays, slice(problem.batch_size))
         notes = device.create_buffer(math.ceil(size / 16) * 16)
@@ -140,8 +145,9 @@ class _Watch:
         while True:
             problem = self.problem.with_batch(batch)
             shader = render_shader(self.variant, problem, "native", device.traits, roots=self.roots)
-            rounds = LoopInstrumentation(shader.text)
-            watched = RaceInstrumentation(rounds.text()) if self.memory else None
+            with _origins_named(shader):
+                rounds = LoopInstrumentation(shader.text)
+                watched = RaceInstrumentation(rounds.text()) if self.memory else None
             if watched is None or not watched.memory:
                 return (shader, rounds, None, 4 * LOOP_WORDS * len(rounds.lines)) if rounds.lines else None
             workgroups = max(shader.workgroup_count(each, batch) for each in shader.passes)
@@ -151,6 +157,20 @@ class _Watch:
             if batch == 1:
                 raise CannotInstrument(f"notes of {workgroups} workgroups take {size} bytes")
             batch = max(1, batch // 2)
+
+
+@contextmanager
+def _origins_named(shader: Shader) -> Iterator[None]:
+    """Let a reason that begins with a line of the rendered text name the file and line that it came from."""
+    try:
+        yield
+    except CannotInstrument as unclear:
+        reason = str(unclear)
+        found = _LINE.match(reason)
+        if found is None or not 1 <= int(found[1]) <= len(shader.origins):
+            raise
+        file, number = shader.origins[int(found[1]) - 1]
+        raise CannotInstrument(f"{file}:{number}: {reason[found.end() :]}") from unclear
 
 
 def _text(

@@ -5,7 +5,7 @@ case.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import wgpu
 
@@ -17,6 +17,7 @@ from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import UnreadableKernel
 from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.wgsl.diagnostics import read_report
+from webnorm.kernels.wgsl.tokens import CannotInstrument
 from webnorm.lab.results.result import Result, Status
 from webnorm.lab.verify.accuracy import Accuracy
 from webnorm.lab.verify.problem_buffers import Golden, ProblemBuffers, RepeatedRowsDiffer
@@ -118,23 +119,32 @@ def try_plan(
             if version == 0:
                 result = with_accuracy(result, accuracy)
         steady = board.steady(plan) if board.problem.batch_size else True
-        watched, found, unknown = (
-            _watched(board, variant) if watch and board.problem.batch_size else (None, None, None)
-        )
+        seen = _watched(board, variant) if watch and board.problem.batch_size else _Watched()
     except Exception as error:
         signals.let_through(error)
         return failed_result(board, variant, result, error), None, ()
-    result = replace(result, deterministic=steady, watched=watched)
-    if not steady or found:
-        return replace(result, status="fail", reason=found if steady else UNSTEADY), None, ()
+    result = replace(result, deterministic=steady, watched=seen.watched, unwatched=seen.reason)
+    if not steady or seen.fault:
+        return replace(result, status="fail", reason=seen.fault if steady else UNSTEADY), None, ()
     if result.status == "skip":
         return result, None, ()
-    return replace(result, reason=unknown), plan, tuple(golden)
+    return replace(result, reason=seen.loops_unknown), plan, tuple(golden)
 
 
-def _watched(board: ProblemBuffers, variant: Variant) -> tuple[bool, str | None, str | None]:
-    """Whether loops and the use of workgroup memory could be watched, the fault that was seen, and why it is
-    not known whether the loops end.
+@dataclass(frozen=True)
+class _Watched:
+    """Whether loops and the use of workgroup memory could be watched (None where nobody looked), the `reason`
+    why not, the fault that was seen, and why it is not known whether the loops end.
+    """
+
+    watched: bool | None = None
+    reason: str | None = None
+    fault: str | None = None
+    loops_unknown: str | None = None
+
+
+def _watched(board: ProblemBuffers, variant: Variant) -> _Watched:
+    """Look for endless loops, and races on workgroup memory, in a variant.
 
     The variant's own text has run by now: whatever goes wrong in watching it is no fault of the variant's.
     """
@@ -144,12 +154,15 @@ def _watched(board: ProblemBuffers, variant: Variant) -> tuple[bool, str | None,
         problem = problem.with_batch(len(batched[0]))
     try:
         found = find_fault(board.device, variant, problem, board.arrays, board.roots)
-        return True, None if found is None else str(found), None
+        return _Watched(True, fault=None if found is None else str(found))
     except LoopsNotInstrumented as unclear:
-        return False, None, f"whether its loops end could not be watched: {unclear}"
+        reason = f"whether its loops end could not be watched: {unclear}"
+        return _Watched(False, str(unclear), loops_unknown=reason)
+    except CannotInstrument as unclear:
+        return _Watched(False, str(unclear))
     except Exception as error:
         signals.let_through(error)
-        return False, None, None
+        return _Watched(False, exception_text(error))
 
 
 def failed_result(board: ProblemBuffers, variant: Variant, result: Result, error: Exception) -> Result:
