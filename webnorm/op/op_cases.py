@@ -169,8 +169,9 @@ def _multiples(op: Op, counts: Sequence[int] = (8,)) -> dict[str, int]:
 
 
 def _by_size(op: Op, seed: int) -> Iterator[Case]:
-    """Every size at every length, the others small, and multiples of 4 where it is even. Where the op takes no
-    such sizes, a length is moved on to the next that it takes.
+    """Every size at every length, the others small, and multiples of 4 where it is even.
+
+    Where the op takes no such sizes, a length is moved on to the next that it takes.
     """
     usual, multiples, names = _usual(op), _multiples(op), set[str]()
     for name, length in product(op.problem_type.SIZES, _LENGTHS):
