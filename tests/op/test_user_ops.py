@@ -566,11 +566,25 @@ def test_a_wrong_integer_is_explained(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_has_times(tmp_path: Path) -> None:
-    found = webnorm.evaluate(KERNEL, write_op(tmp_path / "twice"), budget=0.1, sizes={"rows": 8})
+    text = changed("2.0 * load_x(i)", "load_x(i) + load_x(i)", KERNEL)
+    found = webnorm.evaluate(text, write_op(tmp_path / "twice"), budget=0.1, sizes={"rows": 8})
     assert found.status == "pass" and found.best_kernel == "naive" and found.timed == "twice, 8x8 float32"
     assert found.median_ns and found.percent_of_copy and found.time_over_best
     # Other programs may use the device while this test runs.
     assert found.device_shared is not None
+
+
+def test_a_kernel_of_the_op_is_not_compared_with_itself(tmp_path: Path) -> None:
+    """Its own time, measured twice, would differ by noise alone."""
+    slower = changed("2.0 * load_x(i)", "load_x(i) + load_x(i)", KERNEL)
+    folder = write_op(tmp_path / "twice", naive=KERNEL, slower=slower)
+    asked: dict[str, Any] = {"budget": 0.1, "sizes": {"rows": 8}}
+    found = {name: webnorm.evaluate(folder / f"{name}.wgsl", folder, **asked) for name in ("naive", "slower")}
+    assert {name: one.best_kernel for name, one in found.items()} == {"naive": "slower", "slower": "naive"}
+    (folder / "slower.wgsl").unlink()
+    alone = webnorm.evaluate(folder / "naive.wgsl", folder, **asked)
+    assert alone.status == "pass" and alone.percent_of_copy
+    assert alone.best_kernel is None and alone.time_over_best is None
 
 
 def test_the_published_schema_is_that_of_an_evaluation() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,16 @@ from webnorm.op.op import (
 )
 from webnorm.op.op_types import options_type, problem_type
 from webnorm.op.options import Options
+from webnorm.op.partial_reads import wholly_read
 from webnorm.op.problem import Problem
 from webnorm.op.registry import OP_FILE
 
 # Sizes of the problems that the reference is tried on when an op is read.
 TRIED_SIZES = (3, 4)
+# An array of a copy may have so many bytes on any device: WebGPU's smallest limit of a storage buffer.
+_BINDING_BYTES = 128 << 20
+# Draws that have to agree that an input is read as a whole: one may name all rows of a small table.
+_DRAWS = 8
 
 
 def located(error: Exception, folder: Path) -> WebnormError:
@@ -61,6 +66,7 @@ class BuiltOp:
         if definition.reference_function is None:
             raise WebnormError("the op has no reference; expected a function under @op.reference")
         self.reference_function = definition.reference_function
+        self._read: dict[Options, set[str]] = {}
         self.hostile = dict(hostile_draws({one.name: one.draw for one in definition.inputs}))
 
     @property
@@ -190,6 +196,44 @@ class BuiltOp:
             return _counted(self.definition.bytes, problem)
         return sum(one.data_bytes(problem) for one in self.op.present(problem))
 
+    def certain_bytes(self, problem: Problem) -> int:
+        """The bytes that a kernel has to move whatever the inputs hold: those that the op says.
+
+        Integers may be indices, and what they do not name is not read. So of an op with integer inputs that
+        says nothing the outputs count, and the inputs of which small problems show that all is read.
+        """
+        present = self.op.present(problem)
+        indexed = any(one.access == "read" and one.dtype(problem) in INTEGERS for one in present)
+        if self.definition.bytes is not None or not indexed:
+            return self.bytes_moved(problem)
+        read = self._wholly_read(problem.options)
+        return sum(one.data_bytes(problem) for one in present if one.access != "read" or one.name in read)
+
+    def _wholly_read(self, options: Options) -> set[str]:
+        """The inputs that the reference reads as a whole, in each of several draws of a small problem."""
+        if options not in self._read:
+            try:
+                problem = small_problem(self.op, TRIED_SIZES[1], options)
+            except UnsupportedProblem:
+                return set()
+            task = Task(self.op, problem)
+            draws = [self.draw(task, {}, np.random.default_rng([6, number])) for number in range(_DRAWS + 1)]
+            inputs = [{name: wide(array) for name, array in one.items()} for one in draws]
+
+            def outputs(given: Mapping[str, Array]) -> Sequence[Array]:
+                copies = {name: one.copy() for name, one in given.items()}
+                return self.call(self.reference_function, copies, problem)
+
+            with np.errstate(all="ignore"):
+                found = [wholly_read(outputs, *pair) for pair in pairwise(inputs)]
+            self._read[options] = set.intersection(*found)
+        return self._read[options]
+
+    def copied_bytes(self, problem: Problem) -> int:
+        """The bytes that a copy moves next to the op: as many, in arrays that fit where the op's fit."""
+        largest = max(one.data_bytes(problem) for one in self.op.present(problem))
+        return min(self.bytes_moved(problem), 2 * max(largest, _BINDING_BYTES))
+
     def mistakes(self, task: Task, arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
         """The outputs of kernels that make a mistake, by what they do."""
         names = [one.name for one in task.op.outputs(task.problem)]
@@ -282,7 +326,7 @@ class BuiltOp:
             for one in ones
         )
         options = options_type(definition, source)
-        problems = problem_type(definition, source, batch, options, self.hostile)
+        problems = problem_type(definition, source, batch, options, self.hostile, self.copied_bytes)
         choices = tuple(one.name for one in definition.options if one.values)
         return Op(
             self.name,
@@ -303,6 +347,7 @@ class BuiltOp:
             hooks={
                 "tolerance": self.tolerance,
                 "other_version": self.other_version,
+                "certain_bytes": self.certain_bytes,
                 "mistakes": self.mistakes,
                 "cases": self.cases,
                 "evaluation": "webnorm.op.small_problems",

@@ -201,10 +201,11 @@ class Op:
 
     `hooks` may have `tolerance(terms, problem)`, the factors for a kernel's HeaderTerms;
     `other_version(task, arrays)`, the inputs for other outputs; `other_problem(problem)`, the problem for
-    kernels that refuse one; `unused_scalars(problem)`. For checks: `cases(seed)`, the corpus; `fixed_cases`,
-    those that no seed changes; `evaluation`, a module for the problems of a kernel that is being written. For
-    hints: `mistakes(task, arrays)`, the outputs of kernels with a mistake; `diagnosis`, a function that
-    explains errors; `trace_expectations`, a module for traced names. Also `rules`, a module for the choice of
+    kernels that refuse one; `unused_scalars(problem)`; `certain_bytes(problem)`, where they are not the
+    counted ones. For checks: `cases(seed)`, the corpus; `fixed_cases`, those that no seed changes;
+    `evaluation`, a module for the problems of a kernel that is being written. For hints:
+    `mistakes(task, arrays)`, the outputs of kernels with a mistake; `diagnosis`, a function that explains
+    errors; `trace_expectations`, a module for traced names. Also `rules`, a module for the choice of
     kernels; `presets`; `lessons`, the path of a TOML file; `export_options`, the defaults of an export;
     `lab_options`, the sets of options that a lab's page offers, each in the words of --option;
     `export_inputs(op, problem)`, its test vectors; and `page_numbers`, the numbers that its pages share.
@@ -284,6 +285,11 @@ class Op:
         if self.counted_bytes is not None:
             return self.counted_bytes(problem)
         return sum(tensor.data_bytes(problem) for tensor in self._moved(problem))
+
+    def certain_bytes(self, problem: Problem) -> int:
+        """Bytes that any kernel has to move whatever the inputs hold: fewer where an op only assumes them."""
+        certain: Callable[[Problem], int] | None = self.hook("certain_bytes")
+        return self.minimum_bytes(problem) if certain is None else certain(problem)
 
     def one_sidedness(self, problem: Problem) -> float:
         """From 0, where it writes as many bytes as it reads, to 1, where it only reads or only writes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields, make_dataclass
 from itertools import product
 from math import prod
@@ -71,6 +71,7 @@ def problem_type(
     batch: str,
     options: type[Options],
     hostile: Mapping[str, Any],
+    copied_bytes: Callable[[Any], int],
 ) -> type[Problem]:
     """Return the type of the op's problems: a field for each size and scalar."""
     kinds: list[tuple[str, Any, Any]] = [(name, "int", field()) for name in definition.sizes]
@@ -87,6 +88,7 @@ def problem_type(
             kw_only=True,
             namespace={
                 **_of_sizes(definition, batch),
+                "copied_bytes": property(copied_bytes),
                 "SIZES": dict.fromkeys(names, 1),
                 "BATCH": batch,
                 "AXIS": next((name for name in reversed(names) if name != batch), names[-1]),

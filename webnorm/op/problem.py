@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 
 from webnorm.errors import WebnormError, check_kind, shortened, shown, unknown
-from webnorm.op.dtypes import DTYPES_ELSEWHERE, OF_OUTPUTS, STORAGE, Array
+from webnorm.op.dtypes import DTYPES, DTYPES_ELSEWHERE, OF_OUTPUTS, STORAGE, Array
 from webnorm.op.options import NO_OPTIONS, Options, refuse_kinds
 
 # The smallest normal float32 number. WGSL lets a GPU take a smaller one, a denormal, for 0.
@@ -144,6 +144,11 @@ class Problem:
     def elements(self) -> int:
         """The product of all sizes."""
         return prod(self.sizes.values())
+
+    @property
+    def copied_bytes(self) -> int:
+        """The bytes that a copy timed next to this problem reads and writes, about."""
+        return 2 * self.elements * DTYPES[self.dtype].itemsize
 
     @property
     def axis(self) -> int:

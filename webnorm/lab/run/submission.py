@@ -72,9 +72,9 @@ class Evaluation:
 
     Times are those of one problem, `timed`, in nanoseconds: `median_ns`, `percent_of_copy` (of the speed of a
     copy of as many bytes), and `time_over_best`, the median over that of `best_kernel`, the fastest of the
-    op's own kernels. They are None unless the status is "pass". `device_shared` says that another evaluation
-    used the adapter meanwhile: then times are worth little. `flags` are remarks on the times, such as
-    "noisy".
+    op's own kernels. A kernel of the op with the same text is left out; without another one both are None.
+    Times are None unless the status is "pass". `device_shared` says that another evaluation used the adapter
+    meanwhile: then times are worth little. `flags` are remarks on the times, such as "noisy".
 
     `seed` repeats the draws.
     """
@@ -398,7 +398,7 @@ def _timed(
     )
     task = workload.tasks(traits)[0]
     own = chosen_variants(kernel, task.problem, traits, submission.constants)[0]
-    asked = [*_copies(task, traits), *_others(op, task, traits), own]
+    asked = [*_copies(task, traits), *_others(submission, task, traits), own]
     rule = replace(timing.QUICK, budget_s=submission.budget_s or timing.QUICK.budget_s)
     shared = presence.others()
     with presence.turn():
@@ -431,14 +431,21 @@ def _copies(task: Task, traits: Traits) -> list[Variant]:
     return bench.copies_of(copies, task.problem, traits)
 
 
-def _others(op: Op, task: Task, traits: Traits) -> list[Variant]:
-    """The op's own stable kernels that can run the problem, each with its default constants."""
+def _others(submission: _Submission, task: Task, traits: Traits) -> list[Variant]:
+    """The op's own stable kernels of another text that can run the problem, with their default constants."""
+    own = _files_of(submission.path)
     found = (
         fitting_variant(kernel, task.problem, traits)[0]
         for kernel in discover()
-        if kernel.op is op and kernel.unstable is None
+        if kernel.op is submission.op and kernel.unstable is None and _files_of(kernel.path) != own
     )
     return [one for one in found if one is not None]
+
+
+def _files_of(kernel: Path) -> list[str]:
+    """The text of a kernel's file, and of the header next to it where plain WGSL has one."""
+    files = [path for path in (kernel, kernel.with_suffix(".toml")) if path.is_file()]
+    return [path.read_text(encoding="utf-8") for path in files]
 
 
 # --- several evaluations on one adapter

@@ -94,7 +94,8 @@ class ProblemBuffers:
     Dispatches on different sets of buffers have nothing to wait for: several run at a time where the device
     has room. With `calls` "one by one" all of them may write to a buffer that they share, so that each waits
     for the one before, as the calls of one caller do.
-    `narrow` has rows cut into slices although the device has room for them.
+    `narrow` has rows cut into slices although the device has room for them. `copied` is the problem of the
+    copy, by default what the op copy makes of the task's.
     `spent` has the nanoseconds of the last `prepare`, as a Result names them.
     """
 
@@ -107,7 +108,9 @@ class ProblemBuffers:
         sets: int = 1,
         calls: Calls = "one by one",
         narrow: ForceSplit | None = None,
+        copied: Problem | None = None,
     ) -> None:
+        self.copied = as_copy_problem(task.problem) if copied is None else copied
         self.device, self.op, self.problem = device, task.op, task.problem
         self.arrays, self.roots = arrays, roots
         self.sets, self.calls, self.narrow = sets, calls, narrow
@@ -124,7 +127,7 @@ class ProblemBuffers:
     @property
     def cold(self) -> bool:
         """Whether a copy of all sets in turn moves more than any cache of the device holds."""
-        size = copy_op().minimum_bytes(as_copy_problem(self.problem))
+        size = copy_op().minimum_bytes(self.copied)
         return not self.device.traits.software and size * self.sets >= LARGEST_CACHE
 
     @property
@@ -155,7 +158,7 @@ class ProblemBuffers:
         """What a variant's op reads: the problem's arrays, or where a copy reads other shapes, its own."""
         op = variant.kernel.op
         if op.name not in self._inputs:
-            task = Task(op, op.copied_problem(self.drawn_problem))
+            task = Task(op, self.drawn_problem(variant))
             read = op.inputs(task.problem)
             own = self._inputs[self.op.name]
             if all(_is_of(one, task.problem, self.arrays.get(one.name)) for one in read):
@@ -164,15 +167,14 @@ class ProblemBuffers:
                 self._inputs[op.name] = OpInputs(task, make_inputs(op, task.problem))
         return self._inputs[op.name]
 
-    @property
-    def drawn_problem(self) -> Problem:
-        """The problem that the arrays are of."""
-        problem: Problem = self.problem
-        return problem
+    def drawn_problem(self, variant: Variant) -> Problem:
+        """The problem that the arrays of the variant's op are of."""
+        return self.problem_of(variant)
 
     def problem_of(self, variant: Variant) -> Problem:
-        """The problem as the variant's op sees it: a copy has no options."""
-        return variant.kernel.op.copied_problem(self.problem)
+        """The problem as the variant's op sees it: a copy has its own."""
+        problem: Problem = self.copied if variant.kernel.op.is_copy else self.problem
+        return problem
 
     def prepare(self, variant: Variant) -> Plan:
         """Render, compile and bind; raises WebnormError for what cannot run here."""
@@ -387,7 +389,8 @@ class RepeatedRows(ProblemBuffers):
     """Buffers of a problem whose rows are a block of rows again and again. `arrays` are the block's.
 
     The block is held against float64; all other rows have to be bit for bit like it, which the device sees
-    for itself, and a sum over rows what the block's sums make. `block` is a board of the block alone.
+    for itself, and a sum over rows what the block's sums make. `block` is a board of the block alone. A copy
+    whose rows are not the op's repeats a block of its own.
     """
 
     def __init__(
@@ -403,7 +406,10 @@ class RepeatedRows(ProblemBuffers):
         super().__init__(device, task, arrays, roots, sets, calls)
         # Two sets, where there are several: then it shares a buffer between dispatches, as this one does, and
         # what is compiled for the one serves the other.
-        self.block = ProblemBuffers(device, Task(task.op, block), arrays, roots, min(sets, 2), calls)
+        copied = block_of(Task(copy_op(), self.copied), device)
+        self.block = ProblemBuffers(
+            device, Task(task.op, block), arrays, roots, min(sets, 2), calls, copied=copied
+        )
         self._rests: dict[tuple[str, int], ExpectedOutputs] = {}
 
     @property
@@ -412,16 +418,14 @@ class RepeatedRows(ProblemBuffers):
         times: int = self.problem.batch_size // max(1, self.block.problem.batch_size)
         return times
 
-    @property
-    def drawn_problem(self) -> Problem:
-        """The block."""
-        problem: Problem = self.block.problem
-        return problem
+    def drawn_problem(self, variant: Variant) -> Problem:
+        """The block of the variant's op."""
+        return self.block.problem_of(variant)
 
     def uploaded(self, given: OpInputs) -> Inputs:
         """As a board's, the rows again and again."""
         others = None if self.versions == 1 else given.other
-        batch = given.task.op.copied_problem(self.problem).batch_size
+        batch = (self.copied if given.task.op.is_copy else self.problem).batch_size
         return Inputs(self.device, given.arrays, self.sets, others, batch, given.batched)
 
     def answers(
@@ -449,17 +453,22 @@ class RepeatedRows(ProblemBuffers):
 
     def read(self, plan: Plan, version: int, at: int) -> dict[str, tuple[Array, bool]]:
         """As a board's, of the block's rows; raises RepeatedRowsDiffer where others are not like them."""
-        if self.block.problem == self.problem:
-            return super().read(plan, version, at)
+        block = self.drawn_problem(plan.shader.variant)
         outputs = self.outputs(plan.shader.variant)
+        if block == outputs.problem:
+            return super().read(plan, version, at)
+        count = block.batch_size
         return {
-            name: self._block_of(outputs, name, version, at) if tensor.batched else outputs.read(name, at)
+            name: self._block_of(outputs, name, version, at, count)
+            if tensor.batched
+            else outputs.read(name, at)
             for name, tensor in outputs.tensors.items()
         }
 
-    def _block_of(self, outputs: Outputs, name: str, version: int, at: int) -> tuple[Array, bool]:
+    def _block_of(self, outputs: Outputs, name: str, version: int, at: int, count: int) -> tuple[Array, bool]:
+        """An output's first `count` elements of the batch, which all others have to be like."""
         tensor, buffer = outputs.tensors[name], outputs.buffers[name][at]
-        problem = outputs.problem.with_batch(self.block.problem.batch_size)
+        problem = outputs.problem.with_batch(count)
         size, end = tensor.data_bytes(problem), tensor.data_bytes(outputs.problem)
         whole, queue = end // 4 * 4, self.device.handle.queue
         raw = np.frombuffer(queue.read_buffer(buffer, 0, size), np.uint8)

@@ -26,7 +26,7 @@ from webnorm.lab.verify.trial import UNSTEADY, with_accuracy
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Op, Task, make_inputs
 from webnorm.op.problem import Problem
-from webnorm.op.registry import as_copy_problem, copy_op
+from webnorm.op.registry import copy_op
 
 # A processor raises its clock within milliseconds.
 SOFTWARE_SETTLES_S = 0.1
@@ -87,7 +87,7 @@ def timing_setup(board: ProblemBuffers, settle_s: float) -> TimingSetup:
     """With a copy as it runs by default; a GPU comes to rest within these seconds, a processor sooner."""
     copy = load(wgsl_root() / "copy" / "copy.wgsl")
     traits, stopwatch = board.device.traits, Stopwatch(board.device)
-    plan = board.prepare(default_variant(copy, as_copy_problem(board.problem), traits))
+    plan = board.prepare(default_variant(copy, board.copied, traits))
     sampler, dispatches = stopwatch.sampler(plan, board.turns)
     settle_s = min(settle_s, SOFTWARE_SETTLES_S) if traits.software else settle_s
     return TimingSetup(board, stopwatch, timing.Pace(sampler, settle_s), (plan, dispatches))
@@ -201,14 +201,14 @@ def impossible_times(setup: TimingSetup, running: Sequence[TimedVariant]) -> dic
     if not copies:
         return {}
     copy = min(copies, key=lambda one: timing.statistics(one.samples).median)
-    size = copy_op().minimum_bytes(as_copy_problem(board.problem))
+    size = copy_op().minimum_bytes(board.copied)
 
     ops = {one.index: one.plan.shader.variant.kernel.op for one in running if not one.result.roofline}
     most = {index: suspicious_percent(op, board.problem) for index, op in ops.items()}
 
     def percents(one: TimedVariant, own: Array, copying: Array, empty: Array | float = 0.0) -> Array:
         """What the bound would take of what it took, round by round."""
-        share = ops[one.index].minimum_bytes(board.problem) / size
+        share = ops[one.index].certain_bytes(board.problem) / size
         return 100 * (empty + (copying - empty) * share) / own
 
     def suspected(one: TimedVariant) -> bool:

@@ -148,12 +148,9 @@ def _watched(board: ProblemBuffers, variant: Variant) -> _Watched:
 
     The variant's own text has run by now: whatever goes wrong in watching it is no fault of the variant's.
     """
-    problem = board.problem_of(variant)
-    batched = [array for name, array in board.arrays.items() if board.op.named[name].batched]
-    if batched:
-        problem = problem.with_batch(len(batched[0]))
     try:
-        found = find_fault(board.device, variant, problem, board.arrays, board.roots)
+        problem, arrays = board.drawn_problem(variant), board.inputs_of(variant).arrays
+        found = find_fault(board.device, variant, problem, arrays, board.roots)
         return _Watched(True, fault=None if found is None else str(found))
     except LoopsNotInstrumented as unclear:
         reason = f"whether its loops end could not be watched: {unclear}"

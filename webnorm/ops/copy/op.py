@@ -14,8 +14,8 @@ from webnorm.op.op import Expected, ExpectedOutputs, Op, Task, Tensor
 from webnorm.op.problem import Problem
 from webnorm.ops.copy.problem import RowProblem, draw_x
 
-# Columns of a copy of what has no batch.
-_ROW = 4096
+# Columns of a copy whose rows are of any length, at most, and the bytes that it moves at a time.
+_ROW, _ACCESS_BYTES = 4096, 16
 
 
 def _reference(arrays: Mapping[str, Array], problem: RowProblem) -> ExpectedOutputs:
@@ -40,13 +40,15 @@ def row_names(problem: RowProblem) -> dict[str, int]:
 
 
 def _copied(problem: Problem) -> RowProblem:
-    """The rows and columns to copy: of another op its batch, and what belongs to an element of that."""
+    """The rows and columns to copy: the problem's own, or such as make about as many bytes as it moves."""
     given: dict[str, Any] = {"dtype": problem.dtype, "seed": problem.seed}
     if not isinstance(problem, RowProblem):
-        # Without a batch the elements are made rows of any length: to a copy all are alike.
-        cols = problem.inner if problem.BATCH else math.gcd(problem.elements, _ROW)
-        rows = problem.batch_size if problem.BATCH else problem.elements // cols
-        return RowProblem(rows=rows, cols=cols, **given)
+        itemsize = DTYPES[problem.dtype].itemsize
+        elements = max(1, problem.copied_bytes // (2 * itemsize))
+        rows = math.ceil(elements / _ROW)
+        # All rows are alike to a copy. Several begin at whole accesses.
+        cols = elements // rows // (_ACCESS_BYTES // itemsize) * (_ACCESS_BYTES // itemsize)
+        return RowProblem(rows=rows, cols=cols if rows > 1 else elements, **given)
     return RowProblem(
         rows=problem.rows, cols=problem.cols, eps=problem.eps, distribution=problem.distribution, **given
     )
