@@ -130,6 +130,11 @@ def _case(op: Op, name: str, sizes: tuple[int, ...], source: str, **given: Any) 
     return OpCase(op.name, f"{op.name}-{name}", source, sizes, **given)
 
 
+def _fits(op: Op, sizes: Mapping[str, int], options: Options | None = None) -> bool:
+    """Whether sizes make a case: the op takes them, and they are no larger than a case may be."""
+    return _case(op, "", tuple(sizes.values()), "", options=options or op.defaults) is not None
+
+
 def _drawn(
     op: Op, pool: Sequence[int], fixed: Mapping[str, int] | None = None, options: Options | None = None
 ) -> dict[str, int] | None:
@@ -140,18 +145,15 @@ def _drawn(
     draws = rng.choice(pool, size=(_DRAWS, len(op.problem_type.SIZES))).tolist()
     shapes = [{**dict(zip(op.problem_type.SIZES, draw, strict=True)), **(fixed or {})} for draw in draws]
     shapes.sort(key=lambda sizes: -len({*sizes.values()}))
-    given = {"options": options or op.defaults}
-    return next((sizes for sizes in shapes if _case(op, "", tuple(sizes.values()), "", **given)), None)
+    return next((sizes for sizes in shapes if _fits(op, sizes, options)), None)
 
 
 def _usual(op: Op, options: Options | None = None) -> dict[str, int]:
     """Sizes in the middle of what is tried, which meet what the op requires: different ones where it takes
     such. Raises UnsupportedProblem where no small sizes do.
     """
-    problem = small_problem(op, 8, options)
-    sizes = dict(problem.sizes)
-    given = {"options": options or op.defaults}
-    if len({*sizes.values()}) == len(sizes) and _case(op, "", tuple(sizes.values()), "", **given):
+    sizes = dict(small_problem(op, 8, options).sizes)
+    if len({*sizes.values()}) == len(sizes) and _fits(op, sizes, options):
         return sizes
     return _drawn(op, range(2, 14), options=options) or sizes
 
@@ -163,7 +165,7 @@ def _multiples(op: Op, counts: Sequence[int] = (8,)) -> dict[str, int]:
     for count in counts:
         sizes = {name: count + 4 * at for at, name in enumerate(op.problem_type.SIZES)}
         sizes |= {op.problem_type.BATCH: 4} if op.problem_type.BATCH else {}
-        if _case(op, "", tuple(sizes.values()), "") is not None:
+        if _fits(op, sizes):
             return sizes
     return _drawn(op, (4, 8, 12, 16)) or _usual(op)
 
@@ -176,12 +178,13 @@ def _odd(op: Op, counts: Sequence[int], batch: int, options: Options | None = No
         sizes = {name: count + 2 * at for at, name in enumerate(op.problem_type.SIZES)}
         sizes |= {op.problem_type.BATCH: batch} if op.problem_type.BATCH else {}
         for shape in (sizes, *({**sizes, name: sizes[name] + 1} for name in sizes)):
-            if _case(op, "", tuple(shape.values()), "", options=options or op.defaults) is not None:
+            if _fits(op, shape, options):
                 return shape
+    if drawn := _drawn(op, range(3, 15, 2), options=options):
+        return drawn
     usual = _usual(op, options)
-    last = {**usual, op.problem_type.BATCH: batch} if op.problem_type.BATCH else usual
-    fits = _case(op, "", tuple(last.values()), "", options=options or op.defaults) is not None
-    return _drawn(op, range(3, 15, 2), options=options) or (last if fits else usual)
+    sizes = {**usual, op.problem_type.BATCH: batch} if op.problem_type.BATCH else usual
+    return sizes if _fits(op, sizes, options) else usual
 
 
 def _by_size(op: Op, seed: int) -> Iterator[Case]:
@@ -280,7 +283,7 @@ def _sliced(op: Op, seed: int) -> Iterator[Case]:
     if not batch:
         return
     sizes = {**_usual(op), batch: 61}
-    if _case(op, "", tuple(sizes.values()), "") is None:
+    if not _fits(op, sizes):
         sizes = _drawn(op, range(1, 7), {batch: 61}) or sizes
     splits: tuple[ForceSplit, ...] = ("bindings", "dispatches")
     for narrow in splits:
