@@ -124,10 +124,11 @@ def test_what_dies_in_a_later_step_is_not_run_on(
     played: PlaygroundSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = f"{TWO_PASS}// deadly\n"
+    # First without times: the text before it, timed, would be silent, too, and nothing would end that here.
+    judged(played, text)
     with monkeypatch.context() as slow:
         slow.setattr(evaluation, "time_live", playing.time_silently)
         played.change(time=True, rows=8, cols=64)
-        saved(played.path, text)
         until(played, lambda now: now.attempt and now.attempt.hash == text_digest(text) and now.attempt.times)
         os.kill(played.worker_pids[0], signal.SIGKILL)
         attempt = ended(played, text)
