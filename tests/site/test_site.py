@@ -158,11 +158,11 @@ def test_the_reference_is_what_the_code_is(site: Path) -> None:
 
 
 def test_the_start_page_shows_commands_that_the_docs_have() -> None:
-    told = "".join(
+    documented = "".join(
         page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
     )
     shown = blocks(ROOT / "docs" / "site" / "pages" / "index.md", "console", "python")
-    assert len(shown) == 5 and [line for line in shown if line.strip() not in told] == []
+    assert len(shown) == 5 and [line for line in shown if line.strip() not in documented] == []
 
 
 @contextmanager

@@ -200,7 +200,7 @@ class BuiltOp:
         """The bytes that a kernel has to move whatever the inputs hold: those that the op says.
 
         Integers may be indices, and what they do not name is not read. So of an op with integer inputs that
-        says nothing the outputs count, and the inputs of which small problems show that all is read.
+        says nothing the outputs count, and the inputs that the reference reads completely on small problems.
         """
         present = self.op.present(problem)
         indexed = any(one.access == "read" and one.dtype(problem) in INTEGERS for one in present)

@@ -18,7 +18,7 @@ def wholly_read(
     arrays: Mapping[str, Array],
     others: Mapping[str, Array],
 ) -> set[str]:
-    """Return the inputs of which each element changes an output, where it takes its value of another draw."""
+    """Return the inputs whose every element changes an output if it gets its value from another draw."""
     usual = reference(arrays)
 
     def changes(name: str, at: int) -> bool:

@@ -312,7 +312,7 @@ def try_case(device: Device, job: CaseJob) -> Iterator[Result]:
 
 
 def other_constants(result: Result, own: Variant) -> str:
-    """The constants of a result that its kernel has not by itself, as the end of a reason; "" without any."""
+    """Return the constants of a result that differ from the kernel's own, as the end of a reason, or ""."""
     found = [f"{name}={value}" for name, value in result.constants.items() if value != own.constants[name]]
     return f", with {' '.join(found)}" if found else ""
 

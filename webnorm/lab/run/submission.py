@@ -66,7 +66,7 @@ class Evaluation:
     and "unknown" if no case could be checked. `message` says why, with `line` and `column` of the text, from
     1, where they are known.
 
-    `passed`, `failed` and `skipped` count cases, of which some run with several constants; `wrong` has the
+    `passed`, `failed` and `skipped` count cases. Some cases run with several constants; `wrong` has the
     first runs that failed, and `hint` what the first wrong output fits, if it fits anything. `max_rel_error`
     is the largest relative error of all cases.
 

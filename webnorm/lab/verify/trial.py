@@ -133,7 +133,7 @@ def try_plan(
 
 @dataclass(frozen=True)
 class _Watched:
-    """Whether loops and the use of workgroup memory could be watched (None where nobody looked), the `reason`
+    """Whether loops and the use of workgroup memory could be watched (None if not tried), the `reason`
     why not, the fault that was seen, and why it is not known whether the loops end.
     """
 
