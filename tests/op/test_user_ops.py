@@ -432,6 +432,22 @@ def test_the_default_of_other_adapters_is_tried(tmp_path: Path) -> None:
     assert {one.kernel for one in found if one.status == "fail"} == {"two", "three"}
 
 
+@pytest.mark.parametrize("default", ["2 if software else 7", "7 if software else 2"])
+def test_a_default_off_its_axis_is_an_error_on_every_adapter(default: str, tmp_path: Path) -> None:
+    """Also where only another kind of adapter would take it; other kernels are checked all the same."""
+    header = f'// [tune]\n// factor = [1, 2]\n// [default]\n// factor = "{default}"\n// [[pass]]'
+    wrong = changed("2.0 * load", "2.0 * {{ factor }}.0 / {{ factor }}.0 * load", KERNEL)
+    wrong = changed("// [[pass]]", header, wrong)
+    folder = write_op(tmp_path / "twice", right=KERNEL, wrong=wrong)
+    webnorm.load_op(folder)
+    found = webnorm.check(op="twice", cases="twice-cols-257", seed=1).results
+    reasons = {one.kernel: one.reason for one in found if one.status == "error"}
+    assert reasons.keys() == {"wrong"} and "default factor is 7" in str(reasons["wrong"])
+    assert {one.kernel for one in found if one.status == "pass"} >= {"right"}
+    judged = webnorm.evaluate(wrong, folder, budget=None)
+    assert judged.status in ("fail", "error") and "default factor is 7" in str(judged.message)
+
+
 @pytest.mark.parametrize("step", [4, 64])
 def test_a_kernel_may_take_only_multiples(step: int, tmp_path: Path) -> None:
     """What it refuses is tried with larger sizes, so that its verdict is about the whole corpus."""

@@ -233,11 +233,15 @@ def extreme_variants(variant: Variant, problem: Problem, traits: Traits) -> list
     """Return other variants than the default one that a kernel may run with, if that can run the problem.
 
     They are the one that is the default on a GPU, or on a software adapter, and those that differ from
-    `variant` in one constant: the least and the greatest of each axis that can run.
+    `variant` in one constant: the least and the greatest of each axis that can run. Raises WebnormError
+    where the header makes no sense on the other kind of adapter.
     """
     if variant.refusal(problem, traits) is not None:
         return []
-    other = default_variant(variant.kernel, problem, replace(traits, software=not traits.software))
+    try:
+        other = default_variant(variant.kernel, problem, replace(traits, software=not traits.software))
+    except WebnormError as error:
+        raise WebnormError(f"{error} (on a {'GPU' if traits.software else 'software adapter'})") from None
     found = [other] if other != variant and other.refusal(problem, traits) is None else []
     for axis, points in variant.kernel.tune.items():
         for order in (sorted(points), sorted(points, reverse=True)):

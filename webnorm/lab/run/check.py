@@ -83,7 +83,12 @@ class CheckRequest:
         """What a task of a case is checked with, and the kernels that make no sense of it."""
         found, broken = each_chosen(self.kernels, task, traits, self.chosen or {}, self.every)
         if case.varies_constants and not self.chosen and not self.every:
-            found = [one for own in found for one in (own, *extreme_variants(own, task.problem, traits))]
+            for own in [*found]:
+                try:
+                    found += extreme_variants(own, task.problem, traits)
+                except WebnormError as error:
+                    kernel = own.kernel
+                    broken.append(UnreadableKernel(kernel.op, kernel.name, kernel.path, str(error)))
         if self.ladder:
             chosen = choose(self.ladder, task, traits, self.tuning).variant
             found += [chosen] if chosen not in found else []

@@ -298,15 +298,20 @@ def try_case(device: Device, job: CaseJob) -> Iterator[Result]:
     if not fits(task.problem):
         task = case.other_task(task, fits, kernel.rule_numbers)
     check_memory(task, device)
-    variants = [job.job.variant(kernel, task.problem, device.traits)]
+    own = job.job.variant(kernel, task.problem, device.traits)
+    variants = [own]
     if case.varies_constants and not job.job.constants:
-        variants += extreme_variants(variants[0], task.problem, device.traits)
+        try:
+            variants += extreme_variants(own, task.problem, device.traits)
+        except WebnormError as error:
+            yield blank_result(own, task.problem, case.name, str(error))
+            return
     board = ProblemBuffers(device, task, case.draw(task), job.job.roots, narrow=case.narrow)
     for variant in variants:
         result, *_ = try_variant(board, variant, case.name, watch=case.watched)
         result = with_expectation(result, kernel, case)
         if result.status in ("fail", "error"):
-            yield replace(result, reason=f"{result.reason}{other_constants(result, variants[0])}")
+            yield replace(result, reason=f"{result.reason}{other_constants(result, own)}")
             return
     yield result
 
