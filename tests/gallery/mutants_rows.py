@@ -18,6 +18,7 @@ JOINING = (
     ("lane left out of the sum", "(v.x + v.y) + (v.z + v.w)", "(v.x + v.y) + v.z"),
     ("padded columns counted", '"select(Vec(), " ~ e ~ ", is_inside)"', "e"),
     ("padded columns as zeros", "select(Vec(LOWEST), ", "select(Vec(), "),
+    ("columns masked by -inf are NaN", "max(greatest_of(most), LOWEST)", "greatest_of(most)"),
     ("last columns left out", ', is_inside)" }}', ', is_inside && thread == 0u)" }}'),
     (
         "one term too few",

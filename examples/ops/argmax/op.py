@@ -46,6 +46,11 @@ op = define_op(
         case(
             "last", {"x": np.stack([np.arange(131.0), np.arange(131.0) - 1000.0])}, source="increasing rows"
         ),
+        case(
+            "masked-by-infinity",
+            {"x": np.where(np.arange(1024) == np.array([[600], [1023], [1024]]), -1e4, -np.inf)},
+            source="a mask of -inf that leaves one column, or none",
+        ),
         # Longer than what stays in registers.
         case("long-rows", {"x": _normal}, sizes={"rows": 3, "cols": 20000}, source="a loop over the row"),
         case("long-odd-rows", {"x": _normal}, sizes={"rows": 2, "cols": 17001}, source="a loop over the row"),

@@ -108,7 +108,8 @@ fn main(
 {% for j in range(1, steps) %}
     most = max(most, x{{ j }});
 {% endfor %}
-    let largest = greatest_of(most);
+    // Where all of an invocation's columns are masked by -inf, their maximum less itself would be NaN.
+    let largest = max(greatest_of(most), LOWEST);
 {% for j in range(steps) %}
 {% set e = "exp(x" ~ j ~ " - largest)" %}
     let e{{ j }} = {{ e if stride * (j + 1) <= classes else "select(Vec(), " ~ e ~ ", is_inside)" }};

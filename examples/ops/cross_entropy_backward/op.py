@@ -10,6 +10,12 @@ def _normal(rng, shape):
     return rng.standard_normal(shape)
 
 
+def _masked(rng, shape):
+    """Draw normal numbers; of row i only the first 1 + 100 i classes are not masked."""
+    rows, classes = np.indices(shape)
+    return np.where(classes <= 100 * rows, rng.standard_normal(shape), -np.inf)
+
+
 _logits = np.random.default_rng(3).standard_normal((3, 67)) - 20.0
 
 op = define_op(
@@ -39,6 +45,13 @@ op = define_op(
             "masked-by-finfo-min",
             {"logits": np.full((3, 67), -3.4028234e38), "targets": [3, 66, 0]},
             source="masks of torch.finfo(torch.float32).min",
+        ),
+        # A part of a row that is masked has no maximum: infinity less infinity is NaN.
+        case(
+            "masked-by-infinity",
+            {"logits": _masked, "targets": [0, 100, 3, 1]},
+            sizes={"rows": 4, "classes": 1024},
+            source="classes that a mask of -inf leaves out",
         ),
         # Longer than what stays in registers.
         case(

@@ -10,6 +10,12 @@ def _normal(rng, shape):
     return rng.standard_normal(shape)
 
 
+def _masked(rng, shape):
+    """Draw normal numbers; of row i only the first 1 + 100 i columns are not masked."""
+    rows, cols = np.indices(shape)
+    return np.where(cols <= 100 * rows, rng.standard_normal(shape), -np.inf)
+
+
 op = define_op(
     sizes={"rows": 4096, "cols": 4096},
     inputs=[tensor("x", "rows cols")],
@@ -32,6 +38,13 @@ op = define_op(
             "masked-by-finfo-min",
             {"x": np.full((3, 70), -3.4028234e38)},
             source="masks of torch.finfo(torch.float32).min",
+        ),
+        # A part of a row that is masked has no maximum: infinity less infinity is NaN.
+        case(
+            "masked-by-infinity",
+            {"x": _masked},
+            sizes={"rows": 4, "cols": 1024},
+            source="a causal mask of -inf, whose first row has one column left",
         ),
         # Longer than what stays in registers.
         case("long-rows", {"x": _normal}, sizes={"rows": 3, "cols": 20000}, source="a loop over the row"),

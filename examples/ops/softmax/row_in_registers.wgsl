@@ -30,7 +30,11 @@
 //     ["cols <= 32768", "min(512, max_invocations)"],
 //     "min(1024, max_invocations)",
 // ]
-// rows_per_workgroup = [["software", [["cols <= 256", 4], 1]], ["threads_per_row <= 32", 4], 1]
+// rows_per_workgroup = [
+//     ["software", [["cols <= 256", 4], 1]],
+//     ["cols <= 512 and threads_per_row <= 32", 4],
+//     1,
+// ]
 // [derive]
 // vector_width = "4 if cols % 4 == 0 else 1"
 // workgroup_size = "threads_per_row * rows_per_workgroup"
@@ -106,7 +110,8 @@ fn main(
 {% for j in range(1, steps) %}
     most = max(most, x{{ j }});
 {% endfor %}
-    let largest = greatest_of(most);
+    // Where all of an invocation's columns are masked by -inf, their maximum less itself would be NaN.
+    let largest = max(greatest_of(most), LOWEST);
 {% for j in range(steps) %}
 {% set e = "exp(x" ~ j ~ " - largest)" %}
     let e{{ j }} = {{ e if stride * (j + 1) <= cols else "select(Vec(), " ~ e ~ ", is_inside)" }};
