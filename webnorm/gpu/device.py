@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from webnorm.errors import WebnormError, one_line, shown, unknown
+from webnorm.errors import WebnormError, one_line, sentence, shown, unknown
 from webnorm.gpu import compute_programs, wgpu_private
 from webnorm.kernels.headers.traits import Traits
 
@@ -308,8 +308,7 @@ def open_device(
                 required_features=native, required_limits={**adapter.limits, **given}
             )
         except RuntimeError as error:
-            text = one_line(str(error))
-            raise WebnormError(f"{adapter}: cannot open the device: {text}") from error
+            raise WebnormError(f"{adapter}: cannot open the device: {sentence(str(error))}") from error
         missing = set(native) - set(handle.features)
         if missing:
             raise WebnormError(f"{adapter}: the device came without {', '.join(sorted(missing))}")
