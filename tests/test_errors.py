@@ -1,4 +1,4 @@
-"""Commands that are offered, as a shell reads them."""
+"""Commands that are offered, as a shell reads them, and values as messages show them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patience import HANG_S
-from webnorm.errors import one_line, path_argument, shell_command, shell_word
+from webnorm.errors import one_line, path_argument, shell_command, shell_word, shown
 
 BASH = shutil.which("bash")
 WORDS = [
@@ -59,3 +59,11 @@ def test_every_screen_shows_a_word_of_a_command_unchanged(word: str) -> None:
 @pytest.mark.parametrize(("path", "argument"), [("-x/a", "./-x/a"), ("x-", "x-"), ("/-x", "/-x")])
 def test_no_path_is_taken_for_an_option(path: str, argument: str) -> None:
     assert path_argument(Path(path)) == argument
+
+
+@pytest.mark.parametrize(
+    "value", [[[1 / 3] * 40] * 9, {("k" * 90, "l" * 90, i): ["v" * 90] * 9 for i in range(9)}]
+)
+def test_a_value_is_short_whatever_it_holds(value: object) -> None:
+    text = shown(value)
+    assert text[:2] == repr(value)[:2] and text.isprintable() and len(text) <= 400

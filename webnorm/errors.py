@@ -34,6 +34,8 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _LONGEST
 _SHORT.maxtuple = _SHORT.maxlist = 8
 _SHORT.maxlevel = 2
+# Lists in a list, of numbers with all their digits, are longer than a message should be.
+_MOST_SHOWN = 400
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def check_kind(name: str, value: object, kind: type[Any], wanted: str = "") -> N
 def shown(value: object) -> str:
     """A value as a message shows it: in one line, and short whatever it is."""
     try:
-        return one_line(_SHORT.repr(value))
+        return shortened(one_line(_SHORT.repr(value)), _MOST_SHOWN)
     except Exception:  # a __repr__ of the caller's
         return f"a {type(value).__name__}"
 
