@@ -25,6 +25,7 @@ from webnorm.errors import WebnormError
 from webnorm.lab.report.findings import Findings
 from webnorm.lab.results import ranking, result_files, tables
 from webnorm.lab.results.result import Origin, Report, Result, commit_of, origin_of
+from webnorm.op.recorded_problem import recorded_problem
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 
@@ -407,3 +408,13 @@ def test_notes_count_what_failed_alike() -> None:
 )
 def test_times_have_units(nanoseconds: float | None, text: str) -> None:
     assert tables.time_text(nanoseconds) == text
+
+
+@pytest.mark.parametrize("name", ["as", "sizes", "flags", "__init__", "a b", "", 3])
+def test_a_problem_of_an_unknown_op_has_names(name: Any) -> None:
+    """A keyword is no field, nor is what a problem or its options have already: files come from anywhere."""
+    known = {"rows": 3, "distribution": "normal"}
+    assert recorded_problem("theirs", {**known, "options": {"free": True}}).sizes == {"rows": 3}
+    for data in ({name: 4}, {"options": {name: True}}):
+        with pytest.raises(WebnormError, match=r"a problem of theirs has .*; expected a name"):
+            recorded_problem("theirs", {**known, **data})

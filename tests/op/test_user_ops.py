@@ -70,6 +70,13 @@ REFUSED = [
     (OP.partition("op = ")[0], "op.py defines 0 ops; expected one"),
     (OP.partition("\n")[2], "expected a docstring that says what the op computes"),
     ("", "op.py defines 0 ops; expected one"),
+    *(
+        (
+            changed(f"[{DECLARED}],", f'[{DECLARED}],\n    options=[option("{name}")],'),
+            f"op.py:9: an option is called '{name}', which is a word of WGSL, Python or webnorm",
+        )
+        for name in ("flags", "sizes", "as")
+    ),
     (
         changed(f"[{DECLARED}],", f'[{DECLARED}],\n    options=[option("a", "b")],'),
         "option a has the values ('b',)",

@@ -15,6 +15,7 @@ from webnorm.errors import WebnormError, shown, unknown
 from webnorm.op import expression
 from webnorm.op.draws import Draw, Drawn, Integers, Normal
 from webnorm.op.dtypes import DTYPES, INTEGERS
+from webnorm.op.options import Options
 from webnorm.op.problem import Problem
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -37,12 +38,15 @@ _TAKEN = frozenset(
 FOLLOWS = "dtype"
 
 
-def check_free(name: object, what: str) -> str:
-    """Return a name that WGSL, templates and Python take; raises WebnormError for another."""
+def check_free(name: object, what: str, *holders: type) -> str:
+    """Return a name that WGSL, templates and Python take, and that is no attribute of a problem nor of the
+    holders; raises WebnormError for another.
+    """
     if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or name.startswith("_"):
         raise WebnormError(f"{what} is called {shown(name)}; expected a name of letters, digits and _")
     # A size is an attribute of a problem, which has some of its own.
-    if name in _TAKEN or keyword.iskeyword(name) or hasattr(Problem, name):
+    is_held = any(hasattr(holder, name) for holder in (Problem, *holders))
+    if name in _TAKEN or keyword.iskeyword(name) or is_held:
         raise WebnormError(
             f"{what} is called {name!r}, which is a word of WGSL, Python or webnorm; rename it"
         )
@@ -155,7 +159,7 @@ def option(name: str, *values: str | None, default: bool | None = None) -> Optio
     A flag is off unless `default` is True. Kernels see a flag as a constant 0 or 1; a template sees a choice
     as a text.
     """
-    check_free(name, "an option")
+    check_free(name, "an option", Options)
     for value in values:
         if value is not None and not (isinstance(value, str) and value):
             raise WebnormError(f"option {name} may be {shown(value)}; expected texts, or None")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Mapping
 from dataclasses import fields, make_dataclass
 from functools import cache
@@ -29,7 +30,7 @@ def recorded_problem(op_name: str, data: Mapping[str, Any]) -> Problem:
     if not isinstance(options, Mapping) or len(own) + len(options) > _MOST_NAMES:
         raise WebnormError(f"a problem of {op_name} is not understood: {shown(data)}")
     for name, value in {**own, **options}.items():
-        if not isinstance(name, str) or not name.isidentifier():
+        if not _is_free(name):
             raise WebnormError(f"a problem of {op_name} has {shown(name)}; expected a name")
         if name in own and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise WebnormError(f"{name} is {shown(value)}; expected a number")
@@ -42,6 +43,17 @@ def recorded_problem(op_name: str, data: Mapping[str, Any]) -> Problem:
     names = {one.name for one in fields(kind)}
     given = {name: value for name, value in data.items() if name in names}
     return kind(**{**given, "options": kind.options_type()(**options)})
+
+
+def _is_free(name: object) -> bool:
+    """Whether a field of a problem or of options can be called so."""
+    return (
+        isinstance(name, str)
+        and name.isidentifier()
+        and not keyword.iskeyword(name)
+        and not hasattr(Problem, name)
+        and not hasattr(Options, name)
+    )
 
 
 @cache
