@@ -410,7 +410,7 @@ def test_times_have_units(nanoseconds: float | None, text: str) -> None:
     assert tables.time_text(nanoseconds) == text
 
 
-@pytest.mark.parametrize("name", ["as", "sizes", "flags", "__init__", "a b", "", 3])
+@pytest.mark.parametrize("name", ["as", "sizes", "__init__", "a b", "", 3])
 def test_a_problem_of_an_unknown_op_has_names(name: Any) -> None:
     """A keyword is no field, nor is what a problem or its options have already: files come from anywhere."""
     known = {"rows": 3, "distribution": "normal"}
@@ -418,3 +418,11 @@ def test_a_problem_of_an_unknown_op_has_names(name: Any) -> None:
     for data in ({name: 4}, {"options": {name: True}}):
         with pytest.raises(WebnormError, match=r"a problem of theirs has .*; expected a name"):
             recorded_problem("theirs", {**known, **data})
+
+
+def test_what_only_options_have_may_be_a_size() -> None:
+    """As in an op.py."""
+    known = {"rows": 3, "distribution": "normal"}
+    assert recorded_problem("theirs", {**known, "flags": 4}).sizes == {"rows": 3, "flags": 4}
+    with pytest.raises(WebnormError, match="a problem of theirs has 'flags'; expected a name"):
+        recorded_problem("theirs", {**known, "options": {"flags": True}})

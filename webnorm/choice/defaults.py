@@ -257,17 +257,22 @@ def each_chosen(
     traits: Traits,
     chosen: Mapping[str, Sequence[int]],
     every: bool = False,
+    extremes: bool = False,
 ) -> tuple[list[Variant], list[UnreadableKernel]]:
     """`chosen_variants` of all kernels of a task's op, and those whose headers make no sense of its problem.
 
-    Raises WebnormError where somebody chose values, which may be what is wrong.
+    With `extremes`, each variant's `extreme_variants`, too. Raises WebnormError where somebody chose values,
+    which may be what is wrong.
     """
     found: list[Variant] = []
     broken: list[UnreadableKernel] = []
     for kernel in kernels:
         if kernel.op is task.op:
             try:
-                found += chosen_variants(kernel, task.problem, traits, chosen, every)
+                variants = chosen_variants(kernel, task.problem, traits, chosen, every)
+                found += variants
+                for own in variants if extremes else ():
+                    found += extreme_variants(own, task.problem, traits)
             except WebnormError as error:
                 if chosen:
                     raise

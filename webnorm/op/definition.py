@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import keyword
 import math
 import re
 import sys
@@ -15,7 +14,7 @@ from webnorm.errors import WebnormError, shown, unknown
 from webnorm.op import expression
 from webnorm.op.draws import Draw, Drawn, Integers, Normal
 from webnorm.op.dtypes import DTYPES, INTEGERS
-from webnorm.op.options import Options
+from webnorm.op.options import Options, can_be_field
 from webnorm.op.problem import Problem
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -44,9 +43,7 @@ def check_free(name: object, what: str, *holders: type) -> str:
     """
     if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or name.startswith("_"):
         raise WebnormError(f"{what} is called {shown(name)}; expected a name of letters, digits and _")
-    # A size is an attribute of a problem, which has some of its own.
-    is_held = any(hasattr(holder, name) for holder in (Problem, *holders))
-    if name in _TAKEN or keyword.iskeyword(name) or is_held:
+    if name in _TAKEN or not can_be_field(name, Problem, *holders):
         raise WebnormError(
             f"{what} is called {name!r}, which is a word of WGSL, Python or webnorm; rename it"
         )

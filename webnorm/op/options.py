@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral
@@ -22,6 +23,12 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], type, str]] = {
     "str": ((str,), str, "a text"),
     "str | None": ((str, NoneType), str, "a text, or None"),
 }
+
+
+def can_be_field(name: str, *holders: type) -> bool:
+    """Whether a dataclass takes a field of this name that hides no attribute of the holders, its bases."""
+    is_word = name.isidentifier() and not keyword.iskeyword(name)
+    return is_word and not any(hasattr(holder, name) for holder in holders)
 
 
 def refuse_kinds(one: Any) -> None:

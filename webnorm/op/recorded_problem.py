@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Mapping
 from dataclasses import fields, make_dataclass
 from functools import cache
@@ -10,7 +9,7 @@ from typing import Any, cast
 
 from webnorm.errors import WebnormError, shown
 from webnorm.op.dtypes import LARGEST_FLOAT32
-from webnorm.op.options import Options
+from webnorm.op.options import Options, can_be_field
 from webnorm.op.problem import NumberRule, Problem
 
 _OWN = tuple(one.name for one in fields(Problem))
@@ -30,7 +29,8 @@ def recorded_problem(op_name: str, data: Mapping[str, Any]) -> Problem:
     if not isinstance(options, Mapping) or len(own) + len(options) > _MOST_NAMES:
         raise WebnormError(f"a problem of {op_name} is not understood: {shown(data)}")
     for name, value in {**own, **options}.items():
-        if not _is_free(name):
+        holders = (Problem, Options) if name in options else (Problem,)
+        if not isinstance(name, str) or not can_be_field(name, *holders):
             raise WebnormError(f"a problem of {op_name} has {shown(name)}; expected a name")
         if name in own and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise WebnormError(f"{name} is {shown(value)}; expected a number")
@@ -43,17 +43,6 @@ def recorded_problem(op_name: str, data: Mapping[str, Any]) -> Problem:
     names = {one.name for one in fields(kind)}
     given = {name: value for name, value in data.items() if name in names}
     return kind(**{**given, "options": kind.options_type()(**options)})
-
-
-def _is_free(name: object) -> bool:
-    """Whether a field of a problem or of options can be called so."""
-    return (
-        isinstance(name, str)
-        and name.isidentifier()
-        and not keyword.iskeyword(name)
-        and not hasattr(Problem, name)
-        and not hasattr(Options, name)
-    )
 
 
 @cache

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from webnorm.choice.defaults import choose, each_chosen, extreme_variants
+from webnorm.choice.defaults import choose, each_chosen
 from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError
 from webnorm.kernels.headers.kernel import Kernel
@@ -81,14 +81,8 @@ class CheckRequest:
         self, case: Case, task: Task, traits: Traits
     ) -> tuple[list[Variant], list[UnreadableKernel]]:
         """What a task of a case is checked with, and the kernels that make no sense of it."""
-        found, broken = each_chosen(self.kernels, task, traits, self.chosen or {}, self.every)
-        if case.varies_constants and not self.chosen and not self.every:
-            for own in [*found]:
-                try:
-                    found += extreme_variants(own, task.problem, traits)
-                except WebnormError as error:
-                    kernel = own.kernel
-                    broken.append(UnreadableKernel(kernel.op, kernel.name, kernel.path, str(error)))
+        extremes = case.varies_constants and not self.chosen and not self.every
+        found, broken = each_chosen(self.kernels, task, traits, self.chosen or {}, self.every, extremes)
         if self.ladder:
             chosen = choose(self.ladder, task, traits, self.tuning).variant
             found += [chosen] if chosen not in found else []
