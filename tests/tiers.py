@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pages import DOCUMENTS, ROOT
+from pages import DOCUMENTS, ROOT, name_of
 from webnorm.cli.verb_table import VERBS
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover
@@ -147,7 +147,7 @@ def needed() -> set[Thing]:
     """Return all that the first tier has to meet."""
     things = {thing for kernel in discover() for thing in needed_of(kernel)}
     things |= {("verb", name) for name in verbs()}
-    things |= {("page", page.relative_to(ROOT).as_posix()) for page in DOCUMENTS}
+    things |= {("page", name_of(page)) for page in DOCUMENTS}
     things |= {("room", room) for room in rooms()}
     return things | {("browser", "chromium")}
 

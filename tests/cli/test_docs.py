@@ -19,7 +19,7 @@ import typer
 import tiers
 from bench.numerics import kernels_table
 from commands import webnorm
-from pages import DOCUMENTS, ROOT, blocks, edit, steps
+from pages import DOCUMENTS, ROOT, Command, blocks, commands, edit, missing_lines, name_of, steps, transcript
 from testbed import KERNELS, tracked
 from webnorm.cli.verb_table import VERBS, _loaded
 from webnorm.cli.verbs import bench, collect
@@ -67,18 +67,15 @@ def pages_to_run() -> Iterator[Any]:
     """Yield every page with few cases and short budgets, and once more whole where that takes long."""
     for page in DOCUMENTS:
         if page != FLEET:
-            yield pytest.param(page, few_cases, id=page.name)
-            if any(takes_long(words) for words in commands(page)):
-                yield pytest.param(page, shorter_corpus, id=f"{page.name}-whole", marks=pytest.mark.slow)
+            yield pytest.param(page, few_cases, id=name_of(page))
+            if any(takes_long(words) for words in arguments(page)):
+                yield pytest.param(page, shorter_corpus, id=f"{name_of(page)}-whole", marks=pytest.mark.slow)
 
 
-def commands(page: Path) -> Iterator[list[str]]:
-    """Yield the arguments of each webnorm command of a page."""
-    for text in blocks(page, "console"):
-        for line in text.splitlines():
-            program, *words = shlex.split(line, comments=True)
-            if program == "webnorm":
-                yield words
+def arguments(page: Path) -> list[list[str]]:
+    """Return the arguments of each webnorm command of a page."""
+    split = [command.words for command in commands(page)]
+    return [words for program, *words in split if program == "webnorm"]
 
 
 def takes_long(words: Sequence[str]) -> bool:
@@ -133,19 +130,21 @@ def test_commands(
         if language == "diff":
             edit(text, tmp_path)
             continue
-        for line in text.splitlines():
-            program, *words = shlex.split(line, comments=True)
-            assert program == "webnorm", line
+        for command in transcript(text):
+            program, *words = command.words
+            assert program == "webnorm", command.line
             if cases is few_cases and (words == EXPORT_LAB or only_times(words)):
                 parse(words)
             elif words == EXPORT_LAB:
                 request.getfixturevalue("lab_folder")
             else:
-                run_command(words, tmp_path, cases)
-    tiers.meet("page", page.relative_to(ROOT).as_posix())
+                run_command(command, tmp_path, cases)
+    tiers.meet("page", name_of(page))
 
 
-def run_command(words: list[str], folder: Path, cases: Callable[[int], tuple[Case, ...]]) -> None:
+def run_command(command: Command, folder: Path, cases: Callable[[int], tuple[Case, ...]]) -> None:
+    """Run a command of a page, and look for the output that the page shows."""
+    words = asked = command.words[1:]
     verifies = words[0] == "verify"
     if cases is few_cases and words[0] in SHORT_S and not {"--list", "--forget", "help"} & {*words}:
         # Of options that are given twice the last one counts.
@@ -183,9 +182,12 @@ def run_command(words: list[str], folder: Path, cases: Callable[[int], tuple[Cas
     else:
         assert done.returncode == OK, f"{words}: {done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr
+        if words == asked:
+            # A command that the test changed prints something else.
+            assert missing_lines(command.output, done.stdout + done.stderr) == [], done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
 def test_python(page: Path, tmp_path: Path, device: Device) -> None:
     """A page's blocks in one process, each with names of its own."""
     runs = [
@@ -208,11 +210,11 @@ def test_the_workflow_for_macos_has_commands_that_exist() -> None:
 
 def test_the_guide_to_clusters_has_commands_that_exist() -> None:
     """tests/fleet follows it, which takes half a minute."""
-    found = [*commands(FLEET)]
+    found = arguments(FLEET)
     assert {words[0] for words in found} == {"fleet", "check", "bench", "tune"}
     for words in found:
         parse(words)
-    tiers.meet("page", FLEET.relative_to(ROOT).as_posix())
+    tiers.meet("page", name_of(FLEET))
 
 
 def test_every_command_is_documented() -> None:
@@ -298,7 +300,7 @@ def test_the_kernels_table_is_fresh() -> None:
     assert table in (ROOT / "docs" / "kernels.md").read_text(), "stale: python -m bench.numerics --write"
 
 
-@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if not target.startswith("http"):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from commands import webnorm
-from pages import DOCUMENTS, blocks
+from pages import DOCUMENTS, commands
 from webnorm.cli.options import completion, help
 from webnorm.cli.verb_table import VERBS, _loaded
 from webnorm.kernels.headers.sources import wgsl_root
@@ -105,7 +105,7 @@ def test_exit_statuses_are_those_of_the_verb(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_examples_are_run_where_the_docs_have_them() -> None:
-    run = [line for page in DOCUMENTS for text in blocks(page, "console") for line in text.splitlines()]
+    run = [command.line for page in DOCUMENTS for command in commands(page)]
     assert [*help.EXAMPLES] == [*VERBS]
     for verb, examples in help.EXAMPLES.items():
         assert all(line in run and line.split()[1] == verb for line in examples), verb
