@@ -32,17 +32,17 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         ([*QUICK, "--kernel", "atuo"], "unknown kernel 'atuo'; did you mean 'auto'"),
         (
             [*QUICK, "-k", "auto", "-c", "threads_per_row=8"],
-            "--constant and --kernel auto exclude",
+            "--constant and --kernel auto cannot be combined",
         ),
         (
             [*QUICK, "-k", "auto", "--all-constants"],
-            "--all-constants and --kernel auto exclude each other: auto chooses constants by itself",
+            "--all-constants and --kernel auto cannot be combined: auto chooses its own constants",
         ),
-        (["check", "-k", "auto", "--all-constants"], "--all-constants and --kernel auto exclude each other"),
+        (["check", "-k", "auto", "--all-constants"], "--all-constants and --kernel auto cannot be combined"),
         (["bench", "--preset", "transfomer"], "unknown preset 'transfomer'; did you mean 'transformer'"),
         (
             ["bench", "--preset", "equinox", "--rows", "3"],
-            "--preset and --rows exclude each other",
+            "--preset and --rows cannot be combined",
         ),
         (["bench", "--rows", ""], "--rows is ''; expected a value"),
         (["show", "naive", "--dtype", ""], "--dtype is ''; expected a value"),
@@ -54,7 +54,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         ),
         (
             ["export", "--lab", "--out", "p", "--eps", "0"],
-            "--lab excludes --eps: the lab has",
+            "--lab cannot be combined with --eps: the lab contains",
         ),
         (["verify", ""], "an argument is ''; expected a value"),
         (
@@ -177,7 +177,7 @@ def test_who_named_an_adapter_that_there_is_not(
     mistake: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch, device: Device
 ) -> None:
     monkeypatch.setenv("WEBNORM_ADAPTER", "voodoo")
-    assert "no adapter 'voodoo' that WEBNORM_ADAPTER names; there is 0: " in mistake(["list", "--here"])
+    assert "no adapter 'voodoo' that WEBNORM_ADAPTER names; there is 0: " in mistake(["list", "--supported"])
     assert "no adapter 'glide'; there is 0: " in mistake(["list", "--adapter", "glide"])
 
 
@@ -569,7 +569,7 @@ def test_doctor(tmp_path: Path, device: Device) -> None:
     assert device.adapter.name.split()[0] in done.stdout
     assert f"{device.subgroup_size or 'no subgroups'} (probed)" in done.stdout
     assert "XDG_RUNTIME_DIR" not in done.stderr
-    mended = webnorm(["doctor", "--mend"], tmp_path)
+    mended = webnorm(["doctor", "--fix"], tmp_path)
     assert mended.returncode == 0 and mended.stdout.endswith(f" {device.adapter}\n")
 
 
@@ -603,7 +603,7 @@ def test_doctor_without_an_adapter(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "--mend" in done.stdout or "No WebGPU adapter" in done.stdout
+    assert "--fix" in done.stdout or "No WebGPU adapter" in done.stdout
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent another way on Windows")

@@ -133,8 +133,8 @@ def test_mistakes_are_one_line(tmp_path: Path, mistake: Callable[[list[str]], st
         (["history", "--json", "data/store.db"], "which is read"),
         (["regressions", "--last", "2"], "--last is 2; expected 3 or more"),
         (["regressions", "--adapter", "none"], "no adapter has 'none' in its name"),
-        (["export", *names, "--as", "csv"], "--as is 'csv'; expected bencher or github"),
-        (["export", *names, "--as", "github", "--out", names[0]], "which is read"),
+        (["export", *names, "--format", "csv"], "--format is 'csv'; expected bencher or github"),
+        (["export", *names, "--format", "github", "--out", names[0]], "which is read"),
         (["nothing"], "No such command 'nothing'"),
         ([], "Missing command; see webnorm store --help"),
     ):

@@ -86,8 +86,8 @@ def test_a_check_says_what_one_without_a_cluster_says(tmp_path: Path, device: De
 
 def test_a_worker_of_webnorms_is_listed(fleet: Fleet, tmp_path: Path) -> None:
     process = fleet.adapter("0")
-    tiers.meet("verb", "fleet worker")
-    listed = webnorm(["fleet", "--cluster", fleet.address], tmp_path)
+    tiers.meet("verb", "cluster worker")
+    listed = webnorm(["cluster", "--cluster", fleet.address], tmp_path)
     assert listed.returncode == 0, listed.stderr
     assert str(find_adapter("0").name) in listed.stdout
     fleet.end(process)

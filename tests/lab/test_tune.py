@@ -368,7 +368,7 @@ def test_tune_records_what_auto_follows(
     path.write_text("no JSON")
     for arguments in (["tune", "--list"], TUNE):
         refused = webnorm(arguments, tmp_path)
-        assert refused.returncode == 2 and "webnorm tune --forget" in refused.stderr
+        assert refused.returncode == 2 and "webnorm tune --remove" in refused.stderr
         assert refused.stderr.count("\n") == 1
     # What does not write it goes on without it.
     check = ["check", "--op", "rms_norm", "-k", "auto", "--case", "rows-1"]
@@ -376,10 +376,10 @@ def test_tune_records_what_auto_follows(
         told = webnorm(arguments, tmp_path)
         assert told.returncode == 0 and told.stdout, told.stdout
         assert told.stderr.startswith(f"webnorm: the tuning {path} is broken: ")
-        assert told.stderr.endswith("--forget`; until then it is ignored\n") and told.stderr.count("\n") == 1
+        assert told.stderr.endswith("--remove`; until then it is ignored\n") and told.stderr.count("\n") == 1
     assert "by rules" in " ".join(webnorm(bench, tmp_path).stdout.split())
     assert path.read_text() == "no JSON"
-    assert webnorm(["tune", "--forget"], tmp_path).stdout == f"removed {path}\n"
+    assert webnorm(["tune", "--remove"], tmp_path).stdout == f"removed {path}\n"
     assert not path.exists()
 
 
@@ -410,14 +410,17 @@ def test_an_interrupted_run_is_resumed(tmp_path: Path, device: Device) -> None:
         (["tune", "--preset", "equinoxe"], "unknown preset 'equinoxe'; did you mean 'equinox'"),
         (
             ["tune", "--preset", "equinox", "--cols", "3"],
-            "--preset and --cols exclude each other",
+            "--preset and --cols cannot be combined",
         ),
         (["tune", "--dtype", "half"], "unknown dtype 'half'"),
         (["tune", "--op", "layer_norm", "--option", "dh"], "layer_norm has no option dh"),
         (["tune", "--cols", "0"], "--cols is '0'; expected 1 or more"),
         (["tune", "--rows", "8,0"], "--rows is '8,0', which has 0; expected 1 or more"),
-        (["tune", "--list", "--forget"], "--list excludes --forget: it prints a list and ends"),
-        (["show", "auto", "-c", "threads_per_row=8"], "auto chooses constants by itself"),
+        (
+            ["tune", "--list", "--remove"],
+            "--list cannot be combined with --remove: it prints a list and exits",
+        ),
+        (["show", "auto", "-c", "threads_per_row=8"], "auto chooses its own constants"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -28,10 +28,11 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="A lab for WGSL compute kernels: checked against NumPy in float64, timed, tuned, and exported to "
-    "browsers. It has LayerNorm, RMSNorm and their gradients, and takes any op that NumPy can compute.\n\n"
-    "Start with `webnorm doctor` to see your adapters, then `webnorm bench --quick`. "
-    "`webnorm new-op NAME` writes an op of your own.",
+    help="A lab for WGSL compute kernels: check them against NumPy in float64, time and tune them, and "
+    "export them to browsers. LayerNorm, RMSNorm and their gradients are built in. You can add any op that "
+    "NumPy can compute.\n\n"
+    "Start with `webnorm doctor` to see your adapters, then run `webnorm bench --quick`. "
+    "`webnorm new-op NAME` creates an op of your own.",
 )
 
 

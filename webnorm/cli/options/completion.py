@@ -108,7 +108,7 @@ _FEW: dict[str, tuple[str | None, Values]] = {
     "--target": ("browser", _listed("webnorm.kernels.rendering.render:TARGETS")),
     "--distribution": ("row_scales", _listed("webnorm.op.registry:distributions")),
     "--preset": ("h200", _listed("webnorm.op.presets:presets")),
-    "--as": ("github", _listed("webnorm.lab.report.history.formats:FORMATS")),
+    "--format": ("github", _listed("webnorm.lab.report.history.formats:FORMATS")),
 }
 _COMPLETED: dict[str, Values] = {
     **{name: values for name, (_, values) in _FEW.items()},

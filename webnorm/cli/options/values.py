@@ -50,7 +50,7 @@ def size_lists(
         found[name] = integers(values, f"--size {name}", least)
     for name, given in (("rows", rows), ("cols", cols)):
         if given is not None and name in found:
-            raise WebnormError(f"--{name} and --size {name} exclude each other")
+            raise WebnormError(f"--{name} and --size {name} cannot be combined")
         if given is not None:
             found[name] = integers(given, f"--{name}", least)
     return found

@@ -41,12 +41,13 @@ def bench(
     cols: shared.Cols = None,
     size: shared.Sizes = None,
     preset: Annotated[
-        str | None, Option(help="A named workload in place of --rows and --cols; `help` lists them.")
+        str | None,
+        Option(help="Run a named workload instead of --rows and --cols. `help` lists the workloads."),
     ] = None,
     dtype: shared.Dtypes = None,
     option: shared.Option = None,
     scale: shared.Scale = 1.0,
-    distribution: Annotated[str, Option(help="How x is drawn.")] = "normal",
+    distribution: Annotated[str, Option(help="Draw x from this distribution.")] = "normal",
     eps: shared.Eps = None,
     scalar: shared.Scalars = None,
     seed: shared.Seed = None,
@@ -54,11 +55,13 @@ def bench(
     no_bias: shared.NoBias = False,
     constant: shared.Constant = None,
     all_constants: shared.AllConstants = False,
-    quick: Annotated[bool, Option("--quick", help="One small shape, few samples: does it work?")] = False,
+    quick: Annotated[
+        bool, Option("--quick", help="Run one small shape with few samples, to see that it works.")
+    ] = False,
     budget: Annotated[
         float | None,
         Option(
-            help="Seconds of timing per shape and run, at most. Default: 20; with --quick 3.",
+            help="Time each shape for at most this many seconds per run. Default: 20, or 3 with --quick.",
             min=seconds.LEAST_BUDGET,
             max=seconds.MOST,
         ),
@@ -66,8 +69,8 @@ def bench(
     runs: Annotated[
         int | None,
         Option(
-            help="So many runs, each in a fresh process: to compare takes 3 or more on both sides. "
-            "Default: 1; with --save and --baseline 3.",
+            help="Repeat the measurement N times, each time in a new process. A comparison needs 3 or more "
+            "runs on both sides. Default: 1, or 3 with --save or --baseline.",
             min=1,
         ),
     ] = None,
@@ -75,39 +78,46 @@ def bench(
         bool,
         Option(
             "--at-once",
-            help="Time independent problems that may overlap on the device: its throughput. Default: each "
-            "call waits for the one before, as a caller's do.",
+            help="Measure throughput: time independent calls that can overlap on the device. By default each "
+            "call waits for the previous one.",
         ),
     ] = False,
     save: Annotated[
         str | None,
-        Option(help="Keep the results as the baseline of this NAME; what had it is NAME~ from then on."),
+        Option(help="Keep the results as baseline NAME. The previous baseline is renamed to NAME~."),
     ] = None,
     baseline: Annotated[
-        str | None, Option(help="Hold the results against those kept by --save NAME, or in a JSON file.")
+        str | None, Option(help="Compare the results with baseline NAME, or with a JSON file.")
     ] = None,
     wgsl: shared.Wgsl = None,
     adapter: shared.Adapter = None,
     cluster: shared.Cluster = None,
     time_limit: shared.TimeLimit = 60.0,
     allow_skipped: shared.AllowSkipped = False,
-    json: Annotated[Path | None, Option(help="Write results as JSON, - for standard output.")] = None,
-    csv: Annotated[Path | None, Option(help="Write results as CSV.")] = None,
-    markdown: Annotated[Path | None, Option(help="Write results as Markdown tables.")] = None,
-    plot: Annotated[Path | None, Option(help="Draw GB/s over columns into an .svg or .png file.")] = None,
+    json: Annotated[
+        Path | None, Option(help="Write the results to FILE as JSON; - is standard output.")
+    ] = None,
+    csv: Annotated[
+        Path | None, Option(help="Write the results to FILE as CSV; - is standard output.")
+    ] = None,
+    markdown: Annotated[
+        Path | None, Option(help="Write the results to FILE as Markdown tables; - is standard output.")
+    ] = None,
+    plot: Annotated[Path | None, Option(help="Plot GB/s over columns to an .svg or .png file.")] = None,
     profile: Annotated[
         bool,
         Option(
             "--profile",
-            help="Below each table, where the time goes with the fastest kernel: upload, dispatch, download, "
-            "and the render, compile and pipeline of its first use.",
+            help="Show the upload, dispatch and download times of the fastest kernel below each table. Also "
+            "show the render, compile and pipeline times of its first use.",
         ),
     ] = False,
     verbose: shared.Verbose = False,
 ) -> None:
     """Without --rows, --cols or --preset the shapes suit the adapter: large for a GPU, small for software.
 
-    Several problems are shown as one matrix, percent of the copy by kernel and shape, before a table of each.
+    With several problems `bench` first prints one matrix, the percentage of the copy by kernel and shape, and
+    then one table per problem.
     """
     from webnorm.cli.work.overview import show_presets
     from webnorm.lab.plot import throughput

@@ -34,20 +34,21 @@ def check(
     dtype: shared.Dtypes = None,
     option: shared.Option = None,
     case: Annotated[
-        list[str] | None, Option(help="Only this case, a list, or a pattern such as 'cols-*'; repeatable.")
+        list[str] | None,
+        Option(help="Run only these cases: a name, a list, or a pattern such as 'cols-*'. Repeatable."),
     ] = None,
     seed: shared.Seed = None,
     input: Annotated[
         Path | None,
         Option(
-            help="Check your own array, an .npy file, in place of the corpus, in the type it has; "
-            "NumPy's files do not name bfloat16: --dtype bfloat16 does."
+            help="Check the array of an .npy file, in its own type, instead of the corpus. For "
+            "bfloat16, which .npy files do not name, add --dtype bfloat16."
         ),
     ] = None,
     eps: shared.Eps = None,
     scalar: shared.Scalars = None,
     scale: Annotated[
-        float | None, Option(help="What y is multiplied by before it is rounded to float8.")
+        float | None, Option(help="Multiply y by X before rounding it to a float8 type.")
     ] = None,
     constant: shared.Constant = None,
     all_constants: shared.AllConstants = False,
@@ -56,16 +57,18 @@ def check(
     cluster: shared.Cluster = None,
     time_limit: shared.TimeLimit = 60.0,
     allow_skipped: shared.AllowSkipped = False,
-    json: Annotated[Path | None, Option(help="Write the results, - for standard output.")] = None,
+    json: Annotated[
+        Path | None, Option(help="Write the results to FILE as JSON; - is standard output.")
+    ] = None,
     cases: Annotated[
         bool,
-        Option("--cases", help="List the corpus with its sources, with --op the cases of an op, and exit."),
+        Option("--cases", help="List the cases with their sources and exit; --op selects an op's cases."),
     ] = False,
     verbose: shared.Verbose = False,
 ) -> None:
-    """The corpus has cases for every option; --option asks for the same options in every case instead, and
-    --eps and --scale for the same values. Numbers are drawn anew in every run, and so are some shapes and
-    options: the seed that is printed repeats them.
+    """The corpus has cases for every option. --option, --eps and --scale use the same options and values in
+    every case instead. Random numbers, and some shapes and options, change in every run. Pass the printed
+    seed to --seed to repeat them.
     """
     from webnorm.cli.work.overview import corpus_table
     from webnorm.lab.run import requests

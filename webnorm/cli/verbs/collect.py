@@ -26,14 +26,14 @@ _LOOPBACK = ("127.0.0.1", "::1")
 
 def collect(
     store: Annotated[
-        Path | None, Option(help="The SQLite file to keep visits in; it is made where there is none.")
+        Path | None, Option(help="Store visits in this SQLite file, which is created if it is missing.")
     ] = None,
-    host: Annotated[str, Option(help="The address to listen on: 127.0.0.1 or ::1.")] = "127.0.0.1",
-    port: Annotated[int, Option(help="The port; 0 for any that is free.", min=0, max=65535)] = 8377,
+    host: Annotated[str, Option(help="Listen on this address: 127.0.0.1 or ::1.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="Listen on this port; 0 picks a free port.", min=0, max=65535)] = 8377,
     origin: Annotated[
         list[str] | None,
         Option(
-            help="Where a lab lies whose page may post, such as https://example.org; repeatable. "
+            help="Accept posts from the lab page at this origin, such as https://example.org. Repeatable. "
             "Default: pages of this machine."
         ),
     ] = None,
@@ -41,20 +41,25 @@ def collect(
         bool,
         Option(
             "--behind-proxy",
-            help="A proxy asks for visitors, and adds each one's address to X-Forwarded-For; any --host.",
+            help="Serve a proxy that adds each visitor's address to X-Forwarded-For. --host can then be any "
+            "address.",
         ),
     ] = False,
-    rate: Annotated[int, Option(help="Posts of one visitor in an hour.", min=1, max=100_000)] = 30,
-    rate_all: Annotated[int, Option(help="Posts of all visitors in an hour.", min=1, max=100_000)] = 600,
-    capacity: Annotated[int, Option(help="Mebibytes that the file may have.", min=1, max=1 << 20)] = 1024,
+    rate: Annotated[int, Option(help="Accept N posts per visitor and hour.", min=1, max=100_000)] = 30,
+    rate_all: Annotated[
+        int, Option(help="Accept N posts per hour from all visitors together.", min=1, max=100_000)
+    ] = 600,
+    capacity: Annotated[int, Option(help="Limit the file to N mebibytes.", min=1, max=1 << 20)] = 1024,
     export: Annotated[
         Path | None,
-        Option(help="Receive nothing: write each visit as a results file for `webnorm compare`."),
+        Option(help="Write each visit to DIR as a results file for `webnorm compare`, and exit."),
     ] = None,
 ) -> None:
-    """The other end of `webnorm export --lab --submit URL`. A post has a declared form and 256 KiB at most;
-    the same twice is kept once. No address is kept: visitors are counted by a hash whose salt ends with the
-    process. A visit is marked as a visitor's, and nothing is tuned or chosen by it. Ctrl-C ends it.
+    """`webnorm export --lab --submit URL` writes a page that sends results to this command. A post must match
+    a schema and has at most 256 KiB. Duplicates are stored once.
+
+    Addresses of visitors are not stored: they are counted by a hash whose salt ends with the process. Visits
+    are marked as such, and never used to tune or choose kernels. Ctrl-C stops the command.
     """
     from webnorm.web.collection.collector import AllowedOrigins, Collector, RateLimits
     from webnorm.web.collection.visit_store import VisitStore

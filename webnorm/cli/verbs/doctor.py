@@ -29,30 +29,30 @@ if TYPE_CHECKING:
 
 def doctor(
     adapter: shared.Adapter = None,
-    mend: Annotated[
-        bool, Option("--mend", help="Install what is missing; each command is printed before it runs.")
+    fix: Annotated[
+        bool, Option("--fix", help="Install what is missing. Each command is printed before it runs.")
     ] = False,
     browser: Annotated[
-        bool, Option("--browser", help="Look also for what `webnorm verify` needs: a browser and Tint.")
+        bool, Option("--browser", help="Also check what `webnorm verify` needs: a browser and Tint.")
     ] = False,
-    json: Annotated[bool, Option("--json", help="One object on standard output, for programs.")] = False,
+    json: Annotated[bool, Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
-    """The last line says what will work here."""
+    """The last line lists what works on this machine."""
     from webnorm import system
 
     console = Screen()
-    with closing(run_isolated(partial(_look_for_adapters, adapter, not mend))) as events:
+    with closing(run_isolated(partial(_look_for_adapters, adapter, not fix))) as events:
         adapters: AdapterList = next(events)
         # Who chose an adapter is content with it.
         driver = None if adapters.used and adapters.chosen else system.adapter_fix(adapters.used)
-        lacking = _browser_mends() if browser else []
+        lacking = _browser_fixes() if browser else []
         missing = [*([driver] if driver is not None else []), *lacking]
-        if mend:
-            _mend(console, adapters, driver, missing, browser)
+        if fix:
+            _fix(console, adapters, driver, missing, browser)
             return
         if not json:
             if missing:
-                _show_missing(console, missing, f"webnorm doctor --mend{' --browser' if browser else ''}")
+                _show_missing(console, missing, f"webnorm doctor --fix{' --browser' if browser else ''}")
             _show_found(console, adapters, browser)
         description = next(events, None)
     works = _works(description, not lacking if browser else None)
@@ -66,7 +66,7 @@ def doctor(
         raise typer.Exit(WRONG)
 
 
-def _browser_mends() -> list[Fix]:
+def _browser_fixes() -> list[Fix]:
     from webnorm.web import tint
     from webnorm.web.browser import launch
 
@@ -83,7 +83,7 @@ def _show_missing(console: Screen, missing: Sequence[Fix], command: str) -> None
     console.print()
 
 
-def _mended(console: Screen, missing: Sequence[Fix]) -> dict[Fix, str]:
+def _install(console: Screen, missing: Sequence[Fix]) -> dict[Fix, str]:
     """Install what is missing; returns what could not be, with the reason."""
     from webnorm import system
 
@@ -103,18 +103,18 @@ def _mended(console: Screen, missing: Sequence[Fix]) -> dict[Fix, str]:
     return failed
 
 
-def _mend(
+def _fix(
     console: Screen, adapters: AdapterList, driver: Fix | None, missing: Sequence[Fix], browser: bool
 ) -> None:
     """Install what is missing, and tell what is used then; WebnormError where what is needed could not be."""
-    failed = _mended(console, missing)
+    failed = _install(console, missing)
     needed = [reason for one, reason in failed.items() if not one.optional]
     if needed:
         raise WebnormError(" ".join(needed))
     if browser:
         _show_browser(console)
         # A package that is installed may be another one than was needed.
-        still = [one.missing for one in _browser_mends() if not one.optional]
+        still = [one.missing for one in _browser_fixes() if not one.optional]
         if still:
             raise WebnormError(" ".join(still))
     if driver is not None and driver not in failed:

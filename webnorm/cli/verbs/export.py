@@ -23,23 +23,24 @@ if TYPE_CHECKING:
 
 def export(
     op: Annotated[
-        str | None, Argument(help="The op to export: an op of webnorm, or a folder with an op.py.")
+        str | None, Argument(help="The op to export: a built-in op, or a folder with an op.py.")
     ] = None,
-    out: Annotated[Path | None, Option(help="The folder to write.")] = None,
+    out: Annotated[Path | None, Option(help="Write to this folder.")] = None,
     cols: Annotated[
         list[str] | None,
         Option(
-            help="Columns of a row; repeatable, or a list like 768,1024. Ops without a size cols take --size."
+            help="Set the columns of a row: a number, or a list such as 768,1024. Repeatable. Ops without a "
+            "size named cols take --size."
         ),
     ] = None,
     dtype: shared.Dtype = None,
     residual: Annotated[
-        bool, Option("--residual", help="Normalise h = x + residual, and give h too.")
+        bool, Option("--residual", help="Normalise h = x + residual, and return h too.")
     ] = False,
     no_weight: shared.NoWeight = False,
     no_bias: shared.NoBias = False,
     zero_centered_weight: Annotated[
-        bool, Option("--zero-centered-weight", help="Scale by 1 + weight.")
+        bool, Option("--zero-centered-weight", help="Multiply by 1 + weight instead of the weight.")
     ] = False,
     option: shared.Option = None,
     size: shared.Sizes = None,
@@ -47,38 +48,45 @@ def export(
     eps: shared.Eps = None,
     scale: shared.Scale = 1.0,
     kernel: Annotated[
-        str, Option("--kernel", "-k", help="A kernel's name or a .wgsl file; auto: the best for each device.")
+        str,
+        Option(
+            "--kernel",
+            "-k",
+            help="Export this kernel: a name, or a .wgsl file. auto picks the best one per device.",
+        ),
     ] = "auto",
-    name: Annotated[str | None, Option(help="The npm package's name. Default: webnorm-OP.")] = None,
-    minify: Annotated[bool, Option("--minify", help="Shaders without comments and white space.")] = False,
+    name: Annotated[str | None, Option(help="Set the npm package's name. Default: webnorm-OP.")] = None,
+    minify: Annotated[
+        bool, Option("--minify", help="Remove comments and white space from the shaders.")
+    ] = False,
     force: Annotated[
         bool,
         Option(
             "--force",
-            help="Write a wrong or unstable kernel, too, and into a folder that holds something else.",
+            help="Write even if a kernel is wrong or unstable, or if the folder contains something else.",
         ),
     ] = False,
     partial: Annotated[
         bool,
         Option(
             "--partial",
-            help="Write a package that has no shader for some devices, too, such as those without subgroups "
-            "or with the default limits.",
+            help="Write even if some devices get no shader, such as those without subgroups or with the "
+            "default limits.",
         ),
     ] = False,
     lab: Annotated[
-        bool, Option("--lab", help="In place of OP: a static site that checks and times every kernel.")
+        bool, Option("--lab", help="Instead of OP, write a static site that checks and times every kernel.")
     ] = False,
     submit: Annotated[
         str | None,
         Option(
-            help="Where `webnorm collect` receives. The lab's page then has a button that shows what "
-            "would be sent there, and sends it when that is confirmed."
+            help="Add a button to the lab's page that sends results to `webnorm collect` at URL. The page "
+            "shows the data first and asks for confirmation."
         ),
     ] = None,
     wgsl: shared.Wgsl = None,
 ) -> None:
-    """Example: webnorm export layer_norm --cols 768 --out dist/ln, then webnorm verify dist/ln."""
+    """Run `webnorm verify` on the folder afterwards."""
     from webnorm.cli.terminal.screen import progress
     from webnorm.kernels.headers.library import AUTO
     from webnorm.web.folder import check_folder

@@ -38,29 +38,34 @@ _LEAST_ROOM = 12
 def list_kernels(
     names: Annotated[
         list[str] | None,
-        Argument(help="Kernels, patterns like 'welford*' or .wgsl files; one alone is shown in full."),
+        Argument(
+            help="List these kernels: names, patterns such as 'welford*' or .wgsl files. A single kernel is "
+            "shown in full."
+        ),
     ] = None,
     op: Annotated[
         str | None,
         Option(
-            help="Only kernels of this op, which may be a folder with an op.py, of a list of them, or of a "
+            help="List only kernels of these ops: an op, a folder with an op.py, a list of them, or a "
             "pattern such as 'rms*'."
         ),
     ] = None,
     dtype: shared.Dtype = None,
     option: shared.Option = None,
     verbose: Annotated[
-        bool, Option("--verbose", "-v", help="All that each kernel's header tells, not a line.")
+        bool, Option("--verbose", "-v", help="Show everything that each kernel's header declares.")
     ] = False,
     json: Annotated[
-        bool, Option("--json", help="A list of objects on standard output: an op and a kernel each.")
+        bool, Option("--json", help="Print a list of JSON objects, one per op and kernel.")
     ] = False,
-    here: Annotated[bool, Option("--here", help="Ask the adapter, and say which kernels it runs.")] = False,
+    supported: Annotated[
+        bool, Option("--supported", help="Show which kernels the adapter supports.")
+    ] = False,
     wgsl: shared.Wgsl = None,
     adapter: shared.Adapter = None,
 ) -> None:
-    """With --dtype and --option the ops that have no such problem are left out, and --here is about such a
-    problem. --adapter implies --here.
+    """--dtype and --option leave out ops without such a problem, and --supported then tests that problem.
+    --adapter implies --supported.
     """
     from webnorm.kernels.headers.library import survey
     from webnorm.op.registry import OPS
@@ -70,7 +75,7 @@ def list_kernels(
     kernels, broken = survey(wgsl or ())
     kernels = _named([*kernels, *_loaded(names or (), kernels)], [*ops], names)
     problems = _problems(kernels, dtype or "float32", option or ())
-    asked = here or adapter is not None
+    asked = supported or adapter is not None
     info = adapter_or_none(adapter) if asked else None
     found = [
         _answered(kernel, problem, info) if asked else _Listed(kernel)

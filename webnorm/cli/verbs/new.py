@@ -22,22 +22,22 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
 
 def new(
-    name: Annotated[str, Argument(help="What the kernel is called: letters, digits and _, a letter first.")],
+    name: Annotated[str, Argument(help="The kernel's name: letters, digits and _, starting with a letter.")],
     op: shared.Op = None,
     source: Annotated[
         str | None,
         Option(
             "--from",
             metavar="KERNEL",
-            help="The kernel to copy, webnorm's or one of DIR. Default: the one that the op has for that, "
-            "such as two_pass of layer_norm.",
+            help="Copy this kernel, a built-in one or one of DIR. Default: the op's starter kernel, such as "
+            "two_pass of layer_norm.",
         ),
     ] = None,
     out: Annotated[
-        Path, Option(metavar="DIR", help="The folder of your kernels: writes DIR/OP/NAME.wgsl.")
+        Path, Option(metavar="DIR", help="Set the folder of your kernels. The file is DIR/OP/NAME.wgsl.")
     ] = Path("kernels"),
 ) -> None:
-    """Example: webnorm new quads --op layer_norm --from two_pass, then the commands that it prints."""
+    """The command prints the commands to run next."""
     from webnorm.files.atomic import write_text
     from webnorm.kernels.headers.drafts import draft, lesson_kernel
     from webnorm.kernels.headers.header import check_name

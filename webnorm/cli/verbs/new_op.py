@@ -86,12 +86,13 @@ fn main(
 
 
 def new_op(
-    name: Annotated[str, Argument(help="What the op is called: letters, digits and _, a letter first.")],
+    name: Annotated[str, Argument(help="The op's name: letters, digits and _, starting with a letter.")],
     out: Annotated[
-        Path, Option(metavar="DIR", help="The folder of your ops: writes DIR/NAME/op.py and a kernel.")
+        Path,
+        Option(metavar="DIR", help="Set the folder of your ops. The files are DIR/NAME/op.py and a kernel."),
     ] = Path("kernels"),
 ) -> None:
-    """What is written computes a softmax: change the reference in op.py, and then the kernel."""
+    """The new op computes a softmax. Change the reference in op.py first, and then the kernel."""
     from webnorm.files.atomic import write_text
     from webnorm.op.definition import check_free
     from webnorm.op.registry import OP_FILE, OPS

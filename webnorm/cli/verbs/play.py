@@ -42,57 +42,59 @@ _CTRL_D = "\x04"
 def play(
     file: Annotated[
         Path | None,
-        Argument(help="A kernel's file, as `webnorm new` writes it. With --web it may be left out."),
+        Argument(help="The kernel file, as `webnorm new` writes it. You can leave it out with --web."),
     ] = None,
-    web: Annotated[bool, Option("--web", help="Serve the playground's page, to this machine alone.")] = False,
-    port: Annotated[int, Option(help="The page's port; 0 for any that is free.", min=0, max=65535)] = 0,
-    once: Annotated[
-        bool, Option("--once", help="Judge the file once and end, with its exit status.")
+    web: Annotated[
+        bool, Option("--web", help="Serve the playground page, which only this machine can open.")
     ] = False,
+    port: Annotated[
+        int, Option(help="Serve the page on this port; 0 picks a free port.", min=0, max=65535)
+    ] = 0,
+    once: Annotated[bool, Option("--once", help="Check the file once and exit.")] = False,
     json: Annotated[
-        bool, Option("--json", help="Write a line of JSON after each step, with all that is known by then.")
+        bool, Option("--json", help="Print one JSON line after each step, with everything known so far.")
     ] = False,
-    quick: Annotated[bool, Option("--quick", help="The verdict alone: no times, no corpus.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Skip the timing and the corpus.")] = False,
     op: Annotated[
         str | None,
         Option(
-            help="What the kernel computes: an op of webnorm, or a folder with an op.py. Default: the op of "
-            "the file's folder."
+            help="Set the op of the kernel: a built-in op, or a folder with an op.py. Default: the op of the "
+            "file's folder."
         ),
     ] = None,
     dtype: shared.Dtype = None,
     option: shared.Option = None,
     constant: shared.Constant = None,
     rows: Annotated[
-        str | None, Option(metavar="N", help="Rows of the problem that is timed, as 1024 or 4k.")
+        str | None, Option(metavar="N", help="Set the rows of the timed problem, such as 1024 or 4k.")
     ] = None,
-    cols: Annotated[str | None, Option(metavar="N", help="Columns of the problem that is timed.")] = None,
+    cols: Annotated[str | None, Option(metavar="N", help="Set the columns of the timed problem.")] = None,
     size: Annotated[
         list[str] | None,
-        Option("--size", help="NAME=N: a size of the problem that is timed; repeatable."),
+        Option("--size", help="Set a size of the timed problem, as NAME=N. Repeatable."),
     ] = None,
     scalar: shared.Scalars = None,
     trace: Annotated[
         str | None,
-        Option(help="Which records of the kernel's trace(...) are kept, such as 'row == 3'; '' for all."),
+        Option(help="Keep the trace(...) records of the kernel that match RULE, such as 'row == 3'."),
     ] = None,
     adapter: shared.Adapter = None,
     time_limit: Annotated[
         float | None,
         Option(
-            help="Seconds that a kernel or its compiler may be silent before it is given up. Default: 5 for "
-            "the verdict, 10 for other steps; with --once 60.",
+            help="Give up on a kernel or compiler that is silent for this many seconds. Default: 5 for the "
+            "verdict, 10 for other steps, and 60 with --once.",
             min=seconds.LEAST_SILENCE,
             max=seconds.MOST,
         ),
     ] = None,
 ) -> None:
-    """Edit the file in any editor: each save is rendered, compiled, held against float64 and timed beside
-    the copy, the save before and the best kernel there is; what is wrong is shown with its place in the
-    file, where in the output, and what mistake would fit.
+    """Edit the file in any editor. Each save is rendered, compiled, checked against float64 and timed next to
+    the copy, the previous save and the best kernel. A report shows the line of each error, where the output
+    is wrong, and the likely bug.
 
-    Keys: r runs it again, t times it, c tries the corpus, x traces, u goes back to the attempt before, q
-    quits. Attempts are kept in the user's cache.
+    Keys: r runs the kernel again, t times it, c runs the corpus, x traces, u returns to the previous attempt,
+    q quits. Attempts are kept in your cache folder.
     """
     from webnorm.play.session import PlaygroundSession
     from webnorm.play.state import Settings

@@ -41,38 +41,40 @@ _NOT_COUNTED = (
 
 
 def show(
-    kernel: Annotated[str, Argument(help="A kernel's name, op/kernel, the path of a .wgsl file, or auto.")],
+    kernel: Annotated[str, Argument(help="The kernel: a name, OP/NAME, a .wgsl file, or auto.")],
     op: shared.Op = None,
     rows: Annotated[
         int | None,
         Option(
             parser=values.size_of("--rows", least=0),
-            help="Rows of the problem, as 1024 or 4k. Default: 1024.",
+            help="Set the number of rows, such as 1024 or 4k. Default: 1024.",
         ),
     ] = None,
     cols: Annotated[
-        int | None, Option(parser=values.size_of("--cols"), help="Columns of the problem. Default: 1024.")
+        int | None,
+        Option(parser=values.size_of("--cols"), help="Set the number of columns. Default: 1024."),
     ] = None,
     size: shared.Sizes = None,
     dtype: shared.Dtype = None,
     option: shared.Option = None,
     target: Annotated[
-        str, Option(help="native (naga, through wgpu) or browser (Tint and others).")
+        str, Option(help="Render for native (naga, through wgpu) or browser (Tint and other compilers).")
     ] = "native",
     constant: shared.Constant = None,
     no_weight: shared.NoWeight = False,
     no_bias: shared.NoBias = False,
     diff: Annotated[
         str | None,
-        Option(help="Another kernel: + what this one has and that has not, - what that one has alone."),
+        Option(help="Print a unified diff from kernel NAME to KERNEL."),
     ] = None,
     cost: Annotated[
-        bool, Option("--cost", help="Count accesses, barriers and subgroup operations by running it.")
+        bool,
+        Option("--cost", help="Run the kernel and count its accesses, barriers and subgroup operations."),
     ] = False,
     wgsl: shared.Wgsl = None,
     adapter: shared.Adapter = None,
 ) -> None:
-    """A pipe gets the text alone: webnorm show layer_norm/welford --cols 768 > welford.wgsl."""
+    """A pipe gets the WGSL text alone, as in `webnorm show layer_norm/welford --cols 768 > welford.wgsl`."""
     from webnorm.choice.defaults import choose, chosen_variants
     from webnorm.kernels.headers.library import AUTO, check_axes, own_names, select, survey, without_auto
     from webnorm.kernels.headers.traits import BROWSER

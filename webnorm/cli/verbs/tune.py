@@ -33,26 +33,34 @@ def tune(
     op: Annotated[
         str | None,
         Option(
-            help="The op to tune, which may be a folder with an op.py, a list of them, or a pattern such as "
+            help="Tune these ops: an op, a folder with an op.py, a list of them, or a pattern such as "
             "'rms*'. Default: all."
         ),
     ] = None,
     dtype: Annotated[
-        str | None, Option(help="float32, float16, bfloat16, a list, or all. Default: the first two.")
+        str | None,
+        Option(
+            help="Set the storage types: float32, float16, bfloat16, a list of them, or all. "
+            "Default: float32 and float16."
+        ),
     ] = None,
     rows: Annotated[
         str | None,
         Option(
-            help="Rows, a list like 1024,4k or a range like 256..4k. Default: as many as make x 64 MiB; few "
-            "on software."
+            help="Set the number of rows: a number, a list such as 1024,4k, or a range such as 256..4k. "
+            "Default: enough for an x of 64 MiB, or few on a software adapter."
         ),
     ] = None,
     cols: Annotated[
-        str | None, Option(help="Columns, a list like 768,4k or a range like 256..4k. Default: 256..16k.")
+        str | None,
+        Option(
+            help="Set the number of columns: a number, a list such as 768,4k, or a range such as 256..4k. "
+            "Default: 256..16k."
+        ),
     ] = None,
     size: shared.Sizes = None,
     preset: Annotated[
-        str | None, Option(help="The tasks of a named workload instead; `help` lists them.")
+        str | None, Option(help="Tune the tasks of a named workload instead. `help` lists the workloads.")
     ] = None,
     option: shared.Option = None,
     no_weight: shared.NoWeight = False,
@@ -60,28 +68,31 @@ def tune(
     quick: Annotated[
         bool,
         Option(
-            "--quick", help="One small float32 problem of each op, or a few of the preset; some seconds each."
+            "--quick",
+            help="Tune one small float32 problem of each op, or a few of the preset. Each takes some "
+            "seconds.",
         ),
     ] = False,
     budget: Annotated[
         float | None,
         Option(
-            help="Seconds for each problem, beside what checking takes. Default: 20; with --quick 6.",
+            help="Spend at most this many seconds on each problem, checks not included. Default: 20, or 6 "
+            "with --quick.",
             min=0.1,
             max=seconds.MOST,
         ),
     ] = None,
-    again: Annotated[bool, Option("--again", help="Tune what is recorded already, too.")] = False,
-    show_recorded: Annotated[bool, Option("--list", help="Show what is recorded, and stop.")] = False,
-    forget: Annotated[bool, Option("--forget", help="Remove what is recorded, and stop.")] = False,
+    retune: Annotated[bool, Option("--retune", help="Also tune problems that are already recorded.")] = False,
+    show_recorded: Annotated[bool, Option("--list", help="Show the recorded choices and exit.")] = False,
+    remove: Annotated[bool, Option("--remove", help="Remove the recorded choices and exit.")] = False,
     out: Annotated[
-        Path | None, Option(help="The tuning file. Default: one in the user's cache folder.")
+        Path | None, Option(help="Use this tuning file. Default: a file in your cache folder.")
     ] = None,
     adapter: shared.Adapter = None,
     cluster: shared.Cluster = None,
     time_limit: shared.TimeLimit = 60.0,
 ) -> None:
-    """What is recorded is not tuned again: a run that was interrupted goes on where it stopped."""
+    """Recorded problems are not tuned again, so an interrupted run continues where it stopped."""
     from webnorm.cli.work.overview import show_presets
     from webnorm.gpu.device import find_adapter
     from webnorm.lab.run import tune
@@ -93,7 +104,7 @@ def tune(
     if preset == "help":
         return show_presets()
     console = Screen()
-    if show_recorded or forget:
+    if show_recorded or remove:
         return _recorded(find_adapter(adapter).description(), out, console if show_recorded else None)
     shapes = size_lists(size, rows, cols)
     given = option_pairs(option, no_weight, no_bias)
@@ -105,7 +116,7 @@ def tune(
         )
 
     job = _Tune(
-        console=console, tasks=tasks, out=out, again=again, budget_s=budget or (6.0 if quick else 20.0)
+        console=console, tasks=tasks, out=out, retune=retune, budget_s=budget or (6.0 if quick else 20.0)
     )
     if cluster is None:
         # What is recorded already needs no device.
@@ -142,7 +153,7 @@ class _Tune(SharedJob):
 
     tasks: Callable[[bool], tuple[Task, ...]]
     out: Path | None
-    again: bool
+    retune: bool
     budget_s: float
     request: TuneRequest = field(init=False)
     platform: Platform = field(init=False)
@@ -171,7 +182,7 @@ class _Tune(SharedJob):
         if note is not None:
             complain(note)
         asked = self.tasks(traits.software)
-        left = tuple(task for task in asked if self.again or not self.recorded.has(task))
+        left = tuple(task for task in asked if self.retune or not self.recorded.has(task))
         if len(left) < len(asked):
             recorded = f"{len(asked) - len(left)} of {len(asked)} problems are recorded"
             self.console.print(f"{recorded}: not tuned again")

@@ -27,28 +27,34 @@ if TYPE_CHECKING:
 def verify(
     folder: Annotated[
         Path,
-        Argument(metavar="DIR", help="A folder that `webnorm export OP` or `webnorm export --lab` wrote."),
+        Argument(metavar="DIR", help="The folder that `webnorm export` wrote, with or without --lab."),
     ],
     browser: Annotated[
         str | None,
         Option(
-            help="The path of Chromium, Chrome or Edge, or ws://HOST:PORT/... of a Playwright server on "
-            "another machine. Default: $WEBNORM_BROWSER, or the first installed."
+            help="Use this browser: the path of Chromium, Chrome or Edge, or the ws:// address of a "
+            "Playwright server. Default: $WEBNORM_BROWSER, or the first installed."
         ),
     ] = None,
     without_subgroups: Annotated[
-        bool, Option("--without-subgroups", help="As in a browser that has no subgroups.")
+        bool, Option("--without-subgroups", help="Run the page as in a browser without subgroups.")
     ] = False,
-    quick: Annotated[bool, Option("--quick", help="Only check a package's answers, time nothing.")] = False,
-    screenshot: Annotated[Path | None, Option(help="Save a picture of the page as a .png file.")] = None,
+    quick: Annotated[
+        bool, Option("--quick", help="Check the package's results without timing them.")
+    ] = False,
+    screenshot: Annotated[Path | None, Option(help="Save a picture of the page to a .png file.")] = None,
     time_limit: Annotated[
         float,
-        Option(help="Seconds the browser has for starting, and for the page.", min=0.1, max=seconds.MOST),
+        Option(
+            help="Wait this many seconds for the browser to start, and again for the page.",
+            min=0.1,
+            max=seconds.MOST,
+        ),
     ] = 120.0,
 ) -> None:
-    """A step that lacks something is skipped, and named in the end.
+    """A step is skipped if its tools are missing. Skipped steps are listed at the end.
 
-    `webnorm doctor --mend --browser` brings Tint, Chromium and Playwright.
+    `webnorm doctor --fix --browser` installs Tint, Chromium and Playwright.
     """
     import logging
 
@@ -84,7 +90,7 @@ def _status(findings: Sequence[StepFinding]) -> int:
         mendable = any(finding.mendable for finding in skipped)
         complain(
             f"skipped: {', '.join(dict.fromkeys(finding.step for finding in skipped))}"
-            + ("; `webnorm doctor --mend --browser` brings what is missing" if mendable else "")
+            + ("; `webnorm doctor --fix --browser` installs what is missing" if mendable else "")
         )
     if any(finding.passed is False for finding in findings):
         return WRONG

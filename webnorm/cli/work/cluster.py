@@ -30,7 +30,7 @@ def require_dask(what: str) -> None:
     """WebnormError where Dask is not installed, or cannot be imported."""
     # Those that are used, since a folder without files passes for a package.
     names = ("Client", "Nanny", "Scheduler", "Security", "SpecCluster", "Worker", "get_worker")
-    library("distributed", what, "webnorm[fleet]", *names)
+    library("distributed", what, "webnorm[cluster]", *names)
 
 
 def run_on(cluster: str | None, job: SharedJob, adapter: str | None, time_limit_s: float) -> NoReturn:
@@ -96,7 +96,9 @@ class _Spread:
             complain(f"worker {one.name} is left out: {one.reason}")
         pools = [pool for group in groups for pool in self._pools(client, group, update)]
         if not pools:
-            raise WebnormError("the copy could not be timed on any card; `webnorm fleet` shows who is there")
+            raise WebnormError(
+                "the copy could not be timed on any card; `webnorm cluster` shows who is there"
+            )
         self._divide(pools)
         todo = [
             (pool, one.errands(self._time_limit_s, len(pool.cards)))
