@@ -229,7 +229,7 @@ def test_one_path_for_two_files(
     monkeypatch.setattr(npm, "package_files", lambda *_: {"layer_norm/mine.wgsl": b""})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     said = mistake(line.split())
-    assert re.search("and so is --|which is read|is read, and would be written", said)
+    assert re.search("are both |which is an input|is an input and would be overwritten", said)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 

@@ -171,7 +171,7 @@ def run_command(words: list[str], folder: Path, cases: Callable[[int], tuple[Cas
         assert done.returncode == INCONCLUSIVE and "`webnorm doctor --fix --browser`" in done.stderr
     elif words[:2] == ["store", "regressions"]:
         # One run tells nothing of noise.
-        assert done.returncode == INCONCLUSIVE and "not judged" in done.stdout
+        assert done.returncode == INCONCLUSIVE and "not compared" in done.stdout
     elif words[0] == "play" and missing():
         assert done.returncode == INCONCLUSIVE and done.stderr == "webnorm: not checked: tint\n"
     elif "run neither natively" in done.stdout:

@@ -90,7 +90,7 @@ def test_without_the_better_driver_it_goes_on(doctor: Callable[..., Said], drive
     assert (said.status, said.error) == (OK, "")
     *_, told, last = said.out.splitlines()
     assert told.endswith(reason)
-    assert last == f"going on with {adapters()[0]}"
+    assert last == f"continuing with {adapters()[0]}"
     assert said.out.count(driver.missing) == 1
 
 
@@ -125,10 +125,10 @@ def test_the_last_line_says_what_will_work(doctor: Callable[..., Said], first: D
     assert last.startswith("works here: check, bench, tune, play")
     assert ("with subgroups" in last) == ("subgroups" in first.traits.features)
     assert ("not a GPU's" in last) == first.traits.software and "doctor --browser" in last
-    assert doctor("--browser").out.splitlines()[-1].endswith("; a browser and Tint are installed for verify")
+    assert doctor("--browser").out.splitlines()[-1].endswith("; verify has a browser and Tint")
     lacking = doctor("--browser", others=(replace(FAILING, optional=False),))
     assert lacking.status == WRONG
-    assert lacking.out.splitlines()[-1].endswith("; verify lacks what is named above")
+    assert lacking.out.splitlines()[-1].endswith("; verify needs the missing tools named above")
 
 
 def test_every_adapter_has_its_index(doctor: Callable[..., Said]) -> None:

@@ -84,7 +84,7 @@ def test_a_job_is_finished_and_says_how_the_command_ends() -> None:
 
 def test_an_interrupted_job_is_finished_too() -> None:
     job = Example(meanwhile=interrupt)
-    with pytest.raises(Interrupted, match=r"^interrupted; nothing was finished by then$"):
+    with pytest.raises(Interrupted, match=r"^interrupted; nothing was finished$"):
         run_job(job, None, 1.0)
     assert job.finished == [({"adapter": "an adapter"}, False)]
 
@@ -154,11 +154,11 @@ def test_rounds_that_were_done_are_shown_and_saved(tmp_path: Path, monkeypatch: 
     problem = NormProblem(rows=8, cols=64)
     known = [timed("naive", 100.0, problem=problem, flags=("few samples", "interrupted"))]
     done = bench_that_is_interrupted(known, monkeypatch, tmp_path)
-    assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; what was finished is kept\n")
+    assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; finished results are kept\n")
     outcome, title, *_ = (line for line in done.stdout.splitlines() if "layer_norm, 8x64" in line)
     assert outcome.endswith("; few samples; interrupted") and title == "layer_norm, 8x64 float32"
     kept = tmp_path / "kept" / "main.json"
-    assert f"kept as main, of a run that was interrupted: {kept}" in done.stdout
+    assert f"kept as main, from an interrupted run: {kept}" in done.stdout
     (result,) = json.loads(kept.read_text())["results"]
     assert result["flags"] == ["few samples", "interrupted"]
 
@@ -173,7 +173,7 @@ def test_flags_are_explained_that_a_shown_line_has(tmp_path: Path, monkeypatch: 
 
 def test_where_nothing_was_finished_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = bench_that_is_interrupted([], monkeypatch, tmp_path)
-    assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; nothing was finished by then\n")
+    assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; nothing was finished\n")
     assert "races" not in done.stdout and not [*(tmp_path / "kept").iterdir()]
 
 

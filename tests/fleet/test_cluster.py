@@ -174,9 +174,9 @@ def test_what_was_tuned_before_an_interruption_is_not_tuned_again(tmp_path: Path
     command += ["--budget", "0.2", "--out", "tuned.json", "--cluster", "local:1"]
     # Dask's workers hear Ctrl-C, too.
     run = webnorm_interrupted(command, tmp_path, "tuned.json")
-    assert run.returncode == 130 and run.stderr == "webnorm: interrupted; what was finished is kept\n"
+    assert run.returncode == 130 and run.stderr == "webnorm: interrupted; finished results are kept\n"
     kept = (tmp_path / "tuned.json").read_text()
     again = webnorm([*command, "--cols", "64"], tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "\n1 of 1 problems are recorded: not tuned again\n" in again.stdout
+    assert "\n1 of 1 problems are recorded and not tuned again\n" in again.stdout
     assert (tmp_path / "tuned.json").read_text() == kept

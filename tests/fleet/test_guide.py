@@ -74,8 +74,11 @@ def _two_files_that_are_not_compared(folder: Path) -> None:
 def _refused_for_several(fleet: Fleet, folder: Path) -> None:
     command = [*BENCH, "--cols", "64", "--cluster", fleet.address]
     for words, told in (
-        (["--json", "-"], "--json is -, and there are several platforms: choose one by --adapter"),
-        (["--save", "both"], "--save and --baseline are of one platform, there are several: choose one by"),
+        (["--json", "-"], "--json is -, but there are several platforms; choose one with --adapter"),
+        (
+            ["--save", "both"],
+            "--save and --baseline need one platform, but there are several; choose one with",
+        ),
         (["--adapter", "none such"], "no worker has an adapter 'none such'; there is "),
     ):
         done = webnorm([*command, *words], folder)

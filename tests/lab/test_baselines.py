@@ -85,7 +85,7 @@ def test_what_is_kept_is_listed_and_forgotten(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "kept" / "odd.json").write_text("[")
     (tmp_path / "kept" / "no name.json").write_text("{}")
     heading, *rows = webnorm(["baselines"], tmp_path).stdout.splitlines()
-    assert heading.split() == ["baseline", "measured", "what", "device"]
+    assert heading.split() == ["baseline", "measured", "content", "device"]
     problem = "layer_norm, 64x768 float32, no bias, out_dtype=int8"
     assert [row.split() for row in rows[:2]] == [
         ["main", ORIGIN.recorded, *f"2 runs: {problem} llvmpipe".split()],

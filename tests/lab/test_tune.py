@@ -344,7 +344,7 @@ def test_tune_records_what_auto_follows(
     assert "1 of 1 problems are recorded" in again.stdout and "tried" not in again.stdout
     assert "rms_norm, 8x48" in webnorm(["tune", "--list"], tmp_path).stdout
     elsewhere = webnorm(["tune", "--list", "--out", "none.json"], tmp_path)
-    assert elsewhere.stdout == "nothing is recorded: there is no none.json\n"
+    assert elsewhere.stdout == "nothing is recorded: none.json does not exist\n"
 
     # Not what the rules would choose, to see that it is followed.
     data = json.loads(path.read_text())
@@ -364,7 +364,7 @@ def test_tune_records_what_auto_follows(
     assert ignored.returncode == 0 and "by rules" in " ".join(ignored.stdout.split()), ignored.stdout
     assert ignored.stderr.count("\n") == 1 and "is ignored: it is stale" in ignored.stderr
     stale = webnorm(["tune", "--list"], tmp_path)
-    assert "rms_norm, 8x48" in stale.stdout and "does not hold here: it is stale" in stale.stderr
+    assert "rms_norm, 8x48" in stale.stdout and "does not apply here: it is stale" in stale.stderr
     path.write_text("no JSON")
     for arguments in (["tune", "--list"], TUNE):
         refused = webnorm(arguments, tmp_path)
@@ -390,7 +390,7 @@ def test_an_interrupted_run_is_resumed(tmp_path: Path, device: Device) -> None:
     arguments = [*TUNE, "--rows", "8,32,128", "--out", str(path)]
     done = webnorm_interrupted(arguments, tmp_path, path.name)
     assert done.returncode == 130
-    assert done.stderr == "webnorm: interrupted; what was finished is kept\n"
+    assert done.stderr == "webnorm: interrupted; finished results are kept\n"
     first = json.loads(path.read_text())["choices"]
     assert 1 <= len(first) < 3
     done = webnorm(arguments, tmp_path)

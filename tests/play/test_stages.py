@@ -156,7 +156,7 @@ DONE = (StageTime("verdict", "done"), StageTime("race", "done"))
         (replace(ATTEMPT, ok=True, stages=(*DONE, StageTime("tint", "skipped"))), INCONCLUSIVE, "tint"),
         (replace(ATTEMPT, ok=True, stages=(*DONE, StageTime("corpus", "failed"))), INCONCLUSIVE, "corpus"),
         (replace(ATTEMPT, ok=None, stages=(StageTime("verdict", "failed"),)), INCONCLUSIVE, "verdict"),
-        (None, BAD_USAGE, "nothing could be judged"),
+        (None, BAD_USAGE, "nothing could be checked"),
     ],
 )
 def test_the_exit_status_says_whether_every_step_was_taken(

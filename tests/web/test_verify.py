@@ -926,7 +926,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=HANG_S)
     assert process.returncode == 130, stderr
-    assert stderr == "webnorm: interrupted; what was finished is shown\n"
+    assert stderr == "webnorm: interrupted; finished results are shown\n"
     assert browsers
     all_end(browsers)
 
@@ -947,7 +947,7 @@ def test_a_signal_ends_a_browser_that_does_not_start(tmp_path: Path) -> None:
     _, stderr = process.communicate(timeout=HANG_S)
     assert (process.returncode, stderr) == (
         -signal.SIGTERM,
-        "webnorm: ended by SIGTERM; what was finished is shown\n",
+        "webnorm: ended by SIGTERM; finished results are shown\n",
     )
     assert started
     all_end(started)

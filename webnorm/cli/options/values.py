@@ -30,7 +30,7 @@ def size_of(option: str, least: int = 1) -> Callable[[str | int], int]:
             return given
         found = integers(given, option, least) or ()
         if len(found) != 1:
-            raise WebnormError(f"{option} is {given!r}; expected one number, as 1024 or 4k")
+            raise WebnormError(f"{option} is {given!r}; expected one number, such as 1024 or 4k")
         return found[0]
 
     return size
@@ -46,7 +46,7 @@ def size_lists(
         if not equals or not name:
             raise WebnormError(f"--size is {pair!r}; expected NAME=N[,N...]")
         if name in found:
-            raise WebnormError(f"--size {name} is given twice; expected one list, as {name}=256,1k")
+            raise WebnormError(f"--size {name} is given twice; expected one list, such as {name}=256,1k")
         found[name] = integers(values, f"--size {name}", least)
     for name, given in (("rows", rows), ("cols", cols)):
         if given is not None and name in found:
@@ -64,7 +64,7 @@ def scalar_values(pairs: Sequence[str] | None, **own: float | None) -> dict[str,
         try:
             number = float(text)
         except ValueError as error:
-            raise WebnormError(f"--scalar is {pair!r}; expected NAME=X, as eps=1e-6") from error
+            raise WebnormError(f"--scalar is {pair!r}; expected NAME=X, such as eps=1e-6") from error
         if found.get(name) is not None:
             raise WebnormError(f"scalar {name} is given twice; expected it once")
         found[name] = number

@@ -36,9 +36,11 @@ def baselines(
         columns = [
             Column("baseline", [escaped_line(one.name, "cyan") for one in found]),
             Column("measured", [escaped_line(one.recorded) for one in found], rank=2),
-            Column("what", [escaped_line(one.what, "red" if one.reason else "") for one in found], name=True),
+            Column(
+                "content", [escaped_line(one.what, "red" if one.reason else "") for one in found], name=True
+            ),
             Column("device", [escaped_line(one.device) for one in found], rank=1),
         ]
         Screen().print(FittedTable(columns))
     else:
-        say("no baseline is kept; `webnorm bench --save NAME` keeps one")
+        say("there are no baselines; `webnorm bench --save NAME` keeps one")

@@ -286,7 +286,7 @@ class _Bench(MeasuringJob):
     def of_platform(self, name: str) -> Self:
         if self.save is not None or self.before is not None:
             raise WebnormError(
-                "--save and --baseline are of one platform, there are several: choose one by --adapter"
+                "--save and --baseline need one platform, but there are several; choose one with --adapter"
             )
         return super().of_platform(name)
 
@@ -339,7 +339,7 @@ class _Bench(MeasuringJob):
                 self._show_task(number)
             shown = [one for results in self.finished.values() for one in ranked(results)]
         else:
-            self.console.print(f"-v shows a table of each of the {len(self.finished)} problems")
+            self.console.print(f"-v shows one table for each of the {len(self.finished)} problems")
             shown = [one for results in self.finished.values() if (one := leader(results))]
         self.console.print()
         for line in bench.flag_meanings(shown):
@@ -396,8 +396,10 @@ class _Bench(MeasuringJob):
 
         name = self.save or ""
         before = (
-            f" (what had the name is {name}{baselines.BEFORE})" if name in baselines.baseline_names() else ""
+            f" (the previous baseline is now {name}{baselines.BEFORE})"
+            if name in baselines.baseline_names()
+            else ""
         )
         path = baselines.save_baseline(report, name)
-        cut = "" if report.complete else ", of a run that was interrupted"
+        cut = "" if report.complete else ", from an interrupted run"
         self.console.print(f"kept as {name}{before}{cut}: {path}", soft_wrap=True)

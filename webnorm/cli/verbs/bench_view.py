@@ -177,7 +177,7 @@ def _matrix(op: str, family: Problem, problems: Sequence[Sequence[Result]], widt
     same = next((name for name in family.SIZES if len({one.sizes[name] for one in shapes}) == 1), None)
     common = "" if same is None else f", {shapes[0].sizes[same]} {_WORDS.get(same, same)}"
     what = str(family).removeprefix(f"{family.shape_text} ")
-    yield escaped_line(f"{op} {what}{common}: {said}, * the fastest", "bold")
+    yield escaped_line(f"{op} {what}{common}: {said}, * is fastest", "bold")
     heads = ["x".join(str(size) for name, size in one.sizes.items() if name != same) for one in shapes]
     kernels = list(dict.fromkeys(one.kernel for members in problems for one in members if one.op == op))
     chosen = [any(one.auto for one in members) for members in problems]
@@ -192,7 +192,7 @@ def _matrix(op: str, family: Problem, problems: Sequence[Sequence[Result]], widt
     for block in _blocks(first, columns, width):
         yield from table_lines(block, width)
     if any(chosen) and not all(chosen):
-        yield escaped_line(f"auto: {tables.NOTHING} where its choice was not timed")
+        yield escaped_line(f"auto: {tables.NOTHING} means that its choice was not timed")
 
 
 def _column(
@@ -231,7 +231,7 @@ def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
     """Where the time of a problem's fastest result goes: upload, dispatch, download; below, its first use."""
     result = next((result for result in results if result.upload_ns is not None), None)
     if result is None:
-        return Text("nothing to profile: no kernel was both right and timed", "dim")
+        return Text("nothing to profile: no kernel was both correct and timed", "dim")
     stages = (
         ("upload", result.upload_ns, result.upload_bytes),
         ("dispatch", result.median_ns, result.bytes),
@@ -241,23 +241,23 @@ def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
     remarks = [
         f"first use: render {tables.time_text(result.render_ns)}, "
         f"compile {tables.time_text(result.compile_ns)}, pipeline {tables.time_text(result.pipeline_ns)}",
-        f"upload and download by the wall clock, the wait for the device included; dispatch by "
+        f"upload and download: wall clock, including the wait for the device; dispatch: "
         f"{result.timing_method}",
     ]
     if result.call_ns is not None:
         remarks.append(
-            f"a call from Python, waited for: {tables.time_text(result.resident_call_ns)} on GpuArrays, "
-            f"{tables.time_text(result.call_ns)} on NumPy arrays"
+            f"a blocking call from Python: {tables.time_text(result.resident_call_ns)} with GpuArrays, "
+            f"{tables.time_text(result.call_ns)} with NumPy arrays"
         )
     if software:
-        remarks.append("a software adapter: its memory is the CPU's, and nothing passes a bus")
-    headings = map(number_column, ("time", "MB", "GB/s", "% of all"))
+        remarks.append("a software adapter: it uses CPU memory, so no data crosses a bus")
+    headings = map(number_column, ("time", "MB", "GB/s", "% of total"))
     table = Table("stage", *headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
     for stage, spent, size in stages:
         if spent and size is not None:
             rate, share = f"{size / spent:.4g}", tables.percent_text(100 * spent / whole if whole else None)
             table.add_row(stage, tables.time_text(spent), f"{size / 1e6:.4g}", rate, share)
     constants = one_line(f" {tables.constants_text(result.constants)}".rstrip())
-    title = Text("where the time goes with ").append(escaped_line(result.kernel)).append(constants, "dim")
+    title = Text("time by stage of ").append(escaped_line(result.kernel)).append(constants, "dim")
     # Lines around a table may be wider than it is, as its own title and caption are not.
     return Group(title, table, Text("\n".join(map(one_line, remarks))))

@@ -128,7 +128,7 @@ class _Check(MeasuringJob):
     parts: list[tuple[int, int]] = field(default_factory=list, init=False)
     left_to_gpus: Sequence[str] = field(default=(), init=False)
     times = False
-    done = "verified"
+    done = "checked"
 
     @property
     def coverage(self) -> Coverage:
@@ -208,6 +208,4 @@ class _Check(MeasuringJob):
             self.console.print(mistake, soft_wrap=True)
         self.console.print(CheckTable(found, self.verbose))
         if self.left_to_gpus:
-            self.console.print(
-                f"too large for a program on the CPU, not tried: {', '.join(self.left_to_gpus)}"
-            )
+            self.console.print(f"too large for a software adapter, not run: {', '.join(self.left_to_gpus)}")

@@ -99,7 +99,7 @@ def _more(members: Sequence[Result], verbose: bool) -> Iterator[RenderableType]:
     failed = dict.fromkeys(_case(one) for one in members if verdict(one) == "FAIL")
     if others := [name for name in failed if name != _case(worst)]:
         more = f" and {len(others) - _MOST_CASES} more" if len(others) > _MOST_CASES else ""
-        yield _below(f"wrong, too: {', '.join(others[:_MOST_CASES])}{more}")
+        yield _below(f"also wrong: {', '.join(others[:_MOST_CASES])}{more}")
 
 
 def _below(text: str) -> RenderableType:

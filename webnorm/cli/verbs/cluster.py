@@ -133,7 +133,7 @@ def worker(
 
     def ready() -> None:
         for index, card in cards.items():
-            say(f"adapter {index}, {card}, works for {place}; Ctrl-C ends it")
+            say(f"adapter {index}, {card}, works for {place}; press Ctrl-C to stop")
         sys.stdout.flush()
 
     with suppress(KeyboardInterrupt):

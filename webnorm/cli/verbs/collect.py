@@ -66,21 +66,21 @@ def collect(
     from webnorm.web.serving import bound_socket
 
     if store is None:
-        raise WebnormError("--store is missing; expected the file to keep visits in, such as visits.sqlite")
+        raise WebnormError("--store is missing; expected a file for the visits, such as visits.sqlite")
     if export is not None:
         _export(store, export)
         return
     if host not in _LOOPBACK and not behind_proxy:
         raise WebnormError(
-            f"--host is {host!r}; expected {' or '.join(_LOOPBACK)}, or --behind-proxy with it"
+            f"--host is {host!r}; expected {' or '.join(_LOOPBACK)}, or --behind-proxy as well"
         )
     origins, rates = AllowedOrigins(origin or ()), RateLimits(rate, rate_all)
     with bound_socket(host, port) as listener:
         here = listener.getsockname()[1]
         kept = VisitStore(store, capacity << 20)
         collector = Collector(kept, origins, rates, None if behind_proxy else here)
-        say(f"{store}: posts to http://{f'[{host}]' if ':' in host else host}:{here} are kept there")
-        say(f"Pages that may post: {', '.join(origin or ['those of this machine'])}. Ctrl-C ends it.")
+        say(f"Storing posts to http://{f'[{host}]' if ':' in host else host}:{here} in {store}")
+        say(f"Pages that may post: {', '.join(origin or ['pages of this machine'])}. Press Ctrl-C to stop.")
         sys.stdout.flush()
         with suppress(KeyboardInterrupt):
             serve(collector, listener)
@@ -104,7 +104,7 @@ def _export(store: Path, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise WebnormError(f"--export {folder}: cannot be made: {why}") from error
+        raise WebnormError(f"--export {folder}: cannot create the folder: {why}") from error
     for one in found:
         write_text(folder / f"visit-{one.number:06}.json", one.results())
-    say(f"{folder}: {len(found)} visit{'' if len(found) == 1 else 's'}, a file each")
+    say(f"{folder}: {len(found)} visit{'' if len(found) == 1 else 's'}, one file each")

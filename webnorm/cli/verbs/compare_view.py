@@ -34,8 +34,8 @@ class CompareTable:
             yield from titled(found, rows)
             yield escaped_line(comparison_text.counts_text(found), "bold")
         yield Text(
-            "ratio: new time over old, as multiples of the copy's in the same rounds; above 1 is slower; "
-            "with 95 % confidence all intervals hold"
+            "ratio: new time divided by old time, as multiples of the copy's time in the same rounds; "
+            "above 1 is slower; all intervals hold together with 95 % confidence"
         )
         yield from map(escaped_line, (*self.verdicts.remarks, *comparison_text.verdict_reasons(found)))
         yield from (escaped_line(line, "bold") for line in comparison_text.advice(self.verdicts))

@@ -120,7 +120,7 @@ def _fix(
     if driver is not None and driver not in failed:
         _look_again()
     else:
-        console.print(f"{'going on with' if failed else 'adapter:'} {adapters.used}", soft_wrap=True)
+        console.print(f"{'continuing with' if failed else 'adapter:'} {adapters.used}", soft_wrap=True)
 
 
 def _show_browser(console: Screen) -> None:
@@ -149,7 +149,7 @@ def _show_device(console: Screen, description: Mapping[str, Any]) -> None:
     facts = {
         "subgroup size": f"{description.get('subgroup_size', 'no subgroups')} (probed)",
         "timing": f"by {_clock(description)}",
-        "software": "yes: its ranking of kernels is not a GPU's" if software else "no",
+        "software": "yes; it ranks kernels differently from a GPU" if software else "no",
         **{name: f"{value:,}" for name, value in description["limits"].items()},
         "webnorm, wgpu-py, Python": f"{__version__}, {description['wgpu']}, {platform.python_version()}",
     }
@@ -242,15 +242,15 @@ def _works(description: Mapping[str, Any] | None, verify: bool | None) -> dict[s
 def _works_line(works: Mapping[str, bool | None]) -> str:
     """The same in words."""
     if not works["kernels"]:
-        line = "works here: list, new, show --target browser, compare; no kernel runs without an adapter"
+        line = "works here: list, new, show --target browser, compare; kernels need an adapter"
     else:
         line = "works here: check, bench, tune, play, calls from Python"
-        line += ", with subgroups" if works["subgroups"] else "; no kernel that needs subgroups"
-        line += "; times are a GPU's" if works["gpu"] else "; times are a software adapter's, not a GPU's"
+        line += ", with subgroups" if works["subgroups"] else "; kernels that need subgroups do not work"
+        line += "; times are GPU times" if works["gpu"] else "; times are software times, not GPU times"
     told = {
-        None: "`webnorm doctor --browser` looks for what verify needs",
-        True: "a browser and Tint are installed for verify",
-        False: "verify lacks what is named above",
+        None: "`webnorm doctor --browser` checks what verify needs",
+        True: "verify has a browser and Tint",
+        False: "verify needs the missing tools named above",
     }
     return f"{line}; {told[works['verify']]}"
 

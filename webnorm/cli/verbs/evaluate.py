@@ -91,10 +91,10 @@ def _in_words(found: Evaluation) -> str:
         lines.append(f"{found.timed}: {found.median_ns / 1e3:.4g} us{share}")
     if found.time_over_best is not None:
         lines.append(
-            f"time over that of {found.best_kernel}, the best kernel of the op: {found.time_over_best:.3f}"
+            f"time relative to {found.best_kernel}, the best kernel of the op: {found.time_over_best:.3f}"
         )
     if found.device_shared:
-        lines.append("another evaluation used the device meanwhile: the times are worth little")
+        lines.append("another evaluation used the device at the same time: the times are unreliable")
     if found.flags:
         lines.append(f"flags: {', '.join(found.flags)}")
-    return "\n".join([*lines, f"repeat the draws with --seed {found.seed}"])
+    return "\n".join([*lines, f"repeat the random numbers with --seed {found.seed}"])

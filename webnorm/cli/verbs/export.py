@@ -145,13 +145,13 @@ def _name_left_out(files: Files, roots: Sequence[Path], out: Path) -> None:
     exported, ops = kernels_of(files)
     for name in user_ops() if MANIFEST not in files else ():
         complain(
-            f"{out} lacks {name}: the lab's page computes what is right itself, for webnorm's own ops; "
-            f"`webnorm export` writes a package of {name} whose page proves it"
+            f"{out} does not contain {name}: the lab's page computes expected values for built-in ops only; "
+            f"`webnorm export` writes a package of {name} with a page that checks it"
         )
     why = (
         "auto chose others; --kernel exports the one that you name"
         if MANIFEST in files
-        else "no class of devices runs it with the lab's columns; `webnorm show` says what it needs"
+        else "no class of devices runs it with the lab's columns; `webnorm show` names what it needs"
     )
     for one in discover(roots) if roots else ():
         own = any(lies_in(one.path, root) for root in roots)
@@ -170,13 +170,15 @@ def _write(files: Files, out: Path, read: Sequence[Path], force: bool) -> int:
 
     for path in read:
         if lies_in(path, out) and any(same_place(path, out / one) for one in files):
-            raise WebnormError(f"--out {out}: {path} is read, and would be written; expected another folder")
+            raise WebnormError(
+                f"--out {out}: {path} is an input and would be overwritten; expected another folder"
+            )
     fault = npm.native_fault(files)
     if fault is not None and not force:
-        complain(f"{fault}. Nothing was written; --force writes it all the same")
+        complain(f"{fault}. Nothing was written; --force writes it anyway")
         return WRONG
     folder.write_folder(files, out)
     say(npm.package_summary(files, out))
     if fault is not None:
-        complain(f"{fault}. Written all the same")
+        complain(f"{fault}. It was written because of --force")
     return OK

@@ -57,9 +57,9 @@ def new(
     write_text(path, text)
     console = Screen()
     console.print(escaped_line(f"wrote {path}, a copy of {kernel.label}."))
-    console.print("Change it in your editor, while this judges every save:")
+    console.print("Edit it while this command checks every save:")
     _print_command(console, ("play",), (path_argument(path),))
-    console.print("Then look at its text, hold it against float64 in every case, and time it:")
+    console.print("Then print its text, check it in every case, and time it:")
     where = [*([] if home is default_op() else [("--op", home.name)]), ("--wgsl", path_argument(out))]
     own = "--kernel", name
     for command in ([("show", name)], [("check",), own], [("bench",), own, ("--kernel", source)]):
@@ -89,12 +89,14 @@ def _source(name: str, path: Path, op: Op, source: str, out: Path) -> Kernel:
     if op.is_copy:
         raise unknown("op", op.name, computing_ops(), elsewhere=not_computing())
     if not _NAME.fullmatch(name):
-        raise WebnormError(f"NAME is {name!r}; expected letters, digits and _, at most 64, a letter first")
+        raise WebnormError(
+            f"NAME is {name!r}; expected at most 64 letters, digits and _, starting with a letter"
+        )
     if os.path.lexists(path):
-        raise WebnormError(f"{path} is there already; expected another NAME, or another folder with --out")
+        raise WebnormError(f"{path} already exists; expected another NAME, or another folder with --out")
     found, broken = survey([out] if any(any(wgsl_files(out / one)) for one in OPS) else [])
     if name in (AUTO, *OPS, *(kernel.name for kernel in found if kernel.op is op)):
-        raise WebnormError(f"NAME is {name!r}, which is taken; expected a name that nothing has")
+        raise WebnormError(f"NAME is {name!r}, which is taken; expected another name")
     kernel = select(found, source, op.name, (), broken)
     if kernel.op is not op:
         own = ", ".join(one.name for one in found if one.op is op)

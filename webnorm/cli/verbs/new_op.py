@@ -102,7 +102,7 @@ def new_op(
         raise WebnormError(f"NAME is {name!r}, an op of webnorm; expected another name")
     folder = out / name
     if os.path.lexists(folder):
-        raise WebnormError(f"{folder} is there already; expected another NAME, or another folder with --out")
+        raise WebnormError(f"{folder} already exists; expected another NAME, or another folder with --out")
     try:
         folder.mkdir(parents=True)
         write_text(folder / "naive.wgsl", _KERNEL)
@@ -112,7 +112,7 @@ def new_op(
         raise WebnormError(f"cannot write {folder}: {error.strerror or error}") from error
     console = Screen()
     console.print(
-        escaped_line(f"wrote {folder / OP_FILE} and {folder / 'naive.wgsl'}: a softmax to be changed.")
+        escaped_line(f"wrote {folder / OP_FILE} and {folder / 'naive.wgsl'}: a softmax to start from.")
     )
     console.print("Check and time the kernels of the folder, and watch one while you change it:")
     where = path_argument(folder)

@@ -141,11 +141,13 @@ def _file(given: Path | None, web: bool) -> Path:
 
     if given is not None:
         if not given.is_file():
-            raise WebnormError(f"{given} is no file; expected a kernel's, such as `webnorm new NAME` writes")
+            raise WebnormError(
+                f"{given} is not a file; expected a kernel file, such as `webnorm new NAME` writes"
+            )
         check_name(given)
         return given
     if not web:
-        raise WebnormError("FILE is missing; expected a kernel's file, or --web for the page")
+        raise WebnormError("FILE is missing; expected a kernel file, or --web for the page")
     from webnorm.play.attempt_store import scratch
 
     return scratch()
@@ -166,7 +168,7 @@ def _check_op(path: Path, op: str | None) -> None:
             likely = nearest(path.stem, computing_ops(), _ALIKE) or nearest(folder, computing_ops(), _ALIKE)
             listed = f"there is: {', '.join(computing_ops())}"
             hint = f"did you mean --op {likely}?" if likely else listed
-            raise WebnormError(f"{path} lies in no op's folder; expected --op with what it computes; {hint}")
+            raise WebnormError(f"{path} is not in the folder of an op; name its op with --op; {hint}")
         return
     try:
         served = load(path, op).op.name
@@ -184,7 +186,7 @@ def _serve(session: PlaygroundSession, port: int) -> None:
     # The session ends first: no request waits for the worker then.
     with PlaygroundServer(PlaygroundApi(session), port) as server, session:
         say(f"{session.path}: open {server.url}")
-        say("Ctrl-C ends it. The link is for you alone: who has it may write the file.")
+        say("Press Ctrl-C to stop. Keep the link private: anyone who has it can write the file.")
         sys.stdout.flush()
         server.wait()
 
@@ -197,7 +199,7 @@ def _size(text: str | None, option: str) -> int | None:
     with suppress(WebnormError):
         found = integers(text, option)
     if found is None or len(found) != 1:
-        raise WebnormError(f"{option} is {text!r}; play takes one size from 1 up, as 1024 or 4k")
+        raise WebnormError(f"{option} is {text!r}; expected one size of 1 or more, such as 1024 or 4k")
     return found[0]
 
 
@@ -206,7 +208,7 @@ def _sizes(pairs: list[str] | None, rows: str | None, cols: str | None) -> dict[
     found = {}
     for name, sizes in size_lists(pairs, rows, cols).items():
         if sizes is None or len(sizes) != 1:
-            raise WebnormError(f"--size {name} has several values; play times one problem")
+            raise WebnormError(f"--size {name} has several values; expected one")
         found[name] = sizes[0]
     return found
 
@@ -240,7 +242,7 @@ def _once(session: PlaygroundSession, console: Screen, json: bool) -> int:
     if now.attempt is None:
         # The notices, if there are any, say why.
         if not now.notices:
-            complain("nothing could be judged")
+            complain("nothing could be checked")
         return BAD_USAGE
     if now.attempt.ok is False:
         return WRONG

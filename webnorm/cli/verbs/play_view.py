@@ -48,7 +48,7 @@ def screen(now: Snapshot) -> Iterator[RenderableType]:
         yield from findings(attempt)
         if attempt.mistakes and now.good is not None and now.good.number != attempt.number:
             yield DimmedLines(
-                f"the last that could be judged, attempt {now.good.number}:", tuple(findings(now.good))
+                f"attempt {now.good.number}, the last one that could be checked:", tuple(findings(now.good))
             )
     yield from _history(now)
 
@@ -159,7 +159,7 @@ def _title(now: Snapshot) -> Text:
     if attempt.mistakes and attempt.ok is None:
         words, style = "stopped", "bold yellow"
     elif attempt.mistakes and not attempt.shapes:
-        words = "cannot be judged"
+        words = "cannot be checked"
     return text.append(words, style)
 
 
@@ -187,11 +187,12 @@ def heat_map(map: HeatMap) -> Iterator[RenderableType]:
     line.
     """
     text = Text(
-        f"{one_line(map.output)}, {map.rows} rows down, {map.cols} columns across; error in tolerances: "
+        f"{one_line(map.output)}, {map.rows} rows down, {map.cols} columns across; "
+        "error in units of the tolerance: "
     )
     for least, mark, style in _SHADES[1:]:
         text.append(f"{mark} > {least:.0e}  " if least > 1 else f"{mark} > 1  ", style)
-    yield text.append("× no number", _NOT_A_NUMBER[1])
+    yield text.append("× not a number", _NOT_A_NUMBER[1])
     yield _Cells(map)
 
 
@@ -312,7 +313,7 @@ def _corpus(attempt: AttemptState) -> Iterator[RenderableType]:
     if corpus.wrong:
         text.append(f", {corpus.wrong} wrong", "bold red")
     if corpus.expected:
-        text.append(f", {corpus.expected} wrong as the header says", "dim")
+        text.append(f", {corpus.expected} wrong as expected", "dim")
     if corpus.skipped:
         text.append(f", {corpus.skipped} refused", "dim")
     yield Group(

@@ -42,8 +42,8 @@ def add(files: _Files, store: _Store = None) -> None:
     place = store or kept.store_path()
     for one in kept.add_reports(place, files):
         count, timed = len(one.report.results), sum(result.timed for result in one.report.results)
-        say(f"{one.path}: {one.fate}, {count} result{'' if count == 1 else 's'}, {timed} of them with times")
-    say(f"kept in {place}")
+        say(f"{one.path}: {one.fate}, {count} result{'' if count == 1 else 's'}, {timed} with times")
+    say(f"stored in {place}")
 
 
 def history(

@@ -45,7 +45,7 @@ class HistoryTable:
         told = [f"{reports} report{'' if reports == 1 else 's'}, {untimed} without times"]
         copies = self.found.copies
         if copies:
-            told.append(f"{copies} series of copies left out: --copies shows them")
+            told.append(f"{copies} series of copy kernels not shown: use --copies")
         yield escaped_line("; ".join(told), "bold")
 
     def _strips(self, entries: Sequence[Entry]) -> list[Column]:
@@ -110,7 +110,7 @@ def _remark(one: Entry) -> Text:
     if one["status"] != "pass":
         words.append(str(one["status"]))
     if one["complete"] == 0:
-        words.append("of an interrupted run")
+        words.append("interrupted run")
     return escaped_line(", ".join(words), "red" if one["status"] in ("fail", "error") else "yellow")
 
 
@@ -140,8 +140,8 @@ class RegressionsTable:
         yield escaped_line(_counts(judged, told), "bold")
         if told:
             yield Text(
-                "ratio: new time over the median of the runs before, as multiples of the copy's where all "
-                "have it; above 1 is slower; a change is beyond the band, and its interval is without 1"
+                "ratio: new time divided by the median of earlier runs, as multiples of the copy's time if "
+                "all runs have one; above 1 is slower; a change is outside the band, and its interval excludes 1"
             )
         yield from map(escaped_line, comparison_text.verdict_reasons([one.comparison for one in judged]))
 
@@ -149,20 +149,20 @@ class RegressionsTable:
 def _counts(judged: Sequence[RegressionResult], told: Sequence[RegressionResult]) -> str:
     """How many have which verdict."""
     if not judged:
-        return "no run that came to its end has times"
+        return "no complete run has times"
     parts = [comparison_text.counts_text([one.comparison for one in told])] if told else []
     left = len(judged) - len(told)
-    return ", ".join([*parts, *([f"{left} not judged"] if left else [])])
+    return ", ".join([*parts, *([f"{left} not compared"] if left else [])])
 
 
 def _run(newest: NewestRun) -> str:
     """Which run is judged."""
     if not newest.judged:
-        return "no run of it came to its end"
+        return "no run is complete"
     told = [newest.recorded or "at an unknown time"]
     told += [f"run {newest.run[:_SHORT]}"] if newest.run else []
     told += [f"commit {newest.commit[:_SHORT]}"] if newest.commit else []
-    told += [f"newer and interrupted: {newest.interrupted}"] if newest.interrupted else []
+    told += [f"newer interrupted runs: {newest.interrupted}"] if newest.interrupted else []
     return ", ".join(told)
 
 

@@ -136,14 +136,14 @@ def _recorded(device: Mapping[str, Any], out: Path | None, console: Screen | Non
     platform = tuning.Platform.of(device)
     path = out or tuning.path_of(platform)
     if console is None:
-        say(f"removed {path}" if tuning.forget(path) else f"there is no {path}")
+        say(f"removed {path}" if tuning.forget(path) else f"{path} does not exist")
     elif not path.exists():
-        console.print(f"nothing is recorded: there is no {path}", soft_wrap=True)
+        console.print(f"nothing is recorded: {path} does not exist", soft_wrap=True)
     else:
         recorded = tuning.read(path)
         objection = recorded.objection(platform)
         if objection is not None:
-            complain(f"the tuning {path} does not hold here: {objection}")
+            complain(f"the tuning {path} does not apply here: {objection}")
         console.print(overview.tuning_table(recorded))
 
 
@@ -185,7 +185,7 @@ class _Tune(SharedJob):
         left = tuple(task for task in asked if self.retune or not self.recorded.has(task))
         if len(left) < len(asked):
             recorded = f"{len(asked) - len(left)} of {len(asked)} problems are recorded"
-            self.console.print(f"{recorded}: not tuned again")
+            self.console.print(f"{recorded} and not tuned again")
         if left:
             tuning.prepare(self.path)
         self.request = tune.TuneRequest(left, tuple(discover()), self.budget_s)

@@ -181,8 +181,8 @@ def _remarks(seen: BrowserFindings) -> Iterator[str]:
         yield from (f"{name}: not run {where}: {reason}" for name, reason in reasons if reason)
     yield from (f"warning: {line.name}: {line.loose}" for line in seen.lines if line.loose)
     if seen.adapter.get("software"):
-        yield "a software adapter: its times say nothing about GPUs"
-    yield from (f"on the console: {remark}" for remark in seen.remarks)
+        yield "a software adapter: its times do not predict GPU times"
+    yield from (f"browser console: {remark}" for remark in seen.remarks)
 
 
 def _seen_by(seen: BrowserFindings) -> str:

@@ -141,7 +141,7 @@ class _Spread:
         if not self._job.for_cards and len({pool.card.platform.file_name for pool in pools}) < len(pools):
             there = "; ".join(str(pool.card) for pool in pools)
             raise WebnormError(
-                f"tunings of one device lie in one file: choose a driver by --adapter: {there}"
+                f"the drivers of a device share one tuning file; choose one with --adapter: {there}"
             )
         for pool, name in zip(pools, self._names, strict=True):
             one = self._job if len(pools) == 1 else self._job.of_platform(name)

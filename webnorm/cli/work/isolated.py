@@ -34,7 +34,7 @@ def run_isolated(work: Callable[[], Iterator[Any]]) -> Generator[Any]:
     try:
         while True:
             if not answers.poll(_SILENCE_S):
-                raise WebnormError(f"opening the adapter: nothing was heard for {_SILENCE_S:g} s")
+                raise WebnormError(f"opening the adapter: no answer for {_SILENCE_S:g} s")
             kind, value = answers.recv()
             if kind == "end":
                 return

@@ -45,9 +45,9 @@ Found = TypeVar("Found")
 class AfterInterrupt(StrEnum):
     """What Ctrl-C has left of a verb's work, from the least to the most."""
 
-    NOTHING = "nothing was finished by then"
-    SHOWN = "what was finished is shown"
-    KEPT = "what was finished is kept"
+    NOTHING = "nothing was finished"
+    SHOWN = "finished results are shown"
+    KEPT = "finished results are kept"
 
 
 class Interrupted(Exception):
@@ -196,7 +196,7 @@ class MeasuringJob(SharedJob):
         """The job of one of several platforms, which has files of its own."""
         for flag, path in self.outputs.items():
             if str(path) == "-":
-                raise WebnormError(f"{flag} is -, and there are several platforms: choose one by --adapter")
+                raise WebnormError(f"{flag} is -, but there are several platforms; choose one with --adapter")
         outputs = {flag: path_with_suffix(path, name) for flag, path in self.outputs.items()}
         check_outputs(outputs)
         return replace(self, outputs=outputs, origin=_origin())
@@ -260,10 +260,10 @@ class MeasuringJob(SharedJob):
             return WRONG
         if self.lost:
             problems = "1 problem" if self.lost == 1 else f"{self.lost} problems"
-            complain(f"not {self.done}: {problems}, for which no worker was left")
+            complain(f"not {self.done}: {problems}, because no worker was left")
             return INCONCLUSIVE
         unchecked = self.coverage.unchecked(results)
         if self.allow_skipped or not unchecked:
             return OK
-        complain(f"not {self.done}: {first_names(unchecked)} (--allow-skipped admits that)")
+        complain(f"not {self.done}: {first_names(unchecked)} (--allow-skipped accepts this)")
         return INCONCLUSIVE

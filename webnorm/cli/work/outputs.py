@@ -44,9 +44,9 @@ def check_outputs(given: Mapping[str, Path | None], inputs: Iterable[Path] = ())
         for other, earlier in checked.items():
             named = "-" not in (str(path), str(earlier))
             if path == earlier or (named and same_place(path, earlier)):
-                raise WebnormError(f"{flag} is {path}, and so is {other}; expected a place for each")
+                raise WebnormError(f"{flag} and {other} are both {path}; expected different files")
         if str(path) != "-" and any(one.exists() and same_place(path, one) for one in kept):
-            raise WebnormError(f"{flag} is {path}, which is read; expected another file")
+            raise WebnormError(f"{flag} is {path}, which is an input; expected another file")
         checked[flag] = path
 
 

@@ -30,9 +30,7 @@ def device_line(description: Mapping[str, Any]) -> RenderableType:
     """The device, and what a software adapter's figures are worth."""
     line = escaped_line(device_text(description), "bold") if description else Text("no device")
     if description.get("type") == "CPU":
-        line.append(
-            "\na software adapter: it ranks kernels by its own rules, which are not a GPU's", style="yellow"
-        )
+        line.append("\na software adapter: it ranks kernels differently from a GPU", style="yellow")
     return line
 
 
@@ -40,7 +38,7 @@ def corpus_table(cases: Sequence[Case]) -> Table:
     """The corpus of `check`: each case with its shape and where it comes from."""
     table = _bare(*map(wrapping_column, ("case", "shape", "source")))
     for case in cases:
-        unstable = f" ({case.must_fail} has to fail)" if case.must_fail else ""
+        unstable = f" ({case.must_fail} must fail)" if case.must_fail else ""
         table.add_row(escaped_line(case.name), case.shape_text, escaped_line(case.source + unstable))
     return table
 
@@ -69,14 +67,14 @@ def tuned_lines(tuned: TuneResult) -> str:
     choice = tuned.choice
     dropped = [one_line(f"  dropped: {reason}") for reason in tuned.dropped]
     if choice is None:
-        return "\n".join([f"{tuned.task}: no variant is right", *dropped])
+        return "\n".join([f"{tuned.task}: no variant is correct", *dropped])
     named = f"{choice.kernel} {constants_text(choice.constants)}"
     gained = (
-        f"the rules' choice, {tuned.rules}, does not run"
+        f"the rules' choice {tuned.rules} does not run"
         if choice.speedup is None
-        else "the rules' choice stays"
+        else "the rules' choice is the fastest"
         if choice.speedup == 1
-        else f"{choice.speedup:.2f} x as fast as the rules' {tuned.rules}"
+        else f"{choice.speedup:.2f} x as fast as the rules' choice {tuned.rules}"
     )
     return "\n".join([f"{tuned.task}: {named}: {gained}; {choice.tried} variants tried", *dropped])
 
@@ -90,7 +88,7 @@ def race_line(results: Sequence[Result]) -> str:
     unwatched = sum(result.watched is False for result in results)
     seen = sum("a race" in (result.reason or "") for result in results if result.watched)
     reason = next((one_line(result.unwatched) for result in results if result.unwatched), None)
-    failed = "could not be watched" + (f" ({shortened(reason, _LONGEST_REASON)})" if reason else "")
+    failed = "could not be checked" + (f" ({shortened(reason, _LONGEST_REASON)})" if reason else "")
     if not watched:
         return f"races on workgroup memory: {_runs(unwatched)} {failed}" if unwatched else ""
     found = f"in {seen} of" if seen else "none in"
@@ -106,7 +104,7 @@ def _runs(count: int) -> str:
 
 def show_presets() -> None:
     """Print the named workloads, as `--preset help` asks."""
-    table = _bare(*map(wrapping_column, ("preset", "tasks", "where it comes from")))
+    table = _bare(*map(wrapping_column, ("preset", "tasks", "source")))
     for name, preset in presets().items():
         table.add_row(name, str(len(preset.tasks)), Text(preset.summary))
     Screen().print(table)
