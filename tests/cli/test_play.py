@@ -120,7 +120,7 @@ def test_one_size_is_timed(mistake: Callable[[list[str]], str], file: Path) -> N
         ("layernorm/mine.wgsl", "did you mean --op layer_norm?"),
         (
             "some/mine.wgsl",
-            "there is: layer_norm, layer_norm_backward, rms_norm, rms_norm_backward",
+            "ops: layer_norm, layer_norm_backward, rms_norm, rms_norm_backward",
         ),
     ],
 )

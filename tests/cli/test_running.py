@@ -232,7 +232,7 @@ def shown_of(steps: Sequence[tuple[float, float]]) -> list[str]:
     """What is shown when shares are done after so many seconds."""
     left, shown = TimeLeft(), []
     for share, spent_s in steps:
-        left.saw(share, spent_s)
+        left.record(share, spent_s)
         shown.append(left.text(spent_s))
     return shown
 
@@ -271,7 +271,7 @@ def test_the_time_left_never_grows(seed: int) -> None:
     left = TimeLeft()
     rests = []
     for share, spent in steps:
-        left.saw(share, spent)
+        left.record(share, spent)
         left.text(spent)
         rests.append(left._shown)
     assert rests == sorted(rests, reverse=True)
@@ -280,7 +280,7 @@ def test_the_time_left_never_grows(seed: int) -> None:
 def test_a_rest_that_is_over_is_not_shown() -> None:
     left = TimeLeft()
     for at in range(11):
-        left.saw(at / 20, 1.0 * at)
+        left.record(at / 20, 1.0 * at)
     assert left.text(12.0) == "8 s left" and left.text(19.6) == "0 s left" and left.text(21.0) == "21 s"
 
 
@@ -296,7 +296,7 @@ def test_the_bar_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
         bar.add_task("", total=1.0)
         for at in range(6):
             now = 3.0 * at
-            left.saw(at / 10, now)
+            left.record(at / 10, now)
         assert screen._TimeColumn(left).render(bar.tasks[0]).plain == "15 s left"
 
 

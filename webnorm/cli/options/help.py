@@ -77,7 +77,7 @@ _WRONG = {
     "compare": "With --fail-slower: something is slower or broken.",
     "store regressions": "Something is slower or broken.",
 }
-# What status 2 can mean besides wrong arguments.
+# Another meaning of status 2, by verb.
 _LACKING = {
     "doctor": "something could not be installed",
     "collect": "the port is in use",
@@ -187,7 +187,7 @@ def exit_statuses(verb: str = "") -> Iterator[tuple[int, str]]:
 
 
 def examples(verb: str) -> list[str]:
-    """Return the example commands of a verb, including those of its own verbs."""
+    """Return the example commands of a verb, including the examples of its own verbs."""
     return [line for line in EXAMPLES[verb.partition(" ")[0]] if f"{line} ".startswith(f"webnorm {verb} ")]
 
 

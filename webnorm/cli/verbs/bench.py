@@ -1,4 +1,4 @@
-"""`webnorm bench`: kernels timed side by side."""
+"""`webnorm bench`: time kernels next to each other."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from webnorm.lab.run.requests import Coverage, Workload
     from webnorm.op.op import Task
 
-# Runs where results are kept, or held against kept ones: fewer do not tell what moves between runs.
+# Runs with --save or --baseline. Fewer runs do not show the variation between runs.
 _RUNS_TO_COMPARE = 3
-# Tables of more problems than that would push the matrix off the screen.
+# With more problems, their tables would push the matrix off the screen.
 _MOST_TABLES = 6
 
 
@@ -159,7 +159,7 @@ def bench(
 
 
 def _before(save: str | None, baseline: str | None) -> Report | None:
-    """What to hold the results against; complains now about a name that they could not be kept under."""
+    """Return the report of the baseline; raise WebnormError now for a name that --save cannot use."""
     from webnorm.lab.report import baselines
 
     if save is not None:
@@ -194,9 +194,11 @@ def _request(
 
 @dataclass(kw_only=True)
 class _Bench(MeasuringJob):
-    """`finished` has the results of each task that has any, `standing` how far the next one is. `before` is
-    what they are held against, and `save` the name that they are kept under. `names` are those of kernels
-    that the request was made of.
+    """The work of `webnorm bench`.
+
+    `finished` maps tasks to their results, and `standing` is the progress of the current task. `before` is
+    the baseline to compare with, and `save` the name of the baseline to write. `names` are the kernels of
+    --kernel.
     """
 
     request: BenchRequest
@@ -251,13 +253,13 @@ class _Bench(MeasuringJob):
                 continue
             if self.profile:
                 self._keep(number, profiled(results, opened.worker, self.request.rule))
-            self._tell(number)
+            self._print_outcome(number)
 
     def errands(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
         from webnorm.fleet.errands import BenchItem
         from webnorm.fleet.shipped_files import ShippedFiles
 
-        errand = partial(
+        item = partial(
             BenchItem,
             time_limit_s=time_limit_s,
             carried=ShippedFiles.of(self.names, self.request.roots),
@@ -270,11 +272,11 @@ class _Bench(MeasuringJob):
             calls=self.request.calls,
             profile=self.profile,
         )
-        return [errand(task=task) for task in self.request.tasks]
+        return [item(task=task) for task in self.request.tasks]
 
     def take(self, at: int, found: list[Result]) -> None:
         self._keep(at, found)
-        self._tell(at)
+        self._print_outcome(at)
 
     def lack(self, at: int, reason: str, lost: bool) -> None:
         from webnorm.lab.run import bench
@@ -290,7 +292,7 @@ class _Bench(MeasuringJob):
             )
         return super().of_platform(name)
 
-    def _tell(self, number: int) -> None:
+    def _print_outcome(self, number: int) -> None:
         from webnorm.cli.verbs.bench_view import outcome
 
         if len(self.request.tasks) > 1:
@@ -303,26 +305,26 @@ class _Bench(MeasuringJob):
 
     @property
     def left(self) -> AfterInterrupt:
-        """As of any such job; --save keeps results, too."""
+        """The state of the work after Ctrl-C. --save keeps results too."""
         left = super().left
         return AfterInterrupt.KEPT if self.save is not None and left is AfterInterrupt.SHOWN else left
 
     def finish(self, complete: bool) -> None:
-        """As any such job; after Ctrl-C with what the rounds say that were done of a problem."""
+        """Save and show the remaining results, after Ctrl-C also from the rounds of an unfinished problem."""
         if self.standing is not None and (results := self.standing.so_far()):
             number = self.request.tasks.index(self.standing.task)
             self.finished[number] = results
-            self._tell(number)
+            self._print_outcome(number)
         super().finish(complete)
 
     def _keep(self, number: int, results: list[Result]) -> None:
         self.finished[number] = results
-        # A full disk may have room again; the last attempt tells.
+        # A full disk may have room again later. The last attempt reports the error.
         with suppress(WebnormError):
             run_each_step(*report_steps(self.report(), self.outputs)[0])
 
     def results(self) -> Sequence[Result]:
-        # On a cluster they are not finished in their order.
+        # A cluster finishes tasks out of order.
         return [result for number in sorted(self.finished) for result in self.finished[number]]
 
     def show_results(self) -> None:
@@ -360,7 +362,7 @@ class _Bench(MeasuringJob):
             self.console.print(profile_table(results, self.device.get("type") == "CPU"))
 
     def _usual(self, task: Task) -> Usual | None:
-        """The constants that a table need not tell; None where it is to tell all."""
+        """Return the constants that a table leaves out, or None if it shows all."""
         from webnorm.choice.defaults import default_constants
 
         if self.verbose or self.traits is None:
@@ -369,7 +371,7 @@ class _Bench(MeasuringJob):
         return default_constants(kernels, task, self.traits)
 
     def further(self, report: Report) -> Sequence[Action]:
-        """Hold the results against the baseline, then keep them: in this order, as both may have one name."""
+        """Return the steps that compare with the baseline and then save one, since both may have one name."""
         steps: list[Action] = []
         if self.before is not None and report.results:
             steps.append(partial(self._compare, self.before, report))
@@ -387,7 +389,7 @@ class _Bench(MeasuringJob):
         self.compared = verdicts.known
 
     def status(self) -> int:
-        """As of any such job; a comparison with a baseline of which nothing is known says so."""
+        """Return the exit status, which is INCONCLUSIVE if a comparison with a baseline decides nothing."""
         status = super().status()
         return INCONCLUSIVE if status == OK and not self.compared else status
 

@@ -1,4 +1,4 @@
-"""`webnorm check`: every kernel against float64."""
+"""`webnorm check`: check every kernel against float64."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from webnorm.lab.run.check import CheckRequest
     from webnorm.lab.run.requests import Coverage
 
-# Of a cluster's work, for each worker: fewer would leave some without at the end, more would open the adapter
-# more often. And of few cases none is opened for less.
+# The parts of the work per worker of a cluster. Fewer parts would leave workers idle at the end, and more
+# parts would open the adapter more often. The second number is the fewest cases of a part.
 _PARTS, _FEWEST_CASES = 4, 4
 
 
@@ -113,8 +113,10 @@ def check(
 
 @dataclass(kw_only=True)
 class _Check(MeasuringJob):
-    """`found` has the results by parts of the request, in whose order they are shown, and `said` of all. The
-    request was made of `names` of kernels, of `input`, and of what is `given` to a CheckItem, too.
+    """The work of `webnorm check`.
+
+    `found` maps parts of the request to their results, and `overall` are results about the whole corpus.
+    `names` are the kernels of --kernel. A CheckItem also gets `given`.
     """
 
     request: CheckRequest
@@ -124,7 +126,7 @@ class _Check(MeasuringJob):
     given: Mapping[str, Any]
     verbose: bool
     found: dict[int, list[Result]] = field(default_factory=dict, init=False)
-    said: list[Result] = field(default_factory=list, init=False)
+    overall: list[Result] = field(default_factory=list, init=False)
     parts: list[tuple[int, int]] = field(default_factory=list, init=False)
     left_to_gpus: Sequence[str] = field(default=(), init=False)
     times = False
@@ -150,8 +152,8 @@ class _Check(MeasuringJob):
             share = min(1.0, len(found) / expected)
             wrong += result.status in ("fail", "error") and not result.expected
             failed = f"; {wrong} FAIL" if wrong else ""
-            said = f"{result.op}, {result.problem.dtype}, {result.case}: {result.kernel}"
-            opened.update(f"{len(found)} of {max(expected, len(found))}{failed}: {said}", share)
+            current = f"{result.op}, {result.problem.dtype}, {result.case}: {result.kernel}"
+            opened.update(f"{len(found)} of {max(expected, len(found))}{failed}: {current}", share)
 
     def errands(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
         from webnorm.fleet.errands import CheckItem
@@ -186,16 +188,16 @@ class _Check(MeasuringJob):
         self.take(at, [result for results in gone for result in results])
 
     def finish(self, complete: bool) -> None:
-        """As any such job; a whole corpus says something of all results."""
+        """Save and show the results; a complete corpus adds results about all of them."""
         from webnorm.lab.run import check
 
         if complete:
-            self.said = list(check.corpus_results(self.request, self.results()))
+            self.overall = list(check.corpus_results(self.request, self.results()))
         super().finish(complete)
 
     def results(self) -> Sequence[Result]:
         found = [result for at in sorted(self.found) for result in self.found[at]]
-        return [*found, *self.said]
+        return [*found, *self.overall]
 
     def show_results(self) -> None:
         from webnorm.cli.verbs.check_view import CheckTable

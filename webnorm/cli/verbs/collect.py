@@ -1,4 +1,4 @@
-"""`webnorm collect`: what visitors of a lab's page send, received and kept."""
+"""`webnorm collect`: receive and store the results that visitors of a lab page send."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from webnorm.web.collection.collector import Collector
 
-# Requests that are answered at a time; of a small body each.
+# The most requests that are answered at the same time. Their bodies are small.
 _AT_ONCE = 64
 _LOOPBACK = ("127.0.0.1", "::1")
 
@@ -88,14 +88,14 @@ def collect(
 
 
 def serve(collector: Collector, listener: socket) -> None:
-    """Answer requests until Ctrl-C, which is raised when those under way are answered."""
+    """Answer requests until Ctrl-C, which is raised after the current requests are answered."""
     from webnorm.web.serving import quiet_server
 
     asyncio.run(quiet_server(collector, _AT_ONCE).serve([listener]))
 
 
 def _export(store: Path, folder: Path) -> None:
-    """Write a file for each visit."""
+    """Write one file per visit."""
     from webnorm.files.atomic import write_text
     from webnorm.web.collection.visit_store import visits
 

@@ -1,4 +1,4 @@
-"""`webnorm compare`: two sets of results held against each other."""
+"""`webnorm compare`: compare two sets of results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK, WRONG
 
-# A slowdown that no clock tells from a run that hangs.
+# The largest --fail-slower. A run this slow looks like a run that hangs.
 _MOST_PERCENT = 1e9
 
 
@@ -67,12 +67,12 @@ def compare(
     console.print(CompareTable(verdicts))
     status = OK if verdicts.known else INCONCLUSIVE
     if fail_slower is not None:
-        against = gate_failures(verdicts, fail_slower, fail_unclear=fail_unclear)
+        failures = gate_failures(verdicts, fail_slower, fail_unclear=fail_unclear)
         unknown = gate_unknowns(verdicts, fail_slower, allow_missing=allow_missing)
-        for line in [*against, *unknown] or [f"passed: nothing is slower by more than {fail_slower:g} %"]:
+        for line in [*failures, *unknown] or [f"passed: nothing is slower by more than {fail_slower:g} %"]:
             console.print(f"webnorm: {line}", soft_wrap=True)
         console.print(f"{verdicts.unclear} of {len(verdicts.comparisons)} are unclear")
-        status = WRONG if against else INCONCLUSIVE if unknown else OK
+        status = WRONG if failures else INCONCLUSIVE if unknown else OK
     texts = {
         json: comparison_text.to_json(verdicts),
         markdown: comparison_text.to_markdown(verdicts, old, new),

@@ -80,7 +80,7 @@ def evaluate(
 
 
 def _in_words(found: Evaluation) -> str:
-    """The evaluation in some lines."""
+    """Return the evaluation as lines of text."""
     lines = [f"{found.op}, {found.dtype}: {found.status}; {found.passed} passed, {found.failed} failed"]
     if found.message:
         lines.append(found.message)

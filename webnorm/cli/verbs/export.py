@@ -1,4 +1,4 @@
-"""`webnorm export`: an npm package, or the lab as a site."""
+"""`webnorm export`: write an npm package, or the lab as a site."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from webnorm.errors import WebnormError
 if TYPE_CHECKING:
     from webnorm.web.folder import Files
 
-# --cols, --residual, --eps and others are the command line's names for what the norms have.
+# Options such as --cols, --residual and --eps are the command line's names for sizes and options of the
+# norms.
 
 
 def export(
@@ -130,13 +131,15 @@ def export(
 
 
 def _of_own_op(size: Sequence[str] | None, scalar: Sequence[str] | None) -> dict[str, Any]:
-    """The sizes and scalars of --size and --scalar, as request_for takes them."""
+    """Return the sizes and scalars of --size and --scalar in the form of request_for."""
     sizes = {name: found for name, found in size_lists(size).items() if found}
     return {"sizes": sizes, "scalars": given_scalars(scalar)}
 
 
 def _name_left_out(files: Files, roots: Sequence[Path], out: Path) -> None:
-    """Name the user's kernels that serve an exported op and were left out, and the ops that a lab lacks."""
+    """Print the user's kernels of exported ops that were left out, and the user's ops that a lab leaves
+    out.
+    """
     from webnorm.files.atomic import lies_in
     from webnorm.kernels.headers.library import discover
     from webnorm.op.registry import user_ops
@@ -160,9 +163,9 @@ def _name_left_out(files: Files, roots: Sequence[Path], out: Path) -> None:
 
 
 def _write(files: Files, out: Path, read: Sequence[Path], force: bool) -> int:
-    """Write a folder, unless it would be a wrong package that nobody forced, and give the exit status.
+    """Write a folder and return the exit status. A wrong package is only written with --force.
 
-    Raises WebnormError where that would cost a file that was `read`.
+    Raises WebnormError if this would overwrite a file that was `read`.
     """
     from webnorm.files.atomic import lies_in, same_place
     from webnorm.web import folder

@@ -1,4 +1,4 @@
-"""`webnorm new`: a kernel of one's own, to begin with."""
+"""`webnorm new`: create a kernel file to start from."""
 
 from __future__ import annotations
 
@@ -67,8 +67,9 @@ def new(
 
 
 def _print_command(console: Screen, *parts: Sequence[str]) -> None:
-    """A command of webnorm's, in lines that the console has room for and a shell joins again; an option and
-    its value are one part.
+    """Print a webnorm command, in lines that fit the console and that a shell joins again.
+
+    An option and its value are one part, which is not split.
     """
     lines = ["  webnorm"]
     for part in map(shell_command, parts):
@@ -81,7 +82,7 @@ def _print_command(console: Screen, *parts: Sequence[str]) -> None:
 
 
 def _source(name: str, path: Path, op: Op, source: str, out: Path) -> Kernel:
-    """The kernel to copy; WebnormError for one of another op, and for a new one whose place is taken."""
+    """Return the kernel to copy; raise WebnormError if it is of another op or if the new name is taken."""
     from webnorm.kernels.headers.library import AUTO, select, survey
     from webnorm.kernels.headers.sources import wgsl_files
     from webnorm.op.registry import OPS, computing_ops, not_computing

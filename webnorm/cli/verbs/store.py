@@ -1,4 +1,4 @@
-"""`webnorm store`: results that are kept in one file, and what is asked of them."""
+"""`webnorm store`: store results in one file and query them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typer import Argument, Option
 from webnorm.cli.terminal.streams import say
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK, WRONG
 
-# Of each series, in files and pictures, by default.
+# The default number of runs of each series in files and pictures.
 _USUAL_RUNS = 10
 _Files = Annotated[list[Path], Argument(help="Results of `webnorm bench --json` or `webnorm check --json`.")]
 _Store = Annotated[
@@ -111,16 +111,16 @@ def regressions(
     from webnorm.cli.terminal.screen import Screen
     from webnorm.cli.verbs.store_view import RegressionsTable
     from webnorm.cli.work.outputs import check_outputs, write_or_print
-    from webnorm.lab.report.history import regressions as judging
+    from webnorm.lab.report.history import regressions as history
     from webnorm.lab.report.history.series import SeriesQuery
     from webnorm.lab.report.history.store import store_path
 
     place = store or store_path()
     check_outputs({"--json": json}, [place])
-    found = judging.regressions(place, SeriesQuery(op, kernel or (), adapter), last)
+    found = history.regressions(place, SeriesQuery(op, kernel or (), adapter), last)
     Screen(stderr=str(json) == "-").print(RegressionsTable(found))
     if json is not None:
-        write_or_print(judging.to_json(found), json)
+        write_or_print(history.to_json(found), json)
     if any(one.worse for one in found):
         raise typer.Exit(WRONG)
     raise typer.Exit(INCONCLUSIVE if not found or any(one.unknown for one in found) else OK)

@@ -1,4 +1,4 @@
-"""`webnorm tune`: the fastest kernel for each problem, recorded."""
+"""`webnorm tune`: find and record the fastest kernel for each problem."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def tune(
         console=console, tasks=tasks, out=out, retune=retune, budget_s=budget or (6.0 if quick else 20.0)
     )
     if cluster is None:
-        # What is recorded already needs no device.
+        # A run with only recorded problems needs no device.
         info = find_adapter(adapter)
         job.device = info.description()
         job.begin(info.traits)
@@ -129,7 +129,7 @@ def tune(
 
 
 def _recorded(device: Mapping[str, Any], out: Path | None, console: Screen | None) -> None:
-    """Show what is recorded for a device, holds it here or not, on a console; without one, remove it."""
+    """Show the recorded choices of a device on a console, or remove them without a console."""
     from webnorm.choice import tuning
     from webnorm.cli.work import overview
 
@@ -149,7 +149,11 @@ def _recorded(device: Mapping[str, Any], out: Path | None, console: Screen | Non
 
 @dataclass(kw_only=True)
 class _Tune(SharedJob):
-    """`tasks` gives those for a software adapter, or another. What is `unsaved` is not in the file yet."""
+    """The work of `webnorm tune`.
+
+    `tasks` returns the tasks for a software adapter (True) or another one. `unsaved` choices are not in the
+    file yet.
+    """
 
     tasks: Callable[[bool], tuple[Task, ...]]
     out: Path | None
@@ -211,7 +215,7 @@ class _Tune(SharedJob):
             self.lacking.append(found.task)
         else:
             self.unsaved.append(found.choice)
-            # Where this fails the choice is shown all the same, and the next attempt tells.
+            # If this fails the choice is still shown, and the next attempt reports the error.
             with suppress(WebnormError):
                 self._save()
         self.console.print(tuned_lines(found), soft_wrap=True)
@@ -234,7 +238,7 @@ class _Tune(SharedJob):
 
     @property
     def left(self) -> AfterInterrupt:
-        """Choices are in the tuning file."""
+        """The state of the work after Ctrl-C: choices are in the tuning file."""
         return AfterInterrupt.KEPT if self.saved else AfterInterrupt.NOTHING
 
     def finish(self, complete: bool) -> None:
@@ -245,7 +249,7 @@ class _Tune(SharedJob):
             self.console.print(f"{count} {choices} in {self.path}", soft_wrap=True)
 
     def status(self) -> int:
-        """Whether every problem has a choice; a line on stderr lists those that have none."""
+        """Return OK if every problem has a choice; else list the others on stderr."""
         from webnorm.lab.run.requests import first_names
 
         if not self.lacking:

@@ -1,4 +1,4 @@
-"""`webnorm verify`: an export proved, step by step."""
+"""`webnorm verify`: verify an export, step by step."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def verify(
 
     from webnorm.web import verify
 
-    # Ctrl-C ends Playwright's own process too, and asyncio would tell of the broken connection.
+    # Ctrl-C also ends Playwright's process, and asyncio would log the broken connection.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
     if screenshot is not None and screenshot.suffix.lower() != ".png":
         raise WebnormError(f"--screenshot is {screenshot}; expected a .png file")
@@ -84,7 +84,7 @@ def verify(
 
 
 def _status(findings: Sequence[StepFinding]) -> int:
-    """The exit status; a line on stderr names the steps that were skipped."""
+    """Return the exit status, and print the skipped steps on stderr."""
     skipped = [finding for finding in findings if finding.passed is None]
     if skipped:
         mendable = any(finding.mendable for finding in skipped)
@@ -98,22 +98,22 @@ def _status(findings: Sequence[StepFinding]) -> int:
 
 
 def _show(finding: StepFinding) -> None:
-    """Whether a step passed, what it looked at, and what it found."""
+    """Print a step: its verdict, its subject and its findings."""
     console = Screen()
-    # What is missing may name commands, which a broken line would break.
+    # A skipped step may name commands, which must not be wrapped.
     console.print(
         step_line(finding.passed, f"{finding.step}: {finding.text}"),
         soft_wrap=finding.passed is None,
     )
     for refused in finding.refused:
-        # The place in the shader's file as editors know it.
+        # The place in the shader's file, in the format of editors.
         for said in refused.messages:
             numbers = (str(n) for n in (said.line, said.column) if n)
             place = one_line(":".join((finding.exported.place(refused.name), *numbers)))
             console.print(f"{place}: {said.severity}: {sentence(said.text)}", soft_wrap=True)
     for style, sentences in (("", finding.remarks), ("red", finding.complaints)):
-        for told in sentences:
-            console.print(escaped_line(told, style), soft_wrap=True)
+        for line in sentences:
+            console.print(escaped_line(line, style), soft_wrap=True)
     if finding.seen is not None:
         console.print()
         console.print(VerifyTable(finding.seen))
@@ -122,15 +122,16 @@ def _show(finding: StepFinding) -> None:
 
 
 def step_line(passed: bool | None, text: str) -> Text:
-    """One step of `verify`: whether it passed, None if it could not be taken, and what it looked at."""
+    """Return the line of a step of `verify`; `passed` is None for a skipped step."""
     verdict = "skip" if passed is None else "pass" if passed else "FAIL"
     return Text.assemble((verdict, STYLES[verdict]), "  ", escaped_line(text))
 
 
 @dataclass(frozen=True)
 class VerifyTable:
-    """A package's shaders natively and in the browser, each on one line; below them the choices, and why some
-    did not run.
+    """A package's shaders, one per line, with their native and browser results.
+
+    The lines below give the chosen shaders, and reasons why some did not run.
     """
 
     seen: BrowserFindings
@@ -165,7 +166,7 @@ def _strips(shown: Sequence[ShaderComparison]) -> list[Column]:
 
 
 def _allowed(line: ShaderComparison) -> float | None:
-    """The tolerance where the error is largest: in the browser, or natively where it did not run there."""
+    """Return the tolerance at the largest error: in the browser, or natively if it did not run there."""
     return line.native.allowed if line.browser.allowed is None else line.browser.allowed
 
 
