@@ -43,7 +43,7 @@ def add_dawn(to: argparse.ArgumentParser, what: str) -> None:
         nargs="?",
         const=tint.webgpu(),
         metavar="FOLDER",
-        help=f"{what}: the npm package webgpu, by default where `webnorm doctor --mend --browser` puts it",
+        help=f"{what}: the npm package webgpu, by default where `webnorm doctor --fix --browser` puts it",
     )
 
 

@@ -229,7 +229,7 @@ def test_one_path_for_two_files(
     monkeypatch.setattr(npm, "package_files", lambda *_: {"layer_norm/mine.wgsl": b""})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     said = mistake(line.split())
-    assert re.search("and so is --|which is read|is read, and would be written", said)
+    assert re.search("are both |which is an input|is an input and would be overwritten", said)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
@@ -509,7 +509,7 @@ def test_what_could_not_be_saved_goes_into_the_file_later(
     assert {one.key for one in tuning.read(path).choices} == {one.key for one in (choice(), *mine)}
     # To the end it is not understood, and is not overwritten.
     choosing(monkeypatch, lambda at: path.write_text("{"), 3)
-    done = webnorm([*TUNE, "--again"], tmp_path)
+    done = webnorm([*TUNE, "--retune"], tmp_path)
     assert done.returncode == 2 and done.stdout.count("rms_norm, ") == 3
     assert done.stderr.count("\n") == 1 and "out.json is no tuning, or broken" in done.stderr
     assert path.read_text() == "{"
@@ -547,7 +547,7 @@ def test_nothing_is_written_in_the_place_of_a_circle_of_links(circle: Path) -> N
     assert sorted(os.listdir(circle.parent)) == ["a", "b"] and circle.is_symlink()
 
 
-@pytest.mark.parametrize("flag", ["--forget", "--list"])
+@pytest.mark.parametrize("flag", ["--remove", "--list"])
 def test_tunings_in_a_circle_of_links(
     flag: str, circle: Path, mistake: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,7 +121,7 @@ def test_a_broken_file_is_an_error_that_says_how_to_remove_it(
         tuning.resume(path, PLATFORM)
     said = str(error.value)
     assert str(path) in said and "\n" not in said and len(said) < 2100
-    assert said.endswith("; delete the file, or run `webnorm tune --forget`")
+    assert said.endswith("; delete the file, or run `webnorm tune --remove`")
     # What is only looked at is no reason to stop.
     assert tuning.applicable(PLATFORM) == (None, f"{said}; until then it is ignored")
 
@@ -203,7 +203,7 @@ def test_resuming_goes_on_with_what_holds(folder: Path) -> None:
     assert fresh.choices == () and fresh.platform.driver == "2"
     assert note is not None and "stale" in note
     with pytest.raises(
-        WebnormError, match=r"is not overwritten: it is of another device.*tune --forget` removes"
+        WebnormError, match=r"is not overwritten: it is of another device.*tune --remove` removes"
     ):
         tuning.resume(path, replace(PLATFORM, adapter="Other"))
 
@@ -212,7 +212,7 @@ def test_a_broken_file_elsewhere_does_not_cost_the_users_own(tmp_path: Path, fol
     path = tmp_path / "other.json"
     tuning.write(tuned(), path)
     path.write_text(path.read_text().replace("two_pass", "").replace('"kernel"', '"kernels"'))
-    with pytest.raises(WebnormError, match=re.escape(f"run `webnorm tune --out {path} --forget`")):
+    with pytest.raises(WebnormError, match=re.escape(f"run `webnorm tune --out {path} --remove`")):
         tuning.resume(path, PLATFORM)
     assert tuning.forget(path) and not path.exists()
 

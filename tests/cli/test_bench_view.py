@@ -137,14 +137,14 @@ def sweep(*cols: int) -> list[Result]:
 
 def test_a_matrix_has_a_row_for_each_kernel_and_marks_the_winners() -> None:
     header, columns, falls, rises, fails, auto = text(ShareMatrix(sweep(256, 512))).splitlines()
-    assert header == "layer_norm float32, 64 rows: percent of the copy, * the fastest"
+    assert header == "layer_norm float32, 64 rows: percent of the copy, * is fastest"
     assert columns.split() == ["kernel", "256", "512"]
     assert falls.split() == ["falls", "90*", "85"] and rises.split() == ["rises", "50", "85*"]
     assert fails.split() == ["fails", "33", "FAIL"] and auto.split() == ["auto", "90*", "85"]
 
 
 def test_a_matrix_says_why_auto_has_no_figure() -> None:
-    said = "auto: - where its choice was not timed\n"
+    said = "auto: - means that its choice was not timed\n"
     assert said not in text(ShareMatrix(sweep(256, 512)))
     unmarked = [replace(one, auto=None) if one.problem.cols == 512 else one for one in sweep(256, 512)]
     table = text(ShareMatrix(unmarked))

@@ -173,8 +173,8 @@ def test_values_of_several_lines_are_one(tmp_path: Path) -> None:
         (["a", "--out", "n" * 300], "File name too long"),
         (["a", "--out", ""], "--out is ''; expected a value"),
         (["a", "--out", "n\nl"], "n l/layer_norm/a.wgsl: its path holds the character U+000A; rename it"),
-        (["there"], "kernels/layer_norm/there.wgsl is there already; expected another NAME"),
-        (["link"], "kernels/layer_norm/link.wgsl is there already"),
+        (["there"], "kernels/layer_norm/there.wgsl already exists; expected another NAME"),
+        (["link"], "kernels/layer_norm/link.wgsl already exists"),
     ],
 )
 def test_mistakes(
@@ -216,4 +216,4 @@ def test_help_says_where_it_writes(tmp_path: Path) -> None:
     done = webnorm(["new", "--help"], tmp_path)
     said = " ".join(re.sub("[│╭╮╰╯─]", " ", done.stdout).split())
     assert done.returncode == 0
-    assert "writes DIR/OP/NAME.wgsl. Default: kernels." in said and "--from KERNEL" in said
+    assert "The file is DIR/OP/NAME.wgsl. Default: kernels." in said and "--from KERNEL" in said

@@ -105,7 +105,7 @@ def test_a_kernel_is_played_with_timed_kept_and_exported(folder: Path, device: D
         ["NAME"],
         ["bench", "--plot", "NAME"],
         ["export", "layer_norm", "--name", "NAME"],
-        ["fleet", "--cluster", "NAME"],
+        ["cluster", "--cluster", "NAME"],
         ["verify", ".", "--browser", "NAME"],
         ["collect", "--store", "NAME/no", "--export", "NAME"],
     ),

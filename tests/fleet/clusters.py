@@ -35,8 +35,8 @@ class Fleet:
         return process
 
     def adapter(self, choice: str) -> subprocess.Popen[bytes]:
-        """`webnorm fleet worker` for an adapter, after it has said that it works."""
-        words = [sys.executable, "-m", "webnorm", "fleet", "worker", self.address, "--adapter", choice]
+        """`webnorm cluster worker` for an adapter, after it has said that it works."""
+        words = [sys.executable, "-m", "webnorm", "cluster", "worker", self.address, "--adapter", choice]
         process = self._process(words, {}, subprocess.PIPE)
         assert process.stdout is not None and b"works for" in process.stdout.readline()
         return process

@@ -183,12 +183,12 @@ def test_without_dask_a_cluster_names_what_to_install(
     monkeypatch.setitem(sys.modules, "distributed", None)
     for command in (
         ["check", "--cluster", "local"],
-        ["fleet", "--cluster", "local"],
-        ["fleet", "worker", "a:1"],
+        ["cluster", "--cluster", "local"],
+        ["cluster", "worker", "a:1"],
     ):
         done = webnorm(command, tmp_path)
         assert done.returncode == 2 and done.stderr.count("\n") == 1
-        assert done.stderr.endswith("pip install 'webnorm[fleet]'\n")
+        assert done.stderr.endswith("pip install 'webnorm[cluster]'\n")
 
 
 def test_settings_that_dask_cannot_use_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

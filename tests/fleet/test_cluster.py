@@ -86,8 +86,8 @@ def test_a_check_says_what_one_without_a_cluster_says(tmp_path: Path, device: De
 
 def test_a_worker_of_webnorms_is_listed(fleet: Fleet, tmp_path: Path) -> None:
     process = fleet.adapter("0")
-    tiers.meet("verb", "fleet worker")
-    listed = webnorm(["fleet", "--cluster", fleet.address], tmp_path)
+    tiers.meet("verb", "cluster worker")
+    listed = webnorm(["cluster", "--cluster", fleet.address], tmp_path)
     assert listed.returncode == 0, listed.stderr
     assert str(find_adapter("0").name) in listed.stdout
     fleet.end(process)
@@ -174,9 +174,9 @@ def test_what_was_tuned_before_an_interruption_is_not_tuned_again(tmp_path: Path
     command += ["--budget", "0.2", "--out", "tuned.json", "--cluster", "local:1"]
     # Dask's workers hear Ctrl-C, too.
     run = webnorm_interrupted(command, tmp_path, "tuned.json")
-    assert run.returncode == 130 and run.stderr == "webnorm: interrupted; what was finished is kept\n"
+    assert run.returncode == 130 and run.stderr == "webnorm: interrupted; finished results are kept\n"
     kept = (tmp_path / "tuned.json").read_text()
     again = webnorm([*command, "--cols", "64"], tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "\n1 of 1 problems are recorded: not tuned again\n" in again.stdout
+    assert "\n1 of 1 problems are recorded and not tuned again\n" in again.stdout
     assert (tmp_path / "tuned.json").read_text() == kept

@@ -29,17 +29,17 @@ def test_the_guide_is_followed_with_two_workers(fleet: Fleet, tmp_path: Path) ->
     asked = []
     for line in lines:
         _, *words = shlex.split(line)
-        if words[:2] == ["fleet", "worker"]:
+        if words[:2] == ["cluster", "worker"]:
             fleet.adapter(words[-1])
             continue
         asked.append(words[0])
         done = webnorm(words, tmp_path)
         assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
-        if words[0] == "fleet":
+        if words[0] == "cluster":
             assert (
                 len(done.stdout.splitlines()) == 3 and " Vulkan " in done.stdout and " OpenGL " in done.stdout
             )
-    assert asked == ["fleet", "check", "bench", "tune"]
+    assert asked == ["cluster", "check", "bench", "tune"]
     _two_files_that_are_not_compared(tmp_path)
     _refused_for_several(fleet, tmp_path)
 
@@ -74,8 +74,11 @@ def _two_files_that_are_not_compared(folder: Path) -> None:
 def _refused_for_several(fleet: Fleet, folder: Path) -> None:
     command = [*BENCH, "--cols", "64", "--cluster", fleet.address]
     for words, told in (
-        (["--json", "-"], "--json is -, and there are several platforms: choose one by --adapter"),
-        (["--save", "both"], "--save and --baseline are of one platform, there are several: choose one by"),
+        (["--json", "-"], "--json is -, but there are several platforms; choose one with --adapter"),
+        (
+            ["--save", "both"],
+            "--save and --baseline need one platform, but there are several; choose one with",
+        ),
         (["--adapter", "none such"], "no worker has an adapter 'none such'; there is "),
     ):
         done = webnorm([*command, *words], folder)

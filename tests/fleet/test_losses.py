@@ -142,7 +142,7 @@ def test_without_an_equal_adapter_what_is_left_is_not_known(
 
     monkeypatch.setattr(dispatcher, "run_items", gathered)
     done = webnorm([*BENCH, *COLS, "--cluster", fleet.address, "--json", "out.json"], tmp_path)
-    assert done.returncode == 3 and "not timed: 1 problem, for which no worker was left" in done.stderr
+    assert done.returncode == 3 and "not timed: 1 problem, because no worker was left" in done.stderr
     report = json.loads((tmp_path / "out.json").read_text())
     assert problems(report["results"]) == [(64, "pass"), (96, "skip")] and report["complete"] is False
     lost = report["results"][-1]

@@ -114,5 +114,5 @@ def test_what_cannot_be_exported_is_told(tmp_path: Path) -> None:
     other = kept_run(1, {"a": 1.0}, device={**CARD, "driver": "2"})
     with pytest.raises(WebnormError, match=r"1\.json is of another device than .*0\.json"):
         as_others(tmp_path, "github", kept_run(0, {"a": 1.0}), other)
-    with pytest.raises(WebnormError, match="--as is 'csv'; expected bencher or github"):
+    with pytest.raises(WebnormError, match="--format is 'csv'; expected bencher or github"):
         exported([tmp_path / "0.json"], "csv")

@@ -623,7 +623,7 @@ def test_eight_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     }
     for number, text in texts.items():
         (tmp_path / f"{number}.wgsl").write_text(text)
-    command = [sys.executable, "-m", "webnorm", "judge", "--op", str(folder), "--json", "--budget", "0.1"]
+    command = [sys.executable, "-m", "webnorm", "evaluate", "--op", str(folder), "--json", "--budget", "0.1"]
     running = {
         number: subprocess.Popen([*command, str(tmp_path / f"{number}.wgsl")], stdout=subprocess.PIPE)
         for number in texts

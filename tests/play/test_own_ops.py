@@ -288,9 +288,9 @@ def test_scalars_are_those_of_every_problem(device: Device, tmp_path: Path) -> N
     ("words", "said"),
     [
         (["--size", "height=4"], "times has no size height: it has rows, cols"),
-        (["--size", "cols=4,8"], "--size cols has several values; play times one problem"),
+        (["--size", "cols=4,8"], "--size cols has several values; expected one"),
         (["--size", "cols"], "--size is 'cols'; expected NAME=N"),
-        (["--size", "cols=4", "--cols", "8"], "--cols and --size cols exclude each other"),
+        (["--size", "cols=4", "--cols", "8"], "--cols and --size cols cannot be combined"),
         (["--scalar", "eps=4"], "times has no eps"),
         (["--scalar", "factor=x"], "--scalar is 'factor=x'; expected NAME=X"),
     ],

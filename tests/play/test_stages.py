@@ -156,7 +156,7 @@ DONE = (StageTime("verdict", "done"), StageTime("race", "done"))
         (replace(ATTEMPT, ok=True, stages=(*DONE, StageTime("tint", "skipped"))), INCONCLUSIVE, "tint"),
         (replace(ATTEMPT, ok=True, stages=(*DONE, StageTime("corpus", "failed"))), INCONCLUSIVE, "corpus"),
         (replace(ATTEMPT, ok=None, stages=(StageTime("verdict", "failed"),)), INCONCLUSIVE, "verdict"),
-        (None, BAD_USAGE, "nothing could be judged"),
+        (None, BAD_USAGE, "nothing could be checked"),
     ],
 )
 def test_the_exit_status_says_whether_every_step_was_taken(
@@ -169,7 +169,7 @@ def test_the_exit_status_says_whether_every_step_was_taken(
 
 def test_a_step_that_is_skipped_is_told_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
     skipping = replace(ATTEMPT, ok=True, stages=(*DONE, StageTime("tint", "skipped", 1.0, "node is missing")))
-    ShownAttempt(Screen(), json=False).of(
+    ShownAttempt(Screen(), json=False).write_news(
         Snapshot(file=WatchedFile(name="m", path="m"), settings=Settings(), attempt=skipping)
     )
     assert capsys.readouterr().out.splitlines()[-2:] == ["- tint 1 ms", "tint: node is missing"]

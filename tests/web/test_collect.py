@@ -182,7 +182,7 @@ def test_what_is_exported_is_read_by_compare_and_by_nothing_that_chooses(
 ) -> None:
     asked(collector, VISIT)
     done = webnorm(["collect", "--store", store.path.name, "--export", "out"], tmp_path)
-    assert done.stdout == "out: 1 visit, a file each\n" and done.returncode == 0, done.stderr
+    assert done.stdout == "out: 1 visit, one file each\n" and done.returncode == 0, done.stderr
     (file,) = (tmp_path / "out").iterdir()
     assert json.loads(file.read_text())["origin"] == "visitor"
     report = result_files.read(file)
@@ -193,7 +193,7 @@ def test_what_is_exported_is_read_by_compare_and_by_nothing_that_chooses(
         with pytest.raises(WebnormError):
             tuning.read(path)
     assert "visits.sqlite" in mistake(["compare", store.path.name, store.path.name])
-    assert "--export visits.sqlite: cannot be made: File exists" in mistake(
+    assert "--export visits.sqlite: cannot create the folder: File exists" in mistake(
         ["collect", "--store", store.path.name, "--export", store.path.name]
     )
     assert "there is no such store" in mistake(["collect", "--store", "none", "--export", "more"])
@@ -397,7 +397,7 @@ def test_a_file_that_is_no_store_stays_as_it_is(tmp_path: Path, mistake: Callabl
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "--store is missing; expected the file to keep visits in"),
+        ([], "--store is missing; expected a file for the visits"),
         (
             ["--store", "v", "--host", "0.0.0.0"],
             "--host is '0.0.0.0'; expected 127.0.0.1 or ::1, or --behind",
@@ -423,7 +423,9 @@ def test_the_command_serves_until_ctrl_c_and_logs_nobody(tmp_path: Path) -> None
     ) as process:
         assert process.stdout is not None
         url = process.stdout.readline().split()[3]
-        assert process.stdout.readline() == "Pages that may post: those of this machine. Ctrl-C ends it.\n"
+        assert (
+            process.stdout.readline() == "Pages that may post: pages of this machine. Press Ctrl-C to stop.\n"
+        )
         heads = {"Origin": "http://localhost:8000", "Content-Type": "application/json"}
         request = urllib.request.Request(url, json.dumps(VISIT).encode(), heads)
         with urllib.request.urlopen(request, timeout=HANG_S) as answer:

@@ -297,7 +297,7 @@ def test_what_is_missing_is_told_with_what_mends_it(tmp_path: Path, monkeypatch:
         program.touch(mode=0o755)
     assert tint.tint_unavailable() == (
         f"No Tint: the npm package webgpu {tint.WEBGPU} is not installed. "
-        "`webnorm doctor --mend --browser` installs it."
+        "`webnorm doctor --fix --browser` installs it."
     )
     mend = tint.tint_fix()
     assert mend is not None

@@ -159,7 +159,7 @@ def _folder() -> Path:
 
 def _forgetting(path: Path) -> str:
     """The command that removes this file, and not the user's own where it is another."""
-    return f"`webnorm tune {'' if path.parent == _folder() else f'--out {path} '}--forget`"
+    return f"`webnorm tune {'' if path.parent == _folder() else f'--out {path} '}--remove`"
 
 
 @signals.holding

@@ -199,7 +199,7 @@ def members(client: Client) -> tuple[list[ClusterWorker], list[WorkerWithoutAdap
         client.wait_for_workers(1, timeout=_PATIENCE_S)
     except TimeoutError as error:
         address = client.scheduler.address
-        start = f"`webnorm fleet worker {address}` starts one"
+        start = f"`webnorm cluster worker {address}` starts one"
         raise WebnormError(f"no worker has come to {address} for {_PATIENCE_S} s; {start}") from error
     workers = client.scheduler_info()["workers"]
     names = {address: str(one["name"]) for address, one in workers.items()}

@@ -114,7 +114,7 @@ def tint_unavailable() -> str | None:
     missing = tint_fix()
     if missing is None:
         return None
-    return missing.missing + (" `webnorm doctor --mend --browser` installs it." if missing.commands else "")
+    return missing.missing + (" `webnorm doctor --fix --browser` installs it." if missing.commands else "")
 
 
 def is_tint_installed() -> bool:

@@ -38,7 +38,7 @@ from webnorm.system import library
 if TYPE_CHECKING:
     import dask.array as da
 else:
-    da = library("dask.array", "webnorm.dask", "webnorm[fleet]", "Array", "blockwise", "reduction")
+    da = library("dask.array", "webnorm.dask", "webnorm[cluster]", "Array", "blockwise", "reduction")
 
 # Sizes along each dimension; nan where dask does not know them.
 _Chunks = tuple[tuple[Any, ...], ...]

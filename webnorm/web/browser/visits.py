@@ -60,7 +60,7 @@ class PageVisitor:
         if found is None:
             raise WebnormError(
                 "no browser: install Chromium, Chrome or Edge (Debian's package is chromium; "
-                "`webnorm doctor --mend --browser` installs it), or name one with --browser"
+                "`webnorm doctor --fix --browser` installs it), or name one with --browser"
             )
         playwright()
         self.opener = found

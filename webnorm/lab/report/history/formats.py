@@ -25,7 +25,7 @@ def exported(files: Sequence[Path], form: str) -> str:
     has a time.
     """
     if form not in FORMATS:
-        raise WebnormError(f"--as is {form!r}; expected {' or '.join(FORMATS)}")
+        raise WebnormError(f"--format is {form!r}; expected {' or '.join(FORMATS)}")
     reports = [(path, result_files.read(path)) for path in files]
     first, report = reports[0]
     for path, other in reports[1:]:
