@@ -115,7 +115,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["check", "--dtype", "double"], "unknown dtype 'double'; did you mean 'float32'?"),
         (
             ["check", "--op", "softmax"],
-            "unknown op 'softmax'; there is: copy, layer_norm",
+            "unknown op 'softmax'; expected one of copy, layer_norm",
         ),
         (["play", "x.wgsl", "--op", "softmax"], "x.wgsl is no file"),
         (

@@ -157,7 +157,7 @@ def test_values_of_several_lines_are_one(tmp_path: Path) -> None:
             "op 'copy' only measures what a norm is compared with; expected one of layer_norm",
         ),
         (["a", "--from", "two_pas"], "unknown kernel 'two_pas'; did you mean 'two_pass'?"),
-        (["a", "--from", "auto"], "unknown kernel 'auto'; there is: naive"),
+        (["a", "--from", "auto"], "unknown kernel 'auto'; expected one of naive"),
         (
             ["a", "--from", "rms_norm/workgroup"],
             "--from is rms_norm/workgroup, of rms_norm; expected a kernel",

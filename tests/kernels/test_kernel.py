@@ -493,7 +493,7 @@ def test_a_default_off_its_axis(tmp_path: Path) -> None:
     kernel = load(path)
     assert default_variant(kernel, NormProblem(rows=1, cols=2), GPU).constants == {"width": 2}
     with pytest.raises(
-        WebnormError, match=r"mine\.wgsl: default width is 3 for 1x3 float32; expected one of"
+        WebnormError, match=r"mine\.wgsl: default width is 3 for 1x3 float32; it must be one of"
     ):
         default_variant(kernel, NormProblem(rows=1, cols=3), GPU)
 
@@ -532,7 +532,7 @@ def test_selecting(tmp_path: Path) -> None:
     with pytest.raises(WebnormError, match="unknown kernel 'atuo'; did you mean 'auto'"):
         select(KERNELS, "atuo")
     # Only the lab takes a copy for a kernel.
-    with pytest.raises(WebnormError, match="unknown kernel 'nope'; there is: auto, naive"):
+    with pytest.raises(WebnormError, match="unknown kernel 'nope'; expected one of auto, naive"):
         select(KERNELS, "nope")
     with pytest.raises(WebnormError, match="did you mean 'copy'"):
         select_for(KERNELS, ["cpy"], ["layer_norm"])
@@ -543,7 +543,7 @@ def test_chosen_constants() -> None:
     chosen = chosen_variants(kernel, problem, GPU, {"threads_per_row": (8, 16), "foreign": (1,)})
     assert [variant.constants["threads_per_row"] for variant in chosen] == [8, 16]
     with pytest.raises(
-        WebnormError, match="threads_per_row is 7 for kernel layer_norm/two_pass; expected one of"
+        WebnormError, match="threads_per_row is 7 for kernel layer_norm/two_pass; it must be one of"
     ):
         chosen_variants(kernel, problem, GPU, {"threads_per_row": (7,)})
     every = chosen_variants(kernel, problem, BROWSER, {}, every=True)

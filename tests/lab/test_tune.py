@@ -368,7 +368,7 @@ def test_tune_records_what_auto_follows(
     path.write_text("no JSON")
     for arguments in (["tune", "--list"], TUNE):
         refused = webnorm(arguments, tmp_path)
-        assert refused.returncode == 2 and "webnorm tune --forget" in refused.stderr
+        assert refused.returncode == 2 and "webnorm tune --remove" in refused.stderr
         assert refused.stderr.count("\n") == 1
     # What does not write it goes on without it.
     check = ["check", "--op", "rms_norm", "-k", "auto", "--case", "rows-1"]
@@ -376,7 +376,7 @@ def test_tune_records_what_auto_follows(
         told = webnorm(arguments, tmp_path)
         assert told.returncode == 0 and told.stdout, told.stdout
         assert told.stderr.startswith(f"webnorm: the tuning {path} is broken: ")
-        assert told.stderr.endswith("--forget`; until then it is ignored\n") and told.stderr.count("\n") == 1
+        assert told.stderr.endswith("--remove`; until then it is ignored\n") and told.stderr.count("\n") == 1
     assert "by rules" in " ".join(webnorm(bench, tmp_path).stdout.split())
     assert path.read_text() == "no JSON"
     assert webnorm(["tune", "--forget"], tmp_path).stdout == f"removed {path}\n"

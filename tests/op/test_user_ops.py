@@ -270,10 +270,12 @@ def test_a_value_of_a_choice_is_not_taken_for_an_option(tmp_path: Path) -> None:
 
 def test_an_unknown_case_lists_those_of_the_op(tmp_path: Path) -> None:
     webnorm.load_op(write_op(tmp_path / "twice"))
-    with pytest.raises(WebnormError, match=r"^unknown case 'zzz'; there is: all, twice-cols-1, ") as caught:
+    with pytest.raises(
+        WebnormError, match=r"^unknown case 'zzz'; expected one of all, twice-cols-1, "
+    ) as caught:
         webnorm.check(op="twice", cases="zzz")
     assert "shift" not in str(caught.value)
-    with pytest.raises(WebnormError, match=r"^unknown case 'zzz'; there is: all, bfloat16-y-256, "):
+    with pytest.raises(WebnormError, match=r"^unknown case 'zzz'; expected one of all, bfloat16-y-256, "):
         webnorm.check(cases="zzz")
 
 

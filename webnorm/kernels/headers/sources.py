@@ -97,7 +97,7 @@ def read(path: str | Path, root: str | Path) -> tuple[str, str, Stamp]:
     except OSError as error:
         raise SourceUnreadable(error.strerror or type(error).__name__) from error
     except ValueError as error:
-        raise SourceUnreadable("it is no name of a file") from error
+        raise SourceUnreadable("it is not a valid file name") from error
     return _decoded(data), real, _stamp(status)
 
 

@@ -31,7 +31,7 @@ def check_name(template: str) -> None:
     if path.is_absolute() or PureWindowsPath(template).anchor or ".." in path.parts:
         raise IncludeRefused(template, "it lies outside of the kernel's folders")
     if sources.FORBIDDEN.search(template):
-        raise IncludeRefused(template, "it is no name of a file")
+        raise IncludeRefused(template, "it is not a valid file name")
 
 
 def note_include(includes: dict[str, set[str]], template: str, included: str) -> None:
