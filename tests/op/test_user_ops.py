@@ -271,7 +271,7 @@ def test_a_value_of_a_choice_is_not_taken_for_an_option(tmp_path: Path) -> None:
 def test_an_unknown_case_lists_those_of_the_op(tmp_path: Path) -> None:
     webnorm.load_op(write_op(tmp_path / "twice"))
     with pytest.raises(
-        WebnormError, match=r"^unknown case 'zzz'; expected one of all, twice-cols-1, "
+        WebnormError, match=r"^unknown case 'zzz'; expected one of all, twice-cols-1,"
     ) as caught:
         webnorm.check(op="twice", cases="zzz")
     assert "shift" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The default kernel and constants: from a recorded tuning if one fits, else from rules, else from headers."""
+"""The default kernel and constants: from a recorded tuning, else from rules, else from headers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _with_defaults(
 def default_constants(
     kernels: Sequence[Kernel], task: Task, traits: Traits
 ) -> dict[tuple[str, str], Mapping[str, int]]:
-    """Return the constants of `default_variant` by op and kernel; kernels with faulty headers are left out."""
+    """Return the constants of `default_variant` by op and kernel, without kernels whose headers fail."""
     found: dict[tuple[str, str], Mapping[str, int]] = {}
     for kernel in kernels:
         if kernel.op is task.op:
@@ -150,8 +150,8 @@ def _constants(kernel: Kernel, names: Mapping[str, int]) -> Iterator[Constants]:
 def suggestions(op: Op, names: Mapping[str, int]) -> Iterator[tuple[str, Constants | None]]:
     """Yield the kernels that the op's rules suggest, the best first.
 
-    Each comes with constants, or None for the kernel's own defaults. `names` are the header names of a problem
-    on an adapter.
+    Each comes with constants, or None for the kernel's own defaults. `names` are the header names of a
+    problem on an adapter.
     """
     if (rules := op.hook("rules")) is not None:
         yield from rules.suggestions(op.name, names)
@@ -234,7 +234,8 @@ def chosen_variants(
         for value in values:
             if axis in kernel.tune and value not in kernel.tune[axis]:
                 raise WebnormError(
-                    f"{axis} is {value} for kernel {kernel.label}; it must be one of {list(kernel.tune[axis])}"
+                    f"{axis} is {value} for kernel {kernel.label}; "
+                    f"it must be one of {list(kernel.tune[axis])}"
                 )
     default = default_variant(kernel, problem, traits)
     axes = {

@@ -74,7 +74,7 @@ def _make(folder: Path) -> None:
 
 
 def _remove_oldest(folder: Path) -> None:
-    """Keep the newest half of the files if there are too many. This also removes files of killed processes."""
+    """Keep the newest half of too many files; this also removes partial files of killed processes."""
     found = list(folder.iterdir())
     if len(found) > MOST_FILES:
         found.sort(key=lambda path: path.lstat().st_mtime_ns)
