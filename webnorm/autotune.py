@@ -1,6 +1,6 @@
 """WEBNORM_AUTOTUNE=1: the first call for a problem without a recorded tuning tunes it and records the result.
 
-The tuning is that of `webnorm tune` and runs in a separate process. Later calls, and later processes on the
+It does the work of `webnorm tune` in a separate process. Later calls, and later processes on the
 same device, use the record.
 """
 

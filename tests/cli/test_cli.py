@@ -120,7 +120,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["play", "x.wgsl", "--op", "softmax"], "x.wgsl is no file"),
         (
             ["check", "--kernel", "naive", "--constant", "vector_width=4"],
-            "constant 'vector_width' is of other kernels; expected one of workgroup_size",
+            "constant 'vector_width' belongs to other kernels; expected one of workgroup_size",
         ),
         (["check", "--dtype", "bf"], "unknown dtype 'bf'; did you mean 'bfloat16'?"),
         (["check", "--case", "ALL"], "unknown case 'ALL'; did you mean 'all'"),

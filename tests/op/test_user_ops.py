@@ -525,19 +525,29 @@ def test_plain_wgsl_is_a_kernel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "beside", "said"),
     [
-        ("x: array", "z: array", BESIDE, "plain.wgsl:4: storage variable z is no tensor: there is x, y"),
-        ("", "", "", "plain.wgsl:1: nothing says how many workgroups double takes"),
+        (
+            "x: array",
+            "z: array",
+            BESIDE,
+            "plain.wgsl:4: storage variable z is not a tensor: expected one of x, y",
+        ),
+        ("", "", "", "plain.wgsl:1: the number of workgroups of double is unknown"),
         (
             "rows: u32, cols: u32 }",
             "rows: u32, cols: array<u32, 4> }",
             BESIDE,
             "cols is array<u32,4>; expected numbers",
         ),
-        ("cols: u32 }", "width: u32 }", BESIDE, "member width of Dims is no size or scalar"),
+        ("cols: u32 }", "width: u32 }", BESIDE, "member width of Dims is not a size or scalar"),
         ("x: array<f32>", "x: array<bool>", BESIDE, "the type array<bool> is not an array of f32"),
-        ("@group(1) @binding(3)", "@binding(3)", BESIDE, "dims has no @group and @binding with numbers"),
+        ("@group(1) @binding(3)", "@binding(3)", BESIDE, "dims lacks @group and @binding with numbers"),
         ("", "", 'workgroup_count = "rowz"\n', "plain.toml:1: unknown name 'rowz'"),
-        ("result", "x2", 'workgroup_count = "1"\n[bindings]\nx2 = "x"\n', "two storage variables are x"),
+        (
+            "result",
+            "x2",
+            'workgroup_count = "1"\n[bindings]\nx2 = "x"\n',
+            "two storage variables are bound to x",
+        ),
     ],
 )
 def test_what_of_plain_wgsl_is_not_understood(

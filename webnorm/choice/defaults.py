@@ -307,7 +307,7 @@ class ChosenVariant:
 def choose(
     kernels: Sequence[Kernel], task: Task, traits: Traits, tuning: Tuning | None = None
 ) -> ChosenVariant:
-    """Return the variant for a task on an adapter: the tuning's choice, or else that of the rules.
+    """Return the variant for a task on an adapter: the tuning's choice, or else the rules' choice.
 
     A recorded choice is ignored if its kernel or constants no longer exist or cannot run the problem. Raises
     WebnormError if no kernel can run it.

@@ -30,7 +30,7 @@ _LOOK_S = 0.05
 class _Process:
     """The state that all gates share.
 
-    `depth` counts the gates that the main thread is in, `inside` those of the thread that has the lock.
+    `depth` counts the gates that the main thread is in, `inside` the gates of the thread with the lock.
     """
 
     def __init__(self) -> None:
