@@ -81,7 +81,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["bench", "--eps", "nan"], "eps is nan"),
         (["bench", "--dtype", "float61"], "unknown dtype 'float61'; did you mean 'float16'"),
         (["shwo"], "No such command 'shwo'; did you mean 'show'; see webnorm --help"),
-        (["check", "--adapter", " "], "no adapter ' '; there is 0: "),
+        (["check", "--adapter", " "], "no adapter ' '; available: 0: "),
         (["bench", "--option", "residul"], "unknown option 'residul'; did you mean 'residual'"),
         (
             ["bench", "--option", "max_workgroups=few"],
@@ -115,12 +115,12 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["check", "--dtype", "double"], "unknown dtype 'double'; did you mean 'float32'?"),
         (
             ["check", "--op", "softmax"],
-            "unknown op 'softmax'; there is: copy, layer_norm",
+            "unknown op 'softmax'; expected one of copy, layer_norm",
         ),
         (["play", "x.wgsl", "--op", "softmax"], "x.wgsl is no file"),
         (
             ["check", "--kernel", "naive", "--constant", "vector_width=4"],
-            "constant 'vector_width' is of other kernels; expected one of workgroup_size",
+            "constant 'vector_width' belongs to other kernels; expected one of workgroup_size",
         ),
         (["check", "--dtype", "bf"], "unknown dtype 'bf'; did you mean 'bfloat16'?"),
         (["check", "--case", "ALL"], "unknown case 'ALL'; did you mean 'all'"),
@@ -137,7 +137,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         ([*QUICK, "--constant", "threads_per_row"], "expected NAME=VALUE"),
         ([*QUICK, "--json", "none/out.json"], "cannot write none/out.json"),
         ([*QUICK, "--plot", "out.gif"], "out.gif"),
-        ([*QUICK, "--adapter", "voodoo"], "no adapter 'voodoo'; there is 0: "),
+        ([*QUICK, "--adapter", "voodoo"], "no adapter 'voodoo'; available: 0: "),
         (["list", "--op", "layernorm"], "unknown op 'layernorm'; did you mean 'layer_norm'"),
         ([*QUICK, "--op", "layernorm"], "unknown op 'layernorm'; did you mean 'layer_norm'"),
         ([*QUICK, "--wgsl", "none"], "none: expected a folder"),
@@ -177,8 +177,8 @@ def test_who_named_an_adapter_that_there_is_not(
     mistake: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch, device: Device
 ) -> None:
     monkeypatch.setenv("WEBNORM_ADAPTER", "voodoo")
-    assert "no adapter 'voodoo' that WEBNORM_ADAPTER names; there is 0: " in mistake(["list", "--supported"])
-    assert "no adapter 'glide'; there is 0: " in mistake(["list", "--adapter", "glide"])
+    assert "no adapter 'voodoo' (from WEBNORM_ADAPTER); available: 0: " in mistake(["list", "--supported"])
+    assert "no adapter 'glide'; available: 0: " in mistake(["list", "--adapter", "glide"])
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:

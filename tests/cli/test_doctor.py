@@ -80,7 +80,7 @@ def test_a_better_driver_is_installed_and_looked_for(doctor: Callable[..., Said]
 @pytest.mark.parametrize(
     ("driver", "reason"),
     [
-        (FAILING, "failed with exit status 3; its own message is above."),
+        (FAILING, "failed with exit status 3; see its own message above."),
         (replace(BETTER, missing="Run as root: x", needs_root=True), "Run as root: x"),
         (Fix("Nothing to install.", optional=True), "Nothing to install."),
     ],

@@ -214,12 +214,12 @@ def test_a_file_that_is_no_store_is_refused_and_stays(tmp_path: Path) -> None:
     for store, told in (
         (
             foreign,
-            "is no store of results, and stays as it is; expected a file that `webnorm store add` made",
+            "is not a store of results and was not changed; name a file that `webnorm store add` made",
         ),
-        (text, "is no store of results"),
-        (visits, "is no store of results"),
-        (newer, "is a store of version 2; this webnorm knows 1"),
-        (tmp_path, "is no plain file"),
+        (text, "is not a store of results"),
+        (visits, "is not a store of results"),
+        (newer, "is a store of version 2; this webnorm reads version 1"),
+        (tmp_path, "is not a regular file"),
     ):
         before = None if store.is_dir() else store.read_bytes()
         for asked in (lambda at=store: kept.add_reports(at, [path]), lambda at=store: history(at, ALL, 1)):
@@ -450,7 +450,7 @@ def test_platforms_are_apart_and_chosen_by_adapter(tmp_path: Path) -> None:
         (SeriesQuery(op="copy", kernel=["naive"]), "nothing is stored that has all that was asked for"),
         (
             SeriesQuery(op="softmax"),
-            "unknown op 'softmax'; there is: copy, layer_norm",
+            "unknown op 'softmax'; expected one of copy, layer_norm",
         ),
     ):
         with pytest.raises(WebnormError, match=told):

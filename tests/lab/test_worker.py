@@ -144,7 +144,7 @@ def test_work_on_large_arrays_is_no_silence(device: Device, monkeypatch: pytest.
 def test_no_such_adapter(device: Device) -> None:
     with (
         Worker("no-such-adapter") as worker,
-        pytest.raises(WebnormError, match="no adapter 'no-such-adapter'; there is 0: "),
+        pytest.raises(WebnormError, match="no adapter 'no-such-adapter'; available: 0: "),
     ):
         list(worker.stream(_fine, 1))
 

@@ -270,10 +270,12 @@ def test_a_value_of_a_choice_is_not_taken_for_an_option(tmp_path: Path) -> None:
 
 def test_an_unknown_case_lists_those_of_the_op(tmp_path: Path) -> None:
     webnorm.load_op(write_op(tmp_path / "twice"))
-    with pytest.raises(WebnormError, match=r"^unknown case 'zzz'; there is: all, twice-cols-1, ") as caught:
+    with pytest.raises(
+        WebnormError, match=r"^unknown case 'zzz'; expected one of all, twice-cols-1,"
+    ) as caught:
         webnorm.check(op="twice", cases="zzz")
     assert "shift" not in str(caught.value)
-    with pytest.raises(WebnormError, match=r"^unknown case 'zzz'; there is: all, bfloat16-y-256, "):
+    with pytest.raises(WebnormError, match=r"^unknown case 'zzz'; expected one of all, bfloat16-y-256, "):
         webnorm.check(cases="zzz")
 
 
@@ -523,19 +525,29 @@ def test_plain_wgsl_is_a_kernel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "beside", "said"),
     [
-        ("x: array", "z: array", BESIDE, "plain.wgsl:4: storage variable z is no tensor: there is x, y"),
-        ("", "", "", "plain.wgsl:1: nothing says how many workgroups double takes"),
+        (
+            "x: array",
+            "z: array",
+            BESIDE,
+            "plain.wgsl:4: storage variable z is not a tensor: expected one of x, y",
+        ),
+        ("", "", "", "plain.wgsl:1: the number of workgroups of double is unknown"),
         (
             "rows: u32, cols: u32 }",
             "rows: u32, cols: array<u32, 4> }",
             BESIDE,
             "cols is array<u32,4>; expected numbers",
         ),
-        ("cols: u32 }", "width: u32 }", BESIDE, "member width of Dims is no size or scalar"),
+        ("cols: u32 }", "width: u32 }", BESIDE, "member width of Dims is not a size or scalar"),
         ("x: array<f32>", "x: array<bool>", BESIDE, "the type array<bool> is not an array of f32"),
-        ("@group(1) @binding(3)", "@binding(3)", BESIDE, "dims has no @group and @binding with numbers"),
+        ("@group(1) @binding(3)", "@binding(3)", BESIDE, "dims lacks @group and @binding with numbers"),
         ("", "", 'workgroup_count = "rowz"\n', "plain.toml:1: unknown name 'rowz'"),
-        ("result", "x2", 'workgroup_count = "1"\n[bindings]\nx2 = "x"\n', "two storage variables are x"),
+        (
+            "result",
+            "x2",
+            'workgroup_count = "1"\n[bindings]\nx2 = "x"\n',
+            "two storage variables are bound to x",
+        ),
     ],
 )
 def test_what_of_plain_wgsl_is_not_understood(

@@ -232,7 +232,7 @@ def test_a_package_of_a_wrong_kernel_takes_a_second_word(
             "PUT",
             "/api/file",
             {"text": "a", "base": HASH, "path": "/etc/passwd"},
-            "the body.path is not known; expected text, base",
+            "the body.path is unknown; expected text, base",
         ),
         ("PUT", "/api/file", b"{", "the body is not JSON"),
         ("PUT", "/api/file", b"\xff", "the body is not JSON"),

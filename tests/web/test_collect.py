@@ -206,8 +206,8 @@ def test_what_is_exported_is_read_by_compare_and_by_nothing_that_chooses(
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda data: data.update(address="1"), "address is not known; expected schema, webnorm, device"),
-        (lambda data: data["device"].update(limits={}), "device.limits is not known; expected adapter, "),
+        (lambda data: data.update(address="1"), "address is unknown; expected schema, webnorm, device"),
+        (lambda data: data["device"].update(limits={}), "device.limits is unknown; expected adapter, "),
         (lambda data: data["device"].update(adapter="a\x1b[2J"), "device.adapter is 'a\\x1b[2J'; expected "),
         (lambda data: data["device"].update(adapter="x" * 201), "device.adapter is 'xxx"),
         (lambda data: data["device"].pop("type"), "device.type is missing"),
@@ -219,9 +219,9 @@ def test_what_is_exported_is_read_by_compare_and_by_nothing_that_chooses(
         (lambda data: data["results"][0].update(samples_ns=[0]), "results[0].samples_ns[0] is 0; "),
         (
             lambda data: data["results"][0].update(op="soft"),
-            "unknown op 'soft'; there is: ",
+            "unknown op 'soft'; expected one of ",
         ),
-        (lambda data: data["results"][0].update(reason="x"), "results[0].reason is not known; expected op, "),
+        (lambda data: data["results"][0].update(reason="x"), "results[0].reason is unknown; expected op, "),
         (lambda data: data["results"][1]["problem"].update(rows="1"), "results[1].problem.rows is '1'; "),
         (lambda data: data["results"][1]["problem"]["options"].update(a=1), "results[1].problem: a problem "),
         (lambda data: data.update(schema=2), "schema is 2; expected 1"),
@@ -382,10 +382,10 @@ def test_a_file_that_is_no_store_stays_as_it_is(tmp_path: Path, mistake: Callabl
         other.execute("PRAGMA user_version = 2")
     other.close()
     for path, told in (
-        (foreign, "is no store of visits, and stays as it is"),
-        (text, "is no store of visits, and stays as it is"),
-        (later, "is a store of version 2; this webnorm knows 1"),
-        (tmp_path, "is no plain file"),
+        (foreign, "is not a store of visits and was not changed"),
+        (text, "is not a store of visits and was not changed"),
+        (later, "is a store of version 2; this webnorm reads version 1"),
+        (tmp_path, "is not a regular file"),
     ):
         before = None if path.is_dir() else path.read_bytes()
         assert told in mistake(["collect", "--store", str(path), "--port", "0"])

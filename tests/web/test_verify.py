@@ -242,7 +242,7 @@ CHANGED_SHADER = sha256(SHADER.replace("2.0", "3.0").encode())[:12]
         ),
         (
             written("manifest.json", "[]"),
-            "{}/manifest.json: all of it is []; expected object; export again",
+            "{}/manifest.json: the data is []; expected object; export again",
         ),
         (written("manifest.json", "{}"), "{}/manifest.json: schema is missing; export again"),
         (
@@ -542,7 +542,7 @@ def test_what_is_wrong_with_a_report(
             {"error": None},
             "the report of verify.html: adapter is missing; export again",
         ),
-        (7, "the report of verify.html: all of it is 7; expected object; export again"),
+        (7, "the report of verify.html: the data is 7; expected object; export again"),
     ],
 )
 def test_a_report_that_says_nothing(data: Any, message: str, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Shaders compiled on a device."""
+"""Compilation of shaders on a device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = {"read": "read-only-storage", "read_write": "storage"}
 
 @dataclass(frozen=True)
 class Pipeline:
-    """One pass, compiled, with its layout."""
+    """A compiled pass with its bind group layout."""
 
     rendered: RenderedPass
     handle: Any
@@ -27,16 +27,16 @@ class Pipeline:
 
 
 def compile_shader(device: Device, shader: Shader, extra_bindings: int = 0) -> list[Pipeline]:
-    """Compile and create one compute pipeline per pass, with explicit layouts.
+    """Compile a shader and create one compute pipeline per pass, with explicit layouts.
 
-    Raises WebnormError with the template's file and line for text that the compiler refuses, and for
-    more workgroup memory than the device has (which wgpu itself lets pass).
+    Raises WebnormError with the template's file and line if the compiler refuses the text, and for more
+    workgroup memory than the device has (which wgpu does not check).
     """
     return create_pipelines(device, shader, create_module(device, shader), extra_bindings)
 
 
 def create_module(device: Device, shader: Shader) -> Any:
-    """The first half of `compile_shader`: wgpu's module, the text parsed and checked."""
+    """Do the first half of `compile_shader`: parse and check the text, and return wgpu's module."""
     if shader.workgroup_bytes > device.traits.workgroup_storage:
         raise WebnormError(
             f"{shader.variant} uses {shader.workgroup_bytes} bytes of workgroup memory; "
@@ -47,7 +47,7 @@ def create_module(device: Device, shader: Shader) -> Any:
 
 
 def refusal(device: Device, text: str) -> str | None:
-    """What the compiler says of a text that it refuses, as it says it."""
+    """Return the compiler's message for a text that it refuses, else None."""
     try:
         device.handle.create_shader_module(code=text)
     except wgpu.GPUError as error:
@@ -56,7 +56,7 @@ def refusal(device: Device, text: str) -> str | None:
 
 
 def create_pipelines(device: Device, shader: Shader, module: Any, extra_bindings: int) -> list[Pipeline]:
-    """The second half of `compile_shader`: a pipeline per pass, for which the driver compiles."""
+    """Do the second half of `compile_shader`: create a pipeline per pass with the driver's compiler."""
     handle = device.handle
     pipelines = []
     behind = range(len(shader.bindings) + 1, len(shader.bindings) + 1 + extra_bindings)
@@ -74,7 +74,7 @@ def create_pipelines(device: Device, shader: Shader, module: Any, extra_bindings
 
 @contextmanager
 def _located(shader: Shader) -> Iterator[None]:
-    """Turns what the compiler says into a WebnormError with the template's file and line."""
+    """Convert the compiler's message into a WebnormError with the template's file and line."""
     try:
         yield
     except wgpu.GPUError as error:

@@ -1,4 +1,4 @@
-"""Kernels: template files with a header that says what they are and which constants they admit."""
+"""Kernels: template files with a header that describes them and their tunable constants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Per = Literal["slice", "call"]
 
 @dataclass(frozen=True)
 class Requirement:
-    """A rule that a variant has to meet, and the reason a reader is told when it does not."""
+    """A rule that a variant has to meet, and the reason to show if it does not."""
 
     rule: Tree
     why: str
@@ -27,10 +27,22 @@ class Requirement:
 
 @dataclass(frozen=True)
 class KernelPass:
-    """One dispatch. With `per` "slice" it is repeated for each slice of the batch and `workgroup_count`
-    counts workgroups for one slice; with "call" it runs once. `bindings` names the tensors and scratch
-    buffers it uses, None all of them. A pass whose `when` is 0 is left out. `iterations` counts those of an
-    invocation's loops, where they depend on the batch.
+    """One dispatch of a kernel.
+
+    Attributes
+    ----------
+    per
+        "slice" repeats the pass for each slice of the batch; "call" runs it once.
+    workgroup_count
+        The workgroups of one slice, or of the call.
+    bindings
+        The names of the tensors and scratch buffers it uses; None for all of them.
+    when
+        A pass whose `when` is 0 is left out.
+    iterations
+        The iterations of an invocation's loops, if they depend on the batch.
+    grid
+        The workgroups in each direction; empty if the plan chooses them.
     """
 
     entry_point: str
@@ -40,15 +52,14 @@ class KernelPass:
     bindings: tuple[str, ...] | None = None
     when: Tree = 1
     iterations: Tree = 0
-    # The workgroups in each direction; empty where a plan arranges them.
     grid: tuple[Tree, ...] = ()
 
 
 @dataclass(frozen=True)
 class ScratchBuffer:
-    """A float32 buffer between passes: `records` of `words` floats, which every slice of the batch adds to.
+    """A float32 buffer between passes with `records` of `words` floats, to which all slices add.
 
-    `batched` tells a buffer with a record for each element of the batch.
+    A `batched` buffer has a record for each element of the batch.
     """
 
     name: str
@@ -59,8 +70,11 @@ class ScratchBuffer:
 
 @dataclass(frozen=True)
 class AccuracyRules:
-    """What the tolerance depends on: float32 terms added one after another into one accumulator, for an
-    element of the batch and for a sum over it, and how often a mean is rounded to float32 (see HeaderTerms).
+    """The properties of a kernel that its tolerance depends on (see HeaderTerms).
+
+    `serial_terms` and `column_terms` count the float32 terms added one by one into one accumulator, for an
+    element of the batch and for a sum over the batch. `rounded_mean` counts the roundings of a mean to
+    float32.
     """
 
     serial_terms: Tree
@@ -70,10 +84,10 @@ class AccuracyRules:
 
 @dataclass(frozen=True, repr=False)
 class Kernel:
-    """One template file. `rung` orders the ladder: higher means later and usually faster.
+    """One template file. `rung` orders the ladder: a higher rung comes later and is usually faster.
 
-    Of the kernels that can run a problem on an adapter, the one of the highest `preference` is chosen where
-    nobody named one.
+    If the user names no kernel, webnorm chooses the one with the highest `preference` that can run the
+    problem on the adapter.
     """
 
     op: Op
@@ -92,7 +106,7 @@ class Kernel:
     passes: tuple[KernelPass, ...]
     scratch: tuple[ScratchBuffer, ...]
     accuracy: AccuracyRules
-    # For a file that is no template but plain WGSL.
+    # Set for a file with plain WGSL instead of a template.
     plain: PlainText | None = None
 
     def __repr__(self) -> str:
@@ -100,19 +114,19 @@ class Kernel:
 
     @property
     def rule_numbers(self) -> list[int]:
-        """The numbers of its requirements that may be sizes."""
+        """The numbers in its requirements, which may be sizes."""
         return sizes_in(one.rule for one in self.require)
 
     @property
     def label(self) -> str:
-        """The kernel as a person names it: `op/kernel`, or just the op when both are the same."""
+        """The kernel's name for users: `op/kernel`, or only the op if both are equal."""
         return self.name if self.name == self.op.name else f"{self.op.name}/{self.name}"
 
     @property
     def compiles_batch_in(self) -> bool:
-        """Whether anything but a count of workgroups or records depends on the size of the batch."""
+        """Return whether anything except counts of workgroups or records depends on the batch size."""
         if self.plain is not None:
-            # Its constants may be made of any size.
+            # Constants of plain WGSL may depend on any size.
             return True
         trees = [*self.derive.values(), *self.features.values(), *(scratch.words for scratch in self.scratch)]
         trees += [tree for each in self.passes for tree in (each.workgroup_size, each.when)]
@@ -120,25 +134,27 @@ class Kernel:
 
     @property
     def takes_slices(self) -> bool:
-        """Whether the batch can be cut where it does not fit a binding: no pass of the whole call reads or
-        writes what is batched.
+        """Return whether a batch that does not fit a binding can be cut into slices.
+
+        It can if no pass over the whole call uses a batched tensor.
         """
         batched = {tensor.name for tensor in self.op.tensors if tensor.batched}
         if self.plain is not None:
-            # It does not know where a slice begins.
+            # Plain WGSL has no parameter for the begin of a slice.
             return False
         whole = (each for each in self.passes if each.per == "call")
         return all(each.bindings is not None and batched.isdisjoint(each.bindings) for each in whole)
 
     def mistake(self, what: str, message: object) -> WebnormError:
-        """The error for what a part of the header comes to."""
+        """Return the error for the value of a part of the header."""
         return WebnormError(f"{self.path}: {what}: {message}")
 
     def value(
         self, what: str, tree: Tree, values: Mapping[str, int], least: int = -expression.LARGEST
     ) -> int:
-        """What an expression of the header comes to; raises WebnormError that names the header and `what`,
-        for less than `least` too.
+        """Evaluate an expression of the header.
+
+        Raises WebnormError with the header's path and `what` if that fails or the value is below `least`.
         """
         try:
             value = expression.evaluate(tree, values)
