@@ -44,12 +44,12 @@ class BenchTable:
     """One problem: the best copy as the roofline, the rest by time, a line each, failures last; below them
     how it was timed, what auto chose, and why kernels failed or were not run.
 
-    Constants are told where they differ from the `usual` ones, as tables.layout has it.
+    Constants that differ from the defaults are shown: see tables.problem_table.
     """
 
     results: Sequence[Result]
     title: str
-    usual: tables.Usual | None = None
+    usual: tables.Defaults | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = tables.problem_table(self.results, self.usual)

@@ -128,7 +128,7 @@ class RegressionsTable:
     found: Sequence[NewestRun]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        judged = [one for newest in self.found for one in newest.judged]
+        judged = [one for newest in self.found for one in newest.results]
         told = [one for one in judged if not one.open]
         rows = iter(_rows(told, options.max_width))
         if told:
@@ -136,7 +136,7 @@ class RegressionsTable:
         for newest in self.found:
             yield escaped_line(platform_text(newest.platform), "bold")
             yield escaped_line(_run(newest))
-            yield from titled([one.comparison for one in newest.judged if not one.open], rows)
+            yield from titled([one.comparison for one in newest.results if not one.open], rows)
         yield escaped_line(_counts(judged, told), "bold")
         if told:
             yield Text(
@@ -157,7 +157,7 @@ def _counts(judged: Sequence[RegressionResult], told: Sequence[RegressionResult]
 
 def _run(newest: NewestRun) -> str:
     """Which run is judged."""
-    if not newest.judged:
+    if not newest.results:
         return "no run of it came to its end"
     told = [newest.recorded or "at an unknown time"]
     told += [f"run {newest.run[:_SHORT]}"] if newest.run else []

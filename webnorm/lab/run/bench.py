@@ -346,7 +346,7 @@ def _noted(result: Result, yardstick: Result | None) -> Result:
     """
     if len(result.samples_by_run) < intervals.FEWEST_RUNS:
         return result
-    beside = yardstick and yardstick is not result and yardstick.beside(result)
+    beside = yardstick and yardstick is not result and yardstick.shares_rounds(result)
     levels = np.exp(result.levels(yardstick if beside else None))
     flags = [flag for flag in result.flags if flag not in ("noisy", "few samples")]
     noisy = timing.statistics(levels.tolist()).spread > NOISY_SPREAD

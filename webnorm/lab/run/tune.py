@@ -246,5 +246,5 @@ def _clearly_faster(old: Result, new: Result) -> bool:
     """Whether the new median is faster by LEAST_GAIN and, round by round, its 95 % interval excludes that it
     is not.
     """
-    gained = new.beside(old) and (old.median_ns or 0.0) / (new.median_ns or math.inf) >= LEAST_GAIN
+    gained = new.shares_rounds(old) and (old.median_ns or 0.0) / (new.median_ns or math.inf) >= LEAST_GAIN
     return gained and intervals.ratio_interval(new.samples_by_run, old.samples_by_run)[1] < 1
