@@ -134,7 +134,7 @@ def test_mistakes_are_one_line(tmp_path: Path, mistake: Callable[[list[str]], st
         (["history", "--kernel", "nave"], "unknown kernel 'nave'"),
         (["history", "--plot", "x.pdf"], "its suffix is '.pdf'"),
         (["history", "--json", "data/store.db"], "which is read"),
-        (["regressions", "--last", "2"], "--last is 2; expected 3 or more"),
+        (["regressions", "--last", "2"], "--last is 2; it must be at least 3"),
         (["regressions", "--adapter", "none"], "no adapter name contains 'none'"),
         (["export", *names, "--as", "csv"], "--format is 'csv'; it must be bencher or github"),
         (["export", *names, "--as", "github", "--out", names[0]], "which is read"),

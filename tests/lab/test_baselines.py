@@ -64,7 +64,7 @@ def test_one_that_there_is_not_is_told() -> None:
         baselines.read_baseline("mian")
     with pytest.raises(WebnormError, match="'mian' is neither a file nor a baseline; did you mean 'main'"):
         baselines.read_file_or_baseline("mian")
-    with pytest.raises(WebnormError, match="is what `main` was before"):
+    with pytest.raises(WebnormError, match="is the previous version of `main`"):
         baselines.save_baseline(REPORT, "main~")
 
 

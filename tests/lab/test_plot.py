@@ -270,7 +270,7 @@ def test_panels_are_per_rows_and_options_with_the_roofline_of_their_shape() -> N
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "a.svgz"])
 def test_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(WebnormError, match=r"expected \.svg or \.png"):
+    with pytest.raises(WebnormError, match=r"must be \.svg or \.png"):
         plot(report(sweep([64], [256])), tmp_path / name)
     assert os.listdir(tmp_path) == []
 

@@ -179,7 +179,7 @@ class PlotPanel:
 
 
 def panels(results: Sequence[Result]) -> list[PlotPanel]:
-    """Return the panels: ops in order of appearance, batches ascending. Copies get panels only without ops."""
+    """Return the panels: ops in order of appearance, batches ascending; copies only if there are no ops."""
     drawable = [result for result in results if result.timed and _point(result)]
     others = [result for result in drawable if not result.roofline]
     copies = [result for result in drawable if others and result.roofline]
