@@ -296,7 +296,7 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     slower["complete"] = False
     (tmp_path / "slower.json").write_text(json.dumps(slower))
     cut = webnorm(gate, tmp_path)
-    assert cut.returncode == 3 and "webnorm: NEW is of a run that was interrupted" in cut.stdout
+    assert cut.returncode == 3 and "webnorm: NEW comes from an interrupted run" in cut.stdout
     assert webnorm([*gate, "--allow-missing"], tmp_path).returncode == 0
     slower["device"]["adapter"] = "another"
     (tmp_path / "slower.json").write_text(json.dumps(slower))
@@ -312,7 +312,7 @@ def test_a_benchmark_is_held_against_a_baseline(
     monkeypatch.setenv("WEBNORM_BASELINES", str(tmp_path / "kept"))
     short = ["bench", "--rows", "8", "--cols", "48", "--kernel", "naive", "--budget", "0.02"]
     missing = webnorm([*short, "--baseline", "main"], tmp_path)
-    assert missing.returncode == 2 and "'main' is no file, and no baseline" in missing.stderr
+    assert missing.returncode == 2 and "'main' is neither a file nor a baseline" in missing.stderr
     saved = webnorm([*short, "--save", "main"], tmp_path)
     assert saved.returncode == 0 and saved.stdout.endswith(
         f"kept as main: {tmp_path / 'kept' / 'main.json'}\n"

@@ -199,7 +199,7 @@ def test_progress_goes_to_the_bar_which_is_away_for_what_is_found() -> None:
 
 
 def test_a_problem_goes_from_checking_to_timing_to_proving() -> None:
-    standing = bench._Standing(TASK, ["copy", "naive"])
+    standing = bench._ProblemProgress(TASK, ["copy", "naive"])
     events = [
         jobs.VariantBegan(0),
         jobs.VariantBegan(1),
@@ -214,7 +214,7 @@ def test_a_problem_goes_from_checking_to_timing_to_proving() -> None:
         jobs.VariantBegan(1),
         jobs.VariantBegan(0),
     ]
-    told = [progress for event in events for progress in standing.heard(event)]
+    told = [progress for event in events for progress in standing.after(event)]
     assert [one.doing for one in told] == [
         "checking copy",
         "checking naive",

@@ -90,7 +90,7 @@ def test_too_few_runs_are_said(tmp_path: Path) -> None:
     done = webnorm(["store", "regressions"], tmp_path)
     assert done.returncode == 3 and done.stdout.splitlines()[-2:] == [
         "1 not compared",
-        "UNCLEAR: too few runs: 2 earlier runs to hold it against; expected 3 or more",
+        "UNCLEAR: too few runs: 2 earlier runs to compare with; at least 3 are needed",
     ]
 
 
@@ -123,17 +123,20 @@ def test_mistakes_are_one_line(tmp_path: Path, mistake: Callable[[list[str]], st
     (tmp_path / "bad\x1b.json").write_text("[")
     told = mistake(["store", "add", *names, "bad\x1b.json"])
     assert r"bad\x1b.json is not JSON" in told and told.endswith("; nothing was added\n")
-    assert "there is no such store; `webnorm store add FILES` makes one" in mistake(["store", "history"])
+    assert "is no store; `webnorm store add FILES` creates one" in mistake(["store", "history"])
     assert "no store of results" in mistake(["store", "add", *names, "--store", names[0]])
     webnorm(["store", "add", *names], tmp_path)
     for words, said in (
-        (["add", *names, "--store", "gone/x.db"], "gone/x.db cannot be written: there is no folder gone;"),
+        (
+            ["add", *names, "--store", "gone/x.db"],
+            "gone/x.db cannot be written: the folder gone does not exist;",
+        ),
         (["history", "--kernel", "nave"], "unknown kernel 'nave'"),
         (["history", "--plot", "x.pdf"], "its suffix is '.pdf'"),
         (["history", "--json", "data/store.db"], "which is an input"),
-        (["regressions", "--last", "2"], "--last is 2; expected 3 or more"),
-        (["regressions", "--adapter", "none"], "no adapter has 'none' in its name"),
-        (["export", *names, "--format", "csv"], "--format is 'csv'; expected bencher or github"),
+        (["regressions", "--last", "2"], "--last is 2; it must be at least 3"),
+        (["regressions", "--adapter", "none"], "no adapter name contains 'none'"),
+        (["export", *names, "--format", "csv"], "--format is 'csv'; it must be bencher or github"),
         (["export", *names, "--format", "github", "--out", names[0]], "which is an input"),
         (["nothing"], "No such command 'nothing'"),
         ([], "Missing command; see webnorm store --help"),

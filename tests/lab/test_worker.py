@@ -224,7 +224,7 @@ def test_large_messages(shared: Worker) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("dies in a message", "the process crashed with SIGKILL, as where memory runs out"),
+        ("dies in a message", "the process crashed with SIGKILL, perhaps because memory ran out"),
         ("says more than it sends", "no sign of life for 0.5 s: stopped"),
         ("leaves", "the process ended with exit status 7"),
         ("reads nothing", "no sign of life for 0.5 s: stopped"),

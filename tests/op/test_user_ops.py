@@ -283,7 +283,7 @@ def test_an_unknown_case_lists_those_of_the_op(tmp_path: Path) -> None:
 def test_cases_of_other_ops_are_refused_by_their_names(tmp_path: Path, asked: str | list[str]) -> None:
     webnorm.load_op(write_op(tmp_path / "twice", CHOICE))
     given = asked if isinstance(asked, str) else ",".join(asked)
-    said = f"no case of twice matches '{given}'; `webnorm check --cases`, with the same --op, lists them"
+    said = f"no case of twice matches '{given}'; `webnorm check --cases` with the same --op lists them"
     with pytest.raises(WebnormError, match=rf"^{re.escape(said)}$"):
         webnorm.check(op="twice", cases=asked)
 

@@ -84,7 +84,7 @@ def test_a_tick_for_tint_is_for_texts_that_it_was_asked_about(played: Playground
     """A page has 256 invocations: where no constants fit there is no text, and nothing was checked."""
     stage = {one.name: one for one in judged(played, changed(WIDE, ONE_WIDTH, EARLY)).stages}["tint"]
     why = "needs 512 invocations per workgroup; the limit is 256"
-    reasons = "; ".join(f"no text for browsers {how} subgroups: {why}" for how in ("with", "without"))
+    reasons = "; ".join(f"no shader for browsers {how} subgroups: {why}" for how in ("with", "without"))
     assert (stage.state, stage.note) == ("skipped", reasons)
     # Constants that an export would take fit a page, and then Tint is asked.
     mistakes = judged(played, changed(WIDE, EARLY)).mistakes
@@ -96,7 +96,7 @@ def test_a_note_names_the_browsers_that_have_no_text(played: PlaygroundSession, 
     needs(device, ["subgroups"])
     subgroups = next(one for one in KERNELS if one.label == "layer_norm/welford_subgroup")
     stage = {one.name: one for one in judged(played, subgroups.path.read_text()).stages}["tint"]
-    assert stage.state == "done" and "no text for browsers without subgroups: needs the feature" in stage.note
+    assert stage.state == "done" and "no shader for browsers without subgroups: needs the feature" in stage.note
 
 
 def test_a_loose_tolerance_is_said_beside_the_verdict(played: PlaygroundSession) -> None:
@@ -105,7 +105,7 @@ def test_a_loose_tolerance_is_said_beside_the_verdict(played: PlaygroundSession)
     assert right["verdict"].note == ""
     naive = next(one for one in KERNELS if one.label == "layer_norm/naive")
     stage = {one.name: one for one in judged(played, naive.path.read_text()).stages}["verdict"]
-    assert stage.state == "done" and stage.note.startswith("the tolerance of its header is loose (")
+    assert stage.state == "done" and stage.note.startswith("the header's tolerance is loose (")
 
 
 def test_what_is_wrong_is_explained_and_not_timed(played: PlaygroundSession) -> None:

@@ -288,10 +288,10 @@ def test_a_loose_tolerance_is_said(tmp_path: Path) -> None:
     files = npm.package_files(request(cols=(64,), kernel="naive"))
     manifest = manifest_of(files)
     for shader in manifest["shaders"]:
-        remark = "the tolerance of its header is loose ("
+        remark = "the header's tolerance is loose ("
         assert shader["loose"].startswith(remark) and "mean rounded to float32" in shader["loose"]
         assert shader["native"]["allowed"] > shader["native"]["max_abs_error"] > 1e-3
-    assert "Warning: 64-software: the tolerance of its header is loose" in npm.package_summary(
+    assert "Warning: 64-software: the header's tolerance is loose" in npm.package_summary(
         files, tmp_path
     )
     best = npm.package_files(request(cols=(64,)))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from webnorm.fleet.errands import WorkItem
     from webnorm.kernels.headers.traits import Traits
     from webnorm.lab.results.result import Report, Result
-    from webnorm.lab.results.tables import Usual
+    from webnorm.lab.results.tables import Defaults
     from webnorm.lab.run.bench import BenchRequest, Progress
     from webnorm.lab.run.requests import Coverage, Workload
     from webnorm.op.op import Task
@@ -361,7 +361,7 @@ class _Bench(MeasuringJob):
             self.console.print()
             self.console.print(profile_table(results, self.device.get("type") == "CPU"))
 
-    def _usual(self, task: Task) -> Usual | None:
+    def _usual(self, task: Task) -> Defaults | None:
         """Return the constants that a table leaves out, or None if it shows all."""
         from webnorm.choice.defaults import default_constants
 

@@ -44,12 +44,12 @@ class BenchTable:
     """The table of one problem: the best copy as the roofline, then kernels by time, failures last.
 
     Lines below the table give the timing method, the choice of auto, and reasons for failures and skips.
-    Constants are shown if they differ from the `usual` ones, as in tables.layout.
+    Constants are shown if they differ from the `usual` ones, as in tables.problem_table.
     """
 
     results: Sequence[Result]
     title: str
-    usual: tables.Usual | None = None
+    usual: tables.Defaults | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = tables.problem_table(self.results, self.usual)

@@ -129,7 +129,7 @@ class RegressionsTable:
     found: Sequence[NewestRun]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        results = [one for newest in self.found for one in newest.judged]
+        results = [one for newest in self.found for one in newest.results]
         compared = [one for one in results if not one.open]
         rows = iter(_rows(compared, options.max_width))
         if compared:
@@ -137,7 +137,7 @@ class RegressionsTable:
         for newest in self.found:
             yield escaped_line(platform_text(newest.platform), "bold")
             yield escaped_line(_run(newest))
-            yield from titled([one.comparison for one in newest.judged if not one.open], rows)
+            yield from titled([one.comparison for one in newest.results if not one.open], rows)
         yield escaped_line(_counts(results, compared), "bold")
         if compared:
             yield Text(
@@ -158,7 +158,7 @@ def _counts(results: Sequence[RegressionResult], compared: Sequence[RegressionRe
 
 def _run(newest: NewestRun) -> str:
     """Return the line about the newest run of a platform."""
-    if not newest.judged:
+    if not newest.results:
         return "no run is complete"
     parts = [newest.recorded or "at an unknown time"]
     parts += [f"run {newest.run[:_SHORT]}"] if newest.run else []

@@ -1,4 +1,4 @@
-"""What `webnorm.bench`, `check` and `compare` give: rows for a data frame, files, a table in a notebook."""
+"""Return values of `webnorm.bench`, `check` and `compare`: rows for data frames, files, notebook tables."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ from webnorm.op.op import Task
 from webnorm.op.registry import OPS
 
 _STYLE = "text-align:{};padding:0 .6em;white-space:nowrap"
-# Behind a number of percent: readable on light and on dark.
+# A bar next to a percentage, readable on light and dark backgrounds.
 _BAR = "display:inline-block;height:.7em;width:{:.0f}px;background:#1f77b4"
 _BAR_WIDTH = 160
 
 
 @dataclass(frozen=True, repr=False)
 class Findings:
-    """The results of a benchmark or a check. In a notebook it shows a table of each problem, and a plot.
+    """The results of a benchmark or a check. A notebook shows them as a table per problem and a plot.
 
-    The tables tell constants that are not the default ones of `kernels` on a device of these `traits`, and
-    all of them where these are not known. `unchecked` lists the parts of the request that could not be
-    checked: everything there was skipped.
+    Attributes:
+        report: all results, with device and origin.
+        kernels: the requested kernels. Tables omit their default constants.
+        traits: the device's traits, which decide the default constants. If None, tables show all constants.
+        unchecked: the parts of the request that could not be checked because every variant was skipped.
     """
 
     report: Report
@@ -44,76 +46,77 @@ class Findings:
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """A Result for each kernel, constants and problem, the copies among them."""
+        """One Result per kernel, constants and problem, including the copies."""
         return self.report.results
 
     @property
     def ok(self) -> bool:
-        """Whether everything was checked and is right: no part of the request is `unchecked`, and no kernel
-        is wrong or broken, except those that are declared unstable.
+        """True if everything was checked and is right.
+
+        No part of the request is `unchecked`, and no kernel is wrong or broken, except unstable ones.
         """
         wrong = any(verdict(result) in ("FAIL", "error") for result in self.results)
         return bool(self.results) and not wrong and not self.unchecked
 
     def rows(self) -> list[dict[str, Cell]]:
-        """Flat rows, such as pandas.DataFrame takes: see Result.row."""
+        """Return flat rows, for example for pandas.DataFrame: see Result.row."""
         return self.report.rows()
 
     def best(self) -> list[Result]:
-        """The fastest right result of each problem, where one was timed: the first of its table."""
+        """Return the fastest right result of each timed problem, which is the first of its table."""
         winners = (leader(members) for _, members in by_problem(self.results))
         return [winner for winner in winners if winner is not None]
 
     def save(self, path: str | Path) -> None:
-        """Write the results as JSON, which `compare` reads; WebnormError where they cannot be written."""
+        """Write the results as JSON, which `compare` reads; raise WebnormError if writing fails."""
         write_text(Path(path), result_files.to_json(self.report))
 
     def markdown(self) -> str:
-        """A table of each problem."""
+        """Return one table per problem."""
         return tables.to_markdown(self.report)
 
     def plot(self, path: str | Path) -> None:
-        """Draw GB/s over columns into an .svg or .png file; WebnormError as `plot.plot` has it."""
+        """Draw GB/s over columns into an .svg or .png file; raise WebnormError as `plot.plot` does."""
         throughput.plot(self.report, Path(path))
 
     def __repr__(self) -> str:
         counts = Counter(map(verdict, self.results))
-        said = ", ".join(f"{count} {name}" for name, count in counts.items()) or "no results"
-        return f"<Findings on {one_line(str(self.report.device.get('adapter', 'no device')))}: {said}>"
+        text = ", ".join(f"{count} {name}" for name, count in counts.items()) or "no results"
+        return f"<Findings on {one_line(str(self.report.device.get('adapter', 'no device')))}: {text}>"
 
     def _repr_html_(self) -> str:
         parts = [f"<p><b>{escape(tables.device_text(self.report.device))}</b></p>"]
         for title, members in by_problem(self.results):
-            usual = None
+            defaults = None
             if self.traits is not None:
                 task = Task(OPS[members[0].op], members[0].problem)
-                usual = default_constants(self.kernels, task, self.traits)
-            parts += [f"<p>{escape(title)}</p>", _table(members, usual)]
+                defaults = default_constants(self.kernels, task, self.traits)
+            parts += [f"<p>{escape(title)}</p>", _table(members, defaults)]
         return "".join([*parts, _picture(self.report)])
 
 
 @dataclass(frozen=True, repr=False)
 class Changes:
-    """What became of the results of one report in another. In a notebook it shows a table."""
+    """The changes of results from one report to another. A notebook shows them as a table."""
 
     verdicts: Verdicts
 
     @property
     def known(self) -> bool:
-        """Whether anything is known of any pair; what to do where it is not, `advice` says."""
+        """True if any pair has a result; otherwise `advice` says what to do."""
         return self.verdicts.known
 
     @property
     def advice(self) -> str | None:
-        """What to measure next where something is UNCLEAR; None where measuring does not help."""
+        """The next measurement to make if results are UNCLEAR; None if more measurements do not help."""
         return next(iter(comparison_text.advice(self.verdicts)), None)
 
     def rows(self) -> list[dict[str, Cell]]:
-        """Flat rows, such as pandas.DataFrame takes: see Comparison.row."""
+        """Return flat rows, for example for pandas.DataFrame: see Comparison.row."""
         return self.verdicts.rows()
 
     def markdown(self, old: str = "old", new: str = "new") -> str:
-        """The comparison as text for a pull request; the two reports are called so."""
+        """Return the comparison as text for a pull request; `old` and `new` name the two reports."""
         return comparison_text.to_markdown(self.verdicts, old, new)
 
     def __repr__(self) -> str:
@@ -126,15 +129,15 @@ class Changes:
 
 
 def _picture(report: Report) -> str:
-    """The plot, or why there is none; nothing where matplotlib is not installed."""
+    """Return the plot, or the error that prevents it; nothing if matplotlib is not installed."""
     try:
         return throughput.svg(report)
     except WebnormError as error:
         return f"<p>{escape(str(error))}</p>"
 
 
-def _table(results: list[Result], usual: tables.Usual | None) -> str:
-    shown = tables.problem_table(results, usual)
+def _table(results: list[Result], defaults: tables.Defaults | None) -> str:
+    shown = tables.problem_table(results, defaults)
     columns = list(shown.columns)
     at = columns.index("% of copy") + 1
     rows = []
@@ -143,13 +146,13 @@ def _table(results: list[Result], usual: tables.Usual | None) -> str:
         share = min(1.0, max(0.0, (result.percent_of_copy or 0.0) / 100)) if result.timed else 0.0
         rows.append([*row[:at], f'<span style="{_BAR.format(share * _BAR_WIDTH)}"></span>', *row[at:]])
     columns.insert(at, "")
-    said = [*shown.remarks, *tables.notes(results, usual)]
-    below = "".join(f"<div>{escape(one_line(line))}</div>" for line in said)
+    notes = [*shown.remarks, *tables.notes(results, defaults)]
+    below = "".join(f"<div>{escape(one_line(line))}</div>" for line in notes)
     return _html(columns, rows) + below
 
 
 def _html(columns: tuple[str, ...] | list[str], rows: list[list[str]]) -> str:
-    """A table of cells that are HTML already."""
+    """Return a table of cells that already are HTML."""
     aligned = [_STYLE.format("right" if column in tables.NUMERIC else "left") for column in columns]
 
     def line(tag: str, cells: Iterable[str]) -> str:

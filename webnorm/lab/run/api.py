@@ -1,4 +1,4 @@
-"""What the commands bench, check and compare do as functions, for scripts and notebooks."""
+"""The commands bench, check and compare as functions, for scripts and notebooks."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ Names = str | Sequence[str]
 
 
 class OpLike(Protocol):
-    """What `load_op` returns, as far as the lab knows it."""
+    """The part of `load_op`'s return value that the lab uses."""
 
     op: Op
 
 
 Sizes = SupportsIndex | str | Iterable[SupportsIndex]
 Constants = Mapping[str, int | Iterable[int]]
-# Told where work stands: str(progress) in words, progress.share of all of it.
-Told = Callable[[Progress], object]
+# Is called with the progress: str(progress) is text, progress.share the finished share of the work.
+ProgressCallback = Callable[[Progress], object]
 
 
 @signals.holding
@@ -73,52 +73,52 @@ def bench(
     wgsl: Sequence[str | Path] = (),
     adapter: str | int | None = None,
     time_limit: float = 60.0,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Findings:
-    """Time kernels side by side with a copy, each checked against float64 before and after.
+    """Time kernels next to a copy kernel, and check each against float64 before and after.
 
-    A text may be a list as of the command line: op="rms*", dtype="all", cols="256..4k". The work is done in a
-    process of its own, which ends with the call.
+    Strings can be lists as on the command line: op="rms*", dtype="all", cols="256..4k". The work runs in a
+    child process, which ends with the call.
 
     Args:
         kernels: names, patterns such as "welford*", or paths of .wgsl files; None for all.
-        op: the operations: layer_norm, rms_norm and their gradients, "all", or what `load_op` returned.
-        rows: the numbers of rows; None for some that suit the adapter.
-        cols: the numbers of columns; None likewise.
-        sizes: the sizes of an op of your own, by name.
-        preset: a named workload in place of op, rows and cols.
+        op: the operations: layer_norm, rms_norm and their gradients, "all", or an op from `load_op`.
+        rows: the numbers of rows; None for a default that suits the adapter.
+        cols: the numbers of columns; None for a default that suits the adapter.
+        sizes: the sizes of your own op, by name.
+        preset: a named workload instead of op, rows and cols.
         dtype: the storage types; None for float32, or a preset's own.
-        options: those of the op, such as "residual" or "out_dtype=int8"; "weight=false" leaves it out.
-        distribution: how x is drawn.
+        options: options of the op, such as "residual" or "out_dtype=int8"; "weight=false" omits the weight.
+        distribution: the distribution of x.
         eps: added to the variance; None for the op's default.
-        scale: what y is multiplied by before it is rounded to a float8 type.
-        scalars: the scalars of an op of your own, by name.
-        seed: what the numbers are drawn from; None for any.
-        constants: values of tune axes instead of the default, by name.
-        all_constants: every admitted point of every kernel's tune axes.
-        quick: one small shape, few samples.
-        budget: seconds of timing per problem and run, at most; 0.01 or more.
-        runs: so many runs, each in a fresh process; `compare` needs 3 or more on both sides.
+        scale: y is multiplied by it before it is rounded to a float8 type.
+        scalars: the scalars of your own op, by name.
+        seed: the seed of the random inputs; None for a random seed.
+        constants: values of tune axes instead of the defaults, by name.
+        all_constants: run every allowed combination of every kernel's tune axes.
+        quick: run one small shape with few samples.
+        budget: the most seconds of timing per problem and run; at least 0.01.
+        runs: the number of runs, each in a new process; `compare` needs at least 3 on both sides.
         at_once: time independent problems that may overlap on the device.
-        wgsl: folders of kernels of your own, DIR/<op>/<kernel>.wgsl.
-        adapter: index or part of the name; None for $WEBNORM_ADAPTER, or the first.
-        time_limit: seconds that a kernel or its compiler may be silent before it is given up; 0.1 or more.
-        progress: is called with where the work stands.
+        wgsl: folders of your own kernels, DIR/<op>/<kernel>.wgsl.
+        adapter: index or part of the name; None for $WEBNORM_ADAPTER, or the first adapter.
+        time_limit: seconds of silence after which a kernel or its compiler is stopped; at least 0.1.
+        progress: is called with the progress of the work.
 
     Returns:
-        The results of every kernel and of the copies, wrong ones included. `Findings.ok` is False if there is
-        a wrong one, or if something that was asked for could not be checked; `Findings.unchecked` lists that.
+        The results of all kernels and copies, including wrong ones. `Findings.ok` is False if a kernel is
+        wrong or a part of the request could not be checked; `Findings.unchecked` lists these parts.
 
     Raises:
-        WebnormError: an unknown name, a value that makes no sense, or no adapter.
+        WebnormError: an unknown name, an invalid value, or no adapter.
     """
     op = _names_of_ops(op)
     if preset is not None and (rows is not None or cols is not None):
-        raise WebnormError("preset names its own op and shapes; leave op, rows and cols out")
+        raise WebnormError("preset sets its own op and shapes; leave out op, rows and cols")
     work = requests.Workload(
         op=op,
         dtype=dtype,
-        # Public arguments, whose names and default op are those of the ops that come with webnorm.
+        # `rows` and `cols` are sizes of the built-in ops.
         sizes={
             name: _sizes(given, name)
             for name, given in {"rows": rows, "cols": cols, **(sizes or {})}.items()
@@ -132,7 +132,7 @@ def bench(
         seed=requests.seed_or_random(seed),
     )
     if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
-        raise WebnormError(f"runs is {shown(runs)}; expected an int of 1 or more")
+        raise WebnormError(f"runs is {shown(runs)}; it must be an int of at least 1")
     if budget is not None:
         check_seconds("budget", budget, LEAST_BUDGET)
     request = requests.bench_request(
@@ -158,7 +158,7 @@ def bench(
 def _opened(
     adapter: str | int | None, time_limit_s: float
 ) -> Iterator[tuple[Worker, Mapping[str, Any], Traits, Tuning | None]]:
-    """A worker whose adapter is open, what is known of that, and the tuning that holds on it."""
+    """Provide a worker with an open adapter, the adapter's description and traits, and its tuning."""
     check_seconds("time_limit", time_limit_s, LEAST_SILENCE)
     with Worker(None if adapter is None else str(adapter), time_limit_s) as worker:
         with explain_worker_failure("opening the adapter", "; webnorm.adapters() lists them"):
@@ -168,9 +168,9 @@ def _opened(
 
 
 def _last_of_each(
-    events: Iterable[Progress | list[Result]], tasks: int, progress: Told | None
+    events: Iterable[Progress | list[Result]], tasks: int, progress: ProgressCallback | None
 ) -> tuple[Result, ...]:
-    """The results of each task, of which every run gives a list that has those before it."""
+    """Return the last list of results of each task; it contains the results of all runs."""
     found: list[list[Result]] = []
     for event in events:
         if isinstance(event, list):
@@ -200,17 +200,17 @@ def check(
     time_limit: float = 60.0,
     progress: Callable[[Result], object] | None = None,
 ) -> Findings:
-    """Hold every kernel against float64 on the inputs that broke other implementations.
+    """Compare every kernel with float64 on inputs that broke other implementations.
 
-    Arguments, results and errors are those of `bench`, except for these.
+    Arguments, results and errors are the same as for `bench`, except for these.
 
     Args:
-        cases: names or patterns of the corpus, such as "cols-*"; None for all of it.
-        dtype: the storage types; None for float32, or that of `input`. An `input` of another type is
-            refused; bytes, as which NumPy's files keep bfloat16, are read so where that is among them.
-        input: your own array in place of the corpus, or the .npy file that it is in: (..., cols), float32,
-            float16 or bfloat16.
-        options: for every case in place of its own; None for the cases' own.
+        cases: names or patterns of the corpus, such as "cols-*"; None for all cases.
+        dtype: the storage types; None for float32, or the type of `input`. An `input` of another type is
+            rejected. NumPy files store bfloat16 as bytes, which are read as bfloat16 if `dtype` includes it.
+        input: your own array instead of the corpus, or its .npy file: (..., cols), float32, float16 or
+            bfloat16.
+        options: options for every case instead of its own; None for the cases' own.
         progress: is called with each result as soon as it is known.
     """
     op = _names_of_ops(op)
@@ -252,22 +252,22 @@ def _findings(report: Report, kernels: Sequence[Kernel], traits: Traits, coverag
 def compare(
     old: Findings | Report | str | Path, new: Findings | Report | str | Path, *, any_device: bool = False
 ) -> Changes:
-    """Say of each kernel and problem in two reports whether it is SAME, FASTER, SLOWER, UNCLEAR or BROKEN.
+    """Compare two reports: each kernel on each problem is SAME, FASTER, SLOWER, UNCLEAR or BROKEN.
 
-    Times are compared as multiples of the copy's and held against what moves between runs, of which there
-    have to be three or more on both sides.
+    Times are compared as multiples of the copy's time. The variation between runs decides which changes are
+    significant, so that both sides need at least three runs.
 
     Args:
-        old: what `bench` gave, a JSON file of results, or the name of a baseline.
-        new: the same, to be held against it.
-        any_device: compare results of different devices all the same.
+        old: the result of `bench`, a JSON file of results, or the name of a baseline.
+        new: the newer results, in one of the same forms.
+        any_device: compare results of different devices too.
 
     Returns:
-        A verdict for each pair. `Changes.known` is False where all are UNCLEAR; `Changes.advice` says what
-        tells more.
+        A verdict for each pair. `Changes.known` is False if all are UNCLEAR; then `Changes.advice` names the
+        measurements to make.
 
     Raises:
-        WebnormError: what cannot be read, and different devices unless `any_device`.
+        WebnormError: an unreadable report, or different devices unless `any_device`.
     """
     return Changes(comparing.compare(_report(old), _report(new), any_device=any_device))
 
@@ -280,11 +280,13 @@ def _report(given: Findings | Report | str | Path) -> Report:
             return given
         case str() | Path():
             return baselines.read_file_or_baseline(str(given))
-    raise WebnormError(f"a report is {shown(given)}; expected what bench gave, a file, or a baseline's name")
+    raise WebnormError(
+        f"the report is {shown(given)}; it must be a result of bench, a file, or the name of a baseline"
+    )
 
 
 def _names_of_ops(given: Names | OpLike) -> Names:
-    """Return the names of the ops; for what `load_op` returned, its op's name."""
+    """Return the names of the ops; an op from `load_op` is replaced by its name."""
     op = getattr(given, "op", given)
     return op.name if isinstance(op, Op) else cast(Names, given)
 
@@ -297,7 +299,7 @@ def _names(given: Names | None) -> list[str] | None:
 
 def _folders(given: Sequence[str | Path]) -> list[Path]:
     if isinstance(given, str | bytes) or not all(isinstance(folder, str | Path) for folder in given):
-        raise WebnormError(f"wgsl is {shown(given)}; expected a list of folders, such as ['wgsl']")
+        raise WebnormError(f"wgsl is {shown(given)}; it must be a list of folders, such as ['wgsl']")
     return [Path(folder) for folder in given]
 
 
@@ -310,11 +312,13 @@ def _sizes(given: Sizes | None, name: str) -> tuple[int, ...] | None:
         with suppress(TypeError, ValueError):
             return tuple(operator.index(size) for size in given)  # type: ignore[union-attr]
     raise WebnormError(
-        f"{name} is {shown(given)}; expected an integer, some of them, or a text like '256..4k'"
+        f"{name} is {shown(given)}; it must be an integer, several integers, or a string such as '256..4k'"
     )
 
 
 def _constants(given: Constants | None) -> dict[str, tuple[int, ...]]:
     if not isinstance(given or {}, Mapping):
-        raise WebnormError(f"constants is {shown(given)}; expected values by name, as {{'threads': 64}}")
+        raise WebnormError(
+            f"constants is {shown(given)}; it must map names to values, such as {{'threads': 64}}"
+        )
     return {name: _sizes(value, f"constants[{name!r}]") or () for name, value in (given or {}).items()}

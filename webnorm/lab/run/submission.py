@@ -1,4 +1,4 @@
-"""One kernel's text, evaluated for a program: compiled, checked, explained and timed, as one typed result."""
+"""Evaluation of one kernel's text as a typed result: it is compiled, checked, explained and timed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from webnorm.op.op import Op, Task
 from webnorm.op.registry import is_op_folder, load_op, op_named, options_of
 
 SCHEMA = 1
-# The name of the file that a text is written to which has none, and which messages show.
+# The file name of a text without a file, which messages show.
 _FILE = Path("submission.wgsl")
 _MOST_EXAMPLES = 5
 
@@ -49,7 +49,7 @@ EvaluationStatus = Literal["pass", "fail", "error", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class WrongCase:
-    """A case that the kernel failed: its name, the problem, the constants, and what is wrong."""
+    """A case that the kernel failed: its name, the problem, the constants, and the error."""
 
     case: str
     problem: str
@@ -59,24 +59,24 @@ class WrongCase:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is known of one kernel's text.
+    """The evaluation of one kernel's text.
 
-    `status` is "pass" if every case that could be checked is right, "fail" if one is wrong, "error" if the
-    text is refused, by the header's reader, the template, the compiler or the driver, or ended its process,
-    and "unknown" if no case could be checked. `message` says why, with `line` and `column` of the text, from
-    1, where they are known.
+    `status` is "pass" if every checked case is right, "fail" if one is wrong, and "unknown" if no case could
+    be checked. It is "error" if the text crashed its process, or if the header's parser, the template, the
+    compiler or the driver rejects it. `message` is the reason. `line` and `column` are its place in the text,
+    counted from 1, if known.
 
-    `passed`, `failed` and `skipped` count cases. Some cases run with several constants; `wrong` has the
-    first runs that failed, and `hint` what the first wrong output fits, if it fits anything. `max_rel_error`
-    is the largest relative error of all cases.
+    `passed`, `failed` and `skipped` count cases. Some cases run with several constants; `wrong` contains the
+    first failed runs. `hint` is the likely bug of the first wrong output, if known. `max_rel_error` is the
+    largest relative error of all cases.
 
-    Times are those of one problem, `timed`, in nanoseconds: `median_ns`, `percent_of_copy` (of the speed of a
-    copy of as many bytes), and `time_over_best`, the median over that of `best_kernel`, the fastest of the
-    op's own kernels. A kernel of the op with the same text is left out; without another one both are None.
-    Times are None unless the status is "pass". `device_shared` says that another evaluation used the adapter
-    meanwhile: then times are worth little. `flags` are remarks on the times, such as "noisy".
+    All times are in nanoseconds and for one problem, `timed`. `percent_of_copy` is the speed in percent of a
+    copy of as many bytes. `time_over_best` is `median_ns` divided by the median of `best_kernel`, the fastest
+    of the op's own kernels with another text; both are None if there is no such kernel. Times are None unless
+    the status is "pass". `device_shared` is true if another evaluation used the adapter at the same time,
+    which makes times unreliable. `flags` are remarks on the times, such as "noisy".
 
-    `seed` repeats the draws.
+    `seed` repeats the random inputs.
     """
 
     schema: int
@@ -108,19 +108,19 @@ class Evaluation:
     flags: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The evaluation as the JSON schema describes it: what is not known is null."""
+        """Return the evaluation in the form of the JSON schema; unknown values are null."""
         return cast(dict[str, Any], msgspec.to_builtins(self))
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of an evaluation."""
+    """Return the JSON schema of an evaluation."""
     schema: dict[str, Any] = json.loads(json.dumps(msgspec.json.schema(Evaluation)))
     return schema
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Submission:
-    """A text in its file, what that is called in messages, and what is asked of it."""
+    """A kernel's text to evaluate: its file, the file's name in messages, and the requested problem."""
 
     path: Path
     known: Path
@@ -151,35 +151,34 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate one kernel's text for an op.
 
-    The work is done in a process of its own, which ends with the call. Several evaluations may run at once:
-    they take turns where something is timed.
+    The work runs in a child process, which ends with the call. Several evaluations can run at once; they take
+    turns for timing.
 
     Parameters
     ----------
     text
         The kernel: WGSL with or without a header, or the path of a file.
     op
-        The name of an op, the folder of one, or what `load_op` returned.
+        The name of an op, its folder, or an op from `load_op`.
     dtype
         The storage type of the problem: float32, float16 or bfloat16.
     sizes
-        Sizes of the problem that is timed; what is left out is as the op has it.
+        Sizes of the timed problem; the op's defaults for missing ones.
     options, scalars, constants
-        Options as the command takes them, scalars by name, and values of the kernel's tune axes.
+        Options in the form of the command's, scalars by name, and values of the kernel's tune axes.
     seed
-        What the inputs are drawn from; None for any.
+        The seed of the random inputs; None for a random seed.
     budget
-        Seconds of timing, at most; None times nothing.
+        The most seconds of timing; None for no timing.
     adapter
         Index or part of the name of an adapter.
     time_limit
-        Seconds that a compiler, or a dispatch, may be silent before the process is ended.
+        Seconds of silence after which a compiler or dispatch is stopped with its process.
 
     Raises
     ------
     WebnormError
-        For an unknown op, sizes that it does not have, and no adapter. What is wrong with the text is in the
-        result.
+        For an unknown op or size, and without an adapter. Errors in the text are part of the result.
     """
     check_seconds("time_limit", time_limit, LEAST_SILENCE)
     if budget is not None:
@@ -194,9 +193,9 @@ def evaluate(
         path = Path(folder) / found.name / known.name
         path.parent.mkdir()
         path.write_text(_text_of(text), encoding="utf-8")
-        if isinstance(text, Path) and (beside := text.with_suffix(".toml")).is_file():
-            # The header of plain WGSL.
-            path.with_suffix(".toml").write_text(_text_of(beside), encoding="utf-8")
+        if isinstance(text, Path) and (header := text.with_suffix(".toml")).is_file():
+            # Plain WGSL has its header in a file of its own.
+            path.with_suffix(".toml").write_text(_text_of(header), encoding="utf-8")
         submission = _Submission(
             path=path,
             known=known,
@@ -230,14 +229,14 @@ def _text_of(text: str | Path) -> str:
     if isinstance(text, Path):
         try:
             if text.stat().st_size > MOST_BYTES:
-                raise WebnormError(f"{text} has more than {MOST_BYTES} bytes; expected a kernel's text")
+                raise WebnormError(f"{text} has more than {MOST_BYTES} bytes, too many for a kernel's text")
             return text.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise WebnormError(
                 f"{text}: cannot be read: {getattr(error, 'strerror', None) or error}"
             ) from error
     if not isinstance(text, str):
-        raise WebnormError(f"text is {shown(text)}; expected the text of a kernel, or a Path")
+        raise WebnormError(f"text is {shown(text)}; it must be a kernel's text or a Path")
     return text
 
 
@@ -278,16 +277,16 @@ def _refused(known: Evaluation, error: Exception, submission: _Submission) -> Ev
 
 
 def _shortened(message: str, submission: _Submission) -> str:
-    """A message that calls the file what its user calls it."""
+    """Return a message with the user's name of the file instead of the temporary one."""
     for path in (submission.path.resolve(), submission.path):
         message = message.replace(str(path), str(submission.known))
     return message
 
 
 def _first_hint(submission: _Submission, worker: Worker) -> str | None:
-    """Have the text compiled and tried on two small problems; what a wrong output fits, if anything.
+    """Compile the text and run it on two small problems; return a hint at the bug in a wrong output.
 
-    Raises WebnormError for a text that is refused, and what the worker raises.
+    Raises WebnormError for a text that is rejected, and the worker's exceptions.
     """
     job = EvaluationJob(
         submission.path,
@@ -321,7 +320,7 @@ def _checked(
         chosen=submission.constants,
         whole=True,
     )
-    # A header may say that its kernel is unstable: to a judge it is wrong all the same.
+    # Unstable kernels count as wrong here, even if their header declares the instability.
     results = [*check.case_results(request, worker, traits)]
     wrong = [one for one in results if one.status in ("fail", "error")]
     passed = [one for one in results if one.status == "pass"]
@@ -347,7 +346,7 @@ def _checked(
             hint = _hint_of(request, kernel, wrong[0], worker)
         return replace(found, message=message, hint=hint, line=place.line if place else None)
     if not passed:
-        reason = next((one.reason for one in results if one.reason), "no case of the corpus takes it")
+        reason = next((one.reason for one in results if one.reason), "it supports no case of the corpus")
         return replace(found, message=_shortened(reason, submission))
     if submission.budget_s is None:
         return found
@@ -362,7 +361,7 @@ def _wrong_case(one: Result, submission: _Submission) -> WrongCase:
 
 
 def examine_case(device: Device, job: jobs.CheckJob) -> Iterator[Any]:
-    """The worker's task: what the wrong output of a variant on a case fits."""
+    """Yield the examination of a variant's wrong output on a case, as a task of the worker."""
     board = ProblemBuffers(device, job.task, job.arrays, job.roots, narrow=job.narrow)
     yield examine(board, board.prepare(job.variants[0].variant()))
 
@@ -432,7 +431,7 @@ def _copies(task: Task, traits: Traits) -> list[Variant]:
 
 
 def _others(submission: _Submission, task: Task, traits: Traits) -> list[Variant]:
-    """The op's own stable kernels of another text that can run the problem, with their default constants."""
+    """Return the op's own stable kernels with other texts for the problem, with default constants."""
     own = _files_of(submission.path)
     found = (
         fitting_variant(kernel, task.problem, traits)[0]
@@ -443,25 +442,25 @@ def _others(submission: _Submission, task: Task, traits: Traits) -> list[Variant
 
 
 def _files_of(kernel: Path) -> list[str]:
-    """The text of a kernel's file, and of the header next to it where plain WGSL has one."""
+    """Return the text of a kernel's file, and the text of its header file if there is one."""
     files = [path for path in (kernel, kernel.with_suffix(".toml")) if path.is_file()]
     return [path.read_text(encoding="utf-8") for path in files]
 
 
-# --- several evaluations on one adapter
+# --- Several evaluations on one adapter.
 
 
 class _Presence:
-    """An evaluation among those of this user on one adapter: who else is there, and whose turn to time it is.
+    """The presence of an evaluation on an adapter, which finds other evaluations and waits for its turn.
 
-    Each holds a lock on a file of its own as long as it runs; a process that ends leaves none.
+    Each evaluation locks its own file while it runs. The lock ends with the process.
     """
 
     def __init__(self, folder: Path, own: Path) -> None:
         self._folder, self._own = folder, own
 
     def others(self) -> bool:
-        """Whether another evaluation is running."""
+        """Return true if another evaluation is running."""
         for path in self._folder.glob("*.active"):
             if path == self._own:
                 continue
