@@ -84,7 +84,7 @@ def test_every_part_is_shown(page: Page) -> None:
     assert [*source].index("s") == caret.index("^") and caret.endswith("^~~~")
     assert mistakes.nth(1).inner_text().startswith("tint lib/write.wgsl:2:1: unused")
     # The save is broken, so the results are those of the last one that ran.
-    assert page.inner_text("#stale") == "From save 5, the last that was judged."
+    assert page.inner_text("#stale") == "These results are from save 5, the last save that was checked."
     assert "stale" in str(page.get_attribute("#results", "class"))
     assert "y[3, 60] is 1, expected 2 (off by 1, allowed 0.000001)" in page.inner_text("#worst")
     assert page.inner_text("#hints").startswith("formula fits N - 1 where N belongs line 10")
@@ -94,7 +94,7 @@ def test_every_part_is_shown(page: Page) -> None:
     assert "12 of 84 cases, 1 failed" in page.inner_text("#corpus")
     assert "GB/s for 4096x1024 float32" in page.inner_text("#times")
     assert "7 lines of cells with a wrong element" not in page.inner_text("#map")
-    assert "the largest inf times its tolerance" in str(page.get_attribute("#map .heat", "aria-label"))
+    assert "the largest error is inf times its tolerance" in str(page.get_attribute("#map .heat", "aria-label"))
     assert page.locator("#map .heat5").count() == 2  # the last row, and the legend
     assert "the best built-in (layer_norm/registers)" in page.inner_text("#times")
     assert "copy 20 GB/s" in str(page.get_attribute("#times .chart", "aria-label"))
@@ -168,20 +168,20 @@ def test_another_editor_may_write_and_no_text_is_lost(page: Page, fake: Fake) ->
     fake.change_file("theirs\n" + EARLIER)
     page.wait_for_selector("#conflict")
     assert text_of(page) == "mine " + EARLIER
-    page.click("text=Show the two")
+    page.click("text=Compare the texts")
     page.wait_for_selector("#merge .cm-changedLine")
-    page.click("text=Keep the editor's")
+    page.click("text=Keep the editor's text")
     page.wait_for_selector("#conflict", state="hidden")
     wait_asked(fake, "save", "mine " + EARLIER)
     page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
     page.click(f"{EDITOR} .cm-line:nth-child(1)")
     page.keyboard.type("2")
     fake.change_file("theirs\n" + EARLIER)
-    page.click("text=Take the file's")
+    page.click("text=Use the file's text")
     page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
     assert text_of(page) == "theirs\n" + EARLIER and fake.snapshot()["file"]["text"] == "theirs\n" + EARLIER
-    # What the editor had stands beside it.
-    assert "what the editor had" in page.inner_text("#merge > p")
+    # The panel shows the editor's earlier text.
+    assert "The editor's earlier text" in page.inner_text("#merge > p")
     # Lines that end as on Windows stay so, and nothing is saved because of them.
     page.check("#autosave")
     fake.change_file(EARLIER.replace("\n", "\r\n"))
@@ -220,7 +220,7 @@ def test_two_browsers_show_one_playground(page: Page, chromium: Chromium, url: s
         assert text_of(other) == "two one " + TEXT
         # A save from there is refused, until somebody has chosen.
         other.keyboard.press("Control+s")
-        other.click("text=Keep the editor's")
+        other.click("text=Keep the editor's text")
         wait_text(page, "two one " + TEXT)
         assert fake.snapshot()["file"]["text"] == "two one " + TEXT
     context.close()
@@ -232,7 +232,7 @@ def test_a_row_of_the_map_is_traced(page: Page, fake: Fake) -> None:
     assert box
     heat.click(position={"x": box["width"] / 2, "y": box["height"] * 3.5 / 7})
     wait_asked(fake, "trace", "row == 3u")
-    page.click("text=The same as a table")
+    page.click("text=Show as a table")
     page.locator("button", has_text="Trace row 6").press("Enter")
     wait_asked(fake, "trace", "row == 6u")
     assert page.input_value("#trace-filter") == "row == 6u"
@@ -249,8 +249,8 @@ def test_other_texts_are_compared_and_forked(page: Page, fake: Fake) -> None:
     wait_asked(fake, "fork", "layer_norm", "two_pass")
     page.click("text=Every attempt")
     page.get_by_label("Compare with save 3").click()
-    page.wait_for_selector("text=Save 3, and the kernel as it is now")
-    page.get_by_label("Take up again: save 1").click()
+    page.wait_for_selector("text=Save 3, and the current kernel")
+    page.get_by_label("Restore save 1").click()
     wait_asked(fake, "save", EARLIER)
     assert text_of(page) == EARLIER and not page.locator("#merge .cm-changedText").count()
     with page.expect_download() as download:
@@ -278,11 +278,11 @@ def test_a_wrong_kernel_is_exported_only_by_who_insists(
     with opened(context, url, complains=True) as page:
         page.click("#export")
         page.wait_for_selector("#unfit:has-text('kernel my is wrong. Nothing was exported.')")
-        page.click("text=Leave it")
+        page.click("text=Cancel")
         assert page.locator("#unfit").is_hidden()
         page.click("#export")
         with page.expect_download() as download:
-            page.click("text=Export it all the same")
+            page.click("text=Export anyway")
         assert Path(download.value.path()).read_bytes() == fake.export(True)
         assert page.locator("#unfit").is_hidden()
         assert page.evaluate("() => document.activeElement.id") == "export"
@@ -322,7 +322,7 @@ def test_it_says_what_is_being_done(page: Page, fake: Fake) -> None:
     fake.change_state(attempt={**skipped, "corpus": refusing}, working=None)
     told = "Right on 1 shape and 4 of 84 cases of the corpus, the others refused"
     page.locator("#verdict", has_text=told).wait_for()
-    assert "84 of 84 cases, 0 failed, 80 refused and not tried" in page.inner_text("#corpus")
+    assert "84 of 84 cases, 0 failed, 80 refused and not run" in page.inner_text("#corpus")
     fake.change_state(attempt={**skipped, "ok": False}, working=None)
     page.wait_for_selector("body[data-state=fail]")
     assert page.inner_text("#verdict") == "Right on 1 shape, wrong in 1 of 84 cases of the corpus"
@@ -330,7 +330,7 @@ def test_it_says_what_is_being_done(page: Page, fake: Fake) -> None:
     limit = {"by": "run", "message": "no sign of life for 5 s: stopped"}
     fake.change_state(attempt={**running, "stages": [], "mistakes": [limit]}, working=None)
     page.wait_for_selector("body[data-state=error]")
-    assert page.inner_text("#verdict") == "Stopped at a limit of time"
+    assert page.inner_text("#verdict") == "Stopped at a time limit"
 
 
 def test_the_keyboard_goes_in_and_out_of_the_editor(page: Page) -> None:

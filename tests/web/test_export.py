@@ -201,7 +201,7 @@ def test_the_readme_tells_of_the_types_that_travel_as_bits(
     dtype: str, options: tuple[str, ...], narrow: set[str]
 ) -> None:
     files = npm.package_files(request("layer_norm", (64,), options, dtype=dtype))
-    assert set(re.findall(r"^(\w+) travels as its bits", files["README.md"].decode(), re.M)) == narrow
+    assert set(re.findall(r"^Pass (\w+) as its bits", files["README.md"].decode(), re.M)) == narrow
 
 
 def test_an_own_kernel_is_exported(tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_a_wrong_kernel_is_refused_unless_forced(tmp_path: Path, device: Device)
     manifest = manifest_of(forced)
     assert {shader["native"]["verdict"] for shader in manifest["shaders"]} == {"fail"}
     assert manifest["command"].endswith("--kernel layer_norm/wrong.wgsl --out FOLDER")
-    assert "**Its answers are wrong**" in forced["README.md"].decode()
+    assert "**Its results are wrong.**" in forced["README.md"].decode()
     assert "Its answers" not in before["o/README.md"].decode()
 
 
