@@ -1,7 +1,7 @@
-"""WEBNORM_AUTOTUNE=1: the first call for a problem of which nothing is recorded tunes it, and records it.
+"""Autotuning of first calls, with WEBNORM_AUTOTUNE=1.
 
-What `webnorm tune` does for a problem is done in a process of its own. Later calls, and later processes on
-the same device, find the record.
+The first call for a problem without a recorded choice tunes it, as `webnorm tune` does, in its own process.
+The choice is recorded, and later calls and processes on the same device use it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,26 @@ _given_up: set[str] = set()
 
 
 def tuned(task: Task, device: Device) -> Tuning | None:
-    """What is recorded on the device once a task is tuned; None where that is not asked for, or failed.
+    """Tune a task, and return the recorded choices of the device.
 
-    A failure is a warning: the call goes on with the rules' choice. Raises WebnormError where the variable's
-    value is none.
+    If tuning fails, the function warns, and the call continues with the choice of the rules.
+
+    Parameters
+    ----------
+    task : Task
+        The op and the problem.
+    device : Device
+        The device of the call.
+
+    Returns
+    -------
+    Tuning or None
+        The recorded choices; None if WEBNORM_AUTOTUNE is not 1, if the problem is empty, or if tuning failed.
+
+    Raises
+    ------
+    WebnormError
+        The value of WEBNORM_AUTOTUNE is neither empty, 0 nor 1.
     """
     asked = os.environ.get(VARIABLE, "")
     if asked not in ("", "0", "1"):
@@ -61,7 +77,7 @@ def tuned(task: Task, device: Device) -> Tuning | None:
 
 
 def _recorded(task: Task, platform: tuning.Platform) -> Tuning | None:
-    """What is recorded on the device, where it has a choice for such a task."""
+    """Return the recorded choices of the device if they include one for the task."""
     recorded, _ = tuning.applicable(platform)
     return recorded if recorded is not None and recorded.matching(task) else None
 

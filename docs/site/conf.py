@@ -66,8 +66,8 @@ class Commands(RegexLexer):  # type: ignore[misc]
 
 
 def _escape(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Let a docstring's *, | and _ stand for themselves: only backticks mean something."""
-    pieces = re.split(r"(`[^`]*`)", "\n".join(lines))
+    """Escape *, | and _ in a docstring, except in backticks and in examples."""
+    pieces = re.split(r"(`[^`]*`|>>>(?:.+\n?)+)", "\n".join(lines))
     pieces[::2] = [re.sub(r"[*|]|_\b", r"\\\g<0>", piece) for piece in pieces[::2]]
     lines[:] = "".join(pieces).split("\n")
 

@@ -1,14 +1,15 @@
-"""The reference of the package, from the names that `import webnorm` gives and their docstrings."""
+"""The reference of the package: the public names of `webnorm` and their docstrings."""
 
 from __future__ import annotations
 
 import inspect
+from typing import get_overloads
 
 import webnorm
 
 
 def page() -> str:
-    """Every public name with its signature and its docstring, by the room that it comes from."""
+    """Return the page: every public name with its signature and docstring, grouped by package."""
     rooms: dict[str, list[str]] = {}
     for name in webnorm.__all__:
         value = getattr(webnorm, name)
@@ -29,9 +30,25 @@ def _docstring(module: str) -> str:
 def _entry(name: str) -> str:
     value = getattr(webnorm, name)
     if not inspect.isclass(value):
-        return _directive(f".. autofunction:: webnorm.{name}")
-    # An exception's inherited methods are Python's.
-    return _directive(f".. autoclass:: webnorm.{name}\n   :members:")
+        return _directive(f".. autofunction:: webnorm.{name}{_signature(value)}")
+    options = "   :members:\n   :special-members: __call__"
+    if not issubclass(value, Exception):
+        # The inherited methods of an exception are Python's, not webnorm's.
+        options += "\n   :inherited-members:"
+    entry = _directive(f".. autoclass:: webnorm.{name}\n{options}")
+    if value.__name__ == name:
+        return entry
+    # Sphinx documents an alias by a link alone.
+    return f"{entry}\n\n" + _directive(f".. autoclass:: {value.__module__}.{value.__name__}\n{options}")
+
+
+def _signature(function: object) -> str:
+    """Return one signature without types for a function with overloads; nothing for others."""
+    if not get_overloads(function):  # type: ignore[arg-type]
+        return ""
+    signature = inspect.signature(function)  # type: ignore[arg-type]
+    plain = [one.replace(annotation=one.empty) for one in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
 
 
 def _directive(text: str) -> str:

@@ -63,12 +63,40 @@ _REFERENCE_BYTES = 40
 
 
 class Inputs:
-    """A problem's input arrays on the device, in one or more sets of buffers.
+    """The input arrays of a problem on a device, in one or more sets of buffers.
 
-    Several sets that are used in turn keep a GPU's cache from answering for its memory. Where there are
-    `others`, arrays of the same shapes, the second set and every second one from there on hold those, and the
-    sets are an even number. Where there is a `batch`, what is batched lies in its buffer again and again,
-    until so many elements are there; then the arrays are whole words.
+    With several sets, dispatches use them in turn, so that timings measure the GPU's memory and not its
+    cache. See `webnorm.Plan` for an example.
+
+    Parameters
+    ----------
+    device : Device
+        The device.
+    arrays : mapping of str to numpy.ndarray
+        Arrays by the names of the op's tensors, such as those from `webnorm.make_inputs`.
+    sets : int, default 1
+        The number of sets. With `others`, an odd number is raised by one.
+    others : mapping of str to numpy.ndarray, optional
+        Arrays of the same shapes, for every second set.
+    batch : int, optional
+        The number of elements of the batch. Batched arrays are repeated until they have so many elements;
+        their size in bytes must then be a multiple of 4.
+    batched : collection of str, optional
+        The names of the batched arrays.
+
+    Attributes
+    ----------
+    device : Device
+        The device.
+    sets : int
+        The number of sets.
+    buffers : dict of str to list
+        The wgpu buffers by tensor, one per set.
+
+    Raises
+    ------
+    WebnormError
+        The device has no room for a buffer.
     """
 
     def __init__(
@@ -101,9 +129,40 @@ class Inputs:
 
 
 class Outputs:
-    """Buffers that passes write, one per input set, shared by all plans of an op and problem.
+    """The buffers that passes write, one per tensor and set, shared by all plans of an op and problem.
 
-    `shared` are buffers of another op's outputs by name, which are taken where the size is the same.
+    Every buffer starts with NaNs, and has guard words after its elements. See `webnorm.Plan` for an example.
+
+    Parameters
+    ----------
+    device : Device
+        The device.
+    problem : Problem
+        The problem.
+    tensors : iterable of Tensor
+        The outputs: `kernel.op.outputs(problem)`.
+    sets : int, default 1
+        The number of sets of buffers.
+    shared : mapping of str to list, optional
+        Output buffers of another op by name. They are used if their size is the same.
+
+    Attributes
+    ----------
+    device : Device
+        The device.
+    problem : Problem
+        The problem.
+    sets : int
+        The number of sets.
+    tensors : dict of str to Tensor
+        The outputs by name.
+    buffers : dict of str to list
+        The wgpu buffers by output, one per set.
+
+    Raises
+    ------
+    WebnormError
+        The device has no room for a buffer.
     """
 
     def __init__(
@@ -130,7 +189,7 @@ class Outputs:
         self.poison()
 
     def poison(self) -> None:
-        """Fill every output, guard included, so that an element that is not written is seen."""
+        """Fill every output and its guard with NaNs, so that missing writes are found."""
         encoder = self.device.handle.create_command_encoder()
         for buffers in self.buffers.values():
             for buffer in buffers:
@@ -140,9 +199,22 @@ class Outputs:
         self.device.handle.queue.submit([encoder.finish()])
 
     def read(self, name: str, index: int = 0) -> tuple[Array, bool]:
-        """An output of a set, and whether its guard words are untouched.
+        """Read an output of one set.
 
-        What is left of the last element's word is no one's.
+        Parameters
+        ----------
+        name : str
+            The name of the output.
+        index : int, default 0
+            The number of the set.
+
+        Returns
+        -------
+        array : numpy.ndarray
+            A copy of the output.
+        intact : bool
+            True if the guard words after the output are unchanged. Bytes between the last element and the
+            next multiple of 4 are not checked.
         """
         tensor = self.tensors[name]
         raw = np.frombuffer(self.device.handle.queue.read_buffer(self.buffers[name][index]), np.uint8)
@@ -150,14 +222,14 @@ class Outputs:
         return as_array(raw, tensor, self.problem), bool(np.all(guard.view(np.uint32) == POISON))
 
     def sized(self, sets: Sequence[int]) -> list[tuple[list[Any], int]]:
-        """Every output's buffers of some sets, and its bytes without the guard."""
+        """Return the buffers of each output for some sets, and its size in bytes without the guard."""
         return [
             ([self.buffers[name][at] for at in sets], tensor.data_bytes(self.problem))
             for name, tensor in self.tensors.items()
         ]
 
     def read_all(self, index: int = 0) -> dict[str, tuple[Array, bool]]:
-        """Every output of a set, and whether its guard is untouched."""
+        """Read every output of one set: the results of `read` by name."""
         return {name: self.read(name, index) for name in self.tensors}
 
 

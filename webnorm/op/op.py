@@ -389,9 +389,32 @@ class Task:
 
 
 def make_inputs(op: Op, problem: Problem) -> dict[str, Array]:
-    """Draw every input that the op reads for this problem, in its storage type.
+    """Draw every input of an op for a problem, in its storage type.
 
-    Raises WebnormError where they find no room in memory.
+    Parameters
+    ----------
+    op : Op
+        The op, such as `kernel.op`.
+    problem : Problem
+        A problem of the op. Its `seed` and `distribution` determine the values.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        The arrays by the names of the op's tensors.
+
+    Raises
+    ------
+    WebnormError
+        The arrays do not fit in memory, or an argument has the wrong type.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> op = webnorm.select(webnorm.discover(), "naive").op
+    >>> arrays = webnorm.make_inputs(op, webnorm.Problem(rows=4, cols=8))
+    >>> {name: array.shape for name, array in arrays.items()}
+    {'x': (4, 8), 'weight': (8,), 'bias': (8,)}
     """
     check_kind("op", op, Op)
     check_kind("problem", problem, Problem)

@@ -70,10 +70,44 @@ class AccuracyRules:
 
 @dataclass(frozen=True, repr=False)
 class Kernel:
-    """One template file. `rung` orders the ladder: higher means later and usually faster.
+    """A kernel file: its header and its path.
 
-    Of the kernels that can run a problem on an adapter, the one of the highest `preference` is chosen where
-    nobody named one.
+    Attributes
+    ----------
+    op : Op
+        The op that the kernel computes.
+    name : str
+        The name, such as "naive".
+    path : pathlib.Path
+        The file.
+    summary : str
+        The description in the header.
+    differs : str
+        The difference from the kernel on the rung below.
+    rung : int
+        The position on the ladder: a higher rung is later and usually faster.
+    preference : Tree
+        The rank for `auto`, which picks the highest preference among the kernels that can run a problem.
+    unstable : str or None
+        The reason why wrong results are expected; None for a stable kernel.
+    features : mapping of str to Tree
+        The WebGPU features, and the conditions under which they are needed.
+    tune : mapping of str to tuple of int
+        The values of each tune axis.
+    default : mapping of str to Tree
+        The default of each tune axis.
+    derive : mapping of str to Tree
+        Constants that are computed from the others.
+    require : tuple of Requirement
+        The rules that a variant must satisfy.
+    passes : tuple of KernelPass
+        The dispatches.
+    scratch : tuple of ScratchBuffer
+        The buffers between the passes.
+    accuracy : AccuracyRules
+        The inputs of the tolerance.
+    plain : PlainText or None
+        The parsed text of a file of plain WGSL; None for a template.
     """
 
     op: Op
@@ -100,17 +134,17 @@ class Kernel:
 
     @property
     def rule_numbers(self) -> list[int]:
-        """The numbers of its requirements that may be sizes."""
+        """The numbers in the kernel's requirements that may be sizes."""
         return sizes_in(one.rule for one in self.require)
 
     @property
     def label(self) -> str:
-        """The kernel as a person names it: `op/kernel`, or just the op when both are the same."""
+        """The display name, which is `op/kernel`, or the op alone if both are the same."""
         return self.name if self.name == self.op.name else f"{self.op.name}/{self.name}"
 
     @property
     def compiles_batch_in(self) -> bool:
-        """Whether anything but a count of workgroups or records depends on the size of the batch."""
+        """True if more than the number of workgroups or records depends on the size of the batch."""
         if self.plain is not None:
             # Its constants may be made of any size.
             return True
@@ -120,9 +154,7 @@ class Kernel:
 
     @property
     def takes_slices(self) -> bool:
-        """Whether the batch can be cut where it does not fit a binding: no pass of the whole call reads or
-        writes what is batched.
-        """
+        """True if the batch can be cut into slices, since no pass of the whole call uses a batched tensor."""
         batched = {tensor.name for tensor in self.op.tensors if tensor.batched}
         if self.plain is not None:
             # It does not know where a slice begins.
@@ -131,14 +163,34 @@ class Kernel:
         return all(each.bindings is not None and batched.isdisjoint(each.bindings) for each in whole)
 
     def mistake(self, what: str, message: object) -> WebnormError:
-        """The error for what a part of the header comes to."""
+        """Return the error for a part of the header."""
         return WebnormError(f"{self.path}: {what}: {message}")
 
     def value(
         self, what: str, tree: Tree, values: Mapping[str, int], least: int = -expression.LARGEST
     ) -> int:
-        """What an expression of the header comes to; raises WebnormError that names the header and `what`,
-        for less than `least` too.
+        """Evaluate an expression of the header.
+
+        Parameters
+        ----------
+        what : str
+            The name of the expression, for the error.
+        tree : Tree
+            The expression.
+        values : mapping of str to int
+            The values of the names in it.
+        least : int, optional
+            The smallest valid value.
+
+        Returns
+        -------
+        int
+            The value.
+
+        Raises
+        ------
+        WebnormError
+            The expression cannot be evaluated, or its value is less than `least`.
         """
         try:
             value = expression.evaluate(tree, values)

@@ -64,10 +64,34 @@ class RenderedPass:
 
 @dataclass(frozen=True, repr=False)
 class Shader:
-    """Rendered WGSL for one variant, problem and target.
+    """Rendered WGSL for one variant, problem and target, from `webnorm.render_shader`.
 
-    `origins[i]` is the file and line that line i of `text` came from. `names` are the values that the
-    header's expressions see, with the batch left to each slice. `params` are the words of the uniform.
+    Attributes
+    ----------
+    variant : Variant
+        The kernel with its constants.
+    problem : Problem
+        The problem.
+    target : {"native", "browser"}
+        The WebGPU implementation that the text is for.
+    text : str
+        The WGSL.
+    origins : tuple of (str, int)
+        The template's file and line of each line of `text`.
+    bindings : tuple of Binding
+        The storage buffers.
+    passes : tuple of RenderedPass
+        The dispatches.
+    params : tuple of str
+        The words of the uniform.
+    names : mapping of str to int
+        The values of the header's names, except for the batch, which differs between slices.
+    features : frozenset of str
+        The WebGPU features that the text needs.
+    workgroup_bytes : int
+        The workgroup memory that it uses, in bytes.
+    request : RenderRequest
+        The arguments of the rendering.
     """
 
     variant: Variant
@@ -89,29 +113,39 @@ class Shader:
         return f"<Shader of {one_line(of)}: {len(self.origins)} lines>"
 
     def names_for(self, batch: int) -> dict[str, int]:
-        """The names for a slice of so many elements of the batch."""
+        """Return the values of the header's names for a slice of `batch` elements of the batch."""
         return {**self.names, self.problem.BATCH: batch}
 
     def workgroup_count(self, rendered: RenderedPass, batch: int) -> int:
-        """Workgroups that a slice of `batch` elements takes; raises WebnormError for less than none."""
+        """Return the number of workgroups of a pass for a slice of `batch` elements of the batch.
+
+        Raises
+        ------
+        WebnormError
+            The header gives a negative number.
+        """
         what = f"workgroup_count of pass {rendered.entry_point}"
         return self.variant.kernel.value(what, rendered.workgroup_count, self.names_for(batch), least=0)
 
     def grid(self, rendered: RenderedPass, batch: int) -> tuple[int, ...]:
-        """Workgroups in each direction, where the header says so; else nothing."""
+        """Return the number of workgroups in each direction; empty if the header leaves it to the plan."""
         what, names = f"workgroup_count of pass {rendered.entry_point}", self.names_for(batch)
         return tuple(self.variant.kernel.value(what, tree, names, least=0) for tree in rendered.grid)
 
     def records(self, binding: Binding, batch: int) -> int:
-        """Records of a scratch buffer where the largest slice has `batch` elements; raises WebnormError for
-        less than none.
+        """Return the number of records of a scratch buffer, for a largest slice of `batch` elements.
+
+        Raises
+        ------
+        WebnormError
+            The header gives a negative number.
         """
         assert binding.records is not None
         what = f"records of {binding.name}"
         return self.variant.kernel.value(what, binding.records, self.names_for(batch), least=0)
 
     def located_error(self, message: str) -> WebnormError:
-        """A compiler's message in one line, with the template's file and line and the text quoted."""
+        """Return the error for a compiler's message: one line with the template's file, line and text."""
         report = read_report(message, self._lines)
         line, complaint, column, length = report
         if line is None or not 1 <= line <= len(self.origins):
@@ -128,14 +162,28 @@ class Shader:
         return WebnormError(f"{file}:{number}: {complaint}: {quoted}", place)
 
     def caller(self, line: int) -> SourceLocation | None:
-        """The tag of the author's that had a line of a snippet of webnorm's made; None for another line."""
+        """Return the tag of the template that inserted a line of a webnorm snippet; None for other lines."""
         return self._again[line - 1][2] if 1 <= line <= len(self._again) else None
 
     def place(self, line: int, column: int | None = None, length: int = 0) -> SourceLocation | None:
-        """Where the template has what stands in the text; line and column, in characters, are from 1.
+        """Return the place in the template of a place in the text.
 
-        Without a column it is the line's first visible character. None for a line that there is none of. The
-        first call renders the text once more: where files have changed since, a place is but a line.
+        The first call renders the text again to find columns. If a file has changed since, the place is only
+        a line.
+
+        Parameters
+        ----------
+        line : int
+            The line of the text, from 1.
+        column : int, optional
+            The column in characters, from 1. Default: the first visible character of the line.
+        length : int, default 0
+            The length in characters.
+
+        Returns
+        -------
+        SourceLocation or None
+            The place in the template; None if the text has no such line.
         """
         if not 1 <= line <= min(len(self._lines), len(self.origins)):
             return None
@@ -150,8 +198,19 @@ class Shader:
         return found or SourceLocation(*self.origins[line - 1])
 
     def author_calls(self, line: int) -> tuple[str, list[SourceLocation]]:
-        """The function of a snippet of webnorm's that contains a line of the text, from 1, and the author's
-        calls of it in the template; an empty name and none for another line.
+        """Return the snippet function that contains a line of the text, and the author's calls of it.
+
+        Parameters
+        ----------
+        line : int
+            The line of the text, from 1.
+
+        Returns
+        -------
+        name : str
+            The name of the function; empty if the line is not in a webnorm snippet.
+        places : list of SourceLocation
+            The calls in the author's template.
         """
         if self.caller(line) is None:
             return "", []
@@ -330,12 +389,51 @@ def render_shader(
     tracing: str | None = None,
     texts: RenderCache | None = None,
 ) -> Shader:
-    """Render a variant for one problem and target.
+    """Render a variant as WGSL for one problem and target.
 
-    `roots` are folders of the user's whose `lib/` snippets go before webnorm's. `count_cost` renders
-    the helpers with counters (see lab.run.jobs), `tracing` traces with what they call, filtered by its
-    text (see lab.diagnose.trace). What is among `texts` is not rendered again, and what is rendered is kept
-    there. Raises WebnormError with the template's file and line.
+    Parameters
+    ----------
+    variant : Variant
+        The kernel with its constants.
+    problem : Problem
+        A problem of the kernel's op.
+    target : {"native", "browser"}
+        "native" is for wgpu; "browser" is for browsers.
+    traits : Traits
+        The limits and features of the adapter: `Device.traits`.
+    roots : sequence of pathlib.Path, optional
+        Folders whose `lib/` snippets replace webnorm's.
+    count_cost : bool, default False
+        Add counters to the helpers (see lab.run.jobs).
+    tracing : str, optional
+        Render traces and the functions that they call, filtered by this text (see lab.diagnose.trace). An
+        empty text keeps all of them. Default: leave the traces out.
+    texts : RenderCache, optional
+        Renderings to reuse. New ones are added.
+
+    Returns
+    -------
+    Shader
+        The rendered text with its bindings and passes.
+
+    Raises
+    ------
+    WebnormError
+        The template cannot be rendered (the message names its file and line), or the op does not have the
+        problem.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> kernel = webnorm.select(webnorm.discover(), "naive")
+    >>> problem = webnorm.Problem(rows=4, cols=8)
+    >>> traits = webnorm.find_adapter().traits
+    >>> variant = webnorm.default_variant(kernel, problem, traits)
+    >>> shader = webnorm.render_shader(variant, problem, "browser", traits)
+    >>> "@compute" in shader.text
+    True
+    >>> [binding.name for binding in shader.bindings]
+    ['x', 'weight', 'bias', 'y']
     """
     _check_arguments(variant, problem, target, traits, roots)
     kernel = variant.kernel

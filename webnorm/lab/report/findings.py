@@ -1,4 +1,4 @@
-"""What `webnorm.bench`, `check` and `compare` give: rows for a data frame, files, a table in a notebook."""
+"""Results of `webnorm.bench`, `check` and `compare`: rows for data frames, files, and tables in notebooks."""
 
 from __future__ import annotations
 
@@ -30,11 +30,21 @@ _BAR_WIDTH = 160
 
 @dataclass(frozen=True, repr=False)
 class Findings:
-    """The results of a benchmark or a check. In a notebook it shows a table of each problem, and a plot.
+    """The results of a benchmark or a check, from `webnorm.bench` or `webnorm.check`.
 
-    The tables tell constants that are not the default ones of `kernels` on a device of these `traits`, and
-    all of them where these are not known. `unchecked` lists the parts of the request that could not be
-    checked: everything there was skipped.
+    A notebook shows a table per problem and a plot. The tables show only constants that are not the default
+    of `kernels` on a device with these `traits`, or all constants if the traits are unknown.
+
+    Attributes
+    ----------
+    report : Report
+        The results and the description of the device.
+    kernels : tuple of Kernel
+        The kernels of the request.
+    traits : Traits or None
+        The limits and features of the device.
+    unchecked : tuple of str
+        The parts of the request that could not be checked, since every case in them was skipped.
     """
 
     report: Report
@@ -44,36 +54,59 @@ class Findings:
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """A Result for each kernel, constants and problem, the copies among them."""
+        """One Result per kernel, constants and problem, including the copies."""
         return self.report.results
 
     @property
     def ok(self) -> bool:
-        """Whether everything was checked and is right: no part of the request is `unchecked`, and no kernel
-        is wrong or broken, except those that are declared unstable.
+        """True if every part of the request was checked, and every result is right.
+
+        A wrong or broken kernel does not count if its header declares it unstable.
         """
         wrong = any(verdict(result) in ("FAIL", "error") for result in self.results)
         return bool(self.results) and not wrong and not self.unchecked
 
     def rows(self) -> list[dict[str, Cell]]:
-        """Flat rows, such as pandas.DataFrame takes: see Result.row."""
+        """Return one flat row per result, such as pandas.DataFrame accepts; see `Result.row`."""
         return self.report.rows()
 
     def best(self) -> list[Result]:
-        """The fastest right result of each problem, where one was timed: the first of its table."""
+        """Return the fastest right result of each problem that has one."""
         winners = (leader(members) for _, members in by_problem(self.results))
         return [winner for winner in winners if winner is not None]
 
     def save(self, path: str | Path) -> None:
-        """Write the results as JSON, which `compare` reads; WebnormError where they cannot be written."""
+        """Write the results as JSON, which `webnorm.compare` reads.
+
+        Parameters
+        ----------
+        path : str or pathlib.Path
+            The file to write.
+
+        Raises
+        ------
+        WebnormError
+            The file cannot be written.
+        """
         write_text(Path(path), result_files.to_json(self.report))
 
     def markdown(self) -> str:
-        """A table of each problem."""
+        """Return a Markdown table per problem."""
         return tables.to_markdown(self.report)
 
     def plot(self, path: str | Path) -> None:
-        """Draw GB/s over columns into an .svg or .png file; WebnormError as `plot.plot` has it."""
+        """Plot the throughput in GB/s over the columns into a file.
+
+        Parameters
+        ----------
+        path : str or pathlib.Path
+            The .svg or .png file to write.
+
+        Raises
+        ------
+        WebnormError
+            matplotlib is missing, nothing was timed, or the file cannot be written.
+        """
         throughput.plot(self.report, Path(path))
 
     def __repr__(self) -> str:
@@ -94,26 +127,38 @@ class Findings:
 
 @dataclass(frozen=True, repr=False)
 class Changes:
-    """What became of the results of one report in another. In a notebook it shows a table."""
+    """The comparison of two reports, from `webnorm.compare`. A notebook shows it as a table.
+
+    Attributes
+    ----------
+    verdicts : Verdicts
+        One comparison per pair of results, and the drift of the copies.
+    """
 
     verdicts: Verdicts
 
     @property
     def known(self) -> bool:
-        """Whether anything is known of any pair; what to do where it is not, `advice` says."""
+        """True if at least one pair has a verdict other than UNCLEAR. Otherwise see `advice`."""
         return self.verdicts.known
 
     @property
     def advice(self) -> str | None:
-        """What to measure next where something is UNCLEAR; None where measuring does not help."""
+        """The next measurement to make if a pair is UNCLEAR; None if measuring does not help."""
         return next(iter(comparison_text.advice(self.verdicts)), None)
 
     def rows(self) -> list[dict[str, Cell]]:
-        """Flat rows, such as pandas.DataFrame takes: see Comparison.row."""
+        """Return one flat row per pair, such as pandas.DataFrame accepts; see `Comparison.row`."""
         return self.verdicts.rows()
 
     def markdown(self, old: str = "old", new: str = "new") -> str:
-        """The comparison as text for a pull request; the two reports are called so."""
+        """Return the comparison as Markdown for a pull request.
+
+        Parameters
+        ----------
+        old, new : str
+            The names of the two reports in the text.
+        """
         return comparison_text.to_markdown(self.verdicts, old, new)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""One kernel's text, evaluated for a program: compiled, checked, explained and timed, as one typed result."""
+"""Evaluation of one kernel's text: compiled, checked, explained and timed, as one typed result."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ EvaluationStatus = Literal["pass", "fail", "error", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class WrongCase:
-    """A case that the kernel failed: its name, the problem, the constants, and what is wrong."""
+    """A case that the kernel failed: its name, the problem, the constants and the reason."""
 
     case: str
     problem: str
@@ -59,24 +59,66 @@ class WrongCase:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is known of one kernel's text.
+    """The evaluation of one kernel's text.
 
-    `status` is "pass" if every case that could be checked is right, "fail" if one is wrong, "error" if the
-    text is refused, by the header's reader, the template, the compiler or the driver, or ended its process,
-    and "unknown" if no case could be checked. `message` says why, with `line` and `column` of the text, from
-    1, where they are known.
-
-    `passed`, `failed` and `skipped` count cases. Some cases run with several constants; `wrong` has the
-    first runs that failed, and `hint` what the first wrong output fits, if it fits anything. `max_rel_error`
-    is the largest relative error of all cases.
-
-    Times are those of one problem, `timed`, in nanoseconds: `median_ns`, `percent_of_copy` (of the speed of a
-    copy of as many bytes), and `time_over_best`, the median over that of `best_kernel`, the fastest of the
-    op's own kernels. A kernel of the op with the same text is left out; without another one both are None.
-    Times are None unless the status is "pass". `device_shared` says that another evaluation used the adapter
-    meanwhile: then times are worth little. `flags` are remarks on the times, such as "noisy".
-
-    `seed` repeats the draws.
+    Attributes
+    ----------
+    schema : int
+        The version of the JSON schema.
+    webnorm : str
+        The version of webnorm.
+    op : str
+        The name of the op.
+    dtype : str
+        The storage type.
+    device : str
+        The name of the adapter.
+    seed : int
+        Seed of the inputs. Pass it to `evaluate` to repeat them.
+    status : {"pass", "fail", "error", "unknown"}
+        "pass": every case that could be checked is right. "fail": a case is wrong. "error": the text was
+        rejected by the header's reader, the template, the compiler or the driver, or ended its process.
+        "unknown": no case could be checked.
+    message : str or None
+        The reason of the status.
+    line : int or None
+        The line of the mistake in the text, from 1.
+    column : int or None
+        The column of the mistake in characters, from 1.
+    passed : int
+        The number of right cases. Some cases run with several constants.
+    failed : int
+        The number of wrong cases.
+    skipped : int
+        The number of cases that could not be checked.
+    wrong : tuple of WrongCase
+        The first runs that failed.
+    hint : str or None
+        The likely mistake, if the first wrong output fits one.
+    max_rel_error : float or None
+        The largest relative error of all cases.
+    timed : str or None
+        The problem that was timed. It and all times are None unless the status is "pass".
+    median_ns : float or None
+        The median time in nanoseconds.
+    p20_ns : float or None
+        The 20th percentile of the time in nanoseconds.
+    p80_ns : float or None
+        The 80th percentile of the time in nanoseconds.
+    gbps : float or None
+        The throughput in GB/s.
+    gflops : float or None
+        The throughput in GFLOP/s.
+    percent_of_copy : float or None
+        Speed in percent of a copy of as many bytes.
+    best_kernel : str or None
+        The fastest other kernel of the op. A kernel with the same text does not count.
+    time_over_best : float or None
+        The median divided by the median of `best_kernel`.
+    device_shared : bool or None
+        True if another evaluation used the adapter at the same time. The times are then unreliable.
+    flags : tuple of str
+        Remarks on the times, such as "noisy".
     """
 
     schema: int
@@ -108,12 +150,12 @@ class Evaluation:
     flags: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The evaluation as the JSON schema describes it: what is not known is null."""
+        """Return the evaluation as the JSON schema describes it. Unknown values are null."""
         return cast(dict[str, Any], msgspec.to_builtins(self))
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of an evaluation."""
+    """Return the JSON schema of an evaluation."""
     schema: dict[str, Any] = json.loads(json.dumps(msgspec.json.schema(Evaluation)))
     return schema
 
@@ -149,37 +191,52 @@ def evaluate(
     adapter: str | int | None = None,
     time_limit: float = 30.0,
 ) -> Evaluation:
-    """Evaluate one kernel's text for an op.
+    """Compile, check and time the text of one kernel.
 
-    The work is done in a process of its own, which ends with the call. Several evaluations may run at once:
-    they take turns where something is timed.
+    The function starts a process for the work, which ends with the call. Several evaluations may run at once:
+    they take turns to measure time.
 
     Parameters
     ----------
-    text
+    text : str or pathlib.Path
         The kernel: WGSL with or without a header, or the path of a file.
-    op
-        The name of an op, the folder of one, or what `load_op` returned.
-    dtype
+    op : str, pathlib.Path, LoadedOp or Op
+        The name of an op, its folder, or the result of `load_op`.
+    dtype : str, default "float32"
         The storage type of the problem: float32, float16 or bfloat16.
-    sizes
-        Sizes of the problem that is timed; what is left out is as the op has it.
-    options, scalars, constants
-        Options as the command takes them, scalars by name, and values of the kernel's tune axes.
-    seed
-        What the inputs are drawn from; None for any.
-    budget
-        Seconds of timing, at most; None times nothing.
-    adapter
-        Index or part of the name of an adapter.
-    time_limit
-        Seconds that a compiler, or a dispatch, may be silent before the process is ended.
+    sizes : mapping of str to int, optional
+        Sizes of the problem that is timed. Default: the op's own.
+    options : sequence of str, optional
+        Options in the form of `--option`, such as "residual".
+    scalars : mapping of str to float, optional
+        Scalars by name. Default: the op's own.
+    constants : mapping of str to int or sequence of int, optional
+        Values of the kernel's tune axes. Default: the kernel's own.
+    seed : int, optional
+        Seed of the inputs. Default: a random seed.
+    budget : float, optional
+        Largest time for timing in seconds; 2.0 by default, 0.01 or more. None skips the timing.
+    adapter : str or int, optional
+        Index or part of the name. Default: $WEBNORM_ADAPTER, or the first adapter.
+    time_limit : float, default 30.0
+        Seconds that a compiler or a dispatch may take without progress; 0.1 or more.
+
+    Returns
+    -------
+    Evaluation
+        The verdict. Mistakes in the text are part of it, and raise no exception.
 
     Raises
     ------
     WebnormError
-        For an unknown op, sizes that it does not have, and no adapter. What is wrong with the text is in the
-        result.
+        The op is unknown, it does not have the sizes, a value is invalid, or there is no adapter.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> found = webnorm.evaluate("fn main() {", "layer_norm", budget=None)
+    >>> found.status, found.line
+    ('error', 1)
     """
     check_seconds("time_limit", time_limit, LEAST_SILENCE)
     if budget is not None:
