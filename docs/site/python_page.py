@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from typing import get_overloads
 
 import webnorm
 
@@ -30,7 +29,7 @@ def _docstring(module: str) -> str:
 def _entry(name: str) -> str:
     value = getattr(webnorm, name)
     if not inspect.isclass(value):
-        return _directive(f".. autofunction:: webnorm.{name}{_signature(value)}")
+        return _directive(f".. autofunction:: webnorm.{name}")
     options = "   :members:\n   :special-members: __call__"
     if not issubclass(value, Exception):
         # The inherited methods of an exception are Python's, not webnorm's.
@@ -40,15 +39,6 @@ def _entry(name: str) -> str:
         return entry
     # Sphinx documents an alias by a link alone.
     return f"{entry}\n\n" + _directive(f".. autoclass:: {value.__module__}.{value.__name__}\n{options}")
-
-
-def _signature(function: object) -> str:
-    """Return one signature without types for a function with overloads; nothing for others."""
-    if not get_overloads(function):  # type: ignore[arg-type]
-        return ""
-    signature = inspect.signature(function)  # type: ignore[arg-type]
-    plain = [one.replace(annotation=one.empty) for one in signature.parameters.values()]
-    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
 
 
 def _directive(text: str) -> str:

@@ -13,10 +13,10 @@ import numpy as np
 
 from webnorm.errors import WebnormError, shown, unknown
 
-# More than any count here takes; Python refuses to read some thousands of them.
+# More digits than any count needs. Python refuses to convert thousands of digits.
 _MOST_DIGITS = 15
 
-# What JSON has for the types of the fields below, what else is taken for one of them, and their names.
+# For the annotations of fields: the types of JSON, the abstract type of accepted values, and a description.
 _KINDS: Mapping[str, tuple[tuple[type, ...], type, str]] = {
     "bool": ((bool,), np.bool_, "True or False"),
     "int": ((int,), Integral, "an int"),
@@ -98,7 +98,7 @@ class Options:
             elif not text:
                 raise WebnormError(f"option {name} needs a value: {name}=VALUE")
             elif isinstance(known[name], int):
-                # Python takes digits of every script.
+                # int() accepts digits of every script.
                 if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS:
                     raise WebnormError(
                         f"option {name} is {text!r}; expected a whole number of {_MOST_DIGITS} digits at most"

@@ -20,9 +20,9 @@ from webnorm.errors import WebnormError, check_kind, shortened, shown, unknown
 from webnorm.op.dtypes import DTYPES, DTYPES_ELSEWHERE, OF_OUTPUTS, STORAGE, Array
 from webnorm.op.options import NO_OPTIONS, Options, refuse_kinds
 
-# The smallest normal float32 number. WGSL lets a GPU take a smaller one, a denormal, for 0.
+# The smallest normal float32 number. WGSL allows a GPU to replace smaller numbers, denormals, by 0.
 _LEAST = 2.0**-126
-# From here on the inverse of a float32 is a denormal.
+# The inverse of this number, and of larger ones, is a denormal float32.
 _BELOW = 2.0**126
 
 
@@ -67,7 +67,7 @@ class NumberRule:
         return {**rule, "whole": True} if self.whole else rule
 
 
-# Beyond this float64 does not count.
+# float64 does not represent all integers beyond this.
 _MOST_SIZE = 1 << 53
 
 
@@ -116,7 +116,7 @@ class Problem:
         if self.dtype not in STORAGE:
             raise unknown("dtype", self.dtype, STORAGE, DTYPES_ELSEWHERE.get(self.dtype), OF_OUTPUTS)
         for name, rule in self.SCALARS.items():
-            # Results files have them as JSON, which knows no scalar of NumPy's.
+            # Result files contain scalars as JSON, which has no NumPy scalars.
             object.__setattr__(self, name, rule.number(getattr(self, name)))
         if self.distribution not in self.DISTRIBUTIONS and self.distribution != "given":
             raise unknown("distribution", self.distribution, self.DISTRIBUTIONS)
