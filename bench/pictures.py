@@ -1,7 +1,7 @@
 """Draw the README's terminal pictures from real runs: python -m bench.pictures [NAME...].
 
-Each command runs here, on the adapter that webnorm prefers, and its output becomes docs/pictures/NAME.svg: a dark
-window with the colors of the terminal, which light and dark pages show alike.
+Each command runs here, on the adapter that webnorm prefers. Its output becomes docs/pictures/NAME.svg, a dark
+window with the terminal's colors, which is readable on light and dark pages.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rich.console import CONSOLE_SVG_FORMAT, Console
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
 from rich.text import Text
 
 from webnorm.files.atomic import write_text
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 COLUMNS = 100
-# The published template loads its font from a content network. A page may forbid that, so use the reader's fonts.
+# Rich's template loads its font from a content network, which a page may forbid. Readers' own fonts will do.
 TEMPLATE = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.S)
 
 

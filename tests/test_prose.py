@@ -1,4 +1,4 @@
-"""README, docs, help, errors and public docstrings follow the rules of tests/prose, and so do names in the code.
+"""README, docs, help, errors, public docstrings and the code keep the rules of tests/prose.
 
 textlint reads the prose: long sentences and private words fail, the passive voice is counted in a warning.
 """
@@ -45,7 +45,8 @@ class PassiveVoice(UserWarning):
 
 def linted(folder: Path) -> list[dict[str, Any]]:
     """Return textlint's messages about a folder's Markdown files, each with its file and line's text."""
-    command = [TEXTLINT, "--config", RULES / "textlintrc.json", "--rules-base-directory", MODULES]
+    command: list[str | Path] = [TEXTLINT, "--config", RULES / "textlintrc.json"]
+    command += ["--rules-base-directory", MODULES]
     done = subprocess.run(
         [*command, "--format", "json", f"{folder}/**/*.md"],
         cwd=RULES,

@@ -1,7 +1,7 @@
-"""WEBNORM_AUTOTUNE=1: the first call for a problem without a recorded tuning tunes it and records the result.
+"""Autotuning of first calls, with WEBNORM_AUTOTUNE=1.
 
-It does the work of `webnorm tune` in a separate process. Later calls, and later processes on the
-same device, use the record.
+The first call for a problem without a recorded choice tunes it, as `webnorm tune` does, in its own process.
+The choice is recorded, and later calls and processes on the same device use it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,26 @@ _given_up: set[str] = set()
 
 
 def tuned(task: Task, device: Device) -> Tuning | None:
-    """Tune a task unless that is done, and return the device's tuning; None if it is not requested or fails.
+    """Tune a task, and return the recorded choices of the device.
 
-    A failure is a warning: the call continues with the choice of the rules. Raises WebnormError for an
-    invalid value of the variable.
+    If tuning fails, the function warns, and the call continues with the choice of the rules.
+
+    Parameters
+    ----------
+    task : Task
+        The op and the problem.
+    device : Device
+        The device of the call.
+
+    Returns
+    -------
+    Tuning or None
+        The recorded choices; None if WEBNORM_AUTOTUNE is not 1, if the problem is empty, or if tuning failed.
+
+    Raises
+    ------
+    WebnormError
+        The value of WEBNORM_AUTOTUNE is neither empty, 0 nor 1.
     """
     asked = os.environ.get(VARIABLE, "")
     if asked not in ("", "0", "1"):
@@ -61,7 +77,7 @@ def tuned(task: Task, device: Device) -> Tuning | None:
 
 
 def _recorded(task: Task, platform: tuning.Platform) -> Tuning | None:
-    """Return the device's tuning if it has a choice for the task."""
+    """Return the recorded choices of the device if they include one for the task."""
     recorded, _ = tuning.applicable(platform)
     return recorded if recorded is not None and recorded.matching(task) else None
 

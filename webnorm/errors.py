@@ -41,9 +41,18 @@ _MOST_SHOWN = 400
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """A range in a file's text: line and column from 1, and the length in characters.
+    """A place in the text of a file.
 
-    A length of 0 means that it is unknown: the range ends with the line.
+    Attributes
+    ----------
+    file : str
+        The path of the file.
+    line : int
+        The line, from 1.
+    column : int
+        The column in characters, from 1.
+    length : int
+        Length in characters. 0 is unknown, and stands for the rest of the line.
     """
 
     file: str
@@ -56,10 +65,30 @@ class SourceLocation:
 
 
 class WebnormError(Exception):
-    """A mistake that the caller can fix. The message is one line: the value, what was expected, and where.
+    """An error that the caller can fix, as a message of one line.
 
-    The message never contains control characters and has at most `MOST` characters. `place` locates the
-    mistake in a kernel's file or a snippet, if it is in one.
+    The message states the value, the place and the fix. It has no control characters and at most 2000
+    characters.
+
+    Parameters
+    ----------
+    message : str
+        The message. Control characters become escapes, and a long message loses its middle.
+    place : SourceLocation, optional
+        The place of the mistake.
+
+    Attributes
+    ----------
+    place : SourceLocation or None
+        The place of the mistake in a kernel's file or a snippet, if it is known.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> webnorm.Problem(rows=-1, cols=8)
+    Traceback (most recent call last):
+        ...
+    webnorm.errors.WebnormError: rows is -1; expected 0 or more
     """
 
     def __init__(self, message: str, place: SourceLocation | None = None) -> None:
@@ -68,14 +97,22 @@ class WebnormError(Exception):
 
 
 class UnknownName(WebnormError):
-    """A name that does not exist; `kind` is the kind of thing it names ("kernel"), `name` the given one."""
+    """An error for a name that does not exist.
+
+    Attributes
+    ----------
+    kind : str
+        The kind of name, such as "op".
+    name : str
+        The unknown name.
+    """
 
     kind: str = ""
     name: str = ""
 
 
 class LimitReached(WebnormError):
-    """A time limit was reached. The work may still have been correct."""
+    """An error for a time limit that was reached. It does not mean that the slow work is wrong."""
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:

@@ -62,7 +62,7 @@ class Template(DelegatingLexer):  # type: ignore[misc]
 
 
 class Commands(RegexLexer):  # type: ignore[misc]
-    """Commands, with prompts where their output follows. A word such as export is webnorm's, not the shell's."""
+    """Commands, with prompts if their output follows. A word such as export is webnorm's, not the shell's."""
 
     tokens: ClassVar = {
         "root": [
@@ -74,8 +74,8 @@ class Commands(RegexLexer):  # type: ignore[misc]
 
 
 def _escape(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Let a docstring's *, | and _ stand for themselves: only backticks mean something."""
-    pieces = re.split(r"(`[^`]*`)", "\n".join(lines))
+    """Escape *, | and _ in a docstring, except in backticks and in examples."""
+    pieces = re.split(r"(`[^`]*`|>>>(?:.+\n?)+)", "\n".join(lines))
     pieces[::2] = [re.sub(r"[*|]|_\b", r"\\\g<0>", piece) for piece in pieces[::2]]
     lines[:] = "".join(pieces).split("\n")
 

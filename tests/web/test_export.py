@@ -291,9 +291,7 @@ def test_a_loose_tolerance_is_said(tmp_path: Path) -> None:
         remark = "the header's tolerance is loose ("
         assert shader["loose"].startswith(remark) and "mean rounded to float32" in shader["loose"]
         assert shader["native"]["allowed"] > shader["native"]["max_abs_error"] > 1e-3
-    assert "Warning: 64-software: the header's tolerance is loose" in npm.package_summary(
-        files, tmp_path
-    )
+    assert "Warning: 64-software: the header's tolerance is loose" in npm.package_summary(files, tmp_path)
     best = npm.package_files(request(cols=(64,)))
     assert not [one for one in manifest_of(best)["shaders"] if "loose" in one]
     assert "Warning" not in npm.package_summary(best, tmp_path)

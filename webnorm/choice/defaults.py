@@ -32,10 +32,38 @@ _PAGE_BYTES = 16384
 
 
 def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant:
-    """Return the variant of a kernel for which the user chose no constants.
+    """Return the default variant of a kernel for a problem on an adapter.
 
-    Its constants are the first ones of the rules that the adapter can run. The header's `default` table
-    gives the axes that a rule does not set.
+    The constants are the first ones of the rules that the adapter can run. The header's `default` table
+    supplies the rest. The variant may still be unable to run: see `Variant.refusal`.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        A kernel, such as one from `webnorm.select`.
+    problem : Problem
+        A problem of the kernel's op.
+    traits : Traits
+        The limits and features of the adapter: `Device.traits`.
+
+    Returns
+    -------
+    Variant
+        The kernel with its constants.
+
+    Raises
+    ------
+    WebnormError
+        A default of the header is not on its axis, or an argument has the wrong type.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> kernel = webnorm.select(webnorm.discover(), "naive")
+    >>> traits = webnorm.find_adapter().traits
+    >>> variant = webnorm.default_variant(kernel, webnorm.Problem(rows=4, cols=8), traits)
+    >>> list(variant.constants)
+    ['workgroup_size']
     """
     check_kinds(kernel, problem, traits)
     values = header_names(kernel.op, problem, traits)

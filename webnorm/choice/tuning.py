@@ -135,7 +135,7 @@ class Tuning:
         return any(choice.key == key for choice in self.choices)
 
     def having(self, choice: TunedChoice) -> Tuning:
-        """Return this tuning with a choice added, which replaces one for the same problem."""
+        """Return the tuning with a new choice, which replaces one for the same problem."""
         others = (one for one in self.choices if one.key != choice.key)
         return replace(self, date=_today(), choices=(*others, choice))
 

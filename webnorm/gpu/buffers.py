@@ -64,19 +64,40 @@ _REFERENCE_BYTES = 40
 
 
 class Inputs:
-    """A problem's input arrays on the device, in one or more sets of buffers.
+    """The input arrays of a problem on a device, in one or more sets of buffers.
 
-    Several sets that are used in turn make a GPU read its memory instead of its cache.
+    With several sets, dispatches use them in turn, so that timings measure the GPU's memory and not its
+    cache. See `webnorm.Plan` for an example.
 
     Parameters
     ----------
-    sets
-        The number of sets; rounded up to an even number if there are `others`.
-    others
-        Second versions of the arrays, with the same shapes, for every second set.
-    batch
-        The number of batch elements on the device. The arrays named in `batched` are repeated in their
-        buffers up to this number; they must consist of whole words.
+    device : Device
+        The device.
+    arrays : mapping of str to numpy.ndarray
+        Arrays by the names of the op's tensors, such as those from `webnorm.make_inputs`.
+    sets : int, default 1
+        The number of sets. With `others`, an odd number is raised by one.
+    others : mapping of str to numpy.ndarray, optional
+        Arrays of the same shapes, for every second set.
+    batch : int, optional
+        The number of elements of the batch. Batched arrays are repeated until they have so many elements;
+        their size in bytes must then be a multiple of 4.
+    batched : collection of str, optional
+        The names of the batched arrays.
+
+    Attributes
+    ----------
+    device : Device
+        The device.
+    sets : int
+        The number of sets.
+    buffers : dict of str to list
+        The wgpu buffers by tensor, one per set.
+
+    Raises
+    ------
+    WebnormError
+        The device has no room for a buffer.
     """
 
     def __init__(
@@ -109,9 +130,40 @@ class Inputs:
 
 
 class Outputs:
-    """Output buffers, one per input set, shared by all plans of an op and problem.
+    """The buffers that passes write, one per tensor and set, shared by all plans of an op and problem.
 
-    `shared` maps names to buffers of another op's outputs, which are reused if they have the same size.
+    Every buffer starts with NaNs, and has guard words after its elements. See `webnorm.Plan` for an example.
+
+    Parameters
+    ----------
+    device : Device
+        The device.
+    problem : Problem
+        The problem.
+    tensors : iterable of Tensor
+        The outputs: `kernel.op.outputs(problem)`.
+    sets : int, default 1
+        The number of sets of buffers.
+    shared : mapping of str to list, optional
+        Output buffers of another op by name. They are used if their size is the same.
+
+    Attributes
+    ----------
+    device : Device
+        The device.
+    problem : Problem
+        The problem.
+    sets : int
+        The number of sets.
+    tensors : dict of str to Tensor
+        The outputs by name.
+    buffers : dict of str to list
+        The wgpu buffers by output, one per set.
+
+    Raises
+    ------
+    WebnormError
+        The device has no room for a buffer.
     """
 
     def __init__(
@@ -138,7 +190,7 @@ class Outputs:
         self.poison()
 
     def poison(self) -> None:
-        """Fill every output and its guard with POISON, which reveals elements that are not written."""
+        """Fill every output and its guard with NaNs, so that missing writes are found."""
         encoder = self.device.handle.create_command_encoder()
         for buffers in self.buffers.values():
             for buffer in buffers:
@@ -148,9 +200,22 @@ class Outputs:
         self.device.handle.queue.submit([encoder.finish()])
 
     def read(self, name: str, index: int = 0) -> tuple[Array, bool]:
-        """Return an output of a set, and whether its guard words are unchanged.
+        """Read an output of one set.
 
-        The unused rest of the last element's word is not checked.
+        Parameters
+        ----------
+        name : str
+            The name of the output.
+        index : int, default 0
+            The number of the set.
+
+        Returns
+        -------
+        array : numpy.ndarray
+            A copy of the output.
+        intact : bool
+            True if the guard words after the output are unchanged. Bytes between the last element and the
+            next multiple of 4 are not checked.
         """
         tensor = self.tensors[name]
         raw = np.frombuffer(self.device.handle.queue.read_buffer(self.buffers[name][index]), np.uint8)
@@ -158,14 +223,14 @@ class Outputs:
         return as_array(raw, tensor, self.problem), bool(np.all(guard.view(np.uint32) == POISON))
 
     def sized(self, sets: Sequence[int]) -> list[tuple[list[Any], int]]:
-        """Return, for every output, the buffers of some sets and the bytes without the guard."""
+        """Return the buffers of each output for some sets, and its size in bytes without the guard."""
         return [
             ([self.buffers[name][at] for at in sets], tensor.data_bytes(self.problem))
             for name, tensor in self.tensors.items()
         ]
 
     def read_all(self, index: int = 0) -> dict[str, tuple[Array, bool]]:
-        """Return every output of a set, and whether its guard is unchanged."""
+        """Read every output of one set: the results of `read` by name."""
         return {name: self.read(name, index) for name in self.tensors}
 
 

@@ -61,7 +61,25 @@ def _traits(features: frozenset[str], limits: Mapping[str, int], adapter_type: s
 
 @dataclass(frozen=True)
 class AdapterInfo:
-    """One adapter as wgpu lists it. `handle` is wgpu's own object."""
+    """An adapter, as wgpu lists it.
+
+    Attributes
+    ----------
+    index : int
+        The position in `webnorm.adapters()`.
+    handle : object
+        The wgpu adapter.
+    name : str
+        The name of the GPU or the software driver.
+    vendor : str
+        The vendor.
+    driver : str
+        The driver and its version.
+    backend : str
+        The API, such as "Vulkan".
+    type : str
+        The type, such as "DiscreteGPU" or "CPU".
+    """
 
     index: int
     handle: Any
@@ -72,7 +90,7 @@ class AdapterInfo:
     type: str
 
     def description(self) -> dict[str, str]:
-        """Return the adapter and its driver as result files record them."""
+        """Return the description of the adapter and its driver that files contain."""
         return {
             "adapter": self.name,
             "vendor": self.vendor,
@@ -84,17 +102,17 @@ class AdapterInfo:
 
     @property
     def features(self) -> frozenset[str]:
-        """The features webnorm knows, by WebGPU's names, plus "timestamp-query"."""
+        """The features that webnorm uses, by WebGPU's names."""
         return _known(self.handle) | ({_TIMESTAMPS} & set(self.handle.features))
 
     @property
     def limits(self) -> Mapping[str, int]:
-        """The adapter's limits by WebGPU's names with dashes, such as "max-buffer-size"."""
+        """The limits of the adapter by WebGPU's names with dashes, such as "max-buffer-size"."""
         return dict(self.handle.limits)
 
     @property
     def traits(self) -> Traits:
-        """The traits of a device of this adapter with all features and limits."""
+        """The traits of a device with all features and limits of the adapter."""
         return _traits(self.features, self.limits, self.type)
 
     def __str__(self) -> str:
@@ -133,7 +151,21 @@ def _handles() -> Sequence[Any]:
 
 
 def adapters() -> list[AdapterInfo]:
-    """List all adapters, the preferred one first: GPUs before software, Vulkan before OpenGL."""
+    """List the adapters that wgpu finds, the preferred one first.
+
+    GPUs precede software drivers, and Vulkan precedes OpenGL.
+
+    Returns
+    -------
+    list of AdapterInfo
+        The adapters; empty if there are none.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> [adapter.index for adapter in webnorm.adapters()][:1]
+    [0]
+    """
     with opening:
         found = [(_rank(handle.info), handle, handle.info) for handle in _handles()]
     found.sort(key=lambda entry: entry[0])
@@ -163,10 +195,29 @@ def chosen_name(choice: str | None) -> str | None:
 
 
 def find_adapter(choice: str | None = None) -> AdapterInfo:
-    """Return the adapter with an index, or with a text in its name or backend.
+    """Find an adapter by its index or by part of its text.
 
-    Without a choice, $WEBNORM_ADAPTER decides, or else the preferred adapter is used. Raises WebnormError if
-    no adapter matches.
+    Parameters
+    ----------
+    choice : str, optional
+        The index, or a part of the name, backend, type or driver; case does not matter. Default:
+        $WEBNORM_ADAPTER, or else the first adapter.
+
+    Returns
+    -------
+    AdapterInfo
+        The first adapter that matches.
+
+    Raises
+    ------
+    WebnormError
+        No adapter matches, or there is none.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> webnorm.find_adapter("0").index
+    0
     """
     if not isinstance(choice, str | None):
         raise WebnormError(f"adapter is {shown(choice)}; expected its index or part of its name, as text")
@@ -190,9 +241,22 @@ _devices: WeakSet[Device] = WeakSet()
 
 
 class Device:
-    """An open device. `handle` is wgpu's own object; `limits` are the limits in force.
+    """An open device, from `webnorm.open_device`.
 
-    All use of `handle` happens inside `gate`. Calls keep their shared state in `session`.
+    Attributes
+    ----------
+    adapter : AdapterInfo
+        The adapter of the device.
+    handle : object
+        The wgpu device.
+    limits : mapping of str to int
+        The limits in force, by WebGPU's names with dashes.
+    traits : Traits
+        The limits and features that decide which kernels can run.
+    gate : Gate
+        The lock that calls take while they use wgpu.
+    session : object
+        The caches that calls on this device share.
     """
 
     session: Any = None
@@ -224,7 +288,7 @@ class Device:
 
     @cached_property
     def timestamps(self) -> bool:
-        """Return whether timestamp queries work: the feature exists, and a probe of them succeeds."""
+        """True if timestamp queries work, so that two timestamps differ."""
         with self.gate:
             known = _TIMESTAMPS in self.handle.features and self.timestamp_period > 0
             return known and compute_programs.probe_timestamps(self.handle)
@@ -236,7 +300,7 @@ class Device:
 
     @cached_property
     def subgroup_size(self) -> int | None:
-        """Invocations per subgroup, measured by a shader; None without subgroups."""
+        """Invocations per subgroup, as a shader on the device reports it; None without subgroups."""
         with self.gate:
             if "subgroups" not in self.traits.features:
                 return None
@@ -244,22 +308,40 @@ class Device:
 
     @property
     def memory(self) -> int | None:
-        """Bytes of memory: the machine's for a software adapter, None (unknown) for others."""
+        """The machine's memory in bytes for a software adapter; None for others."""
         return machine_memory() if self.traits.software else None
 
     @property
     def lost(self) -> bool:
-        """Return whether the device is lost, for example by a reset of its driver. The check takes 13 us."""
+        """True if the device is lost, such as after a driver reset. The check takes about 13 µs."""
         with suppress(WebnormError):
             self.create_buffer(16)
         return self.gate.refusal is not None
 
     def run_pass(self, encode: Callable[[Any], None]) -> None:
-        """Submit one compute pass; `encode` adds dispatches to it."""
+        """Submit one compute pass. `encode` receives the pass, and adds dispatches to it."""
         compute_programs.run_pass(self.handle, encode)
 
     def create_buffer(self, size: int, usage: int = STORAGE_USAGE) -> Any:
-        """Create a buffer of `size` bytes, by default for shaders and for copies in both directions."""
+        """Create a buffer.
+
+        Parameters
+        ----------
+        size : int
+            The size in bytes.
+        usage : int, optional
+            wgpu's usage flags. Default: a storage buffer that can be copied from and to.
+
+        Returns
+        -------
+        object
+            The wgpu buffer.
+
+        Raises
+        ------
+        WebnormError
+            The device has no room for it.
+        """
         with self.gate:
             try:
                 return self.handle.create_buffer(size=size, usage=usage)
@@ -269,7 +351,7 @@ class Device:
                 ) from error
 
     def description(self) -> dict[str, Any]:
-        """Return the device as result files record it."""
+        """Return the description of the device that results files contain."""
         return {
             **self.adapter.description(),
             "features": sorted(self.traits.features | ({_TIMESTAMPS} if self.timestamps else set())),
@@ -293,21 +375,34 @@ def open_device(
     limits: Mapping[str, int] | None = None,
     without: frozenset[str] = frozenset(),
 ) -> Device:
-    """Open a device with every feature webnorm uses and the adapter's own limits.
+    """Open a device with every feature that webnorm uses and with the adapter's limits.
 
     Parameters
     ----------
-    adapter
-        The adapter to open; None for the one that `find_adapter` returns.
-    limits
-        Lower limits, to simulate a smaller adapter. The names are WebGPU's with dashes ("max-buffer-size").
-    without
-        Features to leave out, to simulate a smaller adapter.
+    adapter : AdapterInfo, optional
+        An adapter from `webnorm.find_adapter`. Default: the adapter that `find_adapter()` returns.
+    limits : mapping of str to int, optional
+        Lower limits by WebGPU's names with dashes, such as "max-buffer-size". Use them to imitate a weaker
+        adapter.
+    without : frozenset of str, optional
+        Features to leave out, such as "subgroups".
+
+    Returns
+    -------
+    Device
+        The device.
 
     Raises
     ------
     WebnormError
-        There is no adapter, a limit is unknown or above the adapter's own, or the device cannot be opened.
+        adapter is not an AdapterInfo, a limit is unknown or above the adapter's, or there is no adapter.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> device = webnorm.open_device(limits={"max-compute-invocations-per-workgroup": 64})
+    >>> device.traits.max_invocations
+    64
     """
     adapter = find_adapter() if adapter is None else adapter
     if not isinstance(adapter, AdapterInfo):

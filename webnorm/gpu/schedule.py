@@ -363,20 +363,63 @@ class Schedule:
 
 
 class Plan:
-    """A schedule with bound buffers, ready to encode.
+    """The dispatches of a shader, with buffers bound to them, ready to run.
 
-    Dispatches are numbered and use the sets of outputs in turn. With two or more sets of inputs, an output is
-    written from one input set and then from the next. With two versions of the inputs (`others` of Inputs),
-    an output set therefore never contains the result that the next dispatch has to write there.
+    Dispatches are numbered, and use the sets of outputs in turn. With several sets of inputs, each output set
+    is written from alternating input sets. If those differ (`others` of `Inputs`), an output never already
+    contains the values that a dispatch must write.
 
     Parameters
     ----------
-    inputs, outputs
-        The buffers of each tensor, one per set. They may be shared with other plans.
-    extra
-        Buffers that are bound whole after the shader's own.
-    narrow
-        Cuts the batch into slices even if it fits the device.
+    device : Device
+        The device.
+    shader : Shader
+        The shader.
+    inputs, outputs : mapping of str to sequence
+        wgpu buffers by tensor, one per set: `Inputs.buffers` and `Outputs.buffers`. Plans may share them.
+    pipelines : sequence of Pipeline
+        The pipelines from `webnorm.compile_shader`.
+    extra : sequence, optional
+        wgpu buffers that are bound whole, after the shader's own.
+    narrow : ForceSplit, optional
+        Cut the batch into slices although the device has room for all of it.
+
+    Attributes
+    ----------
+    device : Device
+        The device.
+    shader : Shader
+        The shader.
+    sets : int
+        The number of sets of outputs.
+    input_sets : int
+        The number of sets of inputs.
+    buffers : dict of str to sequence
+        The wgpu buffers of the tensors, one per set.
+    scratch : dict of str to object
+        The wgpu buffers between the passes.
+
+    Raises
+    ------
+    WebnormError
+        The problem does not fit the device, or the device has no room for a buffer.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> device = webnorm.open_device()
+    >>> kernel = webnorm.select(webnorm.discover(), "naive")
+    >>> problem = webnorm.Problem(rows=4, cols=8)
+    >>> variant = webnorm.default_variant(kernel, problem, device.traits)
+    >>> shader = webnorm.render_shader(variant, problem, "native", device.traits)
+    >>> pipelines = webnorm.compile_shader(device, shader)
+    >>> inputs = webnorm.Inputs(device, webnorm.make_inputs(kernel.op, problem))
+    >>> outputs = webnorm.Outputs(device, problem, kernel.op.outputs(problem))
+    >>> plan = webnorm.Plan(device, shader, inputs.buffers, outputs.buffers, pipelines)
+    >>> plan.run()
+    >>> y, intact = outputs.read("y")
+    >>> y.shape, intact
+    ((4, 8), True)
     """
 
     def __init__(
@@ -424,19 +467,19 @@ class Plan:
 
     @property
     def dispatches(self) -> int:
-        """The number of device dispatches per numbered dispatch: passes times slices."""
+        """The number of device dispatches behind one number, which is passes times slices."""
         return len(self._schedule.dispatches)
 
     def input_set(self, index: int) -> int:
-        """Return the input set of the dispatch with this number; its output set is `index` modulo `sets`."""
+        """Return the set of inputs that dispatch `index` reads. It writes the output set `index % sets`."""
         return (index % self.sets + index // self.sets % 2) % self.input_sets
 
     def encode(self, compute: Any, index: int = 0) -> None:
-        """Add the dispatches with this number to a compute pass."""
+        """Add the dispatches of a number to a compute pass."""
         self._schedule.encode(compute, self._groups[index % len(self._groups)])
 
     def run(self, first: int = 0) -> None:
-        """Write every set of outputs once, starting with the dispatch of number `first`."""
+        """Write every set of outputs once, starting with the dispatch `first`."""
         self.run_all(range(first, first + self.sets))
 
     def run_all(self, dispatches: range) -> None:

@@ -37,7 +37,9 @@ def baselines(
             Column("baseline", [escaped_line(one.name, "cyan") for one in found]),
             Column("measured", [escaped_line(one.recorded) for one in found], rank=2),
             Column(
-                "content", [escaped_line(one.summary, "red" if one.reason else "") for one in found], name=True
+                "content",
+                [escaped_line(one.summary, "red" if one.reason else "") for one in found],
+                name=True,
             ),
             Column("device", [escaped_line(one.device) for one in found], rank=1),
         ]

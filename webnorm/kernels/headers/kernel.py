@@ -84,10 +84,44 @@ class AccuracyRules:
 
 @dataclass(frozen=True, repr=False)
 class Kernel:
-    """One template file. `rung` orders the ladder: a higher rung comes later and is usually faster.
+    """A kernel file: its header and its path.
 
-    If the user names no kernel, webnorm chooses the one with the highest `preference` that can run the
-    problem on the adapter.
+    Attributes
+    ----------
+    op : Op
+        The op that the kernel computes.
+    name : str
+        The name, such as "naive".
+    path : pathlib.Path
+        The file.
+    summary : str
+        The description in the header.
+    differs : str
+        The difference from the kernel on the rung below.
+    rung : int
+        The position on the ladder: a higher rung is later and usually faster.
+    preference : Tree
+        The rank for `auto`, which picks the highest preference among the kernels that can run a problem.
+    unstable : str or None
+        The reason why wrong results are expected; None for a stable kernel.
+    features : mapping of str to Tree
+        The WebGPU features, and the conditions under which they are needed.
+    tune : mapping of str to tuple of int
+        The values of each tune axis.
+    default : mapping of str to Tree
+        The default of each tune axis.
+    derive : mapping of str to Tree
+        Constants that are computed from the others.
+    require : tuple of Requirement
+        The rules that a variant must satisfy.
+    passes : tuple of KernelPass
+        The dispatches.
+    scratch : tuple of ScratchBuffer
+        The buffers between the passes.
+    accuracy : AccuracyRules
+        The inputs of the tolerance.
+    plain : PlainText or None
+        The parsed text of a file of plain WGSL; None for a template.
     """
 
     op: Op
@@ -114,17 +148,17 @@ class Kernel:
 
     @property
     def rule_numbers(self) -> list[int]:
-        """The numbers in its requirements, which may be sizes."""
+        """The numbers in the kernel's requirements that may be sizes."""
         return sizes_in(one.rule for one in self.require)
 
     @property
     def label(self) -> str:
-        """The kernel's name for users: `op/kernel`, or only the op if both are equal."""
+        """The display name, which is `op/kernel`, or the op alone if both are the same."""
         return self.name if self.name == self.op.name else f"{self.op.name}/{self.name}"
 
     @property
     def compiles_batch_in(self) -> bool:
-        """Return whether anything except counts of workgroups or records depends on the batch size."""
+        """True if more than the number of workgroups or records depends on the size of the batch."""
         if self.plain is not None:
             # Constants of plain WGSL may depend on any size.
             return True
@@ -134,10 +168,7 @@ class Kernel:
 
     @property
     def takes_slices(self) -> bool:
-        """Return whether a batch that does not fit a binding can be cut into slices.
-
-        It can if no pass over the whole call uses a batched tensor.
-        """
+        """True if the batch can be cut into slices, since no pass of the whole call uses a batched tensor."""
         batched = {tensor.name for tensor in self.op.tensors if tensor.batched}
         if self.plain is not None:
             # Plain WGSL has no parameter for the begin of a slice.
@@ -146,7 +177,7 @@ class Kernel:
         return all(each.bindings is not None and batched.isdisjoint(each.bindings) for each in whole)
 
     def mistake(self, what: str, message: object) -> WebnormError:
-        """Return the error for the value of a part of the header."""
+        """Return the error for a part of the header."""
         return WebnormError(f"{self.path}: {what}: {message}")
 
     def value(
@@ -154,7 +185,26 @@ class Kernel:
     ) -> int:
         """Evaluate an expression of the header.
 
-        Raises WebnormError with the header's path and `what` if that fails or the value is below `least`.
+        Parameters
+        ----------
+        what : str
+            The name of the expression, for the error.
+        tree : Tree
+            The expression.
+        values : mapping of str to int
+            The values of the names in it.
+        least : int, optional
+            The smallest valid value.
+
+        Returns
+        -------
+        int
+            The value.
+
+        Raises
+        ------
+        WebnormError
+            The expression cannot be evaluated, or its value is less than `least`.
         """
         try:
             value = expression.evaluate(tree, values)

@@ -114,7 +114,30 @@ def _reason(path: Path, error: Exception) -> str:
 
 
 def discover(extra: Sequence[Path] = ()) -> list[Kernel]:
-    """Return all kernels, as `survey` finds them. Raises WebnormError for the first broken one."""
+    """List every kernel of webnorm, of the user ops, and of some folders.
+
+    Parameters
+    ----------
+    extra : sequence of pathlib.Path, optional
+        Folders of kernels of your own, `DIR/<op>/<kernel>.wgsl`. They replace webnorm's kernels of the same
+        op and name.
+
+    Returns
+    -------
+    list of Kernel
+        The kernels, sorted by op and rung.
+
+    Raises
+    ------
+    WebnormError
+        A kernel is broken, or a folder contains none.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> "naive" in {kernel.name for kernel in webnorm.discover()}
+    True
+    """
     kernels, broken = survey(extra)
     for one in broken:
         raise WebnormError(one.reason)
@@ -199,10 +222,39 @@ def select(
     also: Sequence[str] = (AUTO,),
     broken: Sequence[UnreadableKernel] = (),
 ) -> Kernel:
-    """Return the kernel with a name: a path to a file, `op/kernel`, or the name of one of `op`'s kernels.
+    """Find a kernel by name or by path.
 
-    `also` are further names that the caller accepts, for suggestions. For one of the `broken` kernels the
-    error is its reason.
+    Parameters
+    ----------
+    kernels : sequence of Kernel
+        The kernels to search, such as those from `webnorm.discover`.
+    name : str
+        `op/kernel`, the name of a kernel of `op`, or the path of a .wgsl file.
+    op : str, optional
+        The name of the op. Default: layer_norm.
+    also : sequence of str, optional
+        Other names that the error for an unknown name may suggest.
+    broken : sequence of UnreadableKernel, optional
+        Kernels whose names raise the reason why they are broken.
+
+    Returns
+    -------
+    Kernel
+        The kernel.
+
+    Raises
+    ------
+    WebnormError
+        The name or the op is unknown, or the file cannot be read as a kernel.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> kernels = webnorm.discover()
+    >>> webnorm.select(kernels, "naive").label
+    'layer_norm/naive'
+    >>> webnorm.select(kernels, "rms_norm/naive").op.name
+    'rms_norm'
     """
     check_kind("kernels", kernels, Sequence, "a sequence of kernels")
     for one in kernels:

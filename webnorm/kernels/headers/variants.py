@@ -46,7 +46,15 @@ _TEMPLATE_NAMES = (
 
 @dataclass(frozen=True, repr=False)
 class Variant:
-    """A kernel with one point of its tune axes."""
+    """A kernel with one value for each of its tune axes.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        The kernel.
+    constants : mapping of str to int
+        The values of the tune axes.
+    """
 
     kernel: Kernel
     constants: Mapping[str, int]
@@ -58,7 +66,7 @@ class Variant:
         return f"<Variant {one_line(str(self))}>"
 
     def names(self, problem: Problem, traits: Traits) -> dict[str, int]:
-        """Return all names that the header's expressions and the template can use, with their values."""
+        """Return the values of all names that the header's expressions and the template can use."""
         values = {**header_names(self.kernel.op, problem, traits), **self.constants}
         for name, tree in self.kernel.derive.items():
             values[name] = self.kernel.value(f"derived {name}", tree, values)
@@ -74,7 +82,7 @@ class Variant:
         )
 
     def refusal(self, problem: Problem, traits: Traits) -> str | None:
-        """Return the reason why this variant cannot run the problem on an adapter, or None if it can."""
+        """Return the reason why the variant cannot run the problem on such an adapter; None if it can."""
         self.kernel.op.check(problem)
         if self.kernel.plain is not None and (found := self.kernel.plain.objection(self.kernel.op, problem)):
             return found
@@ -120,7 +128,30 @@ def check_kinds(kernel: Kernel, problem: Problem, traits: Traits) -> None:
 
 
 def all_variants(kernel: Kernel) -> Iterator[Variant]:
-    """Yield every point of the tune axes, including points that cannot run."""
+    """Iterate over every point of a kernel's tune axes, including those that cannot run.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+
+    Yields
+    ------
+    Variant
+        One variant per point; the last axis changes fastest.
+
+    Raises
+    ------
+    WebnormError
+        The axes have more than 1048576 points.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> kernel = webnorm.select(webnorm.discover(), "naive")
+    >>> str(next(webnorm.all_variants(kernel)))
+    'layer_norm/naive(workgroup_size=32)'
+    """
     check_kind("kernel", kernel, Kernel)
     _require_walkable(kernel, kernel.tune)
     for point in itertools.product(*kernel.tune.values()):
@@ -130,11 +161,43 @@ def all_variants(kernel: Kernel) -> Iterator[Variant]:
 def runnable_variants(
     kernel: Kernel, problem: Problem, traits: Traits, tune: Mapping[str, Sequence[int]] | None = None
 ) -> Iterator[Variant]:
-    """Yield the variants that can run the problem on an adapter, in the order of `all_variants`.
+    """Iterate over the variants that can run a problem on an adapter, in the order of `all_variants`.
 
-    Rules are evaluated partially as the axes get values, and a rule that fails ends the branch. A gradient
-    has a hundred thousand points, and its rules exclude nine in ten. `tune` replaces the kernel's axes.
-    Raises WebnormError for a problem of another op.
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    problem : Problem
+        A problem of the kernel's op.
+    traits : Traits
+        The limits and features of the adapter: `Device.traits`.
+    tune : mapping of str to sequence of int, optional
+        Values of the tune axes. Default: all values of the kernel's axes.
+
+    Yields
+    ------
+    Variant
+        A variant that can run.
+
+    Raises
+    ------
+    WebnormError
+        The op does not have the problem, or the axes have more than 1048576 points.
+
+    Notes
+    -----
+    A rule is evaluated as soon as its axes have values, and prunes all points below. A gradient has more than
+    a hundred thousand points, and its rules reject nine in ten.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> kernel = webnorm.select(webnorm.discover(), "naive")
+    >>> traits = webnorm.find_adapter().traits
+    >>> sizes = [variant.constants["workgroup_size"] for variant in
+    ...          webnorm.runnable_variants(kernel, webnorm.Problem(rows=4, cols=8), traits)]
+    >>> 64 in sizes
+    True
     """
     check_kinds(kernel, problem, traits)
     kernel.op.check(problem)

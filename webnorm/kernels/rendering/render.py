@@ -64,10 +64,34 @@ class RenderedPass:
 
 @dataclass(frozen=True, repr=False)
 class Shader:
-    """Rendered WGSL for one variant, problem and target.
+    """Rendered WGSL for one variant, problem and target, from `webnorm.render_shader`.
 
-    `origins[i]` is the file and line from which line i of `text` comes. `names` are the values for the
-    header's expressions; each slice sets the batch. `params` are the words of the uniform.
+    Attributes
+    ----------
+    variant : Variant
+        The kernel with its constants.
+    problem : Problem
+        The problem.
+    target : {"native", "browser"}
+        The WebGPU implementation that the text is for.
+    text : str
+        The WGSL.
+    origins : tuple of (str, int)
+        The template's file and line of each line of `text`.
+    bindings : tuple of Binding
+        The storage buffers.
+    passes : tuple of RenderedPass
+        The dispatches.
+    params : tuple of str
+        The words of the uniform.
+    names : mapping of str to int
+        The values of the header's names, except for the batch, which differs between slices.
+    features : frozenset of str
+        The WebGPU features that the text needs.
+    workgroup_bytes : int
+        The workgroup memory that it uses, in bytes.
+    request : RenderRequest
+        The arguments of the rendering.
     """
 
     variant: Variant
@@ -89,30 +113,39 @@ class Shader:
         return f"<Shader of {one_line(of)}: {len(self.origins)} lines>"
 
     def names_for(self, batch: int) -> dict[str, int]:
-        """Return the names for a slice of `batch` elements."""
+        """Return the values of the header's names for a slice of `batch` elements of the batch."""
         return {**self.names, self.problem.BATCH: batch}
 
     def workgroup_count(self, rendered: RenderedPass, batch: int) -> int:
-        """Return the workgroups for a slice of `batch` elements. Raises WebnormError if that is negative."""
+        """Return the number of workgroups of a pass for a slice of `batch` elements of the batch.
+
+        Raises
+        ------
+        WebnormError
+            The header gives a negative number.
+        """
         what = f"workgroup_count of pass {rendered.entry_point}"
         return self.variant.kernel.value(what, rendered.workgroup_count, self.names_for(batch), least=0)
 
     def grid(self, rendered: RenderedPass, batch: int) -> tuple[int, ...]:
-        """Return the workgroups in each direction if the header gives them, else an empty tuple."""
+        """Return the number of workgroups in each direction; empty if the header leaves it to the plan."""
         what, names = f"workgroup_count of pass {rendered.entry_point}", self.names_for(batch)
         return tuple(self.variant.kernel.value(what, tree, names, least=0) for tree in rendered.grid)
 
     def records(self, binding: Binding, batch: int) -> int:
-        """Return the records of a scratch buffer if the largest slice has `batch` elements.
+        """Return the number of records of a scratch buffer, for a largest slice of `batch` elements.
 
-        Raises WebnormError if that is negative.
+        Raises
+        ------
+        WebnormError
+            The header gives a negative number.
         """
         assert binding.records is not None
         what = f"records of {binding.name}"
         return self.variant.kernel.value(what, binding.records, self.names_for(batch), least=0)
 
     def located_error(self, message: str) -> WebnormError:
-        """Convert a compiler's message to an error with the template's file and line and the quoted text."""
+        """Return the error for a compiler's message: one line with the template's file, line and text."""
         report = read_report(message, self._lines)
         line, complaint, column, length = report
         if line is None or not 1 <= line <= len(self.origins):
@@ -129,14 +162,28 @@ class Shader:
         return WebnormError(f"{file}:{number}: {complaint}: {quoted}", place)
 
     def caller(self, line: int) -> SourceLocation | None:
-        """Return the author's tag that includes a line of webnorm's snippets; None for other lines."""
+        """Return the tag of the template that inserted a line of a webnorm snippet; None for other lines."""
         return self._again[line - 1][2] if 1 <= line <= len(self._again) else None
 
     def place(self, line: int, column: int | None = None, length: int = 0) -> SourceLocation | None:
-        """Return the template's place for a place in the text; line and column count characters from 1.
+        """Return the place in the template of a place in the text.
 
-        Without a column it is the line's first visible character. The result is None for a line out of range.
-        The first call renders the text again; if files have changed since, the place has no column.
+        The first call renders the text again to find columns. If a file has changed since, the place is only
+        a line.
+
+        Parameters
+        ----------
+        line : int
+            The line of the text, from 1.
+        column : int, optional
+            The column in characters, from 1. Default: the first visible character of the line.
+        length : int, default 0
+            The length in characters.
+
+        Returns
+        -------
+        SourceLocation or None
+            The place in the template; None if the text has no such line.
         """
         if not 1 <= line <= min(len(self._lines), len(self.origins)):
             return None
@@ -153,7 +200,17 @@ class Shader:
     def author_calls(self, line: int) -> tuple[str, list[SourceLocation]]:
         """Return the snippet function that contains a line of the text, and the author's calls of it.
 
-        The line counts from 1. For a line outside of webnorm's snippets the name and the list are empty.
+        Parameters
+        ----------
+        line : int
+            The line of the text, from 1.
+
+        Returns
+        -------
+        name : str
+            The name of the function; empty if the line is not in a webnorm snippet.
+        places : list of SourceLocation
+            The calls in the author's template.
         """
         if self.caller(line) is None:
             return "", []
@@ -335,23 +392,51 @@ def render_shader(
     tracing: str | None = None,
     texts: RenderCache | None = None,
 ) -> Shader:
-    """Render a variant for one problem and target.
+    """Render a variant as WGSL for one problem and target.
 
     Parameters
     ----------
-    roots
-        The user's folders, whose `lib/` snippets precede webnorm's.
-    count_cost
-        Renders the helpers with counters (see lab.run.jobs).
-    tracing
-        The filter of the traces to render (see lab.diagnose.trace); None for no traces.
-    texts
-        A cache to use and to add to.
+    variant : Variant
+        The kernel with its constants.
+    problem : Problem
+        A problem of the kernel's op.
+    target : {"native", "browser"}
+        "native" is for wgpu; "browser" is for browsers.
+    traits : Traits
+        The limits and features of the adapter: `Device.traits`.
+    roots : sequence of pathlib.Path, optional
+        Folders whose `lib/` snippets replace webnorm's.
+    count_cost : bool, default False
+        Add counters to the helpers (see lab.run.jobs).
+    tracing : str, optional
+        Render traces and the functions that they call, filtered by this text (see lab.diagnose.trace). An
+        empty text keeps all of them. Default: leave the traces out.
+    texts : RenderCache, optional
+        Renderings to reuse. New ones are added.
+
+    Returns
+    -------
+    Shader
+        The rendered text with its bindings and passes.
 
     Raises
     ------
     WebnormError
-        The template is faulty. The message has its file and line.
+        The template cannot be rendered (the message names its file and line), or the op does not have the
+        problem.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> kernel = webnorm.select(webnorm.discover(), "naive")
+    >>> problem = webnorm.Problem(rows=4, cols=8)
+    >>> traits = webnorm.find_adapter().traits
+    >>> variant = webnorm.default_variant(kernel, problem, traits)
+    >>> shader = webnorm.render_shader(variant, problem, "browser", traits)
+    >>> "@compute" in shader.text
+    True
+    >>> [binding.name for binding in shader.bindings]
+    ['x', 'weight', 'bias', 'y']
     """
     _check_arguments(variant, problem, target, traits, roots)
     kernel = variant.kernel

@@ -1,4 +1,4 @@
-"""Return values of `webnorm.bench`, `check` and `compare`: rows for data frames, files, notebook tables."""
+"""Results of `webnorm.bench`, `check` and `compare`: rows for data frames, files, and tables in notebooks."""
 
 from __future__ import annotations
 
@@ -30,13 +30,21 @@ _BAR_WIDTH = 160
 
 @dataclass(frozen=True, repr=False)
 class Findings:
-    """The results of a benchmark or a check. A notebook shows them as a table per problem and a plot.
+    """The results of a benchmark or a check, from `webnorm.bench` or `webnorm.check`.
 
-    Attributes:
-        report: all results, with device and origin.
-        kernels: the requested kernels. Tables omit their default constants.
-        traits: the device's traits, which decide the default constants. If None, tables show all constants.
-        unchecked: the parts of the request that could not be checked because every variant was skipped.
+    A notebook shows a table per problem and a plot. The tables show only constants that are not the default
+    of `kernels` on a device with these `traits`, or all constants if the traits are unknown.
+
+    Attributes
+    ----------
+    report : Report
+        The results and the description of the device.
+    kernels : tuple of Kernel
+        The kernels of the request.
+    traits : Traits or None
+        The limits and features of the device.
+    unchecked : tuple of str
+        The parts of the request that could not be checked, since every case in them was skipped.
     """
 
     report: Report
@@ -51,32 +59,54 @@ class Findings:
 
     @property
     def ok(self) -> bool:
-        """True if everything was checked and is right.
+        """True if every part of the request was checked, and every result is right.
 
-        No part of the request is `unchecked`, and no kernel is wrong or broken, except unstable ones.
+        A wrong or broken kernel does not count if its header declares it unstable.
         """
         wrong = any(verdict(result) in ("FAIL", "error") for result in self.results)
         return bool(self.results) and not wrong and not self.unchecked
 
     def rows(self) -> list[dict[str, Cell]]:
-        """Return flat rows, for example for pandas.DataFrame: see Result.row."""
+        """Return one flat row per result, such as pandas.DataFrame accepts; see `Result.row`."""
         return self.report.rows()
 
     def best(self) -> list[Result]:
-        """Return the fastest right result of each timed problem, which is the first of its table."""
+        """Return the fastest right result of each problem that has one."""
         winners = (leader(members) for _, members in by_problem(self.results))
         return [winner for winner in winners if winner is not None]
 
     def save(self, path: str | Path) -> None:
-        """Write the results as JSON, which `compare` reads; raise WebnormError if writing fails."""
+        """Write the results as JSON, which `webnorm.compare` reads.
+
+        Parameters
+        ----------
+        path : str or pathlib.Path
+            The file to write.
+
+        Raises
+        ------
+        WebnormError
+            The file cannot be written.
+        """
         write_text(Path(path), result_files.to_json(self.report))
 
     def markdown(self) -> str:
-        """Return one table per problem."""
+        """Return a Markdown table per problem."""
         return tables.to_markdown(self.report)
 
     def plot(self, path: str | Path) -> None:
-        """Draw GB/s over columns into an .svg or .png file; raise WebnormError as `plot.plot` does."""
+        """Plot the throughput in GB/s over the columns into a file.
+
+        Parameters
+        ----------
+        path : str or pathlib.Path
+            The .svg or .png file to write.
+
+        Raises
+        ------
+        WebnormError
+            matplotlib is missing, nothing was timed, or the file cannot be written.
+        """
         throughput.plot(self.report, Path(path))
 
     def __repr__(self) -> str:
@@ -97,26 +127,38 @@ class Findings:
 
 @dataclass(frozen=True, repr=False)
 class Changes:
-    """The changes of results from one report to another. A notebook shows them as a table."""
+    """The comparison of two reports, from `webnorm.compare`. A notebook shows it as a table.
+
+    Attributes
+    ----------
+    verdicts : Verdicts
+        One comparison per pair of results, and the drift of the copies.
+    """
 
     verdicts: Verdicts
 
     @property
     def known(self) -> bool:
-        """True if any pair has a result; otherwise `advice` says what to do."""
+        """True if at least one pair has a verdict other than UNCLEAR. Otherwise see `advice`."""
         return self.verdicts.known
 
     @property
     def advice(self) -> str | None:
-        """The next measurement to make if results are UNCLEAR; None if more measurements do not help."""
+        """The next measurement to make if a pair is UNCLEAR; None if measuring does not help."""
         return next(iter(comparison_text.advice(self.verdicts)), None)
 
     def rows(self) -> list[dict[str, Cell]]:
-        """Return flat rows, for example for pandas.DataFrame: see Comparison.row."""
+        """Return one flat row per pair, such as pandas.DataFrame accepts; see `Comparison.row`."""
         return self.verdicts.rows()
 
     def markdown(self, old: str = "old", new: str = "new") -> str:
-        """Return the comparison as text for a pull request; `old` and `new` name the two reports."""
+        """Return the comparison as Markdown for a pull request.
+
+        Parameters
+        ----------
+        old, new : str
+            The names of the two reports in the text.
+        """
         return comparison_text.to_markdown(self.verdicts, old, new)
 
     def __repr__(self) -> str:

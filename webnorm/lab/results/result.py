@@ -45,25 +45,40 @@ def usable(times: Sequence[float]) -> bool:
 class Result:
     """The result of one variant on one problem. Values that were not measured are None.
 
-    Attributes:
-        reason, place: the reason of the status, and the source location of a mistake in the kernel's file.
-        expected: true for the failure of an unstable kernel on a case that the corpus expects to fail.
-        worst: the element that is closest to or furthest beyond its tolerance, with its actual and expected
-            value.
-        watched, unwatched: true if loops and accesses to workgroup memory were watched for races, and
-            otherwise the reason why they were not.
-        median_ns, p20_ns, p80_ns, samples_ns: nanoseconds per dispatch.
-        runs: the number of samples of each run; None for a single run. Results of one problem in one run were
-            sampled in turn, so that samples with the same index belong to the same round.
-        bytes, gbps: the op's minimum of bytes, and that number divided by the median.
-        flops, gflops: the op's number of operations, if it is known, and that number divided by the median.
-        flags: remarks such as "noisy", "throttled" and "suspicious".
-        auto: set for the variant that kernel="auto" uses for this problem: the source of that choice.
-        tried: the number of variants that tuning tried. The report contains the fastest and auto's.
-        render_ns, compile_ns, pipeline_ns: the time of rendering the text, of wgpu's parser and validator,
-            and of the driver's compiler at the first use.
-        upload_ns, download_ns: the time to copy all inputs to the device, and all outputs back.
-        call_ns, resident_call_ns: the time of a Python call on NumPy arrays and on GpuArrays.
+    Attributes
+    ----------
+    reason, place
+        The reason of the status, and the source location of a mistake in the kernel's file.
+    expected
+        True for the failure of an unstable kernel on a case that the corpus expects to fail.
+    worst
+        The element that is closest to or furthest beyond its tolerance, with its actual and expected
+        value.
+    watched, unwatched
+        True if loops and accesses to workgroup memory were watched for races, and
+        otherwise the reason why they were not.
+    median_ns, p20_ns, p80_ns, samples_ns
+        Nanoseconds per dispatch.
+    runs
+        The number of samples of each run; None for a single run. Results of one problem in one run were
+        sampled in turn, so that samples with the same index belong to the same round.
+    bytes, gbps
+        The op's minimum of bytes, and that number divided by the median.
+    flops, gflops
+        The op's number of operations, if it is known, and that number divided by the median.
+    flags
+        Remarks such as "noisy", "throttled" and "suspicious".
+    auto
+        Set for the variant that kernel="auto" uses for this problem: the source of that choice.
+    tried
+        The number of variants that tuning tried. The report contains the fastest and auto's.
+    render_ns, compile_ns, pipeline_ns
+        The time of rendering the text, of wgpu's parser and validator,
+        and of the driver's compiler at the first use.
+    upload_ns, download_ns
+        The time to copy all inputs to the device, and all outputs back.
+    call_ns, resident_call_ns
+        The time of a Python call on NumPy arrays and on GpuArrays.
     """
 
     op: Name

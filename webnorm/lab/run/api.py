@@ -37,7 +37,7 @@ Names = str | Sequence[str]
 
 
 class OpLike(Protocol):
-    """The part of `load_op`'s return value that the lab uses."""
+    """The part of `load_op`'s result that the lab uses."""
 
     op: Op
 
@@ -75,42 +75,77 @@ def bench(
     time_limit: float = 60.0,
     progress: ProgressCallback | None = None,
 ) -> Findings:
-    """Time kernels next to a copy kernel, and check each against float64 before and after.
+    """Time kernels next to a copy, and check each against the float64 reference before and after.
 
-    Strings can be lists as on the command line: op="rms*", dtype="all", cols="256..4k". The work runs in a
-    child process, which ends with the call.
+    The function starts a process for the work, which ends with the call. Texts may be lists, as on the
+    command line: op="rms*", dtype="all", cols="256..4k".
 
-    Args:
-        kernels: names, patterns such as "welford*", or paths of .wgsl files; None for all.
-        op: the operations: layer_norm, rms_norm and their gradients, "all", or an op from `load_op`.
-        rows: the numbers of rows; None for a default that suits the adapter.
-        cols: the numbers of columns; None for a default that suits the adapter.
-        sizes: the sizes of your own op, by name.
-        preset: a named workload instead of op, rows and cols.
-        dtype: the storage types; None for float32, or a preset's own.
-        options: options of the op, such as "residual" or "out_dtype=int8"; "weight=false" omits the weight.
-        distribution: the distribution of x.
-        eps: added to the variance; None for the op's default.
-        scale: y is multiplied by it before it is rounded to a float8 type.
-        scalars: the scalars of your own op, by name.
-        seed: the seed of the random inputs; None for a random seed.
-        constants: values of tune axes instead of the defaults, by name.
-        all_constants: run every allowed combination of every kernel's tune axes.
-        quick: run one small shape with few samples.
-        budget: the most seconds of timing per problem and run; at least 0.01.
-        runs: the number of runs, each in a new process; `compare` needs at least 3 on both sides.
-        at_once: time independent problems that may overlap on the device.
-        wgsl: folders of your own kernels, DIR/<op>/<kernel>.wgsl.
-        adapter: index or part of the name; None for $WEBNORM_ADAPTER, or the first adapter.
-        time_limit: seconds of silence after which a kernel or its compiler is stopped; at least 0.1.
-        progress: is called with the progress of the work.
+    Parameters
+    ----------
+    kernels : str or sequence of str, optional
+        Names, patterns such as "welford*", or paths of .wgsl files. Default: all kernels.
+    op : str, sequence of str or LoadedOp, default "layer_norm"
+        The ops: layer_norm, rms_norm and their gradients, "all", or the result of `load_op`.
+    rows, cols : int, str or iterable of int, optional
+        The numbers of rows and columns. Default: some that suit the adapter.
+    sizes : mapping of str to sizes, optional
+        The sizes of an op of your own by name.
+    preset : str, optional
+        A named workload, which replaces op, rows and cols.
+    dtype : str or sequence of str, optional
+        The storage types. Default: float32, or the types of the preset.
+    options : str or sequence of str, optional
+        Options of the op, such as "residual" or "out_dtype=int8". "weight=false" leaves the weight out.
+    distribution : str, default "normal"
+        The distribution of x.
+    eps : float, optional
+        Number added to the variance. Default: the op's default.
+    scale : float, default 1.0
+        Factor that multiplies a float8 y before it is rounded.
+    scalars : mapping of str to float, optional
+        The scalars of an op of your own by name.
+    seed : int, optional
+        Seed of the inputs. Default: a random seed.
+    constants : mapping of str to int or iterable of int, optional
+        Values of tune axes by name. Default: the default of each kernel.
+    all_constants : bool, default False
+        Time every valid point of every kernel's tune axes.
+    quick : bool, default False
+        Use one small shape and few samples.
+    budget : float, optional
+        Largest time for timing in seconds, per problem and run; 0.01 or more.
+    runs : int, default 1
+        The number of runs, each in a new process. `compare` needs 3 or more on both sides.
+    at_once : bool, default False
+        Time independent problems that may overlap on the device.
+    wgsl : sequence of str or pathlib.Path, optional
+        Folders of kernels of your own, `DIR/<op>/<kernel>.wgsl`.
+    adapter : str or int, optional
+        Index or part of the name. Default: $WEBNORM_ADAPTER, or the first adapter.
+    time_limit : float, default 60.0
+        Seconds that a kernel or its compiler may take without progress; 0.1 or more.
+    progress : callable, optional
+        A function that receives the progress: `str(progress)` in words, and `progress.share` from 0 to 1.
 
-    Returns:
-        The results of all kernels and copies, including wrong ones. `Findings.ok` is False if a kernel is
-        wrong or a part of the request could not be checked; `Findings.unchecked` lists these parts.
+    Returns
+    -------
+    Findings
+        The results of every kernel and of the copies, including wrong ones. `Findings.ok` is False if a
+        result is wrong or a part of the request could not be checked; `Findings.unchecked` lists these parts.
 
-    Raises:
-        WebnormError: an unknown name, an invalid value, or no adapter.
+    Raises
+    ------
+    WebnormError
+        A name is unknown, a value is invalid, or there is no adapter.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> found = webnorm.bench("naive", rows=4, cols=8, quick=True, budget=0.01)
+    >>> found.ok
+    True
+    >>> [result.kernel for result in found.best()]
+    ['naive']
     """
     op = _names_of_ops(op)
     if preset is not None and (rows is not None or cols is not None):
@@ -200,18 +235,41 @@ def check(
     time_limit: float = 60.0,
     progress: Callable[[Result], object] | None = None,
 ) -> Findings:
-    """Compare every kernel with float64 on inputs that broke other implementations.
+    """Check every kernel against the float64 reference, on inputs that broke other implementations.
 
-    Arguments, results and errors are the same as for `bench`, except for these.
+    Arguments that are not listed are as for `bench`.
 
-    Args:
-        cases: names or patterns of the corpus, such as "cols-*"; None for all cases.
-        dtype: the storage types; None for float32, or the type of `input`. An `input` of another type is
-            rejected. NumPy files store bfloat16 as bytes, which are read as bfloat16 if `dtype` includes it.
-        input: your own array instead of the corpus, or its .npy file: (..., cols), float32, float16 or
-            bfloat16.
-        options: options for every case instead of its own; None for the cases' own.
-        progress: is called with each result as soon as it is known.
+    Parameters
+    ----------
+    cases : str or sequence of str, optional
+        Names or patterns of cases of the corpus, such as "cols-*". Default: all cases.
+    dtype : str or sequence of str, optional
+        The storage types. Default: float32, or the type of `input`. Another type than that of `input` is an
+        error. NumPy's files store bfloat16 as bytes, which are read as bfloat16 if it is among the types.
+    input : str, pathlib.Path or numpy.ndarray, optional
+        An array of your own, or its .npy file, which replaces the corpus. Shape (..., cols); float32, float16
+        or bfloat16.
+    options : str or sequence of str, optional
+        Options for every case, which replace the case's own. Default: the options of each case.
+    progress : callable, optional
+        A function that receives each Result as soon as it is known.
+
+    Returns
+    -------
+    Findings
+        The results of all cases, including wrong and skipped ones.
+
+    Raises
+    ------
+    WebnormError
+        A name is unknown, a value is invalid, or there is no adapter.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> found = webnorm.check("naive", cases="cols-1")
+    >>> found.ok
+    True
     """
     op = _names_of_ops(op)
     seed = requests.seed_or_random(seed)
@@ -252,22 +310,37 @@ def _findings(report: Report, kernels: Sequence[Kernel], traits: Traits, coverag
 def compare(
     old: Findings | Report | str | Path, new: Findings | Report | str | Path, *, any_device: bool = False
 ) -> Changes:
-    """Compare two reports: each kernel on each problem is SAME, FASTER, SLOWER, UNCLEAR or BROKEN.
+    """Compare two reports, kernel by kernel and problem by problem.
 
-    Times are compared as multiples of the copy's time. The variation between runs decides which changes are
-    significant, so that both sides need at least three runs.
+    Each verdict is SAME, FASTER, SLOWER, UNCLEAR or BROKEN. Times are compared as multiples of the copy's
+    time. The threshold is the variation between runs, so both reports need three runs or more.
 
-    Args:
-        old: the result of `bench`, a JSON file of results, or the name of a baseline.
-        new: the newer results, in one of the same forms.
-        any_device: compare results of different devices too.
+    Parameters
+    ----------
+    old : Findings, Report, str or pathlib.Path
+        The result of `bench`, a JSON file of results, or the name of a baseline.
+    new : Findings, Report, str or pathlib.Path
+        The report to compare with it.
+    any_device : bool, default False
+        Compare results of different devices.
 
-    Returns:
-        A verdict for each pair. `Changes.known` is False if all are UNCLEAR; then `Changes.advice` names the
-        measurements to make.
+    Returns
+    -------
+    Changes
+        One verdict per pair. `Changes.known` is False if all are UNCLEAR; `Changes.advice` then says what to
+        measure next.
 
-    Raises:
-        WebnormError: an unreadable report, or different devices unless `any_device`.
+    Raises
+    ------
+    WebnormError
+        A report cannot be read, or the devices differ and `any_device` is False.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> found = webnorm.bench("naive", rows=4, cols=8, quick=True, budget=0.01)
+    >>> len(webnorm.compare(found, found).rows())
+    1
     """
     return Changes(comparing.compare(_report(old), _report(new), any_device=any_device))
 

@@ -62,11 +62,16 @@ Measure = Callable[[Task, str | None], Iterator[Any]]
 class BenchRequest:
     """A request for a benchmark: each task's problem with the kernels of its op.
 
-    Attributes:
-        chosen, every: values of tune axes, or all allowed constants.
-        ladder, tuning: the sources of auto's choice, which is marked in the results.
-        with_auto: run auto's choice even if it is not among the requested variants.
-        runs: the number of runs, each in a new process.
+    Attributes
+    ----------
+    chosen, every
+        Values of tune axes, or all allowed constants.
+    ladder, tuning
+        The sources of auto's choice, which is marked in the results.
+    with_auto
+        Run auto's choice even if it is not among the requested variants.
+    runs
+        The number of runs, each in a new process.
     """
 
     tasks: tuple[Task, ...]
@@ -88,13 +93,18 @@ class BenchRequest:
 class Progress:
     """The progress of work on a list of tasks.
 
-    Attributes:
-        task, doing: the task and the current step.
-        place: the position among several runs or tasks, such as "run 2 of 3".
-        share: the finished share of all tasks, or of this task if the list is unknown.
-        so_far: returns the task's results from the rounds that are finished when it is called, flagged
-            "interrupted". There are none before the first round of all variants, and none if an earlier run
-            has results.
+    Attributes
+    ----------
+    task, doing
+        The task and the current step.
+    place
+        The position among several runs or tasks, such as "run 2 of 3".
+    share
+        The finished share of all tasks, or of this task if the list is unknown.
+    so_far
+        Returns the task's results from the rounds that are finished when it is called, flagged
+        "interrupted". There are none before the first round of all variants, and none if an earlier run
+        has results.
     """
 
     task: Task

@@ -38,13 +38,20 @@ _MOST_ENDED = 3
 class CheckRequest:
     """A request for a check.
 
-    Attributes:
-        changes: options and scalars that replace the cases' own.
-        chosen, every: values of tune axes, or all allowed constants of every kernel.
-        ladder, tuning: the sources of auto's choice, which is checked too. An empty ladder omits it.
-        whole: true if the cases are a whole corpus and not a selection.
-        broken: requested kernels that cannot be read.
-        part: the range of tasks that this request covers, if several requests share the work.
+    Attributes
+    ----------
+    changes
+        Options and scalars that replace the cases' own.
+    chosen, every
+        Values of tune axes, or all allowed constants of every kernel.
+    ladder, tuning
+        The sources of auto's choice, which is checked too. An empty ladder omits it.
+    whole
+        True if the cases are a whole corpus and not a selection.
+    broken
+        Requested kernels that cannot be read.
+    part
+        The range of tasks that this request covers, if several requests share the work.
     """
 
     kernels: tuple[Kernel, ...]

@@ -1,4 +1,4 @@
-"""Evaluation of one kernel's text as a typed result: it is compiled, checked, explained and timed."""
+"""Evaluation of one kernel's text: compiled, checked, explained and timed, as one typed result."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ EvaluationStatus = Literal["pass", "fail", "error", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class WrongCase:
-    """A case that the kernel failed: its name, the problem, the constants, and the error."""
+    """A case that the kernel failed: its name, the problem, the constants and the reason."""
 
     case: str
     problem: str
@@ -61,22 +61,64 @@ class WrongCase:
 class Evaluation:
     """The evaluation of one kernel's text.
 
-    `status` is "pass" if every checked case is right, "fail" if one is wrong, and "unknown" if no case could
-    be checked. It is "error" if the text crashed its process, or if the header's parser, the template, the
-    compiler or the driver rejects it. `message` is the reason. `line` and `column` are its place in the text,
-    counted from 1, if known.
-
-    `passed`, `failed` and `skipped` count cases. Some cases run with several constants; `wrong` contains the
-    first failed runs. `hint` is the likely bug of the first wrong output, if known. `max_rel_error` is the
-    largest relative error of all cases.
-
-    All times are in nanoseconds and for one problem, `timed`. `percent_of_copy` is the speed in percent of a
-    copy of as many bytes. `time_over_best` is `median_ns` divided by the median of `best_kernel`, the fastest
-    of the op's own kernels with another text; both are None if there is no such kernel. Times are None unless
-    the status is "pass". `device_shared` is true if another evaluation used the adapter at the same time,
-    which makes times unreliable. `flags` are remarks on the times, such as "noisy".
-
-    `seed` repeats the random inputs.
+    Attributes
+    ----------
+    schema : int
+        The version of the JSON schema.
+    webnorm : str
+        The version of webnorm.
+    op : str
+        The name of the op.
+    dtype : str
+        The storage type.
+    device : str
+        The name of the adapter.
+    seed : int
+        Seed of the inputs. Pass it to `evaluate` to repeat them.
+    status : {"pass", "fail", "error", "unknown"}
+        "pass": every case that could be checked is right. "fail": a case is wrong. "error": the text was
+        rejected by the header's reader, the template, the compiler or the driver, or ended its process.
+        "unknown": no case could be checked.
+    message : str or None
+        The reason of the status.
+    line : int or None
+        The line of the mistake in the text, from 1.
+    column : int or None
+        The column of the mistake in characters, from 1.
+    passed : int
+        The number of right cases. Some cases run with several constants.
+    failed : int
+        The number of wrong cases.
+    skipped : int
+        The number of cases that could not be checked.
+    wrong : tuple of WrongCase
+        The first runs that failed.
+    hint : str or None
+        The likely mistake, if the first wrong output fits one.
+    max_rel_error : float or None
+        The largest relative error of all cases.
+    timed : str or None
+        The problem that was timed. It and all times are None unless the status is "pass".
+    median_ns : float or None
+        The median time in nanoseconds.
+    p20_ns : float or None
+        The 20th percentile of the time in nanoseconds.
+    p80_ns : float or None
+        The 80th percentile of the time in nanoseconds.
+    gbps : float or None
+        The throughput in GB/s.
+    gflops : float or None
+        The throughput in GFLOP/s.
+    percent_of_copy : float or None
+        Speed in percent of a copy of as many bytes.
+    best_kernel : str or None
+        The fastest other kernel of the op. A kernel with the same text does not count.
+    time_over_best : float or None
+        The median divided by the median of `best_kernel`.
+    device_shared : bool or None
+        True if another evaluation used the adapter at the same time. The times are then unreliable.
+    flags : tuple of str
+        Remarks on the times, such as "noisy".
     """
 
     schema: int
@@ -108,7 +150,7 @@ class Evaluation:
     flags: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the evaluation in the form of the JSON schema; unknown values are null."""
+        """Return the evaluation as the JSON schema describes it. Unknown values are null."""
         return cast(dict[str, Any], msgspec.to_builtins(self))
 
 
@@ -149,36 +191,52 @@ def evaluate(
     adapter: str | int | None = None,
     time_limit: float = 30.0,
 ) -> Evaluation:
-    """Evaluate one kernel's text for an op.
+    """Compile, check and time the text of one kernel.
 
-    The work runs in a child process, which ends with the call. Several evaluations can run at once; they take
-    turns for timing.
+    The function starts a process for the work, which ends with the call. Several evaluations may run at once:
+    they take turns to measure time.
 
     Parameters
     ----------
-    text
+    text : str or pathlib.Path
         The kernel: WGSL with or without a header, or the path of a file.
-    op
-        The name of an op, its folder, or an op from `load_op`.
-    dtype
+    op : str, pathlib.Path, LoadedOp or Op
+        The name of an op, its folder, or the result of `load_op`.
+    dtype : str, default "float32"
         The storage type of the problem: float32, float16 or bfloat16.
-    sizes
-        Sizes of the timed problem; the op's defaults for missing ones.
-    options, scalars, constants
-        Options in the form of the command's, scalars by name, and values of the kernel's tune axes.
-    seed
-        The seed of the random inputs; None for a random seed.
-    budget
-        The most seconds of timing; None for no timing.
-    adapter
-        Index or part of the name of an adapter.
-    time_limit
-        Seconds of silence after which a compiler or dispatch is stopped with its process.
+    sizes : mapping of str to int, optional
+        Sizes of the problem that is timed. Default: the op's own.
+    options : sequence of str, optional
+        Options in the form of `--option`, such as "residual".
+    scalars : mapping of str to float, optional
+        Scalars by name. Default: the op's own.
+    constants : mapping of str to int or sequence of int, optional
+        Values of the kernel's tune axes. Default: the kernel's own.
+    seed : int, optional
+        Seed of the inputs. Default: a random seed.
+    budget : float, optional
+        Largest time for timing in seconds; 2.0 by default, 0.01 or more. None skips the timing.
+    adapter : str or int, optional
+        Index or part of the name. Default: $WEBNORM_ADAPTER, or the first adapter.
+    time_limit : float, default 30.0
+        Seconds that a compiler or a dispatch may take without progress; 0.1 or more.
+
+    Returns
+    -------
+    Evaluation
+        The verdict. Mistakes in the text are part of it, and raise no exception.
 
     Raises
     ------
     WebnormError
-        For an unknown op or size, and without an adapter. Errors in the text are part of the result.
+        The op is unknown, it does not have the sizes, a value is invalid, or there is no adapter.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> found = webnorm.evaluate("fn main() {", "layer_norm", budget=None)
+    >>> found.status, found.line
+    ('error', 1)
     """
     check_seconds("time_limit", time_limit, LEAST_SILENCE)
     if budget is not None:

@@ -1,4 +1,4 @@
-"""Accuracy: compares outputs with the float64 answers, with a derived tolerance."""
+"""Accuracy of one result: a comparison with the float64 reference, and a tolerance with a reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AMBIGUOUS_SHARE = 0.03
 
 @dataclass(frozen=True)
 class WorstElement:
-    """The element that is furthest beyond its tolerance, or closest to it."""
+    """The element that exceeds its tolerance the most, or comes closest to it."""
 
     output: str
     index: tuple[int, ...]
@@ -46,14 +46,30 @@ class WorstElement:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The errors of one result, and the `reason` if it is wrong.
+    """The errors of one result, from `webnorm.assess`.
 
-    The errors and `worst` belong to the op's main output, unless another output is wrong. They are relative
-    to the answer before rounding to its storage type. `allowed` is the tolerance of the element with
-    `max_abs_error`, and `tolerance` the tolerance of `worst`. `non_finite` counts NaN and Inf where a number
-    was expected. If an answer is NaN or Inf, the result has to be too, except for int8, which has neither.
-    `not_compared` is the reason why a comparison shows nothing: the tolerance of at least half of an output's
-    elements is as large as they are, or int8 cannot represent the answers.
+    Errors are distances to the float64 answer before it is rounded. They belong to the op's main output,
+    unless another output is wrong.
+
+    Attributes
+    ----------
+    max_abs_error : float
+        The largest absolute error.
+    max_rel_error : float
+        The largest relative error: the error divided by max(1, abs(answer)).
+    allowed : float
+        The tolerance of the element with `max_abs_error`.
+    worst : WorstElement or None
+        The element that exceeds its tolerance the most, or comes closest to it.
+    tolerance : float
+        The tolerance of `worst`.
+    non_finite : int
+        The number of NaN and Inf where the answer is a number.
+    reason : str or None
+        The reason why the result is wrong; None if it is right.
+    not_compared : str or None
+        The reason why the comparison proves nothing: half of an output's elements have a tolerance as large
+        as the answer, or an int8 output would have to store NaN or Inf.
     """
 
     max_abs_error: float
@@ -67,12 +83,34 @@ class Accuracy:
 
     @property
     def ok(self) -> bool:
-        """True if the result is right; NaN and anything unproved count as wrong."""
+        """True if the result is right. NaN where the answer is a number is wrong."""
         return self.reason is None
 
 
 def tolerance(shader: Shader) -> ToleranceFactors:
-    """Return the tolerance from a kernel's header and the problem's size."""
+    """Return the tolerance of a kernel for a problem, derived from its header and the problem's size.
+
+    Parameters
+    ----------
+    shader : Shader
+        A shader from `webnorm.render_shader`.
+
+    Returns
+    -------
+    ToleranceFactors
+        The allowed error of an element is base * error_scale + slope * mean_error_scale + adding * abs_sum,
+        with the scales from the op's reference.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> kernel = webnorm.select(webnorm.discover(), "copy", "copy")
+    >>> problem = kernel.op.problem(4, 8)
+    >>> traits = webnorm.find_adapter().traits
+    >>> variant = webnorm.default_variant(kernel, problem, traits)
+    >>> webnorm.tolerance(webnorm.render_shader(variant, problem, "native", traits)).reason
+    'a copy is exact'
+    """
     check_kind("shader", shader, Shader)
     op, rules, problem = shader.variant.kernel.op, shader.variant.kernel.accuracy, shader.problem
     if op.is_copy:
@@ -85,9 +123,9 @@ def tolerance(shader: Shader) -> ToleranceFactors:
 
 
 def loose_tolerance_warning(shader: Shader) -> str | None:
-    """Return a warning if a header's tolerance is far larger than the op's best kernels need, or None.
+    """Return a warning if a header's tolerance is far looser than the best kernels of the op need.
 
-    The best kernels are, for example, `auto`'s. With a slope the allowed error has no limit.
+    A slope lets the allowed error grow without a bound. The result is None if the tolerance is not loose.
     """
     own = tolerance(shader)
     if not own.best_of or (not own.slope and own.base <= LOOSE * own.best):
@@ -104,11 +142,42 @@ def assess(
     shader: Shader,
     allowed: ToleranceFactors | None = None,
 ) -> Accuracy:
-    """Compare every output with its answer, element by element.
+    """Compare the outputs of a shader with their float64 answers, element by element.
 
-    `outputs` contains each array with true if its guard is intact. A float32 output may be off by the
-    tolerance. An output of a narrower type has to be the answer rounded to that type. A neighbouring value is
-    right too if the distance of the answer to the rounding boundary is within the tolerance.
+    A float32 element may differ by the tolerance. An element of a narrower type must be the answer rounded to
+    that type. It may be a neighbor if the answer is closer to the rounding boundary than the tolerance.
+
+    Parameters
+    ----------
+    outputs : mapping of str to (numpy.ndarray, bool)
+        Each output, and True if its guard words are unchanged: `Outputs.read_all()`.
+    answers : dict of str to Expected
+        The float64 answers: `op.reference(arrays, problem)`.
+    shader : Shader
+        The shader that wrote the outputs.
+    allowed : ToleranceFactors, optional
+        The tolerance. Default: `webnorm.tolerance(shader)`.
+
+    Returns
+    -------
+    Accuracy
+        The errors, and the reason if an output is wrong.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> kernel = webnorm.select(webnorm.discover(), "naive")
+    >>> problem = webnorm.Problem(rows=4, cols=8)
+    >>> traits = webnorm.find_adapter().traits
+    >>> variant = webnorm.default_variant(kernel, problem, traits)
+    >>> shader = webnorm.render_shader(variant, problem, "native", traits)
+    >>> arrays = webnorm.make_inputs(kernel.op, problem)
+    >>> answers = kernel.op.reference(arrays, problem)
+    >>> rounded = answers["y"].value.astype("float32")
+    >>> webnorm.assess({"y": (rounded, True)}, answers, shader).ok
+    True
+    >>> webnorm.assess({"y": (rounded + 1, True)}, answers, shader).ok
+    False
     """
     allowed = allowed or tolerance(shader)
     task = Task(shader.variant.kernel.op, shader.problem)
@@ -121,7 +190,7 @@ def assess(
 
 
 def assess_output(one: OutputComparison, guard_intact: bool = True) -> Accuracy:
-    """Compare one output with its answer; see `assess`."""
+    """Compare one output with its answer: `assess` for a single output."""
     size, allowed = one.got.size, one.allowed
     errors = _together(one.map_blocks(lambda part: _errors(one, part)))
     reason = _objection(one.name, errors, size, allowed, guard_intact)
@@ -141,14 +210,14 @@ def assess_output(one: OutputComparison, guard_intact: bool = True) -> Accuracy:
 
 
 def _not_compared(one: OutputComparison, errors: _Errors) -> str | None:
-    """Return the reason why a comparison of an output shows nothing, or None."""
+    """Return the reason why the comparison of an output proves nothing; None if it proves something."""
     if errors.counted:
         return VAGUE if 2 * errors.vague >= errors.counted else None
     return WITHOUT_NUMBERS if one.dtype == "int8" and one.got.size else None
 
 
 def too_many_neighbours(one: OutputComparison, unequal: int) -> bool:
-    """Return true if more elements than by chance are `unequal` to the rounded answer within tolerance."""
+    """Return True if more elements than chance allows differ from the rounded answer."""
     size = one.got.size
     if unequal <= (1.0 - one.allowed.equal_share) * size + FEW:
         return False

@@ -65,16 +65,25 @@ class OutputComparison:
 class Deviations:
     """The deviations of some rows; all arrays have the same shape.
 
-    Attributes:
-        got, value: the output and the answer, in float64.
-        error, limit: the absolute error, and its tolerance without a narrow type's rounding.
-        ratio: the error divided by its full tolerance. Above 1 an element is wrong. It is infinite if the
-            element is a number and the answer is not, or the other way round.
-        counted: true for answers that are numbers.
-        missing: true for elements that should be numbers and are not.
-        stray: true for elements that should be NaN or Inf and are not, or have the other sign.
-        unequal: the number of elements of a narrow type that are a neighbour of the rounded answer, no tie.
-        vague: the number of elements whose tolerance is as large as they are.
+    Attributes
+    ----------
+    got, value
+        The output and the answer, in float64.
+    error, limit
+        The absolute error, and its tolerance without a narrow type's rounding.
+    ratio
+        The error divided by its full tolerance. Above 1 an element is wrong. It is infinite if the
+        element is a number and the answer is not, or the other way round.
+    counted
+        True for answers that are numbers.
+    missing
+        True for elements that should be numbers and are not.
+    stray
+        True for elements that should be NaN or Inf and are not, or have the other sign.
+    unequal
+        The number of elements of a narrow type that are a neighbour of the rounded answer, no tie.
+    vague
+        The number of elements whose tolerance is as large as they are.
     """
 
     got: Float64Array

@@ -262,7 +262,7 @@ async def _processes(browser: PlaywrightBrowser) -> list[Any]:
 
 
 def environment() -> dict[str, str | float | bool]:
-    """This process's environment, in which Chromium finds its own software driver.
+    """Return this process's environment, in which Chromium finds its own software driver.
 
     It names that by the older of Vulkan's two variables, which the newer one would overrule.
     """
