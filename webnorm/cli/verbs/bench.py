@@ -20,7 +20,7 @@ from webnorm.errors import WebnormError
 from webnorm.gpu import seconds
 
 if TYPE_CHECKING:
-    from webnorm.fleet.errands import WorkItem
+    from webnorm.fleet.work_items import WorkItem
     from webnorm.kernels.headers.traits import Traits
     from webnorm.lab.results.result import Report, Result
     from webnorm.lab.results.tables import Defaults
@@ -239,7 +239,7 @@ class _Bench(MeasuringJob):
         self.request = replace(self.request, tasks=tasks, tuning=values.recorded_tuning(self.device))
 
     def work(self, opened: OpenWorker) -> None:
-        from webnorm.fleet.errands import profiled
+        from webnorm.fleet.work_items import profiled
         from webnorm.lab.run import bench
 
         opened.hide()
@@ -256,13 +256,13 @@ class _Bench(MeasuringJob):
             self._print_outcome(number)
 
     def errands(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
-        from webnorm.fleet.errands import BenchItem
         from webnorm.fleet.shipped_files import ShippedFiles
+        from webnorm.fleet.work_items import BenchItem
 
         item = partial(
             BenchItem,
             time_limit_s=time_limit_s,
-            carried=ShippedFiles.of(self.names, self.request.roots),
+            files=ShippedFiles.of(self.names, self.request.roots),
             ops=self.workload.ops,
             chosen=self.request.chosen,
             every=self.request.every,

@@ -17,7 +17,7 @@ from webnorm.cli.work.jobs import MeasuringJob, OpenWorker
 from webnorm.cli.work.outputs import check_outputs
 
 if TYPE_CHECKING:
-    from webnorm.fleet.errands import WorkItem
+    from webnorm.fleet.work_items import WorkItem
     from webnorm.kernels.headers.traits import Traits
     from webnorm.lab.results.result import Result
     from webnorm.lab.run.check import CheckRequest
@@ -156,8 +156,8 @@ class _Check(MeasuringJob):
             opened.update(f"{len(found)} of {max(expected, len(found))}{failed}: {current}", share)
 
     def errands(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
-        from webnorm.fleet.errands import CheckItem
         from webnorm.fleet.shipped_files import ShippedFiles
+        from webnorm.fleet.work_items import CheckItem
 
         count = len(self.request.tasks)
         size = max(_FEWEST_CASES, -(-count // (_PARTS * workers)))
@@ -166,7 +166,7 @@ class _Check(MeasuringJob):
         item = partial(
             CheckItem,
             time_limit_s=time_limit_s,
-            carried=ShippedFiles.of(self.names, request.roots, self.input),
+            files=ShippedFiles.of(self.names, request.roots, self.input),
             chosen=request.chosen or {},
             every=request.every,
             changes=request.changes,

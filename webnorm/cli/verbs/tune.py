@@ -23,7 +23,7 @@ from webnorm.gpu import seconds
 
 if TYPE_CHECKING:
     from webnorm.choice.tuning import Platform, TunedChoice, Tuning
-    from webnorm.fleet.errands import WorkItem
+    from webnorm.fleet.work_items import WorkItem
     from webnorm.kernels.headers.traits import Traits
     from webnorm.lab.run.tune import TuneRequest, TuneResult
     from webnorm.op.op import Task
@@ -201,7 +201,7 @@ class _Tune(SharedJob):
             self.take(at, tuned)
 
     def errands(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
-        from webnorm.fleet.errands import TuneItem
+        from webnorm.fleet.work_items import TuneItem
 
         return [
             TuneItem(time_limit_s=time_limit_s, task=task, budget_s=self.request.budget_s)

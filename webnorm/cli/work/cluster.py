@@ -132,8 +132,8 @@ class _Spread:
         then = "each does all of the work" if self._job.for_cards else "it is left out"
         for pool in found[1:]:
             for device in pool.devices:
-                first = found[0].said(found[0].devices[0])
-                complain(f"{pool.said(device)} is not pooled with {first}: {then}")
+                first = found[0].label(found[0].devices[0])
+                complain(f"{pool.label(device)} is not pooled with {first}: {then}")
         return found if self._job.for_cards else found[:1]
 
     def _divide(self, pools: Sequence[AdapterPool]) -> None:

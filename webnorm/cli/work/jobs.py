@@ -28,7 +28,7 @@ from webnorm.errors import WebnormError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from webnorm.fleet.errands import WorkItem
+    from webnorm.fleet.work_items import WorkItem
     from webnorm.kernels.headers.traits import Traits
     from webnorm.lab.process.worker import Worker
     from webnorm.lab.results.result import Origin, Report, Result
