@@ -205,10 +205,10 @@ class PlaygroundApi:
         return found
 
 
-# --- the guide to kernels' files: what docs/add-a-kernel.md says of header and body
+# --- the guide to kernels' files: what docs/kernel-file.md says of header and body
 
 # The headings between which it stands.
-_FROM, _UNTIL = "The file", "What production kernels alone use"
+_FROM, _UNTIL = "The file", "Names of production kernels"
 
 
 @cache
@@ -217,7 +217,7 @@ def guide() -> str:
     served.
     """
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
-    text = (shipped("docs") / "add-a-kernel.md").read_text(encoding="utf-8")
+    text = (shipped("docs") / "kernel-file.md").read_text(encoding="utf-8")
     tokens = [*reader.parse(_ops()), *reader.parse(_example()), *_between(reader.parse(text))]
     for token in tokens:
         token.children = [one for one in token.children or () if one.type not in ("link_open", "link_close")]

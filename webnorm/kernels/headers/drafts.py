@@ -67,7 +67,7 @@ def _length(lines: Sequence[str]) -> int:
 def _advice(kernel: Kernel) -> str:
     said = (
         f"To be changed. First: {_first_change(kernel)}. Then say in `summary` and `differs` what it is. "
-        "docs/add-a-kernel.md and the playground's page have what header and body may use."
+        "docs/kernel-file.md and the playground's page have what header and body may use."
     )
     return textwrap.fill(said, 110, initial_indent="// ", subsequent_indent="// ", break_on_hyphens=False)
 
