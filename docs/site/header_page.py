@@ -18,13 +18,13 @@ _SHOWN = (OPS["layer_norm"], NormProblem(rows=4096, cols=768))
 
 
 def page() -> str:
-    """Return the page: keys, layouts with their axes, and the values of names for one problem in a browser."""
+    """Return the page: keys, layouts with their axes, and names with their values in a browser."""
     op, problem = _SHOWN
     values = header_names(op, problem, BROWSER)
     return "\n\n".join(
         (
             "# A kernel's header",
-            f"Keys, layouts and names of a kernel's header. [The kernel file](../docs/{_GUIDE}) explains them.",
+            f"Keys, layouts and names of a header. [The kernel file](../docs/{_GUIDE}) explains them.",
             "## Keys",
             table(("key", "meaning"), _rows("Keys of the header")),
             "## Layouts",
