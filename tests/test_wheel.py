@@ -80,7 +80,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_wheel_holds_kernels_and_pages_and_nothing_foreign(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"webnorm/wgsl/layer_norm/naive.wgsl", "webnorm/docs/add-a-kernel.md"} <= {*names}
+    assert {"webnorm/wgsl/layer_norm/naive.wgsl", "webnorm/docs/kernel-file.md"} <= {*names}
     assert {name.split("/")[0].split("-")[0] for name in names} == {"webnorm"}
     for source in (REPOSITORY / "wgsl").rglob("*.wgsl"):
         assert f"webnorm/{source.relative_to(REPOSITORY).as_posix()}" in names

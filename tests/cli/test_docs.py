@@ -40,7 +40,7 @@ from webnorm.ops.norms.problem import NormOptions
 from webnorm.web import tint
 from webnorm.web.browser import launch
 
-KERNEL_PAGE = ROOT / "docs" / "add-a-kernel.md"
+KERNEL_PAGE = ROOT / "docs" / "kernel-file.md"
 WHOLE_CORPUS, FIXED = corpus.whole_corpus, {case.name for case in corpus.CASES}
 # It takes a cluster, which the tests of that have.
 FLEET = ROOT / "docs" / "fleet.md"

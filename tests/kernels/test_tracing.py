@@ -180,7 +180,7 @@ def test_types_by_their_names() -> None:
 
 
 def test_the_example_of_the_page_stands_in_two_pass() -> None:
-    (example,) = blocks(ROOT / "docs" / "add-a-kernel.md", "jinja")
+    (example,) = blocks(ROOT / "docs" / "kernel-file.md", "jinja")
     lines = [line for line in example.splitlines(keepends=True) if "trace(" not in line]
     assert len(lines) < len(example.splitlines())
     assert "".join(lines) in (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text()

@@ -203,10 +203,10 @@ class PlaygroundApi:
         return found
 
 
-# --- the guide to kernel files: the part of docs/add-a-kernel.md about header and body
+# --- the guide to kernel files: the part of docs/kernel-file.md about header and body
 
 # The guide is the text between these two headings.
-_FROM, _UNTIL = "The file", "What production kernels alone use"
+_FROM, _UNTIL = "The file", "Names of production kernels"
 
 
 @cache
@@ -216,7 +216,7 @@ def guide() -> str:
     Links are removed, because they lead to pages that the server does not have.
     """
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
-    text = (shipped("docs") / "add-a-kernel.md").read_text(encoding="utf-8")
+    text = (shipped("docs") / "kernel-file.md").read_text(encoding="utf-8")
     tokens = [*reader.parse(_ops()), *reader.parse(_example()), *_between(reader.parse(text))]
     for token in tokens:
         token.children = [one for one in token.children or () if one.type not in ("link_open", "link_close")]

@@ -76,7 +76,7 @@ def _length(lines: Sequence[str]) -> int:
 def _advice(kernel: Kernel) -> str:
     said = (
         f"Change this copy. A first step: {_first_change(kernel)}. Then describe it in `summary` and "
-        "`differs`. docs/add-a-kernel.md and the playground's page list what header and body may use."
+        "`differs`. docs/kernel-file.md and the playground's page list what header and body may use."
     )
     return textwrap.fill(said, 110, initial_indent="// ", subsequent_indent="// ", break_on_hyphens=False)
 
