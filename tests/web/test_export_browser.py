@@ -872,6 +872,17 @@ def test_the_snippet_of_the_readme_is_right(chromium: Chromium, tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_the_page_of_the_tutorial_shows_what_the_tutorial_says(chromium: Chromium, tmp_path: Path) -> None:
+    tutorial = ROOT / "docs" / "first-export.md"
+    Export("layer_norm", (768,)).write(tmp_path / "ln")
+    (tmp_path / "index.html").write_text(block(tutorial, "html"), encoding="utf-8")
+    with shown(chromium, tmp_path, "index.html") as page:
+        wait(page, "!document.querySelector('pre').textContent.startsWith('computing')")
+        lines = page.inner_text("pre").splitlines()
+    assert lines[0].startswith("shader: 768-") and lines[1:] == block(tutorial, "text").splitlines()[1:]
+
+
+@pytest.mark.slow
 def test_the_snippet_of_the_export_page_is_right(chromium: Chromium, tmp_path: Path) -> None:
     Export("layer_norm", (768,), "float16").write(tmp_path / "dist" / "ln")
     script = block(ROOT / "docs" / "export.md", "js")
