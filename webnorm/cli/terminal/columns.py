@@ -34,7 +34,7 @@ class Column:
 
 @dataclass(frozen=True)
 class FittedTable:
-    """A table of columns, of which a console shows as many as fit."""
+    """A table that shows as many of its columns as fit the console."""
 
     columns: Sequence[Column]
 
