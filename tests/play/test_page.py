@@ -94,7 +94,9 @@ def test_every_part_is_shown(page: Page) -> None:
     assert "12 of 84 cases, 1 failed" in page.inner_text("#corpus")
     assert "GB/s for 4096x1024 float32" in page.inner_text("#times")
     assert "7 lines of cells with a wrong element" not in page.inner_text("#map")
-    assert "the largest error is inf times its tolerance" in str(page.get_attribute("#map .heat", "aria-label"))
+    assert "the largest error is inf times its tolerance" in str(
+        page.get_attribute("#map .heat", "aria-label")
+    )
     assert page.locator("#map .heat5").count() == 2  # the last row, and the legend
     assert "the best built-in (layer_norm/registers)" in page.inner_text("#times")
     assert "copy 20 GB/s" in str(page.get_attribute("#times .chart", "aria-label"))

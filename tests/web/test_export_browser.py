@@ -645,7 +645,9 @@ def test_a_noisy_copy_is_reported_with_advice(noise: int, lab_folder: Path, chro
         assert banner.count() == bool(noise) == ("noisy" in results["naive"]["flags"])
         if noise:
             assert banner.get_attribute("role") == "alert"
-            assert banner.inner_text().startswith("These times are unreliable: the copy's samples scatter by ")
+            assert banner.inner_text().startswith(
+                "These times are unreliable: the copy's samples scatter by "
+            )
             for words in ("more than 20 % is noise", "Close other tabs", "plug the laptop in", "run again"):
                 assert words in banner.inner_text()
         # The whiskers' ends, in words, too.

@@ -81,10 +81,10 @@ def _status(findings: Sequence[StepFinding]) -> int:
     """The exit status; a line on stderr names the steps that were skipped."""
     skipped = [finding for finding in findings if finding.passed is None]
     if skipped:
-        mendable = any(finding.mendable for finding in skipped)
+        fixable = any(finding.fixable for finding in skipped)
         complain(
             f"skipped: {', '.join(dict.fromkeys(finding.step for finding in skipped))}"
-            + ("; `webnorm doctor --mend --browser` brings what is missing" if mendable else "")
+            + ("; `webnorm doctor --mend --browser` brings what is missing" if fixable else "")
         )
     if any(finding.passed is False for finding in findings):
         return WRONG
