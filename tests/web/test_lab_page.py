@@ -167,8 +167,10 @@ def test_the_shown_text_is_sent_and_stored_and_nothing_before(
             page.wait_for_function(
                 "() => document.querySelector('#submission-status').textContent.match('answer')"
             )
-            status = page.inner_text("#submission-status")
-            assert status == "Sent; the server's answer is 201: kept, with thanks."
+            assert (
+                page.inner_text("#submission-status")
+                == "Sent; the server's answer is 201: stored, thank you."
+            )
             (request,) = sent()
             assert request.method == "POST" and request.post_data == text
             assert not {"cookie", "referer"} & request.all_headers().keys()

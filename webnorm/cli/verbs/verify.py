@@ -87,10 +87,10 @@ def _status(findings: Sequence[StepFinding]) -> int:
     """Return the exit status, and print the skipped steps on stderr."""
     skipped = [finding for finding in findings if finding.passed is None]
     if skipped:
-        mendable = any(finding.mendable for finding in skipped)
+        fixable = any(finding.fixable for finding in skipped)
         complain(
             f"skipped: {', '.join(dict.fromkeys(finding.step for finding in skipped))}"
-            + ("; `webnorm doctor --fix --browser` installs what is missing" if mendable else "")
+            + ("; `webnorm doctor --fix --browser` installs what is missing" if fixable else "")
         )
     if any(finding.passed is False for finding in findings):
         return WRONG
