@@ -286,7 +286,7 @@ def _check_variables(path: Path, variables: Sequence[StorageVariable], op: Op) -
                 path,
                 1,
                 f"no variable of the text is bound to {tensor.name}, an input of {op.name}; bind one in "
-                "[bindings] (a kernel that works in place needs separate variables to read and to write)",
+                "[bindings]. A kernel that works in place needs separate variables to read and to write.",
             )
     holds = [one.holds for one in variables]
     for one in variables:
