@@ -1,4 +1,4 @@
-"""What `bench` shows, at several widths, coloured or not."""
+"""The tables of `bench`, at several widths, with and without colours."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_rows_are_ranked_with_one_roofline_and_failures_last() -> None:
     assert "200" in line_of(table, "copy (roofline)")
 
 
-def test_reasons_are_told_as_they_are_written() -> None:
+def test_reasons_are_printed_as_they_are_written() -> None:
     table = shown(MIXED, 160)
     assert "skip: [red]too long[/red]" in table
     assert "expected failure: [0, 3] is nan" in table
@@ -75,7 +75,7 @@ def test_flags_go_below_where_a_terminal_is_narrow() -> None:
     assert line_of(shown([MIXED[3], flagged], 120), "1 registers").count("few samples, drifting") == 1
 
 
-def test_constants_are_told_where_they_are_not_the_usual_ones() -> None:
+def test_constants_are_shown_where_they_differ_from_the_usual_ones() -> None:
     tuned = replace(MIXED[4], constants={**MIXED[4].constants, "vector_width": 2})
     table = shown([tuned, MIXED[5]], 160)
     assert line_of(table, "1 registers").endswith("vector_width=2")
@@ -191,7 +191,7 @@ def test_strips_go_in_the_order_of_their_ranks() -> None:
 
 
 def test_few_samples_give_no_ranks_and_one_winner() -> None:
-    """Table, matrix and outcome go by the medians, which they show, where nothing else can be told."""
+    """Without enough samples for ranks, table, matrix and outcome sort by the medians that they show."""
     moments = [1.0, 1.0, 3.0, 3.0, 3.0]
     copy = replace(timed("copy", 30.0, samples_ns=tuple(10 * one for one in moments)), op="copy")
     fast = timed("fast", 60.0, samples_ns=tuple(20 * one for one in moments), percent_of_copy=50.0)

@@ -117,7 +117,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
             ["check", "--op", "softmax"],
             "unknown op 'softmax'; there is: copy, layer_norm",
         ),
-        (["play", "x.wgsl", "--op", "softmax"], "x.wgsl is no file"),
+        (["play", "x.wgsl", "--op", "softmax"], "x.wgsl is not a file"),
         (
             ["check", "--kernel", "naive", "--constant", "vector_width=4"],
             "constant 'vector_width' is of other kernels; expected one of workgroup_size",
@@ -204,7 +204,7 @@ def test_ctrl_c_while_a_shell_completes_says_nothing_to_the_prompt(
 
 
 def test_the_parent_of_a_worker_leaves_the_native_backend_to_it() -> None:
-    """It takes 0.2 s to import."""
+    """The import would take 0.2 s."""
     probe = "from webnorm.lab.run import bench, check, tune; import sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert "wgpu.backends.wgpu_native" not in done.stdout.split()
@@ -374,7 +374,7 @@ def test_runs_are_merged_and_compared(tmp_path: Path, device: Device) -> None:
 
 @pytest.mark.slow
 def test_a_kernel_that_is_skipped_proves_nothing(tmp_path: Path, device: Device) -> None:
-    """As many columns as no workgroup holds."""
+    """The problem has more columns than any workgroup supports."""
     long = ["--kernel", "registers", "--dtype", "float32"]
     np.save(tmp_path / "x.npy", np.zeros((1, 100_000), np.float32))
     for command, done in (
@@ -407,7 +407,7 @@ def test_a_wrong_kernel_is_exit_1(tmp_path: Path, device: Device) -> None:
 
 @pytest.mark.slow
 def test_bench_with_one_pass_failing_as_expected(tmp_path: Path, device: Device) -> None:
-    """Who is declared unstable breaks no run of others; who is not, does."""
+    """A kernel that is declared unstable does not fail a run; another kernel does."""
     path = tmp_path / "out.json"
     shape = ("--rows", "4", "--cols", "512", "--distribution", "mean1e4", "--budget", "0.05")
     named = ("--kernel", "one_pass", "--kernel", "registers", "--json", str(path))

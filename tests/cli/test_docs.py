@@ -1,4 +1,4 @@
-"""What the README and the docs say is run: commands, Python, the worked example, the generated tables."""
+"""Commands, Python, the worked example and the generated tables of the README and the docs are run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from webnorm.web.browser import launch
 
 KERNEL_PAGE = ROOT / "docs" / "add-a-kernel.md"
 WHOLE_CORPUS, FIXED = corpus.whole_corpus, {case.name for case in corpus.CASES}
-# It takes a cluster, which the tests of that have.
+# It needs a cluster, which the tests of clusters start.
 FLEET = ROOT / "docs" / "fleet.md"
 # It takes half a minute.
 EXPORT_LAB = ["export", "--lab", "--out", "dist/lab"]
@@ -58,7 +58,7 @@ def _small_sizes(software: bool, quick: bool) -> tuple[tuple[int, int], ...]:
 
 
 def missing() -> str | None:
-    """What `webnorm verify` lacks here."""
+    """Return what `webnorm verify` needs and this machine lacks."""
     lacking = launch.browser_fixes()
     return tint.tint_unavailable() or (lacking[0].missing if lacking else None)
 
@@ -153,29 +153,29 @@ def run_command(words: list[str], folder: Path, cases: Callable[[int], tuple[Cas
         if words[0] == "bench" and "--kernel" not in words:
             words += ["--kernel", "registers"]
     elif words[0] == "bench" and not {"--budget", "help"} & {*words}:
-        # How long it takes by itself is no page's business.
+        # The pages do not depend on the default budget.
         words = [*words, "--budget", "0.2"]
     with (
         patch.object(corpus, "whole_corpus", cases if checks_all(words) else WHOLE_CORPUS),
-        # What several runs say of each other is another test's subject.
+        # Other tests compare several runs.
         patch.object(bench, "_RUNS_TO_COMPARE", 1),
-        # Nor is it a page's business how much of a problem there is.
+        # The pages do not depend on the sizes of problems.
         patch.object(RowProblem, "default_sizes", _small_sizes),
         patch.object(presets, "_small", lambda problem: problem.with_batch(8)),
-        # Nobody sends anything, nor ends it.
+        # No visitor sends anything, and Ctrl-C would not come.
         patch.object(collect, "serve", side_effect=typer.Exit),
     ):
         done = webnorm(words, folder)
     if verifies and missing():
-        # It is not installed by `make bench`, and one command brings it.
+        # `make bench` does not install it, and one command does.
         assert done.returncode == INCONCLUSIVE and "`webnorm doctor --fix --browser`" in done.stderr
     elif words[:2] == ["store", "regressions"]:
-        # One run tells nothing of noise.
+        # One run does not show noise.
         assert done.returncode == INCONCLUSIVE and "not compared" in done.stdout
     elif words[0] == "play" and missing():
         assert done.returncode == INCONCLUSIVE and done.stderr == "webnorm: not checked: tint\n"
     elif "run neither natively" in done.stdout:
-        # The adapter has no subgroups, and the page is to do without.
+        # The adapter has no subgroups, and the page asks for none.
         assert done.returncode == INCONCLUSIVE and done.stderr == "webnorm: skipped: answers\n"
     elif "UNCLEAR" in done.stdout:
         # A budget this small gives no verdict, and the command says so.
@@ -198,7 +198,7 @@ def test_python(page: Path, tmp_path: Path, device: Device) -> None:
 
 
 def test_the_workflow_for_macos_has_commands_that_exist() -> None:
-    """It runs elsewhere, and seldom."""
+    """The workflow itself runs on another system, and rarely."""
     text = (ROOT / ".github" / "workflows" / "macos.yml").read_text()
     lines = re.findall(r"^ *(?:run: )?webnorm ([^|>\n]+)", text, re.M)
     assert {line.split()[0] for line in lines} == {"doctor", "check", "export", "verify"}
@@ -267,13 +267,13 @@ def test_every_layout_is_documented() -> None:
         named = [step["entry_point"] for step in layout.get("pass", ())]
         named += [one["name"] for one in layout.get("scratch", ())]
         named += [*layout.get("tune", ()), *layout.get("derive", ())]
-        told = set(re.findall("`(\\w+)`", row))
+        documented = set(re.findall("`(\\w+)`", row))
         completes = {layout["layout"]} if "layout" in layout else set()
-        assert told == {*named, *completes}, path.stem
+        assert documented == {*named, *completes}, path.stem
 
 
 def test_the_helpers_are_there() -> None:
-    """What the page calls by name is a function or a macro of the snippet that it names."""
+    """Each helper that the page names is a function or a macro of the snippet that it names."""
     rows = re.findall(r"^\| (.+?) \| ((?:`\w+\.wgsl`(?:, )?)+) \|", KERNEL_PAGE.read_text(), re.M)
     assert len(rows) > 20
     for helpers, files in rows:

@@ -1,4 +1,4 @@
-"""`webnorm doctor` tells what is missing, mends what it may, and stops only at what nothing works without."""
+"""`webnorm doctor` reports what is missing and installs it; it fails only without a required part."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def doctor(
 
 @pytest.fixture(scope="module")
 def first(device: Device) -> Device:
-    """What the command opens where nobody chose an adapter; the tests' own device may be another."""
+    """The device that the command opens by default, which may differ from the tests' own device."""
     return open_device(adapters()[0])
 
 
-def test_what_could_be_better_is_told_beside_the_adapters(doctor: Callable[..., Said]) -> None:
+def test_a_better_driver_is_suggested_above_the_adapters(doctor: Callable[..., Said]) -> None:
     said = doctor(driver=BETTER)
     assert said.status == OK
     first, command, hint, *rest = said.out.splitlines()
@@ -88,8 +88,8 @@ def test_a_better_driver_is_installed_and_looked_for(doctor: Callable[..., Said]
 def test_without_the_better_driver_it_goes_on(doctor: Callable[..., Said], driver: Fix, reason: str) -> None:
     said = doctor("--fix", driver=driver)
     assert (said.status, said.error) == (OK, "")
-    *_, told, last = said.out.splitlines()
-    assert told.endswith(reason)
+    *_, reported, last = said.out.splitlines()
+    assert reported.endswith(reason)
     assert last == f"continuing with {adapters()[0]}"
     assert said.out.count(driver.missing) == 1
 
@@ -124,7 +124,7 @@ def test_the_last_line_says_what_will_work(doctor: Callable[..., Said], first: D
     last = doctor().out.splitlines()[-1]
     assert last.startswith("works here: check, bench, tune, play")
     assert ("with subgroups" in last) == ("subgroups" in first.traits.features)
-    assert ("not a GPU's" in last) == first.traits.software and "doctor --browser" in last
+    assert ("software times" in last) == first.traits.software and "doctor --browser" in last
     assert doctor("--browser").out.splitlines()[-1].endswith("; verify has a browser and Tint")
     lacking = doctor("--browser", others=(replace(FAILING, optional=False),))
     assert lacking.status == WRONG
@@ -163,7 +163,7 @@ def test_json(doctor: Callable[..., Said], first: Device) -> None:
     )
 
 
-# The command in a process that has not loaded wgpu, whose driver ends it once the adapters are told.
+# The command in a process without wgpu; the driver kills it after the adapters are listed.
 CRASH = """
 import os, signal
 from webnorm.cli.verbs import doctor

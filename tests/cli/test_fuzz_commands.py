@@ -21,7 +21,7 @@ from webnorm.gpu.device import Device
 
 
 class NoWorker:
-    """In place of the worker: whatever would need a device ends here."""
+    """A replacement for the worker, which ends every job that needs a device."""
 
     def __init__(self, *_: Any) -> None:
         raise WebnormError("no device is needed to refuse what is wrong")

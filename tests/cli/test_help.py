@@ -26,7 +26,7 @@ def _inner(verb: str) -> Mapping[str, Any]:
     return found
 
 
-# The verbs, and those of a verb's own.
+# The verbs, including verbs of verbs such as "store add".
 ALL = [words for verb in VERBS for words in (verb, *(f"{verb} {own}" for own in _inner(verb)))]
 
 
@@ -46,7 +46,7 @@ def parameters(verb: str) -> list[Any]:
 
 
 def test_every_option_has_its_place() -> None:
-    """Who adds an option says in which panel it stands, and what is given to it."""
+    """Every option has a panel, and a placeholder unless it is a flag."""
     used = {"--help", "--version", "--debug", "--install-completion", "--show-completion"}
     for verb in ALL:
         for one in parameters(verb):
@@ -116,7 +116,7 @@ bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 
 
 def completed(script: str, words: list[str], home: Path) -> list[str]:
-    """What bash offers for the last of the words, after a script."""
+    """Return the completions that bash offers for the last word, after running a script."""
     program = home / "webnorm"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m webnorm "$@"\n')
     program.chmod(0o755)

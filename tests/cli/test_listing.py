@@ -1,4 +1,4 @@
-"""`webnorm list`: a line each, all that a header tells, JSON; the adapter is asked where that is wanted."""
+"""`webnorm list`: lines, full headers and JSON; --supported opens the adapter."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_pipe_gets_whole_lines(tmp_path: Path) -> None:
     assert [line.split()[0] for line in lines if line.endswith("(unstable)")] == ["one_pass"]
 
 
-def test_one_kernel_is_told_at_length(tmp_path: Path) -> None:
+def test_one_kernel_is_shown_in_full(tmp_path: Path) -> None:
     (kernel,) = (one for one in OWN if one.name == "one_pass")
     short, long = webnorm(["list", "*_pass"], tmp_path).stdout, webnorm(["list", "one_pass"], tmp_path).stdout
     assert "two_pass" in short and kernel.differs not in short
@@ -80,8 +80,8 @@ def test_filters(tmp_path: Path, mistake: Callable[[list[str]], str]) -> None:
     names = [one["kernel"] for one in listed(["welford*", "rms_norm/naive"], tmp_path)]
     assert names == ["welford", "welford_subgroup", "naive"]
     assert "unknown kernel 'welfrod'; did you mean 'welford'" in mistake(["list", "welfrod"])
-    told = mistake(["list", "tiles", "--op", "rms_norm"])
-    assert "'tiles' is for layer_norm_backward, rms_norm_backward, not for rms_norm" in told
+    output = mistake(["list", "tiles", "--op", "rms_norm"])
+    assert "'tiles' is for layer_norm_backward, rms_norm_backward, not for rms_norm" in output
     assert "kernel 'til*' is for layer_norm_backward, rms_norm_backward, not for rms_norm" in mistake(
         ["list", "til*", "--op", "rms_norm"]
     )
@@ -124,8 +124,8 @@ def test_an_adapter_says_what_it_runs(tmp_path: Path, device: Device) -> None:
         "naive      yes  One",
         "split_row  no   the scale",
     ]
-    told = webnorm(["list", "welford_subgroup", "--supported"], tmp_path).stdout
-    assert ("runs here: yes" if subgroups else "runs here: no: ") in told
+    output = webnorm(["list", "welford_subgroup", "--supported"], tmp_path).stdout
+    assert ("runs here: yes" if subgroups else "runs here: no: ") in output
 
 
 def test_a_kernel_dropped_into_a_folder_is_listed(tmp_path: Path) -> None:

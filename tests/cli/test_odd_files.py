@@ -1,4 +1,4 @@
-"""The same file as other editors and systems save it: every verb takes it, or names what it met."""
+"""Files in the forms of other editors and systems: every verb accepts them or reports the problem."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ALIKE: dict[str, Callable[[bytes], bytes]] = {
     "lines before the header": lambda text: b"\n \n// A note.\n" + text,
     "no line feed at the end": lambda text: text.rstrip(b"\n"),
 }
-# What is refused: the line, and what the message has to hold.
+# Refused lines, and a part of the message.
 REFUSED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "UTF-16": (lambda text: text.decode().encode("utf-16"), "not UTF-8 text but UTF-16; save it as UTF-8"),
     "UTF-16, big end first": (lambda text: b"\xfe\xff" + text.decode().encode("utf-16-be"), "UTF-16"),
@@ -135,7 +135,7 @@ _MARKS: dict[str, list[pytest.MarkDecorator]] = {
 def test_every_verb_takes_the_same_file(
     device: Device, source: bytes, words: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """As an editor of Windows saves it, and with the suffix in upper case."""
+    """A file as an editor on Windows saves it, with the suffix in upper case."""
     path = written(tmp_path, BOM + source.replace(b"\n", b" \r\n"), "K.WGSL")
     done = webnorm([word.format(path) for word in words], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -145,8 +145,8 @@ def test_every_verb_takes_the_same_file(
 def test_every_verb_names_what_it_met(source: bytes, words: tuple[str, ...], tmp_path: Path) -> None:
     path = written(tmp_path, source.replace(OPENING, b"// /// WEBNORM", 1))
     done = webnorm([word.format(path) for word in words], tmp_path)
-    told = done.stdout + done.stderr
-    assert "got '// /// WEBNORM'" in re.sub(r"\s+", " ", told), told
+    output = done.stdout + done.stderr
+    assert "got '// /// WEBNORM'" in re.sub(r"\s+", " ", output), output
     assert done.returncode != 0 or words[0] == "list"
 
 

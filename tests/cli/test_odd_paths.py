@@ -135,7 +135,7 @@ def test_a_kernel_that_cannot_be_named_is_refused(name: str, said: str, tmp_path
         assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and said in ended.stderr
 
 
-def test_the_page_is_told_of_such_a_file(tmp_path: Path) -> None:
+def test_the_page_gets_such_a_file(tmp_path: Path) -> None:
     file = snapshot_as_json(WatchedFile(name="mine.wgsl", path=f"/{LATIN}/mine.wgsl"))
     assert msgspec.json.decode(msgspec.json.encode(file))["path"] == r"/caf\udce9/mine.wgsl"
     assert AttemptStore.of(tmp_path / LATIN / "mine.wgsl") != AttemptStore.of(tmp_path / "cafe" / "mine.wgsl")

@@ -48,7 +48,7 @@ SLOW = {
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A kernel's file, of which one attempt is known."""
+    """Return a kernel file with one attempt."""
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "attempts"))
     monkeypatch.setenv("COLUMNS", "200")
     path = tmp_path / "layer_norm" / "mine.wgsl"
@@ -150,9 +150,9 @@ def test_in_a_pipe(file: Path, step: str, words: list[str], mark: str, device: D
 
 
 def heard(events: HTTPResponse, mark: bytes) -> None:
-    """Read what a page is told, which goes on for ever, until it has that."""
+    """Read the endless event stream of a page until it contains a mark."""
     while mark not in (line := events.readline()):
-        assert line, f"{mark!r} was never told"
+        assert line, f"{mark!r} was never sent"
 
 
 def test_on_the_page_that_waits_for_an_answer(file: Path, device: Device) -> None:
@@ -169,11 +169,11 @@ def test_on_the_page_that_waits_for_an_answer(file: Path, device: Device) -> Non
             one.request("GET", "/api/events", headers=headers)
             with one.getresponse() as events:
                 heard(events, b'"ok":true')
-                beside = file.with_suffix(".swp")
-                beside.write_text(SLOW["verdict"])
-                beside.replace(file)
+                swap = file.with_suffix(".swp")
+                swap.write_text(SLOW["verdict"])
+                swap.replace(file)
                 heard(events, b'"working":"verdict"')
-                # It has to wait for the verdict. That the server asks for its body tells that it has come.
+                # The request waits for the verdict. The server has it once it asks for the body.
                 other.request(
                     "POST", "/api/here", headers={**headers, "Expect": "100-continue", "Content-Length": "2"}
                 )

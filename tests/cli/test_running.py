@@ -1,4 +1,4 @@
-"""What all verbs share that work in a worker: the bar, Ctrl-C and the exit status."""
+"""The common parts of verbs that use a worker: progress bar, Ctrl-C and exit status."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_an_interrupted_job_is_finished_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "says"), [(None, "is shown"), (Path("-"), "is shown"), (Path("out.json"), "is kept")]
+    ("path", "says"), [(None, "are shown"), (Path("-"), "are shown"), (Path("out.json"), "are kept")]
 )
 def test_what_is_in_no_file_is_not_called_kept(
     path: Path | None, says: str, monkeypatch: pytest.MonkeyPatch
@@ -122,7 +122,7 @@ def test_what_is_in_no_file_is_not_called_kept(
         run_job(job, None, 1.0)
     problem = NormProblem(rows=1, cols=1)
     job.found = [Result(op="layer_norm", kernel="naive", constants={}, problem=problem, status="pass")]
-    with pytest.raises(Interrupted, match=f"what was finished {says}"):
+    with pytest.raises(Interrupted, match=f"finished results {says}"):
         run_job(job, None, 1.0)
 
 
@@ -137,7 +137,7 @@ def test_a_job_that_is_interrupted_before_its_adapter_is_open(monkeypatch: pytes
 def bench_that_is_interrupted(
     known: list[Result], monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Ctrl-C in the second of two problems, of which so much is known."""
+    """Ctrl-C in the second of two problems, which has some results."""
 
     def interrupted(request: bench.BenchRequest, *_: object) -> Iterator[Any]:
         yield bench.Progress(request.tasks[1], "timing", so_far=lambda: known)
@@ -177,7 +177,7 @@ def test_where_nothing_was_finished_a_line_says_so(tmp_path: Path, monkeypatch: 
     assert "races" not in done.stdout and not [*(tmp_path / "kept").iterdir()]
 
 
-def test_an_adapter_that_does_not_open_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adapter_that_does_not_open_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def died(worker: Any) -> Any:
         raise WorkerDied("gone")
 
@@ -214,8 +214,8 @@ def test_a_problem_goes_from_checking_to_timing_to_proving() -> None:
         jobs.VariantBegan(1),
         jobs.VariantBegan(0),
     ]
-    told = [progress for event in events for progress in standing.heard(event)]
-    assert [one.doing for one in told] == [
+    steps = [progress for event in events for progress in standing.heard(event)]
+    assert [one.doing for one in steps] == [
         "checking copy",
         "checking naive",
         "timing round 1 of 4",
@@ -224,12 +224,12 @@ def test_a_problem_goes_from_checking_to_timing_to_proving() -> None:
         "proving naive",
         "proving copy",
     ]
-    shares = [one.share for one in told]
+    shares = [one.share for one in steps]
     assert shares == sorted(shares) and shares[0] > 0 and shares[-1] == 1
 
 
 def shown_of(steps: Sequence[tuple[float, float]]) -> list[str]:
-    """What is shown when shares are done after so many seconds."""
+    """Return the shown times for shares that are done after some seconds."""
     left, shown = TimeLeft(), []
     for share, spent_s in steps:
         left.record(share, spent_s)

@@ -26,7 +26,7 @@ from webnorm.play.attempt_store import FOLDER_VARIABLE
 pytestmark = pytest.mark.xdist_group("play")
 # What each drawing of a whole screen begins with.
 HOME = "\x1b[H"
-# It goes on until somebody ends it.
+# It runs until it is stopped.
 BENCH = ["bench", "-k", "registers", "--rows", "64", "--cols", "64", "--budget", "600", "--json", "out.json"]
 
 
@@ -45,7 +45,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def is_drawn_in(rows: int, text: str) -> bool:
-    """Whether the last screen has so many lines."""
+    """Return whether the last screen has this many lines."""
     return text.rpartition(HOME)[2].count("\r\n") == rows - 1
 
 
@@ -128,7 +128,7 @@ def test_more_signals_change_nothing(file: Path, device: Device) -> None:
 
 @slow
 def test_an_ignored_signal_stays_ignored(file: Path, device: Device) -> None:
-    """As under nohup."""
+    """The signal is ignored, as under nohup."""
     code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
     code += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     with on_terminal(["-c", code, *play(file)]) as terminal:
