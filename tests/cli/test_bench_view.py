@@ -14,7 +14,7 @@ from webnorm.cli.verbs.bench_view import BenchTable, ShareMatrix, outcome
 from webnorm.lab.results.result import Result
 from webnorm.ops.norms.problem import NormProblem
 
-# The constants that MIXED's kernels have.
+# The constants of MIXED's kernels.
 USUAL = {
     ("layer_norm", one.kernel): {"threads_per_row": 256, "rows_per_workgroup": 4, "vector_width": 4}
     for one in MIXED
@@ -53,7 +53,7 @@ def test_every_number_of_a_kernel_is_in_its_one_line(width: int, encoding: str) 
     assert "=" not in first
 
 
-def test_what_matters_least_goes_where_a_terminal_is_narrow() -> None:
+def test_a_narrow_terminal_drops_the_least_important_columns() -> None:
     table = shown(MIXED[1:6], 40)
     assert max(map(len, table.splitlines())) <= 40
     for one in ("copy (roofline)", "registers", "welford_subgroup"):
@@ -63,7 +63,7 @@ def test_what_matters_least_goes_where_a_terminal_is_narrow() -> None:
     assert line_of(unstable, "one_pass").endswith("unstable") and "welford_subg" in unstable
 
 
-def test_flags_go_below_where_a_terminal_is_narrow() -> None:
+def test_a_narrow_terminal_moves_flags_below_the_line() -> None:
     flags = ("noisy", "few samples", "drifting", "suspicious")
     flagged = replace(MIXED[4], flags=flags, constants={**MIXED[4].constants, "vector_width": 2})
     table = shown([MIXED[3], flagged, MIXED[1]], 40).splitlines()
@@ -114,7 +114,7 @@ def test_bars_are_plain_without_unicode() -> None:
 
 
 @pytest.mark.parametrize("gbps", [math.nan, math.inf])
-def test_a_throughput_that_is_no_number_draws_no_bar(gbps: float) -> None:
+def test_a_throughput_of_nan_draws_no_bar(gbps: float) -> None:
     broken = replace(result("naive", 100.0), gbps=gbps)
     table = shown([broken, result("registers", 190.0, percent_of_copy=95.0)], 120)
     assert "█" not in line_of(table, "naive") and "█" in line_of(table, "registers")
@@ -143,7 +143,7 @@ def test_a_matrix_has_a_row_for_each_kernel_and_marks_the_winners() -> None:
     assert fails.split() == ["fails", "33", "FAIL"] and auto.split() == ["auto", "90*", "85"]
 
 
-def test_a_matrix_says_why_auto_has_no_figure() -> None:
+def test_a_matrix_explains_a_missing_number_of_auto() -> None:
     said = "auto: - means that its choice was not timed\n"
     assert said not in text(ShareMatrix(sweep(256, 512)))
     unmarked = [replace(one, auto=None) if one.problem.cols == 512 else one for one in sweep(256, 512)]
@@ -176,7 +176,7 @@ def test_the_outcome_of_a_problem_is_a_line() -> None:
     assert text(outcome(wrong[-1:], "none"), 120) == "none: no kernel was timed; 1 FAIL\n"
 
 
-def test_strips_go_in_the_order_of_their_ranks() -> None:
+def test_columns_are_dropped_in_the_order_of_their_ranks() -> None:
     from rich.text import Text
 
     strips = [

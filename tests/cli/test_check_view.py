@@ -89,7 +89,7 @@ def test_the_line_about_races(watched: list[bool | None], said: str) -> None:
     assert race_line([result("naive", watched=one) for one in watched]) == said
 
 
-def test_the_first_reason_why_races_cannot_be_watched_is_shown() -> None:
+def test_the_first_reason_for_unchecked_races_is_shown() -> None:
     first = result("naive", watched=False, unwatched="tally is passed\non by its address")
     unwatched = [result("naive", watched=False), first, result("naive", watched=False, unwatched="x" * 999)]
     reason = r"could not be checked (tally is passed\non by its address)"
@@ -113,7 +113,7 @@ def test_a_kernel_that_passes_is_a_line() -> None:
     ]
 
 
-def test_check_of_what_never_ran_has_no_worst() -> None:
+def test_a_kernel_that_never_ran_has_no_worst_case() -> None:
     shown = text(CheckTable([result("naive", status="skip", max_rel_error=None)], verbose=True))
     assert line_of(shown, "  naive").split()[1:] == ["-", "-", "1", "-"] and "worst:" not in shown
 
@@ -128,7 +128,7 @@ def test_a_compile_error_has_the_format_of_editors(tmp_path: Path) -> None:
     path.write_text("// a kernel\n\tlet mean = = 1.0;\n")
     reason = f'{path}:2: expected expression, found "=": let mean = = 1.0;'
     wrong = mistaken(path, SourceLocation(str(path), 2, 13, 1), reason)
-    # Of another shape the compiler counts otherwise.
+    # The compiler's expression numbers differ for another shape.
     again = mistaken(path, wrong.place, f"{path}:2: Expression [7] is invalid: let mean = = 1.0;")
     (line,) = compile_error_lines([wrong, again, wrong])
     head, source, caret = line.plain.splitlines()

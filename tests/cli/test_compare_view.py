@@ -108,7 +108,7 @@ def test_comparisons_fit_a_narrow_terminal() -> None:
         ("timing method was 'timestamps' and is 'wall clock'", False),
     ],
 )
-def test_what_is_unclear_comes_with_what_to_do(reason: str | None, helps: bool) -> None:
+def test_unclear_results_come_with_advice(reason: str | None, helps: bool) -> None:
     """More runs are only suggested if they would help."""
     found = Verdicts((comparison("naive", verdict="UNCLEAR", ratio=1.0, reason=reason),), None)
     advice = "1 of 1 are UNCLEAR: measure both sides again with more runs and a longer budget, such as"

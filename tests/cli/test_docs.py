@@ -44,7 +44,7 @@ KERNEL_PAGE = ROOT / "docs" / "add-a-kernel.md"
 WHOLE_CORPUS, FIXED = corpus.whole_corpus, {case.name for case in corpus.CASES}
 # It needs a cluster, which the tests of clusters start.
 FLEET = ROOT / "docs" / "fleet.md"
-# It takes half a minute.
+# This command takes half a minute.
 EXPORT_LAB = ["export", "--lab", "--out", "dist/lab"]
 # The budgets of the first tier.
 SHORT_S = {"bench": "0.05", "tune": "0.3"}
@@ -64,7 +64,7 @@ def missing() -> str | None:
 
 
 def pages_to_run() -> Iterator[Any]:
-    """Yield every page with few cases and short budgets, and once more whole where that takes long."""
+    """Yield every page with few cases and short budgets, and slow pages once more completely."""
     for page in DOCUMENTS:
         if page != FLEET:
             yield pytest.param(page, few_cases, id=page.name)
@@ -87,7 +87,7 @@ def takes_long(words: Sequence[str]) -> bool:
 
 
 def only_times(words: Sequence[str]) -> bool:
-    """Return whether a command measures and leaves nothing for the page's next ones to read."""
+    """Return whether a command only measures and writes nothing that later commands of the page read."""
     return words[0] == "bench" and not {"--json", "--save", "--baseline"} & {*words}
 
 
@@ -148,7 +148,7 @@ def test_commands(
 def run_command(words: list[str], folder: Path, cases: Callable[[int], tuple[Case, ...]]) -> None:
     verifies = words[0] == "verify"
     if cases is few_cases and words[0] in SHORT_S and not {"--list", "--remove", "help"} & {*words}:
-        # Of options that are given twice the last one counts.
+        # If an option is given twice, the last one counts.
         words = [*words, "--budget", SHORT_S[words[0]]]
         if words[0] == "bench" and "--kernel" not in words:
             words += ["--kernel", "registers"]
@@ -187,7 +187,7 @@ def run_command(words: list[str], folder: Path, cases: Callable[[int], tuple[Cas
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
 def test_python(page: Path, tmp_path: Path, device: Device) -> None:
-    """A page's blocks in one process, each with names of its own."""
+    """The blocks of a page run in one process, each with its own names."""
     runs = [
         f"exec(compile({block!r}, 'block {number}', 'exec'), {{'__name__': '__main__'}})"
         for number, block in enumerate(blocks(page, "python"), 1)
@@ -207,7 +207,7 @@ def test_the_workflow_for_macos_has_commands_that_exist() -> None:
 
 
 def test_the_guide_to_clusters_has_commands_that_exist() -> None:
-    """tests/fleet follows it, which takes half a minute."""
+    """tests/fleet runs the guide itself, which takes half a minute."""
     found = [*commands(FLEET)]
     assert {words[0] for words in found} == {"cluster", "check", "bench", "tune"}
     for words in found:
@@ -234,7 +234,7 @@ def test_every_option_has_an_example() -> None:
     run = "".join([*blocks(page, "console"), *blocks(page, "python")])
     for field in fields(NormOptions):
         assert re.search(rf"\b{field.name}\b", page.read_text()), field.name
-        # Dtypes of parameters and statistics that were saved follow from the arrays in Python.
+        # In Python the arrays determine the dtypes of parameters and saved statistics.
         python = {"weight_dtype": "weight", "saved_stats": "stats="}.get(field.name, field.name)
         assert python in run, field.name
 

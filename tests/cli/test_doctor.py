@@ -39,7 +39,7 @@ class Said:
 def doctor(
     device: Device, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Callable[..., Said]:
-    """Run the command in this process, on a system that lacks what it is given."""
+    """Return a function that runs the command in this process, with the given parts missing."""
     monkeypatch.delenv(ADAPTER_VARIABLE, raising=False)
     monkeypatch.setattr(verb, "_look_again", lambda: print("looked again"))
 
@@ -85,7 +85,9 @@ def test_a_better_driver_is_installed_and_looked_for(doctor: Callable[..., Said]
         (Fix("Nothing to install.", optional=True), "Nothing to install."),
     ],
 )
-def test_without_the_better_driver_it_goes_on(doctor: Callable[..., Said], driver: Fix, reason: str) -> None:
+def test_doctor_continues_without_the_better_driver(
+    doctor: Callable[..., Said], driver: Fix, reason: str
+) -> None:
     said = doctor("--fix", driver=driver)
     assert (said.status, said.error) == (OK, "")
     *_, reported, last = said.out.splitlines()
@@ -94,14 +96,14 @@ def test_without_the_better_driver_it_goes_on(doctor: Callable[..., Said], drive
     assert said.out.count(driver.missing) == 1
 
 
-def test_what_is_needed_and_cannot_be_installed_is_a_mistake(doctor: Callable[..., Said]) -> None:
+def test_a_required_part_that_cannot_be_installed_is_an_error(doctor: Callable[..., Said]) -> None:
     said = doctor("--fix", "--browser", others=(replace(FAILING, optional=False),))
     assert said.status == BAD_USAGE
     assert said.error.startswith("webnorm: `") and said.error.count("\n") == 1
     assert doctor("--browser", others=(replace(BETTER, optional=False),)).status == WRONG
 
 
-def test_one_that_fails_does_not_keep_the_others_from_being_installed(doctor: Callable[..., Said]) -> None:
+def test_one_failed_installation_does_not_stop_the_others(doctor: Callable[..., Said]) -> None:
     needed = replace(BETTER, optional=False)
     said = doctor(
         "--fix", "--browser", others=(Fix("No commands."), replace(FAILING, optional=False), needed)
@@ -111,7 +113,7 @@ def test_one_that_fails_does_not_keep_the_others_from_being_installed(doctor: Ca
     assert "No commands. `" in said.error
 
 
-def test_who_chose_an_adapter_is_content_with_it(
+def test_a_chosen_adapter_needs_no_better_driver(
     doctor: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert doctor("--fix", "--adapter", "0", driver=BETTER).out == f"adapter: {adapters()[0]}\n"
@@ -120,7 +122,7 @@ def test_who_chose_an_adapter_is_content_with_it(
     assert doctor("--fix", driver=BETTER).out == f"adapter: {last}\n"
 
 
-def test_the_last_line_says_what_will_work(doctor: Callable[..., Said], first: Device) -> None:
+def test_the_last_line_lists_what_works(doctor: Callable[..., Said], first: Device) -> None:
     last = doctor().out.splitlines()[-1]
     assert last.startswith("works here: check, bench, tune, play")
     assert ("with subgroups" in last) == ("subgroups" in first.traits.features)

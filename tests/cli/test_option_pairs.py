@@ -83,7 +83,7 @@ VALUES = {
 
 
 def words(verb: str, name: str) -> list[str]:
-    """An option with its value, or an argument, as a command line has it."""
+    """Return an option with its value, or an argument, as words of a command line."""
     param = next(one for one in parameters(verb) if help.long_name(one) == name)
     if getattr(param, "is_flag", False):
         return [name]
@@ -95,7 +95,7 @@ def given(verb: str, options: Sequence[str]) -> dict[str, Any]:
     return {option.partition("=")[0]: option.partition("=")[2] or "x" for option in options}
 
 
-def test_rules_are_of_options_that_there_are() -> None:
+def test_rules_name_existing_options() -> None:
     assert RULES.keys() <= {*ALL}
     for verb, own in RULES.items():
         names = {help.long_name(one) for one in parameters(verb)}
@@ -113,7 +113,7 @@ def test_rules_are_of_options_that_there_are() -> None:
 
 
 def refused_by(verb: str) -> Iterator[tuple[str, ...]]:
-    """The smallest command lines that each rule of a verb refuses."""
+    """Yield the shortest command lines that each rule of a verb refuses."""
     for rule in RULES[verb]:
         match rule:
             case Excludes(options, _, _):
@@ -127,8 +127,8 @@ def refused_by(verb: str) -> Iterator[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("verb", RULES)
-def test_what_is_declared_is_refused_before_anything_is_done(verb: str, tmp_path: Path) -> None:
-    """One line, exit status 2, and the folder stays as it was."""
+def test_rules_refuse_options_before_any_work(verb: str, tmp_path: Path) -> None:
+    """The error is one line with exit status 2, and the folder does not change."""
     for options in refused_by(verb):
         line = [verb]
         for option in options:
@@ -252,7 +252,7 @@ def declared(verb: str, options: Sequence[str]) -> bool:
 
 
 def pairs(verb: str) -> list[tuple[str, ...]]:
-    """The pairs of a verb's options that no rule refuses."""
+    """Return the pairs of a verb's options that no rule refuses."""
     names = [help.long_name(one) for one in parameters(verb)]
     names = [one for one in names if one not in ("--help", *UNSEEN[verb])]
     return [pair for pair in combinations(names, 2) if not declared(verb, pair)]

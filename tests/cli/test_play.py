@@ -1,4 +1,4 @@
-"""`webnorm play` as a person runs it: statuses, lines, JSON, the screen."""
+"""`webnorm play` as a user runs it: statuses, lines, JSON, the screen."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_file_of_two_ops_is_checked_as_the_chosen_op(file: Path, device: Devic
     done = webnorm(["play", str(file), "--once", "--quick", "--op", "rms_norm"], tmp_path)
     assert done.returncode == 1
     assert "takes the mean off, as LayerNorm does" in done.stdout
-    # What passes says how near it was.
+    # A passing check shows the element nearest to its tolerance.
     done = webnorm(["play", str(file), "--once", "--quick", "--op", "layer_norm"], tmp_path)
     assert done.returncode == 0
     assert done.stdout.count(" float32: nearest to its tolerance: y[") == 2
@@ -109,7 +109,7 @@ def test_one_size_is_timed(mistake: Callable[[list[str]], str], file: Path) -> N
     for wrong in ("256,1k", "256..4k", "0", "-4", "many"):
         output = mistake(["play", str(file), "--rows", wrong])
         assert f"--rows is '{wrong}'; expected one size of 1 or more, such as 1024 or 4k" in output
-    # The file comes after the sizes.
+    # Sizes are checked before the file.
     assert "nowhere.wgsl is not a file" in mistake(["play", "nowhere.wgsl", "--rows", "4k", "--cols", "768"])
 
 
@@ -152,7 +152,7 @@ def test_a_port_in_use_is_bad_usage(mistake: Callable[[list[str]], str], file: P
 @needs_tint
 @pytest.mark.xdist_group("play")
 def test_no_network_is_needed(file: Path, device: Device) -> None:
-    """Not even the loopback: no process has an address in a network of its own that has nothing."""
+    """A process in an empty network namespace has no address, not even the loopback."""
     alone = ["unshare", "--map-root-user", "--net"]
     if not shutil.which(alone[0]) or subprocess.run([*alone, "true"], check=False).returncode:
         pytest.skip("no process can be cut off from the network here")
@@ -173,7 +173,7 @@ def attempt(number: int = 2, **known: Any) -> AttemptState:
     return AttemptState(number=number, hash="0" * 64, saved="2026-11-24T00:00:00Z", **known)
 
 
-def test_the_caret_stands_below_what_is_meant() -> None:
+def test_the_caret_is_below_the_marked_text() -> None:
     source = "\tlet höhe = = 1.0;"
     mistake = LocatedMistake(
         by="naga",
@@ -191,7 +191,7 @@ def test_the_caret_stands_below_what_is_meant() -> None:
 
 
 @pytest.mark.parametrize("before", ("\tx\t", "  表表 ", "a\x1b "))
-def test_the_caret_stands_below_what_is_meant_whatever_comes_before(before: str) -> None:
+def test_the_caret_is_below_the_marked_text_after_any_characters(before: str) -> None:
     mistake = LocatedMistake(
         by="naga",
         message="no b",
@@ -205,7 +205,7 @@ def test_the_caret_stands_below_what_is_meant_whatever_comes_before(before: str)
     assert cell_len(line[: line.index("b;")]) == caret.index("^")
 
 
-def test_what_two_compilers_mark_is_shown_once() -> None:
+def test_a_line_that_two_compilers_mark_is_shown_once() -> None:
     place: dict[str, Any] = {"file": "my.wgsl", "line": 3, "column": 5, "length": 1, "source": "let a = b;"}
     naga, tint = (LocatedMistake(by=by, message=f"no b for {by}", **place) for by in ("naga", "tint"))
     other = LocatedMistake(by="tint", message="no c", **{**place, "line": 4})

@@ -47,8 +47,8 @@ def screen(width: int = 120) -> tuple[Screen, io.StringIO]:
     return console, out
 
 
-def test_behind_the_bar_there_is_room_for_an_echo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal shows Ctrl-C as ^C: where that went to the next line, the bar stayed on the screen."""
+def test_the_bar_leaves_room_for_an_echo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal shows Ctrl-C as ^C. If that wrapped to the next line, the bar would stay on the screen."""
     for name, value in {"COLUMNS": "60", "TERM": "xterm"}.items():
         monkeypatch.setenv(name, value)
     ours, theirs = os.openpty()
@@ -103,7 +103,7 @@ def test_no_way_to_the_screen_is_left_open(name: str) -> None:
     assert text.count(one_line(name)) >= (9 if name != HOSTILE else 7)
 
 
-def test_what_rich_itself_writes_stays() -> None:
+def test_richs_own_control_codes_stay() -> None:
     out = _Terminal()
     console = Screen()
     console.file = out
@@ -163,7 +163,7 @@ WORDS = r'"\u001b]0;x\u0007[/] \u202e[bold]"'
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """A folder with a kernel that is right, of hostile name and words."""
+    """A folder with a correct kernel with a hostile name and texts."""
     folder = tmp_path / "my[/] kernels"
     (folder / "layer_norm").mkdir(parents=True)
     lines = broken.HONEST.splitlines()

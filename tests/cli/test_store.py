@@ -1,4 +1,4 @@
-"""`webnorm store` as a person runs it, and the recipes of docs/history.md."""
+"""`webnorm store` as a user runs it, and the recipes of docs/history.md."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def steady(folder: Path, count: int = 10) -> list[str]:
     return written(folder, *(kept_run(at, {"registers": times[at % 3]}) for at in range(count)))
 
 
-def test_what_is_kept_is_shown_and_what_became_slower_ends_with_1(tmp_path: Path) -> None:
+def test_stored_results_are_shown_and_a_regression_ends_with_1(tmp_path: Path) -> None:
     names = steady(tmp_path)
     done = webnorm(["store", "add", *names], tmp_path)
     first, *_, last = done.stdout.splitlines()
@@ -85,7 +85,7 @@ def test_what_is_kept_is_shown_and_what_became_slower_ends_with_1(tmp_path: Path
     assert len(data["entries"]) == 20 and data["entries"][-1]["op"] == "copy"
 
 
-def test_too_few_runs_are_said(tmp_path: Path) -> None:
+def test_too_few_runs_are_reported(tmp_path: Path) -> None:
     webnorm(["store", "add", *steady(tmp_path, 3)], tmp_path)
     done = webnorm(["store", "regressions"], tmp_path)
     assert done.returncode == 3 and done.stdout.splitlines()[-2:] == [
@@ -94,7 +94,7 @@ def test_too_few_runs_are_said(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_interrupted_adds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_adds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = steady(tmp_path, 2)
     webnorm(["store", "add", names[0]], tmp_path)
     before = (tmp_path / "data" / "store.db").read_bytes()
@@ -192,7 +192,7 @@ def test_the_recipe_for_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert lines is not None and lines.fetchall() == [(3,)]
 
 
-def test_history_has_a_line_for_each_variant_and_copies_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_history_has_one_line_per_variant_and_copies_on_request(tmp_path: Path) -> None:
     webnorm(["store", "add", *steady(tmp_path, 4)], tmp_path)
     lines = webnorm(["store", "history"], tmp_path).stdout.splitlines()
     assert lines[0].split()[:3] == ["kernel", "runs", "recorded"]
@@ -207,7 +207,7 @@ def test_history_has_a_line_for_each_variant_and_copies_where_they_are_asked_for
 
 
 def test_an_unclear_comparison_ends_with_3(tmp_path: Path) -> None:
-    """One run on either side: whatever lies between them, it may be chance."""
+    """With one run on each side, any difference may be chance."""
     names = written(tmp_path, kept_run(0, {"registers": 2000.0}), kept_run(1, {"registers": 2900.0}))
     done = webnorm(["compare", *names], tmp_path)
     assert done.returncode == INCONCLUSIVE

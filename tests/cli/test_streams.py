@@ -141,14 +141,14 @@ def into_a_full_one(arguments: Sequence[str], folder: Path) -> subprocess.Comple
     [(left_by_its_reader, 1, ""), (into_a_full_one, 2, FULL)],
     ids=["left", "full"],
 )
-def test_a_verdict_outlives_what_it_was_printed_to(
+def test_exit_status_and_files_survive_a_closed_output(
     run: Callable[[Sequence[str], Path], subprocess.CompletedProcess[str]],
     status: int,
     errors: str,
     tmp_path: Path,
     device: Device,
 ) -> None:
-    """The files are whole; a wrong kernel and a missing one have their exit statuses whoever reads on."""
+    """Files are complete, and wrong or missing kernels keep their exit statuses, even without a reader."""
     broken.write(tmp_path, "wrong")
     wrong = ["--wgsl", ".", "-k", "wrong", "--json"]
     for arguments in (
