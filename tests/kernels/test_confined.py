@@ -174,7 +174,7 @@ def test_a_text_that_is_too_large_is_refused_with_its_bounds(tmp_path: Path, bod
 def test_who_wants_tighter_bounds_sets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "limits", sandbox.RenderLimits(time_s=2.0, memory=256 << 20, text=1000))
     assert "exceeds 1000 characters" in refusal(tmp_path, "x" * 1001)
-    assert refusal(tmp_path, '{{ "a" * 3000000000 }}').endswith("too much memory: expected at most 256 MiB")
+    assert refusal(tmp_path, '{{ "a" * 3000000000 }}').endswith("too much memory; the limit is 256 MiB")
     monkeypatch.undo()
     assert shader_of(tmp_path, "x" * 1001).text == "x" * 1001 + "\n"
 
@@ -296,30 +296,30 @@ DEEP = {
         "brackets are nested more than 200 deep",
     ),
     "blocks": ("fn main() {" + " {" * 3000 + " }" * 3000 + "}", "brackets are nested more than 200 deep"),
-    "operators": ("const deep = 1" + "+1" * 20000 + ";", "2000 operators in a row"),
-    "others between": ("const deep = 1" + "+(1)" * 20000 + ";", "2000 operators in a row"),
+    "operators": ("const deep = 1" + "+1" * 20000 + ";", "more than 2000 operators in a row"),
+    "others between": ("const deep = 1" + "+(1)" * 20000 + ";", "more than 2000 operators in a row"),
     "sums in brackets": (
         "const deep = " + "(" * 100 + "1" + ("+1" * 100 + ")") * 100 + ";",
-        "2000 operators in a row",
+        "more than 2000 operators in a row",
     ),
     "brackets in sums": (
         "const deep = " + ("1+" * 12 + "(") * 180 + "1" + ")" * 180 + ";",
-        "2000 operators in a row",
+        "more than 2000 operators in a row",
     ),
     "sums in arguments": (
         "const deep = " + "max(" * 100 + "1" + ("+1" * 30 + ", 1)") * 100 + ";",
-        "2000 operators in a row",
+        "more than 2000 operators in a row",
     ),
-    "signs": ("const deep = " + "-" * 20000 + "1;", "2000 operators in a row"),
-    "members": ("fn main() { let a = b" + ".x" * 20000 + "; }", "2000 operators in a row"),
-    "templates": ("alias Deep = " + "array<" * 20000 + "f32" + ">" * 20000 + ";", "2000 operators in a row"),
+    "signs": ("const deep = " + "-" * 20000 + "1;", "more than 2000 operators in a row"),
+    "members": ("fn main() { let a = b" + ".x" * 20000 + "; }", "more than 2000 operators in a row"),
+    "templates": ("alias Deep = " + "array<" * 20000 + "f32" + ">" * 20000 + ";", "more than 2000 operators in a row"),
     "alternatives": (
         "fn main() { if (true) {} " + "else if (true) {} " * 20000 + "}",
-        "2000 operators in a row",
+        "more than 2000 operators in a row",
     ),
     "alternatives after comments": (
         "fn main() { if (true) {} " + "/* */else if (true) {} " * 20000 + "}",
-        "2000 operators in a row",
+        "more than 2000 operators in a row",
     ),
 }
 
@@ -327,7 +327,7 @@ DEEP = {
 @pytest.mark.parametrize(("body", "message"), DEEP.values(), ids=DEEP)
 def test_what_a_compiler_would_not_survive_is_refused(body: str, message: str, tmp_path: Path) -> None:
     """naga descends into each level by a call of its own: a full stack ends the process."""
-    with pytest.raises(WebnormError, match=f"more than {message}"):
+    with pytest.raises(WebnormError, match=message):
         shader_of(tmp_path, body)
 
 

@@ -36,7 +36,7 @@ fn pointer(a: ptr<function, f32>) {{}}
         ),
         ("pointer(&y[0]);", "argument 1, `&y[0]`, does not fit the parameter `a: ptr<function, f32>`"),
         ("y[0] = f(1.0, 2.0);", "the call of `f` is invalid; Requires 1 arguments, but 2 are provided"),
-        ("y[0] = f(\n        Vec(),\n    );", "the call is invalid; argument 1 is of another type"),
+        ("y[0] = f(\n        Vec(),\n    );", "the call is invalid; argument 1 has another type"),
         ("y[0] = Vec();", "The type of `Vec()` doesn't match the type stored in `y[0]`"),
         ("var s: S; s.a = Vec();", "The type of `Vec()` doesn't match the type stored in `s.a`"),
         ("let z = Vec() + 1u;", "a value (of type vec4<f32>) and a value (of type vec4<u32>)"),

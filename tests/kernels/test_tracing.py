@@ -81,9 +81,9 @@ def test_under_tracing_the_text_says_which_row_it_works_on(device: Device) -> No
         ('trace("mean // all of it")', "mine.wgsl:10: cannot trace 'mean // all of it'"),
         ('trace("")', "mine.wgsl:10: cannot trace ''; expected an expression of at most 200"),
         ('trace("x" * 201)', "mine.wgsl:10: cannot trace 'xxx"),
-        ("trace(7)", "mine.wgsl:10: trace() takes the text of an expression, as in {{ trace"),
+        ("trace(7)", "mine.wgsl:10: trace() got 7; expected the text of an expression, as in {{ trace"),
         ('trace("mean", "j }")', "mine.wgsl:10: cannot trace 'j }'"),
-        ("trace(mean)", "mine.wgsl:10: trace() takes the text of an expression"),
+        ("trace(mean)", "mine.wgsl:10: trace() got Undefined; expected the text of an expression"),
         ("trace()", "mine.wgsl:10: "),
     ],
 )
@@ -143,7 +143,7 @@ def test_both_spellings_are_one_filter() -> None:
         ("atomicAdd(row, 1)", "Call is not part of the language"),
         ("row is defined", "is not part of the language"),
         ("row == 1" + " or row == 1" * 16, "it has more than 16 numbers"),
-        ("row == 1 " * 100, "filter has 900 characters; expected at most 500"),
+        ("row == 1 " * 100, "filter has 900 characters; the limit is 500"),
         ("(" * 200 + "row" + ")" * 200, ""),
     ],
 )
