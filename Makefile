@@ -74,19 +74,19 @@ editor:
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-# The stamps come last, so a set-up that was interrupted is done again. People who only measure do not get the
-# test tools, much of which is never imported: Python compiles the rest when it is. The adapter is a system package:
-# `doctor --mend` prints each command before it runs it.
+# The stamps come last, so a set-up that was interrupted is done again. `make bench` does not
+# install the test tools. They are not compiled in advance, because most of them are never imported. The adapter is a system package:
+# `doctor --fix` prints each command before it runs it.
 .venv/.installed: pyproject.toml .venv/bin/python
 	$(CHECK_PIP)
 	$(PIP) -e .
-	$(BIN)/webnorm doctor --mend
+	$(BIN)/webnorm doctor --fix
 	@touch $@
 
 .venv/.installed-test: pyproject.toml .venv/bin/python
 	$(CHECK_PIP)
 	$(PIP) --no-compile -e '.[test,docs]'
-	$(BIN)/webnorm doctor --mend
+	$(BIN)/webnorm doctor --fix
 	@touch .venv/.installed .venv/.installed-docs $@
 
 # Nothing of the site needs an adapter, or the network.
@@ -98,7 +98,7 @@ clean:
 # Chromium for the pages, and Tint in the user's cache, which `make clean` leaves alone. Without them (no root, no
 # network, no node) the other tests still run, and pytest names the skipped ones with the reason.
 .venv/.installed-browser: .venv/.installed-test webnorm/web/tint.py
-	@$(BIN)/webnorm doctor --mend --browser && touch $@ || \
+	@$(BIN)/webnorm doctor --fix --browser && touch $@ || \
 	  echo "The tests of pages in a browser and of shaders in Tint may be skipped." >&2
 
 # --clear: what an interrupted run or a removed Python left behind is of no use.

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-# Long enough for the longest step of any test on a slow machine: thirteen minutes beside twenty processes.
+# Long enough for the longest step of any test on a slow machine: thirteen minutes with twenty other
+# processes.
 HANG_S = 3600.0
 HANG_MS = 1000 * HANG_S
 _GLANCE_S = 0.01

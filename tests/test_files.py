@@ -270,7 +270,7 @@ def unwritable(tmp_path: Path, kind: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["no folder", "a folder", "under a file", "a name too long"])
-def test_an_unwritable_path_is_told_before_and_after_the_run(tmp_path: Path, kind: str) -> None:
+def test_an_unwritable_path_is_reported_before_and_after_the_run(tmp_path: Path, kind: str) -> None:
     path = unwritable(tmp_path, kind)
     for attempt in (atomic.check_writable, lambda path: atomic.write_text(path, "text")):
         with pytest.raises(WebnormError, match="cannot write"):
@@ -429,22 +429,22 @@ def test_a_turn_ends_with_its_process(tmp_path: Path, monkeypatch: pytest.Monkey
     holder.send_signal(signal.SIGKILL)
     holder.communicate(timeout=HANG_S)
     assert os.listdir(tmp_path) == [".tuning.json.lock"]
-    tuning.record([choice()], path, PLATFORM, lambda: pytest.fail("nobody has the turn"))
+    tuning.record([choice()], path, PLATFORM, lambda: pytest.fail("no process has the lock"))
     assert os.listdir(tmp_path) == [path.name]
 
 
-def test_who_waits_is_told_and_does_not_wait_forever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_process_is_notified_and_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atomic, "PATIENCE_S", 0.0)
     monkeypatch.setattr(atomic, "MOST_WAIT_S", 0.3)
     path = tmp_path / "tuning.json"
-    told: list[str] = []
+    calls: list[str] = []
     holder = start(HOLDS, str(path))
     with pytest.raises(WebnormError, match=r"tuning\.json: another process has locked it for 0\.3 s"):
-        tuning.record([choice()], path, PLATFORM, lambda: told.append("told"))
-    assert told == ["told"] and not path.exists()
+        tuning.record([choice()], path, PLATFORM, lambda: calls.append("first"))
+    assert calls == ["first"] and not path.exists()
     holder.communicate("\n", timeout=HANG_S)
-    tuning.record([choice()], path, PLATFORM, lambda: told.append("again"))
-    assert told == ["told"] and os.listdir(tmp_path) == [path.name]
+    tuning.record([choice()], path, PLATFORM, lambda: calls.append("again"))
+    assert calls == ["first"] and os.listdir(tmp_path) == [path.name]
 
 
 def test_a_file_system_without_locks_is_written_all_the_same(

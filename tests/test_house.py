@@ -1,4 +1,4 @@
-"""The rooms that docs/architecture.md draws, held against the imports that there are."""
+"""The imports match the layers in docs/architecture.md, and other rules that bind all code."""
 
 import ast
 import re
@@ -35,8 +35,8 @@ INNER_FLOORS = {
     "webnorm.web": (("verify",), ("lab_site",), ("package", "collection"), ("browser",), ("",)),
     "bench": (("sweep", "web"), ("record",), ("contenders", "")),
 }
-# What the wall clock says is written down here, and looked at nowhere: it is set, also backwards, while
-# something runs. What is waited for and what is timed goes by clocks that nobody sets.
+# These files record the time of the wall clock. No code compares it, because it may be set, even backwards,
+# while a program runs. Waits and timings use monotonic clocks.
 DATED = {
     "webnorm/choice/tuning.py",
     "webnorm/lab/results/result.py",
@@ -66,7 +66,7 @@ def parsed(path: Path) -> ast.Module:
 
 
 def room_of(name: str) -> str:
-    """The room of a module, or of a name that is imported from one: a package, or a module beside them."""
+    """Return the room of a module, or of an imported name: a package, or a module next to the packages."""
     house, *inside = name.split(".")
     if house == "bench" or not inside:
         return house
@@ -202,7 +202,7 @@ def test_the_wall_clock_decides_nothing() -> None:
     assert asking == DATED
 
 
-# Where anything may go wrong, as no error of its own kind is told of. All others name the errors they mean.
+# The files that may catch every exception, with the reason. All other code names the exceptions it expects.
 BROAD = {
     "webnorm/ops/norms/resolved.py": "attributes and hashes of a caller's arguments, and what is no dtype",
     "webnorm/cli/work/isolated.py": "a driver, in a process of its own",
@@ -261,11 +261,12 @@ def test_few_places_catch_everything() -> None:
         assert "suppress(Exception)" not in text, path
         closed = [node for node in found[path] if isinstance(node, ast.ExceptHandler)]
         through = [node for node in closed if ast.unparse(node.body[0]).startswith("signals.let_through(")]
-        # Of an exception's own text and traceback nothing is told that would go wrong.
+        # A broken text or traceback of an exception is ignored.
         assert len(closed) - len(through) == (2 if path == "webnorm/lab/process/worker.py" else 0), path
 
 
-# Private names of other libraries, by file. Those of wgpu-py and cffi are in one, which works without them.
+# Private names of other libraries, by file. One file has all names of wgpu-py and cffi, and works without
+# them.
 PRIVATE = {
     "bench/contenders/installed.py": {"_inductor"},
     "bench/contenders/torch_ops.py": {"_dynamo", "_fused_rms_norm_backward"},
@@ -389,7 +390,7 @@ WAITING = ("wait", "join", "result", "communicate", "idle", "set_default_timeout
 SHORT_S = 1.0
 # What looks like it and is not, and why.
 TIMELESS = {
-    "calls/interrupted.py": "how long a turn takes chooses moments for interrupts, of which any will do",
+    "calls/interrupted.py": "the duration of a turn chooses moments for interrupts, and any moment is fine",
     "play/test_page.py": "a page's timers come in their order",
     "web/test_collect.py": "it replaces the clock of the rates by its own",
     "web/test_examples_train.py": "a page looks again until its training is done",

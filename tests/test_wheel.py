@@ -47,7 +47,7 @@ def environment_folders() -> list[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # The programs that are started see the environment's own folders, not what a path beside them brings.
+    # Programs in this test see only the environment's own folders, not further entries of the path.
     for needed in ("build", "hatchling", "wgpu"):
         if PathFinder.find_spec(needed, environment_folders()) is None:
             pytest.skip(f"{needed}, which making and trying a wheel takes, is not in this environment")
@@ -105,7 +105,7 @@ def test_export_outside_the_repository(installed: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_bench_outside_the_repository(installed: Path, tmp_path: Path) -> None:
     if not adapters():
-        pytest.skip("no WebGPU adapter: webnorm doctor --mend")
+        pytest.skip("no WebGPU adapter: webnorm doctor --fix")
     arguments = ["--rows", "8", "--cols", "16", "--kernel", "naive", "--budget", "0.2", "--json", "-"]
     report = json.loads(run(installed / "webnorm", "bench", *arguments, cwd=tmp_path))
     assert report["schema"] == 1

@@ -30,7 +30,7 @@ _LANGUAGES = {
     ".css": "css",
     ".json": "json",
 }
-# What npm and the examples' own commands put beside their files.
+# Files that npm and the examples' commands create.
 _MADE = {"node_modules", "models", "packages", "dist", "layer-norm", "package-lock.json"}
 # The start page says what the README says.
 _INSTEAD = {"README.md": "index.md"}

@@ -168,7 +168,7 @@ def test_a_first_choice_reads_one_header(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(made) == len(NORMS)
 
 
-def test_no_kernel_at_all_is_told_with_the_reason() -> None:
+def test_the_error_without_any_kernel_has_the_reason() -> None:
     kernels = [replace(kernel, unstable="a reason") for kernel in KERNELS]
     with pytest.raises(WebnormError, match="no kernel of rms_norm can run 2x3 float32 on this"):
         choose(kernels, Task(OPS["rms_norm"], NormProblem(rows=2, cols=3)), BROWSER)

@@ -1,4 +1,4 @@
-"""What was measured on the H200: the files are sound, and what is read off them follows what is known."""
+"""The measurements of the H200: the files are valid, and the choices from them follow the data."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_was_measured_exists_and_runs_there(name: str) -> None:
 @pytest.mark.parametrize("dtype", STORAGE)
 @pytest.mark.parametrize("op", NORMS)
 def test_columns_that_are_left_out_are_chosen_well(op: str, dtype: str) -> None:
-    """Where x fills the card, of rows that vectors divide: which tells the model from a guess."""
+    """On large data whose rows are multiples of vectors. This distinguishes the model from a guess."""
     itemsize = DTYPES[dtype].itemsize
     losses = [
         lost
@@ -149,7 +149,7 @@ def test_a_residual_has_what_was_measured_with_it_before_what_was_not() -> None:
 def test_a_gradient_that_finds_its_statistics_has_data_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Without such data it goes by that of the others."""
+    """Without such data the rules use the data of the other gradients."""
     monkeypatch.setattr(measured, "FOLDER", tmp_path)
     op = OPS["layer_norm_backward"]
 

@@ -287,7 +287,7 @@ def test_a_new_choice_takes_the_place_of_the_old() -> None:
 # --- from Python
 
 
-def test_calls_follow_it_and_are_told_of_a_stale_one(folder: Path, device: Device) -> None:
+def test_calls_use_it_and_warn_about_a_stale_one(folder: Path, device: Device) -> None:
     x = np.random.default_rng(0).standard_normal((1000, 64), dtype=np.float32)
     problem = replace(TUNED_PROBLEM, options=NormOptions(weight=False, bias=False))
     platform = Platform.of(device.adapter.description())
@@ -312,9 +312,7 @@ def test_calls_follow_it_and_are_told_of_a_stale_one(folder: Path, device: Devic
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
 @pytest.mark.parametrize("text", ["{", "[" * 200_000, None, "a folder", "a pipe"])
-def test_calls_do_without_a_broken_one_and_are_told_once(
-    text: str | None, folder: Path, device: Device
-) -> None:
+def test_calls_ignore_a_broken_one_and_warn_once(text: str | None, folder: Path, device: Device) -> None:
     x = np.random.default_rng(0).standard_normal((4, 64), dtype=np.float32)
     platform = Platform.of(device.adapter.description())
     path = tuning.path_of(platform)
@@ -327,9 +325,9 @@ def test_calls_do_without_a_broken_one_and_are_told_once(
     else:
         path.write_text(text)
     opened = webnorm.open_device(device.adapter)
-    with pytest.warns(UserWarning, match=re.escape(str(path))) as told:
+    with pytest.warns(UserWarning, match=re.escape(str(path))) as warned:
         y = functional.layer_norm(x, 64, device=opened)
-    assert len(told) == 1
+    assert len(warned) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         functional.layer_norm(x[:1], 64, device=opened)

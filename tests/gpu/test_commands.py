@@ -28,7 +28,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 
 @pytest.fixture(params=["wgpu-native", "objects"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways, of which the second is taken where wgpu-py is another."""
+    """Run a test both ways; the second is for other versions of wgpu-py."""
     if request.param == "objects":
         monkeypatch.setattr(wgpu_private, "native_functions", lambda: None)
     return str(request.param)
@@ -94,7 +94,7 @@ def test_dispatches_follow_one_another(way: str, device: Device, buffer: Any) ->
     assert values(device, buffer) == answer.tolist()
 
 
-def test_mistakes_are_told_alike(
+def test_both_ways_report_the_same_mistakes(
     way: str, device: Device, buffer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def own(compute: Any) -> None:

@@ -109,7 +109,7 @@ def test_grid() -> None:
 @pytest.fixture(scope="module")
 def small() -> Iterator[Device]:
     if not adapters():
-        pytest.skip("wgpu finds no adapter; `webnorm doctor --mend` installs one")
+        pytest.skip("wgpu finds no adapter; `webnorm doctor --fix` installs one")
     yield open_device(
         limits={"max-storage-buffer-binding-size": 65536, "max-compute-workgroups-per-dimension": 4}
     )
@@ -119,7 +119,7 @@ def small() -> Iterator[Device]:
 def narrow() -> Iterator[Device]:
     """Small bindings, but workgroups enough for the pass that finishes a gradient's sums."""
     if not adapters():
-        pytest.skip("wgpu finds no adapter; `webnorm doctor --mend` installs one")
+        pytest.skip("wgpu finds no adapter; `webnorm doctor --fix` installs one")
     yield open_device(
         limits={"max-storage-buffer-binding-size": 65536, "max-compute-workgroups-per-dimension": 64}
     )
@@ -345,7 +345,7 @@ def test_too_large_a_problem_is_refused_before_anything_is_allocated(device: Dev
 @pytest.mark.opengl
 def test_without_subgroups() -> None:
     if not adapters():
-        pytest.skip("wgpu finds no adapter; `webnorm doctor --mend` installs one")
+        pytest.skip("wgpu finds no adapter; `webnorm doctor --fix` installs one")
     plain = open_device(without=frozenset({"subgroups"}))
     assert "subgroups" not in plain.traits.features
     problem = NormProblem(rows=7, cols=300)

@@ -65,7 +65,7 @@ def rendered(own: Path, user: Path | None = None, home: Path | None = None, **co
 def test_the_next_process_compiles_nothing(own: Path, folder: Path, counted: list[str]) -> None:
     assert rendered(own) == "first\npart 8\n"
     assert sorted(counted) == ["mine.wgsl", "part.wgsl"]
-    # Nobody else can get in, and nothing is left half written.
+    # No other user has access, and no file is left half written.
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     assert folder.stat().st_mode & 0o777 == 0o700 and len(list(folder.iterdir())) == 2
     assert rendered(own, cols=9) == "first\npart 9\n"
@@ -134,7 +134,7 @@ def test_of_a_users_templates_nothing_is_kept(
     assert sorted((path.name, path.read_bytes()) for path in folder.iterdir()) == before
 
 
-def test_beside_a_users_templates_webnorms_are_read_and_not_kept(
+def test_with_a_users_templates_the_cache_is_read_and_not_written(
     own: Path, folder: Path, tmp_path: Path, counted: list[str]
 ) -> None:
     user = tmp_path / "user"
@@ -198,7 +198,7 @@ def test_what_is_another_users_is_not_taken(own: Path, folder: Path, monkeypatch
     monkeypatch.setattr(os, "geteuid", lambda: here + 1)
     assert rendered(own) == "first\npart 8\n"
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    # As root with the home of somebody else: nothing of root's is left there.
+    # As root in another user's home: no file of root's is left there.
     shutil.rmtree(folder)
     assert rendered(own) == "first\npart 8\n" and not folder.exists()
 

@@ -100,7 +100,7 @@ def test_time_that_others_have_the_processor_is_not_the_templates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shader_of(tmp_path, "fine\n")
-    # Many times what it takes of the processor, all of which passes while it has none.
+    # Many times the processor time of a rendering. The child is stopped for longer than that.
     limit_s = 1.0
     pid, send = current().process.pid, sandbox._send
 
@@ -116,7 +116,7 @@ def test_time_that_others_have_the_processor_is_not_the_templates(
     with within(time_s=limit_s), monkeypatch.context() as patch:
         patch.setattr(sandbox, "_send", stopped)
         assert shader_of(tmp_path, "fine\n").text == "fine\n"
-    # Nobody waits for ever.
+    # The wait has a limit.
     os.kill(pid, signal.SIGSTOP)
     late = r"mine.wgsl: rendering was stopped after 0.3 s, .* less busy"
     with within(wait_s=0.3), pytest.raises(LimitReached, match=late):
@@ -312,7 +312,10 @@ DEEP = {
     ),
     "signs": ("const deep = " + "-" * 20000 + "1;", "more than 2000 operators in a row"),
     "members": ("fn main() { let a = b" + ".x" * 20000 + "; }", "more than 2000 operators in a row"),
-    "templates": ("alias Deep = " + "array<" * 20000 + "f32" + ">" * 20000 + ";", "more than 2000 operators in a row"),
+    "templates": (
+        "alias Deep = " + "array<" * 20000 + "f32" + ">" * 20000 + ";",
+        "more than 2000 operators in a row",
+    ),
     "alternatives": (
         "fn main() { if (true) {} " + "else if (true) {} " * 20000 + "}",
         "more than 2000 operators in a row",
@@ -326,7 +329,7 @@ DEEP = {
 
 @pytest.mark.parametrize(("body", "message"), DEEP.values(), ids=DEEP)
 def test_what_a_compiler_would_not_survive_is_refused(body: str, message: str, tmp_path: Path) -> None:
-    """naga descends into each level by a call of its own: a full stack ends the process."""
+    """naga recurses for each level: a stack overflow ends the process."""
     with pytest.raises(WebnormError, match=message):
         shader_of(tmp_path, body)
 
@@ -377,7 +380,7 @@ def test_a_process_that_was_killed_is_replaced(tmp_path: Path) -> None:
     assert shader_of(tmp_path, "b\n").text == "b\n"
 
 
-def test_a_process_that_dies_at_work_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_dies_at_work_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shader_of(tmp_path, "a\n")
     process, send = current().process, sandbox._send
 

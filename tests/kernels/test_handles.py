@@ -50,7 +50,7 @@ fn pointer(a: ptr<function, f32>) {{}}
         ("let q = 1", 'expected `;`, found "}"'),
     ],
 )
-def test_a_mistake_is_told_in_the_texts_own_words(device: Device, statement: str, said: str) -> None:
+def test_messages_quote_the_text(device: Device, statement: str, said: str) -> None:
     text = TEXT.format(statement)
     report = refusal(device, text)
     if report is None:

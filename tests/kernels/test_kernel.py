@@ -819,7 +819,7 @@ def test_a_name_that_is_not_known_or_not_read_is_an_error(tmp_path: Path, added:
     ],
 )
 def test_a_name_may_be_read_by_any_text_of_the_kernel(tmp_path: Path, body: str, snippet: str) -> None:
-    """Also by one that lies in another folder, of which a header knows nothing."""
+    """Also by text in another folder, which the header does not know."""
     path = tmp_path / "layer_norm" / "mine.wgsl"
     for folder in (path.parent, tmp_path / "lib"):
         folder.mkdir()

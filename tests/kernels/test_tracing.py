@@ -147,7 +147,7 @@ def test_both_spellings_are_one_filter() -> None:
         ("(" * 200 + "row" + ")" * 200, ""),
     ],
 )
-def test_what_is_no_filter_is_told_in_a_line(text: str, message: str) -> None:
+def test_an_invalid_filter_gives_a_one_line_error(text: str, message: str) -> None:
     with pytest.raises(WebnormError) as caught:
         tracing.parse_filter(text)
     assert message in str(caught.value) and "\n" not in str(caught.value)
