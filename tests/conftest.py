@@ -115,7 +115,7 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What this machine's user recorded must not decide what the tests see, nor be changed by them."""
+    """Hide the user's recorded data from the tests, and protect them."""
     os.environ["WEBNORM_TUNINGS"] = str(tmp_path_factory.mktemp("tunings"))
     os.environ["WEBNORM_BASELINES"] = str(tmp_path_factory.mktemp("baselines"))
     os.environ["WEBNORM_STORE"] = str(tmp_path_factory.mktemp("store") / "store.db")

@@ -20,7 +20,7 @@ def normal(*shape: int, dtype: str = "float32") -> Array:
 
 
 class Hostile:
-    """Nothing that it is asked works."""
+    """An object whose every operation fails."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no\nwords")

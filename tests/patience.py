@@ -46,7 +46,7 @@ def write_later(path: Path, text: str) -> None:
 
 
 def hang(begun: Path | None = None) -> None:
-    """What a fake does that never comes to its end. A file, if one is given, shows that it has begun."""
+    """Never return, as part of a fake. If a file is given, it is created at the begin."""
     if begun is not None:
         begun.touch()
     time.sleep(HANG_S)
@@ -60,7 +60,7 @@ def effort(work: Callable[[], object]) -> float:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs: one that has ended and waits for its parent does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -50,7 +50,7 @@ while True:
 
 
 class Output:
-    """What a process writes, read as it comes."""
+    """The output of a process, read as it arrives."""
 
     def __init__(self, number: int) -> None:
         self._number, self._text, self._ended, self._news = number, "", False, threading.Condition()
@@ -123,7 +123,7 @@ class Terminal:
 
     @property
     def modes(self) -> list[object]:
-        """How the terminal reads lines and echoes now."""
+        """The current modes of the terminal, such as echo."""
         return termios.tcgetattr(self._theirs)
 
     def resize(self, rows: int, cols: int) -> None:
@@ -148,7 +148,7 @@ class Terminal:
         self._socket.send(b"\n")
 
     def status(self) -> int:
-        """How it ends: by a signal where that is negative."""
+        """Wait for the end and return the exit status; negative for a signal."""
         return int(self._messages.readline())
 
     def all_shown(self) -> str:
@@ -181,13 +181,13 @@ def on_terminal(
 
 
 def as_found(shown: str) -> bool:
-    """Whether the last codes of a terminal show its cursor and its main screen."""
+    """Return whether the last codes of a terminal show its cursor and main screen."""
     hidden, alternate = shown.rfind(HIDE) > shown.rfind(SHOW), shown.rfind(ENTER) > shown.rfind(LEAVE)
     return not hidden and not alternate
 
 
 def animated(text: str) -> bool:
-    """Whether a text holds more than colours: codes that move a cursor, hide it, or erase."""
+    """Return whether a text contains codes that move or hide the cursor, or erase."""
     return bool(re.search(r"\x1b\[[0-9;?]*[A-HJKSTfhlsu]|\x1b[78]|\r(?!\n)", text))
 
 

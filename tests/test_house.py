@@ -79,7 +79,7 @@ def module_of(path: Path) -> str:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """What a file imports from these houses, inside functions and for types only, too."""
+    """Yield the imports of a file from these packages, including those in functions and for types."""
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}:{node.lineno}: webnorm imports by whole names"
@@ -92,7 +92,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def arrows() -> dict[tuple[str, str], list[str]]:
-    """Who imports whom among the rooms, and the lines that do."""
+    """Return the imports between rooms, with the lines that contain them."""
     found: dict[tuple[str, str], list[str]] = {}
     for path in FILES:
         here = room_of(module_of(path))
@@ -243,7 +243,7 @@ BROADLY_IGNORED = {f"{name}(Exception)" for name in ("suppress", "contextlib.sup
 
 
 def broad_handlers(path: Path) -> Iterator[ast.AST]:
-    """What catches every Exception in a file."""
+    """Yield the nodes of a file that catch every Exception."""
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ExceptHandler):
             if node.type is None or ast.unparse(node.type) == "Exception":
@@ -400,7 +400,7 @@ TIMELESS = {
 
 
 def number(node: ast.expr) -> float:
-    """What an expression of numbers is; 0 for another."""
+    """Return the value of a numeric expression; 0 for any other."""
     try:
         found = eval(compile(ast.Expression(node), "", "eval"), {"__builtins__": {}})
     except Exception:
@@ -465,7 +465,7 @@ def timed_in(tree: ast.AST, text: str) -> Iterator[tuple[int, str]]:
         ("Worker(time_limit_s=0.5)", 0),
     ],
 )
-def test_what_depends_on_the_speed_of_the_machine_is_seen(text: str, found: int) -> None:
+def test_dependence_on_the_machines_speed_is_detected(text: str, found: int) -> None:
     assert len(list(timed_in(ast.parse(text), text))) == found
 
 

@@ -122,7 +122,7 @@ def test_a_gpu_through_opengl_is_left_alone(backend: str) -> None:
         ),
     ],
 )
-def test_what_is_installed_already_is_not_installed_again(
+def test_installed_packages_are_not_installed_again(
     preferred: Seen | None, system: dict[str, Any], why: str
 ) -> None:
     fix = linux_fix("apt-get", preferred=preferred, **system)
@@ -264,7 +264,7 @@ def test_an_optional_library_fails_in_one_line(
     monkeypatch.delitem(sys.modules, "odd_library", raising=False)
 
 
-def test_what_a_library_prints_when_it_is_imported_is_no_output(
+def test_text_that_a_library_prints_goes_to_stderr(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "loud_library.py").write_text("print('hello')")
@@ -273,14 +273,14 @@ def test_what_a_library_prints_when_it_is_imported_is_no_output(
     assert capsys.readouterr() == ("", "hello\n")
 
 
-def test_ctrl_c_is_no_librarys_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_not_an_import_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "long_library.py").write_text("raise KeyboardInterrupt")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(KeyboardInterrupt):
         library("long_library", "a test", "long")
 
 
-def test_what_a_signal_handler_raises_is_no_librarys_failure(
+def test_an_exception_of_a_signal_handler_is_not_an_import_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SoftTimeLimit(Exception):

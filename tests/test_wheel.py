@@ -41,7 +41,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 def environment_folders() -> list[str]:
-    """Where this environment's packages are."""
+    """Return the folders of this environment's packages."""
     return list(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
 
 

@@ -1,4 +1,4 @@
-"""The reference of the package, from the names that `import webnorm` gives and their docstrings."""
+"""The reference page of the package, from its public names and their docstrings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import webnorm
 
 
 def page() -> str:
-    """Every public name with its signature and its docstring, by the room that it comes from."""
+    """Return the page: every public name with its signature and docstring, grouped by package."""
     rooms: dict[str, list[str]] = {}
     for name in webnorm.__all__:
         value = getattr(webnorm, name)

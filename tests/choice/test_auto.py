@@ -113,7 +113,7 @@ def test_a_choice_fits_workgroup_memory_and_uses_no_feature_that_is_missing(op: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("op", NORMS, ids=lambda op: op.name)
-def test_what_was_recorded_on_a_greater_adapter_is_followed_only_where_it_runs(op: Op) -> None:
+def test_a_tuning_of_a_larger_adapter_is_used_only_if_it_runs(op: Op) -> None:
     desktop = ADAPTERS["desktop"]
     followers = [traits for traits in ADAPTERS.values() if not op.gradient or traits.max_invocations >= 256]
     sources = set()
@@ -135,7 +135,7 @@ def test_what_was_recorded_on_a_greater_adapter_is_followed_only_where_it_runs(o
     assert sources == {"tuning", "rules"}
 
 
-def test_what_is_gone_is_passed_over() -> None:
+def test_a_choice_whose_kernel_is_gone_is_ignored() -> None:
     op, traits = OPS["layer_norm"], ADAPTERS["desktop"]
     task = Task(op, NormProblem(rows=1000, cols=1024))
     by_rules = choose(KERNELS, task, traits)

@@ -54,7 +54,7 @@ def test_every_op_and_storage_type_has_a_file() -> None:
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", FILES)
-def test_what_was_measured_exists_and_runs_there(name: str) -> None:
+def test_measured_variants_exist_and_run(name: str) -> None:
     op, dtype, *kind = name.split("-")
     known = decode((measured.FOLDER / f"{name}.json").read_bytes())
     kernels = {kernel.name: kernel for kernel in KERNELS if kernel.op.name == op}
@@ -110,7 +110,7 @@ def test_variants_of_a_kernel_that_a_rule_names_are_compared_with_each_other() -
     assert [there.cols for there in own.entries] == [1024]
 
 
-def test_what_lies_past_the_row_costs() -> None:
+def test_columns_past_the_row_cost_time() -> None:
     """256 invocations hold 1024 columns in a Vec each; at 1032 each has a second one, mostly of nothing."""
     assert row_fit(MANY, 1024) == (1, 1.0) and row_fit(MANY, 1032) == (2, 2048 / 1032)
     assert row_fit(variant(64, 8), 1024) == (4, 1.0) and row_fit(variant(64, 8), 1016) == (4, 1024 / 1016)
@@ -132,7 +132,7 @@ def test_few_bytes_are_compared_with_few_bytes() -> None:
     assert first(known, 1024) == FEW and first(known, 1024, 1 << 20) == MANY
 
 
-def test_what_is_known_from_far_away_is_believed_less() -> None:
+def test_distant_measurements_count_less() -> None:
     known = SweepLandscape([entry(1024, {FEW: 90}), entry(1400, {FEW: 89, MANY: 90})])
     assert first(known, 1024) == FEW
 

@@ -49,8 +49,8 @@ def values(device: Device, buffer: Any) -> list[int]:
     return list(map(int, np.frombuffer(device.handle.queue.read_buffer(buffer), np.uint32)))
 
 
-def test_it_is_known_what_wgpu_py_has(device: Device) -> None:
-    """Where this fails calls are half as fast: a newer wgpu-py, or wgpu-native, has other functions."""
+def test_the_functions_of_wgpu_py_are_known(device: Device) -> None:
+    """If this fails, a newer wgpu-py or wgpu-native has other functions, and calls take twice as long."""
     assert wgpu_private.native_functions() is not None
 
 
@@ -115,8 +115,8 @@ def test_both_ways_report_the_same_mistakes(
         run_pass(device.handle, on(device, buffer, 0).encode)
 
 
-def test_nothing_is_left(device: Device, buffer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was made is let go once, whatever went wrong in between."""
+def test_all_objects_are_released(device: Device, buffer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every object is released exactly once, even after an error."""
     known = wgpu_private.native_functions()
     assert known is not None
     held: list[Any] = []

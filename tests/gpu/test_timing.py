@@ -112,7 +112,7 @@ def test_the_best_copy_counts_and_too_good_is_suspicious() -> None:
     assert [one.flags for one in found] == [(), (), (), ("suspicious",), ()]
 
 
-def test_what_only_reads_may_beat_a_copy() -> None:
+def test_a_kernel_that_only_reads_may_beat_a_copy() -> None:
     """x and dy in and dx out is a third of the way from a copy to reads alone."""
     problem = NormProblem(rows=1, cols=1024)
     assert suspicious_percent(OPS["layer_norm"], problem) == SUSPICIOUS_PERCENT
@@ -227,7 +227,7 @@ def test_the_card_of_these_tests_shows_a_stopwatch_that_does_not_settle(
 
 
 def test_agreement_over_less_than_the_plateau_is_the_wrong_clock(card: Card) -> None:
-    """Why Rule.settle_s is so long: for a fifth of it the lowest clock stands still, and is believed."""
+    """The reason for the long settle_s: for a fifth of it, the lowest clock is stable and looks settled."""
     found = run_on(card, paced(card, RULE.settle_s / 5), RULE, a=card.sampler("a", 70.0))
     assert found["a"] > 1.5 * 70.0
 
@@ -304,7 +304,7 @@ def test_the_next_sample_is_under_way_before_the_last_is_read(card: Card) -> Non
     assert card.starved < 1e-3
 
 
-def test_what_is_sampled_between_rounds_finds_an_empty_queue(card: Card) -> None:
+def test_samples_between_rounds_find_an_empty_queue(card: Card) -> None:
     pace, rounds = paced(card), []
     samples: list[list[float]] = [[], []]
 
@@ -319,7 +319,7 @@ def test_what_is_sampled_between_rounds_finds_an_empty_queue(card: Card) -> None
     assert rounds == [[n, n] for n in range(1, len(samples[0]) + 1)]
 
 
-def test_what_is_sampled_between_rounds_has_to_be_enough_too(card: Card) -> None:
+def test_the_rule_applies_to_samples_between_rounds(card: Card) -> None:
     samples: list[list[float]] = [[]]
     others: list[float] = []
 
@@ -477,7 +477,7 @@ def test_results_with_drifting_copies_are_flagged(
     ("remembers", "proofs", "rest"),
     [(False, ["256", "naive"], ["1024", "64"]), (True, ["256", "1024", "naive"], ["64"])],
 )
-def test_of_the_copies_the_one_that_others_are_held_against_is_proved(
+def test_the_copy_used_for_comparison_is_proved(
     remembers: bool, proofs: list[str], rest: list[str], device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fastest, and where that fails the next; the bits of the slower ones are compared all the same."""
@@ -529,7 +529,7 @@ def test_how_many_rounds_there_will_be_follows_the_budget_and_the_noise(
 
 
 def test_a_round_takes_the_percentiles_of_each_once(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether that is enough and how many there will be are one question."""
+    """`enough` and `rounds_asked` share one computation."""
     pace = paced(card)
     pace.ready()
     taken: list[int] = []

@@ -86,7 +86,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_what_takes_too_long_is_stopped(tmp_path: Path, name: str) -> None:
+def test_a_slow_rendering_is_stopped(tmp_path: Path, name: str) -> None:
     shader_of(tmp_path, "fine\n")
     with within(time_s=0.5):
         message = refusal(tmp_path, ENDLESS[name])
@@ -138,7 +138,7 @@ BOMBS = {
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", BOMBS)
-def test_what_takes_too_much_memory_is_stopped(tmp_path: Path, name: str) -> None:
+def test_a_rendering_with_too_much_memory_is_stopped(tmp_path: Path, name: str) -> None:
     message = refusal(tmp_path, BOMBS[name])
     assert "memory" in message or "too large" in message or "Too many" in message or "too long" in message
     assert re.search(r"mine\.wgsl:\d+: ", message)
@@ -171,7 +171,7 @@ def test_a_text_that_is_too_large_is_refused_with_its_bounds(tmp_path: Path, bod
     assert "mine.wgsl: " in message
 
 
-def test_who_wants_tighter_bounds_sets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callers_can_tighten_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "limits", sandbox.RenderLimits(time_s=2.0, memory=256 << 20, text=1000))
     assert "exceeds 1000 characters" in refusal(tmp_path, "x" * 1001)
     assert refusal(tmp_path, '{{ "a" * 3000000000 }}').endswith("too much memory; the limit is 256 MiB")
@@ -247,15 +247,13 @@ def test_a_file_that_includes_itself(tmp_path: Path) -> None:
     assert "mine.wgsl:9: cannot include 'layer_norm/mine.wgsl': circular: layer_norm/mine.wgsl" in message
 
 
-def test_what_is_included_twice_is_no_circle(tmp_path: Path) -> None:
+def test_a_second_include_is_not_circular(tmp_path: Path) -> None:
     lib = {"a.wgsl": '{% include "lib/c.wgsl" %}', "b.wgsl": '{% include "lib/c.wgsl" %}', "c.wgsl": "// c"}
     body = "".join(f'{{% include "lib/{name}.wgsl" %}}' for name in "abccab")
     assert shader_of(tmp_path, body, lib).text.count("// c") == 6
 
 
-def test_what_python_prints_when_it_starts_is_no_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_of_pythons_start_is_not_a_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('collecting\\nstatistics' * 1000, flush=True)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     sandbox.stop()
@@ -328,7 +326,7 @@ DEEP = {
 
 
 @pytest.mark.parametrize(("body", "message"), DEEP.values(), ids=DEEP)
-def test_what_a_compiler_would_not_survive_is_refused(body: str, message: str, tmp_path: Path) -> None:
+def test_nesting_that_crashes_compilers_is_refused(body: str, message: str, tmp_path: Path) -> None:
     """naga recurses for each level: a stack overflow ends the process."""
     with pytest.raises(WebnormError, match=message):
         shader_of(tmp_path, body)
@@ -398,7 +396,7 @@ def test_a_process_that_dies_at_work_is_reported(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts open files in /proc")
-def test_nothing_is_left_of_a_process(tmp_path: Path) -> None:
+def test_no_resources_of_a_process_are_left(tmp_path: Path) -> None:
     shader_of(tmp_path, "a\n")
     sandbox.stop()
     before = len(os.listdir("/proc/self/fd"))
@@ -478,7 +476,7 @@ print(mine.pid)
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks processes up in /proc")
-def test_it_ends_with_its_parent_however_that_ends(tmp_path: Path) -> None:
+def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
     shader_of(tmp_path, "a\n")
     path = str(tmp_path / "layer_norm" / "mine.wgsl")
     out = run("text(); print(sandbox._child.process.pid)", path)

@@ -83,7 +83,7 @@ def option_turns(kernel: Kernel, turn: int) -> Iterator[tuple[NormCase, NormProb
 def problems_in_turn(
     kernel: Kernel, layouts: Sequence[tuple[NormCase, str]]
 ) -> Iterator[tuple[NormCase, NormProblem]]:
-    """Those that the kernel takes as they are."""
+    """Return the problems that the kernel supports unchanged."""
     for case, dtype in layouts:
         for found in problems([case], kernel.op, [dtype]):
             if suited(kernel, found[1]) == found[1]:
@@ -216,7 +216,7 @@ def test_healthy_rows_keep_their_bits_next_to_a_poisoned_one(
 
 
 @pytest.mark.parametrize("name", ["naive", "registers"])
-def test_whatever_a_nans_bits_it_stays_one(name: str, device: Device) -> None:
+def test_every_nan_stays_nan(name: str, device: Device) -> None:
     """Rounding to bfloat16 adds to the bits: in NVIDIA's NaN, 0x7fffffff, a carry would give -0."""
     options = NormOptions(weight=False, bias=False, out_dtype="bfloat16")
     patterns: dict[str, Array] = {

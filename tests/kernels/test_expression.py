@@ -103,7 +103,7 @@ def test_refused_in_one_line_that_quotes_it(text: str) -> None:
         "max(" + "1," * 600 + "1)",
     ],
 )
-def test_what_is_too_large_is_refused_in_one_short_line(text: str) -> None:
+def test_too_large_expressions_are_refused_in_one_short_line(text: str) -> None:
     with pytest.raises(WebnormError) as caught:
         check_names(parse(text), VALUES, text)
     assert "\n" not in str(caught.value)

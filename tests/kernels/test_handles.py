@@ -1,4 +1,4 @@
-"""What naga says, without the numbers that only naga knows."""
+"""naga's messages, without its internal numbers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ NOTES = ("Call to [3] is invalid", "Argument 7 value [1] doesn't match the type 
 
 
 @pytest.mark.parametrize("note", NOTES)
-def test_what_the_text_does_not_show_is_left_out(note: str) -> None:
+def test_internal_numbers_are_left_out(note: str) -> None:
     for labels in ({}, {"invalid function call": "f(a)"}, {"invalid function call": "((("}):
         said = without_handles(note, labels, ["fn f(", "fn g() {"])
         assert not re.search(r"\[\d+\]", said)

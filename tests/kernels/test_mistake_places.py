@@ -219,7 +219,7 @@ def test_text_missing_at_the_end_of_a_file_is_reported_there(
     assert f": {said.replace('MINE', str(folder / 'layer_norm' / 'mine.wgsl'))}" in str(caught.value)
 
 
-def test_of_a_report_that_marks_several_places() -> None:
+def test_a_report_with_several_places() -> None:
     report = """
 Shader validation error: Function [0] 'f' is invalid
   ┌─ :1:1

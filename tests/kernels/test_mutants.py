@@ -288,7 +288,7 @@ UNBROKEN = {kernel.label: kernel for kernel in KERNELS}
 
 @cache
 def hard_problems(label: str, which: str) -> tuple[Hard, ...]:
-    """What `draw_hard_problems` yields for a kernel of webnorm's, drawn once."""
+    """Return the problems of `draw_hard_problems` for a kernel, drawn once."""
     return tuple(draw_hard_problems(UNBROKEN[label], which))
 
 
@@ -474,7 +474,7 @@ def caught(
 
 
 def failure_of(device: Device, shader: Shader, arrays: dict[str, Array]) -> WrongResult:
-    """What hints are made of, computed once, whether it is wrong or right."""
+    """Return the data for hints, computed once, for wrong and correct results."""
     got, task = compute(device, shader, arrays), Task(shader.variant.kernel.op, shader.problem)
     return WrongResult(task, arrays, got, answers(shader, arrays, got), tolerance(shader))
 

@@ -226,7 +226,7 @@ def _unreadable(path: Path) -> None:
         (_unreadable, "Permission denied"),
     ],
 )
-def test_what_is_no_plain_file(
+def test_files_that_are_not_regular(
     home: Path, make: Callable[[Path], None], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(home)
@@ -276,7 +276,7 @@ def test_characters_that_people_do_not_see(home: Path, character: str) -> None:
     assert message.endswith(f"mine.wgsl:10: the rendered text contains the character {named}")
 
 
-def test_a_snippet_that_is_no_text(home: Path) -> None:
+def test_a_snippet_that_is_not_text(home: Path) -> None:
     (home / "lib" / "part.wgsl").write_bytes(b"a\nb\xff\n")
     message = refusal(lambda: shader_of(home, '{% include "lib/part.wgsl" %}'))
     assert message == f"{home.resolve()}/lib/part.wgsl:2: not UTF-8 text"

@@ -87,7 +87,7 @@ def test_under_tracing_the_text_says_which_row_it_works_on(device: Device) -> No
         ("trace()", "mine.wgsl:10: "),
     ],
 )
-def test_what_is_no_expression_is_refused_without_tracing_too(
+def test_an_invalid_expression_is_refused_without_tracing_too(
     tmp_path: Path, call: str, message: str
 ) -> None:
     with pytest.raises(WebnormError) as caught:
@@ -162,7 +162,7 @@ CONDITION = re.compile(
 
 @given(st.lists(st.sampled_from(PARTS), max_size=9).map(" ".join) | st.text(max_size=20))
 @examples(60)
-def test_nothing_of_a_filter_is_handed_on(text: str) -> None:
+def test_no_text_of_a_filter_reaches_the_shader(text: str) -> None:
     try:
         found = tracing.parse_filter(text)
     except WebnormError as error:

@@ -102,7 +102,7 @@ def parsed(path: Path) -> Parsed:
 
 
 def broken(site: Path, page: Path, link: str) -> str | None:
-    """What is wrong with a link inside the site."""
+    """Return the fault of a link inside the site."""
     parts = urlsplit(link)
     target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
     if not target.is_relative_to(site):
