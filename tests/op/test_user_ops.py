@@ -333,7 +333,7 @@ def test_a_name_that_the_library_reads_is_told(tmp_path: Path) -> None:
     ).replace("// [[pass]]", "// [derive]\n// subgroups = 0\n// [[pass]]")
     webnorm.load_op(write_op(tmp_path / "twice", naive=text))
     (one,) = webnorm.check(op="twice", cases="twice-rows-61").report.results
-    assert "'rows_per_workgroup' is undefined; the library reads it: define it in [tune] or [derive]" in (
+    assert "'rows_per_workgroup' is undefined; the library uses it: define it in [tune] or [derive]" in (
         one.reason or ""
     )
 
@@ -539,7 +539,7 @@ def test_plain_wgsl_is_a_kernel(tmp_path: Path) -> None:
             "rows: u32, cols: u32 }",
             "rows: u32, cols: array<u32, 4> }",
             BESIDE,
-            "cols is array<u32,4>; expected numbers",
+            "cols is array<u32,4>; expected u32, i32 or f32",
         ),
         ("cols: u32 }", "width: u32 }", BESIDE, "member width of Dims is not a size or scalar"),
         ("x: array<f32>", "x: array<bool>", BESIDE, "the type array<bool> is not an array of f32"),
