@@ -38,7 +38,7 @@ bench: .venv/.installed
 # Four processes for two cores: many tests wait, for another process, a browser or a limit. mypy, which takes one core
 # for half a minute, runs at the same time.
 test: TIER = -m "not slow"
-test test-all: style .venv/.installed-browser
+test test-all: style .venv/.installed-browser .venv/.installed-prose
 	@$(BIN)/mypy >.venv/mypy.txt 2>&1 & types=$$!; \
 	$(BIN)/pytest -n 4 --dist loadgroup $(TIER) $(ARGS); status=$$?; \
 	wait $$types || status=1; cat .venv/mypy.txt; exit $$status
@@ -76,17 +76,17 @@ clean:
 
 # The stamps come last, so a set-up that was interrupted is done again. People who only measure do not get the
 # test tools, much of which is never imported: Python compiles the rest when it is. The adapter is a system package:
-# `doctor --mend` prints each command before it runs it.
+# `doctor --fix` prints each command before it runs it.
 .venv/.installed: pyproject.toml .venv/bin/python
 	$(CHECK_PIP)
 	$(PIP) -e .
-	$(BIN)/webnorm doctor --mend
+	$(BIN)/webnorm doctor --fix
 	@touch $@
 
 .venv/.installed-test: pyproject.toml .venv/bin/python
 	$(CHECK_PIP)
 	$(PIP) --no-compile -e '.[test,docs]'
-	$(BIN)/webnorm doctor --mend
+	$(BIN)/webnorm doctor --fix
 	@touch .venv/.installed .venv/.installed-docs $@
 
 # Nothing of the site needs an adapter, or the network.
@@ -98,8 +98,14 @@ clean:
 # Chromium for the pages, and Tint in the user's cache, which `make clean` leaves alone. Without them (no root, no
 # network, no node) the other tests still run, and pytest names the skipped ones with the reason.
 .venv/.installed-browser: .venv/.installed-test webnorm/web/tint.py
-	@$(BIN)/webnorm doctor --mend --browser && touch $@ || \
+	@$(BIN)/webnorm doctor --fix --browser && touch $@ || \
 	  echo "The tests of pages in a browser and of shaders in Tint may be skipped." >&2
+
+# The linter of prose. Without node or network pytest names its test as skipped, with the reason.
+.venv/.installed-prose: $(wildcard tests/prose/*.json tests/prose/*/*.js*) .venv/bin/python
+	@rm -rf .venv/prose && cp -r tests/prose .venv/prose && \
+	  npm ci --prefix .venv/prose --ignore-scripts --no-audit --no-fund --loglevel=error && touch $@ || \
+	  echo "The linter of prose could not be installed; its test is skipped." >&2
 
 # --clear: what an interrupted run or a removed Python left behind is of no use.
 .venv/bin/python:

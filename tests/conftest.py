@@ -143,7 +143,7 @@ def ctrl_c_means_what_it_meant() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def device() -> Iterator[Device]:
     if not adapters():
-        pytest.skip("wgpu finds no adapter; `webnorm doctor --mend` installs one")
+        pytest.skip("wgpu finds no adapter; `webnorm doctor --fix` installs one")
     yield open_device()
 
 

@@ -65,8 +65,8 @@ def commands(page: Path) -> list[Command]:
 def missing_lines(shown: Sequence[str], printed: str) -> list[str]:
     """Return the lines that a page shows and that a command did not print, in any order.
 
-    "..." is any text. The speed of a machine decides numbers, units of time, ranks, bars and the notes after a
-    verdict, so these are not compared.
+    "..." is any text. Numbers, units of time, ranks, bars and the notes after a verdict are not compared: the
+    speed of a machine decides them.
     """
     lines = [_normalized(line) for line in printed.splitlines()]
     patterns = {line: _pattern(line) for line in shown if line.strip(" .")}

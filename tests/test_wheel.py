@@ -105,7 +105,7 @@ def test_export_outside_the_repository(installed: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_bench_outside_the_repository(installed: Path, tmp_path: Path) -> None:
     if not adapters():
-        pytest.skip("no WebGPU adapter: webnorm doctor --mend")
+        pytest.skip("no WebGPU adapter: webnorm doctor --fix")
     arguments = ["--rows", "8", "--cols", "16", "--kernel", "naive", "--budget", "0.2", "--json", "-"]
     report = json.loads(run(installed / "webnorm", "bench", *arguments, cwd=tmp_path))
     assert report["schema"] == 1

@@ -27,7 +27,7 @@ from webnorm.play import stages
 # Seconds, each: what `play` and its server import.
 _LIMITS = (
     "webnorm.cli.work.isolated._SILENCE_S",
-    "webnorm.cli.verbs.play._NOBODY_WAITS_S",
+    "webnorm.cli.verbs.play._ONCE_LIMIT_S",
     "webnorm.files.atomic.MOST_WAIT_S",
     "webnorm.kernels.rendering.sandbox._START_LIMIT_S",
     "webnorm.lab.process.worker.TIME_LIMIT_S",

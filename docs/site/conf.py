@@ -9,7 +9,7 @@ from typing import ClassVar
 from pygments.lexer import DelegatingLexer, RegexLexer
 from pygments.lexers.templates import DjangoLexer
 from pygments.lexers.wgsl import WgslLexer
-from pygments.token import Comment, Text
+from pygments.token import Comment, Generic, Text
 from sphinx.application import Sphinx
 
 from webnorm import __version__
@@ -20,12 +20,14 @@ ROOT = HERE.parents[1]
 project = "webnorm"
 author = "webnorm contributors"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+# A copy has the commands of a console block, without their prompts and output.
+copybutton_prompt_text = "$ "
 napoleon_use_ivar = True
 # A record's levels are its tables'.
 suppress_warnings = ["myst.header"]
 smartquotes = False
-exclude_patterns = ["README.md"]
+exclude_patterns = ["README.md", "docs/README.md"]
 
 # Names of headings as code hosts make them.
 myst_heading_anchors = 4
@@ -60,14 +62,20 @@ class Template(DelegatingLexer):  # type: ignore[misc]
 
 
 class Commands(RegexLexer):  # type: ignore[misc]
-    """Lines for a shell, without a prompt; a word such as export is webnorm's, not the shell's."""
+    """Commands, with prompts if their output follows. A word such as export is webnorm's, not the shell's."""
 
-    tokens: ClassVar = {"root": [(r"#.*", Comment), (r"[^#]+", Text)]}
+    tokens: ClassVar = {
+        "root": [
+            (r"^\$ ", Generic.Prompt),
+            (r"(?<=\S)  +# .*", Comment),
+            (r"\s+|\S+", Text),
+        ]
+    }
 
 
 def _escape(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Let a docstring's *, | and _ stand for themselves: only backticks mean something."""
-    pieces = re.split(r"(`[^`]*`)", "\n".join(lines))
+    """Escape *, | and _ in a docstring, except in backticks and in examples."""
+    pieces = re.split(r"(`[^`]*`|>>>(?:.+\n?)+)", "\n".join(lines))
     pieces[::2] = [re.sub(r"[*|]|_\b", r"\\\g<0>", piece) for piece in pieces[::2]]
     lines[:] = "".join(pieces).split("\n")
 

@@ -32,8 +32,8 @@ _LANGUAGES = {
 }
 # What npm and the examples' own commands put beside their files.
 _MADE = {"node_modules", "models", "packages", "dist", "layer-norm", "package-lock.json"}
-# The start page says what the README says.
-_INSTEAD = {"README.md": "index.md"}
+# The site has a start page of its own, with the list of all pages.
+_INSTEAD = {"README.md": "index.md", "docs/README.md": "index.md"}
 _LINK = re.compile(r"(?<=\]\()[^()#\s:]+(?=[)#])")
 
 

@@ -137,14 +137,14 @@ def sweep(*cols: int) -> list[Result]:
 
 def test_a_matrix_has_a_row_for_each_kernel_and_marks_the_winners() -> None:
     header, columns, falls, rises, fails, auto = text(ShareMatrix(sweep(256, 512))).splitlines()
-    assert header == "layer_norm float32, 64 rows: percent of the copy, * the fastest"
+    assert header == "layer_norm float32, 64 rows: percent of the copy, * is fastest"
     assert columns.split() == ["kernel", "256", "512"]
     assert falls.split() == ["falls", "90*", "85"] and rises.split() == ["rises", "50", "85*"]
     assert fails.split() == ["fails", "33", "FAIL"] and auto.split() == ["auto", "90*", "85"]
 
 
 def test_a_matrix_says_why_auto_has_no_figure() -> None:
-    said = "auto: - where its choice was not timed\n"
+    said = "auto: - means that its choice was not timed\n"
     assert said not in text(ShareMatrix(sweep(256, 512)))
     unmarked = [replace(one, auto=None) if one.problem.cols == 512 else one for one in sweep(256, 512)]
     table = text(ShareMatrix(unmarked))
@@ -169,10 +169,10 @@ def test_types_and_ops_have_a_matrix_each() -> None:
 def test_the_outcome_of_a_problem_is_a_line() -> None:
     right, wrong = sweep(256), sweep(512, 256)[4:]
     assert (
-        text(outcome(right[:3], "a problem"), 120) == "a problem: falls 110 ns, 90 % of copy; as auto chose\n"
+        text(outcome(right[:3], "a problem"), 120) == "a problem: falls 110 ns, 90 % of copy; auto's choice\n"
     )
     (line,) = text(outcome(wrong, "another"), 120).splitlines()
-    assert line == "another: rises 105 ns, 85 % of copy; auto has 95 % of that, falls; 1 FAIL"
+    assert line == "another: rises 105 ns, 85 % of copy; auto's choice falls has 95 % of its speed; 1 FAIL"
     assert text(outcome(wrong[-1:], "none"), 120) == "none: no kernel was timed; 1 FAIL\n"
 
 
@@ -198,7 +198,7 @@ def test_few_samples_give_no_ranks_and_one_winner() -> None:
     slow = timed("slow", 22.0, samples_ns=(22.0, 22.0, 66.0, 66.0, 66.0), percent_of_copy=99.0)
     table = text(BenchTable([copy, slow, fast], "title"), 120)
     assert table.index("slow") < table.index("fast") and "1" not in line_of(table, "slow")[:3]
-    assert "no ranks: samples too few to tell who is faster" in " ".join(table.split())
+    assert "no ranks: too few samples to show which kernel is faster" in " ".join(table.split())
     assert not any("no ranks" in shown(found) for found in (MIXED, [copy, MIXED[-1]]))
     assert "title: slow" in text(outcome([copy, slow, fast], "title"), 120)
     wide = [replace(one, problem=replace(one.problem, cols=99)) for one in (copy, slow, fast)]

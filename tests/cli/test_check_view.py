@@ -38,7 +38,7 @@ def test_check_counts_and_names_the_worst_case() -> None:
     below = shown.splitlines()[shown.splitlines().index(line_of(shown, "  naive")) :][1:3]
     assert below == [
         f"    worst: uniform, float32, {constants}: [0, 0] is nan",
-        "    wrong, too: mean100, mean1000",
+        "    also wrong: mean100, mean1000",
     ]
     assert shown.count("worst:") == shown.count("uniform") == 1 and "off by" not in shown
     assert line_of(shown, "does not compile").startswith("naive (case triton, ")
@@ -79,8 +79,8 @@ def test_a_case_that_fails_with_several_constants_is_named_once() -> None:
         ([], ""),
         ([None], ""),
         ([True, None, True], "races on workgroup memory: none in 2 runs"),
-        ([True, False], "races on workgroup memory: none in 1 run, 1 more could not be watched"),
-        ([False], "races on workgroup memory: 1 run could not be watched"),
+        ([True, False], "races on workgroup memory: none in 1 run, 1 more could not be checked"),
+        ([False], "races on workgroup memory: 1 run could not be checked"),
     ],
 )
 def test_races_are_told_where_somebody_looked(watched: list[bool | None], said: str) -> None:
@@ -90,7 +90,7 @@ def test_races_are_told_where_somebody_looked(watched: list[bool | None], said: 
 def test_the_first_reason_why_races_cannot_be_watched_is_shown() -> None:
     first = result("naive", watched=False, unwatched="tally is passed\non by its address")
     unwatched = [result("naive", watched=False), first, result("naive", watched=False, unwatched="x" * 999)]
-    reason = r"could not be watched (tally is passed\non by its address)"
+    reason = r"could not be checked (tally is passed\non by its address)"
     assert race_line(unwatched) == f"races on workgroup memory: 3 runs {reason}"
     both = race_line([*unwatched, result("naive", watched=True)])
     assert both == f"races on workgroup memory: none in 1 run, 3 more {reason}"

@@ -32,17 +32,17 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         ([*QUICK, "--kernel", "atuo"], "unknown kernel 'atuo'; did you mean 'auto'"),
         (
             [*QUICK, "-k", "auto", "-c", "threads_per_row=8"],
-            "--constant and --kernel auto exclude",
+            "--constant and --kernel auto cannot be combined",
         ),
         (
             [*QUICK, "-k", "auto", "--all-constants"],
-            "--all-constants and --kernel auto exclude each other: auto chooses constants by itself",
+            "--all-constants and --kernel auto cannot be combined: auto chooses its own constants",
         ),
-        (["check", "-k", "auto", "--all-constants"], "--all-constants and --kernel auto exclude each other"),
+        (["check", "-k", "auto", "--all-constants"], "--all-constants and --kernel auto cannot be combined"),
         (["bench", "--preset", "transfomer"], "unknown preset 'transfomer'; did you mean 'transformer'"),
         (
             ["bench", "--preset", "equinox", "--rows", "3"],
-            "--preset and --rows exclude each other",
+            "--preset and --rows cannot be combined",
         ),
         (["bench", "--rows", ""], "--rows is ''; expected a value"),
         (["show", "naive", "--dtype", ""], "--dtype is ''; expected a value"),
@@ -54,7 +54,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         ),
         (
             ["export", "--lab", "--out", "p", "--eps", "0"],
-            "--lab excludes --eps: the lab has",
+            "--lab cannot be combined with --eps: the lab contains",
         ),
         (["verify", ""], "an argument is ''; expected a value"),
         (
@@ -71,7 +71,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["bench", "--cols", "0"], "--cols is '0'; expected 1 or more"),
         (["show", "naive", "--cols", "0"], "--cols is '0'; expected 1 or more"),
         (["show", "naive", "--rows", "-1"], "--rows is '-1'; expected 0 or more"),
-        (["show", "naive", "--rows", "1,2"], "--rows is '1,2'; expected one number, as 1024 or 4k"),
+        (["show", "naive", "--rows", "1,2"], "--rows is '1,2'; expected one number, such as 1024 or 4k"),
         (
             ["check", "--kernel", "two_pass", "--op", "rms_norm"],
             "'two_pass' is for layer_norm, not for rms_norm",
@@ -81,7 +81,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["bench", "--eps", "nan"], "eps is nan"),
         (["bench", "--dtype", "float61"], "unknown dtype 'float61'; did you mean 'float16'"),
         (["shwo"], "No such command 'shwo'; did you mean 'show'; see webnorm --help"),
-        (["check", "--adapter", " "], "no adapter ' '; there is 0: "),
+        (["check", "--adapter", " "], "no adapter ' '; available: 0: "),
         (["bench", "--option", "residul"], "unknown option 'residul'; did you mean 'residual'"),
         (
             ["bench", "--option", "max_workgroups=few"],
@@ -115,12 +115,12 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["check", "--dtype", "double"], "unknown dtype 'double'; did you mean 'float32'?"),
         (
             ["check", "--op", "softmax"],
-            "unknown op 'softmax'; there is: copy, layer_norm",
+            "unknown op 'softmax'; expected one of copy, layer_norm",
         ),
         (["play", "x.wgsl", "--op", "softmax"], "x.wgsl is no file"),
         (
             ["check", "--kernel", "naive", "--constant", "vector_width=4"],
-            "constant 'vector_width' is of other kernels; expected one of workgroup_size",
+            "constant 'vector_width' belongs to other kernels; expected one of workgroup_size",
         ),
         (["check", "--dtype", "bf"], "unknown dtype 'bf'; did you mean 'bfloat16'?"),
         (["check", "--case", "ALL"], "unknown case 'ALL'; did you mean 'all'"),
@@ -137,7 +137,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         ([*QUICK, "--constant", "threads_per_row"], "expected NAME=VALUE"),
         ([*QUICK, "--json", "none/out.json"], "cannot write none/out.json"),
         ([*QUICK, "--plot", "out.gif"], "out.gif"),
-        ([*QUICK, "--adapter", "voodoo"], "no adapter 'voodoo'; there is 0: "),
+        ([*QUICK, "--adapter", "voodoo"], "no adapter 'voodoo'; available: 0: "),
         (["list", "--op", "layernorm"], "unknown op 'layernorm'; did you mean 'layer_norm'"),
         ([*QUICK, "--op", "layernorm"], "unknown op 'layernorm'; did you mean 'layer_norm'"),
         ([*QUICK, "--wgsl", "none"], "none: expected a folder"),
@@ -177,8 +177,8 @@ def test_who_named_an_adapter_that_there_is_not(
     mistake: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch, device: Device
 ) -> None:
     monkeypatch.setenv("WEBNORM_ADAPTER", "voodoo")
-    assert "no adapter 'voodoo' that WEBNORM_ADAPTER names; there is 0: " in mistake(["list", "--here"])
-    assert "no adapter 'glide'; there is 0: " in mistake(["list", "--adapter", "glide"])
+    assert "no adapter 'voodoo' (from WEBNORM_ADAPTER); available: 0: " in mistake(["list", "--supported"])
+    assert "no adapter 'glide'; available: 0: " in mistake(["list", "--adapter", "glide"])
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 def test_ctrl_c_before_there_is_anything_to_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baselines, "baseline_names", Mock(side_effect=KeyboardInterrupt))
     done = webnorm(["baselines"], tmp_path)
-    assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; nothing was finished by then\n")
+    assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; nothing was finished\n")
 
 
 def test_ctrl_c_while_a_shell_completes_says_nothing_to_the_prompt(
@@ -226,7 +226,7 @@ def test_bench_profiles_the_fastest_of_each_problem(tmp_path: Path, device: Devi
     ]
     done = webnorm(["bench", *arguments, "--profile", "--json", "out.json"], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("where the time goes with") == done.stdout.count("first use: render") == 2
+    assert done.stdout.count("time by stage of") == done.stdout.count("first use: render") == 2
     results = json.loads((tmp_path / "out.json").read_text())["results"]
     assert all(result["render_ns"] > 0 for result in results)
     for rows in (8, 16):
@@ -243,7 +243,7 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     done = webnorm(["bench", "--rows", "8,16", "--cols", "48", "--budget", "0.2", *files], tmp_path)
     assert done.returncode == 0, done.stderr
     matrix, first = (
-        done.stdout.index("percent of the copy, * the fastest"),
+        done.stdout.index("percent of the copy, * is fastest"),
         done.stdout.index("copy (roofline)"),
     )
     assert "registers" in done.stdout and matrix < first
@@ -296,7 +296,7 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     slower["complete"] = False
     (tmp_path / "slower.json").write_text(json.dumps(slower))
     cut = webnorm(gate, tmp_path)
-    assert cut.returncode == 3 and "webnorm: NEW is of a run that was interrupted" in cut.stdout
+    assert cut.returncode == 3 and "webnorm: NEW comes from an interrupted run" in cut.stdout
     assert webnorm([*gate, "--allow-missing"], tmp_path).returncode == 0
     slower["device"]["adapter"] = "another"
     (tmp_path / "slower.json").write_text(json.dumps(slower))
@@ -312,7 +312,7 @@ def test_a_benchmark_is_held_against_a_baseline(
     monkeypatch.setenv("WEBNORM_BASELINES", str(tmp_path / "kept"))
     short = ["bench", "--rows", "8", "--cols", "48", "--kernel", "naive", "--budget", "0.02"]
     missing = webnorm([*short, "--baseline", "main"], tmp_path)
-    assert missing.returncode == 2 and "'main' is no file, and no baseline" in missing.stderr
+    assert missing.returncode == 2 and "'main' is neither a file nor a baseline" in missing.stderr
     saved = webnorm([*short, "--save", "main"], tmp_path)
     assert saved.returncode == 0 and saved.stdout.endswith(
         f"kept as main: {tmp_path / 'kept' / 'main.json'}\n"
@@ -321,8 +321,10 @@ def test_a_benchmark_is_held_against_a_baseline(
     assert {len(result["runs"]) for result in kept["results"]} == {3}
     again = webnorm([*short, "--runs", "1", "--baseline", "main", "--save", "main"], tmp_path)
     assert again.returncode in (OK, INCONCLUSIVE), again.stderr
-    assert "(what had the name is main~)" in again.stdout
-    assert "ratio: new time over old" in again.stdout and "naive" in again.stdout.split("copies:")[1]
+    assert "(the previous baseline is now main~)" in again.stdout
+    assert (
+        "ratio: new time divided by old time" in again.stdout and "naive" in again.stdout.split("copies:")[1]
+    )
     assert json.loads((tmp_path / "kept" / "main~.json").read_text()) == kept
     for kind, word in (("--json", '"comparisons"'), ("--markdown", "| layer_norm 8x48 float32 | naive |")):
         compared = webnorm(["compare", "main~", "main", kind, "-"], tmp_path)
@@ -354,7 +356,7 @@ def test_selections_mean_the_same_everywhere(tmp_path: Path, device: Device) -> 
     assert timed.returncode == 0, timed.stderr
     problems = [result for result in json.loads(timed.stdout)["results"] if result["kernel"] == "naive"]
     assert len(problems) == 8 and {one["problem"]["rows"] for one in problems} == {2, 4}
-    assert timed.stderr.count("percent of the copy") == 4 and "-v shows a table of each" in timed.stderr
+    assert timed.stderr.count("percent of the copy") == 4 and "-v shows one table for each" in timed.stderr
 
 
 @pytest.mark.slow
@@ -381,7 +383,7 @@ def test_a_kernel_that_is_skipped_proves_nothing(tmp_path: Path, device: Device)
     ):
         nothing = webnorm(command, tmp_path)
         assert nothing.returncode == 3, nothing.stdout
-        assert nothing.stderr == f"webnorm: not {done}: everything (--allow-skipped admits that)\n"
+        assert nothing.stderr == f"webnorm: not {done}: everything (--allow-skipped accepts this)\n"
         assert webnorm([*command, "--allow-skipped"], tmp_path).returncode == 0
 
 
@@ -569,7 +571,7 @@ def test_doctor(tmp_path: Path, device: Device) -> None:
     assert device.adapter.name.split()[0] in done.stdout
     assert f"{device.subgroup_size or 'no subgroups'} (probed)" in done.stdout
     assert "XDG_RUNTIME_DIR" not in done.stderr
-    mended = webnorm(["doctor", "--mend"], tmp_path)
+    mended = webnorm(["doctor", "--fix"], tmp_path)
     assert mended.returncode == 0 and mended.stdout.endswith(f" {device.adapter}\n")
 
 
@@ -603,7 +605,7 @@ def test_doctor_without_an_adapter(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "--mend" in done.stdout or "No WebGPU adapter" in done.stdout
+    assert "--fix" in done.stdout or "No WebGPU adapter" in done.stdout
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent another way on Windows")
@@ -611,7 +613,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, device: Device) -> None:
     command = ["bench", "--rows", "8,16,24,32,40,48", "--cols", "48,64,80", "--kernel", "naive"]
     done = webnorm_interrupted([*command, "--budget", "0.2", "--json", "out.json"], tmp_path, "out.json")
     assert done.returncode == 130
-    assert done.stderr == "webnorm: interrupted; what was finished is kept\n"
+    assert done.stderr == "webnorm: interrupted; finished results are kept\n"
     data = json.loads((tmp_path / "out.json").read_text())
     assert data["complete"] is False
     finished = {(r["problem"]["rows"], r["problem"]["cols"]) for r in data["results"]}

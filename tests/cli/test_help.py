@@ -89,14 +89,14 @@ def test_a_verbs_own_verbs_are_listed_in_a_sentence(monkeypatch: pytest.MonkeyPa
 def test_help_has_panels_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown("bench", monkeypatch, TTY_COMPATIBLE="1", NO_COLOR="1", TERM="xterm")
     titles = re.findall(r"╭─ (.*?) ─*╮", re.sub(r"\x1b\[\d*m", "", text))
-    assert titles[:3] == ["Kernels and files", "The problem", "How it is measured"]
+    assert titles[:3] == ["Kernels and files", "Problem", "Measurement"]
     # Bold and dim are no colours.
     assert {*re.findall(r"\x1b\[([\d;]*)m", text)} <= {"0", "1", "2"}
 
 
 def test_exit_statuses_are_those_of_the_verb(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "something that was asked for was skipped" in " ".join(shown("check", monkeypatch).split())
-    assert "something is slower, or broken" in shown("store regressions", monkeypatch)
+    assert "Something that you asked for was skipped" in " ".join(shown("check", monkeypatch).split())
+    assert "Something is slower or broken." in shown("store regressions", monkeypatch)
     assert re.findall(r"^  (\d+) ", shown("show", monkeypatch).partition("Exit status:")[2], re.M) == [
         "0",
         "2",
@@ -195,7 +195,7 @@ def test_completion_installs_and_completes(tmp_path: Path) -> None:
         (["bench", "--save", ""], ["main", "main~"]),
         (["store", ""], ["add", "history", "regressions", "export"]),
         (["store", "regressions", "--l"], ["--last"]),
-        (["store", "export", "new.json", "--as", ""], ["bencher", "github"]),
+        (["store", "export", "new.json", "--format", ""], ["bencher", "github"]),
     ],
 )
 @pytest.mark.parametrize("shell", ["bash", "fish"])

@@ -107,7 +107,7 @@ def test_json_has_what_the_headers_say(tmp_path: Path) -> None:
 @pytest.mark.opengl
 def test_an_adapter_says_what_it_runs(tmp_path: Path, device: Device) -> None:
     subgroups = "subgroups" in device.traits.features
-    found = {one["kernel"]: one for one in listed(["--here", "--op", "layer_norm"], tmp_path)}
+    found = {one["kernel"]: one for one in listed(["--supported", "--op", "layer_norm"], tmp_path)}
     assert found["naive"]["runs"] is True and found["naive"]["reason"] is None
     assert found["welford_subgroup"]["runs"] is subgroups
     assert subgroups or "'subgroups'" in found["welford_subgroup"]["reason"]
@@ -117,12 +117,14 @@ def test_an_adapter_says_what_it_runs(tmp_path: Path, device: Device) -> None:
     for name in ("welford_subgroup", "row_in_registers"):
         assert answers.pop(name) == ("yes" if subgroups else "no")
     assert {*answers.values()} == {"yes"}
-    done = webnorm(["list", "--here", "rms_norm/*_row", "rms_norm/naive", "-o", "out_dtype=int8"], tmp_path)
+    done = webnorm(
+        ["list", "--supported", "rms_norm/*_row", "rms_norm/naive", "-o", "out_dtype=int8"], tmp_path
+    )
     assert re.findall("^  (naive +yes  One|split_row  no   the scale)", done.stdout, re.M) == [
         "naive      yes  One",
         "split_row  no   the scale",
     ]
-    told = webnorm(["list", "welford_subgroup", "--here"], tmp_path).stdout
+    told = webnorm(["list", "welford_subgroup", "--supported"], tmp_path).stdout
     assert ("runs here: yes" if subgroups else "runs here: no: ") in told
 
 

@@ -55,7 +55,7 @@ def test_a_draft_renders_as_what_it_was_copied_from(kernel: Kernel, tmp_path: Pa
     assert (mine.op, mine.tune, mine.passes) == (kernel.op, kernel.tune, kernel.passes)
     assert mine.summary == f"A copy of {kernel.label}." and mine.differs == "Nothing yet."
     text = mine.path.read_text()
-    assert "ops =" not in text and "To be changed. First: " in text
+    assert "ops =" not in text and "Change this copy. A first step: " in text
     assert {step.entry_point for step in mine.passes} <= set(re.findall(r"^fn (\w+)\(", text, re.M))
     for problem in (NormProblem(rows=64, cols=768), NormProblem(rows=16, cols=199, dtype="float16")):
         suits = suited(kernel, NormProblem(**{**vars(problem), "options": kernel.op.defaults}))
@@ -157,7 +157,7 @@ def test_values_of_several_lines_are_one(tmp_path: Path) -> None:
             "op 'copy' only measures what a norm is compared with; expected one of layer_norm",
         ),
         (["a", "--from", "two_pas"], "unknown kernel 'two_pas'; did you mean 'two_pass'?"),
-        (["a", "--from", "auto"], "unknown kernel 'auto'; there is: naive"),
+        (["a", "--from", "auto"], "unknown kernel 'auto'; expected one of naive"),
         (
             ["a", "--from", "rms_norm/workgroup"],
             "--from is rms_norm/workgroup, of rms_norm; expected a kernel",
@@ -172,9 +172,9 @@ def test_values_of_several_lines_are_one(tmp_path: Path) -> None:
         (["a", "--out", "file"], "cannot write file/layer_norm/a.wgsl: Not a directory"),
         (["a", "--out", "n" * 300], "File name too long"),
         (["a", "--out", ""], "--out is ''; expected a value"),
-        (["a", "--out", "n\nl"], "n l/layer_norm/a.wgsl: its path holds the character U+000A; rename it"),
-        (["there"], "kernels/layer_norm/there.wgsl is there already; expected another NAME"),
-        (["link"], "kernels/layer_norm/link.wgsl is there already"),
+        (["a", "--out", "n\nl"], "n l/layer_norm/a.wgsl: its path contains the character U+000A; rename it"),
+        (["there"], "kernels/layer_norm/there.wgsl already exists; expected another NAME"),
+        (["link"], "kernels/layer_norm/link.wgsl already exists"),
     ],
 )
 def test_mistakes(
@@ -216,4 +216,4 @@ def test_help_says_where_it_writes(tmp_path: Path) -> None:
     done = webnorm(["new", "--help"], tmp_path)
     said = " ".join(re.sub("[│╭╮╰╯─]", " ", done.stdout).split())
     assert done.returncode == 0
-    assert "writes DIR/OP/NAME.wgsl. Default: kernels." in said and "--from KERNEL" in said
+    assert "The file is DIR/OP/NAME.wgsl. Default: kernels." in said and "--from KERNEL" in said

@@ -112,7 +112,7 @@ def test_what_is_met_instead_of_a_header_is_named(source: bytes, change: str, tm
 
 VERBS = (
     ("show", "{}", "--cols", "64"),
-    ("list", "--here", "--wgsl", "kernels"),
+    ("list", "--supported", "--wgsl", "kernels"),
     ("check", "--kernel", "{}", "--case", "normal"),
     ("bench", "--kernel", "{}", "--rows", "4", "--cols", "64", "--budget", "0.05"),
     ("new", "next", "--op", "layer_norm", "--from", "{}"),

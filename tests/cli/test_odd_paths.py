@@ -105,7 +105,7 @@ def test_a_kernel_is_played_with_timed_kept_and_exported(folder: Path, device: D
         ["NAME"],
         ["bench", "--plot", "NAME"],
         ["export", "layer_norm", "--name", "NAME"],
-        ["fleet", "--cluster", "NAME"],
+        ["cluster", "--cluster", "NAME"],
         ["verify", ".", "--browser", "NAME"],
         ["collect", "--store", "NAME/no", "--export", "NAME"],
     ),
@@ -122,8 +122,8 @@ def test_what_is_wrong_is_one_line_in_utf8(words: list[str], tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "said"),
     (
-        (f"{LATIN}.wgsl", r"caf\udce9.wgsl: its name holds the character U+DCE9; rename it"),
-        ("a\nb/k.wgsl", "k.wgsl: its path holds the character U+000A; rename it"),
+        (f"{LATIN}.wgsl", r"caf\udce9.wgsl: its name contains the character U+DCE9; rename it"),
+        ("a\nb/k.wgsl", "k.wgsl: its path contains the character U+000A; rename it"),
     ),
 )
 def test_a_kernel_that_cannot_be_named_is_refused(name: str, said: str, tmp_path: Path) -> None:

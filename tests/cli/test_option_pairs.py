@@ -1,4 +1,4 @@
-"""Options that exclude each other: each pair of a verb's has an effect, or is declared and refused."""
+"""Options that exclude each other: each pair of a verb's options has an effect, or a rule refuses it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from test_help import ALL, parameters
 
 from commands import webnorm
 from webnorm.cli.options import help
-from webnorm.cli.options.conflicts import RULES, Excludes, Needs, OnlyWith
+from webnorm.cli.options.conflicts import RULES, Excludes, Needs, OnlyWith, conflict_notes
 from webnorm.cli.work.jobs import BAD_USAGE
 
 # A value for each option that does not name its own in the table of its verb.
@@ -67,7 +67,7 @@ VALUES = {
     "--export": "folder",
     "--fail-slower": "5",
     "--last": "3",
-    "--as": "bencher",
+    "--format": "bencher",
     "op": "layer_norm",
     "kernel": "naive",
     "names": "naive",
@@ -105,8 +105,8 @@ def test_rules_are_of_options_that_there_are() -> None:
                     used = (*options, *unless)
                 case Needs(option, others, _):
                     used = (option, *others)
-                case OnlyWith(option, beside, _):
-                    used = (option, *beside)
+                case OnlyWith(option, allowed, _):
+                    used = (option, *allowed)
                 case _:
                     pytest.fail(f"unknown rule {rule}")
             assert {one.partition("=")[0] for one in used} <= names, (verb, rule)
@@ -120,9 +120,9 @@ def refused_by(verb: str) -> Iterator[tuple[str, ...]]:
                 yield options
             case Needs(option, _, _):
                 yield (option,)
-            case OnlyWith(option, beside, _):
+            case OnlyWith(option, allowed, _):
                 names = [help.long_name(one) for one in parameters(verb)]
-                rest = {*names} - {option.partition("=")[0], *beside, "--help"}
+                rest = {*names} - {option.partition("=")[0], *allowed, "--help"}
                 yield from ((option, other) for other in sorted(rest))
 
 
@@ -139,21 +139,53 @@ def test_what_is_declared_is_refused_before_anything_is_done(verb: str, tmp_path
                 line += words(verb, help.long_name(one))
         done = webnorm(line, tmp_path)
         assert done.returncode == BAD_USAGE and done.stdout == "", line
-        assert re.fullmatch(r"webnorm: .*(exclude|needs).*\n", done.stderr), (line, done.stderr)
+        assert re.fullmatch(r"webnorm: .*(cannot be combined|needs).*\n", done.stderr), (line, done.stderr)
     assert not [*tmp_path.iterdir()]
 
 
-def test_the_help_names_what_is_declared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_help_shows_every_rule(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     for verb, own in RULES.items():
         shown = webnorm([verb, "--help"], tmp_path).stdout
         for rule in own:
-            notes = [note for one in parameters(verb) for note in rule.notes(help.long_name(one))]
+            option = rule.options[0] if isinstance(rule, Excludes) else rule.option
+            notes = conflict_notes(verb, option.partition("=")[0])
             assert notes and all(note in shown for note in notes), (verb, rule)
 
 
+@pytest.mark.parametrize(
+    ("verb", "option", "notes"),
+    [
+        (
+            "bench",
+            "--preset",
+            [
+                "The value help cannot be combined with other options.",
+                "Cannot be combined with --op, --rows, --cols, --distribution or --scale.",
+            ],
+        ),
+        ("bench", "--kernel", ["The value auto cannot be combined with --constant or --all-constants."]),
+        (
+            "play",
+            "--rows",
+            ["Cannot be combined with both --quick and --once, or with both --quick and --json."],
+        ),
+        (
+            "tune",
+            "--quick",
+            ["Cannot be combined with all of --cols, --dtype and --budget unless --preset is given."],
+        ),
+        ("tune", "--list", ["Can only be combined with --out and --adapter."]),
+        ("collect", "--behind-proxy", ["Needs --origin."]),
+        ("compare", "--json", []),
+    ],
+)
+def test_the_help_has_one_sentence_for_all_exclusions(verb: str, option: str, notes: list[str]) -> None:
+    assert conflict_notes(verb, option) == notes
+
+
 def test_options_before_a_verbs_own_verb_are_refused(tmp_path: Path) -> None:
-    done = webnorm(["fleet", "--json", "a.json", "worker", "tcp://127.0.0.1:1"], tmp_path)
+    done = webnorm(["cluster", "--json", "a.json", "worker", "tcp://127.0.0.1:1"], tmp_path)
     assert done.returncode == BAD_USAGE and "--json" in done.stderr and "before worker" in done.stderr
 
 

@@ -84,7 +84,7 @@ def test_a_job_is_finished_and_says_how_the_command_ends() -> None:
 
 def test_an_interrupted_job_is_finished_too() -> None:
     job = Example(meanwhile=interrupt)
-    with pytest.raises(Interrupted, match=r"^interrupted; nothing was finished by then$"):
+    with pytest.raises(Interrupted, match=r"^interrupted; nothing was finished$"):
         run_job(job, None, 1.0)
     assert job.finished == [({"adapter": "an adapter"}, False)]
 
@@ -154,11 +154,11 @@ def test_rounds_that_were_done_are_shown_and_saved(tmp_path: Path, monkeypatch: 
     problem = NormProblem(rows=8, cols=64)
     known = [timed("naive", 100.0, problem=problem, flags=("few samples", "interrupted"))]
     done = bench_that_is_interrupted(known, monkeypatch, tmp_path)
-    assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; what was finished is kept\n")
+    assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; finished results are kept\n")
     outcome, title, *_ = (line for line in done.stdout.splitlines() if "layer_norm, 8x64" in line)
     assert outcome.endswith("; few samples; interrupted") and title == "layer_norm, 8x64 float32"
     kept = tmp_path / "kept" / "main.json"
-    assert f"kept as main, of a run that was interrupted: {kept}" in done.stdout
+    assert f"kept as main, from an interrupted run: {kept}" in done.stdout
     (result,) = json.loads(kept.read_text())["results"]
     assert result["flags"] == ["few samples", "interrupted"]
 
@@ -173,7 +173,7 @@ def test_flags_are_explained_that_a_shown_line_has(tmp_path: Path, monkeypatch: 
 
 def test_where_nothing_was_finished_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = bench_that_is_interrupted([], monkeypatch, tmp_path)
-    assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; nothing was finished by then\n")
+    assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; nothing was finished\n")
     assert "races" not in done.stdout and not [*(tmp_path / "kept").iterdir()]
 
 
@@ -199,7 +199,7 @@ def test_progress_goes_to_the_bar_which_is_away_for_what_is_found() -> None:
 
 
 def test_a_problem_goes_from_checking_to_timing_to_proving() -> None:
-    standing = bench._Standing(TASK, ["copy", "naive"])
+    standing = bench._ProblemProgress(TASK, ["copy", "naive"])
     events = [
         jobs.VariantBegan(0),
         jobs.VariantBegan(1),
@@ -214,7 +214,7 @@ def test_a_problem_goes_from_checking_to_timing_to_proving() -> None:
         jobs.VariantBegan(1),
         jobs.VariantBegan(0),
     ]
-    told = [progress for event in events for progress in standing.heard(event)]
+    told = [progress for event in events for progress in standing.after(event)]
     assert [one.doing for one in told] == [
         "checking copy",
         "checking naive",
@@ -232,7 +232,7 @@ def shown_of(steps: Sequence[tuple[float, float]]) -> list[str]:
     """What is shown when shares are done after so many seconds."""
     left, shown = TimeLeft(), []
     for share, spent_s in steps:
-        left.saw(share, spent_s)
+        left.record(share, spent_s)
         shown.append(left.text(spent_s))
     return shown
 
@@ -271,7 +271,7 @@ def test_the_time_left_never_grows(seed: int) -> None:
     left = TimeLeft()
     rests = []
     for share, spent in steps:
-        left.saw(share, spent)
+        left.record(share, spent)
         left.text(spent)
         rests.append(left._shown)
     assert rests == sorted(rests, reverse=True)
@@ -280,7 +280,7 @@ def test_the_time_left_never_grows(seed: int) -> None:
 def test_a_rest_that_is_over_is_not_shown() -> None:
     left = TimeLeft()
     for at in range(11):
-        left.saw(at / 20, 1.0 * at)
+        left.record(at / 20, 1.0 * at)
     assert left.text(12.0) == "8 s left" and left.text(19.6) == "0 s left" and left.text(21.0) == "21 s"
 
 
@@ -296,7 +296,7 @@ def test_the_bar_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
         bar.add_task("", total=1.0)
         for at in range(6):
             now = 3.0 * at
-            left.saw(at / 10, now)
+            left.record(at / 10, now)
         assert screen._TimeColumn(left).render(bar.tasks[0]).plain == "15 s left"
 
 

@@ -202,7 +202,7 @@ def test_a_kernel_of_hostile_name_and_words(
         assert "we[ird] name" in done.stdout, arguments
     listed = webnorm(["list", *wgsl], tmp_path)
     assert r"\x1b]0;x\x07[/] \u202e[bold]" in listed.stdout
-    assert "left out" in listed.stderr and "its name holds the character U+001B" in listed.stderr
+    assert "left out" in listed.stderr and "its name contains the character U+001B" in listed.stderr
     said = mistake(["show", *wgsl, "\x1b[31m"])
     assert fit(said.rstrip("\n")) and r"\x1b[31m" in said
     assert "my[/] kernels" in mistake(["show", str(mine / "layer_norm" / "none.wgsl")])

@@ -48,7 +48,7 @@ def test_what_is_kept_is_shown_and_what_became_slower_ends_with_1(tmp_path: Path
     done = webnorm(["store", "add", *names], tmp_path)
     first, *_, last = done.stdout.splitlines()
     assert first == f"{names[0]}: added, 2 results, 2 of them with times"
-    assert last == f"kept in {tmp_path / 'data' / 'store.db'}"
+    assert last == f"stored in {tmp_path / 'data' / 'store.db'}"
     again = webnorm(["store", "add", names[0]], tmp_path)
     assert again.returncode == 0 and f"{names[0]}: kept already" in again.stdout
     even = webnorm(["store", "regressions"], tmp_path)
@@ -89,8 +89,8 @@ def test_too_few_runs_are_said(tmp_path: Path) -> None:
     webnorm(["store", "add", *steady(tmp_path, 3)], tmp_path)
     done = webnorm(["store", "regressions"], tmp_path)
     assert done.returncode == 3 and done.stdout.splitlines()[-2:] == [
-        "1 not judged",
-        "UNCLEAR: too few runs: 2 earlier runs to hold it against; expected 3 or more",
+        "1 not compared",
+        "UNCLEAR: too few runs: 2 earlier runs to compare with; at least 3 are needed",
     ]
 
 
@@ -113,8 +113,8 @@ def test_what_is_interrupted_adds_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert "2 results, 2 of them with times" in done.stdout and "1 result, 1 of" in done.stdout
     done = webnorm(["store", "regressions", "--store", "cut.db"], tmp_path)
     assert done.returncode == 3 and done.stdout.splitlines()[1:] == [
-        "no run of it came to its end",
-        "no run that came to its end has times",
+        "no run is complete",
+        "no complete run has times",
     ]
 
 
@@ -123,18 +123,21 @@ def test_mistakes_are_one_line(tmp_path: Path, mistake: Callable[[list[str]], st
     (tmp_path / "bad\x1b.json").write_text("[")
     told = mistake(["store", "add", *names, "bad\x1b.json"])
     assert r"bad\x1b.json is not JSON" in told and told.endswith("; nothing was added\n")
-    assert "there is no such store; `webnorm store add FILES` makes one" in mistake(["store", "history"])
+    assert "is no store; `webnorm store add FILES` creates one" in mistake(["store", "history"])
     assert "no store of results" in mistake(["store", "add", *names, "--store", names[0]])
     webnorm(["store", "add", *names], tmp_path)
     for words, said in (
-        (["add", *names, "--store", "gone/x.db"], "gone/x.db cannot be written: there is no folder gone;"),
+        (
+            ["add", *names, "--store", "gone/x.db"],
+            "gone/x.db cannot be written: the folder gone does not exist;",
+        ),
         (["history", "--kernel", "nave"], "unknown kernel 'nave'"),
         (["history", "--plot", "x.pdf"], "its suffix is '.pdf'"),
-        (["history", "--json", "data/store.db"], "which is read"),
-        (["regressions", "--last", "2"], "--last is 2; expected 3 or more"),
-        (["regressions", "--adapter", "none"], "no adapter has 'none' in its name"),
-        (["export", *names, "--as", "csv"], "--as is 'csv'; expected bencher or github"),
-        (["export", *names, "--as", "github", "--out", names[0]], "which is read"),
+        (["history", "--json", "data/store.db"], "which is an input"),
+        (["regressions", "--last", "2"], "--last is 2; it must be at least 3"),
+        (["regressions", "--adapter", "none"], "no adapter name contains 'none'"),
+        (["export", *names, "--format", "csv"], "--format is 'csv'; it must be bencher or github"),
+        (["export", *names, "--format", "github", "--out", names[0]], "which is an input"),
         (["nothing"], "No such command 'nothing'"),
         ([], "Missing command; see webnorm store --help"),
     ):
@@ -198,7 +201,7 @@ def test_history_has_a_line_for_each_variant_and_copies_where_they_are_asked_for
     assert lines[0].split()[:3] == ["kernel", "runs", "recorded"]
     (line,) = (line for line in lines if line.startswith("  "))
     assert line.split()[:3] == ["registers", "4", "2026-11-04T00:00:00Z"]
-    assert lines[-1] == "4 reports, 0 without times; 1 series of copies left out: --copies shows them"
+    assert lines[-1] == "4 reports, 0 without times; 1 series of copy kernels not shown: use --copies"
     for asked in (["--copies"], ["--op", "copy"], ["--kernel", "copy"]):
         shown = webnorm(["store", "history", *asked], tmp_path).stdout
         assert "  copy " in shown and "left out" not in shown

@@ -76,7 +76,7 @@ def test_a_signal_ends_play_as_ctrl_c_does(file: Path, number: int, device: Devi
     with on_terminal(play(file)) as terminal:
         terminal.screen.until("✓ cost")
         assert terminal.modes != terminal.found
-        assert "what was finished is kept" in ends_by(terminal, number)
+        assert "finished results are kept" in ends_by(terminal, number)
 
 
 @pytest.mark.parametrize(

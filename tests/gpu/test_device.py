@@ -29,7 +29,7 @@ def test_the_adapter_of_the_environment(device: Device, monkeypatch: pytest.Monk
     assert find_adapter().index == 0
     monkeypatch.setenv(ADAPTER_VARIABLE, "no such adapter")
     with pytest.raises(
-        WebnormError, match="no adapter 'no such adapter' that WEBNORM_ADAPTER names; there is 0: "
+        WebnormError, match=r"no adapter 'no such adapter' \(from WEBNORM_ADAPTER\); available: 0: "
     ):
         find_adapter()
 

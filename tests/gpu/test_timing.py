@@ -470,7 +470,7 @@ def test_figures_beside_copies_that_drifted_are_flagged(
         event.result for event in jobs.time_variants(device, job) if isinstance(event, jobs.VariantResult)
     ]
     assert [("drifting" in one.flags) for one in found] == [flagged] * 2
-    assert drift_remarks(found) == (["by the end copy took 20.0 % less time"] if flagged else [])
+    assert drift_remarks(found) == (["at the end copy took 20.0 % less time"] if flagged else [])
 
 
 @pytest.mark.parametrize(

@@ -270,7 +270,7 @@ HINTS = {
     "float8 without signs": "y is wrong only where the answer is negative",
     "int8 up to 128": "scales rows to 128",
     "a tail one short": "column 60 of 61 of y was never written",
-    "stores not guarded by the tail": "what lies behind the end of y has changed",
+    "stores not guarded by the tail": "memory after the end of y has changed",
 }
 
 LAYOUTS = (

@@ -1,4 +1,4 @@
-// What needs no GPU, asked of runtime.js: node answers.mjs PACKAGE FOLDER
+// Results of runtime.js that need no GPU: node answers.mjs PACKAGE FOLDER
 //
 // FOLDER/asked.json  { trees: [[tree, names]], descriptors: [{ bundle, features, limits }],
 //                      choices: [{ bundle, features, limits, info, language?, cols }] }
@@ -15,8 +15,8 @@ function chosen({ bundle, features, limits, info, language, cols }) {
   if (language) traits.languageFeatures = new Set(language);
   try {
     const { shader, reason, refused } = runtime.choose(manifest, traits, cols);
-    const told = refused.map((one) => `${one.shader.name} ${one.why}`);
-    return { shader: shader.name, reason, refused: told };
+    const reasons = refused.map((one) => `${one.shader.name} ${one.why}`);
+    return { shader: shader.name, reason, refused: reasons };
   } catch (error) {
     return { error: error.message };
   }

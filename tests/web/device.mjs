@@ -1,8 +1,8 @@
-// What a package's requestDevice() gives and refuses: node device.mjs PACKAGE FOLDER
+// The results and errors of a package's requestDevice(): node device.mjs PACKAGE FOLDER
 //
 // FOLDER/package  what `webnorm export layer_norm` writes
 // found           { refused: [{ expected, got }]; `expected` in slashes is a pattern
-//                   asked: what a GPU and its adapter are asked for
+//                   asked: the requests to a GPU and its adapter
 //                   given: { features, widest, binding, right }: of Dawn's device, of the adapter, of a run }
 
 import { finish, gpu, messageOf, packageAt, runtime } from "./engine.mjs";
@@ -23,13 +23,13 @@ async function refuses(expected, options, surroundings = {}) {
   }
 }
 
-// --- what is missing -----------------------------------------------------------------------------------
+// --- missing parts -------------------------------------------------------------------------------------
 
 const LINUX = { userAgent: "Mozilla/5.0 (X11; Linux x86_64) Chrome/140.0.0.0" };
 const ANDROID = { userAgent: "Mozilla/5.0 (Linux; Android 10; K) Chrome/140.0.0.0 Mobile" };
 const none = { requestAdapter: async () => null };
 
-await refuses("layer_norm: there is no navigator.gpu here; give a GPU as the option gpu");
+await refuses("layer_norm: navigator.gpu is missing; pass a GPU object as the option gpu");
 await refuses(
   "layer_norm: WebGPU needs a secure context: open this page over https:// or from localhost",
   {},
@@ -45,11 +45,11 @@ await refuses(
   undefined,
   { isSecureContext: true, navigator: { ...LINUX, gpu: none } },
 );
-await refuses(/^layer_norm: WebGPU gives no adapter: [^;]*chrome:\/\/gpu says which\)$/, undefined, {
+await refuses(/^layer_norm: WebGPU gives no adapter: [^;]*; see chrome:\/\/gpu$/, undefined, {
   isSecureContext: true,
   navigator: { ...ANDROID, gpu: none },
 });
-await refuses(/^layer_norm: the option gpu has no adapter: .*llvmpipe\. .*VK_DRIVER_FILES/, { gpu: none });
+await refuses(/^layer_norm: the option gpu gives no adapter: .*llvmpipe\. .*VK_DRIVER_FILES/, { gpu: none });
 await refuses('layer_norm: powerPreference is "fast"; expected low-power or high-performance', {
   gpu,
   powerPreference: "fast",
@@ -71,11 +71,11 @@ await refuses(/^layer_norm: the device was refused: .*maxBufferSize/, {
   requiredLimits: { maxBufferSize: 2 ** 50 },
 });
 await refuses(
-  "layer_norm: power is no option; expected gpu, powerPreference, requiredFeatures, requiredLimits",
+  "layer_norm: power is not an option; expected gpu, powerPreference, requiredFeatures, requiredLimits",
   { power: "high" },
 );
 
-// --- what is asked for ---------------------------------------------------------------------------------
+// --- requests ------------------------------------------------------------------------------------------
 
 const asked = {};
 const own = {

@@ -1,4 +1,4 @@
-// Everything that runtime.js refuses: node errors.mjs PACKAGE FOLDER
+// Every error of runtime.js: node errors.mjs PACKAGE FOLDER
 //
 // FOLDER/bundle.json    a forward op of float16, 61 and 64 columns, with weight and bias
 // FOLDER/gradient.json  its gradient of 61 columns
@@ -32,10 +32,10 @@ await refuses("layer_norm: cols is 62; this export has 61, 64", () => make(devic
 await refuses('layer_norm: cols is "61"; this export has 61, 64', () => make(device, { cols: "61" }));
 const shaders = manifest.shaders.filter(({ cols }) => cols === 61);
 const names = shaders.map(({ name }) => name).join(", ");
-await refuses(`layer_norm: shader is "fast"; for 61 columns there is ${names}`, () =>
+await refuses(`layer_norm: shader is "fast"; expected one of ${names} for 61 columns`, () =>
   make(device, { shader: "fast" }),
 );
-await refuses(`layer_norm: shader is "64-portable"; for 61 columns there is ${names}`, () =>
+await refuses(`layer_norm: shader is "64-portable"; expected one of ${names} for 61 columns`, () =>
   make(device, { shader: "64-portable" }),
 );
 const { name: withSubgroups } = shaders.find(({ features }) => features.length);
@@ -80,13 +80,13 @@ const weight = new Uint16Array(61);
 const bias = weight;
 const run = (changes) => norm.run({ x, weight, bias, ...changes });
 
-await refuses("layer_norm: y is none of its tensors; expected x, weight, bias", () => run({ y: x }));
+await refuses('layer_norm: "y" is not a tensor here; expected x, weight, bias', () => run({ y: x }));
 await refuses("layer_norm: bias is Int16Array of 61; expected Uint16Array of 61 (cols, float16)", () =>
   run({ bias: new Int16Array(61) }),
 );
 await refuses("layer_norm: x is 5; expected a multiple of 61 columns", () => run({ x: 5 }));
 await refuses("layer_norm: rows is -3; expected an integer of 0 or more", () => norm.byteLength("y", -3));
-await refuses(/^layer_norm: epsilon is no option; expected cols, eps, /, () =>
+await refuses(/^layer_norm: epsilon is not an option; expected cols, eps, /, () =>
   make(device, with61({ epsilon: 1 })),
 );
 await refuses("layer_norm: x is missing; expected x, weight, bias", () => norm.run());
@@ -109,9 +109,9 @@ await refuses("layer_norm: bias is Uint8Array of 122; expected Uint16Array of 61
 await refuses("layer_norm: bias is Array of 61; expected Uint16Array of 61 (cols, float16)", () =>
   run({ bias: Array(61).fill(0) }),
 );
-await refuses('layer_norm: has no tensor "z"; there is x, weight, bias, y', () => norm.byteLength("z", 1));
+await refuses('layer_norm: "z" is not a tensor; expected x, weight, bias, y', () => norm.byteLength("z", 1));
 
-// A refusal of Dawn's own inside of `run` is told, too.
+// `run` also reports an error of Dawn itself.
 const blind = altered(device, {
   createBindGroup: ({ layout }) => device.createBindGroup({ layout, entries: [] }),
 });
@@ -138,14 +138,14 @@ await refuses("layer_norm: rows is undefined; expected an integer of 0 or more",
   norm.encode(device.createCommandEncoder()),
 );
 await refuses("layer_norm: rows is undefined; expected an integer of 0 or more", () => norm.encode(pass));
-for (const [given, told] of [
+for (const [given, text] of [
   [-1, "-1"],
   [1.5, "1.5"],
   [NaN, "NaN"],
   ["3", '"3"'],
   [undefined, "undefined"],
 ]) {
-  await refuses(`layer_norm: rows is ${told}; expected an integer of 0 or more`, () =>
+  await refuses(`layer_norm: rows is ${text}; expected an integer of 0 or more`, () =>
     encode({ rows: given }),
   );
 }
@@ -155,7 +155,7 @@ await refuses("layer_norm: rows is undefined; expected an integer of 0 or more",
 await refuses("layer_norm: rows is [object GPUBuffer]; expected an integer of 0 or more", () =>
   encode({ rows: bufferOf(4) }),
 );
-await refuses("layer_norm: h is none of its tensors; expected x, weight, bias, y", () =>
+await refuses('layer_norm: "h" is not a tensor here; expected x, weight, bias, y', () =>
   encode({ h: buffers.x }),
 );
 await refuses("layer_norm: y is missing; expected x, weight, bias, y", () => encode({ y: undefined }));
@@ -176,37 +176,37 @@ await refuses("layer_norm: x has 112 bytes; expected 368 (rows x cols float16 wi
 await refuses("layer_norm: weight has 100 bytes; expected 124 (cols float16 with rows 3)", () =>
   encode({ weight: { buffer: bufferOf(1024), size: 100 } }),
 );
-await refuses("layer_norm: x has 4096 bytes from 0 on; its buffer ends at 368", () =>
+await refuses("layer_norm: x has 4096 bytes at offset 0, but its buffer ends at 368", () =>
   encode({ x: { buffer: buffers.x, size: 4096 } }),
 );
-await refuses("layer_norm: y has 368 bytes from 768 on; its buffer ends at 1024", () =>
+await refuses("layer_norm: y has 368 bytes at offset 768, but its buffer ends at 1024", () =>
   encode({ y: { buffer: bufferOf(1024), offset: 768, size: 368 } }),
 );
 await refuses("layer_norm: the size of y is NaN; expected an integer of 0 or more", () =>
   encode({ y: { buffer: bufferOf(1024), size: NaN } }),
 );
-await refuses("layer_norm: y has the offset 4; expected a multiple of 256", () =>
+await refuses("layer_norm: the offset of y is 4; expected a multiple of 256", () =>
   encode({ y: { buffer: bufferOf(1024), offset: 4 } }),
 );
-await refuses("layer_norm: y has the offset 2048; expected 1024 at most, where its buffer ends", () =>
+await refuses("layer_norm: the offset of y is 2048; expected at most 1024, where its buffer ends", () =>
   encode({ y: { buffer: bufferOf(1024), offset: 2048 } }),
 );
-await refuses("layer_norm:  is none of its tensors; expected x, weight, bias, y", () =>
+await refuses('layer_norm: "" is not a tensor here; expected x, weight, bias, y', () =>
   encode({ "": buffers.x }),
 );
-for (const [offset, told] of [
+for (const [offset, text] of [
   [-256, "-256"],
   [NaN, "NaN"],
   ["256", '"256"'],
   [256n, "256n"],
   [null, "null"],
 ]) {
-  await refuses(`layer_norm: y has the offset ${told}; expected a multiple of 256`, () =>
+  await refuses(`layer_norm: the offset of y is ${text}; expected a multiple of 256`, () =>
     encode({ y: { buffer: bufferOf(1024), offset } }),
   );
 }
 
-// Values of every kind in the place of every argument: one line that is the norm's own.
+// Values of every type for every argument: the norm reports its own error in one line.
 const own = /^layer_norm: .*$/;
 const kinds = [null, true, "", "61", 1.5, NaN, 61n, Symbol("s"), [], {}, Object.create(null), new Date(0)];
 const more = [() => 1, new Uint8Array(122), new Float32Array(122), { length: 61n }, { length: "61" }, new Map()];
@@ -224,13 +224,13 @@ for (const value of [...kinds, ...more]) {
   await refuses(own, () => encode({ x: { buffer: buffers.x, size: value } }));
 }
 for (const value of [...kinds, new Float32Array(61)]) await refuses(own, () => run({ weight: value }));
-await refuses("layer_norm: y was created without GPUBufferUsage.STORAGE", () =>
+await refuses("layer_norm: the buffer of y lacks GPUBufferUsage.STORAGE; create it with this usage", () =>
   encode({ y: bufferOf(1024, COPY_SRC) }),
 );
-await refuses("layer_norm: x is mapped; expected unmap() before it is bound", () =>
+await refuses("layer_norm: the buffer of x is mapped; call unmap() first", () =>
   encode({ x: device.createBuffer({ size: 1024, usage: STORAGE, mappedAtCreation: true }) }),
 );
-const one = "lie in one GPUBuffer; what is written needs a buffer of its own";
+const one = "share one GPUBuffer; an output needs a buffer of its own";
 await refuses(`layer_norm: x and y ${one}`, () => encode({ y: buffers.x }));
 await refuses(`layer_norm: bias and y ${one}`, () => {
   const shared = bufferOf(2048);
@@ -239,7 +239,7 @@ await refuses(`layer_norm: bias and y ${one}`, () => {
 pass.end();
 encoder.finish();
 
-// --- what only the device knows ----------------------------------------------------------------------------
+// --- errors that only the device detects -----------------------------------------------------------------------
 
 const watched = await (await gpu.requestAdapter()).requestDevice();
 const lines = [];
@@ -251,7 +251,7 @@ watched.addEventListener("uncapturederror", (event) => {
 const watching = await make(watched);
 const on = (device, name) => device.createBuffer({ size: 1024, usage: STORAGE, label: `the app's ${name}` });
 const its = Object.fromEntries(watching.tensors.map(({ name }) => [name, on(watched, name)]));
-/** What the device tells of a call on its own buffers but for those given, submitted after `between`. */
+/** Return the device's errors of a call on its buffers with `changes`, submitted after `between`. */
 async function heard(changes, between = () => {}) {
   lines.length = 0;
   const encoder = watched.createCommandEncoder();
@@ -259,7 +259,7 @@ async function heard(changes, between = () => {}) {
   between();
   watched.queue.submit([encoder.finish()]);
   await watched.queue.onSubmittedWorkDone();
-  // A device answers in order: what the norm asks after a refusal, one question for each tensor, is answered by then.
+  // A device answers in order: after these turns it has answered the norm's question about each tensor.
   for (let turn = 0; turn < 4 * watching.tensors.length; turn++) {
     watched.pushErrorScope("validation");
     await watched.popErrorScope();
@@ -273,19 +273,19 @@ const whose = (name) =>
 found.push({ expected: "", got: (await heard({})).join() });
 for (const name of ["weight", "y"]) {
   const strange = on(device, name);
-  const told = await heard({ [name]: strange });
-  found.push({ expected: whose(name), got: told.at(-1) });
-  found.push({ expected: "1", got: String(told.filter((line) => line.startsWith("layer_norm")).length) });
+  const messages = await heard({ [name]: strange });
+  found.push({ expected: whose(name), got: messages.at(-1) });
+  found.push({ expected: "1", got: String(messages.filter((line) => line.startsWith("layer_norm")).length) });
   await refuses(whose(name), () =>
     watching.encode(watched.createCommandEncoder(), { ...its, [name]: strange, rows }),
   );
-  // Whichever tensor it is given as, with other rows, too.
+  // Also as another tensor and with other rows.
   await refuses(whose("x"), () =>
     watching.encode(watched.createCommandEncoder(), { ...its, x: strange, rows: 1 }),
   );
 }
 found.push({ expected: "", got: (await heard({})).join() });
-// The app's own scopes hear of their own errors only.
+// The app's own error scopes receive only the app's errors.
 watched.pushErrorScope("validation");
 watching.encode(watched.createCommandEncoder(), { ...its, bias: on(device, "bias"), rows });
 found.push({ expected: "null", got: String(await watched.popErrorScope()) });
@@ -299,7 +299,7 @@ found.push({ expected: "", got: (await heard({ y: on(watched, "y") })).join() })
 // --- limits ------------------------------------------------------------------------------------------
 
 const cramped = await make(limited(device, { maxStorageBufferBindingSize: 256 }));
-await refuses("layer_norm: a row of x takes 122 bytes; this device binds 256 at most", () =>
+await refuses("layer_norm: a row of x needs 122 bytes, but this device binds at most 256", () =>
   cramped.run({ x: new Uint16Array(61 * 9), weight, bias }),
 );
 const zeros = ({ shape }) => new Uint16Array(shape[0] === "rows" ? 61 * 400 : 61);
@@ -310,7 +310,7 @@ const short = await createNorm(
   gradient.manifest,
   gradient.texts,
 );
-await refuses(/^layer_norm_backward: needs \d+ bytes for partials, more than this device allows$/, () =>
+await refuses(/^layer_norm_backward: partials needs \d+ bytes, more than this device allows; use fewer rows$/, () =>
   short.run(inputs),
 );
 

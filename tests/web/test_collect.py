@@ -1,4 +1,4 @@
-"""What the collector takes, refuses and keeps."""
+"""The posts that the collector accepts, refuses and stores."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def asked(
     client: str = ADDRESS,
     **headers: str | None,
 ) -> Answer:
-    """The collector's answer. A body of pieces comes without a length; those that are read are taken away."""
+    """Return the collector's answer. A body in pieces has no length; pieces that were read are removed."""
     content = json.dumps(body).encode() if isinstance(body, dict) else body
     pieces = [content] if isinstance(content, bytes) else content
     usual = {"host": f"127.0.0.1:{PORT}", "origin": ORIGIN, "content-type": "application/json"}
@@ -146,27 +146,27 @@ def changed(change: Callable[[Any], object]) -> dict[str, Any]:
     return data
 
 
-# --- what is kept -----------------------------------------------------------------------------------
+# --- storing ----------------------------------------------------------------------------------------
 
 
 def test_a_visit_is_kept_once_and_says_nothing_of_who_came(collector: Collector, store: VisitStore) -> None:
     first = asked(collector, VISIT)
-    assert (first.status, json.loads(first.text)) == (201, {"told": "kept, with thanks"})
+    assert (first.status, json.loads(first.text)) == (201, {"told": "stored, thank you"})
     assert first.headers["access-control-allow-origin"] == ORIGIN
-    # Written otherwise it says the same.
+    # The same content in another notation.
     again = asked(collector, json.dumps(VISIT, indent=3, sort_keys=True).encode(), client="198.51.100.2")
-    assert (again.status, json.loads(again.text)["told"]) == (200, "these very results are kept already")
+    assert (again.status, json.loads(again.text)["told"]) == (200, "these results are stored already")
     (kept,) = visits(store.path)
     assert json.loads(kept.content) == VISIT and kept.origin == "visitor"
     assert time.strftime("%Y-%m-%d", time.gmtime()) <= kept.received < "2100"
     raw = store.path.read_bytes()
     assert ADDRESS.encode() not in raw and b"198.51.100" not in raw and ORIGIN.encode() not in raw
     assert [one.name for one in store.path.parent.iterdir()] == [store.path.name]
-    assert str(collector.tally) == "2 posts came: 1 kept, 1 there already, 0 refused"
+    assert str(collector.tally) == "2 posts received: 1 stored, 1 stored before, 0 refused"
 
 
 def test_several_processes_write_one_store(store: VisitStore) -> None:
-    """Each adds some of its own and some that all have, and none of them meets a lock."""
+    """Each adds own and shared contents, and no write fails because of a lock."""
     script = (
         "import sys; from pathlib import Path; from webnorm.web.collection.visit_store import VisitStore\n"
         f"store = VisitStore(Path({str(store.path)!r}), 1 << 20)\n"
@@ -182,7 +182,7 @@ def test_what_is_exported_is_read_by_compare_and_by_nothing_that_chooses(
 ) -> None:
     asked(collector, VISIT)
     done = webnorm(["collect", "--store", store.path.name, "--export", "out"], tmp_path)
-    assert done.stdout == "out: 1 visit, a file each\n" and done.returncode == 0, done.stderr
+    assert done.stdout == "out: 1 visit, one file each\n" and done.returncode == 0, done.stderr
     (file,) = (tmp_path / "out").iterdir()
     assert json.loads(file.read_text())["origin"] == "visitor"
     report = result_files.read(file)
@@ -193,21 +193,21 @@ def test_what_is_exported_is_read_by_compare_and_by_nothing_that_chooses(
         with pytest.raises(WebnormError):
             tuning.read(path)
     assert "visits.sqlite" in mistake(["compare", store.path.name, store.path.name])
-    assert "--export visits.sqlite: cannot be made: File exists" in mistake(
+    assert "--export visits.sqlite: cannot create the folder: File exists" in mistake(
         ["collect", "--store", store.path.name, "--export", store.path.name]
     )
-    assert "there is no such store" in mistake(["collect", "--store", "none", "--export", "more"])
+    assert "no such store" in mistake(["collect", "--store", "none", "--export", "more"])
     assert not (tmp_path / "more").exists()
 
 
-# --- what is refused --------------------------------------------------------------------------------
+# --- refusing ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
-        (lambda data: data.update(address="1"), "address is not known; expected schema, webnorm, device"),
-        (lambda data: data["device"].update(limits={}), "device.limits is not known; expected adapter, "),
+        (lambda data: data.update(address="1"), "address is unknown; expected schema, webnorm, device"),
+        (lambda data: data["device"].update(limits={}), "device.limits is unknown; expected adapter, "),
         (lambda data: data["device"].update(adapter="a\x1b[2J"), "device.adapter is 'a\\x1b[2J'; expected "),
         (lambda data: data["device"].update(adapter="x" * 201), "device.adapter is 'xxx"),
         (lambda data: data["device"].pop("type"), "device.type is missing"),
@@ -219,19 +219,19 @@ def test_what_is_exported_is_read_by_compare_and_by_nothing_that_chooses(
         (lambda data: data["results"][0].update(samples_ns=[0]), "results[0].samples_ns[0] is 0; "),
         (
             lambda data: data["results"][0].update(op="soft"),
-            "unknown op 'soft'; there is: ",
+            "unknown op 'soft'; expected one of ",
         ),
-        (lambda data: data["results"][0].update(reason="x"), "results[0].reason is not known; expected op, "),
+        (lambda data: data["results"][0].update(reason="x"), "results[0].reason is unknown; expected op, "),
         (lambda data: data["results"][1]["problem"].update(rows="1"), "results[1].problem.rows is '1'; "),
         (lambda data: data["results"][1]["problem"]["options"].update(a=1), "results[1].problem: a problem "),
         (lambda data: data.update(schema=2), "schema is 2; expected 1"),
     ],
 )
 def test_a_post_of_another_form_is_refused_in_a_line(
-    change: Callable[[Any], object], told: str, collector: Collector, store: VisitStore
+    change: Callable[[Any], object], message: str, collector: Collector, store: VisitStore
 ) -> None:
     answer = asked(collector, changed(change))
-    assert answer.status == 400 and answer.error.startswith(f"the body: {told}"), answer.error
+    assert answer.status == 400 and answer.error.startswith(f"the body: {message}"), answer.error
     assert "\n" not in answer.error and len(answer.error) <= 2000
     assert list(visits(store.path)) == []
 
@@ -252,13 +252,13 @@ def test_garbage_is_refused_and_never_fails(collector: Collector, store: VisitSt
 
 
 def test_a_body_is_bounded_before_it_is_read(collector: Collector, store: VisitStore) -> None:
-    told = f"the body is larger than {MOST_BYTES} bytes"
+    error = f"the body is larger than {MOST_BYTES} bytes"
     for length in (str(MOST_BYTES + 1), "9" * 30, "-1", "1e3", "²".encode().decode("latin-1")):
         answer = asked(collector, b"", content_length=length)
-        assert (answer.status, answer.error) == (413, told)
+        assert (answer.status, answer.error) == (413, error)
     pieces = [b" " * (64 << 10)] * 100
     answer = asked(collector, pieces)
-    assert (answer.status, answer.error) == (413, told) and len(pieces) == 95
+    assert (answer.status, answer.error) == (413, error) and len(pieces) == 95
     assert list(visits(store.path)) == []
 
 
@@ -269,9 +269,9 @@ def test_rates_are_of_a_client_and_of_all(store: VisitStore, monkeypatch: pytest
     assert [asked(collector, VISIT).status for _ in range(3)] == [201, 200, 429]
     assert asked(collector, VISIT, client="2001:db8::1").status == 200
     late = asked(collector, VISIT, client="198.51.100.9")
-    assert late.status == 429 and late.error == "there were too many posts; the next is taken in 3600 s"
+    assert late.status == 429 and late.error == "too many posts; try again in 3600 s"
     assert late.headers["retry-after"] == "3600"
-    # What is refused is not counted: nobody can keep others waiting by asking.
+    # Refused posts are not counted, so a client cannot block others by asking.
     now = 3600.0
     assert asked(collector, VISIT).status == 200
 
@@ -289,7 +289,7 @@ def test_the_proxy_says_who_asks_where_there_is_one(store: VisitStore) -> None:
     behind, direct = collector_of(store, each=1, proxy=True), collector_of(store, each=1)
     for collector, second in ((behind, 200), (direct, 429)):
         assert asked(collector, VISIT, x_forwarded_for="10.0.0.1, 198.51.100.1").status in (200, 201)
-        # Only what the proxy itself has added counts, and without one nothing that anybody says.
+        # Only the address that the proxy added counts; without a proxy the header is ignored.
         assert asked(collector, VISIT, x_forwarded_for="10.0.0.1, 198.51.100.2").status == second
     assert asked(behind, VISIT, x_forwarded_for="10.9.9.9, 198.51.100.2").status == 429
     assert asked(behind, VISIT, host="lab.example", x_forwarded_for="198.51.100.3").status == 200
@@ -314,7 +314,7 @@ def test_the_proxy_says_who_asks_where_there_is_one(store: VisitStore) -> None:
 def test_who_may_post(headers: dict[str, Any], status: int, collector: Collector) -> None:
     answer = asked(collector, VISIT, **headers)
     assert answer.status == status
-    # So that the page can read why.
+    # The page needs this header to read the reason.
     admitted = headers.get("origin", ORIGIN) == ORIGIN
     assert ("access-control-allow-origin" in answer.headers) == admitted
 
@@ -341,7 +341,7 @@ def test_without_an_origin_pages_of_this_machine_may_post() -> None:
 # --- a store that cannot be written -----------------------------------------------------------------
 
 
-def test_a_store_that_is_full_busy_or_read_only_is_told(
+def test_a_store_that_is_full_busy_or_read_only_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: Callable[[list[str]], str]
 ) -> None:
     path = tmp_path / "visits.sqlite"
@@ -354,13 +354,13 @@ def test_a_store_that_is_full_busy_or_read_only_is_told(
     assert statuses[0] == 201 and statuses[-1] == 507
     assert len(list(visits(path))) == statuses.count(201)
     full = asked(collector, VISIT)
-    assert full.error == "nothing was kept: the store is full"
+    assert full.error == "nothing was stored: the store is full"
     before = path.read_bytes()
     monkeypatch.setattr("webnorm.web.collection.visit_store._PATIENCE_S", 0.01)
     with sqlite3.connect(path) as other:
         other.execute("BEGIN EXCLUSIVE")
         busy = asked(collector, VISIT)
-        assert (busy.status, busy.error) == (503, "nothing was kept: the store cannot be written now")
+        assert (busy.status, busy.error) == (503, "nothing was stored: the store cannot be written now")
         other.rollback()
     path.chmod(0o444)
     assert asked(collector, VISIT).status == 503
@@ -381,49 +381,57 @@ def test_a_file_that_is_no_store_stays_as_it_is(tmp_path: Path, mistake: Callabl
     with sqlite3.connect(later) as other:
         other.execute("PRAGMA user_version = 2")
     other.close()
-    for path, told in (
-        (foreign, "is no store of visits, and stays as it is"),
-        (text, "is no store of visits, and stays as it is"),
-        (later, "is a store of version 2; this webnorm knows 1"),
-        (tmp_path, "is no plain file"),
+    for path, message in (
+        (foreign, "is not a store of visits and was not changed"),
+        (text, "is not a store of visits and was not changed"),
+        (later, "is a store of version 2; this webnorm reads version 1"),
+        (tmp_path, "is not a regular file"),
     ):
         before = None if path.is_dir() else path.read_bytes()
-        assert told in mistake(["collect", "--store", str(path), "--port", "0"])
+        assert message in mistake(["collect", "--store", str(path), "--port", "0"])
         assert path.is_dir() or path.read_bytes() == before
     (tmp_path / "empty").touch()
     assert check_store(tmp_path / "empty") and VisitStore(tmp_path / "empty", 1 << 20).add("{}", "visitor")
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
-        ([], "--store is missing; expected the file to keep visits in"),
+        ([], "--store is missing; expected a file for the visits"),
         (
             ["--store", "v", "--host", "0.0.0.0"],
             "--host is '0.0.0.0'; expected 127.0.0.1 or ::1, or --behind",
         ),
         (["--store", "v", "--behind-proxy"], "--behind-proxy needs --origin"),
-        (["--store", "v", "--origin", "lab.example"], "--origin is 'lab.example'; expected that of a page"),
-        (["--store", "v", "--origin", "https://a.b/c"], "--origin is 'https://a.b/c'; expected that of a"),
+        (
+            ["--store", "v", "--origin", "lab.example"],
+            "--origin is 'lab.example'; expected the origin of a page",
+        ),
+        (
+            ["--store", "v", "--origin", "https://a.b/c"],
+            "--origin is 'https://a.b/c'; expected the origin of",
+        ),
         (["--store", "none/v", "--port", "0"], "none/v cannot be written: unable to open database file"),
     ],
 )
-def test_mistakes_are_a_line(words: list[str], told: str, mistake: Callable[[list[str]], str]) -> None:
-    assert told in mistake(["collect", *words])
+def test_mistakes_are_a_line(words: list[str], message: str, mistake: Callable[[list[str]], str]) -> None:
+    assert message in mistake(["collect", *words])
 
 
 # --- a process --------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
-def test_the_command_serves_until_ctrl_c_and_logs_nobody(tmp_path: Path) -> None:
+def test_the_command_serves_until_ctrl_c_and_logs_no_visitor(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "webnorm", "collect", "--store", "visits.sqlite", "--port", "0"]
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         url = process.stdout.readline().split()[3]
-        assert process.stdout.readline() == "Pages that may post: those of this machine. Ctrl-C ends it.\n"
+        assert (
+            process.stdout.readline() == "Pages that may post: pages of this machine. Press Ctrl-C to stop.\n"
+        )
         heads = {"Origin": "http://localhost:8000", "Content-Type": "application/json"}
         request = urllib.request.Request(url, json.dumps(VISIT).encode(), heads)
         with urllib.request.urlopen(request, timeout=HANG_S) as answer:
@@ -433,5 +441,5 @@ def test_the_command_serves_until_ctrl_c_and_logs_nobody(tmp_path: Path) -> None
         process.send_signal(signal.SIGINT)
         said, complaint = process.communicate(timeout=HANG_S)
     assert said == ""
-    assert complaint == "webnorm: interrupted; 2 posts came: 1 kept, 0 there already, 1 refused\n"
+    assert complaint == "webnorm: interrupted; 2 posts received: 1 stored, 0 stored before, 1 refused\n"
     assert process.returncode == 130

@@ -74,7 +74,7 @@ def manifest_of(files: folder.Files) -> dict[str, Any]:
 
 
 @pytest.mark.opengl
-def test_the_manifest_tells_the_truth(package: folder.Files, device: Device) -> None:
+def test_the_manifest_matches_the_files(package: folder.Files, device: Device) -> None:
     manifest = manifest_of(package)
     assert manifest["schema"] == 1 and manifest["webnorm"] == __version__ and manifest["cols"] == [64, 4096]
     assert (
@@ -197,11 +197,11 @@ def test_types_and_readme_name_every_tensor() -> None:
         ("float16", ("out_dtype=float32",), {"float16"}),
     ],
 )
-def test_the_readme_tells_of_the_types_that_travel_as_bits(
+def test_the_readme_names_the_types_that_are_passed_as_bits(
     dtype: str, options: tuple[str, ...], narrow: set[str]
 ) -> None:
     files = npm.package_files(request("layer_norm", (64,), options, dtype=dtype))
-    assert set(re.findall(r"^(\w+) travels as its bits", files["README.md"].decode(), re.M)) == narrow
+    assert set(re.findall(r"^Pass (\w+) as its bits", files["README.md"].decode(), re.M)) == narrow
 
 
 def test_an_own_kernel_is_exported(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_an_export_without_the_default_limits_is_refused_unless_that_is_meant(tm
     lacking = "; ".join(f"{limits} have no shader for {cols} columns: {why}" for cols in (64, 768))
     with pytest.raises(WebnormError) as raised:
         bundle.bundle_of(asked)
-    assert str(raised.value) == f"kernel mine: {lacking}; --partial exports the others all the same"
+    assert str(raised.value) == f"kernel mine: {lacking}; use --partial to export the other shaders"
     found = bundle.bundle_of(replace(asked, partial=True))
     assert {one.adapter_class for one in found.carried} == {"portable-1024"}
     assert found.manifest()["absent"] == [
@@ -256,7 +256,7 @@ def test_an_export_without_the_default_limits_is_refused_unless_that_is_meant(tm
         for cols in (64, 768)
         for devices in ("software", "subgroups", "portable")
     ]
-    # The playground offers to export it all the same.
+    # The playground asks for a confirmation instead.
     words = ("layer_norm", (64, 768), (), str(own), (), SETTINGS)
     assert list(api.pack(None, words)) == [f"kernel mine: {lacking}"]
 
@@ -270,7 +270,7 @@ def test_a_kernel_that_needs_subgroups_says_which_devices_it_leaves_out(tmp_path
     )
     done = webnorm(command, tmp_path)
     assert (done.returncode, done.stdout) == (2, "") and not (tmp_path / "out").exists()
-    partial = "--partial exports the others all the same"
+    partial = "use --partial to export the other shaders"
     assert done.stderr == f"webnorm: kernel welford_subgroup: {lacking}; {partial}\n"
     done = webnorm([*command, "--partial"], tmp_path)
     assert done.returncode == 0, done.stderr
@@ -288,12 +288,10 @@ def test_a_loose_tolerance_is_said(tmp_path: Path) -> None:
     files = npm.package_files(request(cols=(64,), kernel="naive"))
     manifest = manifest_of(files)
     for shader in manifest["shaders"]:
-        remark = "the tolerance of its header is loose ("
+        remark = "the header's tolerance is loose ("
         assert shader["loose"].startswith(remark) and "mean rounded to float32" in shader["loose"]
         assert shader["native"]["allowed"] > shader["native"]["max_abs_error"] > 1e-3
-    assert "Warning: 64-software: the tolerance of its header is loose" in npm.package_summary(
-        files, tmp_path
-    )
+    assert "Warning: 64-software: the header's tolerance is loose" in npm.package_summary(files, tmp_path)
     best = npm.package_files(request(cols=(64,)))
     assert not [one for one in manifest_of(best)["shaders"] if "loose" in one]
     assert "Warning" not in npm.package_summary(best, tmp_path)
@@ -327,13 +325,13 @@ def test_an_own_kernel_that_kills_the_compiler_costs_no_more_than_its_export(
 ) -> None:
     deadly, died = broken.deadly(device)
     own = broken.write(tmp_path, deadly) / "layer_norm" / f"{deadly}.wgsl"
-    with pytest.raises(WebnormError, match=f"running it natively failed: {died}"):
+    with pytest.raises(WebnormError, match=f"the native run failed: {died}"):
         npm.package_files(request(kernel=str(own)))
 
 
 WRONG = re.compile(
     r"webnorm: kernel wrong as 64-\w+ is wrong on .+: layer_norm of 64 columns, float32, vector normal: "
-    r"y\[\d+, \d+\] is .+ off by [\d.]+, allowed .+; 1 of the other shaders is wrong, too\. (?P<end>.+)\n"
+    r"y\[\d+, \d+\] is .+ off by [\d.]+, allowed .+; 1 of the other shaders is also wrong\. (?P<end>.+)\n"
 )
 
 
@@ -367,17 +365,17 @@ def test_a_wrong_kernel_is_refused_unless_forced(tmp_path: Path, device: Device)
     before = content(tmp_path)
     for words in (["wrong", "--wgsl", ".", "--out", "o"], ["layer_norm/wrong.wgsl", "--out", "new"]):
         done = webnorm(["export", "layer_norm", "--cols", "64", "--kernel", *words], tmp_path)
-        told = WRONG.fullmatch(done.stderr)
-        assert told and told["end"] == "Nothing was written; --force writes it all the same", done.stderr
+        found = WRONG.fullmatch(done.stderr)
+        assert found and found["end"] == "Nothing was written; --force writes it all the same", done.stderr
         assert (done.returncode, done.stdout) == (1, "") and content(tmp_path) == before
     done = webnorm(["export", "layer_norm", "--cols", "64", "--kernel", *words, "--force"], tmp_path)
-    told = WRONG.fullmatch(done.stderr)
-    assert told and told["end"] == "Written all the same" and done.returncode == 0
+    found = WRONG.fullmatch(done.stderr)
+    assert found and found["end"] == "Written all the same" and done.returncode == 0
     forced = content(tmp_path / "new")
     manifest = manifest_of(forced)
     assert {shader["native"]["verdict"] for shader in manifest["shaders"]} == {"fail"}
     assert manifest["command"].endswith("--kernel layer_norm/wrong.wgsl --out FOLDER")
-    assert "**Its answers are wrong**" in forced["README.md"].decode()
+    assert "**Its results are wrong.**" in forced["README.md"].decode()
     assert "Its answers" not in before["o/README.md"].decode()
 
 
@@ -412,13 +410,13 @@ def test_without_an_adapter_the_reason_stands_in_the_manifest(monkeypatch: pytes
     monkeypatch.setattr(native, "adapters", lambda: [])
     files = npm.package_files(request())
     (entry, *_) = manifest_of(files)["shaders"]
-    why = "no WebGPU adapter where this was exported"
+    why = "the exporting machine has no WebGPU adapter"
     assert entry["native"] == {"reason": why}
-    told = f"64-software, 64-subgroups, 64-portable: {why}\n"
-    assert npm.native_fault(files) is None and f"Not checked here: {told}" in npm.package_summary(
+    skipped = f"64-software, 64-subgroups, 64-portable: {why}\n"
+    assert npm.native_fault(files) is None and f"Not checked here: {skipped}" in npm.package_summary(
         files, Path("o")
     )
-    assert f"- {told}" in files["README.md"].decode()
+    assert f"- {skipped}" in files["README.md"].decode()
 
 
 def test_a_wrong_text_has_a_wrong_verdict(device: Device) -> None:
@@ -526,8 +524,8 @@ def test_an_export_replaces_an_older_one_and_nothing_else(listing: str, tmp_path
     assert [path.name for path in out.parent.iterdir()] == ["dist"]
 
 
-def test_an_export_of_another_kind_is_somebody_elses(tmp_path: Path) -> None:
-    """Over a package nobody but who asks for it by --force writes a lab: what is there stays."""
+def test_an_export_of_another_kind_stays(tmp_path: Path) -> None:
+    """Only --force writes a lab over a package, and the package's files stay."""
     folder.write_folder(FILES, tmp_path)
     lab = exported({"index.html": b"h"}, folder.LAB_INDEX)
     folder.write_folder(lab, tmp_path)
@@ -545,13 +543,13 @@ def test_a_listing_that_names_what_lies_outside_costs_nothing(tmp_path: Path) ->
 def test_a_folder_that_is_no_export_is_refused_unless_forced(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").write_bytes(b"x")
     with pytest.raises(
-        WebnormError, match=r"exists and is no exported package; choose another folder, or --force"
+        WebnormError, match=r"exists and is not an exported package; choose another folder, or use --force"
     ):
         folder.check_folder(tmp_path)
     folder.check_folder(tmp_path, force=True)
     folder.write_folder(FILES, tmp_path)
     assert content(tmp_path) == {**FILES, "photo.jpg": b"x"}
-    with pytest.raises(WebnormError, match="no exported lab"):
+    with pytest.raises(WebnormError, match="not an exported lab"):
         folder.check_folder(tmp_path, lab=True)
 
 
@@ -646,23 +644,23 @@ MISTAKES = {
     "layer_norm --cols 262145 --out out": "--cols is 262145; expected at most 262144",
     "layer_norm --cols 64 --out file": "--out file: is a file; expected a folder",
     "layer_norm --cols 64 --out file/in": "--out file/in: file is a file; expected a folder",
-    "layer_norm --cols 64 --out full": "--out full: exists and is no exported package; choose another "
-    "folder, or --force to write into it (files of other names stay)",
+    "layer_norm --cols 64 --out full": "--out full: exists and is not an exported package; choose another "
+    "folder, or use --force to write into it (files of other names stay)",
     "layer_norm --cols 64 --out out --dtype f16": "unknown dtype 'f16'; did you mean 'float16'?",
-    "layer_norm --cols 64 --out out --name Norm": "--name is 'Norm'; expected a name that npm takes: "
+    "layer_norm --cols 64 --out out --name Norm": "--name is 'Norm'; expected a name that npm allows: "
     "lower-case letters, digits, - . _ ~, such as my-norm or @scope/my-norm",
-    "layer_norm --cols 64 --out out --kernel one_pass": "kernel one_pass is exported only with --force: it "
-    "is unstable (E[x^2] - E[x]^2 cancels: with a mean of 1000 standard deviations float32 has no digits "
-    "left)",
+    "layer_norm --cols 64 --out out --kernel one_pass": "kernel one_pass is unstable (E[x^2] - "
+    "E[x]^2 cancels: with a mean of 1000 standard deviations float32 has no digits left); use --force to "
+    "export it",
     "layer_norm --cols 64 --out out --kernel copy": "kernel copy computes copy; expected one of layer_norm",
     "layer_norm --cols 64 --out out --option dh": "layer_norm has no option dh: it has weight, bias, "
     "zero_centered_weight, weight_dtype, residual, residual_bias, return_stats, out_dtype, max_workgroups",
-    "--lab layer_norm --out out": "--lab excludes OP: the lab has every op and kernel",
+    "--lab layer_norm --out out": "--lab cannot be combined with OP: the lab contains every op and kernel",
     "layer_norm --cols 8 --out out --submit https://a.example": "--submit needs --lab: a package's page "
     "sends nothing",
     **{
-        f"--lab --out out --submit {url}": f"--submit is {url!r}; expected where `webnorm collect` receives: "
-        "an https:// URL, or http:// of this machine"
+        f"--lab --out out --submit {url}": f"--submit is {url!r}; expected the URL of `webnorm collect`: "
+        "https://, or http:// on this machine"
         for url in (
             "a.example",
             "http://a.example/",
@@ -689,9 +687,7 @@ def test_a_mistake_is_one_line(arguments: str, mistake: Callable[[list[str]], st
 
 def test_too_many_buffers_are_refused() -> None:
     everything = ("residual", "residual_bias", "return_stats", "out_dtype=int8")
-    with pytest.raises(
-        WebnormError, match=r"has more than 8 buffers in a pass, all that a page can count on"
-    ):
+    with pytest.raises(WebnormError, match=r"has more than 8 buffers in a pass, the default limit of pages"):
         bundle.bundle_of(request(options=everything))
 
 

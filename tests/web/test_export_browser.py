@@ -199,7 +199,7 @@ def test_every_shader_is_right(covering: tuple[Export, Path], browser: PageVisit
 
 
 def changed_shader(folder: Path, old: str, new: str) -> None:
-    """Change what runs in every shader, and the hashes, so that only answers can tell."""
+    """Change the text that runs in every shader, and its hashes, so that only the outputs differ."""
     manifest_file, index_file = folder / "manifest.json", folder / "index.js"
     index = index_file.read_text(encoding="utf-8")
     assert old in index
@@ -232,14 +232,14 @@ def test_a_wrong_shader_is_seen(browser: PageVisitor, chromium: Chromium, tmp_pa
         chosen = report_of(page)["chosen"]["64"]
         assert page.locator("body").get_attribute("data-state") == "fail"
         assert re.match(r"\d+ of \d+ shaders failed", page.inner_text("#verdict"))
-        assert f"An application here would get {chosen}, which is wrong." in page.inner_text("#status")
+        assert f"On this device an application gets {chosen}, which is wrong." in page.inner_text("#status")
 
 
 # --- verify.html -----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_full_run_times_every_shader_beside_a_copy(folder: Path, browser: PageVisitor) -> None:
+def test_a_full_run_times_every_shader_and_a_copy(folder: Path, browser: PageVisitor) -> None:
     visit = browser.visit(folder, screenshot=True)
     package = read_package(folder)
     seen = verify.compare_report(package, visit)
@@ -326,7 +326,7 @@ TROUBLES = pytest.mark.parametrize(
     [
         (
             NO_WEBGPU,
-            "This browser has no WebGPU (navigator.gpu is missing): Chrome or Edge 113, Safari 26 and",
+            "This browser has no WebGPU (navigator.gpu is missing): use Chrome or Edge 113, Safari 26",
         ),
         (
             NO_ADAPTER,
@@ -348,7 +348,7 @@ def test_a_page_that_cannot_check_says_why(
         report = report_of(page)
         assert report["error"].startswith(sentence)
         assert page.inner_text("#status") == report["error"]
-        assert page.inner_text("#verdict") == "This could not be checked"
+        assert page.inner_text("#verdict") == "The check could not run"
         assert page.locator("body").get_attribute("data-state") == "error"
         assert page.locator("#again").is_enabled()
 
@@ -377,13 +377,13 @@ def test_a_page_that_cannot_start_says_why(folder: Path, chromium: Chromium, tmp
                 f"{folder.as_uri()}/verify.html",
                 "Browsers load no modules from file://. Serve this folder over",
             ),
-            (f"{server.url}/verify.html", f"{server.url}/page/verify.js did not load: is every file of the"),
+            (f"{server.url}/verify.html", f"{server.url}/page/verify.js did not load: check that the"),
         ):
             with page_at(chromium, url, complains=True) as page:
                 error = report_of(page)["error"]
                 assert error.startswith(sentence)
                 assert page.inner_text("#status") == error
-                assert page.inner_text("#verdict") == "This could not start"
+                assert page.inner_text("#verdict") == "The page could not start"
 
 
 def overflow(page: Page) -> int:
@@ -441,7 +441,7 @@ def test_the_unstable_kernel_fails_as_its_header_says(lab_folder: Path, chromium
     address = "index.html?run&op=layer_norm&cols=256&dtype=float32&rows=64&distribution=mean1000"
     with opened(chromium, lab_folder, address) as page:
         found = {one["kernel"]: one for one in report_of(page)["results"] if one["op"] == "layer_norm"}
-        assert page.inner_text("#status").endswith(" 1 wrong as its header says.")
+        assert page.inner_text("#status").endswith(" 1 wrong as the header states.")
         assert page.inner_text("#result-layer_norm-one_pass") == "expected failure"
     unstable = found.pop("one_pass")
     assert unstable["status"] == "fail" and unstable["expected"] is True
@@ -450,16 +450,16 @@ def test_the_unstable_kernel_fails_as_its_header_says(lab_folder: Path, chromium
 
 
 def assert_overview(page: Page, lab: Path) -> None:
-    """All ops beside the recorded devices; and words to copy where the browser does not let a page do it."""
+    """Check the overview of all ops, and the text to copy in a browser that refuses the clipboard."""
     recorded = json.loads((lab / "page" / "lab_recorded.json").read_text(encoding="utf-8"))
     problems = [device["problems"] for device in recorded.values()]
-    rows = page.locator("#beside tbody tr")
+    rows = page.locator("#devices tbody tr")
     ops = rows.locator("td:first-child").all_inner_texts()
     assert sorted(ops) == sorted(op.name for op in NORMS)
     # A mark for each device that has a record of an op, and one in the legend.
     known = [own for own in problems if any(f"{op}-1024-float16" in own for op in ops)]
     marks = sum(f"{op}-1024-float16" in own for own in known for op in ops)
-    assert known and page.locator("#beside .dot").count() == marks + len(ops) + len(known) + 1
+    assert known and page.locator("#devices .dot").count() == marks + len(ops) + len(known) + 1
     share = problems[0]["rms_norm-1024-float16"]["percent_of_copy"]
     assert f"{share:.0f} %" in rows.nth(ops.index("rms_norm")).inner_text()
     page.click("#share")
@@ -520,7 +520,7 @@ def test_the_lab_shows_every_kernel_to_read(lab_folder: Path, chromium: Chromium
         ("kernels=naive,fast", "kernels is fast; expected some of naive, "),
         ("run=maybe", "run is maybe; expected 1, 0 or nothing"),
         ("run&colour=red", "the address has colour=red; expected op, cols, dtype, "),
-        ("run&kernels=", "no kernel is chosen; expected one or more"),
+        ("run&kernels=", "no kernel is selected; select at least one"),
     ],
 )
 def test_the_lab_names_what_there_is(query: str, sentence: str, lab_folder: Path, chromium: Chromium) -> None:
@@ -637,7 +637,7 @@ GPUBuffer.prototype.getMappedRange = function (...given) {
 
 
 @pytest.mark.parametrize("noise", [0, 3])
-def test_a_noisy_copy_is_told_with_what_helps(noise: int, lab_folder: Path, chromium: Chromium) -> None:
+def test_a_noisy_copy_is_reported_with_advice(noise: int, lab_folder: Path, chromium: Chromium) -> None:
     address = "index.html?run&cols=256&rows=64&kernels=naive,registers"
     with opened(chromium, lab_folder, address, first=CLOCK.replace("NOISE", str(noise))) as page:
         results = {one["kernel"]: one for one in report_of(page)["results"]}
@@ -645,7 +645,8 @@ def test_a_noisy_copy_is_told_with_what_helps(noise: int, lab_folder: Path, chro
         assert banner.count() == bool(noise) == ("noisy" in results["naive"]["flags"])
         if noise:
             assert banner.get_attribute("role") == "alert"
-            assert banner.inner_text().startswith("These times say little: the copy's samples scatter by ")
+            text = banner.inner_text()
+            assert text.startswith("These times are unreliable: the copy's samples scatter by ")
             for words in ("more than 20 % is noise", "Close other tabs", "plug the laptop in", "run again"):
                 assert words in banner.inner_text()
         # The whiskers' ends, in words, too.
@@ -871,6 +872,17 @@ def test_the_snippet_of_the_readme_is_right(chromium: Chromium, tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_the_page_of_the_tutorial_shows_what_the_tutorial_says(chromium: Chromium, tmp_path: Path) -> None:
+    tutorial = ROOT / "docs" / "first-export.md"
+    Export("layer_norm", (768,)).write(tmp_path / "ln")
+    (tmp_path / "index.html").write_text(block(tutorial, "html"), encoding="utf-8")
+    with shown(chromium, tmp_path, "index.html") as page:
+        wait(page, "!document.querySelector('pre').textContent.startsWith('computing')")
+        lines = page.inner_text("pre").splitlines()
+    assert lines[0].startswith("shader: 768-") and lines[1:] == block(tutorial, "text").splitlines()[1:]
+
+
+@pytest.mark.slow
 def test_the_snippet_of_the_export_page_is_right(chromium: Chromium, tmp_path: Path) -> None:
     Export("layer_norm", (768,), "float16").write(tmp_path / "dist" / "ln")
     script = block(ROOT / "docs" / "export.md", "js")
@@ -933,7 +945,7 @@ def test_the_snippet_of_a_package_is_right(covering: tuple[Export, Path], chromi
         stored = np.array(int(code)).astype(f"{'i' if dtype == 'int8' else 'u'}{DTYPES[dtype].itemsize}")
         got = float(stored.view(DTYPES[dtype]))
     if "saved_stats" in export.options:
-        # Statistics that are all 1 are those of no row.
+        # No row has statistics that are all 1.
         assert np.isfinite(got)
         return
     answer = op.reference(arrays, problem)[name]

@@ -1,4 +1,4 @@
-"""The lab's page for a friend: beside recorded devices, copied, and sent where its exporter wants that."""
+"""The lab's page: comparison with recorded devices, copying and sending results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SMALL = {"op": "layer_norm", "cols": 1024, "dtype": "float32", "rows": 8, "kerne
 def lab_at(
     chromium: Chromium, folder: Path, *, elsewhere: bool = False
 ) -> Iterator[tuple[Page, list[Request]]]:
-    """The page, and what it asks for; `elsewhere` allows it to ask other servers, as its site has to."""
+    """Open the page and collect its requests; `elsewhere` allows requests to other servers."""
     context = chromium.new_context(viewport={"width": 1280, "height": 800}, bypass_csp=elsewhere)
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     asked: list[Request] = []
@@ -61,10 +61,10 @@ def run(page: Page, **choice: Any) -> None:
     page.evaluate("(choice) => webnormLab.run(choice)", {**SMALL, **choice})
 
 
-# --- beside others ----------------------------------------------------------------------------------
+# --- recorded devices -------------------------------------------------------------------------------
 
 
-def test_results_stand_beside_recorded_devices_and_can_be_copied(
+def test_results_are_compared_with_recorded_devices_and_can_be_copied(
     lab_folder: Path, chromium: Chromium
 ) -> None:
     recorded = json.loads((lab_folder / "page" / "lab_recorded.json").read_text())
@@ -73,20 +73,19 @@ def test_results_stand_beside_recorded_devices_and_can_be_copied(
         run(page)
         results = [one for one in report_of(page)["results"] if one["op"] == "layer_norm"]
         best = min(results, key=lambda one: float(one["median_ns"]))
-        lines = page.locator("#beside tbody tr").all_inner_texts()
+        lines = page.locator("#devices tbody tr").all_inner_texts()
         assert len(lines) == 1 + sum(key in device["problems"] for device in recorded.values())
         assert lines[0].startswith("This device: ") and "software" in lines[0] and best["kernel"] in lines[0]
         for name, line in zip(("h200", "h100", "cpu"), lines[1:], strict=True):
             device, problem = recorded[name], recorded[name]["problems"][key]
             assert device["name"] in line and device["date"] in line and f"\t{problem['rows']}\t" in line
             assert f"{problem['percent_of_copy']:.0f} %" in line and ("software" in line) == (name == "cpu")
-        for chart in page.locator("#beside svg.chart").all():
-            told = str(chart.get_attribute("aria-label"))
-            assert chart.get_attribute("role") == "img" and "NVIDIA H200 " in told and "(software) " in told
-        told = page.inner_text("#beside article > p")
-        assert (
-            "Rows differ: here are 8, NVIDIA H200 had 65536, " in told and "say nothing about any GPU" in told
-        )
+        for chart in page.locator("#devices svg.chart").all():
+            label = str(chart.get_attribute("aria-label"))
+            assert chart.get_attribute("role") == "img" and "NVIDIA H200 " in label and "(software) " in label
+        note = page.inner_text("#devices article > p")
+        assert "rows differ: this device had 8, NVIDIA H200 had 65536, " in note
+        assert "say nothing about any GPU" in note
         page.click("#share")
         page.wait_for_function("() => document.querySelector('#share').textContent === 'Copied ✓'")
         copied = page.evaluate("() => navigator.clipboard.readText()")
@@ -96,20 +95,20 @@ def test_results_stand_beside_recorded_devices_and_can_be_copied(
         )
         assert copied.splitlines()[-1] == page.evaluate("() => location.href.split('?')[0]") + link
         assert "Checked against float64: 2 right." in copied and "say nothing about a GPU" in copied
-        # Nobody has a record of this one.
+        # No recorded device has this problem.
         run(page, options=["return_stats"])
-        assert page.locator("#beside tbody tr").count() == 1
-        assert "No record of this problem: NVIDIA H200, " in page.inner_text("#beside article > p")
+        assert page.locator("#devices tbody tr").count() == 1
+        assert "No record of this problem: NVIDIA H200, " in page.inner_text("#devices article > p")
         origin = page.evaluate("() => location.origin")
         assert {one.url.startswith((origin, f"blob:{origin}")) for one in asked} == {True}
 
 
-# --- sent to whom -----------------------------------------------------------------------------------
+# --- sending ----------------------------------------------------------------------------------------
 
 
 @contextmanager
 def collecting(store: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A collector in a process of its own, and its URL."""
+    """Start a collector in a process of its own; give its URL and the process."""
     command = [sys.executable, "-m", "webnorm", "collect", "--store", store.name, "--port", "0"]
     with subprocess.Popen(command, cwd=store.parent, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -125,7 +124,7 @@ def index_of(lab: Path) -> dict[str, Any]:
 
 
 def with_submit(lab: Path, url: str, folder: Path) -> Path:
-    """A lab as it is exported with --submit."""
+    """Write a lab as `export --submit` does."""
     files = {name: (lab / name).read_bytes() for name in (LAB_INDEX, *index_of(lab)["files"])}
     for name, content in with_index({**files, **page_files("lab", LAB_PAGE)}, url).items():
         path = folder / name
@@ -134,14 +133,14 @@ def with_submit(lab: Path, url: str, folder: Path) -> Path:
     return folder
 
 
-def test_without_submit_there_is_nothing_that_sends(lab_folder: Path) -> None:
+def test_without_submit_no_script_sends(lab_folder: Path) -> None:
     index = index_of(lab_folder)
     assert "submit" not in index and "page/lab_submit.js" not in index["files"]
     scripts = [path.read_text() for path in (lab_folder / "page").glob("*.js")]
     assert scripts and not any('"POST"' in text or "sendBeacon" in text for text in scripts)
 
 
-def test_what_is_shown_is_what_is_sent_and_kept_and_nothing_before(
+def test_the_shown_text_is_sent_and_stored_and_nothing_before(
     lab_folder: Path, chromium: Chromium, tmp_path: Path
 ) -> None:
     store = tmp_path / "visits.sqlite"
@@ -168,7 +167,10 @@ def test_what_is_shown_is_what_is_sent_and_kept_and_nothing_before(
             page.wait_for_function(
                 "() => document.querySelector('#submission-status').textContent.match('answer')"
             )
-            assert page.inner_text("#submission-status") == "Sent; the answer is 201: kept, with thanks."
+            assert (
+                page.inner_text("#submission-status")
+                == "Sent; the server's answer is 201: stored, thank you."
+            )
             (request,) = sent()
             assert request.method == "POST" and request.post_data == text
             assert not {"cookie", "referer"} & request.all_headers().keys()

@@ -63,7 +63,7 @@ while True:
 
 
 class Server:
-    """A Playwright server on another machine, as far as that can be had here."""
+    """A Playwright server that imitates one on another machine."""
 
     def __init__(self, browsers: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -86,7 +86,7 @@ class Server:
         os.killpg(self.process.pid, which)
 
     def end(self) -> None:
-        """Its browsers, which are in groups of their own, end with it."""
+        """End the server; its browsers, which have their own process groups, end with it."""
         if self.process.poll() is None:
             self.signal(signal.SIGKILL)
         self.process.communicate(timeout=HANG_S)
@@ -108,13 +108,13 @@ def browsers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(browsers: Path) -> Iterator[Server]:
-    """A server that finds the installed browser where Playwright installs its own."""
+    """Start a server that finds the installed browser where Playwright installs its own."""
     with serving(browsers) as started:
         with PageVisitor(started.address) as browser, pytest.raises(WebnormError) as raised:
             browser.visit(browsers)
         missing = re.fullmatch(
             rf"{started.name}: Executable doesn't exist at (.*/chrome); "
-            "expected Playwright's Chromium there: python -m playwright install chromium",
+            "install Chromium on the server: python -m playwright install chromium",
             str(raised.value),
         )
         assert missing is not None and missing[1].startswith(str(browsers))
@@ -125,7 +125,7 @@ def server(browsers: Path) -> Iterator[Server]:
         yield started
 
 
-def test_a_package_is_proved_there(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_is_verified_there(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(tmp_path / "package", reporting(report()))
     monkeypatch.setenv("WEBNORM_BROWSER", server.address)
     done = webnorm(["verify", str(folder), "--screenshot", "page.png"], tmp_path)
@@ -136,7 +136,7 @@ def test_a_package_is_proved_there(server: Server, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_a_server_that_dies_or_hangs_is_told_in_time(
+def test_a_server_that_dies_or_hangs_is_reported_in_time(
     server: Server, browsers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(browsing, "_GRACE_S", 1.0)
@@ -160,7 +160,7 @@ def test_a_server_that_dies_or_hangs_is_told_in_time(
 
 
 def answering(reply: str) -> str:
-    """The address of what answers one client with a text, and waits for it to go."""
+    """Return the address of a server that answers one client with a text and waits for its end."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def answer() -> None:
@@ -171,11 +171,11 @@ def answering(reply: str) -> str:
             client.recv(1)
 
     threading.Thread(target=answer, daemon=True).start()
-    return f"ws://somebody@127.0.0.1:{listener.getsockname()[1]}/secret"
+    return f"ws://user@127.0.0.1:{listener.getsockname()[1]}/secret"
 
 
-NOT_ONE = "no connection: {}; expected the address of a running Playwright server, its path included"
-# As a Playwright server of another version says it.
+NOT_ONE = "no connection: {}; expected the address of a running Playwright server, including its path"
+# The answer of a Playwright server of another version.
 OTHER_VERSION = """HTTP/1.1 428 Precondition Required\r
 \r
 ╔════════════════════════════════╗
@@ -188,11 +188,14 @@ OTHER_VERSION = """HTTP/1.1 428 Precondition Required\r
 INSTALL = f"{sys.executable} -m pip install 'playwright==1.40.*'"
 
 
-def test_who_does_not_let_it_in(tmp_path: Path) -> None:
+def test_refused_connections(tmp_path: Path) -> None:
     folder = write(tmp_path / "package")
     with PageVisitor("ws://unused") as browser:
         for reply, said in (
-            (OTHER_VERSION, f"Playwright 1.40 there, 1.65 here; expected the same: {INSTALL}"),
+            (
+                OTHER_VERSION,
+                f"the server has Playwright 1.40, this machine 1.65; install the same version: {INSTALL}",
+            ),
             ("HTTP/1.1 404 Not Found\r\n\r\n", NOT_ONE.format("404 Not Found")),
             ("no server", NOT_ONE.format("Parse Error: Expected HTTP/, RTSP/ or ICE/")),
         ):
@@ -206,7 +209,7 @@ def test_who_does_not_let_it_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "address", ["http://127.0.0.1:1/", "ws://", "ws://[::1/", "ws://a:99999/", "ws://a:0/"]
 )
-def test_what_is_no_address(
+def test_wrong_addresses(
     address: str, tmp_path: Path, mistake: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write(tmp_path / "package")

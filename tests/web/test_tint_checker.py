@@ -158,7 +158,7 @@ def test_unknown_feature_is_a_verdict() -> None:
 
 
 @needs_tint
-def test_what_node_says_is_told_in_one_line(tmp_path: Path) -> None:
+def test_errors_of_node_are_reported_in_one_line(tmp_path: Path) -> None:
     module = tmp_path / "module.mjs"
     module.write_text("export const texts = = 1;")
     with pytest.raises(WebnormError, match=r"^SyntaxError: Unexpected token '='$"):
@@ -215,14 +215,14 @@ def test_a_node_that_dies_is_late_or_old_is_replaced(
     second = pid_of(kept_open)
     assert second != first
     os.kill(second, signal.SIGSTOP)
-    with pytest.raises(WebnormError, match=r"^check.mjs: node was not done within 0.2 s: stopped$"):
+    with pytest.raises(WebnormError, match=r"^check.mjs: node did not finish within 0.2 s: stopped$"):
         kept_open.check(request("good"), 0.2)
     assert kept_open.check(request("good"))[0].ok and pid_of(kept_open) not in (first, second)
     monkeypatch.setattr(tint, "_MOST_REQUESTS", 1)
     second = pid_of(kept_open)
     assert kept_open.check(request("good"))[0].ok and pid_of(kept_open) != second
     monkeypatch.undo()
-    # Ctrl-C is the parent's.
+    # The parent handles Ctrl-C.
     third = pid_of(kept_open)
     os.kill(third, signal.SIGINT)
     assert kept_open.check(request("good"))[0].ok and pid_of(kept_open) == third
@@ -236,11 +236,11 @@ def test_whoever_stops_it_waits_for_no_answer(
     os.kill(pid_of(kept_open), signal.SIGSTOP)
     asked, answer = threading.Event(), tint._Node.ask
 
-    def told(*words: Any) -> Any:
+    def noted_ask(*words: Any) -> Any:
         asked.set()
         return answer(*words)
 
-    monkeypatch.setattr(tint._Node, "ask", told)
+    monkeypatch.setattr(tint._Node, "ask", noted_ask)
     said: list[str] = []
 
     def ask() -> None:
@@ -254,13 +254,13 @@ def test_whoever_stops_it_waits_for_no_answer(
     asked.wait()
     kept_open.stop()
     asking.join()
-    # It did not wait for the end of the time that an answer has, and nobody started another.
+    # It did not wait for the end of the time limit, and no other process was started.
     assert said == ["check.mjs: stopped"] and kept_open._node is None
     assert kept_open.check(request("good"))[0].ok
 
 
 @needs_tint
-def test_a_package_that_cannot_be_read_is_told_in_a_line(
+def test_a_package_that_cannot_be_read_is_reported_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tint, "tint_unavailable", lambda: None)
@@ -285,7 +285,7 @@ def test_node_ends_with_its_parent() -> None:
     all_end([child])
 
 
-def test_what_is_missing_is_told_with_what_mends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_part_is_reported_with_its_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     node = tmp_path / "node"
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -297,13 +297,13 @@ def test_what_is_missing_is_told_with_what_mends_it(tmp_path: Path, monkeypatch:
         program.touch(mode=0o755)
     assert tint.tint_unavailable() == (
         f"No Tint: the npm package webgpu {tint.WEBGPU} is not installed. "
-        "`webnorm doctor --mend --browser` installs it."
+        "`webnorm doctor --fix --browser` installs it."
     )
-    mend = tint.tint_fix()
-    assert mend is not None
-    ((*_, package),) = mend.commands
+    fix = tint.tint_fix()
+    assert fix is not None
+    ((*_, package),) = fix.commands
     assert package == f"webgpu@{tint.WEBGPU}"
-    assert str(tint.tint_folder()) in mend.commands[0] and tint.tint_folder().is_relative_to(tmp_path)
+    assert str(tint.tint_folder()) in fix.commands[0] and tint.tint_folder().is_relative_to(tmp_path)
     # An npm that was interrupted leaves the folder without this file.
     tint.webgpu().mkdir(parents=True)
     assert tint.tint_unavailable() is not None

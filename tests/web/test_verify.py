@@ -1,6 +1,6 @@
-"""A package is proved, or one line says why not; whatever a page or a browser does, it ends in time.
+"""Verification of a package: its result, or an error of one line, and always within the time limit.
 
-The packages here are made by hand, small and wrong on purpose.
+The packages here are made by hand; they are small, and wrong on purpose.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 """
 PAGE = """<!doctype html><html lang="en"><title>page</title><link rel="stylesheet" href="./style.css">
 <body><p>A page.</p><script type="module" src="./page.js"></script></body></html>"""
-SKIPPED = "webnorm: skipped: {}; `webnorm doctor --mend --browser` brings what is missing\n"
+SKIPPED = "webnorm: skipped: {}; `webnorm doctor --fix --browser` installs what is missing\n"
 VECTOR = b"not read by these pages"
 
 
@@ -88,7 +88,7 @@ def shader_entry(name: str, text: str) -> dict[str, Any]:
 
 
 def report(**changes: Any) -> dict[str, Any]:
-    """What a page reports when both shaders are right; `changes` are made to the first shader's entry."""
+    """Return a page's report of two right shaders; `changes` apply to the first shader's entry."""
     entry = {
         "name": "first",
         "cols": 8,
@@ -101,7 +101,7 @@ def report(**changes: Any) -> dict[str, Any]:
     }
     return {
         "error": None,
-        "adapter": {"vendor": "nobody", "description": "An adapter", "software": True},
+        "adapter": {"vendor": "unknown", "description": "An adapter", "software": True},
         "features": ["subgroups"],
         "chosen": {"8": "first"},
         "reasons": {"8": "first fits"},
@@ -110,7 +110,7 @@ def report(**changes: Any) -> dict[str, Any]:
 
 
 def write(folder: Path, script: str = "", shader: str = SHADER) -> Path:
-    """A package of two shaders whose page runs a script."""
+    """Write a package of two shaders, whose page runs a script."""
     texts = {"first": shader, "second": f"// The second.\n{SHADER}"}
     manifest = {
         "schema": 1,
@@ -188,7 +188,7 @@ def written(name: str, text: str) -> Callable[[Path], None]:
 
 
 def unlisted(name: str, damage: Callable[[Path], None]) -> Callable[[Path], None]:
-    """Damage that the list of files does not tell."""
+    """Damage a file that the list of files does not contain."""
 
     def damage_it(folder: Path) -> None:
         manifest = json.loads((folder / "manifest.json").read_text())
@@ -214,7 +214,7 @@ def a_folder_for_a_manifest(folder: Path) -> None:
 
 
 def linked_out(name: str) -> Callable[[Path], None]:
-    """The file itself, but somewhere else."""
+    """Move the file away and link to it."""
 
     def link_it(folder: Path) -> None:
         outside = folder.parent / "outside"
@@ -232,8 +232,8 @@ CHANGED_SHADER = sha256(SHADER.replace("2.0", "3.0").encode())[:12]
     [
         (
             without("manifest.json"),
-            "{}: no manifest.json, so this is no exported package; expected a folder that "
-            "`webnorm export OP` wrote",
+            "{}: manifest.json is missing, so this is not an exported package; expected a folder "
+            "that `webnorm export OP` wrote",
         ),
         (a_folder_for_a_manifest, "{}/manifest.json: cannot be read: Is a directory"),
         (
@@ -242,7 +242,7 @@ CHANGED_SHADER = sha256(SHADER.replace("2.0", "3.0").encode())[:12]
         ),
         (
             written("manifest.json", "[]"),
-            "{}/manifest.json: all of it is []; expected object; export again",
+            "{}/manifest.json: the data is []; expected object; export again",
         ),
         (written("manifest.json", "{}"), "{}/manifest.json: schema is missing; export again"),
         (
@@ -267,7 +267,7 @@ CHANGED_SHADER = sha256(SHADER.replace("2.0", "3.0").encode())[:12]
         ),
         (
             change("manifest.json", '"bindings": [0, 1]', '"bindings": [0, 7]'),
-            "{}/manifest.json: first binds what it does not declare; export again",
+            "{}/manifest.json: first binds buffers that it does not declare; export again",
         ),
         (
             change("manifest.json", '"verdict": "pass"', '"verdict": ["pass"]'),
@@ -275,8 +275,8 @@ CHANGED_SHADER = sha256(SHADER.replace("2.0", "3.0").encode())[:12]
             "export again",
         ),
         (written("manifest.json", "[" * 200_000), "{}/manifest.json: not JSON"),
-        (listed("../../secret"), "{}/manifest.json: '../../secret' lies outside of the folder; export again"),
-        (listed("nul\0"), "{}/manifest.json: 'nul\\x00' lies outside of the folder; export again"),
+        (listed("../../secret"), "{}/manifest.json: '../../secret' is outside of the folder; export again"),
+        (listed("nul\0"), "{}/manifest.json: 'nul\\x00' is outside of the folder; export again"),
         (
             change("page.js", "first", "third"),
             "{}/page.js: sha256 is ",
@@ -284,17 +284,17 @@ CHANGED_SHADER = sha256(SHADER.replace("2.0", "3.0").encode())[:12]
         (without("shaders/first.wgsl"), "{}/shaders/first.wgsl: the file is missing; export again"),
         (
             change("shaders/first.wgsl", "2.0", "3.0"),
-            f"{{}}/shaders/first.wgsl: sha256 is {CHANGED_SHADER}..., and manifest.json expects "
+            f"{{}}/shaders/first.wgsl: sha256 is {CHANGED_SHADER}..., but manifest.json expects "
             f"{sha256(SHADER.encode())[:12]}...: changed since the export; export again",
         ),
         (
             written("vectors/mixed.safetensors", ""),
-            "{}/vectors/mixed.safetensors: sha256 is e3b0c44298fc..., and manifest.json expects "
+            "{}/vectors/mixed.safetensors: sha256 is e3b0c44298fc..., but manifest.json expects "
             f"{sha256(VECTOR)[:12]}...: changed since the export; export again",
         ),
         (without("verify.html"), "{}/verify.html: the file is missing; export again"),
         *(
-            (damage, f"{{}}/{name}: it is a link that leads out of the folder, or nowhere; export again")
+            (damage, f"{{}}/{name}: this link leads out of the folder, or nowhere; export again")
             for name, damage in (
                 ("manifest.json", linked_out("manifest.json")),
                 ("index.js", unlisted("index.js", linked_out("index.js"))),
@@ -304,12 +304,12 @@ CHANGED_SHADER = sha256(SHADER.replace("2.0", "3.0").encode())[:12]
         (without("index.js"), "{}/index.js: the file is missing; export again"),
         (
             unlisted("index.js", change("index.js", "2.0", "3.0")),
-            f"{{}}/index.js: text of first: sha256 is {CHANGED_SHADER}..., and manifest.json expects "
+            f"{{}}/index.js: text of first: sha256 is {CHANGED_SHADER}..., but manifest.json expects "
             f"{sha256(SHADER.encode())[:12]}...: changed since the export; export again",
         ),
         (
             unlisted("index.js", change("index.js", '"first"', '"1st"')),
-            "{}/index.js: text of first: sha256 is missing, and manifest.json expects "
+            "{}/index.js: text of first: sha256 is missing, but manifest.json expects "
             f"{sha256(SHADER.encode())[:12]}...: changed since the export; export again",
         ),
         (
@@ -318,13 +318,13 @@ CHANGED_SHADER = sha256(SHADER.replace("2.0", "3.0").encode())[:12]
         ),
     ],
 )
-def test_a_damaged_package_is_told_in_one_line(
+def test_a_damaged_package_is_reported_in_one_line(
     damage: Callable[[Path], None], message: str, folder: Path
 ) -> None:
     damage(folder)
     with pytest.raises(WebnormError) as raised:
         read_package(folder)
-    # Where the rest is not ours, the beginning has to do.
+    # Messages of other software are compared only at the beginning.
     whole = message.endswith((")", ";", "export again", "webnorm", "wrote", "directory"))
     got, expected = str(raised.value), message.replace("{}", str(folder))
     assert got == expected if whole else got.startswith(expected)
@@ -336,7 +336,7 @@ def test_no_folder(tmp_path: Path) -> None:
     file.touch()
     for path, message in (
         (nowhere, "no such folder; expected one that `webnorm export OP` wrote"),
-        (file, "expected the folder of an export, not a file"),
+        (file, "is a file; expected the folder of an export"),
     ):
         with pytest.raises(WebnormError) as raised:
             read_package(path)
@@ -349,7 +349,7 @@ def test_a_folder_whose_name_is_not_utf_8(folder: Path) -> None:
     folder.rename(odd)
     folder.symlink_to(odd)
     for path in (odd, folder):
-        with pytest.raises(WebnormError, match="its path is not UTF-8, and node loads nothing from there"):
+        with pytest.raises(WebnormError, match="the path is not UTF-8, so node cannot load it"):
             read_package(path)
 
 
@@ -433,7 +433,7 @@ def test_a_package_that_tint_refuses_is_not_opened(tmp_path: Path, browser: Page
     folder = write(tmp_path / "package", shader="fn main(")
     files, shaders, skipped = verify.verify(folder, str(browser.opener), update=lambda *_: None)
     assert files.passed and not shaders.passed
-    assert skipped.passed is None and skipped.text == "not opened with shaders that Tint refuses"
+    assert skipped.passed is None and skipped.text == "not opened, since Tint refuses shaders"
     assert [refused.name for refused in shaders.refused] == ["first"]
 
 
@@ -445,12 +445,12 @@ def failed(reason: str) -> dict[str, Any]:
     return report(verdict="fail", max_abs_error=1.0, vectors=[vector])
 
 
-def judged(folder: Path, data: Any) -> verify.BrowserFindings:
+def findings_of(folder: Path, data: Any) -> verify.BrowserFindings:
     return verify.compare_report(read_package(folder), PageVisit("a browser", data, ()))
 
 
 def test_a_right_package(folder: Path) -> None:
-    seen = judged(folder, report())
+    seen = findings_of(folder, report())
     assert seen.complaints == ()
     first, second = seen.lines
     assert (first.chosen, first.gbps, first.percent_of_copy) == (True, 12.5, 62.5)
@@ -463,7 +463,7 @@ def test_a_right_package(folder: Path) -> None:
 
 def test_a_shader_that_no_vector_is_for_is_not_right(folder: Path) -> None:
     change("manifest.json", '"cols": 8', '"cols": 9')(folder)
-    seen = judged(folder, report())
+    seen = findings_of(folder, report())
     assert "first: no vector has its 9 columns" in seen.complaints
 
 
@@ -473,9 +473,9 @@ def test_a_shader_that_ran_nowhere_is_a_step_that_was_skipped(folder: Path) -> N
     entry = {**report()["shaders"][1], "skipped": None}
     skipped = {**entry, "name": "first", "skipped": "needs x", "vectors": [], "verdict": "skip"}
     data = {**report(), "shaders": [skipped, entry], "chosen": {"8": "second"}}
-    (finding,) = verify._run_nowhere(package, judged(folder, data))
-    assert finding.passed is None and finding.text.startswith("first: run neither natively")
-    assert not [*verify._run_nowhere(package, judged(folder, report()))]
+    (finding,) = verify._run_nowhere(package, findings_of(folder, data))
+    assert finding.passed is None and finding.text.startswith("first: not run, neither natively")
+    assert not [*verify._run_nowhere(package, findings_of(folder, report()))]
 
 
 def test_a_vector_that_could_not_be_compared_neither_passes_nor_fails(folder: Path) -> None:
@@ -487,7 +487,7 @@ def test_a_vector_that_could_not_be_compared_neither_passes_nor_fails(folder: Pa
     far = {"name": "far", "verdict": "skip", "max_abs_error": 0.4, "reason": "not compared: it is too loose"}
     for data, right in ((report(vectors=[*vectors, far]), True), (report(vectors=[far]), False)):
         data["shaders"] = [{**one, "vectors": data["shaders"][0]["vectors"]} for one in data["shaders"]]
-        seen = judged(folder, data)
+        seen = findings_of(folder, data)
         assert (seen.lines[0].browser.verdict == "pass") == right == (seen.complaints == ())
 
 
@@ -505,7 +505,7 @@ NATIVE = '"native": {"adapter": "one", "verdict": "pass"'
         (
             NATIVE.replace("pass", "fail"),
             report(),
-            ("first: it failed natively where it was exported",),
+            ("first: it failed natively at the export",),
         ),
         # What an adapter cannot run counts by the browser's verdict alone.
         ('"native": {"reason": "no adapter", "_": 0', report(), ()),
@@ -524,11 +524,11 @@ NATIVE = '"native": {"adapter": "one", "verdict": "pass"'
         (NATIVE, report(skipped="needs subgroups") | {"chosen": {"8": "second"}}, ()),
     ],
 )
-def test_what_is_wrong_with_a_report(
+def test_complaints_about_a_report(
     native: str, data: dict[str, Any], complaints: tuple[str, ...], folder: Path
 ) -> None:
     change("manifest.json", NATIVE, native)(folder)
-    assert judged(folder, data).complaints == complaints
+    assert findings_of(folder, data).complaints == complaints
 
 
 @pytest.mark.parametrize(
@@ -542,21 +542,21 @@ def test_what_is_wrong_with_a_report(
             {"error": None},
             "the report of verify.html: adapter is missing; export again",
         ),
-        (7, "the report of verify.html: all of it is 7; expected object; export again"),
+        (7, "the report of verify.html: the data is 7; expected object; export again"),
     ],
 )
 def test_a_report_that_says_nothing(data: Any, message: str, folder: Path) -> None:
     with pytest.raises(WebnormError) as raised:
-        judged(folder, data)
+        findings_of(folder, data)
     assert str(raised.value) == message
 
 
-def test_a_loose_tolerance_stands_beside_its_error(folder: Path) -> None:
+def test_a_loose_tolerance_is_shown_with_its_error(folder: Path) -> None:
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest["shaders"][0]["loose"] = "the tolerance is loose"
     path.write_text(json.dumps(manifest))
-    seen = judged(folder, report(max_abs_error=2.9e-2, allowed=0.41))
+    seen = findings_of(folder, report(max_abs_error=2.9e-2, allowed=0.41))
     console = Console(width=120, file=io.StringIO())
     console.print(VerifyTable(seen))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
@@ -583,7 +583,7 @@ def test_a_package_that_lacks_shaders_says_so(tmp_path: Path) -> None:
     path.write_text(json.dumps(manifest))
     _, found = begun(folder)
     assert (found.step, found.passed) == ("devices", False)
-    undeclared = "the manifest does not say why; export again"
+    undeclared = "the manifest gives no reason; export again"
     assert found.text == f"{limits} have no shader for 8 columns: {undeclared}"
     why = "needs 512 invocations per workgroup; the limit is 256"
     classes = ("software", "subgroups", "portable")
@@ -625,8 +625,8 @@ def test_one_browser_serves_many_pages_that_know_nothing_of_each_other(
         ("throw new TypeError('no\\nway');", r"verify.html failed: TypeError: no \(page.js:1:7\)"),
         ("let = = 3;", "verify.html failed: SyntaxError: .*"),
         ("Promise.reject(new Error('late'));", r"verify.html failed: Error: late \(page.js:1:16\)"),
-        ("import './gone.js';", "verify.html asks for /gone.js, which is missing; export again"),
-        ("await fetch('./shaders/');", "verify.html asks for /shaders/, which is missing; export again"),
+        ("import './gone.js';", "verify.html requests /gone.js, which is missing; export again"),
+        ("await fetch('./shaders/');", "verify.html requests /shaders/, which is missing; export again"),
         ("", "verify.html did not report within 2 s: stopped"),
         (
             "window.webnormReport = 1; setTimeout(() => { for (;;); });",
@@ -634,7 +634,7 @@ def test_one_browser_serves_many_pages_that_know_nothing_of_each_other(
         ),
         ("for (let i = 0; ; i++) location.hash = i;", "verify.html did not report within 2 s: stopped"),
         ("location.reload();", "verify.html did not report within 2 s: stopped"),
-        # What a page of an export may not do is refused as on a strict site.
+        # The server's policy is as strict as the strictest site.
         ("eval('1');", "verify.html failed: EvalError: .*"),
         (
             "await fetch('https://example.com/').catch(() => { throw new Error('refused'); });",
@@ -653,13 +653,13 @@ def test_a_page_that_does_not_report(
     with pytest.raises(WebnormError, match=f"^{message}$"):
         browser.visit(write(tmp_path / "wrong", script), screenshot=True)
     all_end([process])
-    # To start again it may take longer than a page is given here.
+    # Starting a browser again may take longer than the limit of this page.
     monkeypatch.setattr(browser, "time_limit_s", HANG_S)
     assert browser.visit(tmp_path / "right").report == 1
 
 
 @pytest.mark.slow
-def test_what_a_silent_page_said_is_told_with_its_silence(
+def test_console_errors_are_reported_with_a_timeout(
     tmp_path: Path, browser: PageVisitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
@@ -678,10 +678,10 @@ def test_what_a_silent_page_said_is_told_with_its_silence(
         ("console.error('wait');", r"did not report within \d+ s: stopped; wait"),
     ],
 )
-def test_a_page_is_judged_where_playwright_does_not_answer(
+def test_a_page_fails_in_time_when_playwright_does_not_answer(
     script: str, message: str, tmp_path: Path, browser: PageVisitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Asked whether a page that is stuck has a report, it may be silent beyond its own limit."""
+    """Playwright may wait for the report of a page that hangs beyond its own limit."""
     from playwright.async_api import Page
 
     async def silent(*_: object, **__: object) -> None:
@@ -707,7 +707,7 @@ def test_a_browser_that_ends_by_itself(
 
 @pytest.mark.slow
 def test_a_browser_may_end_at_any_moment(tmp_path: Path, browser: PageVisitor) -> None:
-    """While a page is opened, too: Playwright then waits for it for ever."""
+    """Also while a page opens, when Playwright itself waits forever."""
     right, silent = write(tmp_path / "right", "window.webnormReport = 1;"), write(tmp_path / "silent")
     for seconds in (0.0, 0.04, 0.07, 0.1, 0.15):
         browser.visit(right)
@@ -740,7 +740,7 @@ def test_a_browser_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def time_is_over_once_heard(browser: PageVisitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page's time is over when it has said something, by a clock of the test's own."""
+    """Replace the clock, so that the limit expires once the page writes to its console."""
     now = 0.0
     monkeypatch.setattr(browsing, "monotonic", lambda: now)
     listen = browsing._Listener._console
@@ -754,7 +754,7 @@ def time_is_over_once_heard(browser: PageVisitor, monkeypatch: pytest.MonkeyPatc
 
 
 def process_of(browser: PageVisitor) -> int:
-    """That of an installed one."""
+    """Return the process id of an installed browser."""
     assert browser._opened is not None and isinstance(browser._opened.end, partial)
     process: int = browser._opened.end.args[0]
     return process
@@ -802,7 +802,7 @@ def test_a_table_keeps_names_and_verdicts_on_one_line(
         (reporting({"error": "No GPU."}), 3, "skip  browser: verify.html could not check: No GPU."),
         (reporting({"error": "No GPU."}), 3, "webnorm: skipped: browser\n"),
         ("throw new Error('x');", 2, "webnorm: verify.html failed: Error: x (page.js:1:7)"),
-        # A browser that hangs is given up by the clock that everybody has.
+        # The time limit applies to a page that hangs.
         pytest.param(
             "for (;;);", 2, "webnorm: verify.html did not report within 60 s: stopped", marks=pytest.mark.slow
         ),
@@ -856,22 +856,22 @@ def something(*names: str) -> Callable[[Path], Path]:
     ("made", "looks"),
     [
         (a_part, "a part of the export {folder}"),
-        (above, "a folder that holds exports: package"),
+        (above, "a folder that contains exports: package"),
         (an_empty_one, "an empty folder"),
-        (kernels, "a folder of kernels, which `webnorm check --wgsl {own}` takes"),
+        (kernels, "a folder of kernels; check it with `webnorm check --wgsl {own}`"),
         (something("package.json", "a.js"), "an npm package that webnorm did not write"),
-        (something("d", "c", "b", "a"), "no export: it holds a, b, c and 1 more"),
+        (something("d", "c", "b", "a"), "not an export: it contains a, b, c and 1 more"),
         (lambda folder: folder / "index.js", "a file, not a folder"),
         (lambda folder: folder.parent / "none", "no such folder"),
     ],
 )
-def test_a_folder_that_is_no_export_is_told_by_its_looks(
+def test_a_folder_that_is_not_an_export_is_described(
     made: Callable[[Path], Path], looks: str, folder: Path, mistake: Callable[[list[str]], str]
 ) -> None:
     own = made(folder)
     expected = "expected a folder that `webnorm export` wrote (manifest.json, or bundles/index.json of a lab)"
-    told = looks.format(folder=folder, own=own)
-    assert mistake(["verify", str(own)]) == f"webnorm: {own}: {told}; {expected}\n"
+    description = looks.format(folder=folder, own=own)
+    assert mistake(["verify", str(own)]) == f"webnorm: {own}: {description}; {expected}\n"
 
 
 def test_without_subgroups_reaches_the_page(tmp_path: Path) -> None:
@@ -926,7 +926,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=HANG_S)
     assert process.returncode == 130, stderr
-    assert stderr == "webnorm: interrupted; what was finished is shown\n"
+    assert stderr == "webnorm: interrupted; finished results are shown\n"
     assert browsers
     all_end(browsers)
 
@@ -947,7 +947,7 @@ def test_a_signal_ends_a_browser_that_does_not_start(tmp_path: Path) -> None:
     _, stderr = process.communicate(timeout=HANG_S)
     assert (process.returncode, stderr) == (
         -signal.SIGTERM,
-        "webnorm: ended by SIGTERM; what was finished is shown\n",
+        "webnorm: ended by SIGTERM; finished results are shown\n",
     )
     assert started
     all_end(started)
@@ -978,7 +978,7 @@ def test_doctor_looks_for_what_verify_needs(
     assert done.returncode == 1
     assert f"No Tint: the npm package webgpu {tint.WEBGPU} is not installed." in done.stdout
     assert f"npm install --prefix {tint.tint_folder()} " in done.stdout
-    assert "`webnorm doctor --mend --browser` runs these commands." in done.stdout
+    assert "`webnorm doctor --fix --browser` runs these commands." in done.stdout
     assert "Tint: none" in done.stdout.splitlines() and f"in {tint.tint_folder()}" not in done.stdout
     monkeypatch.setattr(launch, "find_browser", lambda named=None: None)
     assert "browser: none" in webnorm(["doctor", "--browser"], tmp_path).stdout.splitlines()
@@ -1022,7 +1022,7 @@ def test_what_was_wrong_where_it_was_exported_fails_without_a_browser(
     monkeypatch.setattr(launch, "browser_fixes", lambda named: [system.Fix("No browser: z.", (("y",),))])
     done = webnorm(["verify", str(folder)], tmp_path)
     assert done.returncode == 1 and done.stderr == SKIPPED.format("browser")
-    wrong = "FAIL  natively: 1 of 2 shaders were wrong where this was exported"
+    wrong = "FAIL  natively: 1 of 2 shaders were wrong on the machine that exported this"
     assert wrong in done.stdout.splitlines()
 
 
@@ -1041,12 +1041,12 @@ def test_the_browser_of_the_environment(folder: Path, monkeypatch: pytest.Monkey
     monkeypatch.delenv("WEBNORM_BROWSER")
     monkeypatch.setenv("PATH", "")
     if launch.find_browser() is None:
-        with pytest.raises(WebnormError, match="Debian's package is chromium; `webnorm doctor --mend --br"):
+        with pytest.raises(WebnormError, match="Debian's package is chromium; `webnorm doctor --fix --br"):
             PageVisitor()
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "mendable"),
+    ("code", "said", "fixable"),
     (
         (
             "raise ModuleNotFoundError(name='playwright')",
@@ -1057,21 +1057,21 @@ def test_the_browser_of_the_environment(folder: Path, monkeypatch: pytest.Monkey
     ),
 )
 def test_a_playwright_that_is_missing_or_broken(
-    code: str, said: str, mendable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: str, said: str, fixable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "playwright.py").write_text(code)
     for name in [one for one in sys.modules if one.partition(".")[0] == "playwright"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(system, "is_installed", lambda _: not mendable)
+    monkeypatch.setattr(system, "is_installed", lambda _: not fixable)
     with pytest.raises(WebnormError, match=said):
         PageVisitor()
-    mend = launch.browser_fixes()[0]
-    assert mend.commands == mendable * ((sys.executable, "-m", "pip", "install", "playwright"),)
-    # Only of what can be installed is a command offered that does.
+    fix = launch.browser_fixes()[0]
+    assert fix.commands == fixable * ((sys.executable, "-m", "pip", "install", "playwright"),)
+    # A command is offered only for a missing package.
     findings = verify.verify(write(tmp_path / "package"), update=lambda *_: None)
     (lacking,) = (one for one in findings if one.step == "browser")
-    assert lacking.passed is None and lacking.mendable == mendable
+    assert lacking.passed is None and lacking.fixable == fixable
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
@@ -1080,7 +1080,9 @@ def test_a_node_that_runs_nothing_is_no_fault_of_the_package(
 ) -> None:
     package = write(tmp_path / "package")
     monkeypatch.setenv("NODE_OPTIONS", "--require=/nonexistent")
-    with pytest.raises(WebnormError, match=r"^node runs nothing here: .*/nonexistent.* NODE_OPTIONS$"):
+    with pytest.raises(
+        WebnormError, match=r"^node cannot run an empty script: .*/nonexistent.* NODE_OPTIONS$"
+    ):
         read_package(package)
 
 

@@ -1,4 +1,4 @@
-"""A lab's folder is proved like a package: its files, its shaders, and what its page reports of them."""
+"""A lab is verified like a package: its files, its shaders, and its page's report."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def report(*results: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(folder: Path, script: str = "") -> Path:
-    """A lab of two problems, whose page runs a script."""
+    """Write a lab of two problems, whose page runs a script."""
     bundles = [
         ("rms_norm", 8, bundle(8, ("one", "two"))),
         ("copy", 8, bundle(8, ("plain",))),
@@ -109,7 +109,7 @@ def in_the_index(change: Callable[[dict[str, Any]], object]) -> Callable[[Path],
 
 
 def other_text(folder: Path) -> None:
-    """A text that the list of files knows, and its own manifest does not."""
+    """Change a text and the list of files, but not the bundle's manifest."""
     name = "bundles/copy-8-float32.json"
     changed = (folder / name).read_text().replace("[0, 1,", "[1, 1,").encode()
     (folder / name).write_bytes(changed)
@@ -122,9 +122,9 @@ def linked_out(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
-        (lambda folder: (folder / "page.js").write_text("1"), "{}/page.js: sha256 is 6b86b273ff34..., and "),
+        (lambda folder: (folder / "page.js").write_text("1"), "{}/page.js: sha256 is 6b86b273ff34..., but "),
         (lambda folder: (folder / "page.js").unlink(), "{}/page.js: the file is missing; export again"),
         (
             in_the_index(lambda index: index.pop("files")),
@@ -132,7 +132,7 @@ def linked_out(folder: Path) -> None:
         ),
         (
             in_the_index(lambda index: index["files"].update({"../outside": "0"})),
-            "{}/bundles/index.json: '../outside' lies outside of the folder; export again",
+            "{}/bundles/index.json: '../outside' is outside of the folder; export again",
         ),
         (
             in_the_index(lambda index: index["bundles"][0].update(file="../../secret")),
@@ -140,18 +140,20 @@ def linked_out(folder: Path) -> None:
         ),
         (
             in_the_index(lambda index: index["bundles"].clear()),
-            "{}/bundles/index.json: lists no index.html or no",
+            "{}/bundles/index.json: index.html or the bundles are",
         ),
         (other_text, "{}/bundles/copy-8-float32.json: text of 8-plain: sha256 is "),
-        (linked_out, "{}/bundles: it is a link that leads out of the folder, or nowhere; export again"),
+        (linked_out, "{}/bundles: this link leads out of the folder, or nowhere; export again"),
     ],
 )
-def test_a_damaged_lab_is_told_in_one_line(damage: Callable[[Path], None], told: str, tmp_path: Path) -> None:
+def test_a_damaged_lab_is_reported_in_one_line(
+    damage: Callable[[Path], None], message: str, tmp_path: Path
+) -> None:
     folder = write(tmp_path / "lab")
     damage(folder)
     with pytest.raises(WebnormError) as raised:
         read_lab(folder)
-    assert str(raised.value).startswith(told.format(folder)) and "\n" not in str(raised.value)
+    assert str(raised.value).startswith(message.format(folder)) and "\n" not in str(raised.value)
 
 
 def test_a_lab_lists_every_file_that_it_has(lab_folder: Path) -> None:
@@ -183,7 +185,7 @@ COPY_OFF = result("copy", "plain", "fail", reason="y[0] is off")
         ),
     ],
 )
-def test_what_is_wrong_with_a_report(
+def test_complaints_about_a_report(
     results: list[dict[str, Any]], right: int, complaints: tuple[str, ...], tmp_path: Path
 ) -> None:
     problem, _ = read_lab(write(tmp_path / "lab")).problems
@@ -273,13 +275,13 @@ def test_a_shader_that_chrome_refuses_is_named_by_its_bundle(tmp_path: Path) -> 
 
 def test_a_lab_is_not_checked_quickly(tmp_path: Path, mistake: Callable[[list[str]], str]) -> None:
     folder = write(tmp_path / "lab")
-    told = f"webnorm: --quick: {folder} is a lab, whose page times whatever it checks; leave it out\n"
-    assert mistake(["verify", str(folder), "--quick"]) == told
+    message = f"webnorm: --quick: {folder} is a lab, whose page always times kernels; leave --quick out\n"
+    assert mistake(["verify", str(folder), "--quick"]) == message
 
 
 @needs_browser
-def test_the_page_of_a_lab_is_proved(lab_folder: Path, tmp_path: Path) -> None:
-    """A lab with one of its problems, and of the ops the one with the fewest kernels."""
+def test_the_page_of_a_lab_is_checked(lab_folder: Path, tmp_path: Path) -> None:
+    """Check a lab with a single problem, of the op with the fewest kernels."""
     lab = tmp_path / "lab"
     shutil.copytree(lab_folder, lab)
     index = json.loads((lab / LAB_INDEX).read_text())

@@ -1,1 +1,1 @@
-"""Shaders for web apps: packages, their pages, the proof that they work, and what visitors of a page send."""
+"""Shaders for web apps: packages, their pages, the verification of both, and visitors' results."""

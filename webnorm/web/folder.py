@@ -1,6 +1,4 @@
-"""An export's folder: written file by file, as it was before if anything goes wrong; and read back, where
-each file has to be there, inside the folder, and as it was written.
-"""
+"""The folder of an export: writing it completely or not at all, and reading it back with its digests."""
 
 from __future__ import annotations
 
@@ -20,17 +18,17 @@ from webnorm.files.atomic import keep_mode, lies_in, lock, read_bytes, read_json
 
 Files = dict[str, bytes]
 MANIFEST, LAB_INDEX = "manifest.json", "bundles/index.json"
-# A package's own page.
+# The page of a package.
 PAGE = "verify.html"
 
 
 def digests(files: Files) -> dict[str, str]:
-    """The SHA-256 of each file, as an export lists them."""
+    """Return the SHA-256 of each file, for the listing of an export."""
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
 
 
 def check_folder(folder: Path, force: bool = False, *, lab: bool = False) -> None:
-    """Raise WebnormError for a folder that cannot be written, or holds something else than such an export."""
+    """Raise WebnormError if a folder cannot be written, or contains something other than such an export."""
     try:
         parent = next((one for one in resolved(folder).parents if one.exists()), None)
         if parent is not None and not parent.is_dir():
@@ -42,15 +40,15 @@ def check_folder(folder: Path, force: bool = False, *, lab: bool = False) -> Non
         if not force and any(folder.iterdir()) and not is_export(folder, lab):
             what = "lab" if lab else "package"
             raise WebnormError(
-                f"--out {folder}: exists and is no exported {what}; choose another folder, or --force to "
-                "write into it (files of other names stay)"
+                f"--out {folder}: exists and is not an exported {what}; choose another folder, or use "
+                "--force to write into it (files of other names stay)"
             )
     except OSError as error:
         raise WebnormError(f"--out {folder}: cannot be read: {error.strerror or error}") from error
 
 
 def is_export(folder: Path, lab: bool) -> bool:
-    """Whether a folder is a package, or a lab, as far as the file tells that lists its files."""
+    """Return whether a folder has the listing of a package, or of a lab."""
     try:
         data = read_json(folder / (LAB_INDEX if lab else MANIFEST))
     except (OSError, ValueError):
@@ -59,18 +57,18 @@ def is_export(folder: Path, lab: bool) -> bool:
 
 
 def write_folder(files: Files, folder: Path) -> None:
-    """Write the files into a folder: beside it first, then each by a rename.
+    """Write the files into a staging folder next to the target, then move each by a rename.
 
-    What an older export left, as it was written, goes; files of other names stay. Raises WebnormError for a
-    folder that cannot be written, and leaves it as it was.
+    Unchanged files of an older export are removed; files of other names stay. Raises WebnormError if the
+    folder cannot be written, and then leaves it unchanged.
     """
     try:
-        # Beside a link's target: a rename does not cross file systems.
+        # The staging folder is next to a link's target, since a rename does not cross file systems.
         target = resolved(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         around = target if target.exists() else target.parent
         with ExitStack() as stack:
-            # No TemporaryDirectory: one that cannot be removed has Python 3.11 recurse without end.
+            # Not a TemporaryDirectory: Python 3.11 recurses forever if it cannot be removed.
             staging = Path(mkdtemp(prefix=".webnorm-", dir=around))
             stack.callback(shutil.rmtree, staging, ignore_errors=True)
             (staging / "new").mkdir(mode=0o755)
@@ -78,7 +76,7 @@ def write_folder(files: Files, folder: Path) -> None:
                 path = staging / "new" / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-            # Other processes that write this folder wait; there may be none yet.
+            # Other processes that write this folder wait; the folder may not exist yet.
             above = target.parent if os.access(target.parent, os.W_OK) else target
             with lock(above / f"{target.name}.export"):
                 if target.exists():
@@ -93,9 +91,9 @@ def write_folder(files: Files, folder: Path) -> None:
 
 
 def _replace(staging: Path, folder: Path, names: Sequence[str]) -> None:
-    """Put new files in the place of old ones, or take old ones away; all of it or, when it fails, nothing.
+    """Replace or remove files; if anything fails, restore all of them.
 
-    Who is killed meanwhile leaves each file as it was or as it is going to be, and none missing.
+    If the process is killed meanwhile, each file is old or new, and none is missing.
     """
     changed: list[tuple[Path, Path]] = []
     try:
@@ -119,9 +117,9 @@ def _replace(staging: Path, folder: Path, names: Sequence[str]) -> None:
 
 
 def _keep(path: Path, old: Path, follows: bool) -> None:
-    """Have an old file elsewhere; where another `follows` it stays in its place, too, if that can be."""
+    """Keep a copy of an old file. If a new file `follows`, the old one also stays in place if possible."""
     if follows:
-        # Not of a folder, nor on every file system.
+        # Folders and some file systems allow no hard links.
         with suppress(OSError):
             os.link(path, old, follow_symlinks=False)
             return
@@ -129,7 +127,7 @@ def _keep(path: Path, old: Path, follows: bool) -> None:
 
 
 def _left(folder: Path, listing: str) -> Iterator[str]:
-    """Files of the export that is there, as far as they are as it wrote them."""
+    """Yield the files of the existing export that are unchanged since it was written."""
     try:
         listed = read_json(folder / listing)["files"]
         for name, digest in listed.items():
@@ -145,16 +143,16 @@ def _left(folder: Path, listing: str) -> Iterator[str]:
 
 
 def _clear(folder: Path, gone: Sequence[str]) -> None:
-    """Take folders away that held nothing but files that are gone."""
+    """Remove folders that contained only removed files."""
     for name in gone:
-        # Where one holds something else, so do those around it.
+        # If a folder is not empty, its parents are not empty either.
         with suppress(OSError):
             for around in takewhile(lambda one: one != folder, (folder / name).parents):
                 around.rmdir()
 
 
 def kernels_of(files: Files) -> tuple[set[tuple[str, str]], set[str]]:
-    """Return the kernels that a package or a lab has shaders of, as (op, kernel), and its ops."""
+    """Return the kernels of a package or a lab as (op, kernel), and its ops."""
     if MANIFEST in files:
         manifest = json.loads(files[MANIFEST])
         entries = [{"op": manifest["op"], "kernels": [shader["kernel"] for shader in manifest["shaders"]]}]
@@ -170,8 +168,9 @@ AGAIN = "export again"
 
 
 def read_listing(folder: Path, name: str) -> Any:
-    """The JSON that lists a folder's files. Raises FileNotFoundError and NotADirectoryError as they come,
-    and WebnormError for whatever else is wrong.
+    """Return the JSON that lists a folder's files.
+
+    Raises FileNotFoundError and NotADirectoryError unchanged, and WebnormError for anything else.
     """
     path = folder / name
     keep_inside(path, folder)
@@ -186,26 +185,26 @@ def read_listing(folder: Path, name: str) -> Any:
 
 
 def check_digests(folder: Path, listing: str, digests: Mapping[str, str]) -> None:
-    """Raise WebnormError for a file whose SHA-256 is not the one in the listing, or that lies elsewhere."""
+    """Raise WebnormError for a file that differs from its listed SHA-256, or is outside of the folder."""
     for name, digest in digests.items():
         path = folder / name
         if not lies_in(path, folder):
-            raise WebnormError(f"{folder / listing}: {name!r} lies outside of the folder; {AGAIN}")
+            raise WebnormError(f"{folder / listing}: {name!r} is outside of the folder; {AGAIN}")
         check_digest(path, read_file(path), digest, listing)
 
 
 def keep_inside(path: Path, folder: Path) -> None:
-    """Raise WebnormError for a link out of the folder, which may lead to anything."""
+    """Raise WebnormError for a link out of the folder, which could lead to any file."""
     try:
         linked = path.is_symlink()
     except OSError as error:
         raise _unreadable(path, error) from error
     if linked and not lies_in(path, folder):
-        raise WebnormError(f"{path}: it is a link that leads out of the folder, or nowhere; {AGAIN}")
+        raise WebnormError(f"{path}: this link leads out of the folder, or nowhere; {AGAIN}")
 
 
 def read_file(path: Path) -> bytes:
-    """What is in a file; WebnormError where it is missing or cannot be read."""
+    """Return the content of a file. Raises WebnormError if it is missing or cannot be read."""
     try:
         if path.exists() and not path.is_file():
             raise WebnormError(f"{path}: expected a file; {AGAIN}")
@@ -217,14 +216,15 @@ def read_file(path: Path) -> bytes:
 
 
 def check_digest(path: Path, content: bytes | None, expected: str, listing: str, what: str = "") -> None:
-    """Raise WebnormError for the content of a file, or of `what` of it, that is not what the listing says, or
-    is missing.
+    """Raise WebnormError if content is missing or differs from its digest in the listing.
+
+    `what` names a part of the file, for the message.
     """
     digest = None if content is None else hashlib.sha256(content).hexdigest()
     if digest != expected:
         got = "missing" if digest is None else f"{digest[:12]}..."
         raise WebnormError(
-            f"{path}: {what}sha256 is {got}, and {listing} expects {expected[:12]}...: "
+            f"{path}: {what}sha256 is {got}, but {listing} expects {expected[:12]}...: "
             f"changed since the export; {AGAIN}"
         )
 

@@ -1,6 +1,4 @@
-"""The lab's page as a static site, with a bundle for each op, its options, length and type; and that site
-read back: its files are checked against the index, and what its page reports against its kernels.
-"""
+"""The lab as a static site: writing it, reading it back, and checking its page's reports."""
 
 from __future__ import annotations
 
@@ -60,25 +58,26 @@ from webnorm.web.package.reader import tint_source
 from webnorm.web.package.request import TO_A_FOLDER, Update, no_update
 from webnorm.web.pages import json_text, page_files
 
-# cols and rows: names of the lab's index, which pages and verify read, and of the page's address.
+# cols and rows are names of the lab's index, which pages and verify read, and of the page's address.
 
-# The rows of each number of columns that `webnorm bench` takes where none is named, so that results compare.
+# The default rows of `webnorm bench` for each number of columns, so that results are comparable.
 _GPU_ROWS, _SOFTWARE_ROWS = (
     {cols: rows for rows, cols in copy_op().problem_type.default_sizes(software, quick=False)}
     for software in (False, True)
 )
 _LAB_COLS = tuple(sorted({*_GPU_ROWS, *_SOFTWARE_ROWS}))
 _LAB_DTYPES = tuple(STORAGE)
-# Other options than an op's own take shaders of their own: there is one number of columns for them, of
-# middling length.
+# Options that differ from an op's defaults need their own shaders, so they have a single, medium number of
+# columns.
 _OPTION_COLS = 1024
-# Elements of a problem: several times the cache of a large GPU, and what SwiftShader does in milliseconds.
+# Elements of a problem: several times the cache of a large GPU, and few enough for SwiftShader to take
+# milliseconds.
 LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS = 1 << 24, 1 << 17
 
 
 @dataclass(frozen=True)
 class LabOffer:
-    """What can be chosen on the page: an op, options in the words of --option, columns, a storage type."""
+    """A selection on the page: an op, options as for --option, columns, a storage type."""
 
     op: Op
     options: tuple[str, ...]
@@ -87,19 +86,19 @@ class LabOffer:
 
     @property
     def name(self) -> str:
-        """What its file is called."""
+        """The name of its file, without the extension."""
         words = [word.replace("=", "-") for word in self.options]
         return "-".join([self.op.name, str(self.cols), self.dtype, *words])
 
     @property
     def task(self) -> Task:
-        """The op, and a problem of one row."""
+        """The op with a problem of one row."""
         options = options_of(self.op, self.options)
         return Task(self.op, self.op.problem(1, self.cols, dtype=self.dtype, options=options))
 
     @property
     def rows(self) -> Mapping[str, int]:
-        """How many suit a kind of adapter."""
+        """The suggested rows for each kind of adapter."""
         return {
             "gpu": _suggested(_GPU_ROWS, self.cols),
             "handheld": LAB_ELEMENTS // self.cols,
@@ -111,12 +110,12 @@ class LabOffer:
 
 
 def _suggested(known: Mapping[int, int], cols: int) -> int:
-    """The rows that are known, else as many elements as the largest of those have."""
+    """Return the known rows, else the rows that give as many elements as the largest known problem."""
     return known.get(cols) or max(rows * own for own, rows in known.items()) // cols
 
 
 def lab_offers() -> Iterator[LabOffer]:
-    """All that there is to choose."""
+    """Yield every selection that the page offers."""
     for op in OPS.values():
         for options in ((), *(op.hook("lab_options") or ())):
             columns = [cols for cols in _LAB_COLS if cols == _OPTION_COLS or not options]
@@ -125,11 +124,14 @@ def lab_offers() -> Iterator[LabOffer]:
 
 
 def lab_files(roots: tuple[Path, ...] = (), update: Update = no_update) -> Files:
-    """The files of the lab: a page, and every kernel for several problems. `update` as in `package`."""
+    """Return the files of the lab: a page, and every kernel for several problems.
+
+    `update` is called with the current action and its progress, from 0 to 1.
+    """
     kernels = discover(roots)
     files = page_files("lab", "index.html")
     entries: list[dict[str, Any]] = []
-    # The places of the lines of an op's texts, each once: most of what shaders say others say, too.
+    # The lines of each op's texts, stored once with their number: shaders of an op share most lines.
     lines: dict[str, dict[str, int]] = {name: {} for name in OPS}
     every = list(lab_offers())
     for done, offer in enumerate(every):
@@ -166,18 +168,18 @@ def _compact(data: Any) -> bytes:
 
 
 def bundle_as_json(bundle: Bundle) -> dict[str, Any]:
-    """A bundle as the lab's modules take it; its texts keep their comments."""
+    """Return a bundle in the form that the lab's modules read; its texts keep their comments."""
     texts = {one.name: one.text for one in bundle.carried}
     return {"manifest": {**bundle.manifest(), "vectors": []}, "texts": texts}
 
 
 def _lab_bundle(offer: LabOffer, kernels: Sequence[Kernel], roots: tuple[Path, ...]) -> Bundle:
-    """Every kernel of an op that can run the problem on some class of adapters; of a copy all constants."""
+    """Return every kernel of an op that some class of adapters can run; of a copy every set of constants."""
     command = shell_command(["webnorm", "export", "--lab", *TO_A_FOLDER])
     task, widest = offer.task, LAB_CLASSES["portable-1024"]
     if not task.op.is_copy:
         return read_bundle(task, kernels, roots, command)
-    # A page takes the fastest, as `webnorm bench` does.
+    # A page uses the fastest copy, as `webnorm bench` does.
     variants = [
         variant
         for kernel in kernels
@@ -191,13 +193,13 @@ def _lab_bundle(offer: LabOffer, kernels: Sequence[Kernel], roots: tuple[Path, .
 
 
 def _only(variant: Variant, problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
-    """This variant for all classes that can run it."""
+    """Return the variant for all classes that can run it."""
     refusal = variant.refusal(problem, traits)
     return (variant, "") if refusal is None else (None, refusal)
 
 
 def read_bundle(task: Task, kernels: Sequence[Kernel], roots: tuple[Path, ...], command: str) -> Bundle:
-    """A bundle with every kernel that can run a problem on some class of adapters, unstable ones, too."""
+    """Return a bundle with every kernel, also an unstable one, that some class of adapters can run."""
     choosers = {kernel.name: named_variants(kernel) for kernel in kernels}
     able = {
         name: choose
@@ -208,7 +210,7 @@ def read_bundle(task: Task, kernels: Sequence[Kernel], roots: tuple[Path, ...], 
 
 
 def _bundle(task: Task, choosers: Mapping[str, Chooser], roots: tuple[Path, ...], command: str) -> Bundle:
-    """What each of these choose, under their names."""
+    """Return a bundle of the variants that each chooser selects, named after the choosers."""
     op, problem = task.op, task.problem
     return Bundle(
         name=f"{op.name}-{problem.axis}-{problem.dtype}",
@@ -226,16 +228,16 @@ def _bundle(task: Task, choosers: Mapping[str, Chooser], roots: tuple[Path, ...]
 
 
 LAB_PAGE = "index.html"
-# Whether a kernel is right shows in few rows, which take a browser without a GPU no time.
+# A few rows are enough to check a kernel, and are fast in a browser without a GPU.
 _ROWS = 64
-# What a page sends results with, where its exporter asked for that.
+# The module that sends results; only a lab exported with --submit contains it.
 _SUBMITTING = "page/lab_submit.js"
 
 
 def with_index(files: Files, submit: str | None = None) -> Files:
-    """A lab's files, with the SHA-256 of every other file in the index, and where results may be sent.
+    """Return a lab's files, with the SHA-256 of every other file and the URL for results in the index.
 
-    Where that is nowhere, a page has no code that could.
+    Without a URL the lab contains no code that sends results.
     """
     left_out = (LAB_INDEX,) if submit else (LAB_INDEX, _SUBMITTING)
     others = {name: content for name, content in files.items() if name not in left_out}
@@ -244,21 +246,21 @@ def with_index(files: Files, submit: str | None = None) -> Files:
 
 
 def check_submit(url: str | None, lab: bool) -> None:
-    """Raise WebnormError for what is no URL that a page may send results to, or a page that is no lab's."""
+    """Raise WebnormError unless `url` is None, or a URL to which a lab's page may send results."""
     if url is None:
         return
     if not lab:
-        raise WebnormError("--submit goes with --lab: a package's page sends nothing")
+        raise WebnormError("--submit needs --lab: the page of a package sends nothing")
     wanted = (
-        f"--submit is {shown(url)}; expected where `webnorm collect` receives: an https:// URL, or http:// "
-        "of this machine"
+        f"--submit is {shown(url)}; expected the URL of `webnorm collect`: https://, or http:// "
+        "on this machine"
     )
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
         raise WebnormError(wanted) from None
-    # Browsers take a loopback address for as safe as HTTPS.
+    # Browsers treat a loopback address as safe as HTTPS.
     safe = parts.scheme == "https" or (parts.scheme == "http" and host in ("127.0.0.1", "localhost", "::1"))
     plain = re.fullmatch(r"[!-~]{1,2000}", url) and not parts.fragment and parts.username is None
     if not (safe and host and plain):
@@ -267,7 +269,7 @@ def check_submit(url: str | None, lab: bool) -> None:
 
 @dataclass(frozen=True)
 class LabProblem:
-    """What a lab's page runs in one go, and the kernels of each op that it has for it."""
+    """A problem that a lab's page runs in one go, with the kernels of each op."""
 
     cols: int
     dtype: str
@@ -278,7 +280,7 @@ class LabProblem:
         return ", ".join([f"{self.cols} columns of {self.dtype}", *self.options])
 
     def query(self, subgroups: bool) -> str:
-        """The query that has the page run every op at once; see web/assets/page/lab_address.js."""
+        """Return the query that makes the page run every op; see web/assets/page/lab_address.js."""
         op = next((op for op in self.kernels if op != copy_op().name), copy_op().name)
         asked: dict[str, Any] = {"run": 1, "all": 1, "op": op, "cols": self.cols, "dtype": self.dtype}
         asked |= {"rows": _ROWS, **({"options": ",".join(self.options)} if self.options else {})}
@@ -287,12 +289,12 @@ class LabProblem:
 
 @dataclass(frozen=True)
 class ExportedLab:
-    """A lab whose files are what its index says."""
+    """A lab whose files match its index."""
 
     folder: Path
     index: LabIndex
     shaders: Mapping[str, Mapping[str, tuple[LabShaderText, str]]]
-    """By the bundle's file and by name, each with its text."""
+    """The shaders and their texts, by the bundle's file and by name."""
 
     @property
     def paths(self) -> Sequence[Path]:
@@ -301,12 +303,12 @@ class ExportedLab:
 
     @property
     def what(self) -> str:
-        """What it holds."""
+        """A description of the contents."""
         return f"{len(self.sources)} shaders in {len(self.shaders)} bundles"
 
     @property
     def sources(self) -> list[tint.TintSource]:
-        """The shaders as Tint is asked about them, named by their bundle and their name in it."""
+        """The shaders as requests to Tint, named by their bundle and their name in it."""
         return [
             tint_source(f"{file}: {name}", text, one)
             for file, shaders in self.shaders.items()
@@ -314,12 +316,12 @@ class ExportedLab:
         ]
 
     def place(self, shader: str) -> str:
-        """Where people read a shader's text."""
+        """Return the place of a shader's text, for messages."""
         return str((self.folder / LAB_INDEX).parent / shader)
 
     @property
     def problems(self) -> list[LabProblem]:
-        """What there is to run."""
+        """The problems that the page can run."""
         found: dict[tuple[int, str, tuple[str, ...]], dict[str, set[str]]] = {}
         for entry in self.index["bundles"]:
             problem = entry["cols"], entry["dtype"], tuple(entry["options"])
@@ -332,13 +334,13 @@ class ExportedLab:
 
 
 def read_lab(folder: Path) -> ExportedLab:
-    """Read a lab; WebnormError if a file is missing or is not what `webnorm export --lab` wrote."""
+    """Read a lab. Raises WebnormError if a file is missing or differs from the export."""
     path = folder / LAB_INDEX
     keep_inside(path.parent, folder)
     index = parse_manifest(read_listing(folder, LAB_INDEX), LabIndex, str(path))
     check_digests(folder, LAB_INDEX, index["files"])
     if LAB_PAGE not in index["files"] or not index["bundles"]:
-        raise WebnormError(f"{path}: lists no {LAB_PAGE} or no bundles; {AGAIN}")
+        raise WebnormError(f"{path}: {LAB_PAGE} or the bundles are missing; {AGAIN}")
     lines: dict[str, list[str]] = {}
     shaders = {}
     for entry in index["bundles"]:
@@ -372,8 +374,10 @@ def _read(path: Path, form: type[Form]) -> Form:
 
 @dataclass(frozen=True)
 class LabRunSummary:
-    """What a lab's page made of a problem: how many kernels ran and were right, what was not run and why, and
-    `complaints`, sentences; none if all is well.
+    """The results of a lab's page on a problem.
+
+    `not_run` lists kernels with the reason. `complaints` are sentences; the list is empty if every kernel is
+    right.
     """
 
     adapter: str
@@ -385,12 +389,15 @@ class LabRunSummary:
 
 
 def check_lab_report(problem: LabProblem, report: Any) -> LabRunSummary:
-    """Hold the page's report on a problem against the kernels that there are; raises CouldNotCheck."""
+    """Compare the page's report on a problem with the lab's kernels.
+
+    Raises CouldNotCheck if the page reports that it could not check.
+    """
     found: dict[tuple[str, str], LabResult] = {}
     said = parse_report(report, LabReport, LAB_PAGE)
     for one in said["results"]:
         key = one["op"], one["kernel"]
-        # The copy runs beside every op.
+        # The copy runs with every op, so it is reported several times.
         if key not in found or found[key]["status"] == "pass":
             found[key] = one
     right = {key for key, one in found.items() if one["status"] == "pass"}
@@ -401,12 +408,12 @@ def check_lab_report(problem: LabProblem, report: Any) -> LabRunSummary:
         if result is None:
             complaints.append(f"{op} {kernel}: {LAB_PAGE} did not report on it")
             continue
-        told = f"{op} {kernel}: {result.get('reason', result['status'])}"
+        message = f"{op} {kernel}: {result.get('reason', result['status'])}"
         if result["status"] == "skip":
-            not_run.append(told)
+            not_run.append(message)
         elif result["status"] != "pass" and not result.get("expected", False):
-            complaints.append(told)
-    # A page that ran nothing has proved nothing.
+            complaints.append(message)
+    # A page that ran nothing has checked nothing.
     proved = {op for op, _ in right}
     complaints += [f"{op}: no kernel was right" for op in problem.kernels if op not in proved]
     return LabRunSummary(

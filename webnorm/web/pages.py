@@ -1,4 +1,4 @@
-"""What packages and pages are put together from: the runtime, the pages, the templates."""
+"""The parts of packages and pages: the runtime, the pages and the templates."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from webnorm.op.registry import OPS
 from webnorm.web.folder import Files
 
 _ASSETS = Path(str(resources.files("webnorm.web"))) / "assets"
-# A comment that has its lines to itself: index.d.ts describes the runtime to those who use it.
+# A comment on lines of its own. Packages omit these, since index.d.ts documents the runtime for its users.
 _JS_COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:.|\n)*?\*/)\n", re.MULTILINE)
-# What one of the runtime's modules takes from another.
+# An import or export between the runtime's modules.
 _JS_LINK = re.compile(r'^(?:import|export) \{[^}]*\} from "[^"]*";\n+', re.MULTILINE)
-# A module whose name begins with a page's is that page's alone.
+# A module whose name begins with one of these belongs to that page only.
 _PAGES = ("verify", "lab", "play")
-# What the pages share with webnorm; the reasons stand where they are defined.
+# The constants that pages share with Python; the comments at their definitions give the reasons.
 _NUMBERS: Mapping[ModuleType, tuple[str, ...]] = {
     accuracy: (
         "FEW",
@@ -52,12 +52,12 @@ _NUMBERS: Mapping[ModuleType, tuple[str, ...]] = {
 
 
 def json_text(data: Any) -> bytes:
-    """The data as the text of a file."""
+    """Return data as the JSON text of a file."""
     return (json.dumps(data, indent=2, allow_nan=False) + "\n").encode()
 
 
 def render_asset(template: str, context: Mapping[str, Any]) -> bytes:
-    """A file of a package from its template."""
+    """Render a file of a package from its template."""
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
@@ -66,14 +66,14 @@ def render_asset(template: str, context: Mapping[str, Any]) -> bytes:
 
 
 def _runtime() -> bytes:
-    """The runtime's modules as one, which is all that an app loads beside its shaders."""
+    """Join the runtime's modules into one, so that an app loads a single module for all shaders."""
     paths = (_ASSETS / "runtime.js", *sorted((_ASSETS / "runtime").iterdir()))
     text = "".join(path.read_text(encoding="utf-8") for path in paths)
     return _JS_LINK.sub("", _JS_COMMENT.sub("", text)).encode()
 
 
 def _numbers() -> bytes:
-    """The module of a page with the numbers, the words of verdicts and the defaults that are webnorm's."""
+    """Return a page's module with the numbers, the words of verdicts and the defaults from Python."""
     lines: list[str] = []
     for module, names in _NUMBERS.items():
         lines.append(f"// {module.__name__}")
@@ -87,7 +87,7 @@ def _numbers() -> bytes:
 
 
 def page_files(page: str, index: str | None = None) -> Files:
-    """The runtime, and a page with the modules that it shares; the playground's with its editor."""
+    """Return the files of a page: the runtime, its modules, and for the playground the editor."""
     others = tuple(name for name in _PAGES if name != page)
     folders = ("page", "vendor") if page == "play" else ("page",)
     files = {
@@ -96,7 +96,7 @@ def page_files(page: str, index: str | None = None) -> Files:
         for path in sorted((_ASSETS / folder).iterdir())
         if not path.name.startswith(others)
     }
-    # The modules from the folders of ops: answers in float64, tolerances, and draws.
+    # The modules in the folders of ops: float64 references, tolerances and draws.
     own = sorted(Path(str(resources.files("webnorm.ops"))).glob("*/page/*"))
     files |= {f"page/{path.name}": path.read_bytes() for path in own}
     files["runtime.js"] = _runtime()

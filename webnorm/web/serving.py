@@ -1,5 +1,6 @@
-"""What webnorm's servers share: a port to listen on, how requests are taken up, a body of bounded size; and a
-folder as a strict site serves it, on a port of this machine's own.
+"""Helpers for webnorm's servers: sockets, quiet logging and bounded bodies.
+
+Also serves a folder on loopback under a strict content security policy.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from starlette.types import ASGIApp, Scope
 
 from webnorm.errors import WebnormError, shown
 
-# Seconds that answers under way have when a server is stopped.
+# Seconds for running requests to finish when a server stops.
 GRACE_S = 1
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 takes a free one. Raises WebnormError when the port is in use."""
+    """Return a listening socket; port 0 takes a free one. Raises WebnormError if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
-    # Elsewhere this lets a port be used that was just given up; on Windows, one that is in use.
+    # This allows the reuse of a port that was just closed; on Windows it would allow a port in use.
     if sys.platform != "win32":
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -40,25 +41,25 @@ def bound_socket(host: str, port: int) -> socket.socket:
     except OverflowError:
         why = f"the port is {port}; expected 0 to 65535"
     except (TypeError, ValueError):
-        # No name of a host has a NUL, or a part of more than 63 characters.
+        # A host name has neither a NUL nor a part of more than 63 characters.
         why = f"the host is {shown(host)}; expected an address of this machine"
     except OSError as error:
         why = f"cannot listen on port {port} of {host}: {error.strerror}"
         if error.errno == errno.EADDRINUSE:
-            why = f"port {port} of {host} is in use; name another one, or 0 for a free one"
+            why = f"port {port} of {host} is in use; choose another port, or 0 for a free one"
     listener.close()
     raise WebnormError(why)
 
 
 def quiet_server(app: ASGIApp, most_requests: int | None = None) -> uvicorn.Server:
-    """A server that writes no line of any request, and at most answers so many at a time."""
+    """Return a server that logs no requests and answers at most `most_requests` at a time."""
     return uvicorn.Server(
         uvicorn.Config(
             app,
             http="h11",
             ws="none",
             lifespan="off",
-            # The terminal is somebody else's.
+            # The terminal belongs to the command, not to the server.
             log_config=None,
             log_level="critical",
             access_log=False,
@@ -71,9 +72,7 @@ def quiet_server(app: ASGIApp, most_requests: int | None = None) -> uvicorn.Serv
 
 
 async def read_body(request: Request, most: int, complaint: str) -> bytes:
-    """A request's body; HTTPException with the complaint for one of more than `most` bytes, which is not read
-    to its end.
-    """
+    """Return a request's body. Raises HTTPException with `complaint` once it exceeds `most` bytes."""
     content = bytearray()
     async for piece in request.stream():
         content += piece
@@ -82,7 +81,7 @@ async def read_body(request: Request, most: int, complaint: str) -> bytes:
     return bytes(content)
 
 
-# The table of the system may lack some, and browsers run no module of an unknown type.
+# The system's table may lack some types, and browsers refuse a module of an unknown type.
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -96,14 +95,14 @@ TYPES = {
 }
 
 
-# An exported page has to work on sites that allow nothing foreign and nothing inline.
+# An exported page must work on sites that allow neither foreign nor inline content.
 POLICY = "default-src 'self'"
 
 
 class StaticSite(StaticFiles):
-    """A folder's files at `url`, under a content security policy; links that lead out of it are not followed.
+    """The files of a folder at `url`, under a content security policy.
 
-    `missing` lists the paths that were requested and not found.
+    Links out of the folder are not followed. `missing` lists the requested paths that were not found.
     """
 
     def __init__(self, folder: Path, policy: str, url: str) -> None:
@@ -113,12 +112,12 @@ class StaticSite(StaticFiles):
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Answer with a file, or with 404."""
-        # Browsers ask for it unbidden, and would report that it is missing.
+        # Browsers request it by themselves, and would report that it is missing.
         if scope["path"] == "/favicon.ico":
             return Response(status_code=204, headers=self._headers)
         with suppress(HTTPException, OSError):
             response = await super().get_response(path, scope)
-            # A folder's own 404.html stands for a file that is missing.
+            # A folder's 404.html is returned for a missing file.
             if response.status_code != 404:
                 return response
         self.missing.append(scope["path"])
@@ -131,14 +130,14 @@ class StaticSite(StaticFiles):
         scope: Scope,
         status_code: int = 200,
     ) -> Response:
-        """Answer with a file, whatever a browser has kept of it."""
+        """Answer with the whole file, even if the browser has cached it."""
         kind = TYPES.get(Path(full_path).suffix)
         return FileResponse(full_path, status_code, self._headers, kind, stat_result=stat_result)
 
 
 @contextmanager
 def serve_folder(folder: Path, policy: str = POLICY) -> Iterator[StaticSite]:
-    """Serve a folder on 127.0.0.1 as long as the context lasts."""
+    """Serve a folder on 127.0.0.1 until the context ends."""
     with bound_socket("127.0.0.1", 0) as listener:
         site = StaticSite(folder, policy, f"http://127.0.0.1:{listener.getsockname()[1]}")
         server = quiet_server(site)

@@ -1,6 +1,7 @@
-"""Asks Tint, Chrome's WGSL compiler, about shaders: naga accepts much that browsers refuse.
+"""Checks shaders with Tint, Chrome's WGSL compiler, since naga accepts much that browsers refuse.
 
-The npm package webgpu brings Tint and Dawn's validation, and needs no adapter. What runs in node runs here.
+The npm package webgpu contains Tint and Dawn's validation, and needs no adapter. This module also runs other
+scripts in node.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from webnorm.kernels.rendering.sandbox import killed_after
 from webnorm.kernels.wgsl.diagnostics import characters
 from webnorm.system import Fix
 
-# Its Tint and Dawn agreed with Chromium 156 on every construct tried. Each version has a folder of its own.
+# This version agreed with Chromium 156 on every construct tried. Each version has its own folder.
 WEBGPU = "0.6.2"
-# 168 shaders take 0.1 s and node's start 0.2 s; the rest is room for a busy machine.
+# 168 shaders take 0.1 s and starting node takes 0.2 s; the rest is reserve for a busy machine.
 TIME_LIMIT_S = 120.0
-# Of one shader, asked of a node that runs: 15 ms on an idle machine.
+# For one shader in a running node process, which takes 15 ms on an idle machine.
 REQUEST_LIMIT_S = 10.0
-# Dawn keeps 40 kB of each request: after so many, node is started again.
+# Dawn keeps 40 kB of each request, so node is restarted after this many.
 _MOST_REQUESTS = 2000
 ASSETS = Path(__file__).parent / "assets"
 _SCRIPT = "check.mjs"
-# What opens the line of an answer: Dawn writes to stdout, too.
+# The start of an answer's line, since Dawn also writes to stdout.
 _RESULT = "result: "
 _OFF = re.compile(r"diagnostic\s*\(\s*off\b")
 
@@ -49,7 +50,7 @@ class TintEntryPoint:
 
 @dataclass(frozen=True)
 class TintSource:
-    """A shader and what it may use; of `limits` only what exceeds the defaults matters."""
+    """A shader with its features and limits; only limits above the defaults matter."""
 
     name: str
     code: str
@@ -60,9 +61,9 @@ class TintSource:
 
 @dataclass(frozen=True)
 class TintMessage:
-    """What the compiler or the validation said, and where in the text if it has a place.
+    """A message of the compiler or the validation, with its place in the text if known.
 
-    Line and column are from 1; columns and lengths are UTF-16 units.
+    Lines and columns begin at 1; columns and lengths are in UTF-16 units.
     """
 
     severity: str
@@ -73,11 +74,11 @@ class TintMessage:
 
     @property
     def refuses(self) -> bool:
-        """Whether it is an error, or a warning about uniformity: what browsers warn of, they may refuse."""
+        """Whether it is an error, or a warning about uniformity, which browsers may turn into an error."""
         return self.severity == "error" or (self.severity == "warning" and "uniform" in self.text)
 
     def located_error(self, shader: Shader) -> WebnormError:
-        """What the compiler said, at the author's line; the message has the place in a snippet."""
+        """Return the error at the author's line; the message names the place in a snippet."""
         place = self.place(shader)
         author = None if place is None or self.line is None else shader.caller(self.line)
         if place is None or author is None:
@@ -87,7 +88,7 @@ class TintMessage:
         return WebnormError(f"{sentence(self.text)}, in {place.file}:{place.line}", author)
 
     def place(self, shader: Shader) -> SourceLocation | None:
-        """Where the template of the shader has it."""
+        """Return the place of the message in the shader's template."""
         lines = shader.text.splitlines()
         if not self.line or not self.column or self.line > len(lines):
             return None
@@ -98,33 +99,33 @@ class TintMessage:
 
 @dataclass(frozen=True)
 class TintVerdict:
-    """All that was said about a shader."""
+    """All messages about a shader."""
 
     name: str
     messages: tuple[TintMessage, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether browsers take the shader."""
+        """Whether browsers accept the shader."""
         return not any(message.refuses for message in self.messages)
 
 
 def tint_unavailable() -> str | None:
-    """None if Tint can be asked, else why not and what mends it, in one line."""
+    """Return None if Tint is available, else the reason and the remedy in one line."""
     missing = tint_fix()
     if missing is None:
         return None
-    return missing.missing + (" `webnorm doctor --mend --browser` installs it." if missing.commands else "")
+    return missing.missing + (" `webnorm doctor --fix --browser` installs it." if missing.commands else "")
 
 
 def is_tint_installed() -> bool:
-    """Whether the package is where npm puts it; node may lack all the same."""
-    # npm writes this file when all others are in place.
+    """Return whether npm has installed the package; node itself may still be missing."""
+    # npm writes this file last.
     return (tint_folder() / "node_modules" / ".package-lock.json").exists()
 
 
 def tint_fix() -> Fix | None:
-    """What is missing for asking Tint."""
+    """Return the fix for the first missing part of Tint, or None."""
     for program in ("node",) if is_tint_installed() else ("node", "npm"):
         if shutil.which(program) is None:
             return Fix(f"No Tint: {program} is not installed; install Node.js 20 or later, with npm.")
@@ -136,31 +137,31 @@ def tint_fix() -> Fix | None:
 
 
 def tint_folder() -> Path:
-    """Where npm puts the package."""
+    """Return the folder where npm installs the package."""
     return cache_folder(f"webgpu-{WEBGPU}")
 
 
 def webgpu() -> Path:
-    """The package's own folder."""
+    """Return the folder of the package itself."""
     return tint_folder() / "node_modules" / "webgpu"
 
 
 def check_shaders(sources: Sequence[TintSource]) -> list[TintVerdict]:
-    """One verdict per shader, in one run of node."""
+    """Return one verdict per shader, from a single run of node."""
     _check_available()
     return _verdicts(sources, run_node(_SCRIPT, tint_folder(), text=_request(sources)))
 
 
 class OpenTint:
-    """Tint in a node process that is kept open: started when it is needed, and again after it died.
+    """Tint in a node process that stays open. It starts on demand, and again after it died.
 
-    Threads take turns. It ends with this process.
+    Threads take turns. Node ends with this process.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._node: _Node | None = None
-        # How often `stop` was called: who is asking then starts no other.
+        # The number of calls of `stop`: a check that runs meanwhile starts no new process.
         self._stops = 0
 
     def __enter__(self) -> OpenTint:
@@ -170,24 +171,26 @@ class OpenTint:
         self.stop()
 
     def check(self, sources: Sequence[TintSource], time_limit_s: float | None = None) -> list[TintVerdict]:
-        """One verdict per shader; raises WebnormError where Tint is missing, ends, or takes longer than
-        REQUEST_LIMIT_S, or another limit.
+        """Return one verdict per shader.
+
+        Raises WebnormError if Tint is missing or ends, or takes longer than the limit, REQUEST_LIMIT_S by
+        default.
         """
         limit_s = REQUEST_LIMIT_S if time_limit_s is None else time_limit_s
         with self._lock:
             try:
                 return _verdicts(sources, self._ask(_request(sources), limit_s))
             except BaseException:
-                # Ctrl-C, too: whoever asks next must not get this answer.
+                # Also after Ctrl-C, since the next check must not get this answer.
                 self._end()
                 raise
 
     def start(self) -> None:
-        """Have node ready for the first shader, which otherwise waits 0.2 s for it."""
+        """Start node, so that the first shader does not wait 0.2 s for it."""
         self.check((), TIME_LIMIT_S)
 
     def stop(self) -> None:
-        """End node at once, whoever waits for it; the next shader starts another."""
+        """End node at once, even if a check is running; the next check starts a new process."""
         self._stops += 1
         if (node := self._node) is not None:
             node.process.kill()
@@ -202,7 +205,7 @@ class OpenTint:
             try:
                 return self._node.ask(request, limit_s)
             except _Died:
-                # At rest, as far as anybody knows.
+                # It probably died between two checks, so this check starts a new process.
                 self._end()
         _check_available()
         self._node = _Node()
@@ -229,7 +232,7 @@ class _Node:
 
     def __init__(self) -> None:
         self.answered = 0
-        # What it says of an error.
+        # Its messages about errors.
         self._stderr = unnamed()
         try:
             self.process = subprocess.Popen(
@@ -245,7 +248,7 @@ class _Node:
             raise WebnormError(tint_unavailable() or "node cannot be started") from None
 
     def ask(self, request: str, limit_s: float) -> Any:
-        """The answer; raises WebnormError where it takes longer than the limit, _Died where node ends."""
+        """Return the answer. Raises WebnormError after the time limit, and _Died if node ends."""
         assert self.process.stdin is not None and self.process.stdout is not None
         with killed_after(limit_s, self.process) as expired, suppress(OSError, ValueError):
             self.process.stdin.write(f"{request}\n")
@@ -259,18 +262,18 @@ class _Node:
         raise _Died
 
     def last_words(self) -> str:
-        """What it said before it ended."""
+        """Return the error output of the process."""
         self.process.kill()
         self.process.wait()
         self._stderr.seek(0)
         return self._stderr.read().decode(errors="replace")
 
     def end(self) -> None:
-        """End it, and leave nothing of it."""
+        """End the process and close its pipes."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.kill()
         self.process.wait()
-        # What was not read by then is written to nobody.
+        # Closing flushes a request that node never read, which fails.
         with suppress(OSError):
             self.process.stdin.close()
         self.process.stdout.close()
@@ -283,7 +286,7 @@ def _check_available() -> None:
 
 
 def _verdicts(sources: Sequence[TintSource], said: Any) -> list[TintVerdict]:
-    """What node said of each shader, behind what would have silenced it."""
+    """Return the verdict on each shader, from node's messages and the check for silenced diagnostics."""
     return [
         TintVerdict(source.name, (*_silenced(source.code), *(TintMessage(**message) for message in messages)))
         for source, messages in zip(sources, said, strict=True)
@@ -291,8 +294,10 @@ def _verdicts(sources: Sequence[TintSource], said: Any) -> list[TintVerdict]:
 
 
 def run_node(script: str | Path, *arguments: Path, text: str = "", limit_s: float | None = None) -> Any:
-    """The result that a script writes, of assets/ or at a path; a WebnormError with node's own words if it
-    fails or takes longer than TIME_LIMIT_S, or another limit.
+    """Run a script of assets/, or at a path, and return its result.
+
+    Raises WebnormError with node's message if it fails, or takes longer than the limit, TIME_LIMIT_S by
+    default.
     """
     limit_s = TIME_LIMIT_S if limit_s is None else limit_s
     try:
@@ -322,20 +327,20 @@ def _node(arguments: Sequence[str], text: str, limit_s: float) -> subprocess.Com
 
 
 def check_node() -> None:
-    """Raise WebnormError where node cannot even run an empty script: then no other is to blame."""
+    """Raise WebnormError if node cannot even run an empty script, so that no other script is blamed."""
     try:
         run = _node(("-e", ""), "", TIME_LIMIT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise WebnormError(f"node cannot be started: {error}") from error
     if run.returncode != 0:
         raise WebnormError(
-            f"node runs nothing here: {_failure(run.stderr, run.returncode)}; "
-            "expected a node that `node -e 0` starts: see its installation and NODE_OPTIONS"
+            f"node cannot run an empty script: {_failure(run.stderr, run.returncode)}; "
+            "check that `node -e 0` works: see its installation and NODE_OPTIONS"
         )
 
 
 def source_of(name: str, shader: Shader) -> TintSource:
-    """A shader for browsers as it is asked about: with no more than the limits that a page is granted."""
+    """Return the request for a browser shader, with the default limits of a page."""
     kinds = {"read": "read-only-storage", "read_write": "storage"}
     passes = tuple(
         TintEntryPoint(
@@ -348,17 +353,17 @@ def source_of(name: str, shader: Shader) -> TintSource:
 
 
 def _late(script: str | Path, limit_s: float) -> WebnormError:
-    return WebnormError(f"{script}: node was not done within {limit_s:g} s: stopped")
+    return WebnormError(f"{script}: node did not finish within {limit_s:g} s: stopped")
 
 
 def _failure(said: str, status: int) -> WebnormError:
-    """The error for a node that ended: its own words, or else its exit status."""
+    """Return the error for an ended node process: its message, or else its exit status."""
     lines = said.strip().splitlines() or [f"node ended with exit status {status}"]
     return WebnormError(next((line for line in lines if re.match(r"\w*Error\b", line)), lines[-1]))
 
 
 def _request(sources: Sequence[TintSource]) -> str:
-    """Shaders as assets/check.mjs reads them, in one line."""
+    """Return shaders as one line of JSON, for assets/check.mjs."""
 
     def entry(one: TintEntryPoint) -> dict[str, Any]:
         return {**vars(one), "bindings": [{"binding": number, "type": kind} for number, kind in one.bindings]}
@@ -367,7 +372,7 @@ def _request(sources: Sequence[TintSource]) -> str:
 
 
 def _silenced(code: str) -> Iterator[TintMessage]:
-    """An error for each place that would keep Tint from saying what it found."""
+    """Yield an error for each place that turns off Tint's diagnostics."""
     for found in _OFF.finditer(code):
         line_start = code.rfind("\n", 0, found.start()) + 1
         line, column = code.count("\n", 0, line_start) + 1, found.start() - line_start + 1

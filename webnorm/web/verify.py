@@ -1,6 +1,4 @@
-"""Is an export, a package or a lab, right: its files, its shaders in Chrome's compiler, its answers in a
-browser.
-"""
+"""Verification of a package or a lab: its files, its shaders in Tint, and its outputs in a browser."""
 
 from __future__ import annotations
 
@@ -34,30 +32,30 @@ from webnorm.web.package.manifest import (
 from webnorm.web.package.reader import ExportedPackage, read_package
 from webnorm.web.package.request import Update
 
-# cols: a name of the manifest's format.
+# cols is a name of the manifest's format.
 
 _EXPECTED = f"expected a folder that `webnorm export` wrote ({MANIFEST}, or {LAB_INDEX} of a lab)"
-# So many of a folder's names say what it is.
+# The number of names that a message lists to describe a folder.
 _FEW = 3
 
 
 @dataclass(frozen=True)
 class SideResult:
-    """How a shader did on one side, natively where it was exported or in the browser.
+    """The result of a shader on one side: natively at the export, or in the browser.
 
-    `verdict` is "pass", "fail" or, where it was not run, "skip"; `reason` says why not.
+    `verdict` is "pass", "fail", or "skip" if it was not run; `reason` then gives the reason.
     """
 
     verdict: str
     max_abs_error: float | None = None
     allowed: float | None = None
-    """The tolerance of the element that has that error."""
+    """The tolerance of the element with that error."""
     reason: str | None = None
 
 
 @dataclass(frozen=True)
 class ShaderComparison:
-    """A shader on both sides. `complaints` are sentences; there are none if all is well."""
+    """The results of a shader on both sides. `complaints` are sentences; empty if nothing is wrong."""
 
     name: str
     chosen: bool
@@ -67,39 +65,40 @@ class ShaderComparison:
     percent_of_copy: float | None
     complaints: tuple[str, ...]
     loose: str | None = None
-    """How the tolerance of its header is far looser than that of the best kernels."""
+    """A warning, if the header's tolerance is far looser than the tolerance of the best kernels."""
 
 
 @dataclass(frozen=True)
 class BrowserFindings:
-    """What a browser made of the package."""
+    """The results of a package in a browser."""
 
     browser: str
     adapter: Mapping[str, Any]
     features: tuple[str, ...]
     lines: tuple[ShaderComparison, ...]
     choices: tuple[str, ...]
-    """For each number of columns a sentence: which shader was chosen and why."""
+    """For each number of columns a sentence with the chosen shader and the reason."""
     remarks: tuple[str, ...]
-    """What the page wrote to the console as errors."""
+    """The errors that the page wrote to the console."""
     complaints: tuple[str, ...]
-    """What is wrong, all shaders together."""
+    """The complaints about all shaders."""
 
 
 @dataclass(frozen=True)
 class StepFinding:
-    """What one step of an export's verification found: whether it `passed`, None if it could not be taken,
-    and what it looked at, or why it could not be, which is `mendable` where something can be installed.
+    """The result of one step of an export's verification.
 
-    With that the shaders that Tint refused; what a browser saw of a package; of a lab sentences: what was not
-    run and why, and `complaints`, of which there are none if all is well.
+    `passed` is None for a step that could not run. `text` says what the step checked, or why it could not
+    run. `fixable` is true if installing something makes the step possible. `refused` are the shaders that
+    Tint refused, `seen` a package's results in a browser. For a lab, `remarks` list the kernels that were not
+    run, and `complaints` the kernels that are wrong.
     """
 
     exported: ExportedPackage | ExportedLab
     step: str
     passed: bool | None
     text: str
-    mendable: bool = False
+    fixable: bool = False
     refused: tuple[tint.TintVerdict, ...] = ()
     seen: BrowserFindings | None = None
     remarks: tuple[str, ...] = ()
@@ -108,8 +107,9 @@ class StepFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class PageOptions:
-    """What the page is to do: features in `without` are not asked for, with `quick` nothing is timed, and a
-    picture goes to `screenshot`.
+    """Options for the page: features in `without` are not requested, `quick` skips the timing.
+
+    A picture of the page is written to `screenshot`.
     """
 
     without: Sequence[str] = ()
@@ -128,16 +128,30 @@ def verify(
     time_limit_s: float | None = None,
     wish: PageOptions = PLAIN,
 ) -> Iterator[StepFinding]:
-    """Yield each step before the next begins: the files, which are read, the shaders, the answers.
+    """Yield the result of each step before the next begins: files, shaders, outputs.
 
-    An export that Tint refuses is not opened in the browser, the first installed unless one is named, by its
-    path or by a Playwright server's address. `update` hears what is done, and which share of it is. Raises
-    WebnormError for a folder that is no export or is damaged, and where a step ends in the middle.
+    An export that Tint refuses is not opened in the browser.
+
+    Parameters
+    ----------
+    browser
+        The path of a browser or the address of a Playwright server; the first installed browser by default.
+    update
+        Called with the current action and its progress, from 0 to 1.
+    time_limit_s
+        Seconds for each page.
+    wish
+        Options for the page.
+
+    Raises
+    ------
+    WebnormError
+        If the folder is not an export or is damaged, or if a step fails to finish.
     """
     no_tint, no_browser = tint.tint_fix(), launch.browser_fixes(browser)
     exported = read_exported(folder)
     if isinstance(exported, ExportedLab) and wish.quick:
-        raise WebnormError(f"--quick: {folder} is a lab, whose page times whatever it checks; leave it out")
+        raise WebnormError(f"--quick: {folder} is a lab, whose page always times kernels; leave --quick out")
     lacking = (
         tuple(missing_class_text(exported.manifest.get("absent", ())))
         if isinstance(exported, ExportedPackage)
@@ -154,7 +168,7 @@ def verify(
         found = _compiled(exported)
         yield found
         if not found.passed:
-            yield StepFinding(exported, "browser", None, "not opened with shaders that Tint refuses")
+            yield StepFinding(exported, "browser", None, "not opened, since Tint refuses shaders")
             return
     yield from (_lacking(exported, "browser", one) for one in no_browser)
     if not no_browser:
@@ -163,25 +177,25 @@ def verify(
             yield from _in_browser(exported, opened, wish, update)
 
 
-def _lacking(exported: ExportedPackage | ExportedLab, step: str, mend: Fix) -> StepFinding:
-    """A step that cannot be taken: it says itself what it is of."""
-    why = mend.missing.removeprefix(f"No {step}: ")
-    return StepFinding(exported, step, None, why, mendable=bool(mend.commands))
+def _lacking(exported: ExportedPackage | ExportedLab, step: str, fix: Fix) -> StepFinding:
+    """Return the finding for a step that cannot run."""
+    why = fix.missing.removeprefix(f"No {step}: ")
+    return StepFinding(exported, step, None, why, fixable=bool(fix.commands))
 
 
 def _natively(package: ExportedPackage) -> Iterator[StepFinding]:
-    """A step of its own where a shader was wrong: without a browser nothing else would tell."""
+    """Yield a step for shaders that were wrong at the export, which otherwise only the browser reports."""
     names = [one["name"] for one in package.shaders if one["native"].get("verdict") == "fail"]
     if names:
-        wrong = f"{len(names)} of {len(package.shaders)} shaders were wrong where this was exported"
+        wrong = f"{len(names)} of {len(package.shaders)} shaders were wrong on the machine that exported this"
         yield StepFinding(package, "natively", False, wrong)
 
 
 def _devices(package: ExportedPackage) -> Iterator[StepFinding]:
-    """A step of its own where devices have no shader, and the export was made without `--partial`."""
+    """Yield a step for devices without a shader, if the export was made without `--partial`."""
     declared = {(one["cols"], one["devices"]) for one in package.manifest.get("absent", ())}
     found = [
-        MissingClass(cols=cols, devices=devices, why=f"the manifest does not say why; {AGAIN}")
+        MissingClass(cols=cols, devices=devices, why=f"the manifest gives no reason; {AGAIN}")
         for cols in package.manifest["cols"]
         for devices in unserved([one for one in package.shaders if one["cols"] == cols])
         if (cols, devices) not in declared
@@ -198,7 +212,7 @@ def _compiled(exported: ExportedPackage | ExportedLab) -> StepFinding:
 
 
 def refused_by_tint(exported: ExportedPackage | ExportedLab) -> tuple[tint.TintVerdict, ...]:
-    """What Tint and Dawn say of each shader that they refuse."""
+    """Return the messages of Tint and Dawn on each shader that they refuse."""
     return tuple(verdict for verdict in tint.check_shaders(exported.sources) if not verdict.ok)
 
 
@@ -224,19 +238,17 @@ def _package_seen(package: ExportedPackage, seen: BrowserFindings) -> StepFindin
 
 
 def _run_nowhere(package: ExportedPackage, seen: BrowserFindings) -> Iterator[StepFinding]:
-    """The shaders that ran neither where the package was exported nor in the browser: their answers are not
-    known.
-    """
+    """Yield a step for shaders that ran neither at the export nor in the browser."""
     names = [one.name for one in seen.lines if one.native.verdict == one.browser.verdict == "skip"]
     if names:
-        text = f"{', '.join(names)}: run neither natively, where this was exported, nor in this browser"
+        text = f"{', '.join(names)}: not run, neither natively at the export nor in this browser"
         yield StepFinding(package, "answers", None, text)
 
 
 def _lab_seen(
     lab: ExportedLab, browser: PageVisitor, wish: PageOptions, update: Update
 ) -> Iterator[StepFinding]:
-    """A step for each problem, whose ops the page runs in one go."""
+    """Yield a step for each problem; the page runs all of its ops in one go."""
     problems = lab.problems
     for at, problem in enumerate(problems):
         update(f"running {problem}", at / len(problems))
@@ -253,11 +265,11 @@ def _lab_seen(
         yield StepFinding(lab, "browser", passed, text, remarks=remarks, complaints=ran.complaints)
 
 
-# --- The answers
+# --- The outputs
 
 
 def page_query(without: Sequence[str], quick: bool) -> str:
-    """The query that tells the page which features not to ask for, and to leave the timing out."""
+    """Return the page's query: features not to request, and whether to skip the timing."""
     parts = ([f"without={','.join(without)}"] if without else []) + (["quick"] if quick else [])
     return f"?{'&'.join(parts)}" if parts else ""
 
@@ -265,26 +277,29 @@ def page_query(without: Sequence[str], quick: bool) -> str:
 def visit_page(
     folder: Path, browser: PageVisitor, page: str, query: str, screenshot: Path | None
 ) -> PageVisit:
-    """What a visit of a page in a folder brings, with a picture of it in a file."""
+    """Visit a page of a folder, and write a picture of it to `screenshot` if given."""
     visit = browser.visit(folder, query, page=page, screenshot=screenshot is not None)
     if screenshot is not None and visit.screenshot is not None:
-        with replacing(screenshot) as beside:
-            beside.write_bytes(visit.screenshot)
+        with replacing(screenshot) as temporary:
+            temporary.write_bytes(visit.screenshot)
     return visit
 
 
 def browser_answers(
     package: ExportedPackage, browser: PageVisitor, wish: PageOptions = PLAIN
 ) -> BrowserFindings:
-    """What a browser makes of a package; see verify. Raises CouldNotCheck where its page could not check."""
+    """Run a package's page in a browser and return its results.
+
+    Raises CouldNotCheck if the page reports that it could not check.
+    """
     query = page_query(wish.without, wish.quick)
     return compare_report(package, visit_page(package.folder, browser, PAGE, query, wish.screenshot))
 
 
 def compare_report(package: ExportedPackage, visit: PageVisit) -> BrowserFindings:
-    """Hold a page's report against the manifest, which knows what had to be run and how it did natively.
+    """Compare a page's report with the manifest, which lists the required runs and the native results.
 
-    Raises CouldNotCheck for a page that says so.
+    Raises CouldNotCheck if the page reports so.
     """
     report = parse_report(visit.report, PageReport, PAGE)
     found = {one["name"]: one for one in report["shaders"]}
@@ -307,7 +322,7 @@ def compare_report(package: ExportedPackage, visit: PageVisit) -> BrowserFinding
         remarks=visit.remarks,
         complaints=(
             *(f"{line.name}: {complaint}" for line in lines for complaint in line.complaints),
-            # A page that ran nothing, or not what it would choose, has proved nothing.
+            # A page that did not run the shader that it would choose has checked nothing.
             *(
                 f"{cols} columns: no chosen shader passed"
                 for cols in names
@@ -326,7 +341,7 @@ def _line(
     native, native_vectors = _native(entry["native"])
     complaints = []
     if native.verdict == "fail":
-        complaints.append("it failed natively where it was exported")
+        complaints.append("it failed natively at the export")
     if said is None:
         complaints.append(f"{PAGE} did not report on it")
         return ShaderComparison(
@@ -345,7 +360,7 @@ def _line(
                 differs = " (natively it passes)" if native_vectors.get(name) == "pass" else ""
                 complaints.append(f"{name}{differs}: {found[name]['reason']}")
         verdicts = {found[name]["verdict"] if name in found else "missing" for name in vectors}
-        # A vector whose answers could not be compared, "skip", passes as little as it fails.
+        # A vector that could not be compared, "skip", neither passes nor fails.
         verdict = "pass" if "pass" in verdicts and verdicts <= {"pass", "skip"} else "fail"
         browser = SideResult(verdict, _number(said["max_abs_error"]), _number(said.get("allowed")))
     timing = said["timing"] or {}
@@ -362,7 +377,7 @@ def _line(
 
 
 def _native(entry: NativeResult) -> tuple[SideResult, dict[str, str]]:
-    """The manifest's native result, and the verdict on each vector."""
+    """Return the manifest's native result, and the verdict on each vector."""
     vectors = {name: one["verdict"] for name, one in entry.get("vectors", {}).items()}
     error, allowed = _number(entry.get("max_abs_error")), _number(entry.get("allowed"))
     return SideResult(entry.get("verdict", "skip"), error, allowed, entry.get("reason")), vectors
@@ -375,11 +390,11 @@ def _number(value: Any) -> float | None:
         return math.nan
 
 
-# --- the folder: a package, a lab, or what it looks like instead
+# --- the folder: a package, a lab, or something else
 
 
 def read_exported(folder: Path) -> ExportedPackage | ExportedLab:
-    """Read a package or a lab; WebnormError for what is neither, or is not as it was written."""
+    """Read a package or a lab. Raises WebnormError if the folder is neither, or was changed."""
     try:
         if (folder / MANIFEST).exists():
             return read_package(folder)
@@ -392,7 +407,7 @@ def read_exported(folder: Path) -> ExportedPackage | ExportedLab:
 
 
 def _looks(folder: Path) -> str:
-    """What a folder looks like that is no export."""
+    """Return a description of a folder that is not an export."""
     if not folder.is_dir():
         return "a file, not a folder" if folder.exists() else "no such folder"
     around = next((one for one in folder.absolute().parents if _is_any(one)), None)
@@ -403,12 +418,14 @@ def _looks(folder: Path) -> str:
         return "an empty folder"
     exports = [name for name in names if _is_any(folder / name)]
     if exports:
-        return f"a folder that holds exports: {_named(exports)}"
+        return f"a folder that contains exports: {_named(exports)}"
     if any(any(wgsl_files(folder / op)) for op in OPS):
-        return f"a folder of kernels, which `webnorm check --wgsl {shell_word(path_argument(folder))}` takes"
+        return (
+            f"a folder of kernels; check it with `webnorm check --wgsl {shell_word(path_argument(folder))}`"
+        )
     if "package.json" in names:
         return "an npm package that webnorm did not write"
-    return f"no export: it holds {_named(names)}"
+    return f"not an export: it contains {_named(names)}"
 
 
 def _is_any(folder: Path) -> bool:

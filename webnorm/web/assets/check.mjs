@@ -1,7 +1,6 @@
-// Reads shaders from stdin, a line of JSON for each request, until it ends; compiles each with Tint and builds
-// its pipelines on Dawn's null backend, and answers with what they said as a line of JSON, opened by "result: "
-// since Dawn writes to stdout too. The exit status is 0 whenever it ran: messages are data. Its argument is the
-// folder where npm put webgpu.
+// Reads requests from stdin, one line of JSON each: compiles the shaders with Tint and builds their pipelines on Dawn's
+// null backend. Each answer is a line of JSON with the messages. It begins with "result: ", since Dawn also writes to
+// stdout. The exit status is 0 even if a shader is wrong. The argument is the folder where npm installed webgpu.
 //
 // in:  [{ code, features: ["subgroups"], limits: { maxBufferSize: 1 },
 //         passes: [{ entry_point, bindings: [{ binding, type }], constants }] }]
@@ -20,10 +19,10 @@ const gpu = create(["backend=null"]);
 const GRANTED = (await gpu.requestAdapter()).limits;
 const devices = new Map();
 
-// The null adapter grants no more than the default limits, which are what a page gets without asking.
+// The null adapter grants only the default limits, which a page gets without a request.
 async function deviceWith(features, limits) {
   const unknown = Object.keys(limits).find((name) => !(name in GRANTED));
-  if (unknown) throw new Error(`there is no limit ${unknown}`);
+  if (unknown) throw new Error(`${unknown} is not a limit of WebGPU`);
   const key = [...features].sort().join(" ");
   if (!devices.has(key)) {
     const adapter = await gpu.requestAdapter();
@@ -32,8 +31,8 @@ async function deviceWith(features, limits) {
   return devices.get(key);
 }
 
-// What a shader may use beyond them is compared here, so that its pipelines can be created all the same: they
-// are those of a text with narrower workgroups, on which nothing else in a pipeline's creation depends.
+// A shader with larger limits is compiled with narrower workgroups, so that its pipelines can still be created; nothing
+// else in the creation of a pipeline depends on that. The larger limits are compared here.
 function narrowed(code, limits) {
   const granted = GRANTED.maxComputeInvocationsPerWorkgroup;
   const { maxComputeInvocationsPerWorkgroup = 0, maxComputeWorkgroupSizeX = 0 } = limits;
@@ -93,7 +92,7 @@ async function check(shader) {
     if (moduleError && !hasError()) {
       messages.push({ severity: "error", text: `module: ${moduleError.message}` });
     }
-    // A broken module makes every pipeline fail with a message that only repeats that it is broken.
+    // For a broken module every pipeline fails with a message that adds nothing.
     if (!hasError()) {
       const code = narrowed(shader.code, shader.limits);
       const narrow = code === shader.code ? module : device.createShaderModule({ code });
@@ -115,5 +114,5 @@ async function answer(line) {
 // The parent decides what Ctrl-C means.
 process.on("SIGINT", () => {});
 for await (const line of createInterface({ input: process.stdin })) await answer(line);
-// Dawn's native threads would keep the process alive.
+// Dawn's native threads would otherwise keep the process alive.
 process.exit(0);

@@ -1,5 +1,5 @@
-// The host's side of an export: compiles the shader that fits a device, and runs it on an app's data.
-// rows, cols, eps and scale: names of the manifest's format, and of the interface that apps call.
+// The host side of a package: compiles the shader that fits a device, and runs it on an app's data.
+// rows, cols, eps and scale are names of the manifest's format and of the API that apps call.
 
 import { keptFor } from "./runtime/calls.js";
 import { choose, named, traitsOf } from "./runtime/choice.js";
@@ -12,12 +12,12 @@ export { deviceFor, LINUX_FLAGS, WEBGPU_SINCE, whyNoAdapter, whyNoGpu } from "./
 export { ARRAYS, evaluate, itemsize } from "./runtime/passes.js";
 
 /**
- * Compile the shader that fits the device.
+ * Compile the first shader that fits the device.
  *
- * Options: `cols` (needed where the export carries several), `eps` and `scale` in place of the export's own,
- * `shader` to name one in place of choosing, `adapterInfo` where the device has none, `label`. One that is
- * undefined is not given; null is refused, as every other value that is not of its kind.
- * Rejects with an Error that says what is wrong: no shader fits, a compiler's complaint, a lost device.
+ * Options: `cols` (required if the package has several), `eps` and `scale` in place of the package's values,
+ * `shader` to select one by name, `adapterInfo` where the device has none, and `label`. An option that is undefined
+ * counts as absent. null and every other value of a wrong type is refused.
+ * Rejects with an Error of one line: no shader fits, a compile error, or a lost device.
  */
 export async function createNorm(device, manifest, texts, options) {
   const { op } = manifest;
@@ -27,7 +27,7 @@ export async function createNorm(device, manifest, texts, options) {
   const chosen = wanted === undefined ? choose(manifest, traits, cols) : named(manifest, traits, cols, wanted);
   const label = own ?? `webnorm ${op} ${chosen.shader.name}`;
   const pipelines = await compile(device, chosen.shader, texts[chosen.shader.name], label);
-  // A lost device makes pipelines all the same.
+  // A lost device still creates pipelines without an error.
   const lost = await Promise.race([device.lost, null]);
   if (lost) throw new Error(`${op}: ${lossText(lost)}`);
   const { shader, reason } = chosen;
@@ -38,9 +38,9 @@ export async function createNorm(device, manifest, texts, options) {
   return new Norm({ op, cols, tensors, shader, reason }, device, plan, label, batch);
 }
 
-/** The options of createNorm, each checked; numbers that are not given are the export's own. */
+/** Return the checked options of createNorm; missing numbers come from the manifest. */
 function given({ op, cols: all, axis = "cols", problem, numbers: rules }, options) {
-  // A problem that has nothing but a batch has one shader, whatever its size.
+  // A problem whose only size is the batch has one shader for every size.
   const sized = axis ? [axis] : [];
   const names = [...sized, ...Object.keys(rules), "shader", "adapterInfo", "label"];
   const found = checkedOptions(op, options, names);
@@ -48,7 +48,7 @@ function given({ op, cols: all, axis = "cols", problem, numbers: rules }, option
   if (found[axis] === null || !all.includes(cols)) {
     throw new Error(`${op}: ${axis} is ${shown(found[axis])}; this export has ${all.join(", ")}`);
   }
-  // Numbers that callers cannot choose have a word of the uniform, too.
+  // Numbers that callers cannot choose also have a word of the uniform.
   const numbers = Object.fromEntries(Object.entries(problem).filter(([, value]) => typeof value === "number"));
   for (const [name, rule] of Object.entries(rules)) {
     if (found[name] !== undefined) numbers[name] = found[name];
@@ -114,7 +114,7 @@ class Norm {
   #destroyed = false;
   #calls = new WeakMap();
   #strangers = new WeakSet();
-  // The name of the size that calls may choose; empty where there is none.
+  // The name of the size that each call chooses; empty if the op has no batch.
   #batch;
 
   constructor(facts, device, plan, label, batch) {
@@ -128,11 +128,11 @@ class Norm {
     });
   }
 
-  /** Bytes that the buffer of a tensor has to have for so many rows. */
+  /** Return the bytes that the buffer of a tensor needs for a number of rows. */
   byteLength(name, rows) {
     const tensor = this.tensors.find((one) => one.name === name);
     if (!tensor) {
-      this.#fail(`has no tensor ${shown(name)}; there is ${this.tensors.map((one) => one.name).join(", ")}`);
+      this.#fail(`${shown(name)} is not a tensor; expected ${this.tensors.map((one) => one.name).join(", ")}`);
     }
     if (this.#batch) this.#checkRows(rows);
     const binding = this.shader.bindings.find((one) => one.name === name);
@@ -140,10 +140,10 @@ class Norm {
   }
 
   /**
-   * Put the dispatches into a command encoder, as a compute pass of their own, or into a compute pass of the caller's.
+   * Encode the dispatches into a command encoder, as a compute pass, or into a compute pass of the caller.
    *
    * `tensors` holds `rows` and a buffer for each tensor: a GPUBuffer, or { buffer, offset, size } as in a
-   * GPUBufferBinding. What a call takes is made and checked once for its buffers, places and rows.
+   * GPUBufferBinding. Checks and bind groups are made once for each combination of buffers, places and rows.
    */
   encode(encoder, tensors) {
     this.#check();
@@ -160,14 +160,14 @@ class Norm {
       places.map(({ buffer }) => buffer),
     );
     const key = [rows, ...places.flatMap(({ offset, size }) => [offset, size])].join();
-    const call = kept.get(key) ?? this.#first(places, rows, kept, key);
+    const call = kept.get(key) ?? this.#newCall(places, rows, kept, key);
     if (inPass) dispatchAll(encoder, call);
     else this.#passOf(encoder, call);
   }
 
   /**
-   * Compute from typed arrays: uploads, runs and reads back. For tests and small apps; `encode` leaves data
-   * where it is. float16 and bfloat16 travel as the bits in a Uint16Array, float8 in a Uint8Array.
+   * Compute from typed arrays: upload, run and read back. This is for tests and small apps; `encode` copies nothing.
+   * float16 and bfloat16 are passed as their bits in a Uint16Array, float8 in a Uint8Array.
    */
   async run(arrays) {
     this.#check();
@@ -199,7 +199,7 @@ class Norm {
     }
   }
 
-  /** Free the scratch buffers. Work that was submitted is finished; nothing more can be encoded. */
+  /** Free the scratch buffers. Submitted work still finishes; later calls throw. */
   destroy() {
     this.#destroyed = true;
     this.#calls = new WeakMap();
@@ -218,7 +218,7 @@ class Norm {
   #onlyThese(given, expected) {
     const names = expected.map((tensor) => tensor.name);
     const strange = Object.keys(given ?? {}).find((name) => !names.includes(name));
-    if (strange !== undefined) this.#fail(`${strange} is none of its tensors; expected ${names.join(", ")}`);
+    if (strange !== undefined) this.#fail(`${shown(strange)} is not a tensor here; expected ${names.join(", ")}`);
     const missing = names.find((name) => given?.[name] == null);
     if (missing) this.#fail(`${missing} is missing; expected ${names.join(", ")}`);
   }
@@ -227,7 +227,7 @@ class Norm {
     if (!isCount(rows)) throw unexpected(this.op, this.#batch || "rows", rows, COUNT);
   }
 
-  /** How many elements the batch has, by the first array that has it. */
+  /** Return the size of the batch, from the first input that has it. */
   #rowsOf(arrays, inputs) {
     const main = inputs.find(({ shape }) => shape[0] === "rows");
     if (!main) return 1;
@@ -247,7 +247,7 @@ class Norm {
   #checkArray(tensor, array, rows) {
     const bytes = this.#dataBytes(tensor, rows);
     const kind = ARRAYS[tensor.dtype].name;
-    // By name: an array may come from another window.
+    // Compare names, not classes: an array may come from another window.
     const own = ArrayBuffer.isView(array) && array[Symbol.toStringTag];
     const fits = own === kind || (tensor.dtype === "float16" && own === "Float16Array");
     if (!fits || array.byteLength !== bytes) {
@@ -262,20 +262,20 @@ class Norm {
     if (typeof buffer?.size !== "number" || typeof buffer.usage !== "number") {
       throw unexpected(this.op, name, given, "a GPUBuffer or { buffer, offset, size }");
     }
-    // A key is made of both: a string or a BigInt would find what is kept for the number.
+    // Both become part of a key, in which a string or a BigInt would look like the number.
     const alignment = this.#device.limits.minStorageBufferOffsetAlignment;
     if (!isCount(offset) || offset % alignment) {
-      this.#fail(`${name} has the offset ${shown(offset)}; expected a multiple of ${alignment}`);
+      this.#fail(`the offset of ${name} is ${shown(offset)}; expected a multiple of ${alignment}`);
     }
     if (offset > buffer.size) {
-      this.#fail(`${name} has the offset ${offset}; expected ${buffer.size} at most, where its buffer ends`);
+      this.#fail(`the offset of ${name} is ${offset}; expected at most ${buffer.size}, where its buffer ends`);
     }
     if (size === undefined) return { buffer, offset, size: buffer.size - offset };
     if (!isCount(size)) throw unexpected(this.op, `the size of ${name}`, size, COUNT);
     return { buffer, offset, size };
   }
 
-  /** Every tensor's place by name, each checked. */
+  /** Return the checked place of every tensor, by name. */
   #bound(places, rows) {
     const bound = {};
     this.tensors.forEach((tensor, at) => {
@@ -284,8 +284,7 @@ class Norm {
       const written = (one) => access === "write" || bound[one].access === "write";
       const other = Object.keys(bound).find((one) => bound[one].buffer === place.buffer && written(one));
       if (other) {
-        const both = `${other} and ${name} lie in one GPUBuffer`;
-        this.#fail(`${both}; what is written needs a buffer of its own`);
+        this.#fail(`${other} and ${name} share one GPUBuffer; an output needs a buffer of its own`);
       }
       bound[name] = { ...place, access };
     });
@@ -297,19 +296,19 @@ class Norm {
     const what = `${shape.join(" x ")} ${dtype} with ${this.#batch || "rows"} ${rows}`;
     if (!(size >= needed)) this.#fail(`${name} has ${size} bytes; expected ${needed} (${what})`);
     if (offset + size > buffer.size) {
-      this.#fail(`${name} has ${size} bytes from ${offset} on; its buffer ends at ${buffer.size}`);
+      this.#fail(`${name} has ${size} bytes at offset ${offset}, but its buffer ends at ${buffer.size}`);
     }
     if (!(buffer.usage & GPUBufferUsage.STORAGE)) {
-      this.#fail(`${name} was created without GPUBufferUsage.STORAGE`);
+      this.#fail(`the buffer of ${name} lacks GPUBufferUsage.STORAGE; create it with this usage`);
     }
-    if (buffer.mapState === "mapped") this.#fail(`${name} is mapped; expected unmap() before it is bound`);
+    if (buffer.mapState === "mapped") this.#fail(`the buffer of ${name} is mapped; call unmap() first`);
     if (this.#strangers.has(buffer)) this.#fail(strangerText(name));
-    // A vector's own bytes: a buffer that holds many tensors may be larger than a binding.
+    // Bind only the tensor's bytes: a buffer of many tensors may be larger than a binding can be.
     return { buffer, offset, size: shape[0] === "rows" ? size : Math.min(size, roundUp(needed, 4)) };
   }
 
-  /** A call that is not kept. Whether the buffers are the device's own it tells later: see `#refused`. */
-  #first(places, rows, kept, key) {
+  /** Make the dispatches of a new call and keep them. A buffer of another device is reported later by `#refused`. */
+  #newCall(places, rows, kept, key) {
     const bound = this.#bound(places, rows);
     this.#device.pushErrorScope("validation");
     try {
@@ -320,12 +319,12 @@ class Norm {
       const asked = this.#device
         .popErrorScope()
         .then((error) => error && this.#refused(error, bound, kept, key));
-      // Of a lost device every call tells.
+      // Every later call reports a lost device.
       asked.catch(() => {});
     }
   }
 
-  /** The device did not take a call that is encoded: it is told as the device's own errors are, and not kept. */
+  /** Report an encoded call that the device refused, like the device's own errors, and forget it. */
   async #refused({ message }, bound, kept, key) {
     kept.delete(key);
     const name = await strangerAmong(this.#device, bound);
@@ -349,13 +348,13 @@ class Norm {
   }
 
   #upload(buffer, array) {
-    // Writes are of whole words.
+    // writeBuffer takes whole words.
     const words = new Uint8Array(roundUp(array.byteLength, 4));
     words.set(new Uint8Array(array.buffer, array.byteOffset, array.byteLength));
     this.#device.queue.writeBuffer(buffer, 0, words);
   }
 
-  /** The outputs, as they come back; the buffers go to `temporary`. */
+  /** Submit a call and return a promise of its outputs; new buffers are added to `temporary`. */
   #submit(arrays, rows, temporary) {
     const { STORAGE, COPY_DST, COPY_SRC, MAP_READ } = GPUBufferUsage;
     const create = (name, size, usage) => {
@@ -371,7 +370,7 @@ class Norm {
       bound[name] = { buffer, offset: 0, size };
     }
     const encoder = this.#device.createCommandEncoder({ label: this.#label });
-    // Not through `encode`: these buffers are never seen again.
+    // `encode` would keep bind groups for these buffers, which are used only once.
     this.#passOf(encoder, this.#plan.dispatches(bound, rows));
     const copies = this.tensors
       .filter((tensor) => tensor.access === "write")

@@ -1,5 +1,5 @@
-// Imports the module whose path is its argument, and writes a line of JSON, opened by "result: ": the `texts`
-// that it exports.
+// Imports the module at the path in its argument and prints its export `texts` as a line of JSON that begins with
+// "result: ".
 
 import { pathToFileURL } from "node:url";
 

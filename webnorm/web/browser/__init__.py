@@ -1,1 +1,1 @@
-"""Browsers: starting one, visiting a page."""
+"""Browsers: starting a browser and visiting a page."""

@@ -1,4 +1,4 @@
-"""Where a browser is had from: installed here, or behind a Playwright server, perhaps another machine's."""
+"""Finding and starting a browser: an installed one, or one behind a Playwright server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Found = TypeVar("Found")
 
 _AT_ONCE = "it ended at once"
 _MOMENT_S = 0.1
-# Names on the PATH, then where macOS and Windows install; all of them speak Chrome's debugging protocol.
+# Names on the PATH, then the places on macOS and Windows; all of them support Chrome's debugging protocol.
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge", "msedge")
 _PLACES = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
@@ -38,7 +38,7 @@ _PLACES = (
     "C:/Program Files/Google/Chrome/Application/chrome.exe",
     "C:/Program Files (x86)/Microsoft/Edge/Application/msedge.exe",
 )
-# WebGPU is off on Linux unless asked for; the others keep the browser from calling home.
+# WebGPU is off by default on Linux; the other flags prevent background requests of the browser.
 ARGUMENTS = (
     "--enable-unsafe-webgpu",
     "--disable-quic",
@@ -55,13 +55,13 @@ class ConnectedBrowser:
 
     browser: PlaywrightBrowser
     name: str
-    """What reports call it, with its version."""
+    """The name in reports, with the version."""
     end: Callable[[], object]
-    """Have it disconnected without asking, from any thread."""
+    """Disconnect the browser by force; any thread may call this."""
 
 
 def find_browser(named: str | Path | None = None) -> Path | None:
-    """The browser of this machine that is named here or in $WEBNORM_BROWSER, else the first installed."""
+    """Return the installed browser named here or in $WEBNORM_BROWSER, else the first installed."""
     wanted = named or os.environ.get("WEBNORM_BROWSER")
     if wanted:
         with suppress(OSError, ValueError):
@@ -74,9 +74,10 @@ def find_browser(named: str | Path | None = None) -> Path | None:
 
 
 def browser_source(named: str | Path | None = None) -> InstalledBrowser | RemoteBrowser | None:
-    """The same, or the Playwright server whose address is given instead; None where there is none.
+    """Return the browser named here or in $WEBNORM_BROWSER, by path or by the address of a Playwright server.
 
-    Raises WebnormError for what is neither a browser nor an address.
+    Without a name return the first installed browser, or None. Raises WebnormError for a wrong path or
+    address.
     """
     wanted = str(named or os.environ.get("WEBNORM_BROWSER") or "")
     if "://" in wanted:
@@ -86,19 +87,19 @@ def browser_source(named: str | Path | None = None) -> InstalledBrowser | Remote
 
 
 def playwright() -> Any:
-    """Playwright's module; Unavailable where this Python cannot drive a browser."""
+    """Return Playwright's module. Raises Unavailable if this Python cannot drive a browser."""
     return system.library(
         "playwright.async_api", "a browser", "playwright", "async_playwright", "Error", "TimeoutError"
     )
 
 
 def browser_fixes(named: str | Path | None = None) -> list[system.Fix]:
-    """What is missing for opening pages, in the browser that is named or else in the first installed."""
+    """Return fixes for the missing parts for opening pages, in the named browser or the first installed."""
     missing = []
     try:
         playwright()
     except system.Unavailable as error:
-        # To install what is there already would change nothing.
+        # If it is installed but broken, installing it again would change nothing.
         commands = () if system.is_installed("playwright") else (system.pip_install("playwright"),)
         missing.append(system.Fix(f"No Playwright: {error}.", commands))
     browser = system.browser_fix(browser_source(named) is not None)
@@ -106,13 +107,13 @@ def browser_fixes(named: str | Path | None = None) -> list[system.Fix]:
 
 
 class BrowserGone(Exception):
-    """The browser has ended, or the connection to it."""
+    """The browser or the connection to it has ended."""
 
 
 async def while_connected(browser: PlaywrightBrowser, work: Coroutine[Any, Any, Found]) -> Found:
-    """What a piece of work on a browser gives; raises BrowserGone where the browser ends.
+    """Wait for work on a browser. Raises BrowserGone if the browser ends.
 
-    Where that happens while it opens a page, Playwright waits for the page for ever.
+    Playwright itself waits forever if the browser ends while it opens a page.
     """
     ended = asyncio.Event()
 
@@ -126,7 +127,7 @@ async def while_connected(browser: PlaywrightBrowser, work: Coroutine[Any, Any, 
         if not working.done():
             raise BrowserGone
         if working.exception() is not None:
-            # Where a connection ends, the calls that it breaks off come first.
+            # When a connection ends, its broken calls fail before the event arrives.
             await asyncio.wait((ending,), timeout=_MOMENT_S)
         return working.result()
     finally:
@@ -137,17 +138,17 @@ async def while_connected(browser: PlaywrightBrowser, work: Coroutine[Any, Any, 
 
 
 def first_line(error: Exception) -> str:
-    """What an exception says first."""
+    """Return the first line of an exception's message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class InstalledBrowser:
     """A browser of this machine.
 
-    Playwright starts it and ends it in every event, this process's death included; what hangs is killed here.
+    Playwright starts it, and ends it even if this process dies. This class kills a browser that hangs.
     """
 
-    # What has happened where a browser is gone, as a verb.
+    # A verb for messages about a browser that is gone.
     loss = "ended"
 
     def __init__(self, path: Path) -> None:
@@ -157,7 +158,7 @@ class InstalledBrowser:
         return str(self.path)
 
     async def open(self, playwright: Playwright, time_limit_s: float) -> ConnectedBrowser:
-        """Start it; raises WebnormError with its own complaint where it made one."""
+        """Start the browser. Raises WebnormError with the browser's own message, if any."""
         from playwright.async_api import Error
         from playwright.async_api import TimeoutError as Late
 
@@ -182,16 +183,16 @@ class InstalledBrowser:
         return ConnectedBrowser(browser, f"{self.name} {browser.version}", partial(_kill, process))
 
     def failure(self, error: Exception) -> str:
-        """As Playwright says it."""
+        """Return Playwright's message for an error."""
         return first_line(error)
 
 
 class RemoteBrowser:
-    """A browser behind a Playwright server, which is disconnected and never ended.
+    """A browser behind a Playwright server. It is disconnected, but never ended.
 
-    A server that starts a browser for each client (`playwright run-server`) has it reach this machine's own
-    ports through the connection. It is asked for one with the GPU, which Playwright's headless shell does
-    without; `launch-server`, whose browser runs already, does neither.
+    `playwright run-server` starts a browser for each client and lets it reach ports of the client's machine.
+    The client requests Chromium with a GPU, which Playwright's headless shell lacks. With `launch-server` the
+    browser runs already, so it offers neither.
     """
 
     loss = "was disconnected"
@@ -205,14 +206,14 @@ class RemoteBrowser:
         if not right:
             raise WebnormError(f"{address}: no such browser; expected ws://HOST:PORT/... or wss://HOST/...")
         self.address = address
-        # Words in front of the host and behind it may be secrets.
+        # The parts of the address before and after the host may be secrets.
         self.name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     def __str__(self) -> str:
         return self.name
 
     async def open(self, playwright: Playwright, time_limit_s: float) -> ConnectedBrowser:
-        """Connect to it; raises WebnormError with what the server or the network says."""
+        """Connect to the browser. Raises WebnormError with the message of the server or the network."""
         from playwright.async_api import Error
         from playwright.async_api import TimeoutError as Late
 
@@ -233,12 +234,12 @@ class RemoteBrowser:
         return ConnectedBrowser(
             browser,
             f"chromium {browser.version} at {self}",
-            # It asks nothing of the other side.
+            # Closing needs no answer of the server.
             lambda: asyncio.run_coroutine_threadsafe(browser.close(), loop),
         )
 
     def failure(self, error: Exception) -> str:
-        """As Playwright says it, and why this machine's port may not be reached."""
+        """Return Playwright's message, with advice if the browser cannot reach this machine."""
         said = first_line(error)
         if "net::" not in said:
             return said
@@ -246,7 +247,7 @@ class RemoteBrowser:
 
 
 def _kill(process: int) -> None:
-    """End a browser and its children. Playwright makes it the leader of a group."""
+    """Kill a browser and its children. Playwright makes it the leader of a process group."""
     with suppress(ProcessLookupError):
         if sys.platform == "win32":
             os.kill(process, signal.SIGTERM)
@@ -255,16 +256,17 @@ def _kill(process: int) -> None:
 
 
 async def _processes(browser: PlaywrightBrowser) -> list[Any]:
-    """The browser's processes, as it knows them itself."""
+    """Return the browser's own list of its processes."""
     session = await browser.new_browser_cdp_session()
     found: list[Any] = (await session.send("SystemInfo.getProcessInfo"))["processInfo"]
     return found
 
 
 def environment() -> dict[str, str | float | bool]:
-    """This process's environment, in which Chromium finds its own software driver.
+    """Return this process's environment, changed so that Chromium finds its own software driver.
 
-    It names that by the older of Vulkan's two variables, which the newer one would overrule.
+    Chromium names its driver in the older of Vulkan's two variables, and the newer variable would override
+    it.
     """
     own: dict[str, str | float | bool] = {**os.environ}
     drivers = own.pop("VK_DRIVER_FILES", None)
@@ -272,7 +274,7 @@ def environment() -> dict[str, str | float | bool]:
 
 
 def _last_words(error: Error) -> str:
-    """Why a browser did not start: its own complaint if Playwright recorded one."""
+    """Return why a browser did not start: its own message if Playwright recorded one."""
     said: list[str] = re.findall(r"\[pid=\d+\]\[err\] (.+)", str(error))
     if not said:
         return _AT_ONCE if "has been closed" in str(error) else first_line(error)
@@ -280,15 +282,16 @@ def _last_words(error: Error) -> str:
 
 
 def _refusal(error: Error) -> str:
-    """Why there is no connection, in one line of the many that Playwright has, and what helps."""
+    """Return in one line why the connection failed, and what to do."""
     text = str(error)
     versions = dict(re.findall(r"(server|client) version: v([\d.]+)", text))
     if len(versions) == 2:
         install = shell_command(system.pip_install(f"playwright=={versions['server']}.*"))
         return (
-            f"Playwright {versions['server']} there, {versions['client']} here; expected the same: {install}"
+            f"the server has Playwright {versions['server']}, this machine {versions['client']}; "
+            f"install the same version: {install}"
         )
     said = re.sub(r"^BrowserType\.connect: (WebSocket error: )?(wss?://\S+ )?", "", first_line(error))
     if "playwright install" in text:
-        return f"{said}; expected Playwright's Chromium there: python -m playwright install chromium"
-    return f"no connection: {said}; expected the address of a running Playwright server, its path included"
+        return f"{said}; install Chromium on the server: python -m playwright install chromium"
+    return f"no connection: {said}; expected the address of a running Playwright server, including its path"

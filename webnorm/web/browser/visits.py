@@ -1,4 +1,4 @@
-"""Opens an exported page in a browser without a window, and brings back what the page reports."""
+"""Opens an exported page in a headless browser, and returns the page's report."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Page, Playwright
     from playwright.async_api import Error as PlaywrightError
 
-# SwiftShader takes 3 s for a page, and its start 1 s; the rest is room for a busy machine and many shaders.
+# SwiftShader takes 3 s for a page and 1 s to start; the rest is reserve for a busy machine and many shaders.
 TIME_LIMIT_S = 120.0
-# How much later a browser is given up that lets its limit pass, or does not end when it is told to.
+# Seconds after the limit, or after a request to close, until a browser is ended.
 _GRACE_S = 5.0
-# How often it is looked at whether a page failed, or its time is over.
+# Seconds between checks for a failed page or an expired limit.
 _GLANCE_S = 0.25
 
 
 @dataclass(frozen=True)
 class PageVisit:
-    """What one visit brought: the report as the page made it, and a picture (PNG) if one was asked for."""
+    """The result of one visit: the page's report, and a picture (PNG) if requested."""
 
     browser: str
     report: Any
     remarks: tuple[str, ...]
-    """What the page wrote to the console as errors."""
+    """The errors that the page wrote to the console."""
     screenshot: bytes | None = None
 
 
 class PageVisitor:
-    """A browser that is opened when needed, and again after it was given up.
+    """A browser that opens on demand, and again after it was ended.
 
-    It is named by a path or by a Playwright server's address, else it is the first installed.
-    Playwright has a thread of its own, and there an event loop, which does not disturb another, such as a
-    notebook's; and a call of it that never answers can be left.
+    `named` is a path or the address of a Playwright server; the default is the first installed browser.
+    Playwright runs in a separate thread with its own event loop. So it does not disturb another event loop,
+    such as a notebook's, and a call that never returns can be abandoned.
     """
 
     def __init__(self, named: str | Path | None = None, time_limit_s: float | None = None) -> None:
@@ -60,7 +60,7 @@ class PageVisitor:
         if found is None:
             raise WebnormError(
                 "no browser: install Chromium, Chrome or Edge (Debian's package is chromium; "
-                "`webnorm doctor --mend --browser` installs it), or name one with --browser"
+                "`webnorm doctor --fix --browser` installs it), or name one with --browser"
             )
         playwright()
         self.opener = found
@@ -87,10 +87,9 @@ class PageVisitor:
         screenshot: bool = False,
         policy: str = POLICY,
     ) -> PageVisit:
-        """Open a folder's page under a content security policy, and wait for the report that it leaves in
-        `window.webnormReport`.
+        """Open a folder's page under a content security policy, and wait for `window.webnormReport`.
 
-        Raises WebnormError when there is none: the browser does not open, the page fails or takes too long.
+        Raises WebnormError if the browser does not open, or the page fails or takes too long.
         """
         visiting = self._thread.submit(self._loop.run, self._visit(folder, page, query, screenshot, policy))
         try:
@@ -107,7 +106,7 @@ class PageVisitor:
         with serve_folder(folder, policy) as server:
             said = _Listener(page, server)
             try:
-                # Playwright keeps the rest of the time limit. A browser that hangs does not answer to that.
+                # Playwright enforces the time limit, except for a browser that hangs.
                 with self._given_up_after(self.time_limit_s + _GRACE_S, hung):
                     looking = self._look(opened, f"{server.url}/{page}{query}", said, deadline, screenshot)
                     return await while_connected(opened.browser, looking)
@@ -139,7 +138,7 @@ class PageVisitor:
         return PageVisit(opened.name, report, tuple(said.remarks), picture)
 
     async def _report(self, page: Page, said: _Listener, deadline: float) -> Any:
-        # Playwright's own time limits do not count here: in a page that is stuck some calls outlast them.
+        # Playwright's own time limits are not used here, since some calls exceed them in a page that hangs.
         waiting = asyncio.ensure_future(_reported(page))
         try:
             while monotonic() < deadline:
@@ -159,8 +158,8 @@ class PageVisitor:
     async def _open(self) -> ConnectedBrowser:
         try:
             self._playwright = self._playwright or await playwright().async_playwright().start()
-        except Exception as error:  # its program raises some kinds of its own, and plain ones
-            # Tasks of Playwright's own end with its program, which may take a moment.
+        except Exception as error:  # Playwright raises its own types and plain exceptions
+            # Playwright's tasks end with its driver process, which may take a moment.
             if others := asyncio.all_tasks() - {asyncio.current_task()}:
                 await asyncio.wait(others, timeout=_GRACE_S)
             raise WebnormError(f"Playwright does not start: {first_line(error)}") from error
@@ -170,7 +169,7 @@ class PageVisitor:
     async def _stop(self) -> None:
         await self._end()
         if self._playwright is not None:
-            # It fails where its program has died.
+            # This fails if the driver process has died.
             with suppress(Exception):
                 await self._playwright.stop()
             self._playwright = None
@@ -184,8 +183,9 @@ class PageVisitor:
 
     @contextmanager
     def _given_up_after(self, seconds: float, hung: threading.Event | None = None) -> Iterator[None]:
-        """From another thread: a page may have so much to say that the event loop has no time for a clock.
-        `hung` is set before.
+        """End the browser after a time, from another thread, and set `hung` before.
+
+        The event loop cannot do this: a page may keep it busy with messages.
         """
 
         def give_up() -> None:
@@ -206,7 +206,7 @@ class PageVisitor:
             self._opened.end()
 
     def _leave(self) -> None:
-        """Have a visit end, from another thread: also while the browser starts, which may take for ever."""
+        """End a visit from another thread, also while the browser is starting, which may take forever."""
         if self._opened is not None:
             self._give_up()
         elif self._visiting is not None:
@@ -214,9 +214,9 @@ class PageVisitor:
 
 
 def _quiet_loop() -> asyncio.AbstractEventLoop:
-    """An event loop that logs nothing: where Playwright fails, tasks of its own fail, which no code awaits.
+    """Return an event loop that logs nothing.
 
-    Whoever calls Playwright hears of it.
+    When Playwright fails, its own tasks fail as well, and no code awaits them. The caller gets the error.
     """
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda *_: None)
@@ -224,7 +224,7 @@ def _quiet_loop() -> asyncio.AbstractEventLoop:
 
 
 class _Listener:
-    """What a page, known by its file's `name`, says besides its report."""
+    """The console errors and failures of the page with the file `name`."""
 
     def __init__(self, name: str, server: StaticSite) -> None:
         self.name = name
@@ -233,16 +233,16 @@ class _Listener:
         self._server = server
 
     def listen(self, page: Page) -> None:
-        """Hear what the page says from now on."""
+        """Start to record the events of the page."""
         page.on("console", self._console)
         page.on("pageerror", lambda error: self._fail(f"failed: {_thrown(error)}"))
         page.on("crash", lambda _: self._fail("crashed"))
 
     @property
     def failure(self) -> str | None:
-        """Why no report is to be expected, if something says so."""
+        """The reason why the page cannot report, if known."""
         missing = self._server.missing
-        return f"asks for {missing[0]}, which is missing; export again" if missing else self._page_failure
+        return f"requests {missing[0]}, which is missing; export again" if missing else self._page_failure
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
@@ -253,18 +253,18 @@ class _Listener:
 
 
 async def _reported(page: Page) -> Any:
-    """A page's report, as soon as there is one."""
+    """Wait for a page's report and return it."""
     await page.wait_for_function("() => window.webnormReport != null", timeout=0)
     return await page.evaluate("() => window.webnormReport")
 
 
 def _left_ms(deadline: float) -> float:
-    """Playwright takes 0 for no limit at all."""
+    """Return the milliseconds until the deadline, at least 1, since 0 means no limit to Playwright."""
     return max(1.0, (deadline - monotonic()) * 1000)
 
 
 def _thrown(error: PlaywrightError) -> str:
-    """An exception of a page: its kind, its message, and where it was thrown if that is known."""
+    """Return an exception of a page as text: its type, its message, and its place if known."""
     place = re.search(r"127\.0\.0\.1:\d+/([^\s)]+:\d+:\d+)", error.stack or "")
     where = f" ({place[1]})" if place else ""
     return f"{error.name}: {first_line(error)}{where}"

@@ -1,1 +1,1 @@
-"""What visitors of a lab's page send: its form, the server that receives it, and where it is kept."""
+"""Results from visitors of a lab's page: their schema, the server that receives them, and the store."""

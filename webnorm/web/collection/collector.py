@@ -1,8 +1,8 @@
-"""The collector: takes what visitors of a lab's page send, holds it against its form, and keeps it.
+"""The collector: receives visitors' results from a lab's page, checks their schema, and stores them.
 
-It answers posts of JSON, at any path, from pages of the origins that it was told, within rates, and
-writes no address anywhere. On loopback every request has to name this server as its Host, as other sites may
-have their names lead here; behind a proxy that is the proxy's business.
+It accepts posts of JSON, at any path, from pages of the allowed origins, within rate limits, and it stores no
+address. On loopback every request must name this server as its Host, since another site's name may resolve to
+this machine. Behind a proxy, the proxy must check that.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from webnorm.op.registry import op_named
 from webnorm.web.collection.visit_store import VisitStore
 from webnorm.web.serving import read_body
 
-# Every op with all of its kernels, and 50 samples of each, takes half of it.
+# Every op with all of its kernels, and 50 samples of each, takes half of this.
 MOST_BYTES = 256 << 10
-# Who measured: never webnorm's own machines, and nothing that a choice is made by.
+# The origin of these results. They are not from webnorm's own machines, and never decide a choice of kernels.
 ORIGIN = "visitor"
 
-# A line, without what a terminal would obey.
+# A line without control characters of terminals.
 _LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*\Z"
 _Line = Annotated[str, Meta(max_length=200, pattern=_LINE)]
 _Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.+-]{1,100}\Z")]
 _Flag = Annotated[str, Meta(pattern=r"^[a-z ]{1,40}\Z")]
 _Time = Annotated[float, Meta(gt=0, le=1e15)]
-# The largest difference of two float32 is 7e38; "inf" and "nan" are how JSON has them here.
+# The largest difference of two float32 is 7e38; JSON stores infinity and NaN as "inf" and "nan".
 _Error = Annotated[float, Meta(ge=0, le=1e39)] | Literal["inf", "nan"]
 _Value = bool | Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)] | Annotated[str, Meta(max_length=40)]
 
@@ -67,7 +67,7 @@ class _Device(Struct, forbid_unknown_fields=True):
     subgroup_size: Annotated[int, Meta(ge=1, le=1024)] | None = None
 
 
-# rows, cols and eps: names of the results' file format.
+# rows, cols and eps are names of the results' file format.
 class _Problem(Struct, forbid_unknown_fields=True):
     rows: Size
     cols: Size
@@ -102,9 +102,10 @@ class _Result(Struct, forbid_unknown_fields=True):
 
 
 class VisitForm(Struct, forbid_unknown_fields=True):
-    """The declared form of a post, which web/assets/page/lab_submit.js makes: a results file that says little
-    of the device. It has no address, no user agent, no features and limits of the device, and no text that a
-    driver wrote.
+    """The schema of a post: a results file with few facts of the device.
+
+    web/assets/page/lab_submit.js makes it. It contains no address, no user agent, no features or limits of
+    the device, and no text of a driver.
     """
 
     schema: Literal[1]
@@ -114,8 +115,9 @@ class VisitForm(Struct, forbid_unknown_fields=True):
 
 
 def parse_visit(body: bytes) -> str:
-    """A post's body as the one text that says the same, in which it is kept; WebnormError for what is no
-    visit, or what `webnorm compare` would not read.
+    """Return a post's body as canonical JSON, the form that is stored.
+
+    Raises WebnormError for a body that breaks the schema, or that `webnorm compare` cannot read.
     """
     try:
         data: Any = parse_json(body)
@@ -129,7 +131,7 @@ def parse_visit(body: bytes) -> str:
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-# So long a body may take to come; one of this size takes a phone some seconds.
+# Seconds for a body to arrive; the largest body takes a phone some seconds.
 _PATIENCE_S = 20.0
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _HERE = re.compile(rf"https?://({'|'.join(map(re.escape, _LOOPBACK))})(:\d{{1,5}})?")
@@ -143,9 +145,7 @@ _TOO_LARGE = f"the body is larger than {MOST_BYTES} bytes"
 
 @dataclass
 class PostCounts:
-    """What came since the collector began: posts that were kept, that were there already, and that were
-    refused.
-    """
+    """Counts of posts since the collector started: stored, stored before, and refused."""
 
     kept: int = 0
     known: int = 0
@@ -153,24 +153,24 @@ class PostCounts:
 
     def __str__(self) -> str:
         posts = self.kept + self.known + self.refused
-        told = f"{posts} post{'' if posts == 1 else 's'} came: {self.kept} kept"
-        return f"{told}, {self.known} there already, {self.refused} refused"
+        total = f"{posts} post{'' if posts == 1 else 's'} received: {self.kept} stored"
+        return f"{total}, {self.known} stored before, {self.refused} refused"
 
 
 class AllowedOrigins:
-    """Pages that may post: those of the origins named, or, without any, of this machine."""
+    """The origins whose pages may post: the named ones, or by default this machine."""
 
     def __init__(self, named: Collection[str]) -> None:
         self._named = {parse_origin(one) for one in named}
 
     def admit(self, origin: str) -> bool:
-        """Whether a page of this origin may post."""
+        """Return whether a page of this origin may post."""
         return origin in self._named if self._named else _HERE.fullmatch(origin) is not None
 
 
 def parse_origin(url: str) -> str:
-    """The origin that is named by a URL without a path; WebnormError for anything else."""
-    wanted = f"--origin is {url!r}; expected that of a page, such as https://example.org"
+    """Return the origin of a URL without a path. Raises WebnormError for anything else."""
+    wanted = f"--origin is {url!r}; expected the origin of a page, such as https://example.org"
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -186,7 +186,7 @@ def parse_origin(url: str) -> str:
 
 
 class Collector:
-    """An ASGI application. `port` is its own where it is asked for directly, None behind a proxy."""
+    """An ASGI application. `port` is its own port for direct requests, or None behind a proxy."""
 
     def __init__(
         self, store: VisitStore, origins: AllowedOrigins, rates: RateLimits, port: int | None
@@ -197,7 +197,7 @@ class Collector:
         self.tally = PostCounts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; what is wrong with it is told in a line of JSON, and counted."""
+        """Answer a request. An error is reported as a line of JSON, and counted."""
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
@@ -226,9 +226,9 @@ class Collector:
 
     async def _answered(self, request: Request, admitted: bool) -> Response:
         if not self._behind_proxy and _only(request, "host") not in self._hosts:
-            raise HTTPException(403, "the host is another than this server's")
+            raise HTTPException(403, "the Host header does not name this server")
         if not admitted:
-            raise HTTPException(403, "the request comes from no page that may post here")
+            raise HTTPException(403, "pages of this origin may not post here")
         if request.method == "OPTIONS":
             allowed = {
                 "Access-Control-Allow-Methods": "POST",
@@ -237,7 +237,7 @@ class Collector:
             }
             return Response(status_code=204, headers=allowed)
         if request.method != "POST":
-            raise HTTPException(405, "only posts are taken here", {"Allow": "POST, OPTIONS"})
+            raise HTTPException(405, "only POST requests are accepted", {"Allow": "POST, OPTIONS"})
         return await self._posted(request)
 
     async def _posted(self, request: Request) -> Response:
@@ -245,40 +245,41 @@ class Collector:
         if wait_s > 0:
             raise HTTPException(
                 429,
-                f"there were too many posts; the next is taken in {wait_s} s",
+                f"too many posts; try again in {wait_s} s",
                 {"Retry-After": str(wait_s)},
             )
         kind = (_only(request, "content-type") or "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            raise HTTPException(415, "the body is of another type; expected application/json")
+            raise HTTPException(415, "the content type of the body is wrong; expected application/json")
         length = request.headers.get("content-length", "0")
-        # What has no length is counted as it comes.
+        # A body without a length is counted while it arrives.
         if not length.isdecimal() or len(length) > 15 or int(length) > MOST_BYTES:
             raise HTTPException(413, _TOO_LARGE)
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 content = await read_body(request, MOST_BYTES, _TOO_LARGE)
         except TimeoutError:
-            raise HTTPException(408, f"the body did not come within {_PATIENCE_S:g} s") from None
+            raise HTTPException(408, f"the body did not arrive within {_PATIENCE_S:g} s") from None
         new = await run_in_threadpool(self._keep, content)
+        # `told` is a name of the answers that pages of exported labs read.
         if new:
             self.tally.kept += 1
-            return JSONResponse({"told": "kept, with thanks"}, 201)
+            return JSONResponse({"told": "stored, thank you"}, 201)
         self.tally.known += 1
-        return JSONResponse({"told": "these very results are kept already"})
+        return JSONResponse({"told": "these results are stored already"})
 
     def _keep(self, content: bytes) -> bool:
         try:
             return self._store.add(parse_visit(content), ORIGIN)
         except StoreUnusable as error:
-            # The path is nobody's business who posts.
+            # The error of the store contains a path, which visitors must not see.
             why = "the store is full" if error.full else "the store cannot be written now"
-            raise HTTPException(507 if error.full else 503, f"nothing was kept: {why}") from error
+            raise HTTPException(507 if error.full else 503, f"nothing was stored: {why}") from error
         except WebnormError as error:
             raise HTTPException(400, str(error)) from error
 
     def _address(self, request: Request) -> str:
-        """Whom to count: behind a proxy whom that has seen, which it adds last."""
+        """Return the client's address; behind a proxy the address that the proxy added last."""
         direct = request.client.host if request.client else ""
         if not self._behind_proxy:
             return direct
@@ -287,23 +288,23 @@ class Collector:
 
 
 def _only(request: Request, name: str) -> str | None:
-    """A header that is there once."""
+    """Return a header that occurs exactly once, or None."""
     found = request.headers.getlist(name)
     return found[0] if len(found) == 1 else None
 
 
-# --- how often a visitor may send
+# --- rate limits
 
 WINDOW_S = 3600.0
-# Bits of an IPv6 address that are one customer's network.
+# The bits of an IPv6 address that identify a customer's network.
 _NETWORK = 64
 
 
 class RateLimits:
-    """Bounds of requests in an hour, in memory alone. What it keeps is no more than the bound of all.
+    """Limits of requests per hour, for each client and overall, kept only in memory.
 
-    A client is known by a hash of its address with a salt that ends with the process: nothing that is kept
-    says who it was, and after an hour not even that is kept.
+    A client is identified by a hash of its address, with a salt that is lost with the process. So no stored
+    data identifies a client, and hashes are deleted after an hour.
     """
 
     def __init__(self, each: int, overall: int) -> None:
@@ -313,7 +314,7 @@ class RateLimits:
         self._counts: Counter[bytes] = Counter()
 
     def wait_s(self, address: str) -> float:
-        """0 where a client may ask now, which is counted; else in how many seconds it may again."""
+        """Count a request and return 0 if it is allowed; else return the seconds to wait."""
         now = time.monotonic()
         while self._taken and self._taken[0][0] <= now - WINDOW_S:
             _, gone = self._taken.popleft()
@@ -334,8 +335,9 @@ class RateLimits:
 
 
 def network(address: str) -> str:
-    """The address of an IPv4 client, and the network of one of IPv6, which has addresses without number; what
-    is no address is taken as it is.
+    """Return the address of an IPv4 client, or the network of an IPv6 client, which has countless addresses.
+
+    A text that is not an address is returned unchanged.
     """
     try:
         known = ipaddress.ip_address(address.partition("%")[0])

@@ -1,7 +1,7 @@
 """A store of visits: one SQLite file, which several processes may write at once.
 
-Its table `visits` has a row for each content: when it came (UTC, to the minute), the SHA-256 of the content,
-where it is from, and the content, a results file's JSON. No address is among them.
+Its table `visits` has one row per content: the time of arrival (UTC, to the minute), the SHA-256 of the
+content, its origin, and the content, which is the JSON of a results file. It stores no addresses.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ CREATE TABLE visits (
 ) STRICT
 """
 _KIND = StoreFormat(b"wnvs", 1, (_TABLE,), "visits", "webnorm collect --store")
-# Whether there is a store: see Kind.there.
+# Checks for an existing store: see StoreFormat.there.
 check_store = _KIND.there
 
 
 @dataclass(frozen=True)
 class StoredVisit:
-    """A row: `received` as ISO 8601."""
+    """A row of the store; `received` is in ISO 8601."""
 
     number: int
     received: str
@@ -44,20 +44,21 @@ class StoredVisit:
     content: str
 
     def results(self) -> str:
-        """The text of a results file, which says where it is from."""
-        told = {"origin": self.origin, "received": self.received}
-        return json.dumps({**json.loads(self.content), **told}) + "\n"
+        """Return the text of a results file, with its origin and time of arrival."""
+        source = {"origin": self.origin, "received": self.received}
+        return json.dumps({**json.loads(self.content), **source}) + "\n"
 
 
 class VisitStore:
-    """A store's file, of at most so many bytes. Its methods are called from any thread.
+    """The file of a store, with a maximum size in bytes. Any thread may call its methods.
 
-    Nothing is kept open in between: who moves the file away is told so by the next call.
+    The file is opened for each call, so a call reports if the file was moved away.
     """
 
     def __init__(self, path: Path, most_bytes: int) -> None:
-        """Make the file where there is none. WebnormError for one that is no store, which stays as it is, and
-        StoreUnusable for one that cannot be written.
+        """Make the file if it does not exist.
+
+        Raises WebnormError for a file that is not a store, and StoreUnusable if it cannot be written.
         """
         self.path, self._most_pages = path, max(8, most_bytes // _PAGE_BYTES)
         with self._open("rwc", check_store(path)) as connection:
@@ -65,7 +66,10 @@ class VisitStore:
             connection.execute("COMMIT")
 
     def add(self, content: str, origin: str) -> bool:
-        """Keep a content; False where it is there already. Raises StoreUnusable, and then nothing is kept."""
+        """Store a content and return True, or return False if it is stored already.
+
+        Raises StoreUnusable if it cannot be stored.
+        """
         received = datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ")
         row = (received, sha256(content.encode()).hexdigest(), origin, content)
         with self._open("rw", check_store(self.path)) as connection:
@@ -88,9 +92,9 @@ class VisitStore:
 
 
 def visits(path: Path) -> Iterator[StoredVisit]:
-    """All visits, the oldest first; WebnormError for what is no store."""
+    """Yield all visits, the oldest first. Raises WebnormError for a path that is not a store."""
     if not check_store(path):
-        raise WebnormError(f"{path}: there is no such store; expected one that `webnorm collect` made")
+        raise WebnormError(f"{path}: no such store; expected a file that `webnorm collect` made")
     with connected(path, "ro", "read", _PATIENCE_S) as connection:
         for row in connection.execute("SELECT id, received, origin, content FROM visits ORDER BY id"):
             yield StoredVisit(*row)

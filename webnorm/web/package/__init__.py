@@ -1,1 +1,1 @@
-"""npm packages: shaders for each class of devices, manifest, test vectors."""
+"""npm packages: shaders for each class of devices, a manifest, and test vectors."""

@@ -1,4 +1,4 @@
-"""What an export carries: shaders for each class of adapter, and a manifest that lets JavaScript run them."""
+"""The contents of an export: shaders for each class of adapters, and a manifest for JavaScript."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ from webnorm.op.problem import Problem
 from webnorm.web.package.manifest import CLASSES, LAB_CLASSES, MissingClass, missing_class_text, serves
 from webnorm.web.package.request import ExportRequest
 
-# cols, rows and eps: names of the manifest's format, which pages and apps read.
+# cols, rows and eps are names of the manifest's format, which pages and apps read.
 
 SCHEMA = 1
-# Constants may depend on the rows, which an export does not know: so many are usual on a GPU, and without.
+# Constants may depend on the rows, which an export does not know. These are typical numbers on a GPU and on a
+# CPU.
 _BATCH, _SOFTWARE_BATCH = 16384, 512
-# More than any buffer holds.
+# More rows than any buffer can contain.
 _MANY_ROWS = 2**31
 Chooser = Callable[[Problem, Traits], tuple[Variant | None, str]]
 
 
 @dataclass(frozen=True)
 class BundledShader:
-    """A shader of a bundle: its name and the class of adapters that it is for.
+    """A shader of a bundle, with its name and its class of adapters.
 
-    `text` is for people and opens with a comment, `embedded` the same without comments, which is what runs.
+    `text` is for people and begins with a comment. `embedded` is the same text without comments, which runs.
     """
 
     name: str
@@ -49,7 +50,7 @@ class BundledShader:
 
     @property
     def for_software(self) -> bool:
-        """Whether it is for adapters that are programs on the CPU alone."""
+        """Whether it is only for software adapters, which run on the CPU."""
         return LAB_CLASSES[self.adapter_class].software
 
 
@@ -67,11 +68,11 @@ class Bundle:
 
     @property
     def texts(self) -> dict[str, str]:
-        """WGSL by shader name, as it runs."""
+        """The WGSL that runs, by shader name."""
         return {one.name: one.embedded for one in self.carried}
 
     def manifest(self) -> dict[str, Any]:
-        """What JavaScript needs to choose, bind and dispatch, as JSON; see docs/export.md."""
+        """Return the JSON with which JavaScript chooses, binds and dispatches shaders; see docs/export.md."""
         op, problem = self.task.op, self.task.problem
         return {
             "schema": SCHEMA,
@@ -93,7 +94,7 @@ class Bundle:
                 if name not in op.unused_scalars(problem)
             },
             "software_iterations": SOFTWARE_ITERATIONS,
-            # Pages know expressions of the sizes.
+            # Shapes are expressions of the sizes, which pages can evaluate.
             "tensors": [
                 {
                     "name": tensor.name,
@@ -109,8 +110,9 @@ class Bundle:
 
 
 def _user_op_entry(problem: Problem) -> dict[str, Any]:
-    """What is said of an op of the user's alone: the names of its batch and its axis, its other sizes, and
-    that the expected outputs are those of the vectors. In expressions the batch is rows, and the axis cols.
+    """Return the entries for a user's op: the names of its batch and axis, and its other sizes.
+
+    The expected outputs come from the vectors. Expressions call the batch `rows` and the axis `cols`.
     """
     axis = "" if problem.AXIS == problem.BATCH else problem.AXIS
     return {
@@ -122,7 +124,7 @@ def _user_op_entry(problem: Problem) -> dict[str, Any]:
 
 
 def _canonical(tree: expression.Tree, problem: Problem) -> expression.Tree:
-    """The tree with the names that a manifest's expressions have."""
+    """Return the tree with the names that manifests use."""
     if isinstance(tree, list):
         return [tree[0], *(_canonical(one, problem) for one in tree[1:])]
     if isinstance(tree, str):
@@ -131,7 +133,7 @@ def _canonical(tree: expression.Tree, problem: Problem) -> expression.Tree:
 
 
 def _shape(tensor: Tensor, problem: Problem, axis_values: Sequence[int]) -> list[expression.Tree]:
-    """The dimensions of a tensor of an op of the user's."""
+    """Return the dimensions of a tensor of a user's op."""
     named = {problem.BATCH} | ({problem.AXIS} if len(axis_values) > 1 else set())
     known = {name: size for name, size in problem.sizes.items() if name not in named}
     return [
@@ -143,13 +145,13 @@ def _shape(tensor: Tensor, problem: Problem, axis_values: Sequence[int]) -> list
 
 
 def automatic_variants(kernels: Sequence[Kernel]) -> Chooser:
-    """The best kernel for each class of adapter, of those that can be exported."""
+    """Return a chooser of the best exportable kernel for each class of adapters."""
     taken = [kernel for kernel in kernels if _bound_to_rows(kernel) is None]
     return lambda problem, traits: best_variant(taken, problem, traits)
 
 
 def named_variants(kernel: Kernel) -> Chooser:
-    """One kernel for all classes, with the constants that suit each; none where it cannot be exported."""
+    """Return a chooser of one kernel for all classes; it refuses a kernel that cannot be exported."""
     why = _bound_to_rows(kernel)
     if why is not None:
         return lambda problem, traits: (None, why)
@@ -157,11 +159,11 @@ def named_variants(kernel: Kernel) -> Chooser:
 
 
 def _bound_to_rows(kernel: Kernel) -> str | None:
-    """Why a kernel cannot be exported, to pages that have any number of rows; None where it can."""
+    """Return why a kernel cannot be exported, or None. Pages need a kernel for any number of rows."""
     if kernel.compiles_batch_in:
         return f"kernel {kernel.name} compiles the number of rows in; an export takes any number"
     if any(each.grid for each in kernel.passes):
-        return f"kernel {kernel.name} has a grid of its own; an export arranges workgroups itself"
+        return f"kernel {kernel.name} has its own grid; an export arranges workgroups itself"
     if not kernel.takes_slices:
         return f"kernel {kernel.name} takes all rows at once; an export takes any number"
     return None
@@ -177,16 +179,15 @@ def bundle_shaders(
     roots: Sequence[Path] = (),
     minify: bool = False,
 ) -> tuple[list[BundledShader], list[MissingClass]]:
-    """The shaders of a problem that differ from class to class, the most demanding first, and the classes of
-    devices that none of them serves.
+    """Return the distinct shaders of a problem, the most demanding first, and the classes without a shader.
 
-    Names are made of the columns, `prefix` and the class; a text opens with a comment that has the `command`.
-    Raises WebnormError where no class can be served.
+    A name consists of the columns, `prefix` and the class. A text begins with a comment that contains
+    `command`. Raises WebnormError if no class has a shader.
     """
     refusals: dict[str, str] = {}
     seen: dict[tuple[bool, str], BundledShader] = {}
     texts = RenderCache()
-    # From the least capable class on: of two with the same text, the one that asks for less stays.
+    # Begin with the least capable class: of two equal texts, the one with the lower requirements stays.
     for name, traits in reversed(list(classes.items())):
         usual = problem.with_batch(_SOFTWARE_BATCH if traits.software else _BATCH)
         variant, why = choose(usual, traits)
@@ -195,7 +196,8 @@ def bundle_shaders(
             continue
         shader = render_shader(variant, usual, "browser", traits, roots=roots, texts=texts)
         _refuse_unfit(shader, traits)
-        # A software adapter takes the first shader for software, so that those may not be left out.
+        # A software adapter takes the first shader for software, so equal texts for software are kept
+        # separately.
         key = traits.software, shader.text
         if key not in seen:
             axis = "" if problem.AXIS == problem.BATCH else str(problem.axis)
@@ -217,7 +219,7 @@ def bundle_shaders(
 
 
 def _axis_value(problem: Problem) -> int:
-    """Return the size of the axis, which distinguishes shaders; 1 where a problem has only a batch."""
+    """Return the size of the axis, which distinguishes shaders; 1 if a problem has only a batch."""
     return 1 if problem.AXIS == problem.BATCH else problem.axis
 
 
@@ -225,32 +227,33 @@ def _refuse_unfit(shader: Shader, traits: Traits) -> None:
     """Raise WebnormError for a shader that a page could not run."""
     if shader.workgroup_bytes > traits.workgroup_storage:
         raise WebnormError(
-            f"{shader.variant} uses {shader.workgroup_bytes} bytes of workgroup memory; "
-            f"a page can count on {traits.workgroup_storage}: its header lacks a rule"
+            f"{shader.variant} uses {shader.workgroup_bytes} bytes of workgroup memory; expected at most "
+            f"{traits.workgroup_storage}, the default limit of pages: add a [[require]] rule to its header"
         )
     for binding in shader.bindings:
         if len(binding.tensors) > 1:
             raise WebnormError(
-                f"{shader.variant} with these options has more than {MOST_BUFFERS} buffers in a pass, all "
-                f"that a page can count on; leave options out ({', '.join(binding.tensors)} would share one)"
+                f"{shader.variant} with these options has more than {MOST_BUFFERS} buffers in a pass, the "
+                f"default limit of pages; leave options out ({', '.join(binding.tensors)} would share one)"
             )
 
 
 class PartialBundle(WebnormError):
-    """Some devices would have no shader, as `lacking` says, and `--partial` was not given."""
+    """Some devices have no shader, as `lacking` describes, and `--partial` is missing."""
 
     def __init__(self, lacking: str) -> None:
-        super().__init__(f"{lacking}; --partial exports the others all the same")
+        super().__init__(f"{lacking}; use --partial to export the other shaders")
         self.lacking = lacking
 
 
 def bundle_of(request: ExportRequest) -> Bundle:
-    """The shaders and the manifest; raises WebnormError for what cannot be exported, and PartialBundle."""
+    """Return the shaders and the manifest.
+
+    Raises WebnormError if they cannot be exported, and PartialBundle if devices have no shader.
+    """
     kernel = request.kernel
     if kernel is not None and kernel.unstable is not None and not request.forced:
-        raise WebnormError(
-            f"kernel {kernel.name} is exported only with --force: it is unstable ({kernel.unstable})"
-        )
+        raise WebnormError(f"kernel {kernel.name} is unstable ({kernel.unstable}); use --force to export it")
     if kernel is not None and kernel.op != request.op:
         raise WebnormError(
             f"kernel {kernel.name} computes {kernel.op.name}; expected one of {request.op.name}"
@@ -288,7 +291,7 @@ def _shader_entry(one: BundledShader) -> dict[str, Any]:
             "bindings": _binding_entries(shader, known),
             "overrides": {},
             "passes": [_pass_entry(each, shader.problem, known) for each in shader.passes],
-            # What the tolerance follows from.
+            # The terms from which pages compute the tolerance.
             "accuracy": {**_accuracy_entry(kernel, shader.problem, known), "exact": kernel.op.is_copy},
         }
         remark = loose_tolerance_warning(shader)
@@ -325,7 +328,7 @@ def _accuracy_entry(kernel: Kernel, problem: Problem, known: Mapping[str, int]) 
 
 
 def _limits(shader: Shader) -> dict[str, int]:
-    """What the shader asks of a device, in WebGPU's names."""
+    """Return the limits that a shader needs, with WebGPU's names."""
     widest = max(each.workgroup_size for each in shader.passes)
     return {
         "maxComputeInvocationsPerWorkgroup": widest,
@@ -343,8 +346,8 @@ def _binding_entries(shader: Shader, known: Mapping[str, int]) -> list[dict[str,
     for binding in shader.bindings:
         if binding.name not in types:
             raise WebnormError(
-                f"the text does not declare the buffer {binding.name} as lib/interface.wgsl and "
-                "lib/tensors.wgsl do"
+                f"the text does not declare the buffer {binding.name}; declare it as lib/interface.wgsl or "
+                "lib/tensors.wgsl does"
             )
         wgsl, element = types[binding.name]
         own = shader.variant.kernel.op.source is None
@@ -383,7 +386,7 @@ def _pass_entry(rendered: RenderedPass, problem: Problem, known: Mapping[str, in
 
 
 def _opening(name: str, shader: Shader, command: str) -> str:
-    """The comment that a text opens with: what it is, what it needs, and the command that made it."""
+    """Return the comment at the start of a text: its name, its requirements, and the command that made it."""
     kernel = shader.variant.kernel
     constants = format_constants(shader.variant.constants)
     features = ", ".join(sorted(shader.features)) or "none"
@@ -398,7 +401,7 @@ def _opening(name: str, shader: Shader, command: str) -> str:
 
 
 def _sizes_text(problem: Problem) -> str:
-    """The sizes that a shader is compiled for."""
+    """Return the sizes that are compiled into a shader, in words."""
     if problem.AXIS == "cols" and len(problem.SIZES) == 2:
         return f"{problem.axis} columns"
     fixed = [f"{name} {size}" for name, size in problem.sizes.items() if name != problem.BATCH]
@@ -411,15 +414,13 @@ _WORD, _SIGN = re.compile(r"[\w.]"), re.compile(r"[-+*/&|<>=!%^~]")
 
 
 def minified(text: str) -> str:
-    """The WGSL without comments, and without white space except between lines and between two tokens that
-    would become one.
-    """
+    """Return the WGSL without comments and without unneeded white space within lines."""
     lines = map(_close, _uncommented(text).splitlines())
     return "".join(f"{line}\n" for line in lines if line)
 
 
 def _uncommented(text: str) -> str:
-    """The text with a space for each comment; those of blocks nest in WGSL."""
+    """Return the text with a space in place of each comment; block comments nest in WGSL."""
     kept: list[str] = []
     depth = begin = 0
     at = _COMMENT.search(text)
@@ -428,15 +429,15 @@ def _uncommented(text: str) -> str:
             kept.append(text[begin : at.start()])
         depth += {"/*": 1, "*/": -1}.get(at[0], 0)
         begin = at.end()
-        # Within a block two slashes mean nothing.
+        # Two slashes have no meaning inside a block comment.
         at = (_BLOCK_EDGE if depth else _COMMENT).search(text, begin)
     return " ".join([*kept, text[begin:]])
 
 
-# Most of what a text of a lab says others say, too.
+# The texts of a lab share most of their lines.
 @lru_cache(maxsize=1 << 13)
 def _close(line: str) -> str:
-    """A line with as little white space as can be."""
+    """Return a line with only the white space that separates tokens."""
     closed = ""
     for part in line.split():
         apart = any(kind.match(closed[-1:]) and kind.match(part) for kind in (_WORD, _SIGN))

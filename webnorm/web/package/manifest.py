@@ -1,5 +1,6 @@
-"""What is used of a package's manifest and of its page's report, and may be relied on once it is checked; and
-the classes of devices that an export has shaders for.
+"""The schemas of manifests and of pages' reports, and the classes of devices that an export has shaders for.
+
+The schemas contain only the fields that webnorm reads.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from webnorm.files import forms
 from webnorm.kernels.headers.traits import BROWSER, Traits
 from webnorm.web.folder import AGAIN
 
-# cols, rows, eps and has_mean: names of the manifest's format.
-# JSON has no infinity; webnorm writes such a number as a string.
+# cols, rows, eps and has_mean are names of the manifest's format.
+# JSON has no infinity, so webnorm writes such a number as a string.
 _Number = float | str | None
 
 
@@ -48,7 +49,7 @@ class _NativeVector(TypedDict):
 
 
 class NativeResult(TypedDict, total=False):
-    """How a shader did where it was exported, or the reason why it was not run."""
+    """The native result of a shader at the export, or the reason why it was not run."""
 
     verdict: Literal["pass", "fail", "skip"]
     reason: str
@@ -58,7 +59,7 @@ class NativeResult(TypedDict, total=False):
 
 
 class ShaderText(TypedDict):
-    """A shader's text and how it is run."""
+    """The text of a shader, and the data for running it."""
 
     name: str
     sha256: str
@@ -71,7 +72,7 @@ class ShaderText(TypedDict):
 
 
 class PackageShader(ShaderText):
-    """A shader of a package, whose text is in a file and in index.js."""
+    """A shader of a package. Its text is in a file and in index.js."""
 
     file: str
     embedded_sha256: str
@@ -80,7 +81,7 @@ class PackageShader(ShaderText):
 
 
 class VectorFile(TypedDict):
-    """A file of inputs and answers."""
+    """A file of inputs and expected outputs."""
 
     name: str
     file: str
@@ -90,7 +91,7 @@ class VectorFile(TypedDict):
 
 
 class MissingClass(TypedDict):
-    """A class of devices that no shader for so many columns serves, and why."""
+    """A class of devices without a shader for a number of columns, and the reason."""
 
     cols: int
     devices: str
@@ -98,7 +99,7 @@ class MissingClass(TypedDict):
 
 
 class PackageManifest(TypedDict):
-    """The manifest, of the one schema that there is."""
+    """The manifest of a package, schema 1."""
 
     schema: Literal[1]
     op: str
@@ -122,7 +123,7 @@ class _LabEntry(TypedDict):
 
 
 class LabIndex(TypedDict):
-    """What a lab's folder holds; `submit` is the URL that its page offers to send results to."""
+    """The index of a lab's folder; `submit` is the URL to which its page offers to send results."""
 
     schema: Literal[1]
     files: dict[str, str]
@@ -131,7 +132,7 @@ class LabIndex(TypedDict):
 
 
 class LabShaderText(ShaderText):
-    """A shader of a lab, whose text is told by the same bundle."""
+    """A shader of a lab. Its text is in the same bundle."""
 
     kernel: str
 
@@ -141,7 +142,7 @@ class _LabManifest(TypedDict):
 
 
 class LabBundle(TypedDict):
-    """Every kernel for one problem of a lab; by a shader's name, which lines of its op's are its text."""
+    """Every kernel for one problem of a lab. `texts` has each shader's line numbers in its op's list."""
 
     manifest: _LabManifest
     texts: dict[str, list[Annotated[int, Meta(ge=0)]]]
@@ -154,7 +155,7 @@ class _ReportedVector(TypedDict):
 
 
 class ReportedShader(TypedDict):
-    """What a page says of a shader."""
+    """A page's report on a shader."""
 
     name: str
     skipped: str | None
@@ -165,7 +166,7 @@ class ReportedShader(TypedDict):
 
 
 class PageReport(TypedDict):
-    """What a page reports."""
+    """The report of a package's page."""
 
     adapter: dict[str, Any]
     features: list[str]
@@ -175,7 +176,7 @@ class PageReport(TypedDict):
 
 
 class LabResult(TypedDict):
-    """What a lab's page says of a kernel; one that is `expected` to fail is unstable."""
+    """A lab page's report on a kernel; an unstable kernel is `expected` to fail."""
 
     op: str
     kernel: str
@@ -189,14 +190,14 @@ class _LabDevice(TypedDict):
 
 
 class LabReport(TypedDict):
-    """What a lab's page reports."""
+    """The report of a lab's page."""
 
     device: _LabDevice
     results: list[LabResult]
 
 
 def parse_manifest(data: Any, form: type[forms.Form], file: str) -> forms.Form:
-    """The data as far as it is of the form; WebnormError where something of it is missing or else."""
+    """Return the data in a form. Raises WebnormError if a field is missing or has a wrong type."""
     try:
         return forms.read(data, form)
     except WebnormError as error:
@@ -204,12 +205,14 @@ def parse_manifest(data: Any, form: type[forms.Form], file: str) -> forms.Form:
 
 
 class CouldNotCheck(WebnormError):
-    """A page says why it could not check, such as that its browser has no adapter."""
+    """A page reports that it could not check, for instance without an adapter."""
 
 
 def parse_report(report: Any, form: type[forms.Form], page: str) -> forms.Form:
-    """A page's report as far as it is of the form; raises CouldNotCheck where it says that there is none, and
-    WebnormError where something of it is missing or else.
+    """Return a page's report in a form.
+
+    Raises CouldNotCheck if the page could not check, and WebnormError if a field is missing or has a wrong
+    type.
     """
     if isinstance(report, dict) and report.get("error"):
         raise CouldNotCheck(f"{page} could not check: {report['error']}")
@@ -220,9 +223,9 @@ def parse_report(report: Any, form: type[forms.Form], page: str) -> forms.Form:
 
 _WIDE = replace(BROWSER, max_invocations=1024, workgroup_storage=32768)
 _NO_FEATURES: frozenset[str] = frozenset()
-# What a page may find, the most capable first: a device gets the first shader that fits it. Chrome grants
-# 1024 invocations on most desktops, and only where they are asked for; Firefox has no subgroups yet, and to a
-# program on the CPU they are of no use.
+# The classes in order of preference: a device gets the first shader that fits it. Chrome grants 1024
+# invocations on most desktops, if they are requested. Firefox has no subgroups yet, and on a software adapter
+# they are useless.
 CLASSES: dict[str, Traits] = {
     "software": replace(BROWSER, software=True, features=_NO_FEATURES),
     "subgroups-1024": _WIDE,
@@ -231,18 +234,18 @@ CLASSES: dict[str, Traits] = {
     "portable": replace(BROWSER, features=_NO_FEATURES),
 }
 
-# The lab compares kernels on software adapters, too; some kernels need subgroups.
+# The lab also compares kernels on software adapters, and some kernels need subgroups.
 LAB_CLASSES: dict[str, Traits] = {"software-subgroups": replace(BROWSER, software=True), **CLASSES}
 
 
 def serves(features: Collection[str], limits: Mapping[str, Any], software: bool, traits: Traits) -> bool:
-    """Whether devices of a class can run a shader, given what it asks for in WebGPU's names."""
+    """Return whether devices of a class can run a shader with these features and limits."""
     granted = {
         "maxComputeInvocationsPerWorkgroup": traits.max_invocations,
         "maxComputeWorkgroupSizeX": traits.max_invocations,
         "maxComputeWorkgroupStorageSize": traits.workgroup_storage,
     }
-    # A shader for software adapters is for no other; they take the others, too.
+    # Only software adapters take a shader for software, but they also take the other shaders.
     return (
         (traits.software or not software)
         and traits.features.issuperset(features)
@@ -251,7 +254,7 @@ def serves(features: Collection[str], limits: Mapping[str, Any], software: bool,
 
 
 def unserved(shaders: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The classes that none of a manifest's shaders serves; they are of one number of columns."""
+    """Yield the classes that none of these shaders serves; all shaders are for one number of columns."""
     for name, traits in CLASSES.items():
         serving = (
             serves(one["features"], one["limits"], bool(one.get("software")), traits) for one in shaders
@@ -261,7 +264,7 @@ def unserved(shaders: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def missing_class_text(absent: Iterable[MissingClass]) -> list[str]:
-    """A sentence for each reason: which devices have no shader, for how many columns, and why."""
+    """Return a sentence for each reason, with the devices and columns that have no shader."""
     by_reason: dict[tuple[int, str], list[str]] = {}
     for one in absent:
         by_reason.setdefault((one["cols"], one["why"]), []).append(one["devices"])
@@ -272,7 +275,7 @@ def missing_class_text(absent: Iterable[MissingClass]) -> list[str]:
 
 
 def _devices(names: Sequence[str]) -> str:
-    """What the devices of some classes have in common."""
+    """Return a description of the devices of some classes."""
     found = [CLASSES[name] for name in names]
     if set(names) == set(CLASSES):
         return "all devices"

@@ -1,5 +1,7 @@
-"""Test vectors of an export, small inputs that broke other implementations, with the float64 answers; and
-exported text run natively on them: the accuracy that a browser's is compared with.
+"""Test vectors of an export, and native runs of its shaders on them.
+
+The vectors are small inputs that broke other implementations, with the expected outputs in float64. The
+accuracy in a browser is compared with the native accuracy.
 """
 
 from __future__ import annotations
@@ -27,41 +29,41 @@ from webnorm.op.op import ExpectedOutputs, HeaderTerms, Op, Task, make_inputs
 from webnorm.web.package.bundle import Bundle, BundledShader, bundle_of
 from webnorm.web.package.request import ExportRequest, request_for
 
-# cols: a name of the manifest's format, and of an option of `webnorm export`.
+# cols is a name of the manifest's format, and of an option of `webnorm export`.
 
-# Allowed errors are written in float32, never smaller than they are.
+# Rounding an allowed error to float32 must not make it smaller.
 _ROUNDED_UP = 1.0 + 2.0**-22
-# naga has subgroups and their ids without asking, and refuses the directives.
+# naga supports subgroups without these directives, and refuses them.
 _REFUSED_DIRECTIVES = ("enable subgroups;\n", "requires subgroup_id;\n")
 
 
 @dataclass(frozen=True)
 class TestVector:
-    """Inputs of one problem in their storage types, and the answers in float64."""
+    """The inputs of one problem in their storage types, and the expected outputs in float64."""
 
     name: str
     what: str
-    # Of its op's own type.
+    # A problem of the op's own type.
     problem: Any
     arrays: Mapping[str, Array]
     answers: ExpectedOutputs
 
     @property
     def file(self) -> str:
-        """Where it lies in an export."""
+        """Its path in an export."""
         axis = "all" if self.problem.AXIS == self.problem.BATCH else self.problem.axis
         return f"vectors/{axis}/{self.name}.safetensors"
 
-    # What the tolerance multiplies the answers' error scale by.
+    # The factor of the answers' error scale in the tolerance.
     base: float = 1.0
-    # Whether a page cannot work the answers out itself.
+    # True if a page cannot compute the expected outputs itself.
     whole: bool = False
 
     def encoded(self) -> bytes:
-        """A safetensors file: the inputs by name, the answers rounded to float32 as `expected.NAME`.
+        """Return a safetensors file: the inputs by name, the expected outputs in float32 as `expected.NAME`.
 
-        Where it is `whole` the answers are in float64, with the allowed errors as `allowed.NAME`, and
-        `per_term.NAME` what each term adds that one accumulator adds.
+        If `whole`, the outputs are in float64, `allowed.NAME` contains the allowed errors, and
+        `per_term.NAME` the error per term of one accumulator.
         """
         expected: dict[str, Array] = {}
         for name, answer in self.answers.items():
@@ -71,25 +73,25 @@ class TestVector:
                 value = expected[f"expected.{name}"]
                 if answer.beyond_float32 is not None:
                     value[answer.beyond_float32] = np.nan
-                # A scale is in units of what the tolerance multiplies it by.
+                # The tolerance is a multiple of the error scale.
                 allowed = self.base * np.broadcast_to(answer.error_scale, value.shape)
                 per_term = np.broadcast_to(answer.mean_error_scale, value.shape)
                 with np.errstate(over="ignore"):
                     expected[f"allowed.{name}"] = (allowed * _ROUNDED_UP).astype(np.float32)
                     expected[f"per_term.{name}"] = (per_term * _ROUNDED_UP).astype(np.float32)
         arrays = {**self.arrays, **expected}
-        # One entry: the library writes several in any order, and equal exports have equal bytes.
+        # A single entry: the library writes several in any order, but equal exports must have equal bytes.
         metadata = {"what": self.what}
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata)
 
 
 def vectors_of(request: ExportRequest) -> list[TestVector]:
-    """The vectors of an export, those of each number of columns."""
+    """Return the vectors of an export, for each number of columns."""
     return [vector for cols in request.cols for vector in draw_vectors(request.task(cols))]
 
 
 def draw_vectors(task: Task) -> Iterator[TestVector]:
-    """The vectors of an op for the columns, storage types and options of a problem."""
+    """Yield the vectors of an op for the columns, storage types and options of a problem."""
     op, problem = task.op, task.problem
     main = op.tensors[0].name
     if op.source is not None:
@@ -104,7 +106,7 @@ def draw_vectors(task: Task) -> Iterator[TestVector]:
 
 
 def _own_vectors(task: Task) -> Iterator[TestVector]:
-    """The vectors of an op of the user's, which draws all of its inputs."""
+    """Yield the vectors of a user's op, which draws all of its inputs."""
     for name, what, own in task.op.hook("export_inputs")(task.op, task.problem):
         arrays = make_inputs(task.op, own)
         base = task.op.hook("tolerance")(HeaderTerms(0, 0, 0), own).base
@@ -113,7 +115,7 @@ def _own_vectors(task: Task) -> Iterator[TestVector]:
 
 
 def native_text(shader: Shader) -> Shader:
-    """A shader rendered for browsers with the text that wgpu takes."""
+    """Return a shader for browsers with its text changed for wgpu."""
     text = shader.text
     for directive in _REFUSED_DIRECTIVES:
         text = text.replace(directive, "")
@@ -123,21 +125,21 @@ def native_text(shader: Shader) -> Shader:
 def native_entries(
     request: ExportRequest, bundle: Bundle, vectors: Sequence[TestVector]
 ) -> Iterator[dict[str, Any]]:
-    """What each shader does natively; in a process of its own where a text may be foreign."""
+    """Yield the native result of each shader. A user's texts run in a separate process."""
     if not adapters():
-        yield from ({"reason": "no WebGPU adapter where this was exported"} for _ in bundle.carried)
+        yield from ({"reason": "the exporting machine has no WebGPU adapter"} for _ in bundle.carried)
     elif request.foreign:
         try:
             with Worker() as worker:
                 yield from worker.stream(try_in_worker, request.words)
         except (WorkerDied, TaskFailed) as death:
-            raise WebnormError(f"{bundle.name}: running it natively failed: {death}") from death
+            raise WebnormError(f"{bundle.name}: the native run failed: {death}") from death
     else:
         yield from _try_all(open_device(), bundle, vectors)
 
 
 def try_in_worker(device: Device, words: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
-    """The worker's side: the request is made anew there."""
+    """Run in the worker: make the request again and run its shaders."""
     request = request_for(*words)
     yield from _try_all(device, bundle_of(request), vectors_of(request))
 
@@ -151,7 +153,7 @@ def _try_all(device: Device, bundle: Bundle, vectors: Sequence[TestVector]) -> I
 
 
 def try_natively(device: Device, one: BundledShader, vectors: Sequence[TestVector]) -> dict[str, Any]:
-    """The manifest's entry `native`: the verdict on each vector, or why the text was not run."""
+    """Return the manifest's entry `native`: the verdict on each vector, or the reason why nothing was run."""
     shader = native_text(replace(one.shader, text=one.embedded))
     traits = device.traits
     missing = sorted(shader.features - traits.features)
@@ -168,7 +170,7 @@ def try_natively(device: Device, one: BundledShader, vectors: Sequence[TestVecto
         }
     except wgpu.GPUError as error:
         raise WebnormError(
-            f"{shader.variant}: wgpu refused to run it: {read_report(str(error))[1]}"
+            f"{shader.variant}: wgpu refused the shader: {read_report(str(error))[1]}"
         ) from error
     furthest = max(found.values(), key=lambda accuracy: accuracy.max_abs_error)
     return {
@@ -191,19 +193,19 @@ def try_natively(device: Device, one: BundledShader, vectors: Sequence[TestVecto
 
 
 def _number(value: float) -> float | str:
-    """JSON has no infinity: such a number is a string there, as in a results file."""
+    """Return a number for JSON; infinity becomes a string, as in a results file."""
     return value if math.isfinite(value) else str(value)
 
 
 def _verdict(accuracy: Accuracy) -> str:
-    """A vector of whose answers nothing was compared passes as little as it fails."""
+    """Return the verdict on a vector; "skip" if no output could be compared."""
     if not accuracy.ok:
         return "fail"
     return "skip" if accuracy.not_compared else "pass"
 
 
 def _together(found: Collection[Accuracy]) -> dict[str, str]:
-    """The verdict on all vectors, and where none was compared the reason."""
+    """Return the verdict on all vectors, with the reason if none could be compared."""
     verdicts = {_verdict(accuracy) for accuracy in found}
     reasons = [accuracy.not_compared for accuracy in found if accuracy.not_compared]
     if verdicts == {"skip"}:

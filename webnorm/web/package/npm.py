@@ -1,4 +1,4 @@
-"""The npm package of an op: its files, and what is said of them."""
+"""The npm package of an op: its files, and a summary for the command line."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from webnorm.web.package.request import ExportRequest, Update, no_update
 from webnorm.web.pages import json_text, page_files, render_asset
 
 _TYPES = "index.d.ts"
-# In the README, what an app writes that has the package installed.
+# The code of an app in the README.
 _SNIPPET = re.compile(r"^```js\n(.*?)\n```", re.MULTILINE | re.DOTALL)
-# Where every browser has a type of its own; of others the bits travel.
+# The typed arrays that every browser has; other types are passed as their bits.
 _OWN_ARRAYS = {
     "float32": "Float32Array",
     "int8": "Int8Array",
@@ -34,7 +34,7 @@ _OWN_ARRAYS = {
     "int32": "Int32Array",
     "uint32": "Uint32Array",
 }
-# What only people read, or only verify.html, is left out of index.js.
+# Keys for people and for verify.html, which index.js leaves out.
 _FOR_PEOPLE = (
     "command",
     "webnorm",
@@ -53,7 +53,10 @@ _FOR_PEOPLE = (
 
 
 def package_files(request: ExportRequest, update: Update = no_update) -> Files:
-    """The files of the package by their path in it. `update` hears what is done, and which share of it is."""
+    """Return the files of the package by their path in it.
+
+    `update` is called with the current action and its progress, from 0 to 1.
+    """
     update("rendering the shaders", 0.0)
     bundle = bundle_of(request)
     vectors = vectors_of(request)
@@ -71,7 +74,7 @@ def package_files(request: ExportRequest, update: Update = no_update) -> Files:
             "name": vector.name,
             "file": vector.file,
             "sha256": hashlib.sha256(encoded[vector.file]).hexdigest(),
-            # cols and rows: names of the manifest's format.
+            # cols and rows are names of the manifest's format.
             "cols": 1 if vector.problem.AXIS == vector.problem.BATCH else vector.problem.axis,
             "rows": vector.problem.batch_size,
             "what": vector.what,
@@ -95,19 +98,19 @@ def package_files(request: ExportRequest, update: Update = no_update) -> Files:
 
 
 def type_declarations(request: ExportRequest) -> bytes:
-    """The package's index.d.ts, for which nothing is run."""
+    """Return the package's index.d.ts, without running any shader."""
     bundle = bundle_of(request)
     return render_asset(f"{_TYPES}.jinja", _context(bundle, bundle.manifest()))
 
 
 def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What the templates of the package see."""
+    """Return the variables for the templates of the package."""
     facts = {key: value for key, value in manifest.items() if key not in (*_FOR_PEOPLE, "vectors")}
     facts["shaders"] = [_less(entry) for entry in manifest["shaders"]]
     tensors = manifest["tensors"]
     batch, axis = manifest.get("batch", "rows"), manifest.get("axis", "cols")
     create = "".join(part.capitalize() for part in bundle.task.op.name.split("_"))
-    # The typed arrays that JavaScript sees, and a 1 in each.
+    # JavaScript's typed array for each type, and the code of the number 1 in it.
     arrays = {name: _OWN_ARRAYS.get(name, f"Uint{8 * kind.itemsize}Array") for name, kind in DTYPES.items()}
     bits = {name: int.from_bytes(kind.type(1).tobytes(), sys.byteorder) for name, kind in DTYPES.items()}
     return {
@@ -125,7 +128,7 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "arrays": arrays,
         "takes": arrays | {"float16": "Uint16Array | Float16ArrayLike"},
         "dtypes": {tensor["dtype"] for tensor in tensors},
-        # What the columns of a tensor hold, where its name does not say.
+        # The meaning of a tensor's columns, if its name does not explain them.
         "contents": {one.name: f": {one.holds}" if one.holds else "" for one in bundle.task.op.tensors},
         "ones": {name: "1" if name in _OWN_ARRAYS else hex(one) for name, one in bits.items()},
         "numbers": {name: _NUMBERS.get(name, "A scalar of the op") for name in manifest["numbers"]},
@@ -140,12 +143,12 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# What the scalars of the norms are.
-_NUMBERS = {"eps": "Added to the variance", "scale": "What y is multiplied by before it is rounded"}
+# Descriptions of the norms' scalars.
+_NUMBERS = {"eps": "Added to the variance", "scale": "The factor of y before rounding"}
 
 
 def _sizes_text(bundle: Bundle, axis: str) -> str:
-    """What a package is for, after "for"."""
+    """Return the sizes and the type of a package, for a sentence after "for"."""
     dtype, values = bundle.task.problem.dtype, ", ".join(map(str, bundle.cols))
     if bundle.task.op.source is None:
         return f"rows of {values} columns stored as {dtype}"
@@ -156,7 +159,7 @@ def _sizes_text(bundle: Bundle, axis: str) -> str:
 
 
 def _named(size: Any, batch: str, axis: str) -> Any:
-    """A dimension with the op's own names."""
+    """Return a dimension with the op's own names of sizes."""
     if isinstance(size, list):
         return [size[0], *(_named(one, batch, axis) for one in size[1:])]
     return {"rows": batch, "cols": axis}.get(size, size) if isinstance(size, str) else size
@@ -167,7 +170,7 @@ def _shape_text(tensor: Mapping[str, Any], batch: str, axis: str) -> str:
 
 
 def _length_text(tensor: Mapping[str, Any], batch: str, axis: str) -> str:
-    """How many elements a tensor has, as JavaScript that has the names of the sizes."""
+    """Return the number of a tensor's elements as a JavaScript expression of the sizes."""
     own = "cols" if axis == "cols" else axis
     parts = (expression.shown(_named(size, batch, own)) for size in tensor["shape"])
     return " * ".join(f"({part})" if " " in part else part for part in parts).replace("//", "/")
@@ -215,7 +218,7 @@ def _package_json(manifest: Mapping[str, Any]) -> bytes:
 
 
 def package_summary(files: Files, folder: Path) -> str:
-    """What was written, and what to do with it."""
+    """Return a summary of the written files, and the next steps."""
     size = sum(len(content) for content in files.values())
     what = f"{folder}: {len(files)} files, {size // 1000} kB"
     if MANIFEST not in files:
@@ -223,7 +226,7 @@ def package_summary(files: Files, folder: Path) -> str:
     manifest = json.loads(files[MANIFEST])
     names = ", ".join(shader["name"] for shader in manifest["shaders"])
     loose = ((shader["name"], shader["loose"]) for shader in manifest["shaders"] if "loose" in shader)
-    # npm takes a bare name for one of its registry.
+    # Without ./ npm would look for the name in its registry.
     place = folder if folder.is_absolute() else f"./{folder}"
     return "\n".join(
         (
@@ -233,23 +236,23 @@ def package_summary(files: Files, folder: Path) -> str:
             *(f"Warning: {one}" for one in _by_reason(loose)),
             f"Use it in an app: npm install {shell_word(str(place))}",
             *(f"  {line}" for line in _SNIPPET.findall(files["README.md"].decode())[0].split("\n") if line),
-            f"Prove it in a browser: webnorm verify {shell_word(path_argument(folder))}",
+            f"Check it in a browser: webnorm verify {shell_word(path_argument(folder))}",
         )
     )
 
 
 def native_fault(files: Files) -> str | None:
-    """What of a package is wrong natively, in a sentence: the first shader of it, and how many others."""
+    """Return a sentence with the first shader that is wrong natively and the number of others, or None."""
     faults = _faults(json.loads(files[MANIFEST])) if MANIFEST in files else []
     if not faults:
         return None
     first, *others = faults
-    more = f"; {len(others)} of the other shaders {'is' if len(others) == 1 else 'are'} wrong, too"
+    more = f"; {len(others)} of the other shaders {'is' if len(others) == 1 else 'are'} also wrong"
     return f"{first}{more if others else ''}"
 
 
 def _faults(manifest: Mapping[str, Any]) -> list[str]:
-    """What is wrong with each shader that is, on the first vector that says so."""
+    """Return a sentence for each wrong shader, with its first failing vector."""
     found: list[str] = []
     for shader in manifest["shaders"]:
         native = shader["native"]
@@ -265,7 +268,7 @@ def _faults(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def _not_run(manifest: Mapping[str, Any]) -> list[str]:
-    """Which shaders were not run natively, for each reason."""
+    """Return a line for each reason why shaders were not run natively."""
     natives = ((one["name"], one["native"]) for one in manifest["shaders"])
     return _by_reason(
         (name, native["reason"]) for name, native in natives if native.get("verdict", "skip") == "skip"
@@ -273,7 +276,7 @@ def _not_run(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def _by_reason(shaders: Iterable[tuple[str, str]]) -> list[str]:
-    """A line for each reason, with the names of the shaders that have it."""
+    """Return a line for each reason, with the names of its shaders."""
     names: dict[str, list[str]] = {}
     for name, reason in shaders:
         names.setdefault(reason, []).append(name)

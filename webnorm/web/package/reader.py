@@ -1,4 +1,4 @@
-"""An export read back: its manifest, and the files that it lists, checked against their digests."""
+"""Reading an exported package: its manifest, and its files, which are checked against their digests."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from webnorm.web.package.manifest import PackageManifest, PackageShader, ShaderT
 
 @dataclass(frozen=True)
 class ExportedPackage:
-    """An export whose files are what its manifest says."""
+    """A package whose files match its manifest."""
 
     folder: Path
     manifest: PackageManifest
     texts: Mapping[str, str]
-    """WGSL by shader name, as index.js has it; none where node is missing, which loads it."""
+    """WGSL by shader name, from index.js; empty if node, which loads it, is missing."""
 
     @property
     def paths(self) -> Sequence[Path]:
@@ -45,21 +45,21 @@ class ExportedPackage:
 
     @property
     def what(self) -> str:
-        """What it holds."""
+        """A description of the contents."""
         return f"{len(self.shaders)} shaders and {len(self.manifest['vectors'])} vectors"
 
     @property
     def sources(self) -> list[tint.TintSource]:
-        """The shaders as Tint is asked about them."""
+        """The shaders as requests to Tint."""
         return [tint_source(one["name"], self.texts[one["name"]], one) for one in self.shaders]
 
     def place(self, shader: str) -> str:
-        """Where people read a shader's text."""
+        """Return the path of a shader's text, for messages."""
         return str(self.folder / next(one["file"] for one in self.shaders if one["name"] == shader))
 
 
 def read_package(folder: Path) -> ExportedPackage:
-    """Read an export; WebnormError if a file is missing or is not what `webnorm export` wrote."""
+    """Read a package. Raises WebnormError if a file is missing or differs from the export."""
     manifest = _read_manifest(folder)
     check_digests(folder, MANIFEST, {**manifest["files"], **_own_digests(manifest)})
     for path in (folder / "index.js", folder / PAGE):
@@ -71,19 +71,19 @@ def read_package(folder: Path) -> ExportedPackage:
 
 
 def _own_digests(manifest: PackageManifest) -> dict[str, str]:
-    """The SHA-256 of each file of a shader or of vectors."""
+    """Return the SHA-256 of each file of a shader or of vectors."""
     return {one["file"]: one["sha256"] for one in (*manifest["shaders"], *manifest["vectors"])}
 
 
 def _texts(index: Path, manifest: PackageManifest) -> dict[str, str]:
-    """The shaders that an index.js exports; WebnormError unless they are those of the manifest."""
+    """Return the shaders that index.js exports. Raises WebnormError if they differ from the manifest."""
     try:
         for path in (atomic.absolute(index), atomic.resolved(index)):
             str(path).encode()
     except UnicodeEncodeError:
         raise WebnormError(
-            f"{index.parent}: its path is not UTF-8, and node loads nothing from there; "
-            "expected a package in a folder whose name is"
+            f"{index.parent}: the path is not UTF-8, so node cannot load it; "
+            "move the package to a folder with a UTF-8 path"
         ) from None
     try:
         texts: dict[str, str] = tint.run_node("texts.mjs", index)
@@ -104,16 +104,16 @@ def _read_manifest(folder: Path) -> PackageManifest:
     try:
         data = read_listing(folder, MANIFEST)
     except NotADirectoryError:
-        raise WebnormError(f"{folder}: expected the folder of an export, not a file") from None
+        raise WebnormError(f"{folder}: is a file; expected the folder of an export") from None
     except FileNotFoundError:
         if folder.exists():
             raise WebnormError(
-                f"{folder}: no manifest.json, so this is no exported package; expected a folder that "
-                "`webnorm export OP` wrote"
+                f"{folder}: manifest.json is missing, so this is not an exported package; expected a folder "
+                "that `webnorm export OP` wrote"
             ) from None
         raise WebnormError(f"{folder}: no such folder; expected one that `webnorm export OP` wrote") from None
     manifest = parse_manifest(data, PackageManifest, str(path))
-    # Nothing would be wrong with a package of nothing; cols is a name of the format.
+    # An empty package would pass every check. cols is a name of the format.
     parts = {"shaders": manifest["shaders"], "cols": manifest["cols"], "vectors": manifest["vectors"]}
     for name, part in parts.items():
         if not part:
@@ -122,12 +122,14 @@ def _read_manifest(folder: Path) -> PackageManifest:
         known = {binding["binding"] for binding in shader["bindings"]}
         for each in shader["passes"]:
             if not known.issuperset(each["bindings"]):
-                raise WebnormError(f"{path}: {shader['name']} binds what it does not declare; {AGAIN}")
+                raise WebnormError(
+                    f"{path}: {shader['name']} binds buffers that it does not declare; {AGAIN}"
+                )
     return manifest
 
 
 def tint_source(name: str, code: str, entry: ShaderText) -> tint.TintSource:
-    """A shader of an export as it is asked about: with the features and limits that its manifest names."""
+    """Return the request to Tint for a shader, with the features and limits of its manifest."""
     kinds = {binding["binding"]: binding["type"] for binding in entry["bindings"]}
     passes = tuple(
         tint.TintEntryPoint(

@@ -1,4 +1,4 @@
-"""What to export, in the words of the command line, and who hears how far it is."""
+"""A request for an export, made from the arguments of the command line, and its progress updates."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from webnorm.op.op import Op, Task
 from webnorm.op.options import Options
 from webnorm.op.registry import OPS, computing_ops, not_computing
 
-# Rows several times as long as any model's; the test vectors of such an export take 25 MB.
+# Several times the row length of any model; the test vectors of such an export take 25 MB.
 MOST_COLS = 1 << 18
-# Hears what is being done, and which share of it is.
+# Called with the current action and its progress, from 0 to 1.
 Update = Callable[[str, float], None]
-# npm's rules for names ("package.json", name), but for their length.
+# npm's rules for names ("package.json", name), except for the length.
 _NAME = re.compile(r"(?:@[a-z0-9-~][a-z0-9-._~]*/)?[a-z0-9-~][a-z0-9-._~]*")
-# Options with a flag of their own in `webnorm export`, whose command a package shows. cols, eps and scale are
-# names of its options, too.
+# Options that have their own flag in `webnorm export`; a package shows its command. cols, eps and scale are
+# also names of its options.
 _FLAGS = {
     "residual": "--residual",
     "zero_centered_weight": "--zero-centered-weight",
     "weight=false": "--no-weight",
     "bias=false": "--no-bias",
 }
-# The folder in a package's own command: where it was written is nobody's business.
+# A placeholder for the folder in a package's command, since the real path is private.
 TO_A_FOLDER = ("--out", "FOLDER")
 
 
 def no_update(doing: str, share: float) -> None:
-    """Tell nobody what is done."""
+    """Ignore an update."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportRequest:
-    """What to export. `kernel` None chooses the best for each class of adapters; `forced` admits one that is
-    unstable, and `partial` an export that has no shader for some devices.
+    """A request for an export.
 
-    `cols` are the values of the size that the op's problems have as AXIS, and `sizes` those of the others
-    but the batch. `words` are the arguments of `request_for` that made it, in which it can travel to another
-    process.
+    `kernel` None chooses the best kernel for each class of adapters. `forced` allows an unstable kernel, and
+    `partial` an export without shaders for some devices. `cols` are the values of the op's AXIS, and `sizes`
+    the values of the other sizes except the batch. `words` are the arguments of `request_for`, which can be
+    sent to another process.
     """
 
     op: Op
@@ -67,24 +67,24 @@ class ExportRequest:
 
     @property
     def foreign(self) -> bool:
-        """Whether a text may come from a file of the user's: it may hang a device or panic the compiler."""
+        """Whether a text may come from a user's file, which may hang a device or panic the compiler."""
         own = wgsl_root()
         paths = [*self.roots, *(one.path for one in (*self.kernels, self.kernel) if one)]
         return not all(lies_in(path, own) for path in paths)
 
     @property
     def package_name(self) -> str:
-        """The name of the package; raises WebnormError for one that npm does not take."""
+        """The name of the package. Raises WebnormError if npm does not allow it."""
         name = f"webnorm-{self.op.name.replace('_', '-')}" if self.name is None else self.name
         if len(name) > 214 or not _NAME.fullmatch(name):
             raise WebnormError(
-                f"--name is {name!r}; expected a name that npm takes: lower-case letters, digits, - . _ ~, "
+                f"--name is {name!r}; expected a name that npm allows: lower-case letters, digits, - . _ ~, "
                 "such as my-norm or @scope/my-norm"
             )
         return name
 
     def task(self, cols: int) -> Task:
-        """What is computed, for a number of columns."""
+        """Return the op and its problem for a number of columns."""
         kind = self.op.problem_type
         named = {kind.BATCH: 1, **self.sizes, kind.AXIS: cols} if kind.AXIS != kind.BATCH else {kind.BATCH: 1}
         sizes = (named[name] for name in kind.SIZES)
@@ -104,11 +104,21 @@ def request_for(
     sizes: Mapping[str, Sequence[int] | int] | None = None,
     scalars: Mapping[str, float] | None = None,
 ) -> ExportRequest:
-    """A request in the words of the command line.
+    """Make a request from the arguments of the command line.
 
-    `options` are as in Options.changed, `settings` maps --dtype, --eps, --scale, --name and --minify to what
-    was given, None or False where nothing was; `sizes` and `scalars` are those of an op of the user's, whose
-    axis may be among the sizes. Raises WebnormError for what is unknown or missing.
+    Parameters
+    ----------
+    options
+        As in Options.changed.
+    settings
+        The values of --dtype, --eps, --scale, --name and --minify; None or False if absent.
+    sizes, scalars
+        The sizes and scalars of a user's op; its axis may be among the sizes.
+
+    Raises
+    ------
+    WebnormError
+        If a value is unknown or missing.
     """
     op = _op(op_name)
     cols, fixed = _sizes(op, cols, sizes or {})
@@ -143,12 +153,12 @@ def request_for(
 
 
 def _size_flag(op: Op, name: str) -> str:
-    """The option that has the values of a size."""
+    """Return the option for the values of a size."""
     return "--cols" if name == "cols" == op.problem_type.AXIS else f"--size {name}"
 
 
 def _missing(op: Op, names: Sequence[str]) -> WebnormError:
-    """Return the error for sizes without a value, which names them all."""
+    """Return the error that names all sizes without a value."""
     flags = [_size_flag(op, name) for name in names]
     usual = dict(zip(op.problem_type.SIZES, op.problem_type.default_sizes(False, False)[0], strict=True))
     example = " ".join(
@@ -164,17 +174,19 @@ def _missing(op: Op, names: Sequence[str]) -> WebnormError:
 def _sizes(
     op: Op, cols: Sequence[int], sizes: Mapping[str, Sequence[int] | int]
 ) -> tuple[tuple[int, ...], dict[str, int]]:
-    """The values of the op's axis, and one value for each other size but the batch.
+    """Return the values of the op's axis, and one value for each other size except the batch.
 
-    Raises WebnormError for one that is missing, and for several values of one that is not the axis.
+    Raises WebnormError for a missing size, and for several values of a size other than the axis.
     """
     kind = op.problem_type
     given = {name: (found,) if isinstance(found, int) else tuple(found) for name, found in sizes.items()}
     op.check_sizes(given)
     if kind.BATCH in given and kind.BATCH:
-        raise WebnormError(f"--size {kind.BATCH} is of no use: a package takes any number of {kind.BATCH}")
+        raise WebnormError(
+            f"--size {kind.BATCH} cannot be set: a package takes any number of {kind.BATCH}; leave it out"
+        )
     if kind.AXIS == kind.BATCH:
-        # Nothing but the batch: the same shader for every problem.
+        # The batch is the only size, so one shader serves every problem.
         return (1,), {}
     own = tuple(dict.fromkeys((*cols, *given.pop(kind.AXIS, ()))))
     values = {**given, kind.AXIS: own}
@@ -208,8 +220,8 @@ def _command(
     roots: Sequence[Path],
     settings: Mapping[str, Any],
 ) -> str:
-    """The command that asks for the same, as a line that a shader's comment and a page can hold."""
-    # A package does not show where the op's folder was.
+    """Return the command for this export, as a line for shaders' comments and pages."""
+    # A package does not show the path of the op's folder.
     words = ["webnorm", "export", op.name if op.source is None else f"./{op.name}"]
     for root in roots:
         words += ["--wgsl", str(root)]

@@ -1,4 +1,4 @@
-// A classic script, which runs where modules do not: it says why the page's module did not start.
+// A classic script, which also runs where modules do not: it shows why the page's module did not start.
 "use strict";
 
 (() => {
@@ -10,7 +10,7 @@
     document.body.dataset.state = "error";
     document.getElementById("status").textContent = sentence;
     const verdict = document.getElementById("verdict");
-    if (verdict) verdict.textContent = "This could not start";
+    if (verdict) verdict.textContent = "The page could not start";
   }
 
   if (location.protocol === "file:") {
@@ -21,21 +21,21 @@
     return;
   }
   if (!("noModule" in HTMLScriptElement.prototype)) {
-    complain("This browser is too old for JavaScript modules, and so for WebGPU: use a current one.");
+    complain("This browser supports neither JavaScript modules nor WebGPU. Use a current browser.");
     return;
   }
-  // Errors of script elements do not bubble; they are seen on their way down.
+  // Errors of script elements do not bubble, so this listens in the capture phase.
   window.addEventListener(
     "error",
     (event) => {
       const source = event.target instanceof HTMLScriptElement ? event.target.src : event.filename;
-      const why = event.message || "is every file of the folder served?";
+      const why = event.message || "check that the server serves every file of the folder";
       complain(`${source || "A script of this page"} did not load: ${why}`);
     },
     true,
   );
   setTimeout(
-    () => complain("The page's script did not start: its files did not arrive, or the browser refused them."),
+    () => complain("The page's script did not start: its files did not load, or the browser refused them. Reload the page."),
     START_LIMIT_MS,
   );
 })();

@@ -1,18 +1,18 @@
-// The buffers that shaders are timed on: so large that memory answers and not a cache, filled with real data.
-// rows and cols: names of the manifest's format.
+// The buffers for timing shaders: filled with real data, and too large for caches.
+// rows and cols are names of the manifest's format.
 
 import { evaluate, itemsize } from "../runtime.js";
 import { within } from "./gpu.js";
 import { LARGEST_CACHE, SUSPICIOUS_ONE_SIDED_PERCENT, SUSPICIOUS_PERCENT } from "./numbers.js";
 
-// What a dispatch reads has been evicted since the last time. A handheld has neither such caches nor the memory.
+// So many bytes evict a dispatch's inputs before it reads them again. A handheld has smaller caches and less memory.
 const COLD_BYTES = { desktop: 2 * LARGEST_CACHE, handheld: 64 * 2 ** 20 };
 const MOST_SETS = 64;
-// All bits set are NaN in every storage type but int8, where they are -1: what was not written shows.
+// All bits set mean NaN in every storage type but int8, where they mean -1: this reveals elements that were not written.
 const POISON = 0xff;
 
 /**
- * Bytes of a tensor's elements.
+ * Return the bytes of a tensor's elements.
  * @param {{ shape: (number | string)[], dtype: string }} tensor  of a manifest
  * @param {{ rows: number, cols: number }} names
  * @returns {number}
@@ -22,7 +22,7 @@ export function dataBytes(tensor, names) {
 }
 
 /**
- * The tensors with rows.
+ * Return the tensors with rows.
  * @param {{ tensors: object[] }} manifest
  * @returns {object[]}
  */
@@ -31,7 +31,7 @@ export function rowTensors(manifest) {
 }
 
 /**
- * Bytes that any kernel has to move: every tensor with rows once (docs/measuring.md).
+ * Return the bytes that any kernel must move: every tensor with rows once (docs/measuring.md).
  * @param {{ tensors: object[] }} manifest
  * @param {{ rows: number, cols: number }} names
  * @returns {number}
@@ -41,8 +41,7 @@ export function leastBytes(manifest, names) {
 }
 
 /**
- * The share of a copy's bytes per second, in percent, above which a time is not believed, as Python's
- * suspicious_percent.
+ * Return the percentage of a copy's throughput above which a time is suspicious, as Python's suspicious_percent.
  * @param {{ tensors: object[] }} manifest
  * @param {{ rows: number, cols: number }} names
  * @returns {number}
@@ -56,13 +55,13 @@ export function suspiciousPercent(manifest, names) {
   return SUSPICIOUS_PERCENT + (SUSPICIOUS_ONE_SIDED_PERCENT - SUSPICIOUS_PERCENT) * oneSided;
 }
 
-// An op of the user's moves all of its tensors once.
+// An op of a user moves all of its tensors once.
 function movedTensors(manifest) {
   return manifest.reference === "vectors" ? manifest.tensors : rowTensors(manifest);
 }
 
 /**
- * How many sets of buffers keep caches out; one on a software adapter, which has the CPU's.
+ * Return the number of sets of buffers that caches cannot hold; 1 on a software adapter, which uses the CPU's caches.
  * @param {number} bytes  of one set
  * @param {{ software: boolean, handheld: boolean }} machine
  * @returns {number}
@@ -74,20 +73,20 @@ export function setsFor(bytes, { software, handheld }) {
 }
 
 /**
- * One set of buffers after another for the tensors of a problem; the inputs repeat the rows that are given.
- * A copy of x goes to the tensor `copyTarget`.
+ * Sets of buffers for the tensors of a problem, used in turn. The inputs repeat the given rows. A copy of x writes to
+ * the tensor `copyTarget`.
  */
 export class BufferSets {
   #device;
 
   /**
-   * Buffers for norms of one problem; only one set of them where the device has no room for more.
+   * Make buffers for norms of one problem; a single set if the device lacks memory for more.
    * @param {GPUDevice} device
    * @param {object} manifest
-   * @param {object[]} norms  all that will use them
+   * @param {object[]} norms  all norms that will use them
    * @param {{ rows: number, sets: number }} size
-   * @param {Record<string, ArrayBufferView>} data  of each tensor that is read, some whole rows
-   * @returns {Promise<BufferSets>}  rejects where there is no room for one
+   * @param {Record<string, ArrayBufferView>} data  some whole rows of each tensor that is read
+   * @returns {Promise<BufferSets>}  rejects if the device lacks memory for one set
    */
   static async create(device, manifest, norms, { rows, sets }, data) {
     const made = new BufferSets(device, rows, sets);
@@ -98,11 +97,11 @@ export class BufferSets {
     } catch (error) {
       refused = error;
     }
-    refused = (await within(device.popErrorScope(), "memory was asked for", device)) ?? refused;
+    refused = (await within(device.popErrorScope(), "allocating memory", device)) ?? refused;
     if (!refused) return made;
     made.destroy();
     if (sets > 1) return BufferSets.create(device, manifest, norms, { rows, sets: 1 }, data);
-    throw new Error(`no room for the buffers of ${rows} rows: ${refused.message}`);
+    throw new Error(`the device has no memory for the buffers of ${rows} rows: ${refused.message}; use fewer rows`);
   }
 
   constructor(device, rows, sets) {
@@ -112,7 +111,7 @@ export class BufferSets {
     this.sets = Array.from({ length: sets }, () => ({}));
   }
 
-  /** Whether so much memory is gone through in turn that no cache holds it. */
+  /** True if the sets together are too large for any cache. */
   get cold() {
     const bytes =
       Object.values(this.sets[0]).reduce((sum, buffer) => sum + buffer.size, 0) * this.sets.length;
@@ -120,7 +119,7 @@ export class BufferSets {
   }
 
   /**
-   * What Norm.encode takes: the tensors of one set.
+   * Return the arguments of Norm.encode: the tensors of one set.
    * @param {object} manifest
    * @param {number} [rows]
    * @param {number} [set]
@@ -149,7 +148,7 @@ export class BufferSets {
   }
 
   /**
-   * The first bytes of a tensor of the first set.
+   * Read the first bytes of a tensor of the first set.
    * @param {string} name
    * @param {number} byteLength
    * @returns {Promise<ArrayBuffer>}
@@ -171,14 +170,14 @@ export class BufferSets {
     }
   }
 
-  /** Free all of them. */
+  /** Free all buffers. */
   destroy() {
     for (const set of this.sets) Object.values(set).forEach((buffer) => buffer.destroy());
   }
 
   #add(manifest, norms, data) {
     for (const { name, access } of manifest.tensors) {
-      // Shaders differ in how far past the end they read.
+      // Shaders read past the end by different amounts.
       const size = Math.max(...norms.map((norm) => norm.byteLength(name, this.rows)));
       if (access === "read") this.#addInput(name, size, data[name]);
       else this.#addOutput(name, size);
@@ -186,7 +185,7 @@ export class BufferSets {
     const main = manifest.tensors.find((tensor) => tensor.access === "write").name;
     const [set] = this.sets;
     const inputs = manifest.tensors.filter((tensor) => tensor.access === "read").map(({ name }) => name);
-    // The largest: an op may have several, and what is copied is what memory answers with.
+    // An op may have several inputs: copying the largest one measures memory best.
     this.copySource = inputs.includes("x") && manifest.reference !== "vectors"
       ? "x"
       : inputs.reduce((most, name) => (set[name].size > set[most].size ? name : most));
@@ -237,7 +236,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
 `;
 
 /**
- * A WGSL copy of x, 16 bytes to an invocation: the roofline of a page that carries no copy kernels.
+ * Make a WGSL copy of x, 16 bytes per invocation: the roofline of a page without copy kernels.
  * @param {GPUDevice} device
  * @param {BufferSets} buffers
  * @returns {Promise<{ encode: import("./measure.js").Encode, bytes: number }>}
@@ -249,11 +248,11 @@ export async function copyShader(device, buffers) {
     visibility: GPUShaderStage.COMPUTE,
     buffer: { type },
   }));
-  // Not "auto": ordered devices add to the layouts that they are given.
+  // The layout is not "auto", since ordered devices add a binding to explicit layouts only.
   const own = device.createBindGroupLayout({ entries });
   const layout = device.createPipelineLayout({ bindGroupLayouts: [own] });
   const made = device.createComputePipelineAsync({ layout, compute: { module } });
-  const pipeline = await within(made, "the copy was compiled", device);
+  const pipeline = await within(made, "compiling the copy", device);
   const source = buffers.copySource;
   const { size } = buffers.sets[0][source];
   const groups = buffers.sets.map((set) =>
@@ -275,7 +274,7 @@ export async function copyShader(device, buffers) {
   return { encode, bytes: 2 * size };
 }
 
-/** To whole vec4s, the largest elements that shaders have. */
+/** Round up to whole vec4s, the largest elements of shaders. */
 function roundUp(size) {
   return Math.ceil(size / 16) * 16;
 }

@@ -1,10 +1,10 @@
-// Elements, and what a page does with text: show, copy, save.
+// Helpers for elements, and for copying and saving text.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * An HTML element with attributes and children; children that are null or false are left out.
- * An attribute that is null or false is left out, true is an empty one.
+ * Create an HTML element with attributes and children. Children that are null or false are left out. An attribute that
+ * is null or false is left out; true becomes an empty attribute.
  * @param {string} tag
  * @param {Record<string, string | number | boolean | null | undefined>} [attributes]
  * @param {...(Node | string | number | null | undefined | false)} children
@@ -15,7 +15,7 @@ export function element(tag, attributes = {}, ...children) {
 }
 
 /**
- * The same for SVG.
+ * Create an SVG element in the same way.
  * @param {string} tag
  * @param {Record<string, string | number>} [attributes]
  * @param {...(Node | string | number | null | undefined | false)} children
@@ -36,7 +36,7 @@ function filled(node, attributes, children) {
 }
 
 /**
- * The element of the page with this id.
+ * Return the element of the page with this id.
  * @param {string} id
  * @returns {HTMLElement}
  */
@@ -45,7 +45,7 @@ export function byId(id) {
 }
 
 /**
- * A button that does something.
+ * Create a button with an action.
  * @param {string} label
  * @param {(event: Event) => void} action
  * @param {Record<string, string | boolean>} [attributes]
@@ -58,7 +58,7 @@ export function button(label, action, attributes = {}) {
 }
 
 /**
- * Say whether a button does something now. One that is disabled would lose the focus; this one keeps it.
+ * Enable or disable a button by aria-disabled, which keeps the focus; a disabled button would lose it.
  * @param {string} id
  * @param {boolean} may
  */
@@ -67,7 +67,7 @@ export function allow(id, may) {
 }
 
 /**
- * Whether a button does something now.
+ * Return true if a button is enabled.
  * @param {string} id
  * @returns {boolean}
  */
@@ -76,7 +76,7 @@ export function allowed(id) {
 }
 
 /**
- * Save a text as a file of the person's choice.
+ * Save a text as a file of the user's choice.
  * @param {string} name
  * @param {string} text
  * @param {string} [type]
@@ -84,12 +84,12 @@ export function allowed(id) {
 export function download(name, text, type = "application/json") {
   const address = URL.createObjectURL(new Blob([text], { type }));
   element("a", { href: address, download: name }).click();
-  // The click has been taken up by the time the next task runs; some browsers want longer.
+  // The browser has handled the click before the next task; some browsers need longer.
   setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
 
 /**
- * Put a text on the clipboard, and say on the button whether that worked.
+ * Copy a text to the clipboard, and show on the button if that worked.
  * @param {string} text
  * @param {HTMLElement} pressed
  */
@@ -105,7 +105,7 @@ export async function copyText(text, pressed) {
 }
 
 /**
- * Let the browser draw and take input before going on. Timers of a hidden page are slow, messages are not.
+ * Let the browser draw and handle input. This uses a message, since timers of a hidden page are slow.
  * @returns {Promise<void>}
  */
 export function breathe() {

@@ -1,12 +1,12 @@
-// Numbers as text, as the native tool shows them.
-// rows and cols: names of the manifest's format.
+// Numbers as text, in the same form as the command line shows them.
+// rows and cols are names of the manifest's format.
 
 import { ON_BY_DEFAULT } from "./numbers.js";
 
 export const NOTHING = "–";
 
 /**
- * A time with three or four digits and its unit.
+ * Return a time with three or four digits and its unit.
  * @param {number | null | undefined} nanoseconds
  * @returns {string}
  */
@@ -22,7 +22,7 @@ export function timeText(nanoseconds) {
 }
 
 /**
- * An error with two digits.
+ * Return an error with two digits.
  * @param {number | null | undefined} error
  * @returns {string}
  */
@@ -33,7 +33,7 @@ export function errorText(error) {
 }
 
 /**
- * GB/s with four digits at most.
+ * Return GB/s with at most four digits.
  * @param {number | null | undefined} gbps
  * @returns {string}
  */
@@ -42,7 +42,7 @@ export function gbpsText(gbps) {
 }
 
 /**
- * A share in whole percents.
+ * Return a share in whole percent.
  * @param {number | null | undefined} percent
  * @returns {string}
  */
@@ -51,7 +51,7 @@ export function percentText(percent) {
 }
 
 /**
- * Bytes in KiB, MiB or GiB.
+ * Return bytes in KiB, MiB or GiB.
  * @param {number} bytes
  * @returns {string}
  */
@@ -66,7 +66,7 @@ export function bytesText(bytes) {
 }
 
 /**
- * "1 shader", "2 shaders".
+ * Return "1 shader" or "2 shaders".
  * @param {number} count
  * @param {string} noun
  * @returns {string}
@@ -76,7 +76,7 @@ export function counted(count, noun) {
 }
 
 /**
- * Constants as "a=1 b=2".
+ * Return constants as "a=1 b=2".
  * @param {Record<string, number>} constants
  * @returns {string}
  */
@@ -87,7 +87,7 @@ export function constantsText(constants) {
 }
 
 /**
- * What a problem's options change, as Python's str(Options) says it: "no bias, residual, out_dtype=int8".
+ * Return the options that differ from the defaults, like Python's str(Options): "no bias, residual, out_dtype=int8".
  * @param {Record<string, boolean | number | string>} options
  * @returns {string}
  */
@@ -103,7 +103,7 @@ function digits(value) {
 }
 
 /**
- * A problem as the command names it.
+ * Return a problem as the command line shows it.
  * @param {{ rows: number, cols: number, dtype: string }} problem
  * @returns {string}
  */

@@ -1,21 +1,21 @@
-// Adapter and device, what a browser says of them, and waiting for them with a limit.
+// The adapter and the device: opening, describing, and waiting for them with a time limit.
 
 import { LINUX_FLAGS, whyNoAdapter, whyNoGpu } from "../runtime.js";
 
 const LIMIT_MS = 30000;
-// Where the flags that the runtime names do not do, from "Implementation Status" of gpuweb's wiki, November 2025.
+// More flags, from "Implementation Status" of gpuweb's wiki, November 2025.
 const ON_LINUX =
-  "Where these do not do, --enable-unsafe-webgpu --ozone-platform=x11 --use-angle=vulkan " +
-  "--enable-features=Vulkan,VulkanFromANGLE may; it wants a Vulkan driver.";
+  "If that is not enough, try --enable-unsafe-webgpu --ozone-platform=x11 --use-angle=vulkan " +
+  "--enable-features=Vulkan,VulkanFromANGLE; these need a Vulkan driver.";
 
-/** What a person can mend: the message is a sentence for them. */
+/** An error that the user can fix; its message is a sentence for the user. */
 export class Complaint extends Error {}
 
 /**
- * What `promise` gives; a Complaint when the device is lost first, or nothing comes in time.
+ * Wait for a promise. Throws a Complaint if the device is lost first, or after a time limit.
  * @template T
  * @param {Promise<T>} promise
- * @param {string} what  what was waited for, as in "no answer while WHAT"
+ * @param {string} what  the current action, for "did not answer while WHAT"
  * @param {GPUDevice} [device]
  * @returns {Promise<T>}
  */
@@ -23,14 +23,14 @@ export async function within(promise, what, device) {
   let timer;
   const late = new Promise((_, reject) => {
     timer = setTimeout(() => {
-      const silence = `The GPU gave no answer for ${LIMIT_MS / 1000} s while ${what}`;
-      reject(new Complaint(`${silence}: reload the page, or restart the browser.`));
+      const silence = `The GPU did not answer for ${LIMIT_MS / 1000} s while ${what}`;
+      reject(new Complaint(`${silence}. Reload the page, or restart the browser.`));
     }, LIMIT_MS);
   });
   const lost = device?.lost.then((info) => {
     throw new Complaint(
-      `The browser lost the GPU while ${what} (${info.message || info.reason}): reload the page; if it ` +
-        "happens again, the driver or the shader is at fault.",
+      `The browser lost the GPU while ${what} (${info.message || info.reason}). Reload the page. If this ` +
+        "happens again, the driver or the shader has a bug.",
     );
   });
   try {
@@ -41,8 +41,8 @@ export async function within(promise, what, device) {
 }
 
 /**
- * What `work` gives; where the browser refuses one of its commands, its complaint is thrown as an Error.
- * The waits inside `work` have limits of their own.
+ * Wait for `work`. Throws an Error with the browser's message if it refuses a command of `work`.
+ * `work` limits its own waits.
  * @template T
  * @param {GPUDevice} device
  * @param {string} what
@@ -65,24 +65,24 @@ export async function guarded(device, what, work) {
 }
 
 /**
- * The adapter that an application gets which asks for nothing special; a Complaint where there is none.
+ * Request the browser's default adapter. Throws a Complaint if there is none.
  * @returns {Promise<GPUAdapter>}
  */
 export async function findAdapter() {
   if (!globalThis.isSecureContext || !navigator.gpu) throw new Complaint(sentence(whyNoGpu()));
-  const adapter = await within(navigator.gpu.requestAdapter(), "the browser looked for an adapter");
+  const adapter = await within(navigator.gpu.requestAdapter(), "requesting an adapter");
   if (!adapter) throw new Complaint(sentence(whyNoAdapter()));
   return adapter;
 }
 
-/** What the runtime says is missing, as a sentence, with what else may help. */
+/** Return the runtime's reason as a sentence, with more advice for Linux. */
 function sentence(why) {
   const said = `${why[0].toUpperCase()}${why.slice(1)}.`;
   return why.includes(LINUX_FLAGS) ? `${said} ${ON_LINUX}` : said;
 }
 
 /**
- * Open a device; features named in `without` are not asked for, timestamps are where there are any.
+ * Open a device, without the features in `without`, and with timestamps if the adapter supports them.
  * @param {GPUAdapter} adapter
  * @param {GPUDeviceDescriptor} descriptor
  * @param {string[]} without
@@ -95,7 +95,7 @@ export async function openDevice(adapter, descriptor, without) {
   );
   const opening = adapter.requestDevice({ ...descriptor, requiredFeatures });
   try {
-    return await within(opening, "the browser opened the device");
+    return await within(opening, "opening the device");
   } catch (error) {
     if (error instanceof Complaint) throw error;
     throw new Complaint(`The browser refused the device: ${error.message}`);
@@ -103,7 +103,7 @@ export async function openDevice(adapter, descriptor, without) {
 }
 
 /**
- * What the browser tells of an adapter.
+ * Return the browser's description of an adapter.
  * @param {GPUAdapterInfo} info
  * @param {boolean} software
  * @returns {Record<string, string | number | boolean | null>}
@@ -121,7 +121,7 @@ export function adapterFacts(info, software) {
 }
 
 /**
- * The browser's name and version: "Chrome 140".
+ * Return the browser's name and version, such as "Chrome 140".
  * @returns {string}
  */
 export function browserName() {
@@ -141,7 +141,7 @@ export function browserName() {
 }
 
 /**
- * Whether this is a phone or a tablet, whose memory is small and shared with everything else.
+ * Return true on a phone or a tablet, whose memory is small and shared with everything else.
  * @returns {boolean}
  */
 export function handheld() {
@@ -149,7 +149,7 @@ export function handheld() {
 }
 
 /**
- * The most telling name that the browser gives.
+ * Return the most specific name that the browser gives.
  * @param {{ vendor: string, architecture: string, device: string, description: string } | null} adapter
  * @returns {string}
  */

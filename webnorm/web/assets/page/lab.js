@@ -1,5 +1,5 @@
-// The lab: shows the kernels of its bundles, and checks and times them where it is told to.
-// cols: a name of the lab's index.
+// The lab: shows the kernels of its bundles, and checks and times them on request.
+// cols is a name of the lab's index.
 
 import { descriptorFor, traitsOf } from "../runtime.js";
 import { allow, allowed, byId, download } from "./dom.js";
@@ -16,7 +16,7 @@ import { addressOf, readAddress } from "./lab_address.js";
 import { Controls } from "./lab_controls.js";
 import { overviewCard, standingCard, standingOf } from "./lab_recorded.js";
 import { asJson, deviceDescription } from "./lab_results.js";
-import { share, summaryText, tell } from "./lab_share.js";
+import { announce, share, summaryText } from "./lab_share.js";
 import { checkedText, resultCard, showLadder, showResult, summary } from "./lab_view.js";
 import { withRoomForOrder } from "./ordered.js";
 import { Bench, ladder } from "./trials.js";
@@ -25,23 +25,23 @@ const COPY = "copy";
 
 window.webnormStarted = true;
 
-/** The page: what is chosen, and one run at a time. */
+/** The page: the selection, and one run at a time. */
 class Lab {
   #index;
   #controls;
   #bundles = new Map();
   #lines = new Map();
   #recorded;
-  // Where the results of the last run stand, and the link to what was chosen for it.
+  // The last run compared with recorded devices, and the link to its selection.
   #standings = [];
   #link = "";
   #adapter = null;
   #refusal = null;
   #running = null;
-  // Whether the device was found not to come to rest, which need not be waited for again.
+  // True once the device's times did not settle; later runs then do not wait for that.
   #restless = false;
 
-  /** Load the index and find an adapter; without one the kernels can still be read. */
+  /** Load the index and find an adapter; without one the page still shows the kernels. */
   async start() {
     [this.#index, this.#recorded] = await Promise.all(
       ["bundles/index.json", "page/lab_recorded.json"].map(load),
@@ -59,7 +59,7 @@ class Lab {
     if (this.#index.submit) await this.#offerSubmission(this.#index.submit);
     this.#updateButtons();
     byId("footer").textContent =
-      `webnorm ${this.#index.webnorm}. Two runs can be compared: webnorm compare OLD.json NEW.json.`;
+      `webnorm ${this.#index.webnorm}. To compare two runs: webnorm compare OLD.json NEW.json.`;
     if (this.#refusal) throw this.#refusal;
     const { software } = this.#traits();
     const name = adapterName(adapterFacts(this.#adapter.info, software));
@@ -69,7 +69,7 @@ class Lab {
   #listen() {
     byId("form").addEventListener("change", (event) => {
       this.#controls.changed(event.target.id);
-      this.#keepAddress();
+      this.#updateAddress();
       this.#showKernels().catch(complain);
     });
     byId("form").addEventListener("submit", (event) => {
@@ -91,7 +91,7 @@ class Lab {
     const { offer } = await import("./lab_submit.js");
     offer(url, () => window.webnormReport);
     byId("privacy").append(
-      " “Submit…” shows what could be sent to who set up this page, and sends it only when you press “Send this”.",
+      " “Submit…” shows the data that you can send to the owner of this page. It sends them only when you press “Send this”.",
     );
   }
 
@@ -99,8 +99,8 @@ class Lab {
     return summaryText(this.#standings, summary(window.webnormReport.results), this.#link);
   }
 
-  /** What is chosen goes into the address, so that it can be sent, kept and opened again. */
-  #keepAddress() {
+  /** Write the selection into the address, so that the link restores it. */
+  #updateAddress() {
     history.replaceState(null, "", addressOf(this.#controls.choice));
   }
 
@@ -117,16 +117,17 @@ class Lab {
   }
 
   /**
-   * Check and time every kernel of a choice; what is left out stays as the controls are, but for the rows.
+   * Check and time every kernel of a choice. Missing options keep the state of the controls; missing rows get the
+   * suggested number.
    * @param {Partial<import("./lab_controls.js").Choice> & { all?: boolean }} options
    *   `all`: every op that has a bundle of these options, columns and this storage type
-   * @returns {Promise<object>} the report, which is window.webnormReport, too
+   * @returns {Promise<object>} the report, also stored as window.webnormReport
    */
   async run({ all = false, ...wanted } = {}) {
-    if (this.#running) throw new Error("a run is under way: stop it first");
+    if (this.#running) throw new Error("a run is in progress; stop it first");
     this.#controls.set(wanted);
     const { choice } = this.#controls;
-    if (choice.kernels?.length === 0) throw new Complaint("no kernel is chosen; expected one or more");
+    if (choice.kernels?.length === 0) throw new Complaint("no kernel is selected; select at least one");
     this.#running = new AbortController();
     document.body.dataset.state = "running";
     window.webnormReport = undefined;
@@ -151,18 +152,18 @@ class Lab {
   #clear(choice) {
     this.#standings = [];
     this.#link = new URL(addressOf(choice), location.href).href;
-    for (const id of ["beside", "results"]) byId(id).replaceChildren();
-    byId("beside-section").hidden = true;
+    for (const id of ["devices", "results"]) byId(id).replaceChildren();
+    byId("devices-section").hidden = true;
     byId("summary").hidden = true;
-    tell("");
+    announce("");
     this.#updateButtons();
   }
 
   async #runTasks(choice, all, report) {
     const { signal } = this.#running;
-    const alike = ({ options, cols, dtype }) => [options, cols, dtype].join();
+    const keyOf = ({ options, cols, dtype }) => [options, cols, dtype].join();
     const tasks = this.#entries().filter(
-      (entry) => (all || entry.op === choice.op) && alike(entry) === alike(choice),
+      (entry) => (all || entry.op === choice.op) && keyOf(entry) === keyOf(choice),
     );
     for (const [at, task] of tasks.entries()) {
       if (signal.aborted) break;
@@ -174,18 +175,18 @@ class Lab {
     say(`${signal.aborted ? "Stopped. " : ""}${summary(report.results)}`);
   }
 
-  /** One problem in full, several at a glance. */
+  /** Show one problem in detail, or several in an overview. */
   #showStandings() {
     const found = this.#standings;
     if (found.length === 0) return;
-    byId("beside").replaceChildren(found.length === 1 ? standingCard(found[0]) : overviewCard(found));
-    byId("beside-section").hidden = false;
+    byId("devices").replaceChildren(found.length === 1 ? standingCard(found[0]) : overviewCard(found));
+    byId("devices-section").hidden = false;
   }
 
   async #runTask(task, choice, report, watcher) {
     const bundle = await this.#bundle(task);
-    const alike = ({ op, cols, dtype }) => op === COPY && cols === task.cols && dtype === task.dtype;
-    const copies = await this.#bundle(this.#index.bundles.find(alike));
+    const isCopy = ({ op, cols, dtype }) => op === COPY && cols === task.cols && dtype === task.dtype;
+    const copies = await this.#bundle(this.#index.bundles.find(isCopy));
     const shaders = [...bundle.manifest.shaders, ...copies.manifest.shaders];
     // An adapter gives one device.
     const adapter = await findAdapter();
@@ -214,13 +215,13 @@ class Lab {
   async #showKernels() {
     const { entry } = this.#controls;
     const bundle = await this.#bundle(entry);
-    // What was chosen meanwhile is drawn by the call that followed.
+    // The selection changed while loading: the later call draws it.
     if (this.#controls.entry !== entry) return;
     showLadder(bundle.manifest.op, ladder(bundle, this.#traits()), {
       takes: (kernel) => this.#controls.takes(kernel),
       take: (kernel, taken) => {
         this.#controls.take(kernel, taken);
-        this.#keepAddress();
+        this.#updateAddress();
       },
     });
   }
@@ -230,7 +231,7 @@ class Lab {
     return handheld() ? "handheld" : "gpu";
   }
 
-  /** Of a device that would have all of the adapter, but for what the controls withhold. */
+  /** Return the traits of a device with everything the adapter supports, minus what the controls exclude. */
   #traits() {
     const { features, limits, info } = this.#adapter ?? {
       features: new Set(["subgroups"]),
@@ -248,7 +249,7 @@ class Lab {
     return this.#index.bundles.filter((entry) => entry.op !== COPY);
   }
 
-  /** A bundle, whose texts are numbers of the lines that all texts of its op share. */
+  /** Load a bundle. Its texts are stored as numbers of lines, which all texts of its op share. */
   async #bundle({ file, lines }) {
     if (!this.#bundles.has(file)) {
       const [{ manifest, texts }, all] = await Promise.all([load(`bundles/${file}`), this.#linesIn(lines)]);
@@ -278,10 +279,10 @@ function withheld({ subgroups }) {
 
 async function load(file) {
   const answer = await fetch(file, { cache: "no-cache" }).catch((error) => {
-    throw new Complaint(`${file} did not load: ${error.message}. Is the server still there?`);
+    throw new Complaint(`${file} did not load: ${error.message}. Check that the server is running.`);
   });
   if (!answer.ok) {
-    throw new Complaint(`${file} did not load: the server says ${answer.status}. Serve the whole folder.`);
+    throw new Complaint(`${file} did not load: status ${answer.status}. Serve the whole folder.`);
   }
   return answer.json();
 }

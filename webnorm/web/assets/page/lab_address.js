@@ -1,19 +1,19 @@
-// The page's address, which holds what is chosen: opening it restores that, and with `run` begins.
-// cols and rows: names of the address, which people have sent one another.
+// The page's address contains the selection: opening it restores the selection, and `run` starts a run.
+// cols and rows are names in existing links.
 
 import { Complaint } from "./gpu.js";
 
-// What goes into the address as it is, in this order; numbers are read by the form.
+// Values written to the address as they are, in this order; the form reads the numbers.
 const PLAIN = ["op", "cols", "dtype", "distribution", "rows", "seed"];
 const LISTS = ["options", "kernels"];
 const FLAGS = ["subgroups", "run", "all"];
 const KNOWN = [...PLAIN, ...LISTS, ...FLAGS];
 
 /**
- * What an address asks for. Throws a Complaint for a name or a flag that makes no sense.
+ * Read the selection from an address. Throws a Complaint for an unknown name or flag.
  * @param {string} search
  * @returns {{ wanted: Partial<import("./lab_controls.js").Choice>, run: boolean, all: boolean }}
- *   run: to begin at once; all: with every op
+ *   run: start at once; all: run every op
  */
 export function readAddress(search) {
   const query = new URLSearchParams(search);
@@ -43,7 +43,7 @@ function flagsOf(query) {
 }
 
 /**
- * The address of a choice, as a query; options, kernels and subgroups only where they are not as usual.
+ * Return the address of a choice as a query; options, kernels and subgroups only if they differ from the defaults.
  * @param {import("./lab_controls.js").Choice} choice
  * @returns {string}
  */
@@ -53,6 +53,6 @@ export function addressOf(choice) {
   if (choice.options.length > 0) query.set("options", choice.options.join());
   if (choice.kernels !== null) query.set("kernels", choice.kernels.join());
   if (!choice.subgroups) query.set("subgroups", "0");
-  // Commas may stand in a query as they are.
+  // A query may contain commas unescaped.
   return `?${query.toString().replaceAll("%2C", ",")}`;
 }

@@ -1,29 +1,29 @@
-// The lab's controls: what may be chosen, and what is.
-// rows and cols: names of the lab's index and of the page's address.
+// The lab's controls: the possible values and the current selection.
+// rows and cols are names of the lab's index and of the page's address.
 
 import { byId, element } from "./dom.js";
 import { Complaint } from "./gpu.js";
 import { distributionsFor } from "./draws.js";
 
-// In the order in which one narrows the next.
+// Each select narrows the options of the next.
 const SELECTS = ["op", "options", "cols", "dtype", "distribution"];
 const NUMBERS = ["rows", "seed"];
 
 /**
  * @typedef {{ op: string, options: string[], cols: number, dtype: string, distribution: string, rows: number,
  *   seed: number, subgroups: boolean, kernels: string[] | null }} Choice
- * options: in the words of `--option`, none for the op's own; kernels: those that are run, null for all.
+ * options: as for `--option`, empty for the op's defaults; kernels: the kernels to run, null for all.
  */
 
-/** The form of lab.html, and which kernels are run. */
+/** The form of lab.html, and the kernels to run. */
 export class Controls {
   #entries;
   #machine;
-  #leftOut = new Set();
+  #excluded = new Set();
 
   /**
    * @param {object[]} entries  of bundles/index.json
-   * @param {"gpu" | "handheld" | "software"} machine  which of the index's rows suit the adapter
+   * @param {"gpu" | "handheld" | "software"} machine  selects the suggested rows of the index
    */
   constructor(entries, machine) {
     this.#entries = entries;
@@ -35,7 +35,7 @@ export class Controls {
   /** @returns {Choice} */
   get choice() {
     const { kernels } = this.entry;
-    const taken = kernels.filter((name) => !this.#leftOut.has(name));
+    const taken = kernels.filter((name) => !this.#excluded.has(name));
     return {
       op: byId("op").value,
       options: words(byId("options").value),
@@ -50,18 +50,18 @@ export class Controls {
   }
 
   /**
-   * Set what is given, the rest to what goes with it. Throws a Complaint for what there is not.
+   * Set the given controls and adapt the others. Throws a Complaint for a value that is not offered.
    * @param {Partial<Choice>} wanted
    */
   set(wanted) {
     for (const id of SELECTS.filter((name) => wanted[name] !== undefined)) {
       const value = String(wanted[id]);
       const offered = Array.from(byId(id).options, (option) => option.value);
-      if (!offered.includes(value)) throw unlike(id, value, `one of ${offered.filter(Boolean).join(", ")}`);
+      if (!offered.includes(value)) throw unexpected(id, value, `one of ${offered.filter(Boolean).join(", ")}`);
       byId(id).value = value;
       this.#narrow();
     }
-    if (wanted.op !== undefined) this.#leftOut.clear();
+    if (wanted.op !== undefined) this.#excluded.clear();
     if (wanted.rows === undefined) this.suggestRows();
     for (const id of NUMBERS.filter((name) => wanted[name] !== undefined)) byId(id).value = wanted[id];
     byId("subgroups").checked = wanted.subgroups ?? byId("subgroups").checked;
@@ -69,30 +69,30 @@ export class Controls {
     if (wanted.kernels !== undefined) this.#take(wanted.kernels);
   }
 
-  /** Bring the other controls in line with the one that a person has changed. */
+  /** Adapt the other controls to the one that the user changed. */
   changed(id) {
-    if (id === "op") this.#leftOut.clear();
+    if (id === "op") this.#excluded.clear();
     this.#narrow();
     if (["op", "options", "cols", "dtype"].includes(id)) this.suggestRows();
   }
 
-  /** Whether a kernel is run. */
+  /** Return true if a kernel is run. */
   takes(kernel) {
-    return !this.#leftOut.has(kernel);
+    return !this.#excluded.has(kernel);
   }
 
-  /** Run a kernel from now on, or leave it out. */
+  /** Include a kernel in later runs, or exclude it. */
   take(kernel, taken) {
-    if (taken) this.#leftOut.delete(kernel);
-    else this.#leftOut.add(kernel);
+    if (taken) this.#excluded.delete(kernel);
+    else this.#excluded.add(kernel);
   }
 
-  /** So many rows as the index holds good for the adapter. */
+  /** Set the number of rows that the index suggests for the adapter. */
   suggestRows() {
     byId("rows").value = this.entry.rows[this.#machine];
   }
 
-  /** The index's entry of the choice. */
+  /** The entry of the index for the current selection. */
   get entry() {
     const values = ["op", "options", "cols", "dtype"].map((id) => byId(id).value);
     return this.#entries.find((one) => keyOf(one) === values.join());
@@ -101,17 +101,17 @@ export class Controls {
   #take(kernels) {
     const known = this.entry.kernels;
     for (const name of kernels ?? []) {
-      if (!known.includes(name)) throw unlike("kernels", name, `some of ${known.join(", ")}`);
+      if (!known.includes(name)) throw unexpected("kernels", name, `some of ${known.join(", ")}`);
     }
-    this.#leftOut = new Set(kernels && known.filter((name) => !kernels.includes(name)));
+    this.#excluded = new Set(kernels && known.filter((name) => !kernels.includes(name)));
   }
 
   #narrow() {
     let left = this.#entries;
     for (const id of SELECTS.slice(0, -1)) {
-      const told = (entry) => String(entry[id]);
-      offer(id, left.map(told));
-      left = left.filter((entry) => told(entry) === byId(id).value);
+      const valueOf = (entry) => String(entry[id]);
+      offer(id, left.map(valueOf));
+      left = left.filter((entry) => valueOf(entry) === byId(id).value);
     }
     offer("distribution", distributionsFor(byId("dtype").value));
   }
@@ -125,21 +125,21 @@ function words(text) {
   return text.split(",").filter(Boolean);
 }
 
-function unlike(id, value, expected) {
+function unexpected(id, value, expected) {
   return new Complaint(`${id} is ${value}; expected ${expected}`);
 }
 
 function checkNumber(id, given) {
   const { min, max, validity } = byId(id);
-  if (!validity.valid) throw unlike(id, given, `a whole number from ${min} to ${max}`);
+  if (!validity.valid) throw unexpected(id, given, `a whole number from ${min} to ${max}`);
 }
 
-/** Fill a select; what was chosen stays where it is still offered. */
+/** Fill a select; the current value stays selected if it is still offered. */
 function offer(id, values) {
   const select = byId(id);
   const kept = select.value;
   const offered = [...new Set(values.map(String))];
-  const text = (value) => value.replaceAll(",", ", ") || "the op's own";
+  const text = (value) => value.replaceAll(",", ", ") || "the op's defaults";
   select.replaceChildren(...offered.map((value) => element("option", { value }, text(value))));
   if (offered.includes(kept)) select.value = kept;
 }

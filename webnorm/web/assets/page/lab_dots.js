@@ -1,14 +1,14 @@
-// Shares of a copy as marks on lines, a line for each op and a shape for each device.
+// A dot chart of percentages of a copy: one line per op, one shape per device.
 
 import { element, svg } from "./dom.js";
 import { percentText } from "./format.js";
 
 const LINE = 44;
 const TOP = 22;
-// Marks at either end are drawn whole.
+// The margins, in percent, keep the marks at both ends whole.
 const [FIRST, LAST] = [2, 97];
 const SIZE = 7;
-// A mark is told apart by its shape, not by its colour alone.
+// Marks differ in shape, not only in colour.
 const SHAPES = [
   () => svg("circle", { r: SIZE }),
   () => svg("rect", { x: -SIZE + 1, y: -SIZE + 1, width: 2 * SIZE - 2, height: 2 * SIZE - 2 }),
@@ -17,17 +17,17 @@ const SHAPES = [
 ];
 
 /**
- * The legend, and an SVG as wide as its parent.
+ * Return the legend and an SVG as wide as its parent.
  * @param {string} title
- * @param {string[]} devices  the first is this one
- * @param {{ label: string, shares: (number | null)[] }[]} lines  in percent, one for each device
+ * @param {string[]} devices  the first is this device
+ * @param {{ label: string, shares: (number | null)[] }[]} lines  shares in percent, one per device
  * @returns {HTMLElement}
  */
 export function dotChart(title, devices, lines) {
   const most = Math.max(100, ...lines.flatMap(({ shares }) => shares.filter((share) => share !== null)));
   const place = (share) => `${(FIRST + ((LAST - FIRST) * share) / most).toFixed(2)}%`;
   const height = TOP + LINE * lines.length;
-  const told = lines.map(
+  const described = lines.map(
     ({ label, shares }) =>
       `${label}: ${devices
         .map((device, at) => shares[at] !== null && `${device} ${percentText(shares[at])}`)
@@ -41,7 +41,7 @@ export function dotChart(title, devices, lines) {
     element("div", { class: "tags" }, ...devices.map(legend)),
     svg(
       "svg",
-      { class: "chart", width: "100%", height, role: "img", "aria-label": `${title}. ${told.join("; ")}` },
+      { class: "chart", width: "100%", height, role: "img", "aria-label": `${title}. ${described.join("; ")}` },
       svg("text", { class: "reference-label", x: full, y: TOP - 8, "text-anchor": "end" }, "copy 100 %"),
       svg("line", { class: "reference", x1: full, x2: full, y1: TOP, y2: height }),
       ...lines.map((line, at) => oneLine(line, TOP + LINE * at, place)),
@@ -67,7 +67,7 @@ function oneLine({ label, shares }, y, place) {
   );
 }
 
-/** A device's mark around a place. */
+/** Return a device's mark centred at a point. */
 function marked(at, x, y) {
   const shape = SHAPES[at % SHAPES.length]();
   return svg("svg", { x, y, overflow: "visible", class: `dot dot-${at % SHAPES.length}` }, shape);

@@ -1,4 +1,4 @@
-// WGSL in colours.
+// Syntax highlighting of WGSL.
 
 import { element } from "./dom.js";
 
@@ -14,7 +14,7 @@ const TYPE = new RegExp(`^(?:${SCALAR}|vec[234][fiuh]?|mat[234]x[234][fh]?|array
 const TOKEN = /(\/\/.*)|(@\w+|\b[A-Za-z_]\w*\b)|(\b(?:0x[\da-fA-F]+|\d[\d.]*(?:e[+-]?\d+)?)[uifh]?)/g;
 
 /**
- * The text as nodes: comments, keywords, types and numbers in spans with these classes.
+ * Return the text as nodes: comments, keywords, types and numbers are in spans with these classes.
  * @param {string} text
  * @returns {(string | HTMLElement)[]}
  */

@@ -1,5 +1,5 @@
-// This device's results beside those that the record has of others.
-// rows: a name of the results' format.
+// This device's results compared with the recorded results of other devices.
+// rows is a name of the results' format.
 
 import { barChart, shareChart } from "./chart.js";
 import { dotChart } from "./lab_dots.js";
@@ -10,10 +10,10 @@ import { row, table } from "./table.js";
 /**
  * @typedef {{ name: string, software: boolean, when: string, rows: number, gbps: number, percent: number | null,
  *   kernel: string | null }} Place
- * One device's best on a problem; `kernel` is null for webnorm's own choice.
+ * One device's best result on a problem; `kernel` is null for the kernel that webnorm chooses.
  * @typedef {{ op: string, problem: object, mine: Place & { browser: string }, others: Place[],
  *   lacking: string[] }} Standing
- * A problem on this device and on others; `lacking` are devices without a record of it.
+ * A problem on this device and on others; `lacking` lists devices without a record of it.
  */
 
 const COLUMNS = [
@@ -25,13 +25,13 @@ const COLUMNS = [
   { name: "Measured", wide: true },
 ];
 const NATIVELY =
-  "The recorded devices ran the kernel that webnorm chooses itself, outside of a browser. Each device's " +
-  "percentage is of the fastest copy on that device, so it can be compared; GB/s say how fast its memory is.";
+  "The recorded devices ran the kernel that webnorm chooses by default, outside of a browser. Compare the percentages: " +
+  "each is relative to the fastest copy on the same device. GB/s depend on the speed of the device's memory.";
 const SOFTWARE =
-  "Devices marked “software” are processors that imitate a GPU: their times say nothing about any GPU.";
+  "Devices marked “software” are CPUs that emulate a GPU: their times say nothing about any GPU.";
 
 /**
- * Where a device stands with the fastest right kernel of one op; null where none was timed.
+ * Compare a device's fastest right kernel of one op with the record; null if none was timed.
  * @param {object[]} results  of one op, and of the copies
  * @param {string} key  the problem's name in the record
  * @param {{ name: string, software: boolean, browser: string }} device
@@ -65,7 +65,7 @@ function placeOf({ name, software, date }, { rows, gbps, percent_of_copy: percen
 }
 
 /**
- * A device's name, and that it is none where it is software.
+ * Return a device's name, marked if it is a software adapter.
  * @param {Place} place
  * @returns {string}
  */
@@ -74,7 +74,7 @@ export function nameOf({ name, software }) {
 }
 
 /**
- * A problem as it is told: "layer_norm, 4096x1024 float32, residual".
+ * Return the title of a problem, such as "layer_norm, 4096x1024 float32, residual".
  * @param {Standing} standing
  * @returns {string}
  */
@@ -83,7 +83,7 @@ export function titleOf({ op, problem }) {
 }
 
 /**
- * One problem: GB/s, the share of each device's own copy, and both in a table.
+ * Return a card for one problem: charts of GB/s and of percentages of each device's copy, and a table of both.
  * @param {Standing} standing
  * @returns {HTMLElement}
  */
@@ -91,7 +91,7 @@ export function standingCard(standing) {
   const places = [standing.mine, ...standing.others];
   const title = titleOf(standing);
   const bars = places.map((place, at) => ({
-    // As short as fits beside a number on a phone; the table has the name.
+    // Short enough for a phone; the table contains the name.
     label: nameOf(at === 0 ? { ...place, name: "This device" } : place),
     gbps: place.gbps,
     percent: place.percent,
@@ -104,7 +104,7 @@ export function standingCard(standing) {
     element("h3", {}, title),
     element(
       "div",
-      { class: "beside" },
+      { class: "side-by-side" },
       chart(
         "GB/s",
         barChart(
@@ -115,7 +115,7 @@ export function standingCard(standing) {
       ),
       chart("Percent of each device's own copy", shareChart(`${title}, percent of each device's copy`, bars)),
     ),
-    table(COLUMNS, places.map(rowOf), { class: "bleed", label: `${title}, beside recorded devices` }),
+    table(COLUMNS, places.map(rowOf), { class: "bleed", label: `${title}, compared with recorded devices` }),
     element("p", { class: "muted small" }, remarks(standing)),
   );
 }
@@ -124,7 +124,7 @@ function rowOf(place, at) {
   const mine = at === 0;
   return row(COLUMNS, [
     element("strong", {}, mine ? "This device: " : "", place.name, " ", software(place)),
-    place.kernel ? element("span", { class: "mono" }, place.kernel) : "webnorm's own choice",
+    place.kernel ? element("span", { class: "mono" }, place.kernel) : "webnorm's choice",
     String(place.rows),
     gbpsText(place.gbps),
     percentText(place.percent),
@@ -136,14 +136,15 @@ function software(place) {
   return place.software ? element("span", { class: "tag warn" }, "software") : "";
 }
 
-/** What keeps the numbers of a standing from being compared without a thought. */
+/** Return the notes that a reader needs to compare the numbers of a standing. */
 function remarks({ mine, others, lacking }) {
-  const unlike = others.filter(({ rows }) => rows !== mine.rows);
-  const told = unlike.map(({ name, rows }) => `${name} had ${rows}`).join(", ");
+  const different = others.filter(({ rows }) => rows !== mine.rows);
+  const listed = different.map(({ name, rows }) => `${name} had ${rows}`).join(", ");
   return [
     others.length > 0 && NATIVELY,
-    unlike.length > 0 &&
-      `Rows differ: here are ${mine.rows}, ${told}. Few rows keep no large GPU busy, and may fit into a cache.`,
+    different.length > 0 &&
+      `The numbers of rows differ: this device had ${mine.rows}, ${listed}. A few rows cannot keep a large GPU busy, and ` +
+        "may fit into a cache.",
     [mine, ...others].some((place) => place.software) && SOFTWARE,
     lacking.length > 0 && `No record of this problem: ${lacking.join(", ")}.`,
   ]
@@ -152,7 +153,7 @@ function remarks({ mine, others, lacking }) {
 }
 
 /**
- * All ops at once: a line each, with a mark for every device.
+ * Return an overview of all ops: one line per op, with a mark for every device.
  * @param {Standing[]} standings
  * @returns {HTMLElement}
  */
@@ -199,7 +200,7 @@ function shareOf({ mine, others }, name) {
   return [mine, ...others].find((place) => nameOf(place) === name)?.percent ?? null;
 }
 
-/** What the remarks on several standings are about: each device once. */
+/** Merge several standings for the remarks: each device appears once. */
 function together(standings) {
   const [{ mine }] = standings;
   const others = new Map(standings.flatMap((one) => one.others.map((place) => [place.name, place])));

@@ -1,4 +1,4 @@
-// The results file that webnorm/lab/results/result.py reads: `webnorm compare` takes it beside one from bench.
+// The results file, in the format of webnorm/lab/results/result.py: `webnorm compare` reads it like a file from bench.
 
 import { adapterName, browserName } from "./gpu.js";
 import { SCHEMA } from "./numbers.js";
@@ -12,7 +12,7 @@ const LIMITS = [
 ];
 
 /**
- * What a results file says of a device. A browser tells neither driver nor backend: its name stands there.
+ * Return a results file's description of a device. A browser reveals neither driver nor backend; `driver` is its name.
  * @param {GPUDevice} device
  * @param {object} facts  gpu.js's adapterFacts
  * @returns {object}
@@ -38,7 +38,7 @@ function dashed(name) {
 }
 
 /**
- * The report as the file holds it: without what is null, and numbers that are not finite as words.
+ * Return the report as the file stores it: without null values, and with numbers that are not finite as words.
  * @param {{ webnorm: string, device: object, results: object[] }} report
  * @returns {object}
  */
@@ -53,7 +53,7 @@ export function asJson(report) {
 }
 
 /**
- * The status in words: "pass", "FAIL", "expected failure", "skip" or "error".
+ * Return the status in words: "pass", "FAIL", "expected failure", "skip" or "error".
  * @param {{ status: string, expected?: boolean }} result
  * @returns {string}
  */

@@ -1,5 +1,5 @@
-// Results as a text that people send one another.
-// rows: a name of the results' format.
+// The results as a text to copy and send.
+// rows is a name of the results' format.
 
 import { byId } from "./dom.js";
 import { gbpsText, percentText } from "./format.js";
@@ -8,9 +8,9 @@ import { nameOf, titleOf } from "./lab_recorded.js";
 const CONFIRMED_MS = 2000;
 
 /**
- * What was found, in a few lines, with where it can be tried.
+ * Return the results in a few lines, with a link to the same selection.
  * @param {import("./lab_recorded.js").Standing[]} standings
- * @param {string} found  how many kernels were right, in words
+ * @param {string} found  the counts of verdicts, in words
  * @param {string} link
  * @returns {string}
  */
@@ -24,8 +24,8 @@ export function summaryText(standings, found, link) {
   ]);
   const [{ mine } = {}] = standings;
   const head = mine ? [`webnorm lab on ${nameOf(mine)}, in ${mine.browser}`] : ["webnorm lab"];
-  const beware = mine?.software ? ["A software adapter: these times say nothing about a GPU."] : [];
-  return [...head, ...lines, `Checked against float64: ${found}`, ...beware, link].join("\n");
+  const warning = mine?.software ? ["A software adapter: these times say nothing about a GPU."] : [];
+  return [...head, ...lines, `Checked against float64: ${found}`, ...warning, link].join("\n");
 }
 
 function speed({ gbps, percent }) {
@@ -35,7 +35,7 @@ function speed({ gbps, percent }) {
 }
 
 /**
- * Put a text on the clipboard and say so; where the browser refuses that, show it to be copied by hand.
+ * Copy a text to the clipboard and confirm it; if the browser refuses, show the text for copying by hand.
  * @param {string} text
  * @param {HTMLElement} pressed
  */
@@ -44,7 +44,7 @@ export async function share(text, pressed) {
   try {
     await navigator.clipboard.writeText(text);
     area.hidden = true;
-    tell("Copied: the results in words, and a link to the same choice.");
+    announce("Copied: a summary of the results, and a link to the same selection.");
     pressed.textContent = "Copied ✓";
     setTimeout(() => (pressed.textContent = "Copy"), CONFIRMED_MS);
   } catch {
@@ -53,14 +53,14 @@ export async function share(text, pressed) {
     area.hidden = false;
     area.focus();
     area.select();
-    tell("The browser does not let this page copy. Here is the text, selected: copy it from there.");
+    announce("The browser does not let this page copy. The text is selected below: copy it from there.");
   }
 }
 
 /**
- * Say what became of the results.
+ * Show a message about copying or sending the results.
  * @param {string} text
  */
-export function tell(text) {
+export function announce(text) {
   byId("shared").textContent = text;
 }

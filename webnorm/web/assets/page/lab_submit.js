@@ -1,12 +1,12 @@
-// Sending results to who exported the page: only what is shown, and only when that is confirmed.
-// This file is in a lab only where its exporter named a URL.
+// Sending results to the person who exported the page: only the shown text, and only after confirmation.
+// A lab contains this file only if it was exported with a URL.
 
 import { allow, allowed, button, byId, element } from "./dom.js";
-import { tell } from "./lab_share.js";
+import { announce } from "./lab_share.js";
 
 const LIMIT_MS = 30000;
-// What is sent of a result and of a device: webnorm/web/collection/collector.py has the form. Reasons are left out, as drivers
-// write them, and so is all else that would tell one device from others of its kind.
+// The fields that are sent; webnorm/web/collection/collector.py has the schema. Reasons, which contain drivers' words,
+// and everything else that could identify a single device are left out.
 const OF_A_RESULT = [
   ...["op", "kernel", "constants", "problem", "status", "expected", "max_abs_error", "max_rel_error"],
   ...["median_ns", "p20_ns", "p80_ns", "samples_ns", "dispatches_per_sample", "timing_method", "cache"],
@@ -15,7 +15,7 @@ const OF_A_RESULT = [
 const OF_A_DEVICE = ["adapter", "vendor", "driver", "backend", "type", "subgroup_size"];
 
 /**
- * A button that shows what would be sent of a report, and to whom.
+ * Add a button that shows the data to be sent, and their destination.
  * @param {string} url
  * @param {() => object} report  window.webnormReport at that moment
  */
@@ -27,7 +27,7 @@ export function offer(url, report) {
 }
 
 /**
- * What is sent of a report, as it is sent.
+ * Return the text of a report exactly as it is sent.
  * @param {object} report
  * @returns {string}
  */
@@ -47,7 +47,7 @@ function picked(from, names) {
   return Object.fromEntries(names.filter((name) => name in from).map((name) => [name, from[name]]));
 }
 
-/** The browser's name and version; one that is not known has given all that it says of itself. */
+/** Return the browser's name and version. An unknown browser is not named: its driver is its full user agent. */
 function browserOf({ driver }) {
   return driver === navigator.userAgent ? "another browser" : driver;
 }
@@ -57,15 +57,14 @@ function dialogFor(url) {
     "dialog",
     { id: "submission", "aria-labelledby": "submission-title" },
     element("h2", { id: "submission-title" }, "Send these results?"),
-    element("p", {}, "They would go to ", element("code", { id: "submission-url" }, url), "."),
+    element("p", {}, "They go to ", element("code", { id: "submission-url" }, url), "."),
     element(
       "p",
       { class: "muted small" },
-      "What is sent is the text below, and no cookies. As with any request a server can see the network address " +
-        "that it comes from, which browser asks, and which site the page is on; webnorm's collector keeps none " +
-        "of these.",
+      "The page sends the text below and no cookies. As with any request, the server can see your network address, " +
+        "your browser, and the site of this page. webnorm's collector keeps none of these.",
     ),
-    element("pre", { class: "source", id: "submission-text", tabindex: 0, "aria-label": "What is sent" }),
+    element("pre", { class: "source", id: "submission-text", tabindex: 0, "aria-label": "The text to send" }),
     element("p", { id: "submission-status", role: "status" }),
     element(
       "div",
@@ -87,16 +86,16 @@ function ask(dialog, url, text) {
     if (!allowed("send")) return;
     allow("send", false);
     byId("submission-status").textContent = "Sending.";
-    const { arrived, told } = await sent(url, text);
-    byId("submission-status").textContent = told;
-    tell(told);
+    const { arrived, message } = await sent(url, text);
+    byId("submission-status").textContent = message;
+    announce(message);
     not.textContent = "Close";
     allow("send", !arrived);
   };
   dialog.showModal();
 }
 
-/** Whether it arrived, and what the other side said, in one line. */
+/** Send a text; return whether the server accepted it, and its answer in one line. */
 async function sent(url, text) {
   try {
     const answer = await fetch(url, {
@@ -110,20 +109,21 @@ async function sent(url, text) {
       body: text,
       signal: AbortSignal.timeout(LIMIT_MS),
     });
-    const said = await saidBy(answer);
-    const what = answer.ok ? "Sent" : "Not taken";
-    return { arrived: answer.ok, told: `${what}; the answer is ${answer.status}${said && `: ${said}`}.` };
+    const said = await textIn(answer);
+    const what = answer.ok ? "Sent" : "Not accepted";
+    return { arrived: answer.ok, message: `${what}; the server's answer is ${answer.status}${said && `: ${said}`}.` };
   } catch (error) {
     const late =
       error.name === "TimeoutError" ? `there was no answer within ${LIMIT_MS / 1000} s` : error.message;
     return {
       arrived: false,
-      told: `Not sent: ${late}. Is the collector there, and may this page post to it?`,
+      message: `Not sent: ${late}. Check that the collector is running and accepts posts from this page.`,
     };
   }
 }
 
-async function saidBy(answer) {
-  const { told, error } = await answer.json().catch(() => ({}));
-  return String(told ?? error ?? "").slice(0, 300);
+async function textIn(answer) {
+  // `told` is a name of the collector's answers.
+  const { told: message, error } = await answer.json().catch(() => ({}));
+  return String(message ?? error ?? "").slice(0, 300);
 }

@@ -1,5 +1,5 @@
-// What the lab shows of kernels and results.
-// rows: a name of the results' format.
+// The lab's view of kernels and results.
+// rows is a name of the results' format.
 
 import { barChart } from "./chart.js";
 import { button, byId, copyText, download, element } from "./dom.js";
@@ -33,16 +33,16 @@ const COLUMNS = [
 ];
 const TAGS = { pass: "pass", FAIL: "fail", error: "fail", "expected failure": "warn", skip: "" };
 
-// The ladder that the cards were last drawn from.
+// A key of the ladder that the page shows now.
 let drawn = "";
 
 /**
- * Show the kernels of a ladder, to read, and to run or leave out, without the results that stood there. Cards that stay
- * the same stay in place: a press of the mouse, which first leaves the field that was changed, would miss a new one.
+ * Show the kernels of a ladder, each with a box to include it, and clear earlier results. Unchanged cards stay in place:
+ * a mouse press first blurs a changed field, and must not miss a card that was redrawn meanwhile.
  * @param {string} op
  * @param {{ kernel: string, shader: object, why: string | null, text: string }[]} steps
  * @param {{ takes: (kernel: string) => boolean, take: (kernel: string, taken: boolean) => void }} choice
- *   whether a kernel is run, and who hears of a change of that
+ *   takes: true if a kernel is run; take: called when the user changes that
  */
 export function showLadder(op, steps, { takes, take }) {
   const key = JSON.stringify([op, steps]);
@@ -55,7 +55,7 @@ export function showLadder(op, steps, { takes, take }) {
   }
 }
 
-/** Put other cards into the place of those shown; a kernel's card keeps its open text and the focus. */
+/** Replace the cards; a kernel's card keeps its open text and the focus. */
 function redraw(cards) {
   const shown = byId("kernels");
   const parts = (card) => [...card.querySelectorAll("button, input, pre, summary")];
@@ -124,8 +124,8 @@ function source(shader, text) {
     button("Download", () => download(`${shader.name}.wgsl`, text, "text/plain")),
   );
   const lines = counted(text.trimEnd().split("\n").length, "line");
-  const told = element("summary", {}, `WGSL, ${lines}`);
-  const details = element("details", {}, told, buttons, pre);
+  const title = element("summary", {}, `WGSL, ${lines}`);
+  const details = element("details", {}, title, buttons, pre);
   details.addEventListener("toggle", () => {
     if (details.open && !pre.hasChildNodes()) pre.append(...highlighted(text));
   });
@@ -137,14 +137,14 @@ function resultId(op, kernel) {
 }
 
 /**
- * Put a result on its kernel's card, where that is shown.
+ * Show a result on its kernel's card, if the page shows that card.
  * @param {object} result
  */
 export function showResult(result) {
-  const told = result.gbps
+  const speed = result.gbps
     ? `${gbpsText(result.gbps)} GB/s, ${percentText(result.percent_of_copy)} of copy `
     : "";
-  byId(resultId(result.op, result.kernel))?.replaceChildren(told, tag(result));
+  byId(resultId(result.op, result.kernel))?.replaceChildren(speed, tag(result));
 }
 
 function tag(result) {
@@ -153,9 +153,9 @@ function tag(result) {
 }
 
 /**
- * The results of one op: a chart of what is right, a table of all.
+ * Return the results of one op: a chart of the right kernels, and a table of all.
  * @param {object[]} results
- * @param {string} checked  what was checked, in words
+ * @param {string} checked  a sentence about the checks
  * @param {boolean} software
  * @returns {HTMLElement}
  */
@@ -193,26 +193,26 @@ export function resultCard(results, checked, software) {
 
 const REMEDY = "Close other tabs and programs, plug the laptop in, and run again.";
 
-/** What keeps the copy, and so every share of it, from saying much; null where nothing does. */
+/** Return a warning if the copy's times are unreliable, and with them every percentage; null if they are fine. */
 function banner(copy, software) {
   const flags = new Set(copy?.flags);
   const scatter = flags.has("noisy") && [
     `the copy's samples scatter by ${percentText(100 * spread(copy.samples_ns))} of their median`,
     `(p20 to p80; more than ${percentText(100 * NOISY_SPREAD)} is noise)`,
   ];
-  const told = [
+  const reasons = [
     scatter && scatter.join(" "),
-    flags.has("drifting") && `the copy became ${slower(copy.samples_ns)} while everything was timed`,
-    flags.has("unsettled") && "the copies did not come to agree before the timing began",
-    flags.has("few samples") && "there was time for few samples only",
+    flags.has("drifting") && `the copy became ${slower(copy.samples_ns)} during the run`,
+    flags.has("unsettled") && "the copy's times did not settle before timing started",
+    flags.has("few samples") && "there was time for only a few samples",
   ].filter(Boolean);
-  if (told.length === 0) return null;
-  const why = told.join("; ");
+  if (reasons.length === 0) return null;
+  const why = reasons.join("; ");
   return element(
     "p",
     { class: "banner", role: "alert" },
-    element("strong", {}, "These times say little: "),
-    `${why}. ${software ? "A software adapter shares the processor with everything else. " : ""}${REMEDY}`,
+    element("strong", {}, "These times are unreliable: "),
+    `${why}. ${software ? "A software adapter shares the CPU with other programs. " : ""}${REMEDY}`,
   );
 }
 
@@ -227,12 +227,12 @@ function timedText(result, copy, software) {
   const samples = counted(result.samples_ns.length, "sample");
   const how =
     `Timed by ${result.timing_method}${warm}, one call after the other: the median of ${samples}, taken in ` +
-    "turn; whiskers reach from p20 to p80.";
+    "turn. Whiskers reach from p20 to p80.";
   const moved = copy
-    ? ` Between the first third of the samples and the last the copy became ${slower(copy.samples_ns)}.`
+    ? ` From the first third of the samples to the last third, the copy became ${slower(copy.samples_ns)}.`
     : "";
-  const beware = software ? " This is a software adapter: its ranking says nothing about a GPU's." : "";
-  return how + moved + beware;
+  const warning = software ? " This is a software adapter: its ranking says nothing about GPUs." : "";
+  return how + moved + warning;
 }
 
 function tableOf(results) {
@@ -261,18 +261,18 @@ function rangeText({ p20_ns: low, p80_ns: high }) {
 }
 
 /**
- * What a bench has checked, in words.
+ * Return a sentence about the checks of a bench.
  * @param {{ rows: number, checked: number, distribution: string }} bench
  * @returns {string}
  */
 export function checkedText({ rows, checked, distribution }) {
-  const held = (count) => `Checked: every output of ${count} rows of ${distribution} x against float64.`;
-  if (checked === rows) return held(`all ${rows}`);
-  return `${held(checked)} The ${rows} timed rows repeat these; their outputs had to be the same bits.`;
+  const sentence = (count) => `Checked: every output of ${count} rows of ${distribution} x against float64.`;
+  if (checked === rows) return sentence(`all ${rows}`);
+  return `${sentence(checked)} The ${rows} timed rows repeat these rows; their outputs must have the same bits.`;
 }
 
 /**
- * How many results are right, wrong and neither.
+ * Count the results by verdict, in words.
  * @param {object[]} results
  * @returns {string}
  */
@@ -281,7 +281,7 @@ export function summary(results) {
     pass: "right",
     FAIL: "wrong",
     error: "broken",
-    "expected failure": "wrong as its header says",
+    "expected failure": "wrong as the header states",
     skip: "not run",
   };
   const verdicts = results.filter((result) => result.op !== "copy").map(verdictOf);

@@ -1,4 +1,4 @@
-// Time on the GPU: samples of several candidates taken in turn until a rule says stop, as webnorm/gpu/timing.py.
+// Timing on the GPU: samples of several candidates, taken in turn until a rule stops, as in webnorm/gpu/timing.py.
 
 import { within } from "./gpu.js";
 import { Pace } from "./pace.js";
@@ -6,25 +6,25 @@ import { spread } from "./statistics.js";
 
 export { statistics } from "./statistics.js";
 
-// Browsers round timestamps to 0.1 ms and clocks to 1 ms, so that their attackers see less: a sample is much
-// longer. On a software adapter, which computes slowly, a rough time is enough.
+// Browsers round timestamps to 0.1 ms and clocks to 1 ms, to make attacks harder; a sample is much longer. A software
+// adapter is slow, and a rough time is enough there.
 const SAMPLE_MS = { timestamp: 10, "wall clock": 50 };
 const SOFTWARE_SAMPLE_MS = { timestamp: 2, "wall clock": 10 };
 const MOST_DISPATCHES = 1024;
 
 /**
- * @typedef {(pass: GPUComputePassEncoder, index: number) => void} Encode  puts one dispatch into a pass
+ * @typedef {(pass: GPUComputePassEncoder, index: number) => void} Encode  encodes one dispatch into a pass
  * @typedef {{ least: number, most: number, spread: number, budgetMs: number, settleMs: number }} Rule
  */
 
-/** Times dispatches on one device: by timestamp queries where they work, else by the wall clock. */
+/** A timer for dispatches on one device: by timestamp queries if they work, else by the wall clock. */
 export class Stopwatch {
   #device;
   #sampleMs;
-  // Where the two timestamps of a sample go: those of one that is under way are not free.
+  // Buffers for the two timestamps of a sample; the buffers of a running sample are in use.
   #slots = [];
   #free = [];
-  // By the wall clock what runs beside a sample would count, too: each begins when the one before has ended.
+  // The wall clock would include other samples that run at the same time, so each waits for the previous one.
   #before = Promise.resolve();
 
   /**
@@ -39,10 +39,10 @@ export class Stopwatch {
   }
 
   /**
-   * Put a sample under way: so many dispatches in one pass.
+   * Submit a sample: a number of dispatches in one pass.
    * @param {Encode} encode
    * @param {number} dispatches
-   * @returns {Promise<number>}  nanoseconds that all of them took
+   * @returns {Promise<number>}  the nanoseconds of all of them together
    */
   submit(encode, dispatches) {
     const encoder = this.#device.createCommandEncoder();
@@ -50,7 +50,7 @@ export class Stopwatch {
       this.method === "timestamp"
         ? this.#byTimestamps(encoder, encode, dispatches)
         : (this.#before = this.#before.catch(() => {}).then(() => this.#alone(encoder, encode, dispatches)));
-    // Whoever asked may have been stopped before it is read.
+    // A caller that was stopped does not read the sample, and an unread rejection would be an error.
     sample.catch(() => {});
     return sample;
   }
@@ -92,9 +92,9 @@ export class Stopwatch {
   }
 
   /**
-   * Warm up, and find how many dispatches make a sample long enough for the clock.
+   * Warm up, and return the number of dispatches that makes a sample long enough for the clock.
    * @param {Encode} encode
-   * @param {number} [least]  so many at least: one for each set of buffers, so that each is written
+   * @param {number} [least]  the minimum: one per set of buffers, so that each set is written
    * @returns {Promise<number>}
    */
   async dispatches(encode, least = 1) {
@@ -107,7 +107,7 @@ export class Stopwatch {
       took = await this.submit(encode, count);
     }
     if (!(took > 0) && this.method === "timestamp") {
-      // Some drivers have the feature and write zeros.
+      // Some drivers have the feature but write zeros.
       this.method = "wall clock";
       return this.dispatches(encode, least);
     }
@@ -115,13 +115,13 @@ export class Stopwatch {
     return Math.max(least, Math.min(needed, MOST_DISPATCHES));
   }
 
-  /** Free what was made for the queries. */
+  /** Free the query sets and buffers. */
   destroy() {
     for (const made of this.#slots.flatMap(Object.values)) made.destroy();
   }
 
   #wait(promise) {
-    return within(promise, "shaders were timed", this.#device);
+    return within(promise, "timing shaders", this.#device);
   }
 }
 
@@ -132,17 +132,17 @@ function putPass(encoder, descriptor, encode, dispatches) {
 }
 
 /**
- * Take samples of all candidates in turn, one each per round, until for each of them
- * (p80 - p20) / median / sqrt(rounds) is at most the rule's spread, or the rule's rounds or time are over. A
- * sample is under way before the last is read, so that the device does not idle in between. The first candidate,
- * a copy where there is one, brings the device to its working state before, and again where the page paused.
+ * Take samples of all candidates in turn, one each per round. Stop when (p80 - p20) / median / sqrt(rounds) of every
+ * candidate is at most the rule's spread, or when the rule's rounds or time are over. Each sample is submitted before
+ * the previous one is read, so the device does not idle. The first candidate, usually a copy, warms the device up before
+ * the first round, and again after a pause of the page.
  * @param {Stopwatch} stopwatch
  * @param {{ encode: Encode }[]} candidates
  * @param {Rule} rule
  * @param {{ sets?: number, restless?: boolean, onRound?: (done: number) => void, signal?: AbortSignal }} options
- *   `restless`: the device has been found not to come to rest
+ *   `restless`: an earlier run found that the device's times do not settle
  * @returns {Promise<{ found: { samples: number[], dispatches: number }[], settled: boolean }>}  nanoseconds per
- *   dispatch, and whether the device came to rest
+ *   dispatch; `settled` is false if the device's times did not settle
  */
 export async function measure(stopwatch, candidates, rule, options = {}) {
   const { sets = 1, restless = false, signal } = options;

@@ -1,13 +1,13 @@
-// Dispatches that wait for one another, as the calls of one caller do.
+// Dispatches that wait for one another, like the calls of one caller.
 
 const LIMIT = "maxStorageBuffersPerShaderStage";
-// What every device has without asking.
+// The default limit of every device.
 const GRANTED = 8;
 
 /**
- * The device, but that its pipelines bind one buffer more, which all share and each may write, though no shader
- * does. Dispatches on different sets of buffers have nothing else to wait for, and a GPU runs as many at a time
- * as it has room for: no call takes as little as its share of that (docs/measuring.md).
+ * Wrap a device so that its pipelines bind one more buffer, which all share and each may write, though no shader does.
+ * Without it, dispatches on different sets of buffers run at the same time, and each seems faster than a single call
+ * is (docs/measuring.md).
  * @param {GPUDevice} device
  * @returns {GPUDevice}
  */
@@ -27,7 +27,7 @@ export function ordered(device) {
       return device.createBindGroup({ ...descriptor, entries: [...descriptor.entries, order] });
     },
   };
-  // A device's methods and getters want the device itself.
+  // A device's methods and getters need the device itself as `this`.
   const get = (_, name) => {
     const value = own[name] ?? device[name];
     return typeof value === "function" && !own[name] ? value.bind(device) : value;
@@ -36,7 +36,7 @@ export function ordered(device) {
 }
 
 /**
- * A descriptor that asks for the storage buffer that order takes, where the adapter has it.
+ * Return the descriptor with one more storage buffer for ordering, if the adapter supports it.
  * @param {GPUDeviceDescriptor} descriptor
  * @param {object[]} shaders  of manifests
  * @param {GPUAdapter} adapter
@@ -50,12 +50,12 @@ export function withRoomForOrder(descriptor, shaders, adapter) {
 }
 
 /**
- * Why a shader cannot be timed in order; null where it can.
+ * Return the reason why a shader cannot be timed in order, or null if it can.
  * @param {object} shader  of a manifest
  * @param {GPUDevice} device
  * @returns {string | null}
  */
 export function noRoomForOrder(shader, device) {
   if (shader.limits[LIMIT] < device.limits[LIMIT]) return null;
-  return "binds as many storage buffers as this device has; to time one call after the other takes one more";
+  return "binds all storage buffers that this device allows, and timing one call after the other needs one more";
 }

@@ -1,27 +1,27 @@
-// Brings a device to its working state and holds it there, by samples of a yardstick: the twin of Pace in
-// webnorm/gpu/timing.py, which has the measured reasons.
+// Warms a device up and keeps it warm, with samples of a reference kernel, like Pace in webnorm/gpu/timing.py, which
+// gives the measured reasons.
 
 import { AS_BEFORE, PAUSE_S } from "./numbers.js";
 import { agree, LEAST_PART, statistics } from "./statistics.js";
 
-// A device that has not come to rest within so many times the usual wait will not.
+// A device whose times do not settle within this many usual waits never settles.
 const PATIENCE = 10;
 
-/** Keeps a device at work until it works as it does under load. */
+/** A warm-up that runs until the device is as fast as under load. */
 export class Pace {
   #sample;
   #settleMs;
   #limitMs;
-  // What the yardstick's samples take at most on a device that has come to rest.
+  // The longest time of a reference sample on a settled device, in nanoseconds.
   #usual = Infinity;
   #last = -Infinity;
-  /** False once the yardstick has not come to rest within the limit. */
+  /** False once the reference samples did not settle within the limit. */
   settled = true;
 
   /**
-   * @param {() => Promise<number>} sample  puts a sample of the yardstick under way, and gives nanoseconds
-   * @param {number} settleMs  so long the yardstick's samples have to agree; 0 does without
-   * @param {boolean} [restless]  whether the device is known not to come to rest: it gets no more than that
+   * @param {() => Promise<number>} sample  submits a sample of the reference kernel, and returns nanoseconds
+   * @param {number} settleMs  how long the samples must agree; 0 skips the warm-up
+   * @param {boolean} [restless]  true if the device is known not to settle: the warm-up then ends after `settleMs`
    */
   constructor(sample, settleMs, restless = false) {
     this.#sample = sample;
@@ -30,7 +30,7 @@ export class Pace {
   }
 
   /**
-   * Return when the device works as it does under load; at once where it has not paused.
+   * Wait until the device is as fast as under load; return at once if it has not paused.
    * @param {AbortSignal} [signal]
    */
   async ready(signal) {
@@ -40,12 +40,12 @@ export class Pace {
     await this.#settle(signal);
   }
 
-  /** The device has done something just now. */
+  /** Note that the device has worked just now. */
   worked() {
     this.#last = performance.now();
   }
 
-  /** A few samples, each under way before the last is read. */
+  /** Take a few samples, each submitted before the previous one is read. */
   async #samples() {
     const found = [];
     let flying = this.#sample();
@@ -74,7 +74,7 @@ export class Pace {
         return;
       }
       if (now - began >= (this.settled ? this.#limitMs : this.#settleMs)) {
-        // Too few samples for a verdict come from a yardstick that takes seconds: it has warmed up.
+        // A reference kernel that takes seconds gives too few samples to compare, but it has warmed the device up.
         this.settled &&= samples.length < 2 * LEAST_PART;
         return;
       }

@@ -1,4 +1,4 @@
-// The two texts: the kernel, which is edited, and what is rendered of it; their lines belong together.
+// The two editors: the kernel, which the user edits, and the rendered text. A map connects their lines.
 
 import * as cm from "../vendor/editor.js";
 import { byId } from "./dom.js";
@@ -21,8 +21,8 @@ const marks = cm.StateField.define({
 });
 
 /**
- * What every text of the page is shown with, in the system's colours as they change.
- * @param {string} label  the text's name
+ * Return the extensions that all editors of the page share; the colours follow the system's.
+ * @param {string} label  the name of the text
  * @returns {{ extensions: object[], follow: (view: object) => void }}
  */
 export function shownAs(label) {
@@ -52,18 +52,18 @@ function opened(parent, label, extensions) {
   return view;
 }
 
-/** The line a person is in. */
+/** Return the number of the line with the cursor. */
 function lineOf({ doc, selection }) {
   return doc.lineAt(selection.main.head).number;
 }
 
-/** Characters as Python counts them, in what JavaScript counts. */
+/** Convert a number of characters, as in Python, to UTF-16 units, as in JavaScript. */
 function unitsOf(text, characters) {
   return [...text].slice(0, characters).join("").length;
 }
 
 /**
- * The change from one text to another that leaves alone what is the same at both ends.
+ * Return the smallest change from one text to another: equal parts at both ends stay untouched.
  * @param {string} old
  * @param {string} text
  */
@@ -76,11 +76,11 @@ export function smallestChange(old, text) {
   return { from, to: old.length - same, insert: text.slice(from, text.length - same) };
 }
 
-/** Two editors and the lines that they share. */
+/** The two editors and the map between their lines. */
 export class Texts {
   #origins = [];
   #files = [];
-  // What was typed since the text that was last saved or read, which mistakes and origins speak of.
+  // The changes since the text that was last saved or read; mistakes and origins refer to that text.
   #since = null;
   #base;
   #sent = null;
@@ -88,7 +88,7 @@ export class Texts {
   #loading = false;
 
   /**
-   * @param {() => void} typed  hears each change that a person makes
+   * @param {() => void} typed  called on each change by the user
    * @param {() => void} save
    */
   constructor(typed, save) {
@@ -122,12 +122,12 @@ export class Texts {
     this.#base = this.kernel.state.doc;
   }
 
-  /** The kernel's text as it stands in the editor. */
+  /** The kernel's text in the editor. */
   get text() {
     return this.kernel.state.doc.toString();
   }
 
-  /** Put a text into the editor; `typing` where a person chose it, so that it is saved. */
+  /** Put a text into the editor; `typing` is true if the user chose it, so that it is saved. */
   replace(text, typing = false) {
     const change = smallestChange(this.text, text);
     this.#loading = !typing;
@@ -135,12 +135,12 @@ export class Texts {
     this.#loading = false;
   }
 
-  /** The text as it is goes to the server. */
+  /** Note that the current text is sent to the server. */
   send() {
     this.#sent = { doc: this.kernel.state.doc, since: null };
   }
 
-  /** Mistakes and lines speak of what was sent, or of this text where that is in the editor. */
+  /** Note that mistakes and lines now refer to the sent text, or to `text` if the editor contains it. */
   settle(text) {
     const here = this.kernel.state.doc;
     const settled = here.toString() === text ? { doc: here, since: null } : this.#sent;
@@ -167,7 +167,7 @@ export class Texts {
   }
 
   /**
-   * Show what was rendered.
+   * Show the rendered text.
    * @param {{ text: string, files: string[], origins: [number, number][] } | null | undefined} rendered
    */
   show(rendered) {
@@ -208,7 +208,7 @@ export class Texts {
     if (update.selectionSet && update.view.hasFocus) this.#markRendered(true);
   }
 
-  /** Mark what the kernel's line became. */
+  /** Mark the rendered lines of the kernel's current line. */
   #markRendered(scroll) {
     const line = this.#baseLine(lineOf(this.kernel.state));
     const lines = this.#origins.flatMap(([file, from], at) => (file === 0 && from === line ? [at + 1] : []));
@@ -217,7 +217,7 @@ export class Texts {
     byId("origin").textContent = lines.length ? `line ${lines.join(", ")}`.slice(0, 60) : "";
   }
 
-  /** Mark what the rendered line came from, and tell where that is. */
+  /** Mark the origin of the current rendered line, and show its place. */
   #markKernel() {
     const [file, line] = this.#origins[lineOf(this.rendered.state) - 1] ?? [];
     if (line === undefined) return;
@@ -232,7 +232,7 @@ export class Texts {
       const { from } = view.state.doc.line(Math.min(lines[0], view.state.doc.lines));
       effects.push(cm.EditorView.scrollIntoView(from, { y: "nearest", yMargin: 40 }));
     }
-    // Within an update of the other editor this has to wait for its end.
+    // During an update of the other editor this must wait for its end.
     queueMicrotask(() => view.dispatch({ effects }));
   }
 

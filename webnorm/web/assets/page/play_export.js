@@ -1,4 +1,4 @@
-// The package of the kernel: of one that is wrong only where a person insists, as `webnorm export` wants --force.
+// Exporting the kernel as a package. A wrong kernel needs a confirmation, as `webnorm export` needs --force.
 
 import { button, byId, download, element } from "./dom.js";
 import { ask } from "./play_link.js";
@@ -7,10 +7,10 @@ import { ask } from "./play_link.js";
 const UNFIT = 422;
 
 /**
- * Save the package, or show why it is not to be used and offer it all the same.
- * @param {string} name  the kernel's
- * @param {(action: () => Promise<void>) => Promise<void>} doing  runs what a button does, and tells what fails
- * @param {boolean} [force]  whether a person insists
+ * Save the package. For a wrong or unstable kernel, show the reason and ask for a confirmation first.
+ * @param {string} name  the name of the kernel
+ * @param {(action: () => Promise<void>) => Promise<void>} doing  runs an action, and shows its error
+ * @param {boolean} [force]  true if the user confirmed
  */
 export async function savePackage(name, doing, force = false) {
   const box = byId("unfit");
@@ -21,14 +21,14 @@ export async function savePackage(name, doing, force = false) {
   } catch (error) {
     if (error.status !== UNFIT) throw error;
     const done = (work) => () => {
-      // The box goes, and would take the keyboard's place with it.
+      // The box disappears and would lose the keyboard focus.
       byId("export").focus();
       box.hidden = true;
       work();
     };
     const buttons = [
-      button("Export it all the same", done(() => doing(() => savePackage(name, doing, true)))),
-      button("Leave it", done(() => {})),
+      button("Export anyway", done(() => doing(() => savePackage(name, doing, true)))),
+      button("Cancel", done(() => {})),
     ];
     box.replaceChildren(
       element("p", {}, `${error.message}.`),

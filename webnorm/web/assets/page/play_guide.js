@@ -1,11 +1,11 @@
-// What a kernel's header and body may use, fetched when somebody first asks.
+// The guide to a kernel's header and body, loaded when it is first opened.
 
 import { byId } from "./dom.js";
 import { ask } from "./play_link.js";
 
 /**
- * Show the guide once its place is opened.
- * @param {(action: () => Promise<void>) => Promise<void>} doing  does it, and tells what fails
+ * Load and show the guide when its section is opened.
+ * @param {(action: () => Promise<void>) => Promise<void>} doing  runs an action, and shows its error
  */
 export function offerGuide(doing) {
   byId("guide").addEventListener("toggle", () => {

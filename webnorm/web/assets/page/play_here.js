@@ -1,4 +1,4 @@
-// The same kernel in the browser that shows the page, beside what was found natively.
+// Runs the kernel in the browser that shows the page, and compares it with the native result.
 
 import { byId, element } from "./dom.js";
 import { errorText, gbpsText, percentText, problemText, timeText } from "./format.js";
@@ -6,7 +6,7 @@ import { browserName } from "./gpu.js";
 import { ask } from "./play_link.js";
 import { row, table } from "./table.js";
 
-// A shader that never ends ends with its thread.
+// After this time the worker is terminated, which also ends a shader that never returns.
 const LIMIT_MS = 60000;
 const COLUMNS = [
   { name: "Where", wide: true, unnamed: true },
@@ -22,20 +22,20 @@ const TAGS = { pass: "pass", fail: "fail", error: "fail" };
 let thread = null;
 
 /**
- * Run the kernel here, and show it beside the native result; a run that is under way ends.
- * @param {() => object | undefined} native  the result of the newest save, as its times have it
+ * Run the kernel in this browser and show it next to the native result; an earlier run ends.
+ * @param {() => object | undefined} native  returns the timed result of the newest save
  */
 export async function runHere(native) {
   end();
-  say("Asking for the text that browsers get.");
+  say("Loading the exported shader.");
   const bundles = await (await ask("POST", "api/here", {})).json();
   say("Starting.");
   thread = new Worker("page/play_worker.js", { type: "module" });
   const timer = setTimeout(() => {
     end();
-    say(`No answer within ${LIMIT_MS / 1000} s: stopped.`);
+    say(`Stopped: no answer within ${LIMIT_MS / 1000} s.`);
   }, LIMIT_MS);
-  thread.onerror = ({ message }) => done(() => say(`The browser does not run it: ${message}`));
+  thread.onerror = ({ message }) => done(() => say(`The browser cannot run it: ${message}`));
   thread.onmessage = ({ data: { said, results, adapter, error } }) => {
     if (said) say(said);
     else done(() => (error ? say(error) : show(results, adapter, native())));

@@ -1,4 +1,4 @@
-// What to begin with, and the ladder as lessons: what is asked, and how far the newest save does it.
+// Starting points for the editor, and lessons along the ladder with the state of their goals.
 
 import { byId, element } from "./dom.js";
 
@@ -26,14 +26,14 @@ export function offerCopies(kernels) {
   if (chosen) byId("built-in").value = chosen;
 }
 
-/** The kernel that a copy is to be of. */
+/** Return the built-in kernel to copy. */
 export function chosenCopy() {
   const [op, kernel] = byId("built-in").value.split("/");
   return { op, kernel };
 }
 
 /**
- * Show the lesson that is under way, or none.
+ * Show the current lesson, or none.
  * @param {{ name: string, title: string, text: string, passed: boolean,
  *   marks: { text: string, met?: boolean }[] } | null | undefined} lesson
  */
@@ -43,13 +43,13 @@ export function showLesson(lesson) {
   if (!lesson) return;
   const names = byId("lesson-name");
   names.value = lesson.name;
-  // What is begun next.
+  // Preselect the next lesson.
   if (lesson.passed) names.selectedIndex = Math.min(names.selectedIndex + 1, names.length - 1);
   byId("lesson").replaceChildren(
     element("h3", {}, lesson.title),
     element("p", {}, lesson.text),
     element("ul", { class: "marks" }, ...lesson.marks.map(mark)),
-    element("p", { role: "status" }, lesson.passed && element("strong", {}, "Done. Begin takes you to the next one.")),
+    element("p", { role: "status" }, lesson.passed && element("strong", {}, "Done. Press Begin for the next lesson.")),
   );
 }
 

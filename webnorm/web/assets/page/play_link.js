@@ -1,11 +1,11 @@
-// The page's line to the server: requests with the token, and the stream of snapshots.
+// The connection to the server: requests with the token, and the stream of snapshots.
 
 const KEY = "webnorm play token";
 const RETRY_MS = 500;
-// The server says something every five seconds.
+// The server sends something every five seconds.
 const SILENCE_MS = 12000;
 
-/** The server refused: what it says, and the status. */
+/** A refusal of the server: its message, and the status. */
 export class Refused extends Error {
   /**
    * @param {string} message
@@ -17,7 +17,7 @@ export class Refused extends Error {
   }
 }
 
-/** Take the token out of the address, where people would copy it, and keep it for this tab. */
+/** Take the token out of the address, so that it is not copied by accident, and keep it for this tab. */
 export function takeToken() {
   const given = location.hash.slice(1);
   if (given) {
@@ -28,7 +28,7 @@ export function takeToken() {
 }
 
 /**
- * Ask for something; Refused with the server's words where it does not do it.
+ * Send a request; throws Refused with the server's message if it fails.
  * @param {string} method
  * @param {string} path
  * @param {object} [body]
@@ -40,7 +40,7 @@ export async function ask(method, path, body, signal) {
   if (body) headers["Content-Type"] = "application/json";
   const options = { method, headers, body: body && JSON.stringify(body), signal };
   const answer = await fetch(path, options).catch((error) => {
-    throw new Refused(`the server does not answer (${error.message})`, 0);
+    throw new Refused(`the server does not answer (${error.message}); check that webnorm play is running`, 0);
   });
   if (answer.ok) return answer;
   const said = await answer.json().catch(() => ({ error: answer.statusText }));
@@ -48,30 +48,30 @@ export async function ask(method, path, body, signal) {
 }
 
 /**
- * Hear every snapshot, for as long as the page is open.
+ * Receive every snapshot while the page is open.
  * @param {(snapshot: object) => void} take
- * @param {(connected: boolean, why?: string) => void} told  each time that the connection comes or goes
+ * @param {(connected: boolean, why?: string) => void} onChange  called when the connection opens or closes
  */
-export async function listen(take, told) {
+export async function listen(take, onChange) {
   for (;;) {
     let why = "the server ended the connection";
     try {
-      await hear(take, told);
+      await receive(take, onChange);
     } catch (error) {
       why = error.message;
-      if (error.status === 403) return told(false, why);
+      if (error.status === 403) return onChange(false, why);
     }
-    told(false, `${why}; trying again`);
+    onChange(false, `${why}; trying again`);
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   }
 }
 
-async function hear(take, told) {
+async function receive(take, onChange) {
   const quiet = new AbortController();
   let timer = setTimeout(() => quiet.abort(), SILENCE_MS);
   try {
     const answer = await ask("GET", "api/events", undefined, quiet.signal);
-    told(true);
+    onChange(true);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let pieces = [];
     for (;;) {
@@ -83,7 +83,7 @@ async function hear(take, told) {
       if (value.endsWith("\n\n")) {
         const newest = newestOf(pieces.join(""));
         pieces = [];
-        // Outside of this function, so that a page that fails is not taken for a lost connection.
+        // Run outside of this function, so that an error of the page does not look like a lost connection.
         if (newest) queueMicrotask(() => take(JSON.parse(newest)));
       }
     }
@@ -92,7 +92,7 @@ async function hear(take, told) {
   }
 }
 
-/** Of the events that have come, the last snapshot. */
+/** Return the last snapshot of the received events. */
 function newestOf(text) {
   return text
     .split("\n\n")

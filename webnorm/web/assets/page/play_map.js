@@ -1,11 +1,11 @@
-// The error by row and column, in units of the tolerance: what a wrong tail or a leaking row looks like.
-// rows and cols: names of the snapshot's format; an output is shown as a matrix.
+// A map of the error by row and column, in units of the tolerance. It reveals patterns such as a wrong tail.
+// rows and cols are names of the snapshot's format; an output is shown as a matrix.
 
 import { button, byId, element, svg } from "./dom.js";
 import { counted, errorText } from "./format.js";
 import { row, table } from "./table.js";
 
-// Beyond these multiples of the tolerance an error is of the next class of play.css; of the last is what is no number.
+// The lower bounds, in units of the tolerance, of the classes of play.css; NaN and infinity have the last class.
 const STEPS = [0, 0.1, 1, 10, 1000];
 const WORDS = ["under 0.1", "to 1: still right", "to 10", "to 1000", "more", "NaN, infinite or never written"];
 const MOST_ROWS = 50;
@@ -26,7 +26,7 @@ function stepOf(value) {
 }
 
 /**
- * Show a map; a click asks for a trace of the row.
+ * Show a map; a click on a row traces the row.
  * @param {object | null | undefined} map  `rows`, `cols`, `row_step`, `col_step` and `cells`
  * @param {(row: number) => void} trace
  */
@@ -35,25 +35,25 @@ export function showMap(map, trace) {
   if (!map?.cells.length) return byId("map").replaceChildren();
   const lines = wrongLines(map);
   const worst = Math.max(...map.cells.flat().map(valueOf));
-  const told =
+  const summary =
     `Error of ${map.output}, ${map.rows} rows by ${map.cols} columns: ${counted(lines.length, "line")} of cells ` +
-    `with a wrong element, the largest ${errorText(worst)} times its tolerance`;
-  const picture = drawing(map, told);
+    `with a wrong element; the largest error is ${errorText(worst)} times its tolerance`;
+  const picture = drawing(map, summary);
   picture.addEventListener("click", (event) => {
     const box = picture.getBoundingClientRect();
     const at = Math.floor(((event.clientY - box.top) / box.height) * map.cells.length);
     trace(Math.min(Math.max(at, 0), map.cells.length - 1) * map.row_step);
   });
   byId("map").replaceChildren(
-    element("p", { class: "small" }, `${told}. Rows go down, columns to the right; click a row to trace it.`),
+    element("p", { class: "small" }, `${summary}. Rows go down, columns to the right. Click a row to trace it.`),
     picture,
     legend(),
-    element("details", {}, element("summary", {}, "The same as a table"), listed(map, lines, trace)),
+    element("details", {}, element("summary", {}, "Show as a table"), listed(map, lines, trace)),
   );
 }
 
-/** Neighbours of one class are one rectangle. */
-function drawing(map, told) {
+/** Draw the map; neighbours of one class become one rectangle. */
+function drawing(map, summary) {
   const across = map.cells[0].length;
   const pieces = map.cells.flatMap((cells, y) => {
     const runs = [];
@@ -70,7 +70,7 @@ function drawing(map, told) {
     viewBox: `0 0 ${across} ${map.cells.length}`,
     preserveAspectRatio: "none",
     role: "img",
-    "aria-label": told,
+    "aria-label": summary,
     height: Math.min(Math.max(8 * map.cells.length, 60), 280),
   };
   return svg("svg", attributes, ...pieces);
@@ -111,6 +111,6 @@ function listed(map, lines, trace) {
     ]),
   );
   const more = lines.length - rows.length;
-  const caption = more > 0 ? `The first ${rows.length} lines of cells that are wrong; ${more} more are.` : null;
+  const caption = more > 0 ? `The first ${rows.length} wrong lines of cells; ${more} more are not shown.` : null;
   return table(ROWS, rows, { caption, label: "Where it is wrong" });
 }

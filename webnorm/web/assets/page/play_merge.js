@@ -1,15 +1,15 @@
-// The kernel beside another text: an earlier save, a built-in kernel, or the file when two people wrote it.
+// Comparing the kernel with another text: an earlier save, a built-in kernel, or the file after a conflict.
 
 import * as cm from "../vendor/editor.js";
 import { byId, element } from "./dom.js";
 import { shownAs, smallestChange } from "./play_editor.js";
 import { ask } from "./play_link.js";
 
-// Two columns do not fit beside one another on a phone.
+// Two columns do not fit on a phone.
 const NARROW = matchMedia("(max-width: 47rem)");
 
-/** The panel at the page's end. */
-export class Beside {
+/** The comparison panel at the end of the page. */
+export class ComparisonPanel {
   #texts = null;
   #shown = null;
   #attempts = [];
@@ -25,9 +25,9 @@ export class Beside {
   }
 
   /**
-   * What can stand beside the kernel.
-   * @param {object[]} attempts  of the history
-   * @param {{ op: string, kernel: string }[]} kernels  the built-in ones
+   * Fill the list of texts to compare with.
+   * @param {object[]} attempts  the history
+   * @param {{ op: string, kernel: string }[]} kernels  the built-in kernels
    */
   offer(attempts, kernels) {
     this.#attempts = attempts;
@@ -41,7 +41,7 @@ export class Beside {
   }
 
   /**
-   * Show a text beside the editor's.
+   * Show a text next to the editor's.
    * @param {string} label
    * @param {string} text
    */
@@ -49,11 +49,11 @@ export class Beside {
     this.close();
     const parent = byId("merge");
     parent.hidden = false;
-    parent.replaceChildren(element("p", { class: "small" }, `${label}, and the kernel as it is now`));
+    parent.replaceChildren(element("p", { class: "small" }, `${label}, and the current kernel`));
     const mine = this.#texts.text;
     const readOnly = cm.EditorState.readOnly.of(true);
     const wrapped = cm.EditorView.lineWrapping;
-    const [left, right] = [shownAs(label), shownAs("The kernel as it is now")];
+    const [left, right] = [shownAs(label), shownAs("The current kernel")];
     const collapse = { collapseUnchanged: { margin: 3, minSize: 8 } };
     if (NARROW.matches) {
       const unified = cm.unifiedMergeView({ original: text, mergeControls: false, ...collapse });
@@ -68,14 +68,14 @@ export class Beside {
     parent.scrollIntoView({ block: "nearest" });
   }
 
-  /** The kernel's text is another by now. */
+  /** Update the panel after a change of the kernel. */
   refresh() {
     const view = this.#shown?.b ?? this.#shown;
-    // No more than what changed: all of a long text takes long to compare.
+    // Replace only the changed part: comparing all of a long text is slow.
     if (view) view.dispatch({ changes: smallestChange(view.state.doc.toString(), this.#texts.text) });
   }
 
-  /** Show nothing. */
+  /** Close the panel. */
   close() {
     this.#shown?.destroy();
     this.#shown = null;
@@ -83,7 +83,7 @@ export class Beside {
   }
 
   /**
-   * An earlier save's text.
+   * Return the text of an earlier save.
    * @param {{ hash: string }} attempt
    * @returns {Promise<string>}
    */

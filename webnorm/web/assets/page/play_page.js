@@ -1,4 +1,4 @@
-// The playground's page: every snapshot is shown, and what a person does is asked of the server.
+// The playground's page: shows every snapshot, and sends the user's actions to the server.
 
 import { button, byId, element } from "./dom.js";
 import { Texts } from "./play_editor.js";
@@ -8,30 +8,30 @@ import { runHere } from "./play_here.js";
 import { chosenCopy, offerCopies, offerLessons, showLesson } from "./play_lessons.js";
 import { ask, listen, takeToken } from "./play_link.js";
 import { showMap } from "./play_map.js";
-import { Beside } from "./play_merge.js";
+import { ComparisonPanel } from "./play_merge.js";
 import * as results from "./play_results.js";
 import { Saver } from "./play_save.js";
 import { share } from "./play_share.js";
 import { showHistory, showTimes } from "./play_times.js";
 import { showTrace } from "./play_trace.js";
 
-const beside = new Beside();
-const saver = new Saver((label, text) => beside.show(label, text));
+const comparison = new ComparisonPanel();
+const saver = new Saver((label, text) => comparison.show(label, text));
 const texts = new Texts(
   () => {
     saver.typed();
-    beside.refresh();
+    comparison.refresh();
   },
   () => saver.save(),
 );
 saver.attach(texts);
-beside.attach(texts);
+comparison.attach(texts);
 
 let remarks = [];
 let snapshot = null;
 let kernels = [];
 
-/** A place as a text, which leads there where it is in the kernel's own file. */
+/** Return a place as a text; a place in the kernel's own file becomes a link. */
 function link(place, text) {
   const { attempt, good } = snapshot;
   const own = place.own ?? place.file === (attempt?.rendered ?? good?.rendered)?.files[0];
@@ -39,7 +39,7 @@ function link(place, text) {
   return element("span", { class: "mono", title: place.file }, text);
 }
 
-/** What each part was last drawn from, so that what stays the same keeps its focus and its open details. */
+/** The data of each part as last drawn. Unchanged parts are not redrawn, so they keep their focus and open details. */
 const drawn = new Map();
 
 function part(name, data, draw) {
@@ -49,7 +49,7 @@ function part(name, data, draw) {
   draw(data);
 }
 
-/** Do what a person asked for; what the server says against it is told. */
+/** Run an action of the user, and show the server's error if it fails. */
 async function doing(action) {
   remarks = [];
   try {
@@ -76,7 +76,7 @@ function showNotices() {
   part("notices", [...(snapshot.notices ?? []), ...remarks], results.showNotices);
 }
 
-/** The save whose results are shown: the newest, or the last that ran while the newest has none. */
+/** Return the save whose results are shown: the newest, or the last with results while the newest has none. */
 function shownAttempt({ attempt, good }) {
   return attempt?.shapes?.length || !good ? attempt : good;
 }
@@ -96,10 +96,10 @@ function showAttempt({ attempt, good }) {
   const stale = Boolean(shown && attempt && shown.number !== attempt.number);
   byId("results").classList.toggle("stale", stale);
   byId("stale").hidden = !stale;
-  byId("stale").textContent = stale ? `From save ${shown.number}, the last that was judged.` : "";
+  byId("stale").textContent = stale ? `These results are from save ${shown.number}, the last save that was checked.` : "";
   part("stages", attempt?.stages ?? [], results.showStages);
   part("mistakes", attempt?.mistakes ?? [], (mistakes) => results.showMistakes(mistakes, link));
-  // Of another text than the editor's last, places would be wrong; what is underlined moves along until then.
+  // Places in another text than the editor's last would be wrong. Until then the underlines move with the text.
   if (attempt?.hash === saver.base) {
     part("squiggles", [attempt.number, attempt.mistakes], () => texts.underline(attempt.mistakes ?? []));
   } else {
@@ -115,7 +115,7 @@ function showAttempt({ attempt, good }) {
   part("trace", [shown?.trace, tracing?.note], ([traced, note]) => showTrace(traced, note, link));
 }
 
-/** Show a setting, but not in a field that somebody is typing in. */
+/** Show a setting, except in the field that the user is typing in. */
 function fill(id, value) {
   const field = byId(id);
   if (field !== document.activeElement) field.value = value;
@@ -155,9 +155,9 @@ function show(newest) {
 }
 
 function offerKernels({ history = [], file }) {
-  // Those of the file's op come first.
+  // Kernels of the file's op come first.
   const sorted = kernels.toSorted((a, b) => (b.op === file.op) - (a.op === file.op));
-  beside.offer(history, sorted);
+  comparison.offer(history, sorted);
   offerCopies(sorted);
 }
 
@@ -166,19 +166,19 @@ function deviceText(device) {
 }
 
 function compareWith(attempt) {
-  return doing(async () => beside.show(`Save ${attempt.number}`, await beside.source(attempt)));
+  return doing(async () => comparison.show(`Save ${attempt.number}`, await comparison.source(attempt)));
 }
 
 function restore(attempt) {
-  return doing(async () => texts.replace(await beside.source(attempt), true));
+  return doing(async () => texts.replace(await comparison.source(attempt), true));
 }
 
-/** The settings as a person wrote them. */
+/** Return the settings from the form. */
 function settings() {
   const words = (id) => byId(id).value.split(/[\s,]+/).filter(Boolean);
   const constants = words("constants").map((word) => {
     const [name, value = ""] = word.split("=");
-    if (!value) throw new Error(`Constants has ${word}; expected NAME=VALUE, such as threads_per_row=8`);
+    if (!value) throw new Error(`Constants contains ${word}; expected NAME=VALUE, such as threads_per_row=8`);
     return [name, { true: true, false: false }[value] ?? Number(value)];
   });
   return {
@@ -190,7 +190,7 @@ function settings() {
   };
 }
 
-/** The mean and the spread of the numbers that a person has x drawn with, or null. */
+/** Return the mean and the spread that the user chose for another x, or null. */
 function chosenX() {
   const [mean, spread] = [byId("x-mean").value, byId("x-spread").value];
   return mean === "" ? null : [Number(mean), Number(spread || 1)];
@@ -218,7 +218,7 @@ function handle() {
     post("lesson", { name: byId("lesson-name").value });
   });
   byId("lesson-end").addEventListener("click", () => {
-    // It is switched off now, and would take the keyboard's place with it.
+    // The button becomes disabled and would lose the keyboard focus.
     byId("lesson-name").focus();
     post("lesson", { name: null });
   });
@@ -245,7 +245,7 @@ function connection(connected, why) {
 async function begin() {
   window.webnormStarted = true;
   if (!takeToken()) {
-    connection(false, "Open the address that webnorm play printed: it has the key that this page needs.");
+    connection(false, "The key is missing. Open the full address that webnorm play printed; it contains the key.");
     return;
   }
   handle();

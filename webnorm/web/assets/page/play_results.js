@@ -1,4 +1,4 @@
-// What a save brought, part by part: stages, mistakes, the verdict, where and why it is wrong, what it does.
+// The results of a save, part by part: stages, mistakes, verdicts, hints, the corpus and operation counts.
 
 import { byId, element } from "./dom.js";
 import { counted, errorText } from "./format.js";
@@ -16,19 +16,19 @@ const STATES = {
   done: "done",
   failed: "failed",
   skipped: "skipped",
-  left: "left for a newer save",
+  left: "dropped for a newer save",
 };
 const WORKING = {
   render: "Rendering",
   compile: "Compiling",
-  verdict: "Holding it against float64",
-  where: "Looking where it is wrong",
+  verdict: "Checking against float64",
+  where: "Locating errors",
   time: "Timing",
   race: "Looking for races",
-  tint: "Asking Tint",
+  tint: "Compiling with Tint",
   trace: "Tracing",
-  corpus: "Going through the corpus",
-  cost: "Counting",
+  corpus: "Checking the corpus",
+  cost: "Counting operations",
 };
 const COSTS = {
   row_reads: "reads of row tensors, per element",
@@ -40,7 +40,7 @@ const COSTS = {
 };
 
 /**
- * A number of a snapshot as a person reads it; what JSON lacks comes as a text or not at all.
+ * Return a number of a snapshot as text. Numbers that JSON lacks arrive as text or null.
  * @param {number | string | null | undefined} value
  * @returns {string}
  */
@@ -50,21 +50,21 @@ export function numberText(value) {
 }
 
 /**
- * The headline for an attempt: its state, what to say, and the detail.
+ * Return the headline for an attempt: its state, a title, and a detail.
  * @param {object | null} attempt
  * @param {string | null} working  the stage that runs
  * @returns {[string, string, string]}
  */
 export function headline(attempt, working) {
   const doing = working ? `${WORKING[working] ?? working} ...` : "";
-  if (!attempt) return ["running", "Waiting", doing || "Nothing has been judged yet."];
+  if (!attempt) return ["running", "Waiting", doing || "No save has been checked yet."];
   const { mistakes = [], shapes = [], corpus } = attempt;
   const last = `Save ${attempt.number}. ${doing || firstWord(attempt)}`;
   const ran = shapes.filter(({ result }) => result.status !== "skip");
   const wrong = ran.filter(({ result }) => isWrong(result)).map(({ problem }) => problem);
   if (wrong.length) return ["fail", `Wrong: ${wrong.join(", ")}`, last];
-  // Without a verdict it is a limit that was reached.
-  if (mistakes.length && attempt.ok === null) return ["error", "Stopped at a limit of time", last];
+  // Mistakes without a verdict mean that a time limit was reached.
+  if (mistakes.length && attempt.ok === null) return ["error", "Stopped at a time limit", last];
   if (mistakes.length) return ["error", counted(mistakes.length, "mistake"), last];
   const right = rightText(ran);
   const kinds = attempt.hints?.map(({ kind }) => kind) ?? [];
@@ -72,7 +72,7 @@ export function headline(attempt, working) {
   if (kinds.includes("race")) return ["fail", `${right}, but invocations race`, last];
   if (corpus?.wrong) return ["fail", `${right}, wrong in ${corpus.wrong} of ${corpus.of} cases of the corpus`, last];
   const timed = attempt.times?.find(({ name }) => name === "attempt")?.result;
-  if (timed && isWrong(timed)) return ["fail", `${right}, wrong on the problem that is timed`, last];
+  if (timed && isWrong(timed)) return ["fail", `${right}, wrong on the timed problem`, last];
   if (attempt.ok === false) return ["error", "It did not run", last];
   if (!attempt.ok || !ran.length) return ["running", doing || "Waiting", last];
   if (!corpus || corpus.done < corpus.of || corpus.expected) return ["pass", right, last];
@@ -88,22 +88,22 @@ function isWrong({ status, expected }) {
 function rightText(ran) {
   const declared = ran.filter(({ result }) => result.status !== "pass").length;
   const right = `Right on ${counted(ran.length - declared, "shape")}`;
-  return declared ? `${right}, wrong on ${declared} as its header says` : right;
+  return declared ? `${right}, wrong on ${declared} as the header states` : right;
 }
 
-/** What to read first of what is wrong, where something is. */
+/** Return the first line of the first mistake, hint or failed case; empty if there is none. */
 function firstWord({ mistakes, hints, corpus }) {
   const failed = corpus?.failed?.[0];
-  const told = mistakes?.[0]?.message ?? hints?.[0]?.text ?? (failed && `${failed.case}: ${failed.reason}`);
-  return (told ?? "").split("\n")[0];
+  const text = mistakes?.[0]?.message ?? hints?.[0]?.text ?? (failed && `${failed.case}: ${failed.reason}`);
+  return (text ?? "").split("\n")[0];
 }
 
-/** An error, which results hold as a text where it is not finite. */
+/** Return an error as text; results store an error that is not finite as text already. */
 function errorOf(value) {
   return typeof value === "string" ? value : errorText(value);
 }
 
-/** The strip of stages. */
+/** Show the strip of stages. */
 export function showStages(stages) {
   const items = stages.map(({ name, state, ms, note }) =>
     element(
@@ -118,9 +118,9 @@ export function showStages(stages) {
 }
 
 /**
- * Every mistake with its place and its line.
+ * Show every mistake with its place and its line.
  * @param {object[]} mistakes
- * @param {(place: object, text: string) => Node} link  a place as a text that leads there, where it can
+ * @param {(place: object, text: string) => Node} link  returns a place as text, with a link if possible
  */
 export function showMistakes(mistakes, link) {
   byId("mistakes-section").hidden = mistakes.length === 0;
@@ -143,7 +143,7 @@ function caret({ source, column, length }) {
   return `${source}\n${before.join("")}^${"~".repeat(Math.max(0, (length || 1) - 1))}`;
 }
 
-/** The verdict of each shape, the worst element, the reasons that fit, and how the corpus stands. */
+/** Show the verdict of each shape, the worst element, the likely causes, and the state of the corpus. */
 export function showShapes(attempt, link) {
   const { shapes, worst, hints, corpus } = attempt ?? {};
   const rows = (shapes ?? []).map(({ problem, result }) =>
@@ -153,13 +153,13 @@ export function showShapes(attempt, link) {
       errorOf(result.max_abs_error),
     ]),
   );
-  // Each element has a tolerance of its own: that of the largest error is not the least.
+  // Each element has its own tolerance, so the largest error is not always the nearest to its tolerance.
   const details = (shapes ?? []).flatMap(({ problem, result: { reason, worst: nearest } }) => {
     const detail = reason ?? (nearest && `nearest to its tolerance: ${nearest}`);
     return detail ? [element("p", { class: "small" }, `${problem}: ${detail}`)] : [];
   });
   byId("shapes").replaceChildren(
-    rows.length ? table(SHAPES, rows, { class: "bleed" }) : element("p", { class: "muted" }, "Not judged yet."),
+    rows.length ? table(SHAPES, rows, { class: "bleed" }) : element("p", { class: "muted" }, "Not checked yet."),
     ...details,
     worst ? worstElement(worst) : "",
     hints?.length ? hintList(hints, link) : "",
@@ -188,13 +188,13 @@ function hintList(hints, link) {
       place && link(place, `line ${place.line}`),
     ),
   );
-  return element("div", {}, element("h3", {}, "What fits"), element("ul", { class: "hints", id: "hints" }, ...items));
+  return element("div", {}, element("h3", {}, "Likely causes"), element("ul", { class: "hints", id: "hints" }, ...items));
 }
 
 function corpusPart({ done, of, failed, wrong, expected, skipped }) {
-  const declared = expected ? `, ${expected} wrong as its header says` : "";
-  const refused = skipped ? `, ${skipped} refused and not tried` : "";
-  const words = `The corpus: ${done} of ${of} cases, ${wrong} failed${declared}${refused}.`;
+  const declared = expected ? `, ${expected} wrong as the header states` : "";
+  const refused = skipped ? `, ${skipped} refused and not run` : "";
+  const words = `Corpus: ${done} of ${of} cases, ${wrong} failed${declared}${refused}.`;
   const items = (failed ?? []).map((one) => element("li", {}, `${one.case} (${one.problem}): ${one.reason}`));
   return element(
     "div",
@@ -205,18 +205,18 @@ function corpusPart({ done, of, failed, wrong, expected, skipped }) {
   );
 }
 
-/** Counts of operations. */
+/** Show the operation counts. */
 export function showCost(cost) {
   byId("cost-section").hidden = !cost;
-  const facts = Object.entries(COSTS).flatMap(([name, told]) => {
+  const facts = Object.entries(COSTS).flatMap(([name, label]) => {
     const value = cost?.[name];
     const text = value === null || value === undefined ? "not counted" : numberText(value);
-    return [element("dt", {}, told), element("dd", { class: "mono" }, text)];
+    return [element("dt", {}, label), element("dd", { class: "mono" }, text)];
   });
   byId("cost").replaceChildren(element("dl", { class: "facts" }, ...facts));
 }
 
-/** What is to be said about the playground itself. */
+/** Show messages about the playground itself. */
 export function showNotices(notices) {
   byId("notices").replaceChildren(...notices.map((text) => element("p", { class: "notice" }, text)));
 }

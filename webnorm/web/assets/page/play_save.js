@@ -1,4 +1,4 @@
-// The file and the editor: what is typed is saved, what others write is taken over, and neither is ever lost.
+// Synchronising the file and the editor: typed text is saved, changes of the file are loaded, and no text is lost.
 
 import { button, byId, element } from "./dom.js";
 import { ask } from "./play_link.js";
@@ -10,21 +10,21 @@ function plain(text) {
   return (text ?? "").replaceAll("\r\n", "\n").replaceAll("\r", "\n");
 }
 
-/** Holds the editor against the file. */
+/** Keeps the editor and the file in step. */
 export class Saver {
   #texts = null;
   #file = null;
   #base = null;
   #savedText = "";
-  // Editors of Windows end lines with two characters; this one has line feeds alone.
+  // Files of Windows end lines with two characters; this editor uses line feeds only.
   #ending = "\n";
   #sending = false;
-  // Snapshots before this one do not know of the last save yet.
+  // Snapshots with a smaller revision do not contain the last save yet.
   #revision = 0;
   #timer = 0;
   #compare;
 
-  /** @param {(label: string, text: string) => void} compare  shows a text beside the editor's */
+  /** @param {(label: string, text: string) => void} compare  shows a text next to the editor's */
   constructor(compare) {
     this.#compare = compare;
     const automatic = byId("autosave");
@@ -44,7 +44,7 @@ export class Saver {
     this.#texts = texts;
   }
 
-  /** Whether the editor has what no file has. */
+  /** True if the editor contains changes that no file contains. */
   get dirty() {
     return this.#base !== null && this.#texts.text !== this.#savedText;
   }
@@ -54,17 +54,17 @@ export class Saver {
     return this.#base;
   }
 
-  /** A person typed. */
+  /** React to a change by the user. */
   typed() {
     clearTimeout(this.#timer);
-    this.#tell();
+    this.#showState();
     if (byId("autosave").checked && byId("conflict").hidden) {
       this.#timer = setTimeout(() => this.save(), IDLE_MS);
     }
   }
 
   /**
-   * The file as the server has it.
+   * Take over the server's state of the file.
    * @param {{ path: string, text: string, base: string, missing?: boolean }} file
    * @param {number} revision
    */
@@ -83,17 +83,17 @@ export class Saver {
     } else if (!this.#sending) {
       this.#conflict();
     }
-    // While a text is sent, the file's may be that very text; the answer will tell.
+    // While a text is being sent, the file's text may be the same text; the answer decides.
   }
 
-  /** Write the editor's text, where it is another than the file's. */
+  /** Save the editor's text if it differs from the file's. */
   async save() {
     clearTimeout(this.#timer);
     if (this.#sending || !this.dirty || !byId("conflict").hidden) return;
     const text = this.#texts.text;
     this.#sending = true;
     this.#texts.send();
-    this.#tell("saving");
+    this.#showState("saving");
     try {
       const answer = await (await this.#put(text)).json();
       this.#sending = false;
@@ -103,7 +103,7 @@ export class Saver {
     } catch (error) {
       this.#sending = false;
       if (error.status === 409) this.#conflict();
-      else this.#tell(`not saved: ${error.message}`);
+      else this.#showState(`not saved: ${error.message}`);
     }
   }
 
@@ -111,7 +111,7 @@ export class Saver {
     return ask("PUT", "api/file", { text: text.replaceAll("\n", this.#ending), base: this.#base });
   }
 
-  /** Save what could not be saved before. */
+  /** Retry a save that failed. */
   again() {
     if (byId("autosave").checked) this.save();
   }
@@ -121,40 +121,40 @@ export class Saver {
     this.#base = base;
     this.#texts.settle(text);
     byId("conflict").hidden = true;
-    this.#tell();
+    this.#showState();
   }
 
   #conflict() {
     clearTimeout(this.#timer);
     const mine = this.#texts.text;
     const chosen = (text) => () => {
-      // Either way the newest text of the file is the one that is replaced.
+      // Either choice replaces the newest text of the file.
       this.#savedText = plain(this.#file.text);
       this.#base = this.#file.base;
       byId("conflict").hidden = true;
       this.#texts.replace(text(), true);
-      this.#tell();
+      this.#showState();
       this.save();
     };
     byId("conflict").replaceChildren(
-      element("p", {}, "The file was changed elsewhere while it was edited here. Both texts are still there."),
+      element("p", {}, "The file was changed elsewhere while you edited it here. Both texts still exist. Choose one."),
       element(
         "div",
         { class: "buttons" },
-        button("Keep the editor's", chosen(() => this.#texts.text)),
-        button("Take the file's", () => {
-          this.#compare("what the editor had", mine);
+        button("Keep the editor's text", chosen(() => this.#texts.text)),
+        button("Use the file's text", () => {
+          this.#compare("The editor's earlier text", mine);
           chosen(() => plain(this.#file.text))();
         }),
-        button("Show the two", () => this.#compare("the file", plain(this.#file.text))),
+        button("Compare the texts", () => this.#compare("The file's text", plain(this.#file.text))),
       ),
     );
     byId("conflict").hidden = false;
-    this.#tell();
+    this.#showState();
   }
 
-  #tell(what) {
+  #showState(text) {
     const state = this.dirty ? "not saved yet" : this.#file?.missing ? "the file is gone" : "saved";
-    byId("saved").textContent = what ?? state;
+    byId("saved").textContent = text ?? state;
   }
 }

@@ -1,13 +1,13 @@
-// One file to share: the kernel, what became of it and where, readable without anything else.
+// One file to share: the kernel with its results and device, readable without other files.
 
 import { byId, download, element } from "./dom.js";
 
 const STYLES = ["page/style.css", "page/play.css"];
-// The sections that are of use to who only reads.
+// The sections that a reader of the file needs.
 const PARTS = ["shapes-title", "map-section", "times-section", "cost-section", "history-section"];
 
 /**
- * Save the kernel and the results that are shown as one page.
+ * Save the kernel and the shown results as one page.
  * @param {{ file: { name: string, op?: string, text: string }, attempt?: object, device?: object }} snapshot
  */
 export async function share({ file, attempt, device }) {
@@ -34,11 +34,11 @@ export async function share({ file, attempt, device }) {
 }
 
 function about({ op }, attempt, device) {
-  const verdict = attempt?.ok ? "right" : attempt?.ok === false ? "wrong" : "not judged";
+  const verdict = attempt?.ok ? "right" : attempt?.ok === false ? "wrong" : "not checked";
   return `A kernel of ${op ?? "an unknown op"}, ${verdict}, on ${device?.adapter ?? "no adapter"}, ${attempt?.saved ?? ""}.`;
 }
 
-/** A section as it is shown, without what only does something in the playground. */
+/** Return a copy of a section without forms, buttons and ids, which only work in the playground. */
 function part(id) {
   const section = byId(id).closest("section");
   if (section.hidden) return null;

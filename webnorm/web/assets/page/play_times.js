@@ -1,13 +1,19 @@
-// How fast it is: this save beside a copy and others, and all saves along a line.
+// Speed: this save compared with a copy and other kernels, and a plot of all saves.
 
 import { barChart } from "./chart.js";
 import { button, byId, element, svg } from "./dom.js";
 import { gbpsText, percentText, problemText, timeText } from "./format.js";
 import { row, table } from "./table.js";
 
-const NAMES = { attempt: "this save", previous: "the one timed before", best: "the best built-in", goal: "the lesson's", copy: "copy" };
+const NAMES = {
+  attempt: "this save",
+  previous: "the previous timed save",
+  best: "the best built-in",
+  goal: "the lesson's kernel",
+  copy: "copy",
+};
 const TIMES = [
-  { name: "What", wide: true, unnamed: true },
+  { name: "Kernel", wide: true, unnamed: true },
   { name: "Median", number: true },
   { name: "GB/s", number: true },
   { name: "of copy", number: true },
@@ -21,7 +27,7 @@ const ATTEMPTS = [
 ];
 const TAGS = { pass: "pass", fail: "fail", error: "fail" };
 const HEIGHT = 160;
-// Above the roofline some room is left, since caches may beat a copy.
+// The plot extends above the roofline, since caches may make a kernel faster than a copy.
 const MOST_PERCENT = 125;
 
 /** @param {{ name: string, result: object }[] | null | undefined} times */
@@ -57,7 +63,7 @@ export function showTimes(times) {
 }
 
 /**
- * All attempts: a plot of their speeds, and a table of which each can be looked at or taken up again.
+ * Show all attempts: a plot of their speeds, and a table with buttons to compare or restore each.
  * @param {object[]} history
  * @param {(attempt: object) => void} compare
  * @param {(attempt: object) => void} restore
@@ -74,13 +80,13 @@ export function showHistory(history, compare, restore) {
         "span",
         { class: "buttons" },
         button("Compare", () => compare(attempt), { "aria-label": `Compare with save ${attempt.number}` }),
-        button("Take up again", () => restore(attempt), { "aria-label": `Take up again: save ${attempt.number}` }),
+        button("Restore", () => restore(attempt), { "aria-label": `Restore save ${attempt.number}` }),
       ),
     ]),
   );
   byId("history").replaceChildren(
     plot(history),
-    element("p", { class: "small muted" }, "Percent of a copy's speed; the dashed line is the copy. × is wrong."),
+    element("p", { class: "small muted" }, "Speed in percent of a copy; the dashed line is the copy. × marks a wrong save."),
     element("details", {}, element("summary", {}, "Every attempt"), table(ATTEMPTS, rows, { label: "Attempts" })),
   );
 }
@@ -89,7 +95,7 @@ function plot(history) {
   const x = (at) => `${(4 + (92 * at) / Math.max(history.length - 1, 1)).toFixed(2)}%`;
   const y = (percent) => HEIGHT - (HEIGHT * Math.min(percent, MOST_PERCENT)) / MOST_PERCENT;
   const timed = history.filter(({ percent_of_copy: percent }) => Number.isFinite(percent));
-  const told = timed.map((one) => `save ${one.number} ${percentText(one.percent_of_copy)}`).join(", ");
+  const listed = timed.map((one) => `save ${one.number} ${percentText(one.percent_of_copy)}`).join(", ");
   const points = history.map((attempt, at) => {
     const percent = attempt.percent_of_copy;
     const title = svg("title", {}, `save ${attempt.number}: ${attempt.status}, ${percentText(percent)} of copy`);
@@ -103,7 +109,7 @@ function plot(history) {
     width: "100%",
     height: HEIGHT,
     role: "img",
-    "aria-label": `Percent of copy by save: ${told || "nothing was timed"}`,
+    "aria-label": `Percent of copy by save: ${listed || "nothing was timed"}`,
   };
   return svg(
     "svg",

@@ -1,4 +1,4 @@
-// What trace() in the kernel wrote, beside float64.
+// The values that trace() in the kernel wrote, compared with float64.
 
 import { byId, element } from "./dom.js";
 import { counted } from "./format.js";
@@ -7,7 +7,7 @@ import { row, table } from "./table.js";
 
 const MOST = 200;
 const COLUMNS = [
-  { name: "What", wide: true, unnamed: true },
+  { name: "Expression", wide: true, unnamed: true },
   { name: "Row", number: true },
   { name: "Workgroup", number: true },
   { name: "Invocation", number: true },
@@ -17,7 +17,7 @@ const COLUMNS = [
   { name: "Verdict", unnamed: true },
 ];
 
-/** The first records of every site: one that has many must not hide the others. */
+/** Return the first records of every site, so that a site with many records does not hide the others. */
 function someOfEach({ sites, records }) {
   const most = Math.ceil(MOST / sites.length);
   const taken = sites.map(() => 0);
@@ -29,10 +29,10 @@ function valuesText(values) {
 }
 
 /**
- * Show a trace, or say how to get one.
+ * Show a trace, or a note that there is none.
  * @param {object | null | undefined} trace
- * @param {string | undefined} note  why there is none
- * @param {(place: object, text: string) => Node} link  a place as a text that leads there, where it can
+ * @param {string | undefined} note  the reason why there is none
+ * @param {(place: object, text: string) => Node} link  returns a place as text, with a link if possible
  */
 export function showTrace(trace, note, link) {
   const parent = byId("trace");
@@ -57,9 +57,9 @@ export function showTrace(trace, note, link) {
       record.departs ? { class: "departs" } : {},
     );
   });
-  const less = shown.length < trace.count ? `, of which ${shown.length} are shown` : "";
+  const less = shown.length < trace.count ? `, ${shown.length} are shown` : "";
   const where = trace.filter ? ` where ${trace.filter}` : "";
-  const unknown = shown.some(({ expected }) => !expected) ? " –: float64 knows nothing of that name." : "";
+  const unknown = shown.some(({ expected }) => !expected) ? " –: the float64 reference has no value of that name." : "";
   const caption = `${counted(trace.count, "value")}${where}${less}.${unknown}`;
   parent.replaceChildren(table(COLUMNS, rows, { caption, class: "bleed" }));
 }

@@ -1,5 +1,5 @@
-// A kernel in this browser: checked against float64 and timed in turn with copies. In a thread of its own, which
-// the page may end.
+// Checks a kernel in this browser against float64, and times it in turn with copies. It runs in a worker, which the page
+// can terminate.
 
 import { descriptorFor, traitsOf } from "../runtime.js";
 import { adapterFacts, adapterName, findAdapter, openDevice } from "./gpu.js";

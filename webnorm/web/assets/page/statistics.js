@@ -1,4 +1,4 @@
-// What samples say: median and percentiles, noise, and how far they moved; as webnorm/gpu/timing.py.
+// Statistics of samples: median and percentiles, noise and drift, as in webnorm/gpu/timing.py.
 
 import {
   AGREEING,
@@ -9,11 +9,11 @@ import {
   THROTTLED_RATIO,
 } from "./numbers.js";
 
-// Halves and thirds of fewer samples say nothing.
+// The fewest samples that a half or a third needs for a comparison.
 export const LEAST_PART = 3;
 
 /**
- * Median, 20th and 80th percentile, interpolated as NumPy does.
+ * Return the median, the 20th and the 80th percentile, interpolated as in NumPy.
  * @param {number[]} samples
  * @returns {{ median: number, p20: number, p80: number }}
  */
@@ -29,7 +29,7 @@ export function statistics(samples) {
 }
 
 /**
- * (p80 - p20) / median.
+ * Return (p80 - p20) / median.
  * @param {number[]} samples
  * @returns {number}
  */
@@ -39,7 +39,7 @@ export function spread(samples) {
 }
 
 /**
- * What is wrong with a run: "few samples", or "noisy" and "throttled".
+ * Return the warnings about a run: "few samples", or any of "noisy" and "throttled".
  * @param {number[]} samples
  * @returns {string[]}
  */
@@ -51,7 +51,7 @@ export function flags(samples) {
 }
 
 /**
- * By how much the last third of a run is slower than the first, as a share of the first.
+ * Return how much slower the last third of a run is than the first, as a fraction of the first.
  * @param {number[]} samples
  * @returns {number}
  */
@@ -61,7 +61,7 @@ export function drift(samples) {
 }
 
 /**
- * Whether a copy's samples moved by more than noise does, and by more than a share of it should bear.
+ * Return true if a copy's samples drifted by more than noise, and by too much for percentages of the copy.
  * @param {number[]} samples
  * @returns {boolean}
  */
@@ -76,13 +76,13 @@ function moved(samples, least) {
   return Math.abs(drift(samples)) > Math.max(least, noise);
 }
 
-/** The standard error of the samples' median, as a share of it. */
+/** Return the standard error of the samples' median, as a fraction of it. */
 function error(samples) {
   return (ERROR_OF_MEDIAN * spread(samples)) / Math.sqrt(samples.length);
 }
 
 /**
- * Whether the later half of the samples is as fast as the earlier, as far as their noise can tell.
+ * Return true if both halves of the samples are equally fast within their noise.
  * @param {number[]} samples
  * @returns {boolean}
  */

@@ -1,5 +1,5 @@
-// The storage types as numbers: what a buffer's bytes mean, how a number becomes them, the files they lie in.
-// For little-endian hosts, as WebGPU is; without Float16Array, which not every browser has.
+// Encoding and decoding of the storage types, and reading of safetensors files.
+// Hosts are little-endian, as WebGPU is. Float16Array is not used, since some browsers lack it.
 
 import { ARRAYS, itemsize } from "../runtime.js";
 import { INT8_MAXIMUM } from "./numbers.js";
@@ -21,7 +21,7 @@ const SAFETENSORS = {
   U32: "uint32",
   F64: "float64",
 };
-// What files hold, but no shader does.
+// Types of files, including float64, which no shader stores.
 const FILE_ARRAYS = { ...ARRAYS, float64: Float64Array };
 const WHOLE_NUMBERS = ["uint8", "int32", "uint32"];
 // A float64 of this size has no digits after the point: adding it rounds to a whole number, ties to even. The
@@ -34,9 +34,9 @@ const bits = new Float64Array(1);
 const upper = new Uint32Array(bits.buffer, 4, 1);
 
 /**
- * The exponent of the `smallest` normal number, the `largest` number and the code at the `end` of the numbers:
- * infinity, or already a NaN. `nan` is the one that is written. One that `saturates` gets its largest number
- * where others get infinity.
+ * Return the layout of a narrow float: the exponent of the `smallest` normal number, the `largest` number, and the code
+ * at the `end` of the numbers, which is infinity or already NaN. `nan` is the code to write for NaN. A type that
+ * `saturates` stores its largest number instead of infinity.
  */
 function layout(dtype, digits) {
   const size = itemsize(dtype);
@@ -56,7 +56,7 @@ function codesOf(dtype) {
   return FILE_ARRAYS[dtype];
 }
 
-/** `value` rounded to a storage type, to nearest even, in one step; int8 and float8 saturate. */
+/** Round `value` to a storage type, to nearest even, in one step; int8 and float8 saturate. */
 export function roundTo(value, dtype) {
   if (dtype === "float32") return Math.fround(value);
   if (WHOLE_NUMBERS.includes(dtype)) return value + WHOLE - WHOLE;
@@ -69,7 +69,7 @@ function roundToFloat(value, format) {
   const sign = upper[0] >>> 31 ? -1 : 1;
   const magnitude = Math.abs(value);
   if (!(magnitude < 2 * format.largest)) return magnitude > 0 ? sign * beyond(format) : NaN;
-  // The same trick, with the last digit that the type has in the place of the point.
+  // The same trick as WHOLE, at the last digit of the type instead of the point.
   const exponent = Math.max(((upper[0] >>> 20) & 0x7ff) - EXPONENT_BIAS, format.smallest);
   bits[0] = 0;
   upper[0] = (exponent - format.digits + 52 + EXPONENT_BIAS) << 20;
@@ -105,7 +105,7 @@ function valueOf(code, format) {
 
 const tables = {};
 
-/** Every code's number. */
+/** Return the number of every code. */
 function tableOf(dtype) {
   const format = FLOATS[dtype];
   const codes = 2 ** (8 * format.size);
@@ -114,8 +114,8 @@ function tableOf(dtype) {
 }
 
 /**
- * The numbers that an array or a buffer of bytes holds.
- * @param {ArrayBuffer | ArrayBufferView} data its bytes count, whatever kind of array it is
+ * Decode the numbers in an array or a buffer of bytes.
+ * @param {ArrayBuffer | ArrayBufferView} data its bytes are decoded, whatever its type
  * @param {string} dtype
  * @returns {Float64Array}
  */
@@ -136,8 +136,8 @@ export function decode(data, dtype) {
 }
 
 /**
- * `values` in their storage type: Float32Array, Int8Array, or the codes of a narrow float as Uint16Array or
- * Uint8Array.
+ * Encode `values` in their storage type: as Float32Array, Int8Array, or the codes of a narrow float in a Uint16Array
+ * or Uint8Array.
  * @param {Float64Array} values
  * @param {string} dtype
  */
@@ -151,26 +151,26 @@ export function encode(values, dtype) {
 }
 
 /**
- * The tensors of a safetensors file: 8 bytes with the header's length, a JSON header, the data without holes.
+ * Read a safetensors file: 8 bytes with the header's length, a JSON header, the data without gaps.
  * @param {ArrayBuffer} file
  * @returns {{ metadata: Object,
  *   tensors: Object<string, { dtype: string, shape: number[], bytes: Uint8Array }> }}
- * @throws {Error} for a damaged file, with what is wrong
+ * @throws {Error} for a damaged file, with the reason
  */
 export function readSafetensors(file) {
   const damaged = (why) => new Error(`not a whole safetensors file: ${why}`);
   if (file.byteLength < 8) throw damaged(`it has ${file.byteLength} bytes`);
   const length = Number(new DataView(file).getBigUint64(0, true));
   if (length > file.byteLength - 8) {
-    throw damaged(`its header should have ${length} bytes and ${file.byteLength - 8} are left`);
+    throw damaged(`its header needs ${length} bytes, but only ${file.byteLength - 8} follow`);
   }
   let header;
   try {
     header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(new Uint8Array(file, 8, length)));
   } catch (error) {
-    throw damaged(`its header is no JSON (${error.message})`);
+    throw damaged(`its header is not JSON (${error.message})`);
   }
-  if (header === null || typeof header !== "object") throw damaged("its header is no object");
+  if (header === null || typeof header !== "object") throw damaged("its header is not an object");
   const { __metadata__: metadata = {}, ...entries } = header;
   const data = file.slice(8 + length);
   const tensors = {};
@@ -180,7 +180,7 @@ export function readSafetensors(file) {
     total += tensors[name].bytes.length;
   }
   if (total !== data.byteLength) {
-    throw damaged(`its tensors take ${total} bytes and it holds ${data.byteLength}`);
+    throw damaged(`its tensors need ${total} bytes, but it contains ${data.byteLength}`);
   }
   return { metadata, tensors };
 }
@@ -188,16 +188,16 @@ export function readSafetensors(file) {
 function tensorOf(name, entry, data, damaged) {
   const { dtype: code, shape, data_offsets: offsets } = entry ?? {};
   const sizes = (list) => Array.isArray(list) && list.every((n) => Number.isSafeInteger(n) && n >= 0);
-  if (!Object.hasOwn(SAFETENSORS, code)) throw damaged(`${name} is stored as ${code}`);
+  if (!Object.hasOwn(SAFETENSORS, code)) throw damaged(`${name} has the unknown type ${code}`);
   if (!sizes(shape) || !sizes(offsets) || offsets.length !== 2) {
-    throw damaged(`${name} has no shape or no place`);
+    throw damaged(`the shape or the offsets of ${name} are missing or invalid`);
   }
   const dtype = SAFETENSORS[code];
   const bytes = shape.reduce((product, size) => product * size, codesOf(dtype).BYTES_PER_ELEMENT);
   const [start, end] = offsets;
   if (end - start !== bytes || end > data.byteLength) {
-    throw damaged(`${name} needs ${bytes} bytes; it lies in ${start}..${end} of ${data.byteLength}`);
+    throw damaged(`${name} needs ${bytes} bytes, but its place is ${start} to ${end} of ${data.byteLength}`);
   }
-  // A copy, since the data starts wherever the header ends.
+  // Copy the bytes, since the header's length may leave them unaligned.
   return { dtype, shape, bytes: new Uint8Array(data.slice(start, end)) };
 }

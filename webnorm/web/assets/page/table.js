@@ -1,20 +1,20 @@
-// Tables, which style.css turns into cards on a narrow screen: a cell then shows its column's name.
+// Tables. On a narrow screen style.css turns them into cards, whose cells show the names of their columns.
 
 import { element } from "./dom.js";
 
 /**
  * @typedef {{ name: string, number?: boolean, wide?: boolean, unnamed?: boolean }} Column
- * `number`: aligned to the right. On a card, `wide` takes a line of its own, `unnamed` goes without the name.
+ * `number`: aligned to the right. On a card, `wide` takes a whole line, and `unnamed` hides the name.
  */
 
 /**
  * @param {Column[]} columns
  * @param {HTMLElement[]} rows
- * @param {{ caption?: string | null, label?: string, class?: string }} [told]
+ * @param {{ caption?: string | null, label?: string, class?: string }} [attributes]
  * @returns {HTMLElement}
  */
 export function table(columns, rows, { caption = null, label, ...attributes } = {}) {
-  // Roles, since cards are no table to a browser.
+  // Explicit roles, since the layout as cards removes the implicit roles of a table.
   const heads = columns.map(({ name, number }) =>
     element("th", { scope: "col", role: "columnheader", class: number ? "number" : null }, name),
   );

@@ -1,5 +1,5 @@
-// One problem: every kernel of its ladder held against float64, then timed in turn with the copies.
-// rows and cols: names of the manifest's format and of the lab's index.
+// One problem: checks every kernel of its ladder against float64, then times the kernels in turn with the copies.
+// rows and cols are names of the manifest's format and of the lab's index.
 
 import { choose, createNorm } from "../runtime.js";
 import { assess, tolerance, verdictOn } from "./verdicts.js";
@@ -14,7 +14,7 @@ import { drifting, flags, statistics } from "./statistics.js";
 import { answersOf, problemOf } from "./answers.js";
 import { decode } from "./storage.js";
 
-// What is drawn and held against float64 row by row; the rows beyond repeat these.
+// The limits of the rows that are drawn and checked against float64; the rows beyond repeat them.
 const MOST_ROWS = 256;
 const MOST_ELEMENTS = 2 ** 21;
 const RULE = { least: 10, most: 50, spread: 0.01, budgetMs: 10000, settleMs: 500 };
@@ -22,8 +22,8 @@ const RULE = { least: 10, most: 50, spread: 0.01, budgetMs: 10000, settleMs: 500
 const SOFTWARE_RULE = { least: 5, most: 10, spread: 0.03, budgetMs: 3000, settleMs: 100 };
 
 /**
- * The kernels of a bundle in the order of their ladder, each with the shader for these traits, or why none. Of a
- * copy every choice of constants is a step: the fastest is what others are held against.
+ * Return the kernels of a bundle in the order of their ladder, each with the shader for these traits or the reason why
+ * none fits. Each choice of a copy's constants is a step of its own, since the fastest is the reference for speed.
  * @param {{ manifest: object, texts: Record<string, string> }} bundle
  * @param {object} traits
  * @returns {{ kernel: string, shader: object, why: string | null, text: string }[]}
@@ -39,7 +39,7 @@ export function ladder({ manifest, texts }, traits) {
       const { shader } = choose({ ...manifest, shaders: own }, traits, cols);
       return { kernel, shader, why: null, text: texts[shader.name] };
     } catch (error) {
-      // The one that asks for least stands last.
+      // The last shader needs the least.
       const shader = own.at(-1);
       return { kernel, shader, why: error.message, text: texts[shader.name] };
     }
@@ -47,7 +47,7 @@ export function ladder({ manifest, texts }, traits) {
   return found.sort((a, b) => a.shader.rung - b.shader.rung);
 }
 
-/** How many rows are drawn and held against float64. */
+/** Return the number of rows that are drawn and checked against float64. */
 function checkedRows(rows, cols) {
   return Math.min(rows, MOST_ROWS, Math.max(1, Math.floor(MOST_ELEMENTS / cols)));
 }
@@ -59,7 +59,7 @@ export class Bench {
    * @param {object} bundle
    * @param {object | null} copies  the bundle of the op copy for the same size and storage type
    * @param {{ rows: number, distribution: string, seed: number, kernels?: string[] | null }} asked
-   *   kernels: those that are run; all where nothing is said
+   *   kernels: the kernels to run; all by default
    * @param {{ say: (text: string, share: number) => void, signal: AbortSignal }} watcher
    */
   constructor(machine, bundle, copies, { rows, distribution, seed, kernels }, { say, signal }) {
@@ -69,20 +69,20 @@ export class Bench {
     this.checked = checkedRows(rows, this.cols);
     const bytes = leastBytes(this.manifest, this);
     this.sets = setsFor(bytes, { software: this.traits.software, handheld: handheld() });
-    // One set is written again by every dispatch, which is reason enough to wait.
+    // With a single set every dispatch writes the same buffers, so dispatches already wait for each other.
     this.order = this.sets > 1;
     if (this.order) this.device = ordered(this.device);
     const steps = (one) => ladder(one, this.traits).map((step) => this.#entry(one, step));
     const own = steps(bundle).filter(({ result }) => kernels?.includes(result.kernel) ?? true);
-    // Constants of a copy that do not suit the device are nobody's loss.
-    const beside = copies ? steps(copies).filter(({ why }) => why === null) : [];
-    this.entries = [...beside, ...own];
-    /** Whether the device came to rest; true until it is known. */
+    // A copy whose constants do not fit the device is left out without a message.
+    const fitting = copies ? steps(copies).filter(({ why }) => why === null) : [];
+    this.entries = [...fitting, ...own];
+    /** False once the device's times did not settle. */
     this.settled = true;
   }
 
   /**
-   * Find what `results` gives. Ends early when aborted; rejects when the device is lost.
+   * Run all checks and timings, for `results`. Ends early when aborted; rejects when the device is lost.
    */
   async run() {
     let buffers = null;
@@ -137,7 +137,7 @@ export class Bench {
         ),
         problem: { rows, cols, dtype, eps, distribution, seed, scale, options },
         status: "skip",
-        reason: why ?? "the run ended before its turn",
+        reason: why ?? "the run ended before this kernel's turn",
       },
     };
   }
@@ -148,7 +148,7 @@ export class Bench {
     const options = { cols: this.cols, shader: shader.name, adapterInfo: this.adapterInfo };
     try {
       const made = createNorm(this.device, manifest, texts, options);
-      entry.norm = await within(made, `${result.kernel} was compiled`, this.device);
+      entry.norm = await within(made, `compiling ${result.kernel}`, this.device);
     } catch (error) {
       failWith(result, error);
     }
@@ -167,7 +167,7 @@ export class Bench {
     return BufferSets.create(this.device, this.manifest, norms, { rows: this.rows, sets: this.sets }, stored);
   }
 
-  /** The first rows against float64; then all rows, which repeat the first, against those, bit for bit. */
+  /** Check the first rows against float64, then compare all rows with the rows that they repeat, bit for bit. */
   async #check(entry, buffers) {
     const { manifest, shader, result } = entry;
     const written = manifest.tensors.filter((tensor) => tensor.access === "write");
@@ -183,8 +183,8 @@ export class Bench {
       if (status === "fail" && shader.unstable) result.expected = true;
       if (status !== "pass") return;
       const all = await this.#outputs(entry, buffers, this.rows);
-      const odd = this.#unlike(manifest, first, all);
-      if (odd) Object.assign(result, { status: "fail", reason: odd });
+      const difference = this.#firstDifference(manifest, first, all);
+      if (difference) Object.assign(result, { status: "fail", reason: difference });
     } catch (error) {
       failWith(result, error);
     }
@@ -193,11 +193,11 @@ export class Bench {
   #answersFor(manifest, got) {
     const problem = problemOf(manifest, this.checked, this.cols);
     if (manifest !== this.manifest) return answersOf({ x: this.arrays.x }, problem);
-    // y is the norm of the h that was written, rounded as it is.
+    // y is checked against the norm of the rounded h that the kernel wrote.
     return got.h ? answersOf({ ...this.arrays, h: got.h }, problem) : this.answers;
   }
 
-  /** Bytes of every output after one run over so many rows, which found NaN everywhere. */
+  /** Run once over a number of rows and return the bytes of every output, which held NaN before. */
   async #outputs({ manifest, norm, result }, buffers, rows) {
     const written = manifest.tensors.filter((tensor) => tensor.access === "write");
     const read = async () => {
@@ -213,17 +213,17 @@ export class Bench {
       for (const tensor of written) {
         const bytes = dataBytes(tensor, { rows, cols: this.cols });
         const reading = buffers.read(place(tensor.name), bytes);
-        found[tensor.name] = await within(reading, `${result.kernel} ran`, this.device);
+        found[tensor.name] = await within(reading, `running ${result.kernel}`, this.device);
       }
       return found;
     };
-    return guarded(this.device, `${result.kernel} ran`, read);
+    return guarded(this.device, `running ${result.kernel}`, read);
   }
 
-  #unlike(manifest, first, all) {
+  #firstDifference(manifest, first, all) {
     for (const tensor of rowTensors(manifest).filter(({ access }) => access === "write")) {
       const bytes = [first, all].map((outputs) => outputs[tensor.name]);
-      // A large GPU's outputs are gigabytes in all: byte by byte that takes four times as long.
+      // Outputs on a large GPU take gigabytes in all, and comparing bytes takes four times as long.
       const Words = bytes.every(({ byteLength }) => byteLength % 4 === 0) ? Uint32Array : Uint8Array;
       const [a, b] = bytes.map((one) => new Words(one));
       const perRow = a.length / this.checked;
@@ -251,8 +251,8 @@ export class Bench {
     const { signal, restless } = this;
     const options = { sets: buffers.sets.length, restless, onRound, signal };
     const work = () => measure(stopwatch, candidates, rule, options);
-    this.say(`Keeping the device at work until its copies agree.`, 0.5);
-    const { found, settled } = await guarded(this.device, "kernels were timed", work);
+    this.say(`Warming up until the copy's times settle.`, 0.5);
+    const { found, settled } = await guarded(this.device, "timing kernels", work);
     this.settled = settled;
     found.forEach(({ samples, dispatches }, at) => {
       const { result, manifest } = entries[at];
@@ -275,7 +275,7 @@ export class Bench {
   }
 
   /**
-   * What is known of each kernel, in the order of the ladder, the copies first.
+   * Return the result of each kernel in the order of the ladder, the copies first.
    * @returns {object[]}  as webnorm/lab/results/result.py's Result
    */
   results() {
@@ -285,10 +285,10 @@ export class Bench {
   #relate(entries) {
     const copy = bestCopy(entries.map(({ result }) => result));
     if (!copy) return;
-    // What the copies went through, everything did.
+    // A drift of the copies affects every kernel.
     const drifted = drifting(copy.samples_ns) ? ["drifting"] : [];
     for (const { result, manifest } of entries) {
-      // In this order the fastest has 100 exactly.
+      // This order of operations gives the fastest copy exactly 100.
       result.percent_of_copy = 100 * (result.gbps / copy.gbps);
       const beyond = result.percent_of_copy > suspiciousPercent(manifest, this);
       const suspicious = beyond && !this.traits.software;
@@ -298,7 +298,7 @@ export class Bench {
 }
 
 /**
- * The fastest copy of some results.
+ * Return the fastest copy of some results.
  * @param {object[]} results
  * @returns {object | null}
  */

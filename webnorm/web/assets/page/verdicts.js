@@ -1,6 +1,6 @@
-// The verdict on what a GPU gave: the twin of webnorm/lab/verify/accuracy.py, which derives what is only computed here.
+// The verdict on a GPU's outputs: the same rules as webnorm/lab/verify/accuracy.py, which explains them.
 //
-// rows and cols: names of the manifest's format. What a page does, with `arrays` the inputs as storage.js decodes them:
+// rows and cols are names of the manifest's format. Usage, where `arrays` are the inputs decoded by storage.js:
 //   const got = ...the outputs, decoded;
 //   const problem = problemOf(manifest, rows, cols);
 //   const answers = answersOf("h" in got ? { ...arrays, h: got.h } : arrays, problem);
@@ -15,13 +15,13 @@ import { comparedForm, outputTolerance, toleranceOf } from "./tolerance.js";
 const TINY = 2 ** -1022;
 
 /**
- * Allowed error of an element: base * error_scale + slope * mean_error_scale + adding * abs_sum. `equal_share` of a rounded
- * output's elements must be equal to the rounded answer. `reason` says where the numbers come from.
+ * The allowed error of an element: base * error_scale + slope * mean_error_scale + adding * abs_sum. `equal_share` of a
+ * rounded output's elements must be equal to the rounded answer. `reason` is the origin of the numbers.
  * @typedef {{ base: number, slope: number, adding: number, equal_share: number, reason: string }} Tolerance
  */
 
 /**
- * The tolerance that a kernel's header and the problem's size give.
+ * Return the tolerance for a kernel's header and a problem's size.
  * @param {{ accuracy: Object }} shader an entry of the manifest's shaders
  * @param {{ op: string }} manifest
  * @param {number} rows
@@ -35,22 +35,22 @@ export function tolerance(shader, manifest, rows) {
   return toleranceOf(shader, manifest, rows);
 }
 
-/** Of an op of the user's: the vectors have what each element may be off by, and what each term adds. */
+/** Return the tolerance for an op of a user: its vectors contain the allowed error of each element and per term. */
 function derivedTolerance({ serial_terms, column_terms }, rows) {
   const slope = evaluate(serial_terms, { rows }) + evaluate(column_terms, { rows });
   return { base: 1, slope, adding: 0, equal_share: 0, reason: "derived from the reference" };
 }
 
 /**
- * Hold every output against its answer, element by element.
+ * Compare every output with its answer, element by element.
  *
- * A float32 output may be off by the tolerance. One of a narrower type has to be the answer rounded to that
- * type, or a neighbour where the answer is as near to the rounding boundary as the tolerance.
+ * A float32 output may be off by the tolerance. An output of a narrower type must be the answer rounded to that type,
+ * or a neighbour if the distance from the answer to the rounding boundary is within the tolerance.
  *
- * `allowed` is the tolerance of the element that has `max_abs_error`. The errors and `worst` are those of the
- * op's main output, unless another one is wrong; they are against the answer before it is rounded. `non_finite`
- * counts NaN and Inf where a number was expected; elements whose answer is not finite are left out.
- * `not_compared` says why an output proves nothing, right or wrong.
+ * `allowed` is the tolerance of the element with `max_abs_error`. The errors and `worst` belong to the op's main output,
+ * unless another output is wrong. They are relative to the answer before rounding. `non_finite` counts NaN and Inf where
+ * a number was expected; elements whose answer is not finite are left out. `not_compared` is the reason why an output
+ * proves nothing, right or wrong.
  * @param {Object<string, Float64Array>} outputs decoded, by tensor name, as the op's comparedForm takes them
  * @param {Object<string, Answer>} answers
  * @param {Object} manifest
@@ -68,14 +68,14 @@ export function assess(outputs, answers, manifest, allowed) {
     return { ...verdict, not_compared: whyNotCompared(answers[name], dtype, own) };
   });
   const wrong = found.filter((verdict) => !verdict.ok);
-  // The main output speaks for the op unless another one is wrong and it is not; what was never written goes
-  // first, since others are held against it: y against the norm of the h that was stored.
+  // Report the main output, unless only another output is wrong. An output that was never written comes first, since
+  // others depend on it: y is compared with the norm of the stored h.
   const main = wrong.find((verdict) => verdict.non_finite) ?? wrong[0] ?? found[0];
   return { ...main, not_compared: found.find((verdict) => verdict.not_compared)?.not_compared ?? null };
 }
 
 /**
- * What an assessment says of a shader.
+ * Return the verdict of an assessment.
  * @param {{ ok: boolean, not_compared: string | null }} assessment
  * @returns {"pass" | "fail" | "skip"}
  */
@@ -101,7 +101,7 @@ function assessOutput(name, got, answer, dtype, allowed) {
       const above = roundTo(value + limit, dtype);
       tolerated = Math.max(Math.abs(below - value), Math.abs(above - value));
       inside = got[i] >= below && got[i] <= above;
-      // An answer beyond the type's range has no rounding that anyone agrees on; a number within is none.
+      // Implementations round an answer beyond the type's range differently; a finite number is still wrong.
       if (!Number.isFinite(tolerated) && (inside || !Number.isFinite(got[i]))) continue;
       if (below !== above) ambiguous++;
       if (got[i] !== roundTo(value, dtype) && !tied(value, TIE * limit, dtype)) unequal++;
@@ -127,7 +127,7 @@ function assessOutput(name, got, answer, dtype, allowed) {
   };
 }
 
-/** Why an output proves nothing: at least half of its elements are vague, or int8 is to hold what is no number. */
+/** Return why an output proves nothing: at least half of its elements are vague, or int8 cannot store NaN. */
 function whyNotCompared(answer, dtype, allowed) {
   let [counted, vague] = [0, 0];
   for (const [i, value] of answer.value.entries()) {
@@ -139,15 +139,15 @@ function whyNotCompared(answer, dtype, allowed) {
   return dtype === "int8" && answer.value.length ? WITHOUT_NUMBERS : null;
 }
 
-/** Whether an element may be off by as much as it is, and by as much as what it is made of. */
+/** Return true if the allowed error of an element is at least its own size and the size of its terms. */
 function isVague(answer, i, allowed) {
-  // A derived tolerance has no size of terms to compare with.
+  // A derived tolerance does not contain the size of the terms.
   if (!(allowed.slope > 0) || allowed.base === 1) return false;
   const size = Math.max(answer.error_scale[i], Math.abs(answer.value[i]));
   return size > DENORMAL && limitOf(answer, i, allowed) >= size;
 }
 
-/** What is wrong with an output, in words; null where nothing is. */
+/** Return in words what is wrong with an output; null if nothing is. */
 function reasonFor(name, dtype, { size, nonFinite, unequal, ambiguous, largest, worst }, allowed) {
   if (nonFinite > 0) {
     const what = `${nonFinite} of ${size} elements of ${name}`;
@@ -155,17 +155,17 @@ function reasonFor(name, dtype, { size, nonFinite, unequal, ambiguous, largest, 
   }
   if (largest.ratio > 1) return `${text(worst)} (${allowed.reason})`;
   if (ambiguous <= AMBIGUOUS_SHARE * size && unequal > (1 - allowed.equal_share) * size + FEW) {
-    return `${unequal} of ${size} elements of ${name} are a neighbour of the answer rounded to ${dtype}`;
+    return `${unequal} of ${size} elements of ${name} are one step off the answer rounded to ${dtype}`;
   }
   return null;
 }
 
-/** Whether a value is as good as half way between two of its type. */
+/** Return true if a value is within a margin of the midpoint between two values of its type. */
 function tied(value, margin, dtype) {
   return roundTo(value - margin, dtype) !== roundTo(value + margin, dtype);
 }
 
-/** A size that is not finite counts only where the tolerance looks at it. */
+/** Return the allowed error of an element. Scales with a factor of 0 are ignored, since they may be infinite. */
 function limitOf(answer, i, { base, slope, adding }) {
   let limit = 0;
   if (base > 0) limit += base * answer.error_scale[i] + DENORMAL;
@@ -174,11 +174,11 @@ function limitOf(answer, i, { base, slope, adding }) {
   return limit;
 }
 
-/** The error in units of what is tolerated: above 1 outside a rounded type's interval. NaN is no excuse. */
+/** Return the error in units of its tolerance: above 1 outside a rounded type's interval, and for NaN. */
 function ratioOf(error, tolerated, dtype) {
-  // A tolerance of nothing is met by an error of nothing.
+  // An error of 0 meets a tolerance of 0.
   if (error === 0 && dtype === "float32") return 0;
-  // Off by one is 2, not infinite, where no rounding decides an integer.
+  // For an integer without rounding an error of 1 counts as 2, not as infinite.
   const least = /^u?int/.test(dtype) && tolerated === 0 ? 0.5 : TINY;
   const ratio = error / Math.max(tolerated, least);
   if (Number.isNaN(ratio)) return Infinity;
@@ -190,7 +190,7 @@ function worstOf(name, got, { shape, value }, { i, error, tolerated }) {
   return { output: name, index, got: got[i], expected: value[i], error, tolerance: tolerated };
 }
 
-/** The index of an element, by its number in row-major order. */
+/** Return the index of an element from its number in row-major order. */
 function placeOf(i, shape) {
   let rest = i;
   return shape.toReversed().map((size) => {

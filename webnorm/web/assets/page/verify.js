@@ -1,5 +1,5 @@
-// The page that comes with a package: are its shaders right on this device, and how fast are they?
-// rows and cols: names of the manifest's format.
+// The page of a package: checks its shaders on this device, and times them.
+// rows and cols are names of the manifest's format.
 
 import { ARRAYS, choose, itemsize, refusal, traitsOf } from "../runtime.js";
 import { assess, tolerance, verdictOn } from "./verdicts.js";
@@ -12,11 +12,11 @@ import { answersOf, problemOf } from "./answers.js";
 import { decode, readSafetensors } from "./storage.js";
 import { View } from "./verify_view.js";
 
-// Bytes of x when it is timed: on a GPU past its smaller caches, on a software adapter soon over.
+// Bytes of x for timing: on a GPU more than its smaller caches, on a software adapter few enough to finish soon.
 const TIMED_BYTES = { gpu: 32 * 2 ** 20, software: 2 ** 18 };
 const RULE = { least: 5, most: 15, spread: 0.01, budgetMs: 4000, settleMs: 500 };
 const SOFTWARE_RULE = { least: 3, most: 5, spread: 0.03, budgetMs: 1000, settleMs: 0 };
-// The answers in the package are rounded to float32; what is further off here is a fault of this page.
+// The expected outputs in the package are rounded to float32. A larger difference means that this page is wrong.
 const EXPECTED_TOLERANCE = 1e-6;
 
 window.webnormStarted = true;
@@ -84,7 +84,7 @@ async function loadPackage() {
     carried = await import("../index.js");
   } catch (error) {
     throw new Complaint(
-      `index.js did not load (${error.message}): serve the whole folder, as webnorm export wrote it.`,
+      `index.js did not load (${error.message}). Serve the whole folder, as webnorm export wrote it.`,
     );
   }
   const manifest = JSON.parse(new TextDecoder().decode(await load("manifest.json")));
@@ -96,10 +96,10 @@ async function load(file) {
   try {
     answer = await fetch(file, { cache: "no-cache" });
   } catch (error) {
-    throw new Complaint(`${file} did not load: ${error.message}. Is the server still there?`);
+    throw new Complaint(`${file} did not load: ${error.message}. Check that the server is running.`);
   }
   if (!answer.ok) {
-    throw new Complaint(`${file} did not load: the server says ${answer.status}. Serve the whole folder.`);
+    throw new Complaint(`${file} did not load: status ${answer.status}. Serve the whole folder.`);
   }
   return answer.arrayBuffer();
 }
@@ -109,12 +109,12 @@ async function checkDigest(bytes, sha256, what) {
   const hex = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
   if (hex !== sha256) {
     throw new Complaint(
-      `${what} is not what webnorm export wrote: its SHA-256 is not the manifest's. Export again.`,
+      `${what} differs from the exported file: its SHA-256 is not the manifest's. Export again.`,
     );
   }
 }
 
-/** What runs is the text in index.js; the file beside it is what people read. */
+/** Check the text in index.js, which runs, and the shader's file, which people read. */
 async function checkTexts({ manifest, texts }) {
   for (const shader of manifest.shaders) {
     await checkDigest(
@@ -126,7 +126,7 @@ async function checkTexts({ manifest, texts }) {
   }
 }
 
-/** Each vector with its decoded inputs and answers. */
+/** Load each vector with its decoded inputs and expected outputs. */
 async function loadVectors(manifest) {
   return Promise.all(
     manifest.vectors.map(async (entry) => {
@@ -147,7 +147,7 @@ async function loadVectors(manifest) {
   );
 }
 
-/** The answers that a vector has itself, of an op that pages do not know. */
+/** Return the expected outputs stored in a vector, for an op that this page cannot compute itself. */
 function recorded(manifest, tensors) {
   const written = manifest.tensors.filter((tensor) => tensor.access === "write");
   const answer = ({ name }) => {
@@ -159,7 +159,7 @@ function recorded(manifest, tensors) {
   return Object.fromEntries(written.map((tensor) => [tensor.name, answer(tensor)]));
 }
 
-/** The float64 answers worked out here against those that Python worked out. */
+/** Compare the float64 results of this page with Python's results. */
 function checkExpected(entry, name, { value, error_scale }, expected) {
   const wrong = value.findIndex((here, i) => {
     const off = Math.abs(Math.fround(here) - expected[i]);
@@ -169,8 +169,8 @@ function checkExpected(entry, name, { value, error_scale }, expected) {
   });
   if (wrong >= 0) {
     throw new Complaint(
-      `This page and Python do not agree on ${name}[${wrong}] of ${entry.file}: ${value[wrong]} here, ` +
-        `${expected[wrong]} there. That is a fault of webnorm, not of the GPU: please report it.`,
+      `This page and Python disagree on ${name}[${wrong}] of ${entry.file}: ${value[wrong]} here, ` +
+        `${expected[wrong]} in Python. This is a bug of webnorm, not of the GPU; please report it.`,
     );
   }
 }
@@ -198,11 +198,11 @@ function chooseAll(report, manifest, traits) {
     vectors: [],
     timing: null,
   }));
-  // Of each number of columns the chosen one first.
+  // The chosen shader of each number of columns comes first.
   report.shaders.sort((a, b) => a.cols - b.cols || b.chosen - a.chosen);
 }
 
-/** Every shader on all vectors of its columns; gives the norms of those that are right, by name. */
+/** Check every shader on all vectors of its columns; return the norms of the right shaders, by name. */
 async function checkAll(report, carried, device, adapterInfo, vectors) {
   const norms = new Map();
   const entries = report.shaders.filter((entry) => entry.skipped === null);
@@ -216,7 +216,7 @@ async function checkAll(report, carried, device, adapterInfo, vectors) {
     view.say(`Compiling ${entry.name}.`);
     try {
       const options = { ...ofAxis(carried.manifest, entry.cols), shader: entry.name, adapterInfo };
-      norm = await within(carried.create(device, options), `${entry.name} was compiled`, device);
+      norm = await within(carried.create(device, options), `compiling ${entry.name}`, device);
     } catch (error) {
       if (error instanceof Complaint) throw error;
       failure = error.message;
@@ -239,12 +239,12 @@ async function checkAll(report, carried, device, adapterInfo, vectors) {
   return norms;
 }
 
-/** The option that chooses a shader's size; none where there is one shader for all. */
+/** Return the option that selects a shader's size; empty if one shader serves all sizes. */
 function ofAxis({ axis = "cols" }, cols) {
   return axis ? { [axis]: cols } : {};
 }
 
-/** The verdict on a shader: of vectors that could not be compared alone nothing is known. */
+/** Return the verdict on a shader: "skip" if none of its vectors could be compared. */
 function together(vectors) {
   const verdicts = vectors.map((vector) => vector.verdict);
   if (!verdicts.length || verdicts.includes("fail")) return "fail";
@@ -273,14 +273,14 @@ async function checkVector(norm, failure, vector, shader, manifest, device) {
         .filter((tensor) => tensor.access === "read")
         .map((tensor) => [tensor.name, typedArray(vector.bytes[tensor.name], tensor.dtype)]),
     );
-    outputs = await within(norm.run(typed), `${shader.name} ran on ${vector.name}`, device);
+    outputs = await within(norm.run(typed), `running ${shader.name} on ${vector.name}`, device);
   } catch (error) {
     if (error instanceof Complaint) throw error;
     return failed(error.message);
   }
   const written = manifest.tensors.filter((tensor) => tensor.access === "write");
   const got = Object.fromEntries(written.map(({ name, dtype }) => [name, decode(outputs[name], dtype)]));
-  // y is the norm of the h that was written, rounded as it is.
+  // y is checked against the norm of the rounded h that the shader wrote.
   const fed = manifest.reference !== "vectors" && got.h;
   const answers = fed ? answersOf({ ...vector.arrays, h: got.h }, vector.problem) : vector.answers;
   const found = assess(got, answers, manifest, tolerance(shader, manifest, vector.rows));
@@ -320,7 +320,7 @@ async function timeAll(report, carried, machine, norms, vectors) {
   stopwatch.destroy();
 }
 
-/** The right shaders of one number of columns and the copy, on the same buffers. */
+/** Time the right shaders of one number of columns and a copy, on the same buffers. */
 async function timeCols(report, carried, machine, norms, entries, vector, stopwatch, rule, onRound) {
   const { manifest } = carried;
   const { cols } = vector;
@@ -328,15 +328,15 @@ async function timeCols(report, carried, machine, norms, entries, vector, stopwa
   const rows = timedRows(manifest, machine.device, software, cols);
   const bytes = leastBytes(manifest, { rows, cols });
   const sets = setsFor(bytes, { software, handheld: handheld() });
-  // One set is written again by every dispatch, which is reason enough to wait.
+  // With a single set every dispatch writes the same buffers, so dispatches already wait for each other.
   const ready = sets > 1 ? await inOrder(carried, machine, entries) : asChecked(machine, entries, norms);
   let buffers = null;
   try {
     const users = ready.contenders.map(({ norm }) => norm);
     buffers = await BufferSets.create(ready.device, manifest, users, { rows, sets }, vector.bytes);
     const work = () => sampled(ready.device, manifest, users, buffers, { stopwatch, rule, onRound });
-    const { copied, found, settled } = await guarded(ready.device, "shaders were timed", work);
-    if (!settled) view.remark(`With ${cols} columns the copy did not come to rest: times say little.`);
+    const { copied, found, settled } = await guarded(ready.device, "timing shaders", work);
+    if (!settled) view.remark(`With ${cols} columns the copy's times did not settle: these times are unreliable.`);
     const [copy, ...rest] = found.map(({ samples }, at) => timing(samples, at === 0 ? copied.bytes : bytes));
     report.copy.push({ cols, rows, gbps: copy.gbps, median_ns: copy.median_ns });
     rest.forEach((one, at) => {
@@ -350,7 +350,7 @@ async function timeCols(report, carried, machine, norms, entries, vector, stopwa
   }
 }
 
-/** Samples of a copy and of norms, taken in turn. */
+/** Take samples of a copy and of norms in turn. */
 async function sampled(device, manifest, norms, buffers, { stopwatch, rule, onRound }) {
   const copied = await copyShader(device, buffers);
   const calls = buffers.sets.map((_, set) => buffers.call(manifest, buffers.rows, set));
@@ -361,13 +361,13 @@ async function sampled(device, manifest, norms, buffers, { stopwatch, rule, onRo
   return { copied, ...(await measure(stopwatch, all, rule, { sets: calls.length, onRound })) };
 }
 
-/** The norms that were checked, on their device. */
+/** Return the norms that were checked, on their device. */
 function asChecked({ device }, entries, norms) {
   const contenders = entries.map((entry) => ({ entry, norm: norms.get(entry.name) }));
   return { device, contenders, destroy: () => {} };
 }
 
-/** The same shaders once more, each of whose dispatches waits for the one before. */
+/** Compile the shaders again on a device where each dispatch waits for the previous one. */
 async function inOrder(carried, machine, entries) {
   const device = ordered(machine.device);
   const contenders = [];
@@ -378,12 +378,12 @@ async function inOrder(carried, machine, entries) {
       const own = { shader: entry.name, adapterInfo: machine.adapterInfo };
       const options = { ...ofAxis(carried.manifest, entry.cols), ...own };
       const made = carried.create(device, options);
-      contenders.push({ entry, norm: await within(made, `${entry.name} was compiled`, device) });
+      contenders.push({ entry, norm: await within(made, `compiling ${entry.name}`, device) });
     } else {
       view.remark(`${entry.name} was not timed: it ${why}.`);
     }
   }
-  if (contenders.length === 0) throw new Error("none of them can be timed one call after the other");
+  if (contenders.length === 0) throw new Error("none of them can be timed with calls that wait for each other");
   return { device, contenders, destroy: () => contenders.forEach(({ norm }) => norm.destroy()) };
 }
 
@@ -392,7 +392,7 @@ function timing(samples, bytes) {
   return { median_ns: median, p20_ns: p20, p80_ns: p80, samples_ns: samples, bytes, gbps: bytes / median };
 }
 
-/** So many rows that x is large; fewer where a binding may not be so large. */
+/** Return enough rows to make x large; fewer if a binding is limited. */
 function timedRows(manifest, device, software, cols) {
   const wanted = software ? TIMED_BYTES.software : TIMED_BYTES.gpu;
   const rowBytes = (tensor) => dataBytes(tensor, { rows: 1, cols });

@@ -1,4 +1,4 @@
-// The table of verify.html: a row for each shader, which opens on its vectors.
+// The table of verify.html: one row per shader, which expands to show its vectors.
 
 import { byId, element } from "./dom.js";
 import { errorText, gbpsText, NOTHING, percentText, timeText } from "./format.js";
@@ -18,11 +18,11 @@ const SPEED = [
 const VECTOR = [
   { name: "Vector", wide: true, unnamed: true },
   { name: "Max error", number: true },
-  { name: "What it is", wide: true, unnamed: true },
+  { name: "Description", wide: true, unnamed: true },
 ];
 
 /**
- * A verdict in its colour.
+ * Return a verdict in its colour.
  * @param {"pass" | "fail" | "skip"} verdict
  * @returns {HTMLElement}
  */
@@ -34,21 +34,20 @@ function vectorTag(verdict) {
   return verdict === "skip" ? element("span", { class: "tag skip" }, "not compared") : verdictTag(verdict);
 }
 
-/** Remembers which rows are open. */
+/** The table; it remembers which rows are open. */
 export class ShaderTable {
   #open = new Set();
 
   /**
-   * The table for a report as it is by now.
+   * Return the table for the current state of a report.
    * @param {object} report
    * @param {object} manifest
    * @returns {HTMLElement}
    */
   show(report, manifest) {
     const native = manifest.shaders.find((shader) => shader.native?.adapter)?.native.adapter;
-    const beside = native ? ` Beside it the one that webnorm export measured on ${native}.` : "";
-    const caption =
-      `Max error: absolute, of the output as it is stored, and what is allowed where it is largest.${beside}`;
+    const exported = native ? ` After the slash: the error that webnorm export measured on ${native}.` : "";
+    const caption = `Max error: the largest absolute error of the stored output, and the tolerance of that element.${exported}`;
     const columns = report.copy.length > 0 ? [...ABOUT, ...SPEED] : ABOUT;
     const rows = report.shaders.flatMap((entry) => {
       const shader = manifest.shaders.find((one) => one.name === entry.name);

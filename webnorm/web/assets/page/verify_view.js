@@ -1,5 +1,5 @@
-// What verify.html shows of a report.
-// cols: a name of the manifest's format.
+// The view of a report in verify.html.
+// cols is a name of the manifest's format.
 
 import { barChart } from "./chart.js";
 import { byId, element } from "./dom.js";
@@ -10,13 +10,13 @@ import { adapterName, browserName } from "./gpu.js";
 const BUTTONS = ["again", "copy", "download"];
 const SECTIONS = ["chosen-section", "shaders-section", "speed-section", "device-section"];
 
-/** The page. Every method may be called again: it shows the report as it is by then. */
+/** The page. Every method may be called again; it shows the current state of the report. */
 export class View {
   #manifest = null;
   #table = new ShaderTable();
   #remarks = [];
 
-  /** Before a run. */
+  /** Reset the page before a run. */
   begin() {
     this.#remarks = [];
     document.body.dataset.state = "running";
@@ -27,7 +27,7 @@ export class View {
   }
 
   /**
-   * Where a run stands.
+   * Show the progress of a run.
    * @param {string} text
    * @param {number} [share]  of the step, from 0 to 1
    */
@@ -37,12 +37,12 @@ export class View {
     else byId("progress").value = share;
   }
 
-  /** Something to be said below the chart. */
+  /** Add a remark below the charts. */
   remark(text) {
     this.#remarks.push(text);
   }
 
-  /** What is checked. */
+  /** Show the package that is checked. */
   showPackage(manifest) {
     this.#manifest = manifest;
     const { op, cols, problem } = manifest;
@@ -50,16 +50,17 @@ export class View {
     const { axis = "columns" } = this.#manifest;
     const sizes = axis ? `${cols.join(", ")} ${axis}, ` : "";
     byId("title").textContent = `${op}, ${sizes}${problem.dtype}`;
-    const what = options ? `With ${options}. ` : "";
-    byId("subtitle").textContent = `${what}Every shader of this package, on this device, against float64.`;
+    const what = options ? `Options: ${options}. ` : "";
+    byId("subtitle").textContent =
+      `${what}This page checks every shader of this package on this device, against float64.`;
     byId("footer").replaceChildren(
-      `webnorm ${manifest.webnorm}. Made by `,
+      `webnorm ${manifest.webnorm}. Exported with `,
       element("code", {}, manifest.command),
       ".",
     );
   }
 
-  /** Everything known so far. */
+  /** Show all results so far. */
   show(report) {
     if (report.adapter) {
       byId("device").replaceChildren(...deviceFacts(report));
@@ -76,7 +77,7 @@ export class View {
     byId("speed-section").hidden = charts.length + remarks.length === 0;
   }
 
-  /** The verdict. */
+  /** Show the verdict. */
   end(report) {
     const [state, headline, detail] = verdictOf(report);
     document.body.dataset.state = state;
@@ -88,30 +89,30 @@ export class View {
 }
 
 function verdictOf(report) {
-  if (report.error) return ["error", "This could not be checked", report.error];
+  if (report.error) return ["error", "The check could not run", report.error];
   const ran = report.shaders.filter((entry) => entry.verdict !== "skip");
   const failed = ran.filter((entry) => entry.verdict === "fail");
   const compared = ran.flatMap((entry) => entry.vectors).filter((vector) => vector.verdict !== "skip");
   const where = `on ${adapterName(report.adapter)} in ${browserName()}, in ${report.seconds.toFixed(1)} s`;
   if (ran.length === 0) {
     if (report.shaders.some((entry) => entry.vectors.length)) {
-      return ["error", "Nothing could be compared", "See below for the reason."];
+      return ["error", "No output could be compared", "The table below shows the reasons."];
     }
-    return ["error", "No shader can run here", "Each needs something that this device lacks; see below."];
+    return ["error", "No shader can run here", "Each shader needs something that this device lacks; see the table below."];
   }
   const skipped = report.shaders.filter((entry) => entry.skipped && !entry.vectors.length).length;
   const rest = skipped ? ` ${counted(skipped, "shader")} cannot run here.` : "";
   const results = `${counted(compared.length, "result")} of ${counted(ran.length, "shader")}`;
-  const held = `${results} held against float64 ${where}.${rest}`;
+  const checked = `${results} checked against float64 ${where}.${rest}`;
   const without = Object.keys(report.chosen).filter((cols) => report.chosen[cols] === null);
-  if (without.length) return ["fail", `No shader for ${without.join(", ")} columns`, held];
+  if (without.length) return ["fail", `No shader for ${without.join(", ")} columns`, checked];
   if (failed.length === 0) {
     const all = ran.length === 1 ? "The shader is" : `All ${ran.length} shaders are`;
-    return ["pass", `${all} right here`, held];
+    return ["pass", `${all} right here`, checked];
   }
   const chosen = failed.filter((entry) => entry.chosen).map((entry) => entry.name);
-  const worse = chosen.length ? ` An application here would get ${chosen.join(", ")}, which is wrong.` : "";
-  return ["fail", `${failed.length} of ${counted(ran.length, "shader")} failed`, `${held}${worse}`];
+  const worse = chosen.length ? ` On this device an application gets ${chosen.join(", ")}, which is wrong.` : "";
+  return ["fail", `${failed.length} of ${counted(ran.length, "shader")} failed`, `${checked}${worse}`];
 }
 
 function chosenTile(report, cols) {
@@ -144,10 +145,10 @@ function speedCard(report, copy) {
     .sort((a, b) => b.gbps - a.gbps);
   const { method, samples_ns: samples } = timed[0].timing;
   const how =
-    `Median of ${counted(samples.length, "sample")} each, taken in turn, by ${method}; the thin line spans ` +
-    "p20 to p80. Bold: chosen here.";
+    `Median of ${counted(samples.length, "sample")} each, taken in turn, by ${method}. The thin line spans ` +
+    "p20 to p80. Bold: chosen for this device.";
   const software = report.adapter.software
-    ? " This is a software adapter: its speeds say nothing about a GPU."
+    ? " This is a software adapter: its times say nothing about a GPU."
     : "";
   return element(
     "div",

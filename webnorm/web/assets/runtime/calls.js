@@ -1,10 +1,10 @@
-// What calls dispatch, kept for those that come again.
+// Bind groups and dispatches of earlier calls, kept for reuse.
 
-// Of the same buffers so many rows and offsets: the steps of a decoder, the tensors of an arena. An app that never
-// comes back to them leaves no more than that behind.
+// The most entries for one combination of buffers: a decoder varies rows, an arena varies offsets. The limit bounds
+// the memory of an app that never repeats a call.
 const MOST_KEPT = 256;
 
-/** A Map of the entries that were used last. */
+/** A Map that keeps the most recently used entries. */
 export class Latest extends Map {
   get(key) {
     const value = super.get(key);
@@ -20,9 +20,8 @@ export class Latest extends Map {
 }
 
 /**
- * What is kept for a combination of buffers, in an order of the caller's: a Latest below weak maps, of which
- * `first` is the first buffer's. It goes when one of the buffers does, so that no number of layers is too many and
- * nobody has to say that buffers are done with.
+ * Return the Latest of a combination of buffers, whose order the caller fixes. Each buffer is a key of one level of
+ * weak maps; `first` is the top level. An entry is freed with any of its buffers, so layers need no clean-up.
  */
 export function keptFor(first, buffers) {
   return buffers.reduce((level, buffer, at) => {

@@ -1,26 +1,26 @@
-// Which shader a device gets, and what a device has to be asked for.
-// cols: a name of the manifest's format.
+// The choice of a shader for a device, and the features and limits to request from an adapter.
+// cols is a name of the manifest's format.
 
 import { shown, unexpected } from "./options.js";
 
-// SwiftShader is Chrome's own; llvmpipe is Mesa's; Basic Render is Windows'.
+// SwiftShader comes with Chrome, llvmpipe with Mesa, Basic Render with Windows.
 const SOFTWARE = /swiftshader|llvmpipe|basic render/i;
 
-/** What of a device decides which shader it gets. `info` is its GPUAdapterInfo, where that is known. */
+/** Return the traits of a device that decide its shader. `info` is its GPUAdapterInfo, if known. */
 export function traitsOf(device, info = device.adapterInfo) {
   const words = ["vendor", "architecture", "device", "description"].map((key) => info?.[key]);
   const name = words.filter(Boolean).join(" ");
   return {
     features: device.features,
     limits: device.limits,
-    // Only a page knows them; other hosts are taken to be recent.
+    // Only browsers list them; other hosts are assumed to be recent.
     languageFeatures: globalThis.navigator?.gpu?.wgslLanguageFeatures,
     software: Boolean(info?.isFallbackAdapter) || SOFTWARE.test(name),
     name,
   };
 }
 
-/** Why a shader cannot run on a device; null when it can. */
+/** Return the reason why a shader cannot run on a device, or null if it can. */
 export function refusal(shader, traits) {
   const missing = shader.features.find((feature) => !traits.features.has(feature));
   if (missing) return `needs the feature ${missing}, which the device was created without`;
@@ -31,7 +31,7 @@ export function refusal(shader, traits) {
   return null;
 }
 
-/** The first of the manifest's shaders for so many columns that fits, why, and why not those before it. */
+/** Return the manifest's first shader for `cols` that fits, the reason, and the refused shaders before it. */
 export function choose(manifest, traits, cols) {
   const candidates = manifest.shaders.filter((shader) => shader.cols === cols);
   const because = ({ shader, why }) => `${shader.name} ${why}`;
@@ -49,7 +49,7 @@ export function choose(manifest, traits, cols) {
   throw new Error(`${manifest.op}: no shader for ${cols} columns fits this device: ${reasons}`);
 }
 
-// What every device has without asking (WebGPU, "Limits"), of the limits that shaders name.
+// The default limits of every device (WebGPU, "Limits"), for the limits that shaders name.
 const DEFAULT_LIMITS = {
   maxComputeInvocationsPerWorkgroup: 256,
   maxComputeWorkgroupSizeX: 256,
@@ -58,12 +58,12 @@ const DEFAULT_LIMITS = {
 };
 
 /**
- * A descriptor that asks for what the shaders can use and the adapter has. Buffers may be as large as the
- * adapter allows, which saves splitting rows.
+ * Return a descriptor with the features and limits that the shaders can use and the adapter supports. It requests
+ * the adapter's largest buffers, which avoids splitting rows.
  */
 export function descriptorFor(manifest, adapter) {
   if (typeof adapter?.features?.has !== "function" || !adapter.limits) {
-    throw unexpected(manifest.op, "adapter", adapter, "a GPUAdapter; requestAdapter() gives null where there is none");
+    throw unexpected(manifest.op, "adapter", adapter, "a GPUAdapter; requestAdapter() returns null if there is none");
   }
   const fitting = manifest.shaders.filter((shader) => refusal(shader, adapter) === null);
   const requiredLimits = {
@@ -78,14 +78,14 @@ export function descriptorFor(manifest, adapter) {
   return { requiredFeatures: [...new Set(fitting.flatMap((shader) => shader.features))], requiredLimits };
 }
 
-/** A shader that is asked for by its name. */
+/** Return the shader of a name, which the caller selected. */
 export function named(manifest, traits, cols, name) {
   const shader = manifest.shaders.find((one) => one.name === name && one.cols === cols);
   if (!shader) {
     const names = manifest.shaders.filter((one) => one.cols === cols).map((one) => one.name);
-    throw new Error(`${manifest.op}: shader is ${shown(name)}; for ${cols} columns there is ${names.join(", ")}`);
+    throw new Error(`${manifest.op}: shader is ${shown(name)}; expected one of ${names.join(", ")} for ${cols} columns`);
   }
   const why = refusal(shader, traits);
   if (why !== null) throw new Error(`${manifest.op}: ${name} ${why}`);
-  return { shader, reason: `${name} was asked for` };
+  return { shader, reason: `${name} was selected by name` };
 }

@@ -1,49 +1,49 @@
-// A device for a package's shaders, or one line that says why there is none.
+// A device for a package's shaders, or an error of one line with the reason.
 
 import { descriptorFor } from "./choice.js";
 import { checkedOptions, COUNT, isCount, isObject, unexpected } from "./options.js";
 
-/** Where there is WebGPU without a flag. */
-export const WEBGPU_SINCE = "Chrome or Edge 113, Safari 26 and Firefox 141 or later have it";
+/** The first browser versions with WebGPU by default. */
+export const WEBGPU_SINCE = "use Chrome or Edge 113, Safari 26 or Firefox 141, or later";
 
-/** What Chromium wants on Linux, where late ones have `navigator.gpu` without them, which gives no adapter. */
+/** Flags for Chromium on Linux. Recent versions have `navigator.gpu` without them, but it gives no adapter. */
 export const LINUX_FLAGS =
-  "on Linux, Chrome and Chromium want --enable-unsafe-webgpu --enable-features=Vulkan, or the same in " +
+  "on Linux, start Chrome or Chromium with --enable-unsafe-webgpu --enable-features=Vulkan, or set both flags in " +
   "chrome://flags/#enable-unsafe-webgpu and chrome://flags/#enable-vulkan";
 
 const DEVICE_OPTIONS = ["gpu", "powerPreference", "requiredFeatures", "requiredLimits"];
 const POWER = ["low-power", "high-performance"];
 
-/** Why there is no `navigator.gpu`. A host that is no page, such as node, knows of no secure contexts. */
+/** Return the reason for a missing `navigator.gpu`. A host such as Node has no `isSecureContext`. */
 export function whyNoGpu({ isSecureContext, navigator } = globalThis) {
-  if (isSecureContext === undefined) return "there is no navigator.gpu here; give a GPU as the option gpu";
+  if (isSecureContext === undefined) return "navigator.gpu is missing; pass a GPU object as the option gpu";
   return isSecureContext
     ? `this browser has no WebGPU (navigator.gpu is missing): ${WEBGPU_SINCE}${onLinux(navigator)}`
     : "WebGPU needs a secure context: open this page over https:// or from localhost";
 }
 
-/** Why `navigator.gpu` gives no adapter. */
+/** Return the likely reason why `navigator.gpu` gives no adapter. */
 export function whyNoAdapter({ navigator } = globalThis) {
   return (
     "WebGPU gives no adapter: hardware acceleration is off, or the GPU or its driver is on the browser's " +
-    `blocklist (chrome://gpu says which)${onLinux(navigator)}`
+    `blocklist; see chrome://gpu${onLinux(navigator)}`
   );
 }
 
-/** Why a GPU of the caller's gives none. Dawn in node prints what each driver lacks. */
+/** The reason why the caller's GPU object gives no adapter. Dawn in Node also prints what each driver lacks. */
 const NO_DRIVER =
-  "the option gpu has no adapter: of the drivers here it takes none, and Dawn takes a GPU's or SwiftShader's, not " +
-  "llvmpipe. Install the GPU's, or set VK_DRIVER_FILES to Chromium's vk_swiftshader_icd.json";
+  "the option gpu gives no adapter: it supports none of the installed drivers. Dawn supports GPU drivers and " +
+  "SwiftShader, not llvmpipe. Install the GPU's driver, or set VK_DRIVER_FILES to Chromium's vk_swiftshader_icd.json";
 
 function onLinux(navigator) {
   return /Linux(?!.*Android)/.test(navigator?.userAgent) ? `; ${LINUX_FLAGS}` : "";
 }
 
 /**
- * A device with the features and limits that the shaders of a manifest can use and the adapter has.
+ * Request a device with the features and limits that a manifest's shaders can use and the adapter supports.
  *
- * Options: `powerPreference`; `gpu` in place of navigator.gpu; `requiredFeatures` and `requiredLimits` that the
- * app wants besides. Rejects with an Error that says what is missing: WebGPU, an adapter, or what of it.
+ * Options: `powerPreference`; `gpu` in place of navigator.gpu; `requiredFeatures` and `requiredLimits` that the app
+ * itself needs. Rejects with an Error of one line that names what is missing: WebGPU, an adapter, a feature or a limit.
  */
 export async function deviceFor(manifest, options) {
   const { op } = manifest;
@@ -51,7 +51,7 @@ export async function deviceFor(manifest, options) {
   checkMore(op, more);
   const gpu = own === undefined ? globalThis.navigator?.gpu : own;
   if (own === undefined && !gpu) throw new Error(`${op}: ${whyNoGpu()}`);
-  if (typeof gpu?.requestAdapter !== "function") throw unexpected(op, "gpu", gpu, "a GPU, as navigator.gpu is");
+  if (typeof gpu?.requestAdapter !== "function") throw unexpected(op, "gpu", gpu, "a GPU object such as navigator.gpu");
   if (powerPreference !== undefined && !POWER.includes(powerPreference)) {
     throw unexpected(op, "powerPreference", powerPreference, POWER.join(" or "));
   }
@@ -66,13 +66,13 @@ async function granted(refused, ask) {
   try {
     return await ask();
   } catch (error) {
-    // Dawn's words are of several lines, and a GPU of the caller's may throw anything.
+    // Dawn's messages have several lines, and the caller's GPU object may throw anything.
     const said = String(error?.message ?? error).trim().replace(/\s+/g, " ");
     throw new Error(`${refused}: ${said}`, { cause: error });
   }
 }
 
-/** Which features and limits there are, the adapter knows; what they are given as is checked here. */
+/** Check the types of the app's features and limits; the adapter checks their names. */
 function checkMore(op, { requiredFeatures = [], requiredLimits = {} }) {
   if (!isObject(requiredFeatures) || !requiredFeatures[Symbol.iterator]) {
     throw unexpected(op, "requiredFeatures", requiredFeatures, "an array");
@@ -83,7 +83,7 @@ function checkMore(op, { requiredFeatures = [], requiredLimits = {} }) {
   }
 }
 
-/** A descriptor that asks for an app's own features and limits, too; of two limits for the larger. */
+/** Return the descriptor with the app's features and limits added; the larger of two limits wins. */
 function withMore(descriptor, { requiredFeatures = [], requiredLimits = {} }) {
   const limits = { ...descriptor.requiredLimits };
   for (const [limit, value] of Object.entries(requiredLimits)) {

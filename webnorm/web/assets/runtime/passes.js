@@ -1,6 +1,6 @@
-// What a call dispatches: rows cut so that a device takes them, and what is bound where. The twin of
-// webnorm/gpu/schedule.py; what depends on the op, the kernel or the problem is data in the manifest.
-// rows and cols: names of the manifest's format, which an op of the user's has for its batch and its axis.
+// The dispatches of a call: rows split into slices that fit a device, and their bindings. This does the same as
+// webnorm/gpu/schedule.py; everything specific to an op, kernel or problem is data in the manifest.
+// rows and cols are names of the manifest's format; an op of a user names its batch and its axis differently.
 
 import { Latest } from "./calls.js";
 
@@ -21,7 +21,7 @@ const OPERATORS = {
   ceil_div: (a, b) => Math.ceil(a / b),
 };
 
-/** The value of an expression of the manifest: an integer, a name, or [operator, ...operands]. */
+/** Return the value of an expression of the manifest: an integer, a name, or [operator, ...operands]. */
 export function evaluate(tree, names) {
   if (typeof tree === "number") return tree;
   if (typeof tree === "string") {
@@ -36,7 +36,7 @@ export function evaluate(tree, names) {
   return OPERATORS[operator](...operands.map((operand) => evaluate(operand, names)));
 }
 
-/** The array in which each storage type travels: of a type that not every browser has, its bits. */
+/** The typed array of each storage type; a type that some browsers lack is passed as its bits. */
 export const ARRAYS = {
   float32: Float32Array,
   float16: Uint16Array,
@@ -51,26 +51,26 @@ export const ARRAYS = {
 export const itemsize = (dtype) => ARRAYS[dtype].BYTES_PER_ELEMENT;
 export const roundUp = (size, multiple) => Math.ceil(size / multiple) * multiple;
 
-// Whole vec4<f32>, the largest element that a shader's arrays have.
+// The size of a vec4<f32>, the largest element of a shader's arrays.
 const ACCESS_BYTES = 16;
-// Slices begin on multiples of so many rows: rows of float16 that share words stay together.
+// Slices begin on multiples of this many rows, so that rows of float16 that share words stay together.
 const ELEMENTS_TOGETHER = 4;
 
-/** What one shader's passes take on a device. Keeps the buffers that lie between them. */
+/** The passes of one shader on a device, with the scratch buffers between them. */
 export class Plan {
   #scratch = new Map();
   #owned = new Set();
   #byRows = new Latest();
 
   /**
-   * `setup` names the op, its cols and `numbers`, the shader with its pipelines, the device, a label, and
-   * `mostIterations` that a loop may take there.
+   * `setup` contains the op, its cols and `numbers`, the shader with its pipelines, the device, a label, and
+   * `mostIterations`, the limit of a loop on this device.
    */
   constructor(setup) {
     Object.assign(this, setup);
   }
 
-  /** The dispatches of a call: pipelines, bind groups and workgroup counts. */
+  /** Return the dispatches of a call: pipelines, bind groups and workgroup counts. */
   dispatches(bound, rows) {
     const { slices, most, words } = this.#cut(rows);
     const buffers = { ...bound, ...this.#scratchFor(rows, most) };
@@ -110,7 +110,7 @@ export class Plan {
     return [Math.ceil(count / Math.max(y, 1)), y];
   }
 
-  /** What follows from the rows alone. A uniform is never written again: calls before it may not be done. */
+  /** Return the slices and uniforms for a number of rows. A uniform is never rewritten: earlier calls may still use it. */
   #cut(rows) {
     const known = this.#byRows.get(rows);
     if (known) return known;
@@ -121,7 +121,7 @@ export class Plan {
     return cut;
   }
 
-  /** Rows cut so that each slice fits the bindings and a dispatch. */
+  /** Split the rows into slices that fit the bindings and a dispatch. */
   #slices(rows) {
     const { limits } = this.device;
     const { maxStorageBufferBindingSize: limit, maxComputeWorkgroupsPerDimension: dimension } = limits;
@@ -133,7 +133,7 @@ export class Plan {
         most = Math.min(most, Math.floor((limit - this.#alignment() - ACCESS_BYTES) / rowBytes));
       }
       if (rows > 0 && most < 1) {
-        this.#fail(`a row of ${binding.name} takes ${rowBytes} bytes; this device binds ${limit} at most`);
+        this.#fail(`a row of ${binding.name} needs ${rowBytes} bytes, but this device binds at most ${limit}`);
       }
     }
     for (const pass of this.shader.passes) {
@@ -157,7 +157,7 @@ export class Plan {
     return evaluate(binding.shape.at(-1), { cols: this.cols }) * itemsize(binding.dtype);
   }
 
-  /** Where a slice lies in a buffer: bindings begin at the alignment below its first row. */
+  /** Return the part of a buffer that a slice binds: it begins at the alignment below the first row. */
   #window(binding, buffers, slice) {
     const { buffer, offset, size } = buffers[binding.name];
     if (!binding.per_row || !slice) return { buffer, offset, size: size - (size % 4) };
@@ -168,8 +168,8 @@ export class Plan {
   }
 
   /**
-   * The scratch buffers, large enough; sizes double, so that a growing number of rows leaves few behind. Calls share
-   * them, as dispatches are done in order; those that were outgrown stay, since kept calls have them bound.
+   * Return scratch buffers that are large enough. Sizes double, so a growing number of rows leaves few old buffers.
+   * Calls share them, since dispatches run in order. Old buffers stay, since kept calls have them bound.
    */
   #scratchFor(rows, most) {
     const found = {};
@@ -178,7 +178,7 @@ export class Plan {
       const size = Math.max(ACCESS_BYTES, roundUp(records * this.#rowBytes(binding), ACCESS_BYTES));
       const { maxBufferSize, maxStorageBufferBindingSize } = this.device.limits;
       if (size > maxBufferSize || (!binding.per_row && size > maxStorageBufferBindingSize)) {
-        this.#fail(`needs ${size} bytes for ${binding.name}, more than this device allows`);
+        this.#fail(`${binding.name} needs ${size} bytes, more than this device allows; use fewer rows`);
       }
       if (!(this.#scratch.get(binding.name)?.size >= size)) {
         const room = Math.min(maxBufferSize, 2 ** Math.ceil(Math.log2(size)));
@@ -192,7 +192,7 @@ export class Plan {
     return found;
   }
 
-  /** The uniform of each slice, and last that of the passes over the whole call. */
+  /** Return the uniform of each slice, and last the uniform of the passes over the whole call. */
   #uniforms(slices, most) {
     const { words: names } = this.shader.bindings[0];
     const size = roundUp(names.length * 4, ACCESS_BYTES);

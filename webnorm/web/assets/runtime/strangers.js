@@ -1,6 +1,6 @@
-// Whose an app's buffers are, which only a device can tell.
+// The search for a buffer of another device, which only the device itself can detect.
 
-/** A tensor whose buffer a device refuses for any binding: another device's, or an invalid one. */
+/** Return the first tensor whose buffer the device refuses in any binding: another device's, or an invalid one. */
 export async function strangerAmong(device, bound) {
   const visibility = GPUShaderStage.COMPUTE;
   const entries = [{ binding: 0, visibility, buffer: { type: "storage" } }];
@@ -8,7 +8,7 @@ export async function strangerAmong(device, bound) {
   for (const [name, { buffer }] of Object.entries(bound)) {
     device.pushErrorScope("validation");
     device.createBindGroup({ layout, entries: [{ binding: 0, resource: { buffer, size: 4 } }] });
-    // No rows may have no bytes, which are never bound.
+    // A call of 0 rows may have an empty buffer, which is never bound.
     if ((await device.popErrorScope()) && buffer.size) return name;
   }
 }
