@@ -43,7 +43,7 @@ from webnorm.web.browser import launch
 KERNEL_PAGE = ROOT / "docs" / "kernel-file.md"
 WHOLE_CORPUS, FIXED = corpus.whole_corpus, {case.name for case in corpus.CASES}
 # It takes a cluster, which the tests of that have.
-FLEET = ROOT / "docs" / "fleet.md"
+FLEET = ROOT / "docs" / "cluster.md"
 # It takes half a minute.
 EXPORT_LAB = ["export", "--lab", "--out", "dist/lab"]
 # The budgets of the first tier.
