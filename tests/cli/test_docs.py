@@ -43,7 +43,7 @@ from webnorm.web.browser import launch
 KERNEL_PAGE = ROOT / "docs" / "kernel-file.md"
 WHOLE_CORPUS, FIXED = corpus.whole_corpus, {case.name for case in corpus.CASES}
 # It needs a cluster, which the tests of clusters start.
-FLEET = ROOT / "docs" / "fleet.md"
+FLEET = ROOT / "docs" / "cluster.md"
 # This command takes half a minute.
 EXPORT_LAB = ["export", "--lab", "--out", "dist/lab"]
 # The budgets of the first tier.

@@ -1,4 +1,4 @@
-"""The commands of docs/fleet.md run with another scheduler port; the cluster has two platforms."""
+"""The commands of docs/cluster.md run with another scheduler port; the cluster has two platforms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from clusters import BENCH, Fleet, results
 
 from commands import webnorm
-from pages import ROOT, blocks
+from pages import ROOT, commands, missing_lines
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import adapters, open_device
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.xdist_group("fleet")
 @pytest.mark.slow
 def test_the_commands_of_the_guide_run_with_two_workers(fleet: Fleet, tmp_path: Path) -> None:
     _check_platforms("Vulkan", "OpenGL")
-    text = "".join(blocks(ROOT / "docs" / "fleet.md", "console"))
-    local, started, *lines = text.replace("tcp://127.0.0.1:8786", fleet.address).splitlines()
+    local, started, *others = commands(ROOT / "docs" / "cluster.md")
     # Other tests cover the first command.
-    assert local.endswith(" --cluster local:2")
-    assert started == "dask scheduler --host 127.0.0.1 --port 8786"
+    assert local.line.endswith(" --cluster local:2")
+    assert started.line == "dask scheduler --host 127.0.0.1 --port 8786"
     verbs = []
-    for line in lines:
+    for command in others:
+        line = command.line.replace("tcp://127.0.0.1:8786", fleet.address)
         _, *words = shlex.split(line)
         if words[:2] == ["cluster", "worker"]:
             fleet.adapter(words[-1])
@@ -35,6 +35,7 @@ def test_the_commands_of_the_guide_run_with_two_workers(fleet: Fleet, tmp_path: 
         verbs.append(words[0])
         done = webnorm(words, tmp_path)
         assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+        assert missing_lines(command.output, done.stdout + done.stderr) == [], done.stdout + done.stderr
         if words[0] == "cluster":
             assert (
                 len(done.stdout.splitlines()) == 3 and " Vulkan " in done.stdout and " OpenGL " in done.stdout

@@ -151,7 +151,7 @@ def _client(address: str) -> Client:
         certified = Security().get_connection_args("client").get("ssl_context") is not None
         # Dask would report this again when the failed client is collected.
         if address.startswith(_CERTIFIED) and not certified:
-            raise WebnormError(f"{address}: Dask's configuration has no certificates; see docs/fleet.md")
+            raise WebnormError(f"{address}: Dask's configuration has no certificates; see docs/cluster.md")
         with warnings.catch_warnings():
             # Different versions of Python and Dask matter only if something fails, which is reported then.
             warnings.simplefilter("ignore")
