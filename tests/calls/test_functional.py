@@ -329,7 +329,7 @@ def test_a_kernel_file_that_was_edited_is_compiled_anew(device: Device, tmp_path
         ),
         (
             {"x": normal(2, 3, dtype="float16"), "weight": normal(3), "bias": normal(3, dtype="float16")},
-            "bias has dtype float16, but weight float32; parameters share one",
+            "bias has dtype float16, but weight float32; expected one dtype for both",
         ),
         ({"residual": normal(3)}, "residual has shape (3,); expected x's (2, 3)"),
         ({"residual": normal(2, 3, dtype="float16")}, "residual has dtype float16; expected x's float32"),
@@ -338,7 +338,7 @@ def test_a_kernel_file_that_was_edited_is_compiled_anew(device: Device, tmp_path
         ({"out_dtype": "float8"}, "unknown out_dtype 'float8'; did you mean"),
         ({"out_dtype": np.float64}, "unknown out_dtype 'float64'"),
         ({"out_dtype": 8}, "out_dtype is 8; expected one of"),
-        ({"scale": 2.0}, "scale is 2.0, which needs an out_dtype of float8"),
+        ({"scale": 2.0}, "scale is 2.0; it needs an out_dtype of float8"),
         ({"scale": 0.0, "out_dtype": "float8_e5m2"}, "scale is 0.0; expected a number from 1.2e-38"),
         ({"x": np.ma.masked_less(normal(2, 3), 0)}, "x is a masked array"),
         ({"scale": 1e39, "out_dtype": "float8_e5m2"}, "scale is 1e+39; expected a number from 1.2e-38"),

@@ -163,9 +163,9 @@ class _Norm:
         """Return a module with its own parameters on the same device; saved values are left out."""
         made = type(self).__new__(type(self))
         memo[id(self)] = made
-        beside = {"device": self.device, "_saved": None}
-        own = {name: value for name, value in vars(self).items() if name not in beside}
-        vars(made).update(copy.deepcopy(own, memo), **beside)
+        shared = {"device": self.device, "_saved": None}
+        own = {name: value for name, value in vars(self).items() if name not in shared}
+        vars(made).update(copy.deepcopy(own, memo), **shared)
         return made
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
