@@ -1,4 +1,4 @@
-"""What a caller may get wrong: each mistake is told in one line, and what is merely unusual works."""
+"""Mistakes of callers raise errors of one line, and unusual but valid arguments work."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def with_weight(weight: Any) -> Any:
     return module
 
 
-# What no argument takes.
+# Values that no argument accepts.
 NEVER = {
     "negative",
     "nan",
@@ -225,7 +225,7 @@ def test_a_file_that_is_no_kernel(name: str, tmp_path: Path, device: Device) -> 
 
 
 def test_arrays_of_every_kind(device: Device) -> None:
-    """Whatever they look like in memory, and whatever their class."""
+    """Arrays may have any memory layout and any class."""
     x, weight = normal(6, 40), normal(40)
     answer = webnorm.layer_norm(x, 40, weight)
     frozen = x.copy()
@@ -288,7 +288,7 @@ def test_a_module_is_copied_at_any_time(kind: Any, device: Device) -> None:
     assert isinstance(pickle.loads(pickle.dumps(module)).weight, np.ndarray)
 
 
-def test_copies_of_what_lies_on_a_device(device: Device) -> None:
+def test_copies_of_values_on_a_device(device: Device) -> None:
     here = webnorm.GpuArray.from_numpy(normal(4))
     assert copy.copy(here) is here and copy.copy(device) is copy.deepcopy(device) is device
 
@@ -382,8 +382,8 @@ def test_a_buffer_of_a_lost_device(device: Device) -> None:
     )
 
 
-def test_what_was_right_once_says_nothing_of_what_is_equal(device: Device) -> None:
-    """Arguments are checked once: for all that are alike, and 1, 1.0 and True are not."""
+def test_equal_arguments_of_other_types_are_checked_again(device: Device) -> None:
+    """Equal arguments are checked once, but 1, 1.0 and True differ."""
     x, row = np.ones((2, 1), np.float32), np.ones(1, np.float32)
     right: dict[str, Any] = {"normalized_shape": 1, "eps": 1, "max_workgroups": 1, "return_stats": 1}
     wrong: dict[str, list[Any]] = {
@@ -404,7 +404,7 @@ def test_what_was_right_once_says_nothing_of_what_is_equal(device: Device) -> No
     np.testing.assert_array_equal(first.y, again.y)
 
 
-def test_what_was_asked_is_known_up_to_a_number(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_resolved_calls_has_a_bound(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolved, "MOST_KNOWN", 4)
     monkeypatch.setattr(resolved, "_known", {})
     check, checked = resolved.checked, []
@@ -427,7 +427,9 @@ def test_what_was_asked_is_known_up_to_a_number(device: Device, monkeypatch: pyt
     assert webnorm.rms_norm(x, 4, device=device).shape == (3, 4)
 
 
-def test_what_was_asked_holds_no_array(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_resolved_calls_contains_no_array(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(resolved, "_known", {})
     x = webnorm.GpuArray.from_numpy(np.ones((3, 4), np.float32), device)
     # NumPy takes an array for the dtype that it has.
