@@ -1,4 +1,4 @@
-"""How Sphinx builds the site, of the folder that `staging` filled."""
+"""The configuration of Sphinx, which builds the site from the folder that `staging` filled."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def test_arrays_of_two_devices(device: Device) -> None:
     ):
         with pytest.raises(webnorm.WebnormError) as caught:
             call()
-        assert "lies on another device than" in str(caught.value) and "\n" not in str(caught.value)
+        assert "is on another device than" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_an_array_in_a_cycle_gives_back_a_buffer_that_lives(device: Device) -> None:

@@ -262,12 +262,12 @@ def test_a_mistake_raises_the_same_error_at_once(wrong: dict[str, Any], device: 
         (
             lambda: lazy.layer_norm(unread(2, 4, chunks=4), 4, device=5),
             "device is 5; expected None: each process that computes blocks opens its own, which "
-            "WEBNORM_ADAPTER chooses",
+            "WEBNORM_ADAPTER selects",
         ),
         (
             lambda: webnorm.layer_norm(unread(2, 4), 4),
-            "x is a dask array; expected a NumPy array or a GpuArray: webnorm.dask.layer_norm, and its like "
-            "there, take dask arrays",
+            "x is a dask array; expected a NumPy array or a GpuArray: for dask arrays, call "
+            "webnorm.dask.layer_norm and the like",
         ),
     ],
 )

@@ -197,13 +197,16 @@ def test_every_argument_says_what_it_takes(name: str, device: Device) -> None:
             ),
             "Unable to allocate",
         ),
-        (lambda: webnorm.GpuArray.from_numpy(normal(4)).split([2, 3]), "expected ints of 4 in all, or less"),
+        (
+            lambda: webnorm.GpuArray.from_numpy(normal(4)).split([2, 3]),
+            "expected ints of 0 or more that add up to 4 at most",
+        ),
         (
             lambda: webnorm.GpuArray.from_numpy(normal(4, dtype="float16")).split([1]),
-            "expected whole words of 4 bytes in float16",
+            "expected multiples of 4 bytes in float16",
         ),
         (lambda: webnorm.GpuArray.from_numpy(normal(4)).reshape(True, 4), "expected ints"),
-        (lambda: pickle.dumps(webnorm.GpuArray.from_numpy(normal(4))), "expected its numpy() to be pickled"),
+        (lambda: pickle.dumps(webnorm.GpuArray.from_numpy(normal(4))), "pickle its numpy() instead"),
         (lambda: pickle.dumps(webnorm.open_device()), "a device belongs to its process"),
         (lambda: webnorm.open_device(limits={"max-bufer-size": 1}), "did you mean 'max-buffer-size'"),
         (lambda: webnorm.open_device(limits={"max-buffer-size": 1 << 60}), "cannot open the device"),
@@ -279,7 +282,7 @@ def test_a_module_is_copied_at_any_time(kind: Any, device: Device) -> None:
             assert isinstance(made, kind) and made.training == module.training
             np.testing.assert_array_equal(made.weight, module.weight)
             assert made.weight is not module.weight
-            with pytest.raises(webnorm.WebnormError, match="backward needs what forward saved"):
+            with pytest.raises(webnorm.WebnormError, match="backward needs the values that forward saves"):
                 made.backward(x)
             np.testing.assert_array_equal(made.eval()(x.numpy()), answer)
     assert copy.deepcopy(module).device is device
@@ -362,10 +365,10 @@ def test_the_labs_own_parts_take_no_odd_values(name: str) -> None:
         ),
         (lambda: webnorm.Problem(rows=1, cols=1, options=None), "options is None; expected Options"),  # type: ignore[arg-type]
         (lambda: webnorm.Options(weight="x"), "weight is 'x'; expected True or False"),  # type: ignore[arg-type]
-        (lambda: webnorm.Options(out_dtype=5), "out_dtype is 5; expected a text, or None"),  # type: ignore[arg-type]
+        (lambda: webnorm.Options(out_dtype=5), "out_dtype is 5; expected a string, or None"),  # type: ignore[arg-type]
         (
             lambda: webnorm.make_inputs(NAIVE.op, webnorm.Problem(rows=10**6, cols=10**9)),
-            "the inputs of 1000000x1000000000 float32 find no room in memory",
+            "the inputs of 1000000x1000000000 float32 do not fit in memory; choose smaller sizes",
         ),
     ],
 )

@@ -149,7 +149,7 @@ class GpuArray:
         return self
 
     def __reduce__(self) -> Any:
-        raise WebnormError("a GpuArray lies on a device of this process; expected its numpy() to be pickled")
+        raise WebnormError("a GpuArray belongs to this process; pickle its numpy() instead")
 
     def reshape(self, *shape: SupportsIndex | Sequence[int]) -> GpuArray:
         """Return the same elements in another shape, in C order, without a copy.
@@ -211,9 +211,11 @@ class GpuArray:
         itemsize = self.dtype.itemsize
         whole = ints(sizes)
         if whole is None or min(whole, default=0) < 0 or sum(whole) > self.size:
-            raise WebnormError(f"sizes is {shown(sizes)}; expected ints of {self.size} in all, or less")
+            raise WebnormError(
+                f"sizes is {shown(sizes)}; expected ints of 0 or more that add up to {self.size} at most"
+            )
         if any(size * itemsize % 4 for size in whole):
-            raise WebnormError(f"sizes is {shown(sizes)}; expected whole words of 4 bytes in {self.dtype}")
+            raise WebnormError(f"sizes is {shown(sizes)}; expected multiples of 4 bytes in {self.dtype}")
         found = []
         with self.device.gate:
             handle = self.device.handle

@@ -132,7 +132,7 @@ def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device 
             continue
         if device is not None and array.device is not device:
             raise WebnormError(
-                f"{name} lies on another device than {holder}: {array.device.adapter.name} is not "
+                f"{name} is on another device than {holder}: {array.device.adapter.name} is not "
                 f"{device.adapter.name}, or was opened twice; expected one device for all arrays of a call"
             )
         if device is None:

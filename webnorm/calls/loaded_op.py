@@ -180,7 +180,7 @@ class LoadedOp:
     def _check(self, tensor: Tensor, array: AnyArray | None, problem: Any) -> None:
         """Raise WebnormError if an array is missing, or its shape or dtype does not match the tensor."""
         if array is None:
-            raise WebnormError(f"{tensor.name} is missing; {self.name} takes it")
+            raise WebnormError(f"{tensor.name} is missing; pass it to {self.name}")
         expected = tensor.shape_in(problem)
         if tuple(array.shape) != expected:
             text = " ".join(

@@ -231,7 +231,7 @@ def _lazy(name: str, given: Given) -> dict[str, da.Array]:
     if device is not None:
         raise WebnormError(
             f"device is {shown(device)}; expected None: each process that computes blocks opens its own, "
-            "which WEBNORM_ADAPTER chooses"
+            "which WEBNORM_ADAPTER selects"
         )
     asked = checked(op, {**given, **_outlines(op, given)})
     session.check_kernel(op, given["kernel"])

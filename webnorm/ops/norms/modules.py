@@ -121,8 +121,8 @@ class _Norm:
         """
         if self._saved is None:
             raise WebnormError(
-                f"{type(self).__name__}.backward needs what forward saved; "
-                "expected a forward pass before it, while training"
+                f"{type(self).__name__}.backward needs the values that forward saves; "
+                "call forward before it, while training"
             )
         saved = self._saved
         dx: GpuArray
