@@ -1,4 +1,4 @@
-"""Calls of the Python interface, right ones and spoiled ones: a right answer, or a line that says why not."""
+"""Valid and invalid calls of the Python interface give a right result, or an error of one line."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class Call:
         self.op, self.given, self.problem = op, given, problem
 
     def __repr__(self) -> str:
-        beside = {name: value for name, value in self.given.items() if np.ndim(value) == 0}
-        return f"{self.op.name}({self.problem}, {beside})"
+        others = {name: value for name, value in self.given.items() if np.ndim(value) == 0}
+        return f"{self.op.name}({self.problem}, {others})"
 
 
 @st.composite
 def rows(draw: st.DrawFn, shape: tuple[int, int], dtype: str) -> Array:
-    """Rows of very different kinds beside each other."""
+    """Draw rows of very different kinds."""
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     wide = 0 if dtype == "float16" else 14
     found = np.empty(shape)
@@ -77,7 +77,7 @@ def rows(draw: st.DrawFn, shape: tuple[int, int], dtype: str) -> Array:
 
 
 def options(op: Op, dtype: str) -> st.SearchStrategy[NormOptions]:
-    """Options that an op has, and that go together."""
+    """Draw compatible options of an op."""
     flags = st.booleans()
     rare = st.sampled_from((False, False, False, True))
     if op.gradient:
@@ -163,7 +163,7 @@ def calls(draw: st.DrawFn, names: tuple[str, ...]) -> Call:
 
 @st.composite
 def laid_out(draw: st.DrawFn, array: Array) -> Array:
-    """The same numbers, otherwise in memory."""
+    """Return the same numbers with another memory layout."""
     match draw(st.sampled_from(("as it is", "columns first", "strided", "read-only"))):
         case "columns first":
             return np.asfortranarray(array)
@@ -176,7 +176,7 @@ def laid_out(draw: st.DrawFn, array: Array) -> Array:
 
 
 def inputs(call: Call) -> dict[str, Array]:
-    """The arrays of a call as the op has them."""
+    """Return the arrays of a call in the shapes of the op."""
     found = {}
     for tensor in call.op.present(call.problem):
         if tensor.access == "read":
@@ -186,7 +186,7 @@ def inputs(call: Call) -> dict[str, Array]:
 
 
 def outputs(call: Call, found: Any) -> dict[str, Array]:
-    """What a call gave, by name and as the op has it."""
+    """Return the results of a call by name, in the shapes of the op."""
     if call.op.gradient:
         names = [name for name in ("dbias", "dresidual_bias") if asked(call, name)]
         if has_mean(call.op) and "dbias" not in names:
@@ -212,7 +212,7 @@ def asked(call: Call, name: str) -> bool:
 
 
 def check(call: Call, found: Any) -> None:
-    """Hold what a call gave against float64."""
+    """Compare the result of a call with float64."""
     if call.problem.rows == 0:
         outputs(call, found)
         return
@@ -251,7 +251,7 @@ def test_right_calls_are_right(names: tuple[str, ...], device: Device) -> None:
 
 @pytest.mark.parametrize("names", [("layer_norm", "rms_norm"), ("layer_norm_backward", "rms_norm_backward")])
 def test_spoiled_calls_say_so(names: tuple[str, ...], device: Device) -> None:
-    """Where a spoiled call has an answer, it means what it did before, or nothing of that kind was asked."""
+    """If a spoiled call has a result, it is the original one, or the change did not affect it."""
     wrong = [array for array in ODD.values() if isinstance(array, np.ndarray)]
 
     @examples(250)
@@ -279,7 +279,7 @@ def test_spoiled_calls_say_so(names: tuple[str, ...], device: Device) -> None:
 
 @pytest.mark.parametrize("kind", [webnorm.LayerNorm, webnorm.RMSNorm])
 def test_modules_after_any_history(kind: Any, device: Device) -> None:
-    """Forward, backward, copies and mistakes in any order: what comes out is what the functions give."""
+    """Forward, backward, copies and mistakes in any order give the results of the functions."""
     name = "layer_norm" if kind is webnorm.LayerNorm else "rms_norm"
     steps = st.lists(
         st.sampled_from(("forward", "backward", "copy", "eval", "train", "state", "wrong x", "wrong dy")),
@@ -321,7 +321,7 @@ def test_modules_after_any_history(kind: Any, device: Device) -> None:
                 case "state":
                     state = {name: rng.standard_normal(40) for name in module.state_dict()}
                     module.load_state_dict(state)
-                    # What was saved goes on with the parameters that are there now.
+                    # A backward pass uses the saved x with the current parameters.
                 case "wrong x":
                     assert refusal_of(lambda: module(x[:, 1:])) is not None  # noqa: B023
                 case "wrong dy":
@@ -380,7 +380,7 @@ def test_onnx_operators(device: Device) -> None:
 
 
 def fits(own: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether a shape broadcasts to another."""
+    """Return True if a shape broadcasts to another."""
     try:
         return np.broadcast_shapes(own, shape) == shape
     except ValueError:

@@ -99,7 +99,7 @@ def test_the_file_is_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.Mon
         (lambda data: problem(data, cols=64.5), r"choices\[0\].problem: cols is 64.5; expected an int"),
         (lambda data: problem(data, eps="small"), "eps is 'small'; expected 0 or a number from"),
         (lambda data: problem(data, options={"weight": 3}), "weight is 3; expected True or False"),
-        (lambda data: problem(data, options=7), "a problem is not understood"),
+        (lambda data: problem(data, options=7), "the problem is invalid"),
         (
             lambda data: problem(data, options={"max_workgroups": True}),
             "max_workgroups is True; expected an int",
@@ -107,7 +107,7 @@ def test_the_file_is_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.Mon
         (lambda data: problem(data, rows="many"), "rows is 'many'; expected an int"),
         (lambda data: problem(data, cols=0), "cols is 0; expected 1 or more"),
         (lambda data: problem(data, cols="x"), "cols is 'x'; expected an int"),
-        (lambda data: problem(data, options={"wieght": True}), "a problem is not understood"),
+        (lambda data: problem(data, options={"wieght": True}), "the problem is invalid"),
     ],
 )
 def test_a_broken_file_is_an_error_that_says_how_to_remove_it(

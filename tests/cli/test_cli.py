@@ -98,7 +98,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
             "rms_norm_backward has no option residual",
         ),
         (["bench", "--option", "max_workgroups=²"], "option max_workgroups is '²'; expected a whole number"),
-        (["bench", "--scale", "2"], "scale is 2.0, which needs an out_dtype of float8"),
+        (["bench", "--scale", "2"], "scale is 2.0; it needs an out_dtype of float8"),
         (["bench", "--eps", "1e39"], "eps is 1e+39"),
         (["check", "--op", "rms_norm", "-o", "dh"], "rms_norm has no option dh"),
         (["check", "--dtype", "float32,half"], "unknown dtype 'half'; did you mean 'float16'"),
