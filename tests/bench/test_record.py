@@ -528,7 +528,7 @@ def test_a_record_keeps_no_folder_of_the_machine(
     ("script", "options", "message"),
     [
         ("record", ["--tables"], "--tables needs a record, and there is no "),
-        ("record", ["--cols", "77"], "nothing to record: no section asked for has such a problem"),
+        ("record", ["--cols", "77"], "nothing to record: no requested section has such a problem"),
         ("record", ["--rounds", "0"], "argument --rounds: it is '0'; expected a whole number of 1 or more"),
         (
             "record",
@@ -551,7 +551,7 @@ def test_a_record_keeps_no_folder_of_the_machine(
             "--rows names 2 and --cols 1; expected as many of each",
         ),
         ("browser", ["--op", "copy"], "argument --op: invalid choice: 'copy'"),
-        ("browser", ["--dawn", "made-up"], "--dawn made-up: holds no index.js; expected the npm"),
+        ("browser", ["--dawn", "made-up"], "--dawn made-up: no index.js; expected the folder of the npm"),
     ],
 )
 def test_mistakes_are_told_in_a_line(

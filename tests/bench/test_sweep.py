@@ -358,7 +358,7 @@ def test_residuals_alone_are_told_of(
 def test_a_sweep_without_times_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "sweep.jsonl"
     path.write_text(json.dumps({**lines_of(SHARES)[0], "held_out": True}) + "\n")
-    with pytest.raises(WebnormError, match="no times but held out ones"):
+    with pytest.raises(WebnormError, match="only held-out times"):
         run_landscape(monkeypatch, path)
 
 

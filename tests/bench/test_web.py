@@ -79,7 +79,7 @@ def test_the_picture_marks_what_is_no_number(tmp_path: Path) -> None:
 
 
 def test_a_page_that_asks_for_more_than_its_server_is_no_record() -> None:
-    with pytest.raises(WebnormError, match=r"asked for http://example\.com/, which is not on this machine"):
+    with pytest.raises(WebnormError, match=r"requested http://example\.com/, which is not on this machine"):
         hosts._checked({"outside": ["http://example.com/"], "found": []})
 
 
