@@ -77,28 +77,11 @@ def arguments() -> argparse.Namespace:
     add("--op", nargs="+", choices=[op for op in OPS if op != "copy"])
     add("--dtype", nargs="+", choices=STORAGE)
     add("--cols", type=int, nargs="+", help="only these numbers of columns of the sections")
-    add(
-        "--mebibytes",
-        type=positive,
-        nargs="+",
-        default=[X_BYTES >> 20],
-        help="size of x, if rows are free",
-    )
-    add(
-        "--held-out",
-        type=whole,
-        default=HELD_OUT_SEED,
-        metavar="SEED",
-        help="seed of the drawn columns",
-    )
+    add("--mebibytes", type=positive, nargs="+", default=[X_BYTES >> 20], help="of x, if rows are free")
+    add("--held-out", type=whole, default=HELD_OUT_SEED, metavar="SEED", help="seed of drawn columns")
     add("--rounds", type=positive, default=30, help="at most; fewer if the samples agree")
-    add(
-        "--search",
-        type=seconds,
-        default=_SEARCH_S,
-        metavar="SECONDS",
-        help="seconds of tuning in each held-out problem",
-    )
+    search_help = "seconds of tuning in each held-out problem"
+    add("--search", type=seconds, default=_SEARCH_S, metavar="SECONDS", help=search_help)
     add("--search-everywhere", action="store_true", help="tune in the other problems, too")
     add("--tuned", type=Path, metavar="FILE", help="tuning file; its problems are not searched")
     add("--processes", type=whole, help="number that prepare problems; on a GPU by default cores - 1")

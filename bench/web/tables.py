@@ -249,8 +249,8 @@ def _times_block(name: str, data: Line) -> str:
     *_, problem = (key for key in groups if key[:2] == ("layer_norm", "float32"))
     _, _, rows, cols = problem
     words = (
-        f"LayerNorm, float32, {rows} x {cols}, on {adapter_name(data)}, in {data['host']}. The dispatches of "
-        f"each library are timed in turn with the others and a copy, and so are whole calls ([the "
+        f"LayerNorm, float32, {rows} x {cols}, on {adapter_name(data)}, in {data['host']}: the times of each "
+        f"library's own dispatches, in turn with the others and a copy, and of whole calls ([the "
         f"record](bench/results/{name}.md); {data['recorded']}, `{data['command']}`):"
     )
     return f"{_wrapped(words)}\n\n{times_table(groups[problem])}"
