@@ -164,8 +164,8 @@ def test_overheads_are_held_against_the_reads_of_a_call(
     [
         (["--adapter", "made-up"], "no adapter 'made-up'"),
         (["--json", "no/such/folder.json"], "cannot write no/such/folder.json"),
-        (["--rounds", "0"], "argument --rounds: it is '0'; expected a whole number of 1 or more"),
-        (["--cols", "0"], "argument --cols: it is '0'; expected a whole number of 1 or more"),
+        (["--rounds", "0"], "argument --rounds: it is '0'; expected a whole number of at least 1"),
+        (["--cols", "0"], "argument --cols: it is '0'; expected a whole number of at least 1"),
     ],
 )
 def test_mistakes_are_told_in_a_line(arguments: list[str], message: str, device: Device) -> None:
