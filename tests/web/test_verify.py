@@ -1100,7 +1100,7 @@ def test_a_playwright_whose_program_fails(
     with PageVisitor() as own, pytest.raises(WebnormError, match=r"^Playwright does not start: ") as raised:
         own.visit(folder)
     assert "\n" not in str(raised.value)
-    # What asyncio still has of a process complains when it is collected.
+    # asyncio's leftovers of a process would warn when they are collected.
     del own
     gc.collect()
 
