@@ -190,7 +190,7 @@ def covering(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def test_every_shader_is_right(covering: tuple[Export, Path], browser: PageVisitor) -> None:
     export, folder = covering
     assert {"portable", "subgroups", "software"} <= assert_right(folder, browser)
-    # What is chosen without a feature depends neither on the type nor on the norm.
+    # The choice without a feature depends neither on the type nor on the norm.
     if (export.op, export.cols) not in (("layer_norm", (4099,)), ("rms_norm_backward", (768,))):
         return
     fallback = assert_right(folder, browser, without=("subgroups",))

@@ -229,8 +229,8 @@ def taking_turns(bundle: Bundle, turn: int) -> list[str]:
     """Return the shaders of some classes, or the fallback if a bundle has none for a class."""
     turns = TURNS[bundle.task.op.gradient]
     classes = turns[turn % len(turns)]
-    own = [one.name for one in bundle.carried if one.adapter_class in classes]
-    return own or [bundle.carried[-1].name]
+    own = [one.name for one in bundle.shaders if one.adapter_class in classes]
+    return own or [bundle.shaders[-1].name]
 
 
 @pytest.mark.sampled(6)
@@ -293,7 +293,7 @@ def corpus_runs(op: Op, dtype: str, cases: Sequence[Case]) -> list[Run]:
     runs = []
     for at, inputs in enumerate(given.values()):
         bundle = bundle_for(op, inputs[0][0])
-        shaders = [bundle.carried[0].name, bundle.carried[-1].name]
+        shaders = [bundle.shaders[0].name, bundle.shaders[-1].name]
         if op.gradient:
             shaders = shaders[at % 2 :][:1]
         # An eps that differs from the bundle's is an option of the norm.
@@ -371,7 +371,7 @@ def test_both_engines_agree(engine: Engine, device: Device) -> None:
     for at, run in enumerate(runs):
         ((problem, arrays),) = run.inputs
         op = run.bundle.task.op
-        for one in run.bundle.carried:
+        for one in run.bundle.shaders:
             if "1024" in one.name or not one.shader.features <= device.traits.features:
                 continue
             shader = replace(native_text(one.shader), problem=problem)
@@ -492,19 +492,19 @@ def test_slices(engine: Engine) -> None:
         engine.put(f"sliced-{at}.json", json_of(bundle))
         write_inputs(engine, f"{at}.safetensors", *drawn(op, one.problem, (one.problem.rows,))[0])
         own = taking_turns(bundle, at)
-        for carried in (carried for carried in bundle.carried if carried.name in own):
-            carriers[op.gradient].add(carried.adapter_class)
-            limits = limits_for(one, carried.shader)
+        for shader_entry in (shader_entry for shader_entry in bundle.shaders if shader_entry.name in own):
+            carriers[op.gradient].add(shader_entry.adapter_class)
+            limits = limits_for(one, shader_entry.shader)
             place: dict[str, Any] = {"bundle": f"sliced-{at}.json", "file": f"{at}.safetensors"}
-            asked.append({**place, "shader": carried.name, "rows": one.problem.rows, "limits": limits})
-            cases.append((one, carried))
+            asked.append({**place, "shader": shader_entry.name, "rows": one.problem.rows, "limits": limits})
+            cases.append((one, shader_entry))
     engine.put("slices.json", asked)
-    for (one, carried), found in zip(cases, engine.drive("slices.mjs"), strict=True):
-        what = f"{one} {carried.name}: {found}"
+    for (one, shader_entry), found in zip(cases, engine.drive("slices.mjs"), strict=True):
+        what = f"{one} {shader_entry.name}: {found}"
         assert found["whole"] is None and found["split"] is None and found["encoded"] is None, what
         assert found["over"] == [], what
         assert found["equal"] or OPS[one.op].gradient, what
-        for each in carried.shader.passes:
+        for each in shader_entry.shader.passes:
             count = found["dispatches"][each.entry_point]
             assert count == 1 if each.per == "call" else count >= one.least, what
             begun.append((each.entry_point, each.per))
@@ -520,10 +520,10 @@ def test_loops_that_mesa_would_end(engine: Engine) -> None:
     engine.put("bundle.json", json_of(bundle))
     write_inputs(engine, "x.safetensors", *drawn(op, problem, (problem.rows,))[0])
     limits = {"maxComputeWorkgroupsPerDimension": 65535}
-    shader = bundle.carried[0].shader
+    shader = bundle.shaders[0].shader
     place: dict[str, Any] = {
         "bundle": "bundle.json",
-        "shader": bundle.carried[0].name,
+        "shader": bundle.shaders[0].name,
         "file": "x.safetensors",
     }
     case = {**place, "rows": problem.rows, "limits": limits}

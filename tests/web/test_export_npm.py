@@ -173,7 +173,7 @@ def site(project: Path) -> Path:
 
 
 def ramp(shape: tuple[int, ...], step: int) -> Array:
-    """As in the app."""
+    """Return the inputs of the app."""
     return ((np.arange(np.prod(shape)) * step % 61) / 8 - 3).reshape(shape)
 
 
@@ -245,8 +245,8 @@ def test_what_an_app_loads_is_small(export: Export, tmp_path: Path) -> None:
 def test_chrome_takes_every_text_within_the_limits_that_it_names(export: Export) -> None:
     """Check the text for people and the text that runs; only the widest classes exceed the default limits."""
     bundle = bundle_of(export.request)
-    wide = {one.name for one in bundle.carried if CLASSES[one.adapter_class].max_invocations > 256}
-    for texts in ({one.name: one.text for one in bundle.carried}, bundle.texts):
+    wide = {one.name for one in bundle.shaders if CLASSES[one.adapter_class].max_invocations > 256}
+    for texts in ({one.name: one.text for one in bundle.shaders}, bundle.texts):
         assert not [name for name, text in texts.items() if "diagnostic(" in text]
         package = ExportedPackage(Path(), bundle.manifest(), texts)  # type: ignore[arg-type]
         sources = [
@@ -254,5 +254,5 @@ def test_chrome_takes_every_text_within_the_limits_that_it_names(export: Export)
         ]
         assert [verdict for verdict in tint.check_shaders(sources) if not verdict.ok] == []
     for cols in export.cols:
-        classes = {one.adapter_class for one in bundle.carried if one.shader.problem.cols == cols}
+        classes = {one.adapter_class for one in bundle.shaders if one.shader.problem.cols == cols}
         assert {"portable", "software"} <= classes

@@ -250,16 +250,18 @@ def test_a_damaged_safetensors_file_is_refused(page: Page) -> None:
     whole = safetensors_file(one(), bytes(8))
     damaged = {
         "it has 3 bytes": whole[:3],
-        "its header should have": whole[:20],
-        "x needs 8 bytes; it lies in 0..8 of 7": whole[:-1],
-        "its tensors take 8 bytes and it holds 9": whole + b"\0",
-        "its header is no JSON": safetensors_file(b"{", b""),
-        "its header is no object": safetensors_file(None, b""),
-        "x is stored as I64": safetensors_file(one(dtype="I64"), bytes(8)),
-        "x needs 12 bytes": safetensors_file(one(shape=[3]), bytes(8)),
-        "x has no shape": safetensors_file(one(shape=[-2]), bytes(8)),
-        "x has no shape or no place": safetensors_file(one(data_offsets=[0]), bytes(8)),
-        "x is stored as undefined": safetensors_file({"x": None}, b""),
+        "its header needs": whole[:20],
+        "x needs 8 bytes, but its place is 0 to 8 of 7": whole[:-1],
+        "its tensors need 8 bytes, but it contains 9": whole + b"\0",
+        "its header is not JSON": safetensors_file(b"{", b""),
+        "its header is not an object": safetensors_file(None, b""),
+        "x has the unknown type I64": safetensors_file(one(dtype="I64"), bytes(8)),
+        "x needs 12 bytes, but": safetensors_file(one(shape=[3]), bytes(8)),
+        "the shape or the offsets of x are missing": safetensors_file(one(shape=[-2]), bytes(8)),
+        "the shape or the offsets of x are missing or invalid": safetensors_file(
+            one(data_offsets=[0]), bytes(8)
+        ),
+        "x has the unknown type undefined": safetensors_file({"x": None}, b""),
     }
     read = page.call(*(["storage", "readSafetensors", file] for file in (whole, *damaged.values())))
     assert "tensors" in read[0]
@@ -268,10 +270,10 @@ def test_a_damaged_safetensors_file_is_refused(page: Page) -> None:
 
 
 def manifest_of(op: Op, problem: NormProblem, *shaders: Shader) -> dict[str, Any]:
-    carried = tuple(
+    bundled = tuple(
         BundledShader(f"shader-{i}", "portable", one, one.text, one.text) for i, one in enumerate(shaders)
     )
-    return Bundle("test", Task(op, problem), (problem.cols,), "", carried).manifest()
+    return Bundle("test", Task(op, problem), (problem.cols,), "", bundled).manifest()
 
 
 def problem_of(op: Op, problem: NormProblem) -> dict[str, Any]:
