@@ -250,8 +250,8 @@ def _times_block(name: str, data: Line) -> str:
     _, _, rows, cols = problem
     words = (
         f"LayerNorm, float32, {rows} x {cols}, on {adapter_name(data)}, in {data['host']}. The table has the "
-        f"times of each library's own dispatches, in turn with the others and a copy, and of whole calls. See [the "
-        f"record](../bench/results/{name}.md) of {data['recorded']}, `{data['command']}`:"
+        "times of each library's own dispatches, in turn with the others and a copy, and of whole calls. See "
+        f"[the record](../bench/results/{name}.md) of {data['recorded']}, `{data['command']}`:"
     )
     return f"{_wrapped(words)}\n\n{times_table(groups[problem])}"
 
