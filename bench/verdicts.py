@@ -31,7 +31,7 @@ ROWS, COLS = 256, 1024
 # The kernel with the first of the constants is what becomes slower.
 KERNEL, AXIS, CONSTANTS = "registers", "threads_per_row", (32, 16)
 SLOWER = "naive"
-BESIDE = (SLOWER, "welford_subgroup")
+OTHERS = (SLOWER, "welford_subgroup")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def with_times_of(kernel: str, file: Report) -> Report:
     own = found_in(file, KERNEL)
     changed = replace(found_in(file, kernel), kernel=own.kernel, constants=own.constants)
     copies = [result for result in file.results if result.roofline]
-    return replace(file, results=(*copies, changed, found_in(file, BESIDE[1])))
+    return replace(file, results=(*copies, changed, found_in(file, OTHERS[1])))
 
 
 def of_runs(found: Sequence[Report], count: int) -> Iterator[Report]:
@@ -103,7 +103,7 @@ def truth(files: Sequence[Report]) -> float:
 def measure(folder: Path, count: int, budget: float, adapter: str | None) -> Iterator[Report]:
     """Take the runs that the folder lacks, and read all of them."""
     command = [sys.executable, "-m", "webnorm", "bench", "--rows", str(ROWS), "--cols", str(COLS)]
-    command += [word for kernel in (KERNEL, *BESIDE) for word in ("--kernel", kernel)]
+    command += [word for kernel in (KERNEL, *OTHERS) for word in ("--kernel", kernel)]
     command += ["--constant", f"{AXIS}={','.join(map(str, CONSTANTS))}", "--budget", str(budget)]
     command += ["--adapter", adapter] if adapter is not None else []
     for number in range(count):

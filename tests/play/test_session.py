@@ -96,7 +96,9 @@ def test_a_note_names_the_browsers_that_have_no_text(played: PlaygroundSession, 
     needs(device, ["subgroups"])
     subgroups = next(one for one in KERNELS if one.label == "layer_norm/welford_subgroup")
     stage = {one.name: one for one in judged(played, subgroups.path.read_text()).stages}["tint"]
-    assert stage.state == "done" and "no shader for browsers without subgroups: needs the feature" in stage.note
+    assert (
+        stage.state == "done" and "no shader for browsers without subgroups: needs the feature" in stage.note
+    )
 
 
 def test_a_loose_tolerance_is_said_beside_the_verdict(played: PlaygroundSession) -> None:
