@@ -50,7 +50,7 @@ def test_what_is_kept_is_shown_and_what_became_slower_ends_with_1(tmp_path: Path
     assert first == f"{names[0]}: added, 2 results, 2 of them with times"
     assert last == f"kept in {tmp_path / 'data' / 'store.db'}"
     again = webnorm(["store", "add", names[0]], tmp_path)
-    assert again.returncode == 0 and f"{names[0]}: kept already" in again.stdout
+    assert again.returncode == 0 and f"{names[0]}: already stored" in again.stdout
     even = webnorm(["store", "regressions"], tmp_path)
     assert even.returncode == 0 and "1 SAME" in even.stdout
 

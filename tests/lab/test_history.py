@@ -78,11 +78,11 @@ def test_adding_twice_changes_nothing(tmp_path: Path) -> None:
     assert added(tmp_path, run, nameless) == ["added", "added"]
     before = (tmp_path / "store.db").read_bytes()
     again = replace(run, results=(BARE,))
-    assert added(tmp_path, run, nameless, again, run) == ["kept already"] * 4
+    assert added(tmp_path, run, nameless, again, run) == ["already stored"] * 4
     # Without a run's id the content counts, however it is formatted.
     (tmp_path / "indented").write_text(json.dumps(json.loads(result_files.to_json(nameless)), indent=3))
     (one,) = kept.add_reports(tmp_path / "store.db", [tmp_path / "indented"])
-    assert one.fate == "kept already" and (tmp_path / "store.db").read_bytes() == before
+    assert one.fate == "already stored" and (tmp_path / "store.db").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir() if "store" in path.name] == ["store.db"]
 
 
@@ -120,14 +120,14 @@ def test_nothing_of_a_report_is_lost_and_its_columns_are_plain(tmp_path: Path) -
 def test_a_finished_report_replaces_the_partial_one(tmp_path: Path) -> None:
     run = kept_run(0, {"naive": 2000.0, "registers": 1000.0})
     early = replace(run, results=run.results[:2], complete=False)
-    assert added(tmp_path, early, run, early) == ["added", "finished since", "kept already"]
+    assert added(tmp_path, early, run, early) == ["added", "replaced partial run", "already stored"]
     assert rows(tmp_path, "SELECT COUNT(*), MIN(complete) FROM history") == [(3, 1)]
 
 
 def test_reports_of_one_run_on_several_devices_are_all_kept(tmp_path: Path) -> None:
     run = kept_run(0, {"naive": 1.0})
     other = replace(run, device={**CARD, "adapter": "Another"})
-    assert added(tmp_path, run, other, other) == ["added", "added", "kept already"]
+    assert added(tmp_path, run, other, other) == ["added", "added", "already stored"]
 
 
 def test_all_or_none_of_several_files_are_added(tmp_path: Path) -> None:

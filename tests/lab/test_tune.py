@@ -166,7 +166,7 @@ def test_a_search_out_of_time_has_tried_neighbours_of_the_best() -> None:
 
 
 def test_a_search_out_of_time_has_tried_the_expected_candidates() -> None:
-    """It finds the fast candidate although all its neighbours are slow."""
+    """The search finds the fast candidate although all its neighbours are slow."""
     candidates = field()
     kernels = {variant.kernel.name for variant in candidates}
     expected = len(kernels) + 20

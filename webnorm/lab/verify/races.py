@@ -62,7 +62,7 @@ class RaceOrLoopFault:
 
 
 class LoopsNotInstrumented(CannotInstrument):
-    """It is unknown whether the loops of a text end, because they could not be instrumented."""
+    """Raised if the loops of a text cannot be instrumented, so that it is unknown whether they end."""
 
 
 def find_fault(
