@@ -187,7 +187,7 @@ def test_unwritten_elements(dtype: str) -> None:
         (np.s_[:, 60:], "column 60 of 61 of y was never written"),
         (
             np.s_[::2, 1::3],
-            "80 of 427 elements of y were never written, in rows 0, 2, ... 6 (every 2nd)",
+            "80 of 427 elements of y were never written, in rows 0, 2, ..., 6 (every 2nd)",
         ),
         (np.s_[:], "y was never written"),
     ):
@@ -215,7 +215,7 @@ def test_two_runs_that_differ() -> None:
     [
         (np.s_[:, 56:], "only in columns 56 to 60 of 61, the last: fits a tail (35 of 427 elements)"),
         (np.s_[4, :], "only in row 4 of 7 (61 of 427 elements)"),
-        (np.s_[:, 3::4], "only in columns 3, 7, ... 59 (every 4th) of 61 (105 of 427 elements)"),
+        (np.s_[:, 3::4], "only in columns 3, 7, ..., 59 (every 4th) of 61 (105 of 427 elements)"),
         (
             np.s_[2:5, 60:],
             "only in rows 2 to 4 of 7 and column 60 of 61, the last: fits a tail (3 of 427 elements)",
