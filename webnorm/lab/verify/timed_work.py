@@ -1,7 +1,7 @@
 """The proof that timed dispatches did the work.
 
-It consists of three checks: outputs are right after timed dispatches, dispatches on buffers without earlier
-results take about as long, and no kernel moves more bytes per second than a copy.
+It consists of three checks. Outputs are right after timed dispatches. Dispatches on buffers without earlier
+results take about as long. No kernel moves more bytes per second than a copy.
 """
 
 from __future__ import annotations
@@ -333,9 +333,9 @@ def _first_times(setup: TimingSetup, plan: Plan, dispatches: int) -> Iterator[tu
 
     A GPU with several users gives each a slice of time, and work that exceeds its slice waits. On an H200
     with 16 busy processes that turned 5 us into 100 us, while samples of 0.6 ms took no longer than alone.
-    With the GPU's clock the dispatches therefore are no more than in a sample. If the clock includes the
-    start of a pass or of threads, which may take longer than a small problem, the sample is taken in the same
-    way.
+    With the GPU's clock the dispatches therefore are no more than in a sample. The clock may
+    include the start of a pass or of threads, which can take longer than a small problem. The sample is then
+    taken in the same way.
     """
     board, stopwatch = setup.board, setup.stopwatch
     sets, clobbering = board.sets, board.clobbering(plan)
