@@ -1,1 +1,1 @@
-"""Sweeps, comparisons and recorded results."""
+"""Sweeps, benchmarks against other libraries, and recorded results."""

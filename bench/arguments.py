@@ -1,4 +1,4 @@
-"""What the scripts that record an adapter's results are asked for."""
+"""The command-line arguments of the scripts that record an adapter's results."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from webnorm.op.dtypes import STORAGE
 from webnorm.op.registry import OPS
 from webnorm.web import tint
 
-# The exit status where something is not known, as in webnorm/cli/work/jobs.py; a test holds them equal.
+# The exit status if a result is unknown, as in webnorm/cli/work/jobs.py. A test checks that they are equal.
 INCONCLUSIVE = 3
 
 
 def parser(description: str | None, out: str) -> argparse.ArgumentParser:
-    """A parser with the options that they share; `out` says what --out is."""
+    """Return a parser with the shared options; `out` is the help text of --out."""
     found = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -36,60 +36,59 @@ def parser(description: str | None, out: str) -> argparse.ArgumentParser:
 
 
 def add_dawn(to: argparse.ArgumentParser, what: str) -> None:
-    """Let a parser take --dawn, with or without a FOLDER; `what` is done with Dawn."""
+    """Add the option --dawn [FOLDER] to a parser; `what` starts its help text."""
     to.add_argument(
         "--dawn",
         type=Path,
         nargs="?",
         const=tint.webgpu(),
         metavar="FOLDER",
-        help=f"{what}: the npm package webgpu, by default where `webnorm doctor --mend --browser` puts it",
+        help=f"{what}: the npm package webgpu, by default where `webnorm doctor --fix --browser` puts it",
     )
 
 
 def check_dawn(webgpu: Path) -> None:
-    """Raise WebnormError where a --dawn FOLDER is not that package."""
+    """Raise WebnormError if a --dawn FOLDER is not the npm package webgpu."""
     if not (webgpu / "index.js").exists():
-        raise WebnormError(f"--dawn {webgpu}: holds no index.js; expected the npm package webgpu")
+        raise WebnormError(f"--dawn {webgpu}: no index.js; expected the folder of the npm package webgpu")
 
 
 def positive(text: str) -> int:
-    """An option's number, which has to be 1 or more."""
+    """Parse a whole number of at least 1."""
     try:
         number = int(text)
     except ValueError:
         number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"it is {text!r}; expected a whole number of 1 or more")
+        raise argparse.ArgumentTypeError(f"it is {text!r}; expected a whole number of at least 1")
     return number
 
 
 def whole(text: str) -> int:
-    """An option's number, which has to be 0 or more."""
+    """Parse a whole number of at least 0."""
     return 0 if text == "0" else positive(text)
 
 
 def shapes(arguments: argparse.Namespace, default: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
-    """The pairs of --rows and --cols, else the default; WebnormError unless each has its partner."""
+    """Return the pairs of --rows and --cols, or the default; WebnormError if their counts differ."""
     rows, cols = arguments.rows or (), arguments.cols or ()
     if len(rows) != len(cols):
         raise WebnormError(
-            f"--rows names {len(rows)} and --cols {len(cols)}; expected as many of each: they go in pairs"
+            f"--rows has {len(rows)} values and --cols has {len(cols)}; they form pairs: give equal numbers"
         )
     return tuple(zip(rows, cols, strict=True)) or default
 
 
 def ops_and_dtypes(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """The ops and storage types asked for, else those that a record has."""
+    """Return the requested ops and storage types, or the default ones."""
     ops = [arguments.op] if arguments.op else ["layer_norm", "rms_norm", "layer_norm_backward"]
     return ops, [arguments.dtype] if arguments.dtype else ["float32", "float16"]
 
 
 def command(script: str, *places: Path | None) -> str:
-    """The command line as a record keeps it: of --out and other places that do not lie below this folder
-    their names.
+    """Return the command line for a record; paths outside the current folder are reduced to their names.
 
-    A record is published; the folders of the machine that made it are not.
+    A record is published, and the folders of the machine that made it stay private.
     """
     here = Path.cwd()
     shown = {}
@@ -105,20 +104,20 @@ def command(script: str, *places: Path | None) -> str:
 
 
 def json_lines(path: Path, writer: str) -> list[dict[str, Any]]:
-    """A file's lines, each a JSON object; WebnormError where it is not what a script wrote."""
+    """Read a file of JSON lines; WebnormError if it cannot be read or parsed."""
     try:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError) as error:
-        raise WebnormError(f"{path}: {error}; expected what {writer} wrote") from error
+        raise WebnormError(f"{path}: {error}; expected a file that {writer} wrote") from error
 
 
 def run(main: Callable[[], None]) -> None:
-    """Call a script's main; a mistake of the user's, or Ctrl-C, is one line on stderr and a failing exit."""
+    """Call a script's main; print a user's mistake, or Ctrl-C, as one line on stderr and fail."""
     try:
         main()
     except WebnormError as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        # As a shell calls what a signal has ended.
+        # Shells use this status for a process that a signal ended.
         sys.exit(128 + signal.SIGINT)

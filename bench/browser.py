@@ -1,12 +1,11 @@
-"""Record what the texts for browsers cost beside the native ones, on one adapter, in one run.
+"""Record the speed of the browser shaders relative to the native kernels, on one adapter, in one run.
 
     python -m bench.browser --out bench/results/NAME.md [--dawn] [--op OP --rows 65536 --cols 1024 ...]
 
-An exported text is rendered for 256 invocations and 16 KiB of workgroup memory, what every page may
-count on. wgpu runs it with nothing but its `enable` line taken out. The copy, the native variant at its
-defaults and every text that a GPU may be given are sampled in turn, over buffers that are rotated past the
-cache. With --dawn Chrome's WebGPU runs the text that it would choose, too, in node and as the lab's page
-does, beside a copy of its own.
+An exported shader is rendered for 256 invocations and 16 KiB of workgroup memory, which every page may
+use. wgpu runs it without its `enable` line. The copy, the native variant at its defaults and every exported
+shader for GPUs are sampled in turn, over buffers that are rotated past the cache. With --dawn, Chrome's
+WebGPU also runs the shader that a page would choose, in node, relative to its own copy.
 """
 
 from __future__ import annotations
@@ -43,16 +42,19 @@ from webnorm.web.pages import page_files
 _SHAPES = ((65536, 1024), (16384, 4096), (8192, 8192))
 _DAWN = Path(__file__).with_name("dawn.mjs")
 _ABOUT = (
-    "Each text that `webnorm export` gives a GPU was right on every run, and was sampled in turn with the "
-    "native kernel and the copy, by timestamps, over buffers that are rotated past the cache; wgpu ran it "
-    "without its lines `enable` and `requires`. Dawn is Chrome's WebGPU, in node, beside a copy of its own."
+    "Each shader that `webnorm export` writes for GPUs gave right outputs on every run. It was sampled in "
+    "turn with the native kernel and the copy, by timestamps, over buffers that are rotated past the cache. "
+    "wgpu ran it without its lines `enable` and `requires`. Dawn is Chrome's WebGPU in node; its percentages "
+    "refer to its own copy."
 )
 
 
 @dataclass(frozen=True)
 class BrowserCost:
-    """One candidate's outcome: `gbps` is the bytes that any kernel has to move over the median, and `percent`
-    is of the copy that took turns with it.
+    """The outcome of one candidate.
+
+    `gbps` is the minimum number of bytes that a kernel must move, divided by the median time. `percent` is
+    relative to the copy that was sampled in turn with it.
     """
 
     name: str
@@ -64,14 +66,14 @@ class BrowserCost:
 
 
 def request(op: Op, cols: int, dtype: str) -> ExportRequest:
-    """The export whose texts are measured."""
+    """Return the export whose shaders are measured."""
     kernels = tuple(kernel for kernel in discover() if kernel.op is op)
     options = replace(op.defaults, saved_stats=False)
     return ExportRequest(op=op, cols=(cols,), kernels=kernels, dtype=dtype, options=options)
 
 
 def candidates(board: ProblemBuffers, op: Op, cols: int, dtype: str) -> Iterator[tuple[str, Plan]]:
-    """The copy, the native variant, and the exported texts that are not for software adapters."""
+    """Yield the copy, the native variant and the exported shaders for GPUs."""
     traits = board.device.traits
     by_op = {name: [k for k in discover() if k.op.name == name] for name in ("copy", op.name)}
     for label, kernels in (("copy", by_op["copy"]), ("native", by_op[op.name])):
@@ -87,7 +89,7 @@ def candidates(board: ProblemBuffers, op: Op, cols: int, dtype: str) -> Iterator
 
 
 def measure(device: Device, op: Op, rows: int, cols: int, dtype: str, rounds: int) -> list[BrowserCost]:
-    """Check every candidate against float64, then time them in turn."""
+    """Check every candidate against float64, then time all in turn."""
     problem = replace(request(op, cols, dtype).task(cols).problem, rows=rows)
     task = Task(op, problem)
     board = RepeatedRows(device, task, bench.sets_for(task, device.traits))
@@ -117,9 +119,9 @@ def measure(device: Device, op: Op, rows: int, cols: int, dtype: str, rounds: in
 
 
 def through_dawn(op: Op, rows: int, cols: int, dtype: str, webgpu: Path) -> Iterator[BrowserCost]:
-    """The copy and the exported text that a page would choose on this machine, on Dawn in node.
+    """Run the copy and the exported shader that a page would choose on this machine, on Dawn in node.
 
-    WebnormError where node or Dawn fails, and where a text is wrong.
+    Raises WebnormError if node or Dawn fails, or if an output is wrong.
     """
     exact = OPS["copy"]
     kernels = [kernel for kernel in discover() if kernel.op is exact]
@@ -131,12 +133,12 @@ def through_dawn(op: Op, rows: int, cols: int, dtype: str, webgpu: Path) -> Iter
     with tempfile.TemporaryDirectory() as folder:
         write_folder({**page_files("lab"), "package.json": b'{"type": "module"}'}, Path(folder))
         Path(folder, "problem.json").write_text(json.dumps(asked), encoding="utf-8")
-        told = tint.run_node(_DAWN, Path(folder), webgpu)
+        report = tint.run_node(_DAWN, Path(folder), webgpu)
     classes = {one.name: one.adapter_class for one in norm.shaders}
-    for one in told["found"]:
+    for one in report["found"]:
         name = f"Dawn, {classes.get(one['shader'], 'copy')}"
         if one["status"] != "pass":
-            raise WebnormError(f"{name}, {rows}x{cols} {dtype} on {told['adapter']}: {one['reason']}")
+            raise WebnormError(f"{name}, {rows}x{cols} {dtype} on {report['adapter']}: {one['reason']}")
         if "unsettled" in one["flags"]:
             name += " (unsettled)"
         yield BrowserCost(
@@ -145,14 +147,14 @@ def through_dawn(op: Op, rows: int, cols: int, dtype: str, webgpu: Path) -> Iter
 
 
 def table(title: str, lines: list[BrowserCost]) -> str:
-    """The lines as a Markdown table."""
+    """Return the lines as a Markdown table."""
     rows = [
         f"| {line.name} | {line.kernel} | {line.median_ns / 1000:.1f} | {line.gbps:.0f} | "
         f"{line.percent:.1f} | {line.max_abs_error:.1e} |"
         for line in lines
     ]
     head = [
-        "| text | kernel | median us | GB/s | % of copy | max abs error |",
+        "| shader | kernel | median us | GB/s | % of copy | max abs error |",
         "|---|---|---:|---:|---:|---:|",
     ]
     return "\n".join([f"### {title}", "", *head, *rows, ""])
@@ -160,9 +162,9 @@ def table(title: str, lines: list[BrowserCost]) -> str:
 
 def main() -> None:
     """Parse the arguments, measure, write."""
-    asking = parser(__doc__, "the Markdown file to write")
-    add_dawn(asking, "Dawn, too")
-    arguments = asking.parse_args()
+    options = parser(__doc__, "the Markdown file to write")
+    add_dawn(options, "also run on Dawn")
+    arguments = options.parse_args()
     check_writable(arguments.out)
     if arguments.dawn:
         check_dawn(arguments.dawn)
@@ -171,7 +173,7 @@ def main() -> None:
     ops, dtypes = ops_and_dtypes(arguments)
     line = command("bench.browser", arguments.out, arguments.dawn)
     text = [
-        f"# Texts for browsers on {device.adapter.name}\n",
+        f"# Browser shaders on {device.adapter.name}\n",
         f"Recorded {datetime.date.today()} on {device.adapter} with `{line}`. {_ABOUT}\n",
     ]
     for name in ops:
@@ -182,7 +184,7 @@ def main() -> None:
                     lines += through_dawn(OPS[name], rows, cols, dtype, arguments.dawn)
                 text.append(table(f"{name} {rows}x{cols} {dtype}", lines))
                 print(text[-1], flush=True)
-                # After every shape: a run that is cut short keeps what it has.
+                # The file is written after every shape, so that an interrupted run keeps its results.
                 write_text(arguments.out, "\n".join(text))
 
 

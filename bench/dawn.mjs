@@ -1,11 +1,11 @@
-// Holds the text that a page would choose against float64 and times it on Dawn, the WebGPU of Chrome, as the
+// Check the shader that a page would choose against float64, and time it, on Dawn (Chrome's WebGPU), as the
 // lab's page does:
 //
 //     node bench/dawn.mjs FOLDER WEBGPU
 //
-// WEBGPU is the folder of the npm package. FOLDER holds the page's modules and problem.json: two bundles, `norm`
-// and `copy`, and how many `rows`. What was found is a line of JSON that "result: " opens, since Dawn writes to
-// stdout, too.
+// WEBGPU is the folder of the npm package. FOLDER contains the page's modules and problem.json: two bundles,
+// `norm` and `copy`, and the number of `rows`. The result is a line of JSON after "result: ", because Dawn also
+// writes to stdout.
 
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -14,9 +14,9 @@ import { pathToFileURL } from "node:url";
 const [folder, webgpu] = process.argv.slice(2);
 const load = (...names) => import(pathToFileURL(resolve(join(...names))).href);
 
-// Dawn asks its threads for news by setImmediate, again and again: that takes a core from the threads.
+// Dawn polls its threads by setImmediate in a loop, which would take a core from these threads.
 globalThis.setImmediate = (call, ...given) => setTimeout(call, 1, ...given);
-// The page's modules ask what kind of machine they are on; Node.js 20 has nothing to say.
+// The page's modules read navigator, which Node.js 20 does not have.
 globalThis.navigator ??= { userAgent: "node" };
 const { create, globals } = await load(webgpu, "index.js");
 Object.assign(globalThis, globals);
@@ -28,10 +28,10 @@ const fail = (message) => {
   console.error(message);
   process.exit(1);
 };
-// Timestamps as they are: a page gets them rounded. Without a name it would be collected, and Dawn with it.
+// Without this option timestamps are rounded, as in a page. Without a variable `gpu`, and Dawn, would be collected.
 const gpu = create(["disable-dawn-features=timestamp_quantization"]);
 const adapter = await gpu.requestAdapter({ powerPreference: "high-performance" });
-if (!adapter) fail("Dawn finds no adapter: it takes a GPU, or SwiftShader");
+if (!adapter) fail("Dawn finds no adapter; it needs a GPU or SwiftShader");
 const { requiredFeatures, ...descriptor } = descriptorFor(norm.manifest, adapter);
 const device = await adapter.requestDevice({
   ...descriptor,
@@ -45,10 +45,10 @@ const chosen = { ...norm, manifest: { ...norm.manifest, shaders: [shader] } };
 const watcher = { say: () => {}, signal: new AbortController().signal };
 const bench = new Bench(machine, chosen, copy, { rows, distribution: "normal", seed: 0 }, watcher);
 await bench.run();
-// What a page holds others against is the fastest copy.
+// A page compares the others with the fastest copy.
 const fastest = bestCopy(bench.results());
-const told = bench.entries.filter(({ result }) => result.op !== "copy" || !fastest || result === fastest);
-const found = told.map(({ shader, result }) => ({ ...result, shader: shader.name }));
+const shown = bench.entries.filter(({ result }) => result.op !== "copy" || !fastest || result === fastest);
+const found = shown.map(({ shader, result }) => ({ ...result, shader: shader.name }));
 console.log(`\nresult: ${JSON.stringify({ adapter: adapter.info.description, found })}`);
 // Dawn's threads would keep node alive.
 process.exit(0);

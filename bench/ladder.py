@@ -1,8 +1,8 @@
-"""Write docs/ladder.md: each rung of LayerNorm, what it costs and gains, and its WGSL next to that.
+"""Write docs/ladder.md: the cost, speed and WGSL of each rung of LayerNorm.
 
-python -m bench.ladder [--adapter ADAPTER]            print them, measured on the adapter
-python -m bench.ladder [--adapter ADAPTER] --write    put them into the page, between its markers
-python -m bench.ladder --write --steps                the steps alone, with the figures that the page has
+python -m bench.ladder [--adapter ADAPTER]            measure on the adapter and print
+python -m bench.ladder [--adapter ADAPTER] --write    write the results between the page's markers
+python -m bench.ladder --write --steps                write the steps only, with the page's figures
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ RUNGS = (
     "split_row",
 )
 PROBLEM = NormProblem(rows=1024, cols=1024)
-# Bodies are those for a GPU, and so is what is counted of them, whatever computes it. What is timed has the
+# The bodies and their counts are those of a GPU, even on a software adapter. The timed variants have the
 # constants that suit the adapter.
 GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=49152, software=False)
 MEANS = (0.0, 1e4)
-# x of 64 MiB, as in the record; on a processor of 16.
+# x has 64 MiB, as in the record, and 16 MiB on a software adapter.
 TIMED_ROWS, TIMED_ROWS_ON_SOFTWARE = 16384, 4096
 HEAD = (
     "| rung | x read | y written | barriers a row | subgroup operations a row | largest error | "
     "at a mean of 10⁴ | % of copy |\n|---|---:|---:|---:|---:|---:|---:|---:|"
 )
-# In the place of a share of the copy, until a run has one.
+# Shown for a rung without a measured share of the copy.
 UNMEASURED = "not measured"
 
 
 def kernel_of(rung: str) -> Kernel:
-    """The kernel that a rung is."""
+    """Return the kernel of a rung."""
     return select(discover(), rung)
 
 
 def variant_of(rung: str) -> Variant:
-    """A rung with the constants that it has on a GPU."""
+    """Return a rung with its constants on a GPU."""
     return default_variant(kernel_of(rung), PROBLEM, GPU)
 
 
 def body(rung: str) -> str:
-    """The rendered text from the kernel's own declarations on: what lies before them is the library's."""
+    """Return the rendered shader without the library's declarations at its start."""
     shader = render_shader(variant_of(rung), PROBLEM, "native", GPU)
     lines = shader.text.splitlines()
     own = [Path(file).parent.name != "lib" for file, _ in shader.origins]
@@ -79,14 +79,14 @@ def body(rung: str) -> str:
 
 
 def costs(device: Device, rung: str) -> list[str]:
-    """Reads of x and writes of y per element, barriers and subgroup operations per row."""
+    """Count reads of x and writes of y per element, and barriers and subgroup operations per row."""
     counted = jobs.count_cost(device, variant_of(rung), PROBLEM)
     values = (counted.row_reads, counted.writes, counted.barriers, counted.subgroup_operations)
     return ["-" if value is None else f"{value:.4g}" for value in values]
 
 
 def errors(device: Device, rung: str) -> list[str]:
-    """The largest errors by mean, over rows without weight and bias."""
+    """Return the largest error for each mean, over rows without weight and bias."""
     options = NormOptions(weight=False, bias=False)
     problem = NormProblem(rows=ROWS, cols=PROBLEM.cols, distribution="given", options=options)
     shader: Shader = render_shader(variant_of(rung), problem, "native", GPU)
@@ -94,7 +94,7 @@ def errors(device: Device, rung: str) -> list[str]:
 
 
 def shares(adapter: str | None) -> Mapping[str, float | None]:
-    """Per cent of the best copy that each rung reaches, all sampled in turn."""
+    """Return each rung's speed in percent of the best copy, all sampled in turn."""
     kernels = discover()
     with Worker(adapter) as worker:
         _, traits = bench.device_of(worker)
@@ -110,7 +110,7 @@ def shares(adapter: str | None) -> Mapping[str, float | None]:
 
 
 def table(device: Device, shared: Mapping[str, float | None]) -> str:
-    """Costs, errors and shares of the copy, as Markdown."""
+    """Return a Markdown table of costs, errors and shares of the copy."""
     lines = [
         f"{device.adapter}, subgroups of {device.subgroup_size or 1}, {datetime.date.today()}:",
         "",
@@ -125,30 +125,30 @@ def table(device: Device, shared: Mapping[str, float | None]) -> str:
 
 
 def rows_of(text: str) -> dict[str, str]:
-    """The rows of a table by rung."""
+    """Return the rows of a table by rung."""
     return {found[1]: found[0] for found in re.finditer(r"^\| `(\w+)` \|.*\|$", text, re.M)}
 
 
 def table_of(page: str) -> str:
-    """The table that a page has."""
+    """Return the table in a page."""
     return page.split("<!-- table -->\n", 1)[1].split("<!-- end of table -->", 1)[0]
 
 
 def step(rung: str, rows: Mapping[str, str]) -> str:
-    """What a rung changes, its figures under those of the rung below, and its WGSL."""
+    """Return a rung's section: its change, its figures below the previous rung's, and its WGSL."""
     below = RUNGS[max(RUNGS.index(rung) - 1, 0)]
     figures = dict.fromkeys((rows[below], rows[rung]))
     return "\n".join([f"*{kernel_of(rung).differs}*", "", HEAD, *figures, "", body(rung)])
 
 
 def main() -> None:
-    """Print or write what the page has."""
+    """Print or write the page's generated parts."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--adapter")
-    parser.add_argument("--write", action="store_true", help="put them into docs/ladder.md")
-    parser.add_argument("--steps", action="store_true", help="measure nothing: keep the table of the page")
+    parser.add_argument("--write", action="store_true", help="write the results into docs/ladder.md")
+    parser.add_argument("--steps", action="store_true", help="measure nothing, keep the page's table")
     given = parser.parse_args()
     if given.steps:
         made, rows = {}, rows_of(table_of(PAGE.read_text(encoding="utf-8")))

@@ -1,7 +1,7 @@
-"""The tables of docs/numerics.md and docs/kernels.md, from the adapter at hand and the kernels' headers.
+"""Make the tables of docs/numerics.md and docs/kernels.md, from the adapter and the kernels' headers.
 
 python -m bench.numerics            print the tables
-python -m bench.numerics --write    put them into the docs, between their markers
+python -m bench.numerics --write    write them between the docs' markers
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from webnorm.ops.norms.reference import normalize
 DOCS = Path(__file__).parents[1] / "docs"
 ROWS, COLS = 16, 4096
 MEANS = (0.0, 1e2, 1e3, 1e4, 1e6)
-# Of the gradient registers: how many words of the saved mean it is given; 0 for none saved.
+# For the gradient kernel registers: the number of words of the saved mean, or 0 if none is saved.
 GRADIENT_COLUMNS = {"saved mean, one word": 1, "saved mean, two words": 2, "made anew": 0}
 COLUMNS: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("one_pass", "one_pass", {}),
@@ -48,7 +48,7 @@ COLUMNS: tuple[tuple[str, str, dict[str, int]], ...] = (
 
 
 def error(device: Device, kernel: Kernel, constants: dict[str, int], mean: float) -> float:
-    """Largest |error| over ROWS normal rows of COLS columns around a mean, without weight and bias."""
+    """Return the largest |error| over normal rows around a mean, without weight and bias."""
     problem = Problem(rows=ROWS, cols=COLS, distribution="given", options=Options(weight=False, bias=False))
     chosen = {**default_variant(kernel, problem, device.traits).constants, **constants}
     shader = render_shader(Variant(kernel, chosen), problem, "native", device.traits)
@@ -56,7 +56,7 @@ def error(device: Device, kernel: Kernel, constants: dict[str, int], mean: float
 
 
 def largest_error(device: Device, shader: Shader, mean: float) -> float:
-    """Largest |error| over the rows of a shader of layer_norm that takes neither weight nor bias."""
+    """Return the largest |error| of a layer_norm shader without weight and bias."""
     problem, op = shader.problem, shader.variant.kernel.op
     normal = np.random.default_rng(0).standard_normal((problem.rows, problem.cols))
     x = (normal + mean).astype(np.float32)
@@ -67,7 +67,7 @@ def largest_error(device: Device, shader: Shader, mean: float) -> float:
 
 
 def gradient_error(device: Device, kernel: Kernel, words: int, mean: float) -> float:
-    """Largest |error| of dweight over the same rows, in units of the largest |dweight|."""
+    """Return the largest |error| of dweight over these rows, relative to the largest |dweight|."""
     x = (np.random.default_rng(0).standard_normal((ROWS, COLS)) + mean).astype(np.float32)
     options = Options(bias=False, saved_stats=words > 0)
     problem = Problem(rows=ROWS, cols=COLS, distribution="given", options=options)
@@ -83,7 +83,7 @@ def gradient_error(device: Device, kernel: Kernel, words: int, mean: float) -> f
 
 
 def gradient_table() -> str:
-    """Errors of dweight by mean and by where the mean comes from, as Markdown."""
+    """Return a Markdown table of dweight's errors by mean and by the source of the mean."""
     device, kernel = open_device(), select(discover(), "registers", "layer_norm_backward")
     lines = [
         f"{device.adapter}, {ROWS} rows of {COLS}:",
@@ -98,7 +98,7 @@ def gradient_table() -> str:
 
 
 def numerics_table() -> str:
-    """Errors by mean and kernel, as Markdown."""
+    """Return a Markdown table of errors by mean and kernel."""
     device, kernels = open_device(), discover()
     lines = [
         f"{device.adapter}, {ROWS} rows of {COLS}:",
@@ -115,7 +115,7 @@ def numerics_table() -> str:
 
 
 def kernels_table(kernels: list[Kernel]) -> str:
-    """The ladder, from the kernels' headers."""
+    """Return a Markdown table of the kernels, from their headers."""
     lines = ["| kernel | what it is | what it changes | needs | constants |", "|---|---|---|---|---|"]
     for kernel in kernels:
         needs = ", ".join(
@@ -128,7 +128,7 @@ def kernels_table(kernels: list[Kernel]) -> str:
 
 
 def between_markers(page: Path, name: str, table: str) -> str:
-    """The page with the table in place of what stands between its markers."""
+    """Return the page with the table between its markers."""
     opening, closing = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
     head, rest = page.read_text(encoding="utf-8").split(opening, 1)
     _, tail = rest.split(closing, 1)
@@ -140,7 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/")
     write = parser.parse_args().write
     for page, name, table in (
         ("numerics.md", "table", numerics_table()),

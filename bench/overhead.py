@@ -1,15 +1,14 @@
-"""What a call costs beside its kernel: the first one, one on resident data, a round trip of NumPy arrays.
+"""Measure the overhead of calls: the first call, a call on resident data, a round trip of NumPy arrays.
 
     python -m bench.overhead [--adapter ADAPTER] [--op OP] [--rows 64] [--cols 256] [--json FILE]
 
-The first call and its parts are each measured in a process of its own, with the driver's caches on disk
-switched off: where nothing is kept of any process before it, and where webnorm's compiled templates are. A
-steady call is held against what it cannot do without: one on GpuArrays against encoding and submitting a plan
-whose buffers are bound, one on NumPy arrays against the bare writes, that plan and the reads, which are the
-API's own, since wgpu's `read_buffer` is slower. All are sampled in turn, ten calls in a row, and the device
-is idle before each sample. A sample ends when the last function returns: where nothing is read back, the
-device may still be at work. "thread" is the processor time of the thread that calls: what is left of a sample
-where the device is this processor.
+The first call and its parts are measured in separate processes without the driver's disk caches: once with
+an empty cache folder, and once with webnorm's compiled templates in it. A steady call is compared with its
+minimum work. For GpuArrays that is encoding and submitting a bound plan. For NumPy arrays it is the writes,
+that plan and the API's own reads, because wgpu's `read_buffer` is slower. All are sampled in turn, ten calls
+in a row, and the device is idle before each sample. A sample ends when the last function returns: if nothing
+is read back, the device may still be working. "thread" is the processor time of the calling thread. On a
+software adapter, whose device is the processor, it excludes the device's work.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ from webnorm.op.dtypes import DTYPES, STORAGE
 from webnorm.op.op import Op, Task, make_inputs
 from webnorm.op.registry import OPS
 
-# What keeps compiled shaders on disk: Mesa's cache and NVIDIA's.
+# These variables disable the disk caches of Mesa and NVIDIA for compiled shaders.
 _NO_DISK_CACHE = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}
-# A lone call after a wait costs more, whatever it does: the processor's caches are cold.
+# A single call after a wait costs more, because the processor's caches are cold.
 _IN_A_ROW = 10
-# Room to read into, as calls have it.
+# The staging memory that calls also have.
 _STAGING_BYTES = 1 << 27
-_AGAINST = {
+_MINIMUM_WORK = {
     "call on GpuArrays": "  encode and submit",
     "call on NumPy arrays": "  write, encode and submit, read",
 }
@@ -63,8 +62,10 @@ _AGAINST = {
 
 @dataclass(frozen=True)
 class OverheadLine:
-    """A median in nanoseconds, and where there is something to hold it against the ratio to that; of what is
-    called again and again the median of the thread's processor time, too.
+    """A line of the table.
+
+    `median_ns` is in nanoseconds. `ratio` is the ratio to the minimum work, if there is one. `thread_ns` is
+    the median processor time of the thread, for repeated calls.
     """
 
     what: str
@@ -74,32 +75,32 @@ class OverheadLine:
 
 
 def call_of(op: Op, arrays: Mapping[str, Any], device: Device) -> Callable[[], Any]:
-    """The op's function of the Python API on its inputs by name, which are its arguments' names."""
+    """Return a call of the op's Python function; `arrays` are its arguments by name."""
     given = {"normalized_shape": arrays["x"].shape[1], "eps": op.scalars["eps"], "device": device}
     return partial(getattr(webnorm, op.name), **given, **arrays)
 
 
 def chosen(device: Device, task: Task) -> Variant:
-    """The kernel that a call takes, and its constants."""
+    """Return the variant that a call uses."""
     tuning, _ = applicable(Platform.of(device.adapter.description()))
     return choose_own(task, device.traits, tuning).variant
 
 
 def bound(device: Device, task: Task, variant: Variant) -> tuple[ProblemBuffers, Plan]:
-    """The problem's buffers, and a plan of a variant."""
+    """Return the problem's buffers and the variant's plan."""
     board = ProblemBuffers(device, task, make_inputs(task.op, task.problem), ())
     return board, board.prepare(variant)
 
 
 def first_call(device: Device, task: Task) -> Iterator[float]:
-    """A worker's task: nanoseconds of a process's first call on GpuArrays."""
+    """Yield the nanoseconds of a process's first call on GpuArrays; runs in a worker."""
     arrays = make_inputs(task.op, task.problem)
     on_device = {name: webnorm.GpuArray.from_numpy(array, device) for name, array in arrays.items()}
     yield timing.elapsed(call_of(task.op, on_device, device))
 
 
 def first_parts(device: Device, task: Task) -> Iterator[dict[str, float]]:
-    """A worker's task: nanoseconds of the first choice, rendering, compilation and pipelines of a process."""
+    """Yield the nanoseconds of the first choice, rendering, compilation and pipelines; runs in a worker."""
     began = time.perf_counter_ns()
     variant = chosen(device, task)
     spent = float(time.perf_counter_ns() - began)
@@ -108,12 +109,12 @@ def first_parts(device: Device, task: Task) -> Iterator[dict[str, float]]:
 
 
 def first(adapter: str | None, task: Task) -> list[OverheadLine]:
-    """The first call, and what of it is choosing, rendering, compiling and making pipelines."""
+    """Time the first call and its parts: choosing, rendering, compiling and making pipelines."""
     lines: list[OverheadLine] = []
-    # Recorded tunings lie in the same folder.
+    # Recorded tunings are in the cache folder, which is replaced below.
     os.environ.setdefault("WEBNORM_TUNINGS", str(cache_folder("tunings")))
     with TemporaryDirectory() as one, TemporaryDirectory() as other, _environment():
-        # Each of the two tasks finds its folder empty, and then as it left it.
+        # Each task finds its folder empty in the first round, and filled in the second.
         for what in ("first call on GpuArrays, nothing kept", "first call on GpuArrays"):
             whole = _alone(adapter, first_call, task, one)
             parts = _alone(adapter, first_parts, task, other)
@@ -124,7 +125,7 @@ def first(adapter: str | None, task: Task) -> list[OverheadLine]:
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """Leave the environment as it was found."""
+    """Restore the environment variables at the end."""
     before = dict(os.environ)
     try:
         yield
@@ -134,7 +135,7 @@ def _environment() -> Iterator[None]:
 
 
 def _alone(adapter: str | None, work: Callable[[Device, Task], Iterator[Any]], task: Task, cache: str) -> Any:
-    """What a task gives in a process of its own, with a cache folder."""
+    """Run a task in a new process with this cache folder, and return its result."""
     os.environ["XDG_CACHE_HOME"] = cache
     try:
         with Worker(adapter) as worker:
@@ -145,13 +146,13 @@ def _alone(adapter: str | None, work: Callable[[Device, Task], Iterator[Any]], t
 
 
 def in_a_row(work: Callable[[], Any]) -> None:
-    """The work, several times."""
+    """Run the work several times."""
     for _ in range(_IN_A_ROW):
         work()
 
 
 def steady(device: Device, task: Task, rounds: int) -> list[OverheadLine]:
-    """Calls after the first, and what they are held against."""
+    """Time calls after the first, and their minimum work."""
     works = _works(device, task)
     samples: dict[str, list[float]] = {what: [] for what in works}
     busy: dict[str, list[float]] = {what: [] for what in works}
@@ -169,7 +170,7 @@ def steady(device: Device, task: Task, rounds: int) -> list[OverheadLine]:
         OverheadLine(
             what,
             median,
-            median / medians[_AGAINST[what]] if what in _AGAINST else None,
+            median / medians[_MINIMUM_WORK[what]] if what in _MINIMUM_WORK else None,
             timing.statistics(busy[what]).median,
         )
         for what, median in medians.items()
@@ -177,7 +178,7 @@ def steady(device: Device, task: Task, rounds: int) -> list[OverheadLine]:
 
 
 def _works(device: Device, task: Task) -> dict[str, Callable[[], Any]]:
-    """What is timed, in the order of the table."""
+    """Return the timed functions, in the order of the table."""
     op, problem = task.op, task.problem
     board, plan = bound(device, task, chosen(device, task))
     arrays = board.arrays
@@ -198,7 +199,7 @@ def _works(device: Device, task: Task) -> dict[str, Callable[[], Any]]:
         compute = encoder.begin_compute_pass()
         plan.encode(compute)
         compute.end()
-        # One submission, as a call's.
+        # One submission, as in a call.
         read_back(encoder)
 
     def transfers() -> None:
@@ -215,7 +216,7 @@ def _works(device: Device, task: Task) -> dict[str, Callable[[], Any]]:
 
 
 def table(lines: list[OverheadLine]) -> Table:
-    """The lines; what a call is held against stands indented below it."""
+    """Return the table; a call's minimum work is indented below it."""
     shown = Table()
     shown.add_column("what")
     shown.add_column("median", justify="right")

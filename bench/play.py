@@ -1,10 +1,10 @@
-"""How soon the playground answers a save.
+"""Measure how fast the playground answers a save.
 
     python -m bench.play [--adapter ADAPTER] [--saves 20] [--kernel two_pass]
 
-Saves replace a copy of a kernel's file, by renaming as editors do, each with another text, so that every one
-is compiled. The first line tells how long it takes until a save is seen, the others what follows. Before a
-death a spare worker stands ready.
+Each save replaces a copy of a kernel's file by renaming, as editors do. Every text is new, so each one is
+compiled. The first line is the time until a save is noticed; the other lines start after that. A spare worker
+is ready before each crash of a worker.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from webnorm.play.file_watch import FileWatch
 from webnorm.play.session import PlaygroundSession
 from webnorm.play.state import AttemptState, Settings
 
-# Milliseconds that the median is to take.
+# Goals for the medians, in milliseconds.
 GOALS = {
     "save seen": 20,
     "compile error shown": 50,
@@ -40,7 +40,7 @@ GOALS = {
     "first time shown": 600,
 }
 _PATIENCE_S = 60.0
-# A pointer to an array's element as an argument panics naga where it writes SPIR-V.
+# naga's SPIR-V writer panics on a pointer to an array's element as an argument.
 Change = tuple[str, str]
 _REFUSED: tuple[Change, ...] = (("let mean = ", "let mean = = "),)
 _DEADLY: tuple[Change, ...] = (
@@ -51,27 +51,27 @@ _DEADLY: tuple[Change, ...] = (
 
 @dataclass
 class _File:
-    """The file that is saved again and again, each time with another text."""
+    """The file that is saved repeatedly, each time with a new text."""
 
     path: Path
     text: str
     saves: int = 0
 
     def save(self, *changes: Change) -> None:
-        """Replace the file by its text with changes, and a constant that no save had before."""
+        """Replace the file by its text with changes and a new constant."""
         text = self.text
         for old, new in changes:
             if old not in text:
                 raise WebnormError(f"the kernel's text has no {old!r}; expected one like two_pass")
             text = text.replace(old, new, 1)
         self.saves += 1
-        beside = self.path.with_suffix(".part")
-        beside.write_text(f"{text}const SAVE = {self.saves}u;\n", encoding="utf-8")
-        os.replace(beside, self.path)
+        temporary = self.path.with_suffix(".part")
+        temporary.write_text(f"{text}const SAVE = {self.saves}u;\n", encoding="utf-8")
+        os.replace(temporary, self.path)
 
 
 def seen(file: _File, saves: int) -> Iterator[float]:
-    """Milliseconds from a renaming to the watch's call."""
+    """Yield the milliseconds from a save to the watch's call."""
     called = threading.Event()
     with FileWatch(lambda: stamp(str(file.path)), called.set, print):
         for _ in range(saves):
@@ -79,9 +79,9 @@ def seen(file: _File, saves: int) -> Iterator[float]:
             file.save()
             began = perf_counter()
             if not called.wait(_PATIENCE_S):
-                raise WebnormError("a save was not seen")
+                raise WebnormError(f"a save was not noticed within {_PATIENCE_S:g} s")
             yield 1e3 * (perf_counter() - began)
-            # What follows of the same save must not be taken for the next.
+            # The watch reports a save twice; the second report must not count for the next save.
             called.wait(0.0)
             threading.Event().wait(0.3)
 
@@ -89,7 +89,7 @@ def seen(file: _File, saves: int) -> Iterator[float]:
 def answered(
     session: PlaygroundSession, file: _File, shown: Callable[[AttemptState], bool], *changes: Change
 ) -> float:
-    """Milliseconds from a renaming until something is so of its attempt."""
+    """Return the milliseconds from a save until its attempt meets a condition."""
     now = session.state.now.attempt
     number = 0 if now is None else now.number
     began = perf_counter()
@@ -98,38 +98,38 @@ def answered(
     return 1e3 * (perf_counter() - began)
 
 
-def _until(session: PlaygroundSession, holds: Callable[[AttemptState], bool]) -> None:
-    """Return as soon as a snapshot has such an attempt."""
-    if session.state.until(lambda now: now.attempt and holds(now.attempt), _PATIENCE_S) is not None:
+def _until(session: PlaygroundSession, condition: Callable[[AttemptState], bool]) -> None:
+    """Return as soon as the attempt of a snapshot meets a condition."""
+    if session.state.until(lambda now: now.attempt and condition(now.attempt), _PATIENCE_S) is not None:
         return
     notices = "; ".join(session.state.now.notices)
     raise WebnormError(f"no answer within {_PATIENCE_S:g} s{': ' if notices else ''}{notices}")
 
 
 def _spared(session: PlaygroundSession) -> None:
-    """Wait until a spare worker stands ready, as it does for who writes for a few seconds."""
+    """Wait until a spare worker is ready, which takes a few seconds."""
     deadline = perf_counter() + _PATIENCE_S
     while len(session.worker_pids) < 2 and perf_counter() < deadline:
         threading.Event().wait(0.05)
 
 
 def refused(attempt: AttemptState) -> bool:
-    """Whether a mistake is shown."""
+    """Return True if a mistake is shown."""
     return bool(attempt.mistakes)
 
 
 def has_verdict(attempt: AttemptState) -> bool:
-    """Whether the verdict is shown."""
+    """Return True if the verdict is shown."""
     return attempt.ok is not None
 
 
 def is_timed(attempt: AttemptState) -> bool:
-    """Whether a time is shown, proved or not."""
+    """Return True if a time is shown, proved or not."""
     return attempt.time is not None
 
 
 def latencies(file: _File, adapter: str | None, saves: int) -> Iterator[tuple[str, list[float]]]:
-    """Each line of the table as it is measured."""
+    """Measure and yield each line of the table."""
     yield "save seen", list(seen(file, saves))
     verdict_alone = Settings(time=False, corpus=False)
     with PlaygroundSession(file.path, verdict_alone, adapter=adapter) as session:
@@ -137,7 +137,7 @@ def latencies(file: _File, adapter: str | None, saves: int) -> Iterator[tuple[st
         parts: dict[str, list[float]] = {name: [] for name in GOALS}
         for _ in range(saves):
             parts["compile error shown"].append(answered(session, file, refused, *_REFUSED))
-            # The first one after an error is no other than the next.
+            # A verdict right after an error takes as long as any other.
             session.idle(_PATIENCE_S)
             parts["verdict, warm"].append(answered(session, file, has_verdict))
             session.idle(_PATIENCE_S)
@@ -161,7 +161,7 @@ def latencies(file: _File, adapter: str | None, saves: int) -> Iterator[tuple[st
 
 
 def table(found: dict[str, list[float]]) -> Table:
-    """Medians and 95th percentiles in milliseconds beside the goals; a save is seen before all else."""
+    """Return the medians, 95th percentiles and goals; later lines exclude the time to notice a save."""
     shown = Table("", "median", "p95", "goal", "saves")
     first = float(np.median(found["save seen"]))
     for name, times in found.items():
@@ -183,7 +183,7 @@ def main() -> None:
     console = Console()
     kernel = select(discover(), asked.kernel)
     with tempfile.TemporaryDirectory() as folder:
-        # Nobody wants to go back to these attempts.
+        # These attempts are temporary, so the user's history stays clean.
         os.environ[FOLDER_VARIABLE] = folder
         path = Path(folder) / "wgsl" / "layer_norm" / "played.wgsl"
         path.parent.mkdir(parents=True)

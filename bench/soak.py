@@ -1,16 +1,17 @@
-"""Whether many calls of many shapes leave anything behind: memory, objects of wgpu, a wrong answer.
+"""Test whether many calls of many shapes leak memory or wgpu objects, or give a wrong result.
 
     python -m bench.soak [--adapter ADAPTER] [--calls 20000] [--shapes 500] [--seed 0] [--json FILE]
 
-Shapes are drawn: ops, sizes, storage types and options of the Python interface, on NumPy arrays or on
-GpuArrays, of which some results are held for a while. Half of the calls come back to one of the last few
-shapes, as a model's do; the others go to any, of more than webnorm keeps kernels for, so that these come and
-go. Now and then a result is held against float64. Each line is what there is behind a part of the calls: the
-process's memory, the memory of wgpu's buffers, the objects of wgpu-py and of wgpu-native, Python's blocks.
+Shapes are drawn at random: ops, sizes, storage types and options of the Python interface, on NumPy arrays or
+on GpuArrays. Some results on GpuArrays are kept alive for a while. Half of the calls use one of the last few
+shapes, as a model does. The others use any shape. There are more shapes than webnorm caches kernels for, so
+kernels are evicted and compiled again. Some results are checked against float64. Each line shows the state
+after a part of the calls: the process's memory, the memory of wgpu's buffers, the objects of wgpu-py and of
+wgpu-native, and Python's memory blocks.
 
-The first half of the calls fills what is kept up to a bound, webnorm's and the driver's. What the second half
-adds with every call is a leak: exit status 1, as for a wrong result; 3 where the calls are too few to know.
-(Some thousand calls do no more than fill, which looks like one.)
+The first half of the calls fills the caches of webnorm and the driver. Growth in the second half is a leak.
+The exit status is 1 for a leak or a wrong result, and 3 if the calls are too few to know. (A few thousand
+calls only fill the caches, which looks like a leak.)
 """
 
 from __future__ import annotations
@@ -44,24 +45,25 @@ from webnorm.op.op import Op, Task, make_inputs
 from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormOptions
 
-# Elements of x, and columns: what is watched is what a call leaves, not how long its dispatch takes.
+# The largest x, in elements and columns. Small problems suffice, because only the leftovers of calls matter.
 _MOST_ELEMENTS, _MOST_COLS = 1 << 15, 1 << 12
-# Half of the calls go to one of so many shapes that were called last, and so many results are held.
-_RECENT, _HELD = 8, 32
-# Every so many calls a result is held against float64, which takes longer than the call.
+# The number of recent shapes that half of the calls use, and the number of results kept alive.
+_RECENT, _KEPT = 8, 32
+# One in so many results is checked against float64, which takes longer than the call.
 _CHECKED = 25
-# Lines; the second half of them tells what a call adds.
+# The number of lines. The second half of them shows the growth per call.
 _PARTS = 20
-# What a call may add to each of a MemorySight's numbers: the pool of free buffers goes on to meet more of one
-# size at once, ever more seldom, and a driver gives back what it took when it likes. Calls 10,000 to 20,000
-# on llvmpipe added 370 and 750 bytes through Vulkan (300 and 150 of them were that pool's), and -10 through
-# OpenGL; 0.01 objects; up to 0.15 blocks, some ten for each buffer's object. A pipeline takes megabytes.
+# The largest allowed growth per call of each number of a MemorySight. Some growth is normal: the pool of free
+# buffers still grows, ever more slowly, and a driver frees memory late. On llvmpipe, calls 10,000 to 20,000
+# added 370 and 750 bytes per call through Vulkan (300 and 150 of them in that pool), and -10 through OpenGL.
+# They added 0.01 objects and up to 0.15 blocks, about ten for each buffer object. A leaked pipeline would add
+# megabytes.
 MOST_ADDED = {"resident": 2048.0, "objects": 0.1, "native": 0.1, "blocks": 0.5}
 
 
 @dataclass(frozen=True)
 class SoakShape:
-    """What is called, on GpuArrays or not."""
+    """A problem to call; `here` means on GpuArrays."""
 
     task: Task
     here: bool
@@ -69,8 +71,10 @@ class SoakShape:
 
 @dataclass(frozen=True)
 class MemorySight:
-    """What there is behind so many calls: bytes of the process and of wgpu's buffers, objects of wgpu-py and
-    of wgpu-native, blocks of Python's memory.
+    """The state after a number of calls.
+
+    `resident` and `buffers` are the bytes of the process and of wgpu's buffers. `objects` and `native` count
+    the objects of wgpu-py and of wgpu-native, and `blocks` the memory blocks of Python.
     """
 
     calls: int
@@ -89,7 +93,7 @@ class MemorySight:
 
 @dataclass
 class SoakFindings:
-    """What a soak saw, and what was wrong."""
+    """The measurements of a soak test, and the wrong results."""
 
     sights: list[MemorySight] = field(default_factory=list)
     checked: int = 0
@@ -97,11 +101,11 @@ class SoakFindings:
 
     @property
     def compared(self) -> list[tuple[MemorySight, MemorySight]]:
-        """The pairs of sights of the second half."""
+        """All pairs of sights of the second half."""
         return list(combinations(self.sights[len(self.sights) // 2 :], 2))
 
     def added(self) -> dict[str, float]:
-        """What a call of the second half adds to each number: the median slope between any two sights."""
+        """Return each number's growth per call in the second half: the median slope over all pairs."""
         pairs = self.compared
         return {
             name: median([(getattr(b, name) - getattr(a, name)) / (b.calls - a.calls) for a, b in pairs])
@@ -111,11 +115,11 @@ class SoakFindings:
         }
 
     def known(self, name: str) -> bool:
-        """Whether sights of the second half have this number: not every system tells the memory."""
+        """Return True if all sights have this number; some systems do not report the memory."""
         return bool(self.compared) and all(getattr(one, name) for one in self.sights)
 
     def leaks(self) -> list[str]:
-        """The numbers that grow with every call."""
+        """Return the numbers that grow with every call."""
         return [name for name, most in MOST_ADDED.items() if self.added()[name] > most]
 
 
@@ -123,7 +127,7 @@ class SoakFindings:
 
 
 def drawn_shapes(count: int, seed: int) -> list[SoakShape]:
-    """So many shapes of all ops, each another."""
+    """Draw this many different shapes of all ops."""
     rng = np.random.default_rng([seed, 0])
     found: dict[tuple[str, bool], SoakShape] = {}
     while len(found) < count:
@@ -145,7 +149,7 @@ def _drawn_task(rng: np.random.Generator) -> Task:
 
 
 def _drawn_options(rng: np.random.Generator, op: Op, dtype: str) -> NormOptions:
-    """Some of the options that an op has, as a call can ask for them: parameters' type by parameters."""
+    """Draw options of an op that a call can request; a parameters' type needs a parameter."""
     flags = [name for name in op.options if name in NormOptions.flags()]
     types = (None, None, None, "int8", *FP8)
     of_parameters = [t.option for t in op.tensors if not t.batched and t.access == "read"]
@@ -156,7 +160,7 @@ def _drawn_options(rng: np.random.Generator, op: Op, dtype: str) -> NormOptions:
         given = any(chosen.get(str(name)) for name in of_parameters)
         chosen["weight_dtype"] = "float32" if given and dtype != "float32" and rng.random() < 0.4 else None
         chosen["max_workgroups"] = int(rng.choice([0, 0, 0, 3]))
-        # The op knows which go together: others are drawn again.
+        # The op rejects invalid combinations, which are drawn again.
         with suppress(WebnormError):
             options = NormOptions(**chosen)
             op.problem(1, 1, options=options)
@@ -167,7 +171,7 @@ def _drawn_options(rng: np.random.Generator, op: Op, dtype: str) -> NormOptions:
 
 
 def call(device: Device, shape: SoakShape, arrays: Mapping[str, Array]) -> dict[str, Any]:
-    """The outputs of a shape by name, as the op's function of the Python interface gives them."""
+    """Call the op's Python function for a shape, and return the outputs by name."""
     op, problem = shape.task.op, shape.task.problem
     function = getattr(webnorm, op.name)
     taken = inspect.signature(function).parameters
@@ -192,7 +196,7 @@ def call(device: Device, shape: SoakShape, arrays: Mapping[str, Array]) -> dict[
 def objection(
     device: Device, task: Task, arrays: Mapping[str, Array], found: Mapping[str, Any]
 ) -> str | None:
-    """What is wrong with what a call gave, by float64; None where nothing is."""
+    """Check the outputs of a call against float64; return the reason if they are wrong, or None."""
     op, problem = task.op, task.problem
     got = {name: np.asarray(array) for name, array in found.items()}
     if "amax" in got:
@@ -201,7 +205,7 @@ def objection(
     with device.gate:
         schedule = device.session.schedule(device, device.session.wanted(device, task, None))
         shader = replace(schedule.shader, problem=problem)
-    # y is held against the h that was written.
+    # y is checked for the h that was written.
     written = {"h": shaped["h"]} if "h" in shaped else {}
     answers = op.reference({**arrays, **written}, problem)
     return assess({name: (array, True) for name, array in shaped.items()}, answers, shader).reason
@@ -210,10 +214,10 @@ def objection(
 def soak(
     device: Device, shapes: Sequence[SoakShape], calls: int, seed: int, found: SoakFindings
 ) -> Iterator[MemorySight]:
-    """Call, check and look; each sight as it is seen. All of it goes to `found`."""
+    """Call and check, and yield each sight; the results are also stored in `found`."""
     rng = np.random.default_rng([seed, 1])
     recent: deque[SoakShape] = deque(maxlen=_RECENT)
-    held: deque[dict[str, Any]] = deque(maxlen=_HELD)
+    kept: deque[dict[str, Any]] = deque(maxlen=_KEPT)
     for number in range(1, calls + 1):
         among = recent if recent and rng.random() < 0.5 else shapes
         shape = among[int(rng.integers(len(among)))]
@@ -221,18 +225,18 @@ def soak(
         arrays = make_inputs(shape.task.op, shape.task.problem)
         outputs = call(device, shape, arrays)
         if shape.here:
-            held.append(outputs)
+            kept.append(outputs)
         if number % _CHECKED == 0:
             found.checked += 1
-            why = objection(device, shape.task, arrays, outputs)
-            found.wrong += [f"{shape.task}: {why}"] if why else []
+            reason = objection(device, shape.task, arrays, outputs)
+            found.wrong += [f"{shape.task}: {reason}"] if reason else []
         if number * _PARTS // calls > (number - 1) * _PARTS // calls:
             found.sights.append(look(number))
             yield found.sights[-1]
 
 
 def look(calls: int) -> MemorySight:
-    """What there is now, garbage aside."""
+    """Return the current state, after a garbage collection."""
     gc.collect()
     ours = wgpu.diagnostics.object_counts.get_dict()["total"]
     native = wgpu.diagnostics.wgpu_native_counts.get_dict()["total"]["count"]
@@ -241,13 +245,13 @@ def look(calls: int) -> MemorySight:
 
 
 def resident_bytes() -> int:
-    """Memory of this process; 0 where the system does not tell."""
+    """Return the memory of this process in bytes; 0 if the system does not report it."""
     statm = Path("/proc/self/statm")
     return int(statm.read_text().split()[1]) * mmap.PAGESIZE if statm.exists() else 0
 
 
 def main() -> None:
-    """Parse the arguments, call, print what is seen as it is seen, and judge."""
+    """Parse the arguments, run the calls, print each sight and the verdicts."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -266,8 +270,8 @@ def main() -> None:
     added, leaks = found.added(), found.leaks()
     for name, most in MOST_ADDED.items():
         verdict = "GROWS" if name in leaks else "steady" if found.known(name) else "not known"
-        print(f"{name}: {added[name]:+.3g} with each call of the second half, {most:g} at most: {verdict}")
-    print(f"{found.checked} results held against float64, {len(found.wrong)} wrong")
+        print(f"{name}: {added[name]:+.3g} per call in the second half, at most {most:g} allowed: {verdict}")
+    print(f"{found.checked} results checked against float64, {len(found.wrong)} wrong")
     for line in found.wrong:
         print(line)
     if given.json is not None:
@@ -277,7 +281,7 @@ def main() -> None:
 
 
 def status(found: SoakFindings) -> int:
-    """The exit status: a leak or a wrong result, or too few calls to know of either."""
+    """Return the exit status: for a leak or a wrong result, or for too few calls to know."""
     if found.leaks() or found.wrong:
         return 1
     unknown = [name for name in MOST_ADDED if not found.known(name)]

@@ -1,11 +1,11 @@
-"""How often `webnorm compare` is wrong on this machine, and how often it finds what is 10 % slower.
+"""Measure how often `webnorm compare` is wrong on this machine, and how often it finds a 10 % slowdown.
 
     python -m bench.verdicts --out FOLDER [--adapter ADAPTER] [--files 21] [--runs 15] [--budget 6]
 
-Runs of `webnorm bench` follow one another, each in a fresh process; --runs of them make a file, as `webnorm
-bench --runs` merges them. Each file is compared with the next: nothing changed, so that FASTER and SLOWER are
-false. Then KERNEL has the times of another kernel in the new file, about 10 % slower on llvmpipe, which stood
-in the same rounds: SLOWER is right. The runs stay in the folder; what is there is not taken again.
+`webnorm bench` runs repeatedly, each time in a new process. --runs of these runs form a file, as `webnorm
+bench --runs` merges them. Each file is compared with the next. Nothing changed, so every FASTER and SLOWER is
+false. Then the new file gets the times of a slower kernel of the same rounds (about 10 % on llvmpipe) under
+KERNEL's name. There SLOWER is right. The runs stay in the folder, and existing runs are not repeated.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from webnorm.lab.results.result import Report, Result
 from webnorm.lab.run import bench
 
 ROWS, COLS = 256, 1024
-# The kernel with the first of the constants is what becomes slower.
+# KERNEL with the first constant is the variant that becomes slower.
 KERNEL, AXIS, CONSTANTS = "registers", "threads_per_row", (32, 16)
 SLOWER = "naive"
-BESIDE = (SLOWER, "welford_subgroup")
+CONTROLS = (SLOWER, "welford_subgroup")
 
 
 @dataclass(frozen=True)
 class VerdictRates:
-    """Of `pairs` of results that did not change `false` were called FASTER or SLOWER, of `changes` to what is
-    slower `found` were called SLOWER. `drifts` is how far the copies moved from file to file: new over old
-    time.
+    """The error rates of verdicts.
+
+    Out of `pairs` of unchanged results, `false` were reported as FASTER or SLOWER. Out of `changes` to a
+    slower kernel, `found` were reported as SLOWER. `drifts` are the ratios of the copies' new to old times.
     """
 
     false: int
@@ -49,7 +50,7 @@ class VerdictRates:
 
 
 def rates(files: Sequence[Report]) -> VerdictRates:
-    """The verdicts on each file and the next."""
+    """Compare each file with the next, and return the error rates."""
     verdicts = [compare(old, new) for old, new in pairwise(files)]
     unchanged = [one for found in verdicts for one in found.comparisons if one.ratio is not None]
     slower = [
@@ -68,22 +69,22 @@ def rates(files: Sequence[Report]) -> VerdictRates:
 
 
 def found_in(file: Report, kernel: str) -> Result:
-    """The kernel's result, with the first of the constants where it has AXIS."""
+    """Return the kernel's result, with the first constant if it has AXIS."""
     return next(
         r for r in file.results if r.kernel == kernel and r.constants.get(AXIS, CONSTANTS[0]) == CONSTANTS[0]
     )
 
 
 def with_times_of(kernel: str, file: Report) -> Report:
-    """The copies, KERNEL with the times of a kernel of the same rounds, and the kernel beside them."""
+    """Return the copies, KERNEL with the times of another kernel, and an unchanged control kernel."""
     own = found_in(file, KERNEL)
     changed = replace(found_in(file, kernel), kernel=own.kernel, constants=own.constants)
     copies = [result for result in file.results if result.roofline]
-    return replace(file, results=(*copies, changed, found_in(file, BESIDE[1])))
+    return replace(file, results=(*copies, changed, found_in(file, CONTROLS[1])))
 
 
 def of_runs(found: Sequence[Report], count: int) -> Iterator[Report]:
-    """The runs as files of `count` runs each; what is left over makes none."""
+    """Yield files of `count` runs each; surplus runs are dropped."""
     for at in range(0, len(found) - count + 1, count):
         members = found[at : at + count]
         yield replace(
@@ -92,7 +93,7 @@ def of_runs(found: Sequence[Report], count: int) -> Iterator[Report]:
 
 
 def truth(files: Sequence[Report]) -> float:
-    """The slower kernel's time over KERNEL's, by all runs."""
+    """Return the slower kernel's time divided by KERNEL's, over all runs."""
     ratios = [
         intervals.log_ratios(found_in(file, SLOWER).samples_by_run, found_in(file, KERNEL).samples_by_run)
         for file in files
@@ -101,9 +102,9 @@ def truth(files: Sequence[Report]) -> float:
 
 
 def measure(folder: Path, count: int, budget: float, adapter: str | None) -> Iterator[Report]:
-    """Take the runs that the folder lacks, and read all of them."""
+    """Run the missing runs, and yield all of them."""
     command = [sys.executable, "-m", "webnorm", "bench", "--rows", str(ROWS), "--cols", str(COLS)]
-    command += [word for kernel in (KERNEL, *BESIDE) for word in ("--kernel", kernel)]
+    command += [word for kernel in (KERNEL, *CONTROLS) for word in ("--kernel", kernel)]
     command += ["--constant", f"{AXIS}={','.join(map(str, CONSTANTS))}", "--budget", str(budget)]
     command += ["--adapter", adapter] if adapter is not None else []
     for number in range(count):
@@ -119,24 +120,25 @@ def measure(folder: Path, count: int, budget: float, adapter: str | None) -> Ite
 
 
 def main() -> None:
-    """Parse the arguments, measure what is missing, judge and print."""
+    """Parse the arguments, measure the missing runs, and print the error rates."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, required=True, help="the folder of runs")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--adapter")
     parser.add_argument("--files", type=positive, default=21)
-    parser.add_argument("--runs", type=positive, default=15, help="runs of each file")
-    parser.add_argument("--budget", type=float, default=6.0, help="seconds of timing in a run")
+    parser.add_argument("--runs", type=positive, default=15, help="runs per file")
+    parser.add_argument("--budget", type=float, default=6.0, help="seconds of timing per run")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     found = list(measure(given.out, given.files * given.runs, given.budget, given.adapter))
     files = list(of_runs(found, given.runs))
-    told = rates(files)
+    measured = rates(files)
     print(f"{len(files)} files of {given.runs} runs of {given.budget:g} s, {ROWS}x{COLS}")
-    print(f"copies: time new over old {min(told.drifts):.2f} to {max(told.drifts):.2f}")
-    print(f"false: {told.false} of {told.pairs} pairs of results that did not change")
-    print(f"found: {told.found} of {told.changes} slowdowns of {100 * (truth(files) - 1):.1f} %")
+    drifts = measured.drifts
+    print(f"copies: ratio of new to old time {min(drifts):.2f} to {max(drifts):.2f}")
+    print(f"false: {measured.false} of {measured.pairs} pairs of unchanged results")
+    print(f"found: {measured.found} of {measured.changes} slowdowns of {100 * (truth(files) - 1):.1f} %")
 
 
 if __name__ == "__main__":

@@ -46,18 +46,18 @@ from webnorm.web.package import npm
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("[" * 200_000, "more than 32 lists and objects lie within one another"),
-        ("[" * 40 + "]" * 40, "more than 32 lists and objects lie within one another"),
-        ('{"a":' * 33 + "1" + "}" * 33, "more than 32 lists and objects lie within one another"),
-        (f"1{'0' * 400}", "an integer of 401 digits; expected less than 2^128"),
-        (f"-1{'0' * 5000}", "an integer of 5001 digits"),
-        ("1e400", "1e400 is more than float64 holds"),
-        ("NaN", "NaN is no JSON number"),
-        ('{"a": 1, "b": 2, "a": 3}', "key 'a' is there twice"),
+        ("[" * 200_000, "lists and objects are nested more than 32 deep"),
+        ("[" * 40 + "]" * 40, "lists and objects are nested more than 32 deep"),
+        ('{"a":' * 33 + "1" + "}" * 33, "lists and objects are nested more than 32 deep"),
+        (f"1{'0' * 400}", "an integer has 401 digits; it must be less than 2^128"),
+        (f"-1{'0' * 5000}", "an integer has 5001 digits"),
+        ("1e400", "1e400 overflows float64"),
+        ("NaN", "NaN is not a JSON number"),
+        ('{"a": 1, "b": 2, "a": 3}', "key 'a' occurs twice"),
         ("\0", "Expecting value"),
     ],
 )
-def test_what_is_no_sane_json(text: str, complaint: str, tmp_path: Path) -> None:
+def test_invalid_json_is_refused(text: str, complaint: str, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
     with pytest.raises(ValueError) as refused:
@@ -80,11 +80,11 @@ def test_only_plain_files_of_a_sane_size_are_read(tmp_path: Path) -> None:
     with huge.open("wb") as file:
         file.truncate(1 << 40)
     for path, complaint in (
-        (pipe, "it is no plain file"),
-        (Path("/dev/zero"), "it is no plain file"),
+        (pipe, "it is not a regular file"),
+        (Path("/dev/zero"), "it is not a regular file"),
         (tmp_path, "Is a directory"),
-        (huge, "it has 1099511627776 bytes or more; expected 67108864 at most"),
-        (tmp_path / "a\0b", "it is no name of a file"),
+        (huge, "it has 1099511627776 bytes or more; it must have at most 67108864"),
+        (tmp_path / "a\0b", "it is not a valid file name"),
         (tmp_path / "absent", "No such file"),
     ):
         with pytest.raises(OSError) as refused:
@@ -109,7 +109,7 @@ def test_a_pipe_that_takes_a_files_place_is_not_waited_for(
 
     monkeypatch.setattr(os, "stat", then_swapped)
     for read in (atomic.read_bytes, user_array.read_rows):
-        with pytest.raises((OSError, WebnormError), match="it is no plain file"):
+        with pytest.raises((OSError, WebnormError), match="it is not a regular file"):
             read(path)
         path.unlink()
         path.touch()
@@ -145,8 +145,8 @@ def test_writing_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> No
 def test_a_write_that_breaks_off_leaves_the_old_file_alone(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), atomic.replacing(path) as beside:
-        beside.write_text("half")
+    with pytest.raises(KeyboardInterrupt), atomic.replacing(path) as temporary:
+        temporary.write_text("half")
         raise KeyboardInterrupt
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["out.txt"]
@@ -160,16 +160,16 @@ def test_a_written_file_has_the_usual_permissions(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="no modes here")
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755, 0o200])
-def test_who_may_read_a_file_stays_the_same(mode: int, tmp_path: Path) -> None:
+def test_a_files_mode_stays_the_same(mode: int, tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     path.touch()
     path.chmod(mode)
     link = tmp_path / "link"
     link.symlink_to(path)
     for name in (path, link):
-        with atomic.replacing(name) as beside:
-            assert beside.stat().st_mode & 0o777 & ~mode & 0o077 == 0
-            beside.write_text("new")
+        with atomic.replacing(name) as temporary:
+            assert temporary.stat().st_mode & 0o777 & ~mode & 0o077 == 0
+            temporary.write_text("new")
         assert path.stat().st_mode & 0o777 == mode
     folder.write_folder({"out.json": b"again"}, tmp_path)
     assert path.stat().st_mode & 0o777 == mode and path.stat().st_size == len("again")
@@ -229,13 +229,13 @@ def test_one_path_for_two_files(
     monkeypatch.setattr(npm, "package_files", lambda *_: {"layer_norm/mine.wgsl": b""})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     said = mistake(line.split())
-    assert re.search("and so is --|which is read|is read, and would be written", said)
+    assert re.search("are both |which is an input|is an input and would be overwritten", said)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.slow
 def test_a_file_that_standard_output_goes_to(tmp_path: Path) -> None:
-    """It would hold one of the two, and /dev/stdout is no place for a file."""
+    """The file would contain only one of the two outputs, and /dev/stdout has no folder to write to."""
     for path, redirected, stream in (
         ("/dev/stdout", "| cat", "output"),
         ("o.json", ">o.json", "output"),
@@ -270,7 +270,7 @@ def unwritable(tmp_path: Path, kind: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["no folder", "a folder", "under a file", "a name too long"])
-def test_an_unwritable_path_is_told_before_and_after_the_run(tmp_path: Path, kind: str) -> None:
+def test_an_unwritable_path_is_reported_before_and_after_the_run(tmp_path: Path, kind: str) -> None:
     path = unwritable(tmp_path, kind)
     for attempt in (atomic.check_writable, lambda path: atomic.write_text(path, "text")):
         with pytest.raises(WebnormError, match="cannot write"):
@@ -280,7 +280,7 @@ def test_an_unwritable_path_is_told_before_and_after_the_run(tmp_path: Path, kin
 
 @pytest.mark.skipif(not Path(os.devnull).is_char_device(), reason="no device file to write to")
 def test_a_device_is_not_replaced_by_a_file() -> None:
-    with pytest.raises(WebnormError, match="not a plain file"):
+    with pytest.raises(WebnormError, match="not a regular file"):
         atomic.write_text(Path(os.devnull), "text")
     assert Path(os.devnull).is_char_device()
 
@@ -340,7 +340,7 @@ def test_a_full_disk_costs_the_file_and_not_the_table(
         assert all(f"cannot write {name}" in done.stderr for name in ("b.csv", "c.svg"))
 
 
-def test_what_was_there_stays_where_the_disk_is_full(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     path.write_text("old")
     with full_disk(), pytest.raises(WebnormError, match=r"cannot write .*out\.json: File too large"):
@@ -429,22 +429,22 @@ def test_a_turn_ends_with_its_process(tmp_path: Path, monkeypatch: pytest.Monkey
     holder.send_signal(signal.SIGKILL)
     holder.communicate(timeout=HANG_S)
     assert os.listdir(tmp_path) == [".tuning.json.lock"]
-    tuning.record([choice()], path, PLATFORM, lambda: pytest.fail("nobody has the turn"))
+    tuning.record([choice()], path, PLATFORM, lambda: pytest.fail("no process has the lock"))
     assert os.listdir(tmp_path) == [path.name]
 
 
-def test_who_waits_is_told_and_does_not_wait_forever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_process_is_notified_and_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atomic, "PATIENCE_S", 0.0)
     monkeypatch.setattr(atomic, "MOST_WAIT_S", 0.3)
     path = tmp_path / "tuning.json"
-    told: list[str] = []
+    calls: list[str] = []
     holder = start(HOLDS, str(path))
-    with pytest.raises(WebnormError, match=r"tuning\.json: another process has been writing it for 0\.3 s"):
-        tuning.record([choice()], path, PLATFORM, lambda: told.append("told"))
-    assert told == ["told"] and not path.exists()
+    with pytest.raises(WebnormError, match=r"tuning\.json: another process has locked it for 0\.3 s"):
+        tuning.record([choice()], path, PLATFORM, lambda: calls.append("first"))
+    assert calls == ["first"] and not path.exists()
     holder.communicate("\n", timeout=HANG_S)
-    tuning.record([choice()], path, PLATFORM, lambda: told.append("again"))
-    assert told == ["told"] and os.listdir(tmp_path) == [path.name]
+    tuning.record([choice()], path, PLATFORM, lambda: calls.append("again"))
+    assert calls == ["first"] and os.listdir(tmp_path) == [path.name]
 
 
 def test_a_file_system_without_locks_is_written_all_the_same(
@@ -492,7 +492,7 @@ def test_a_tuning_goes_into_what_is_in_the_file_by_then(
     assert {one.key for one in tuning.read(path).choices} == {one.key for one in (*others, *mine)}
 
 
-def test_what_could_not_be_saved_goes_into_the_file_later(
+def test_unsaved_choices_go_into_the_file_later(
     tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "out.json"
@@ -509,9 +509,9 @@ def test_what_could_not_be_saved_goes_into_the_file_later(
     assert {one.key for one in tuning.read(path).choices} == {one.key for one in (choice(), *mine)}
     # To the end it is not understood, and is not overwritten.
     choosing(monkeypatch, lambda at: path.write_text("{"), 3)
-    done = webnorm([*TUNE, "--again"], tmp_path)
+    done = webnorm([*TUNE, "--retune"], tmp_path)
     assert done.returncode == 2 and done.stdout.count("rms_norm, ") == 3
-    assert done.stderr.count("\n") == 1 and "out.json is no tuning, or broken" in done.stderr
+    assert done.stderr.count("\n") == 1 and "out.json is not a tuning, or is broken" in done.stderr
     assert path.read_text() == "{"
 
 
@@ -539,7 +539,7 @@ def test_an_export_into_a_circle_of_links(
     assert sorted(os.listdir(circle.parent)) == ["a", "b"] and circle.is_symlink()
 
 
-def test_nothing_is_written_in_the_place_of_a_circle_of_links(circle: Path) -> None:
+def test_circular_links_are_not_overwritten(circle: Path) -> None:
     with pytest.raises(WebnormError, match=r"cannot write .*: Too many levels of symbolic links"):
         atomic.write_text(circle, "")
     with pytest.raises(WebnormError, match=r"cannot be written: Too many levels of symbolic links"):
@@ -547,7 +547,7 @@ def test_nothing_is_written_in_the_place_of_a_circle_of_links(circle: Path) -> N
     assert sorted(os.listdir(circle.parent)) == ["a", "b"] and circle.is_symlink()
 
 
-@pytest.mark.parametrize("flag", ["--forget", "--list"])
+@pytest.mark.parametrize("flag", ["--remove", "--list"])
 def test_tunings_in_a_circle_of_links(
     flag: str, circle: Path, mistake: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -597,7 +597,7 @@ def test_kernels_that_lead_nowhere(name: str, tmp_path: Path) -> None:
 def test_a_working_folder_that_is_gone(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: Callable[[list[str]], str]
 ) -> None:
-    """What was given is named. Windows removes no folder that is one's own."""
+    """The error names the given path. Windows does not remove a working folder."""
     gone = tmp_path / "gone"
     gone.mkdir()
 
@@ -620,7 +620,7 @@ def test_a_link_in_the_place_of_a_lock_is_named(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("precious")
     (tmp_path / ".t.json.lock").symlink_to("precious")
     with (
-        pytest.raises(WebnormError, match=r"cannot write .*t\.json: its lock .*\.t\.json\.lock: Too many"),
+        pytest.raises(WebnormError, match=r"cannot write .*t\.json: cannot lock .*\.t\.json\.lock: Too many"),
         atomic.lock(tmp_path / "t.json"),
     ):
         raise AssertionError

@@ -1,4 +1,4 @@
-"""What does not fit a declared form is named: the value, where it stands, and what was expected there."""
+"""Errors about data that do not fit a form name the value, its place, and the expected type."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Strict(Struct, forbid_unknown_fields=True):
 
 
 def test_a_key_that_a_form_forbids_is_named() -> None:
-    with pytest.raises(WebnormError, match=r"^more\[1\]\.na\\nme is not known; expected name, more$"):
+    with pytest.raises(WebnormError, match=r"^more\[1\]\.na\\nme is unknown; expected name, more$"):
         forms.read({"name": "", "more": [{"name": ""}, {"name": "", "na\nme": 1}]}, Strict)
 
 
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        (7, "all of it is 7; expected object"),
+        (7, "the data is 7; expected object"),
         ({}, "name is missing"),
         ({"name": None}, "name is None; expected str"),
         ({"name": "x" * 1001}, f"name is '{'x' * 47}...{'x' * 48}'; expected str of length <= 1000"),
@@ -62,17 +62,20 @@ def test_a_key_that_a_form_forbids_is_named() -> None:
         ({"name": "", "parts": [{"kind": []}]}, "parts[0].kind is []; expected a, b"),
         ({"name": "", "parts": [{"sizes": [0, -1]}]}, "parts[0].sizes[1] is -1; expected int >= 0"),
         ({"name": "", "parts": [{"kind": "\ud800"}]}, "parts[0].kind is '\\ud800'; expected a, b"),
-        ({"name": "", "parts": [{"\ud800": 1}]}, "parts[0] is {'\\ud800': 1}; expected text that UTF-8 has"),
+        (
+            {"name": "", "parts": [{"\ud800": 1}]},
+            "parts[0] is {'\\ud800': 1}; expected text that UTF-8 can encode",
+        ),
         ({"name": "", "numbers": [1]}, "numbers is [1]; expected object"),
         ({"name": "", "numbers": {"a": 1, "b\n": 1.0}}, "numbers.b\\n is 1.0; expected int"),
     ],
 )
-def test_what_does_not_fit_is_named(data: Any, complaint: str) -> None:
+def test_data_that_do_not_fit_are_named(data: Any, complaint: str) -> None:
     with pytest.raises(WebnormError) as caught:
         forms.read(data, Whole)
     assert str(caught.value) == complaint
     with pytest.raises(WebnormError) as caught, forms.at("FILE"):
         forms.read([data], list[Whole], "here")
-    assert str(caught.value) == f"FILE: here[0]{'' if complaint.startswith('all') else '.'}" + (
-        complaint.removeprefix("all of it")
+    assert str(caught.value) == f"FILE: here[0]{'' if complaint.startswith('the data') else '.'}" + (
+        complaint.removeprefix("the data")
     )

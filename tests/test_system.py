@@ -30,7 +30,7 @@ def finder(*present: str) -> Callable[[str], str | None]:
 
 @dataclass(frozen=True)
 class Seen:
-    """An adapter as wgpu tells of it."""
+    """An adapter as wgpu reports it."""
 
     name: str
     backend: str
@@ -40,7 +40,7 @@ class Seen:
 SOFTWARE_GL = Seen("llvmpipe", "OpenGL", "CPU")
 
 
-def system_mend(
+def system_fix(
     preferred: Seen | None,
     *programs: str,
     platform: str = "linux",
@@ -62,10 +62,10 @@ def system_mend(
     )
 
 
-def linux_mend(*programs: str, preferred: Seen | None = None, **system: Any) -> Fix:
-    mend = system_mend(preferred, *programs, **system)
-    assert mend is not None
-    return mend
+def linux_fix(*programs: str, preferred: Seen | None = None, **system: Any) -> Fix:
+    fix = system_fix(preferred, *programs, **system)
+    assert fix is not None
+    return fix
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
@@ -79,32 +79,32 @@ def linux_mend(*programs: str, preferred: Seen | None = None, **system: Any) -> 
     ],
     ids=str,
 )
-def test_nothing_to_mend_with_an_adapter(preferred: Seen, platform: str) -> None:
-    assert system_mend(preferred, "apt-get", platform=platform) is None
+def test_nothing_to_fix_with_an_adapter(preferred: Seen, platform: str) -> None:
+    assert system_fix(preferred, "apt-get", platform=platform) is None
 
 
 def test_software_through_opengl_is_not_what_vulkan_gives() -> None:
     """Debian with Mesa's OpenGL and without its Vulkan driver."""
-    mend = linux_mend("apt-get", preferred=SOFTWARE_GL)
-    assert mend.missing == (
-        "No subgroups, as the only adapter is software through OpenGL: the Vulkan loader (libvulkan.so.1) is "
+    fix = linux_fix("apt-get", preferred=SOFTWARE_GL)
+    assert fix.missing == (
+        "No subgroups: the only adapter is software through OpenGL: the Vulkan loader (libvulkan.so.1) is "
         "not installed."
     )
-    assert mend.commands == linux_mend("apt-get").commands
-    assert mend.runs and mend.optional
+    assert fix.commands == linux_fix("apt-get").commands
+    assert fix.runs and fix.optional
 
 
 def test_without_an_adapter_nothing_works() -> None:
-    assert not linux_mend("apt-get").optional
+    assert not linux_fix("apt-get").optional
 
 
 @pytest.mark.parametrize("backend", ["OpenGL", "OpenGLES"])
 def test_a_gpu_through_opengl_is_left_alone(backend: str) -> None:
-    mend = linux_mend("apt-get", preferred=Seen("NVIDIA T4", backend, "DiscreteGPU"), nvidia_device=True)
-    assert mend.missing == (
-        "NVIDIA T4 through OpenGL has no subgroups: the Vulkan driver of its maker is missing."
+    fix = linux_fix("apt-get", preferred=Seen("NVIDIA T4", backend, "DiscreteGPU"), nvidia_device=True)
+    assert fix.missing == (
+        "NVIDIA T4 through OpenGL has no subgroups: its vendor's Vulkan driver is missing."
     )
-    assert mend.optional and not mend.commands
+    assert fix.optional and not fix.commands
 
 
 @pytest.mark.parametrize("preferred", [SOFTWARE_GL, None])
@@ -122,30 +122,30 @@ def test_a_gpu_through_opengl_is_left_alone(backend: str) -> None:
         ),
     ],
 )
-def test_what_is_installed_already_is_not_installed_again(
+def test_installed_packages_are_not_installed_again(
     preferred: Seen | None, system: dict[str, Any], why: str
 ) -> None:
-    mend = linux_mend("apt-get", preferred=preferred, **system)
-    assert why in mend.missing and not mend.commands
+    fix = linux_fix("apt-get", preferred=preferred, **system)
+    assert why in fix.missing and not fix.commands
 
 
 @pytest.mark.parametrize(
     "missing", [{"loader": True}, {"drivers": ("/etc/vulkan/icd.d/lvp_icd.x86_64.json",)}]
 )
 def test_a_loader_needs_a_driver_and_a_driver_a_loader(missing: dict[str, Any]) -> None:
-    assert linux_mend("apt-get", preferred=SOFTWARE_GL, **missing).runs
+    assert linux_fix("apt-get", preferred=SOFTWARE_GL, **missing).runs
 
 
 @pytest.mark.parametrize("platform", ["darwin", "win32"])
 def test_nothing_is_installed_on_macos_and_windows(platform: str) -> None:
-    mend = linux_mend("apt-get", "sudo", platform=platform)
-    assert mend.commands == ()
-    assert mend.missing.startswith("No WebGPU adapter")
-    assert system_mend(SOFTWARE_GL, "apt-get", "sudo", platform=platform) is None
+    fix = linux_fix("apt-get", "sudo", platform=platform)
+    assert fix.commands == ()
+    assert fix.missing.startswith("No WebGPU adapter")
+    assert system_fix(SOFTWARE_GL, "apt-get", "sudo", platform=platform) is None
 
 
 def test_debian_as_root() -> None:
-    assert linux_mend("apt-get", "sudo").commands == (
+    assert linux_fix("apt-get", "sudo").commands == (
         ("apt-get", "update"),
         ("apt-get", "install", "-y", "mesa-vulkan-drivers", "libvulkan1"),
     )
@@ -154,61 +154,61 @@ def test_debian_as_root() -> None:
 @pytest.mark.parametrize("manager", INSTALL)
 def test_every_command_goes_through_sudo_for_a_user(manager: str) -> None:
     browser = browser_fix(False, "linux", which=finder(manager, "sudo"), root=False)
-    for mend, packages in ((linux_mend(manager, "sudo", root=False), DRIVER), (browser, CHROMIUM)):
-        assert mend is not None
-        assert all(command[:2] == ("sudo", manager) for command in mend.commands)
-        assert mend.commands[-1][-len(packages[manager]) :] == packages[manager]
-        assert not mend.needs_root
+    for fix, packages in ((linux_fix(manager, "sudo", root=False), DRIVER), (browser, CHROMIUM)):
+        assert fix is not None
+        assert all(command[:2] == ("sudo", manager) for command in fix.commands)
+        assert fix.commands[-1][-len(packages[manager]) :] == packages[manager]
+        assert not fix.needs_root
 
 
-def test_nothing_to_mend_with_a_browser() -> None:
+def test_nothing_to_fix_with_a_browser() -> None:
     assert browser_fix(True) is None
 
 
 def test_chromium_on_debian_as_root() -> None:
-    mend = browser_fix(False, "linux", which=finder("apt-get"), root=True)
-    assert mend is not None
-    assert mend.commands == (("apt-get", "update"), ("apt-get", "install", "-y", "chromium"))
-    assert mend.missing == "No browser: neither Chromium nor Chrome nor Edge is installed."
+    fix = browser_fix(False, "linux", which=finder("apt-get"), root=True)
+    assert fix is not None
+    assert fix.commands == (("apt-get", "update"), ("apt-get", "install", "-y", "chromium"))
+    assert fix.missing == "No browser: neither Chromium nor Chrome nor Edge is installed."
 
 
 def test_a_browser_is_the_users_affair_on_macos_and_windows() -> None:
     for platform, hint in (("darwin", "brew install"), ("win32", "Install one of them")):
-        mend = browser_fix(False, platform, which=finder("apt-get", "sudo"))
-        assert mend is not None
-        assert mend.commands == () and hint in mend.missing
+        fix = browser_fix(False, platform, which=finder("apt-get", "sudo"))
+        assert fix is not None
+        assert fix.commands == () and hint in fix.missing
 
 
 @pytest.mark.parametrize("preferred", [SOFTWARE_GL, None])
-def test_without_sudo_the_commands_are_told_and_not_run(preferred: Seen | None) -> None:
-    mend = linux_mend("dnf", preferred=preferred, root=False)
-    assert not mend.runs
-    assert mend.missing.endswith("Run as root: dnf install -y mesa-vulkan-drivers vulkan-loader")
+def test_without_sudo_the_commands_are_shown_and_not_run(preferred: Seen | None) -> None:
+    fix = linux_fix("dnf", preferred=preferred, root=False)
+    assert not fix.runs
+    assert fix.missing.endswith("Run as root: dnf install -y mesa-vulkan-drivers vulkan-loader")
     said: list[str] = []
     with pytest.raises(WebnormError, match="Run as root"):
-        run_fix(mend, said.append)
+        run_fix(fix, said.append)
     assert said == []
 
 
 def test_unknown_package_manager() -> None:
-    mend = linux_mend("sudo")
-    assert mend.commands == ()
-    assert "lavapipe" in mend.missing
+    fix = linux_fix("sudo")
+    assert fix.commands == ()
+    assert "lavapipe" in fix.missing
 
 
 @pytest.mark.parametrize(
-    ("mend", "said"),
+    ("fix", "said"),
     [
-        (linux_mend("apt-get", nvidia_device=True), "NVIDIA driver is here, but the Vulkan loader"),
-        (linux_mend("apt-get", "nvidia-smi"), "NVIDIA driver is here, but the Vulkan loader"),
-        (linux_mend("apt-get", "nvidia-smi", loader=True), "its Vulkan part does not work"),
-        (linux_mend("apt-get"), "loader (libvulkan.so.1) is not installed"),
-        (linux_mend("apt-get", loader=True), "no Vulkan driver"),
+        (linux_fix("apt-get", nvidia_device=True), "NVIDIA driver is installed, but the Vulkan loader"),
+        (linux_fix("apt-get", "nvidia-smi"), "NVIDIA driver is installed, but the Vulkan loader"),
+        (linux_fix("apt-get", "nvidia-smi", loader=True), "its Vulkan part does not work"),
+        (linux_fix("apt-get"), "loader (libvulkan.so.1) is not installed"),
+        (linux_fix("apt-get", loader=True), "no Vulkan driver"),
     ],
 )
-def test_the_missing_part_is_named(mend: Fix, said: str) -> None:
-    assert said in mend.missing
-    assert "\n" not in mend.missing
+def test_the_missing_part_is_named(fix: Fix, said: str) -> None:
+    assert said in fix.missing
+    assert "\n" not in fix.missing
 
 
 def test_run_prints_each_command_before_running_it(capfd: pytest.CaptureFixture[str]) -> None:
@@ -264,7 +264,7 @@ def test_an_optional_library_fails_in_one_line(
     monkeypatch.delitem(sys.modules, "odd_library", raising=False)
 
 
-def test_what_a_library_prints_when_it_is_imported_is_no_output(
+def test_text_that_a_library_prints_goes_to_stderr(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "loud_library.py").write_text("print('hello')")
@@ -273,14 +273,14 @@ def test_what_a_library_prints_when_it_is_imported_is_no_output(
     assert capsys.readouterr() == ("", "hello\n")
 
 
-def test_ctrl_c_is_no_librarys_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_not_an_import_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "long_library.py").write_text("raise KeyboardInterrupt")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(KeyboardInterrupt):
         library("long_library", "a test", "long")
 
 
-def test_what_a_signal_handler_raises_is_no_librarys_failure(
+def test_an_exception_of_a_signal_handler_is_not_an_import_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SoftTimeLimit(Exception):

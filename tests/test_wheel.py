@@ -41,13 +41,13 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 def environment_folders() -> list[str]:
-    """Where this environment's packages are."""
+    """Return the folders of this environment's packages."""
     return list(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # The programs that are started see the environment's own folders, not what a path beside them brings.
+    # Programs in this test see only the environment's own folders, not further entries of the path.
     for needed in ("build", "hatchling", "wgpu"):
         if PathFinder.find_spec(needed, environment_folders()) is None:
             pytest.skip(f"{needed}, which making and trying a wheel takes, is not in this environment")
@@ -80,7 +80,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_wheel_holds_kernels_and_pages_and_nothing_foreign(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"webnorm/wgsl/layer_norm/naive.wgsl", "webnorm/docs/add-a-kernel.md"} <= {*names}
+    assert {"webnorm/wgsl/layer_norm/naive.wgsl", "webnorm/docs/kernel-file.md"} <= {*names}
     assert {name.split("/")[0].split("-")[0] for name in names} == {"webnorm"}
     for source in (REPOSITORY / "wgsl").rglob("*.wgsl"):
         assert f"webnorm/{source.relative_to(REPOSITORY).as_posix()}" in names
@@ -105,7 +105,7 @@ def test_export_outside_the_repository(installed: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_bench_outside_the_repository(installed: Path, tmp_path: Path) -> None:
     if not adapters():
-        pytest.skip("no WebGPU adapter: webnorm doctor --mend")
+        pytest.skip("no WebGPU adapter: webnorm doctor --fix")
     arguments = ["--rows", "8", "--cols", "16", "--kernel", "naive", "--budget", "0.2", "--json", "-"]
     report = json.loads(run(installed / "webnorm", "bench", *arguments, cwd=tmp_path))
     assert report["schema"] == 1

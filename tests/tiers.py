@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pages import DOCUMENTS, ROOT
+from pages import DOCUMENTS, ROOT, name_of
 from webnorm.cli.verb_table import VERBS
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import discover
@@ -93,7 +93,7 @@ def needed_of(kernel: Kernel) -> set[Thing]:
 
 
 def verbs() -> Iterator[str]:
-    """Yield the command's verbs; those of a group behind its name, as in "store add"."""
+    """Yield the command's verbs; in a group with the group's name, as in "store add"."""
     for name, (place, _) in VERBS.items():
         module, found = place.split(":")
         if found == "VERBS":
@@ -115,7 +115,7 @@ def meet_verb(arguments: Iterable[str]) -> None:
 
 
 def rooms() -> set[str]:
-    """Return the rooms of the code: webnorm's folders, its modules beside them, and bench."""
+    """Return the rooms of the code: webnorm's folders and modules, and bench."""
     found = {f"webnorm.{path.parent.name}" for path in (ROOT / "webnorm").glob("*/__init__.py")}
     found |= {f"webnorm.{path.stem}" for path in (ROOT / "webnorm").glob("[a-z]*.py")}
     return found | {"bench"}
@@ -147,7 +147,7 @@ def needed() -> set[Thing]:
     """Return all that the first tier has to meet."""
     things = {thing for kernel in discover() for thing in needed_of(kernel)}
     things |= {("verb", name) for name in verbs()}
-    things |= {("page", page.relative_to(ROOT).as_posix()) for page in DOCUMENTS}
+    things |= {("page", name_of(page)) for page in DOCUMENTS}
     things |= {("room", room) for room in rooms()}
     return things | {("browser", "chromium")}
 
@@ -173,7 +173,7 @@ def leave(nodes: Iterable[str]) -> None:
 
 
 def left() -> str:
-    """Return how many tests the run left out, and of which folders."""
+    """Return how many tests the run left out, by folder."""
     folders = ", ".join(f"{folder} {count:,}" for folder, count in _left.most_common())
     return f"{_left.total():,} tests: {folders}"
 

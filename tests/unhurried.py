@@ -27,7 +27,7 @@ from webnorm.play import stages
 # Seconds, each: what `play` and its server import.
 _LIMITS = (
     "webnorm.cli.work.isolated._SILENCE_S",
-    "webnorm.cli.verbs.play._NOBODY_WAITS_S",
+    "webnorm.cli.verbs.play._ONCE_LIMIT_S",
     "webnorm.files.atomic.MOST_WAIT_S",
     "webnorm.kernels.rendering.sandbox._START_LIMIT_S",
     "webnorm.lab.process.worker.TIME_LIMIT_S",
@@ -81,7 +81,7 @@ def open_patient(device: Device, roots: tuple[Path, ...] | None) -> Iterator[Any
 
 
 def open_unhurried(device: Device, roots: tuple[Path, ...] | None) -> Iterator[Any]:
-    """The same of one whose renderings may take as much of the processor's time as they like, too."""
+    """Open a worker without limits on time and on the processor time of renderings."""
     standby_worker._RENDERING = replace(standby_worker._RENDERING, time_s=HANG_S, wait_s=HANG_S)
     yield from _open(device, roots)
 

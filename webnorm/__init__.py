@@ -1,9 +1,9 @@
-"""webnorm: a lab for WGSL kernels, which checks them against NumPy in float64 and times them.
+"""webnorm: a lab for WGSL kernels. It checks them against a float64 NumPy reference and times them.
 
-`load_op` takes an op of your own, `check`, `bench` and `evaluate` its kernels.
-`layer_norm`, `rms_norm`, their gradients and the modules are the drop-in part. The lab's own types are here
-for scripts: a `Problem` is computed by a `Variant` of a `Kernel`, rendered into a `Shader`, bound into a
-`Plan` on a `Device`.
+`load_op` loads an op of your own. `check`, `bench` and `evaluate` check and time its kernels. `layer_norm`,
+`rms_norm`, their gradients and the modules replace torch's functions of the same names. Scripts can also use
+the lab's own types: you render a `Variant` of a `Kernel` for a `Problem` into a `Shader`, and bind the shader
+to buffers of a `Device` as a `Plan`.
 """
 
 from __future__ import annotations
@@ -105,5 +105,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What there is for callers, imported yet or not, and the rooms that have been."""
+    """Return the public names, imported or not, and the packages that are imported."""
     return sorted({*__all__, *(name for name in globals() if f"webnorm.{name}" in sys.modules)})

@@ -1,7 +1,7 @@
-"""WEBNORM_AUTOTUNE=1: the first call for a problem of which nothing is recorded tunes it, and records it.
+"""Autotuning of first calls, with WEBNORM_AUTOTUNE=1.
 
-What `webnorm tune` does for a problem is done in a process of its own. Later calls, and later processes on
-the same device, find the record.
+The first call for a problem without a recorded choice tunes it, as `webnorm tune` does, in its own process.
+The choice is recorded, and later calls and processes on the same device use it.
 """
 
 from __future__ import annotations
@@ -21,34 +21,50 @@ from webnorm.op.dtypes import DTYPES
 from webnorm.op.op import Task
 
 VARIABLE = "WEBNORM_AUTOTUNE"
-# For the search and the last measurement; starting the process, inputs and checks are as long again.
+# Covers the search and the final measurement. Starting the process, inputs and checks take as long again.
 BUDGET_S = 5.0
 
 _log = logging.getLogger("webnorm")
-# Problems that could not be tuned, which are not tried again in this process.
+# Problems whose tuning failed. This process does not try them again.
 _given_up: set[str] = set()
 
 
 def tuned(task: Task, device: Device) -> Tuning | None:
-    """What is recorded on the device once a task is tuned; None where that is not asked for, or failed.
+    """Tune a task, and return the recorded choices of the device.
 
-    A failure is a warning: the call goes on with the rules' choice. Raises WebnormError where the variable's
-    value is none.
+    If tuning fails, the function warns, and the call continues with the choice of the rules.
+
+    Parameters
+    ----------
+    task : Task
+        The op and the problem.
+    device : Device
+        The device of the call.
+
+    Returns
+    -------
+    Tuning or None
+        The recorded choices; None if WEBNORM_AUTOTUNE is not 1, if the problem is empty, or if tuning failed.
+
+    Raises
+    ------
+    WebnormError
+        The value of WEBNORM_AUTOTUNE is neither empty, 0 nor 1.
     """
     asked = os.environ.get(VARIABLE, "")
     if asked not in ("", "0", "1"):
-        raise WebnormError(f"{VARIABLE} is {shown(asked)}; expected 1, or 0 for no tuning")
+        raise WebnormError(f"{VARIABLE} is {shown(asked)}; it must be 1, or 0 for no tuning")
     if asked != "1" or task.problem.elements == 0:
         return None
     task = _alike(task)
     platform = tuning.Platform.of(device.adapter.description())
-    # Another process may have been here since; or what is recorded is not for a device that has less.
+    # Another process may have recorded a tuning since; or a recorded one may not fit a smaller device.
     if (recorded := _recorded(task, platform)) or str(task) in _given_up:
         return recorded
     try:
         path = tuning.path_of(platform)
         tuning.prepare(path)
-        # What cannot be gone on with is told before anything is tuned.
+        # An unusable file is reported before the time for tuning is spent.
         tuning.resume(path, platform)
         with tuning.tuning_lock(path):
             if recorded := _recorded(task, platform):
@@ -56,18 +72,18 @@ def tuned(task: Task, device: Device) -> Tuning | None:
             return tuning.record([_tune(task, device)], path, platform)
     except WebnormError as failure:
         _given_up.add(str(task))
-        warnings.warn(f"{task} is left to the rules, since {VARIABLE} failed: {failure}", stacklevel=2)
+        warnings.warn(f"{task} uses the default kernel, because {VARIABLE} failed: {failure}", stacklevel=2)
         return None
 
 
 def _recorded(task: Task, platform: tuning.Platform) -> Tuning | None:
-    """What is recorded on the device, where it has a choice for such a task."""
+    """Return the recorded choices of the device if they include one for the task."""
     recorded, _ = tuning.applicable(platform)
     return recorded if recorded is not None and recorded.matching(task) else None
 
 
 def _alike(task: Task) -> Task:
-    """The task with values to be drawn, and no larger batch than makes it serve any larger one."""
+    """Return the task with drawn values and the smallest batch whose tuning also serves larger ones."""
     problem = task.problem
     element_bytes = problem.inner * DTYPES[problem.dtype].itemsize
     batch = min(problem.batch_size, -(-tuning.LARGE_BYTES // element_bytes))
@@ -76,11 +92,11 @@ def _alike(task: Task) -> Task:
 
 
 def _tune(task: Task, device: Device) -> tuning.TunedChoice:
-    # Who does not tune does not wait for the lab to be imported.
+    # Imported here because importing the lab takes long, and most calls do not tune.
     from webnorm.lab.process.worker import Worker, explain_worker_failure
     from webnorm.lab.run import bench, tune
 
-    _log.info("tuning %s, once on this device (%s)", task, VARIABLE)
+    _log.info("tuning %s once for this device (%s)", task, VARIABLE)
     began = time.monotonic()
     kernels = (*own_kernels(task.op.name), *own_kernels("copy"))
     request = tune.TuneRequest((task,), kernels, BUDGET_S)
@@ -88,7 +104,7 @@ def _tune(task: Task, device: Device) -> tuning.TunedChoice:
         _, traits = bench.device_of(worker)
         (found,) = (one for one in tune.run(request, worker, traits) if isinstance(one, tune.TuneResult))
     if found.choice is None:
-        raise WebnormError("; ".join(found.dropped) or "no variant is right")
+        raise WebnormError("; ".join(found.dropped) or "no variant computes correct results")
     _log.info(
         "tuned %s in %.1f s: %s, %.2f times as fast as the rules' choice",
         task,

@@ -1,6 +1,6 @@
-"""The one exception that means: the user can mend this, and where; and text made fit to be shown.
+"""`WebnormError`, the exception for everything a user can fix, and helpers that make text safe to display.
 
-What a terminal would obey is written as an escape, as Python does.
+Characters that a terminal would interpret are written as Python escapes.
 """
 
 from __future__ import annotations
@@ -15,34 +15,44 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Control characters, what breaks lines, what turns the direction of text around (U+202A to U+202E and
-# U+2066 to U+2069: https://trojansource.codes), halves of surrogate pairs, which no encoding has,
-# and two of those that are no characters, with which webnorm.kernels marks lines.
+# Control characters, line separators, bidirectional overrides (U+202A to U+202E and U+2066 to U+2069:
+# https://trojansource.codes), lone surrogates, which no encoding has, and the two noncharacters that
+# webnorm.kernels uses to mark lines.
 _ONE_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0\ufdd1]")
 NOT_TO_SHOW = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0\ufdd1]"
 )
 
-# What is told of a value, or a path, of any length.
+# Characters of a message, however long the values in it are.
 MOST = 2000
-# A longer name than that is no slip of the pen; a longer list of those that there are helps nobody.
+# A longer name is not a typing mistake, so no suggestion is searched for it.
 _LONGEST = 100
+# Characters of a list of valid names. A longer list would hide the message.
 _MOST_LISTED = 600
-# Of more names that begin alike, the nearest is as good a guess.
+# With more completions than this, the message suggests the nearest name only.
 _MOST_BEGUN = 3
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _LONGEST
 _SHORT.maxtuple = _SHORT.maxlist = 8
 _SHORT.maxlevel = 2
-# Lists in a list, of numbers with all their digits, are longer than a message should be.
+# reprlib bounds each list, but nested lists of long numbers would still fill a message.
 _MOST_SHOWN = 400
 
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """A place in a file's text: line and column from 1, and the length in characters.
+    """A place in the text of a file.
 
-    A length of 0 is not known: from the column to the end of the line.
+    Attributes
+    ----------
+    file : str
+        The path of the file.
+    line : int
+        The line, from 1.
+    column : int
+        The column in characters, from 1.
+    length : int
+        Length in characters. 0 is unknown, and stands for the rest of the line.
     """
 
     file: str
@@ -55,10 +65,30 @@ class SourceLocation:
 
 
 class WebnormError(Exception):
-    """A mistake of the caller's, told in one line: the value, what was expected, and where.
+    """An error that the caller can fix, as a message of one line.
 
-    Whatever the message is made of, it has no control characters and is of bounded length. `place` is where a
-    kernel's file, or a snippet, has the mistake, if it is in one.
+    The message states the value, the place and the fix. It has no control characters and at most 2000
+    characters.
+
+    Parameters
+    ----------
+    message : str
+        The message. Control characters become escapes, and a long message loses its middle.
+    place : SourceLocation, optional
+        The place of the mistake.
+
+    Attributes
+    ----------
+    place : SourceLocation or None
+        The place of the mistake in a kernel's file or a snippet, if it is known.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> webnorm.Problem(rows=-1, cols=8)
+    Traceback (most recent call last):
+        ...
+    webnorm.errors.WebnormError: rows is -1; expected 0 or more
     """
 
     def __init__(self, message: str, place: SourceLocation | None = None) -> None:
@@ -67,19 +97,28 @@ class WebnormError(Exception):
 
 
 class UnknownName(WebnormError):
-    """A name that does not exist; `kind` says of what, and `name` is the one given."""
+    """An error for a name that does not exist.
+
+    Attributes
+    ----------
+    kind : str
+        The kind of name, such as "op".
+    name : str
+        The unknown name.
+    """
 
     kind: str = ""
     name: str = ""
 
 
 class LimitReached(WebnormError):
-    """A bound of time was reached: what took so long is not known to be wrong."""
+    """An error for a time limit that was reached. It does not mean that the slow work is wrong."""
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
-    """The one of `known` that is most like a name, where difflib's ratio of the two is `cutoff` or more;
-    upper case is lower case where nothing else is alike.
+    """Return the known name that is most similar to `name`, or None if difflib's ratio is below `cutoff`.
+
+    The search ignores case only if it finds nothing otherwise.
     """
     if len(name) > _LONGEST:
         return None
@@ -99,10 +138,20 @@ def unknown(
     like: str | None = None,
     elsewhere: Mapping[str, str] | None = None,
 ) -> WebnormError:
-    """The error for a name that does not exist, with those that go on from it, where they are few, or the
-    nearest one that does exist: to `like`, where that is known to be meant.
+    """Return the error for a name that does not exist, with suggestions.
 
-    For a name that exists, but is of no use here, `elsewhere` has the words that follow it.
+    Parameters
+    ----------
+    kind
+        What the name stands for, such as "kernel".
+    given
+        The name as the user gave it.
+    known
+        The valid names. The message suggests completions of `given` if they are few, else the nearest name.
+    like
+        A name to search for instead of `given`, if the caller knows a likely meaning.
+    elsewhere
+        For names that exist but do not fit here, the end of the sentence that says so.
     """
     name = given if isinstance(given, str) else shown(given)
     names = sorted(known)
@@ -115,20 +164,20 @@ def unknown(
         listed = listed[:_MOST_LISTED].rpartition(", ")[0] + ", ..."
     if name in (elsewhere or {}):
         return WebnormError(f"{kind} {shown(given)} {(elsewhere or {})[name]}; expected one of {listed}")
-    hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else f"there is: {listed}"
+    hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else f"expected one of {listed}"
     error = UnknownName(f"unknown {kind} {shown(given)}; {hint}")
     error.kind, error.name = kind, name
     return error
 
 
 def check_kind(name: str, value: object, kind: type[Any], wanted: str = "") -> None:
-    """Raise WebnormError for a value that is of another kind."""
+    """Raise WebnormError if a value is not an instance of `kind`; `wanted` describes it in the message."""
     if not isinstance(value, kind):
         raise WebnormError(f"{name} is {shown(value)}; expected {wanted or f'a {kind.__name__}'}")
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: in one line, and short whatever it is."""
+    """Return a short, single-line representation of any value for a message."""
     try:
         return shortened(one_line(_SHORT.repr(value)), _MOST_SHOWN)
     except Exception:  # a __repr__ of the caller's
@@ -136,8 +185,9 @@ def shown(value: object) -> str:
 
 
 def described(value: object) -> str:
-    """A value of Python's own as `shown` has it; another, which may be of any size, by its type, such as
-    "a torch.Tensor".
+    """Return `shown(value)` for built-in types, and the type's name for others, such as "a torch.Tensor".
+
+    Objects of other types may be of any size.
     """
     kind = type(value)
     if kind.__module__ == "builtins" or isinstance(value, str) or not hasattr(kind, "__len__"):
@@ -147,25 +197,25 @@ def described(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with escapes for what a terminal would obey; line feeds and tabs stay."""
+    """Escape the characters that a terminal would interpret; line feeds and tabs stay."""
     return NOT_TO_SHOW.sub(_escaped, text)
 
 
 def one_line(text: str) -> str:
-    """The same for what has to be a single line, such as a name: line feeds and tabs become escapes, too."""
+    """Escape text that has to fit one line, such as a name: also line feeds and tabs."""
     return _ONE_LINE.sub(_escaped, text)
 
 
 def shell_command(words: Iterable[str]) -> str:
-    """A command as a shell takes it, in one line that every screen, comment and page can show."""
+    """Quote the words of a command for a shell, in one printable line."""
     return " ".join(map(shell_word, words))
 
 
 def shell_word(word: str) -> str:
-    """A word that a shell reads as this text.
+    """Quote one word for a shell.
 
-    What cannot be shown, such as a line's end or a byte that is not UTF-8, is an escape in `$'...'`, which
-    bash, zsh, ksh and POSIX.1-2024 know.
+    Unprintable characters, such as line feeds or bytes that are not UTF-8, become escapes in `$'...'`. That
+    syntax works in bash, zsh, ksh and POSIX.1-2024.
     """
     if word.isprintable():
         return shlex.quote(word)
@@ -175,36 +225,36 @@ def shell_word(word: str) -> str:
 def _for_shell(sign: str) -> str:
     if sign in "'\\":
         return f"\\{sign}"
-    # Three octal digits: a hexadecimal escape could go on in the next sign.
+    # Three octal digits, because a hexadecimal escape would absorb digits that follow it.
     return sign if sign.isprintable() else "".join(f"\\{byte:03o}" for byte in os.fsencode(sign))
 
 
 def path_argument(path: Path) -> str:
-    """A path as a command's argument, which is taken for no option."""
+    """Return a path as a command's argument, with `./` in front if it would look like an option."""
     return f"./{path}" if str(path).startswith("-") else str(path)
 
 
 def utf8(text: str) -> str:
-    """The text as UTF-8 has it: halves of surrogate pairs, which paths have for odd bytes, are escapes."""
+    """Escape lone surrogates, which Python puts into paths for bytes that are not UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def sentence(text: str, most: int = MOST) -> str:
-    """What somebody else says, in one line and no longer than `most`: where it breaks lines are spaces."""
+    """Return the message of another library in one line of at most `most` characters."""
     return shortened(one_line(re.sub(r"\s*[\t\n\r]\s*", " ", text.strip())), most)
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, or `most` characters where it has more: its beginning, how many it had, and its end.
+    """Shorten a text to `most` characters: its beginning, its original length, and its end.
 
-    Shortening once more changes nothing, so what is read and written again stays as it is.
+    Shortening a shortened text changes nothing, so files that are read and written again stay the same.
     """
     if len(text) <= most:
         return text
-    told = f" [of {len(text)} characters] "
-    left = most - len(told)
+    mark = f" [of {len(text)} characters] "
+    left = most - len(mark)
     end = left // 4
-    return f"{text[: left - end]}{told}{text[len(text) - end :]}"
+    return f"{text[: left - end]}{mark}{text[len(text) - end :]}"
 
 
 def _escaped(found: re.Match[str]) -> str:

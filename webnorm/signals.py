@@ -1,8 +1,8 @@
-"""What a caller's signal handlers raise: it comes out of a call unchanged, and leaves nothing half done.
+"""Deferred signal handlers: an exception that a handler raises leaves a call unchanged and nothing half done.
 
-Ctrl-C, a soft time limit or a test's timeout may raise any exception between any two instructions. Caught by
-code that means another error it would be lost, and a lock that has just been taken would stay taken. So while
-a call is at work handlers wait, and are called where nothing is half done.
+Ctrl-C, a soft time limit or a test's timeout may raise any exception between any two instructions. A broad
+`except` could swallow it, and a lock that was just acquired would stay locked. So handlers are deferred while
+a call works, and run at points where nothing is half done.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Without `signal`'s wrappers, which take ten times as long: they make an enum of what they hand back.
+# The wrappers of `signal` take ten times as long, because they return enums.
 _signal: Any = sys.modules.get("_signal", signal)
-# The first two cannot be handled; the others report a fault where it happens.
+# SIGKILL and SIGSTOP cannot be handled. The others report a fault, which cannot be deferred.
 _NEVER = ("SIGKILL", "SIGSTOP", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS")
 _NUMBERS = tuple(
     sorted({int(one) for one in signal.valid_signals()} - {int(getattr(signal, n, 0)) for n in _NEVER})
@@ -30,10 +30,10 @@ _NUMBERS = tuple(
 
 
 class _Process:
-    """How deep the main thread is in what is not to be interrupted, and in waits within that.
+    """The state of the main thread: its nesting depth of deferred sections and of waits within them.
 
-    `handlers` has those that wait, `noted` the signals that they wait with. `raised` is what one raised that
-    has not come out of the call yet.
+    `handlers` maps signals to the deferred handlers, and `noted` lists the signals that arrived. `raised` is
+    an exception of a handler that has not left the call yet.
     """
 
     def __init__(self) -> None:
@@ -47,16 +47,16 @@ class _Process:
 
 
 _process = _Process()
-# Called after an exception of a handler that did not wait, since it was the second signal.
+# Called after a handler raised immediately because its signal arrived a second time.
 forced: list[Callable[[], None]] = []
-# Modules that must not be left halfway, by their globals: there a second signal waits, too.
+# The globals of modules that must not be interrupted: there a second signal is deferred, too.
 closed: list[dict[str, Any]] = [globals()]
 
 
 class Held:
-    """Have the handlers of signals wait meanwhile, in the main thread; as often nested as one likes.
+    """A context that defers signal handlers in the main thread. It may be nested.
 
-    A second signal of a number does not wait, for a kernel that never ends.
+    A second signal of the same number is not deferred, so that Ctrl-C can end a kernel that never returns.
     """
 
     __slots__ = ()
@@ -74,7 +74,7 @@ held = Held()
 
 
 def holding(function: Callable[P, R]) -> Callable[P, R]:
-    """Have the handlers of signals wait for the end of a function."""
+    """Defer signal handlers until a function returns."""
 
     @wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> R:
@@ -85,7 +85,7 @@ def holding(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def holding_steps(function: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
-    """Have the handlers of signals wait for the end of each step of a generator."""
+    """Defer signal handlers until each step of a generator ends."""
 
     @wraps(function)
     def steps(*arguments: P.args, **named: P.kwargs) -> Iterator[R]:
@@ -106,7 +106,7 @@ def holding_steps(function: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]
 
 
 def enter() -> None:
-    """Begin what is not to be interrupted; `leave` has to follow."""
+    """Begin to defer signal handlers; `leave` must follow."""
     if threading.get_ident() != _process.main:
         return
     if _process.depth:
@@ -122,7 +122,7 @@ def enter() -> None:
 
 
 def leave(error: BaseException | None = None) -> None:
-    """End it, and call the handlers that have waited; `error` is what is raised otherwise."""
+    """Stop deferring, and call the deferred handlers; `error` is the exception that is being raised."""
     if threading.get_ident() != _process.main:
         return
     if _process.depth > 1:
@@ -131,12 +131,12 @@ def leave(error: BaseException | None = None) -> None:
     raised, _process.raised = _process.raised, None
     _end()
     if raised is not None and raised is not error:
-        # Code in between took it for an error of its own.
+        # An `except` in between swallowed it.
         raise raised
 
 
 def _end() -> None:
-    """Call no handler before all of them have their signals back."""
+    """Restore all handlers before any of them is called."""
     try:
         _restore()
     finally:
@@ -146,7 +146,7 @@ def _end() -> None:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Have the handlers called at once meanwhile: where a call waits, and nothing of it is half done."""
+    """Call handlers at once within this context: the call waits there and nothing is half done."""
     if threading.get_ident() != _process.main or not _process.depth:
         yield
         return
@@ -159,38 +159,39 @@ def waiting() -> Iterator[None]:
 
 
 def answer() -> None:
-    """Call the handlers that have waited so far."""
+    """Call the handlers that are deferred so far."""
     if _process.noted and threading.get_ident() == _process.main:
         _deliver()
 
 
 def is_held() -> bool:
-    """Whether handlers wait for this thread."""
+    """Return whether handlers are deferred for this thread."""
     return _process.depth > 0 and threading.get_ident() == _process.main
 
 
 def drop() -> list[int]:
-    """The signals that were noted, which are forgotten."""
+    """Discard the signals that arrived, and return their numbers."""
     noted, _process.noted = _process.noted, []
     return noted
 
 
 def is_from_handler(error: BaseException) -> bool:
-    """Whether a signal's handler raised an exception."""
+    """Return whether a signal handler raised this exception."""
     return number_of(error) is not None
 
 
 def number_of(error: BaseException) -> int | None:
-    """The signal whose handler raised an exception, 0 where it is not known; None for any other exception.
+    """Return the signal whose handler raised an exception: 0 if unknown, None for any other exception.
 
-    A frame of the traceback was given one of those before it: only handlers are, with the signal's number.
+    Only handlers receive a frame as an argument, together with the signal's number. So the traceback has a
+    frame whose arguments contain an earlier frame.
     """
     found: int | None = None
     before: list[FrameType] = []
     trace = error.__traceback__
     while trace is not None:
         code, given = trace.tb_frame.f_code, trace.tb_frame.f_locals
-        # With one more, for what is behind a *.
+        # One more name for the arguments of `*args`.
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + 1]
         values: list[object] = []
         for value in (given.get(name) for name in names):
@@ -204,18 +205,18 @@ def number_of(error: BaseException) -> int | None:
 
 
 def let_through(error: BaseException) -> None:
-    """Raise an exception again that a signal's handler raised: no error of what was tried."""
+    """Raise an exception again if a signal handler raised it."""
     if error is _process.raised or is_from_handler(error):
         raise error
 
 
 class ignored(suppress):
-    """As contextlib.suppress, of what no signal's handler raised."""
+    """`contextlib.suppress` that lets exceptions of signal handlers through."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Whether the exception goes no further."""
+        """Return whether the exception is suppressed."""
         foreign = error is not None and (error is _process.raised or is_from_handler(error))
         return bool(super().__exit__(kind, error, trace)) and not foreign
 
@@ -234,7 +235,7 @@ def _install() -> None:
 
 
 def _restore() -> None:
-    """Give the handlers their signals back, whatever they raise meanwhile."""
+    """Restore the handlers of all signals, even if a handler raises meanwhile."""
     handlers = _process.handlers
     try:
         for number in [*handlers]:
@@ -246,7 +247,7 @@ def _restore() -> None:
 
 
 def _note(number: int, frame: FrameType | None) -> None:
-    """Stands in for a handler."""
+    """Record a signal in place of its handler."""
     waits = not _process.depth or _process.waits
     second = number in _process.noted and (frame is None or not any(frame.f_globals is one for one in closed))
     if waits or second:
@@ -268,7 +269,7 @@ def _deliver() -> None:
 
 
 def _call(number: int, frame: FrameType | None, is_forced: bool) -> None:
-    """Call a handler, and remember what it raises until that has come out of the call."""
+    """Call a handler, and keep the exception it raises until that has left the call."""
     handler = _process.handlers.get(number) or _signal.getsignal(number)
     if not callable(handler):
         return
@@ -278,13 +279,13 @@ def _call(number: int, frame: FrameType | None, is_forced: bool) -> None:
         if _process.depth:
             _process.raised = error
         if is_forced:
-            for tell in forced:
-                tell()
+            for notify in forced:
+                notify()
         raise
 
 
 def _after_fork() -> None:
-    """In the child: nothing is at work, and handlers are who they were."""
+    """Reset the state in a child process, and restore its handlers."""
     handlers = _process.handlers
     vars(_process).update(vars(_Process()))
     for number, handler in handlers.items():

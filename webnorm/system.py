@@ -1,6 +1,4 @@
-"""What this machine lacks to run WebGPU, natively and in a browser, with the commands that mend it; optional
-libraries.
-"""
+"""Drivers and browsers that this machine lacks, the commands that install them, and optional libraries."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from typing import Any, Protocol
 from webnorm import signals
 from webnorm.errors import WebnormError, sentence, shell_command
 
-# Per package manager: the commands that install, the last of which takes the packages' names.
+# The install commands of each package manager. The last command takes the packages' names.
 INSTALL: dict[str, tuple[tuple[str, ...], ...]] = {
     "apt-get": (("apt-get", "update"), ("apt-get", "install", "-y")),
     "dnf": (("dnf", "install", "-y"),),
@@ -41,7 +39,7 @@ CHROMIUM = dict.fromkeys(INSTALL, ("chromium",))
 # Where the Vulkan loader looks for drivers on Linux, unless one of the variables names others.
 _DRIVER_FOLDERS = ("/usr/share/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/etc/vulkan/icd.d")
 _DRIVER_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
-# What Mesa calls lavapipe's file, lvp_icd.x86_64.json for example.
+# Mesa's name for lavapipe's file, such as lvp_icd.x86_64.json.
 _SOFTWARE_DRIVER = "lvp_icd*.json"
 _OPENGL = ("OpenGL", "OpenGLES")
 
@@ -51,14 +49,29 @@ class Unavailable(WebnormError, ImportError):
 
 
 def library(module: str, what: str, package: str, *names: str) -> Any:
-    """Import a module of an optional library, which has these names, and return it.
+    """Import a module of an optional library and return it.
 
-    Raises Unavailable where that fails in any way: `what` needs it, and pip installs it as `package`.
-    Libraries read a user's files and variables when they are imported, and raise all kinds of errors at them.
+    Libraries read a user's files and variables during import, and raise all kinds of errors.
+
+    Parameters
+    ----------
+    module
+        The module to import.
+    what
+        The feature that needs it, as the message names it.
+    package
+        The package that pip installs for it.
+    names
+        Attributes that the module must have.
+
+    Raises
+    ------
+    Unavailable
+        The import failed in any way, or an attribute is missing.
     """
     needs, install = f"{what} needs {module}", shell_command(pip_install(package))
     try:
-        # What it prints does not belong to the output of a command.
+        # Text that a library prints must not mix with the output of a command.
         with redirect_stdout(sys.stderr):
             found = importlib.import_module(module)
         lacking = next((name for name in names if not hasattr(found, name)), None)
@@ -70,13 +83,13 @@ def library(module: str, what: str, package: str, *names: str) -> Any:
         if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
             raise Unavailable(f"{needs}, which is not installed: {install}") from error
         why = sentence(f"{type(error).__name__}: {error}", 600)
-        mend = f"mend its settings, or install it again: {install}"
-        raise Unavailable(f"{needs}, which cannot be imported ({why}); {mend}") from error
+        advice = f"fix its settings, or install it again: {install}"
+        raise Unavailable(f"{needs}, which cannot be imported ({why}); {advice}") from error
     return found
 
 
 def is_installed(module: str) -> bool:
-    """Whether a library is there; it may be broken."""
+    """Return whether a library is installed; it may still be broken."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
@@ -84,54 +97,54 @@ def is_installed(module: str) -> bool:
 
 
 class AdapterFacts(Protocol):
-    """What of an adapter tells whether a better one is to be had: see `device.AdapterInfo`."""
+    """The properties of an adapter that `adapter_fix` reads: see `device.AdapterInfo`."""
 
     @property
     def name(self) -> str:
-        """Whose it is."""
+        """The adapter's name."""
 
     @property
     def backend(self) -> str:
-        """What drives it, as wgpu calls that: "Vulkan", "OpenGL"..."""
+        """The graphics API by wgpu's name: "Vulkan", "OpenGL"..."""
 
     @property
     def type(self) -> str:
-        """WebGPU's type of it, "CPU" for software."""
+        """The adapter type of WebGPU: "CPU" for software."""
 
 
 @dataclass(frozen=True)
 class Fix:
-    """What is missing, in one sentence, and the commands that bring it (none if nothing can be installed)."""
+    """A sentence about what is missing, and the commands that install it (none if there are no packages)."""
 
     missing: str
     commands: tuple[tuple[str, ...], ...] = ()
     needs_root: bool = False
-    """The commands need root, and there is no way to become root from here."""
+    """The commands need root, and this process cannot become root."""
     optional: bool = False
-    """Everything works without it, if not as well."""
+    """Everything works without it, but with less speed or fewer features."""
 
     @property
     def runs(self) -> bool:
-        """Whether there are commands, and this process may run them."""
+        """Return whether there are commands and this process may run them."""
         return bool(self.commands) and not self.needs_root
 
 
 def pip_install(package: str) -> tuple[str, ...]:
-    """The command that brings a Python package into this environment.
+    """Return the command that installs a Python package into this environment.
 
-    The package itself rather than an extra of webnorm, which may run from a checkout and be on no index.
+    It names the package rather than an extra of webnorm, which may run from a checkout.
     """
     return (sys.executable, "-m", "pip", "install", package)
 
 
 def is_root() -> bool:
-    """Whether this process may install packages; False where the system has no such notion."""
+    """Return whether this process runs as root; False on systems without user ids."""
     geteuid: Callable[[], int] | None = getattr(os, "geteuid", None)
     return geteuid is not None and geteuid() == 0
 
 
 def _software_drivers() -> Iterable[str]:
-    """The files by which the Vulkan loader finds Mesa's software driver."""
+    """Yield the files by which the Vulkan loader finds Mesa's software driver."""
     for folder in _DRIVER_FOLDERS:
         yield from map(str, Path(folder).glob(_SOFTWARE_DRIVER))
 
@@ -147,27 +160,27 @@ def adapter_fix(
     environment: Mapping[str, str] = os.environ,
     root: bool | None = None,
 ) -> Fix | None:
-    """What a system needs whose preferred WebGPU adapter is this one; None where no better one is to be had.
+    """Return what would give the system a better WebGPU adapter than `preferred`; None if nothing would.
 
-    An adapter through OpenGL works, but has no subgroups. Where it is software, Mesa's Vulkan driver has
-    them; where it is a GPU, that of the GPU's maker, which is not for webnorm to install.
+    An adapter through OpenGL works, but has no subgroups. Mesa's Vulkan driver adds them for software
+    adapters. A GPU needs its vendor's Vulkan driver, which webnorm does not install.
     """
     if preferred is not None and (preferred.backend not in _OPENGL or platform != "linux"):
         return None
     if platform == "darwin":
         return Fix(
-            "No WebGPU adapter: macOS brings Metal itself, so this Mac or virtual machine has no usable GPU."
+            "No WebGPU adapter: macOS includes Metal, so this Mac or virtual machine has no usable GPU."
         )
     if platform == "win32":
-        return Fix("No WebGPU adapter: install the graphics driver from the maker of your GPU.")
+        return Fix("No WebGPU adapter: install the graphics driver of your GPU's vendor.")
     if preferred is not None and preferred.type != "CPU":
         return Fix(
-            f"{preferred.name} through OpenGL has no subgroups: the Vulkan driver of its maker is missing.",
+            f"{preferred.name} through OpenGL has no subgroups: its vendor's Vulkan driver is missing.",
             optional=True,
         )
 
     works = preferred is not None
-    what = "No subgroups, as the only adapter is software through OpenGL" if works else "No WebGPU adapter"
+    what = "No subgroups: the only adapter is software through OpenGL" if works else "No WebGPU adapter"
     named = next((name for name in _DRIVER_VARIABLES if environment.get(name)), None)
     if named is not None:
         return Fix(f"{what}: {named} names Vulkan drivers that do not work.", optional=works)
@@ -178,7 +191,7 @@ def adapter_fix(
         has_driver=exists("/dev/nvidia0") or which("nvidia-smi") is not None, has_loader=has_loader
     )
     by_hand = "Install the Vulkan loader and a Vulkan driver (Mesa's lavapipe needs no GPU)."
-    return replace(_package_mend(f"{what}: {why}", DRIVER, by_hand, which, root), optional=works)
+    return replace(_package_fix(f"{what}: {why}", DRIVER, by_hand, which, root), optional=works)
 
 
 def browser_fix(
@@ -188,7 +201,7 @@ def browser_fix(
     which: Callable[[str], str | None] = shutil.which,
     root: bool | None = None,
 ) -> Fix | None:
-    """What a system without Chromium or one of its kin needs; None where there is one already."""
+    """Return what installs a browser; None if there already is one."""
     if has_browser:
         return None
     missing = "No browser: neither Chromium nor Chrome nor Edge is installed."
@@ -197,14 +210,14 @@ def browser_fix(
     by_hand = "Install one of them."
     if platform == "win32":
         return Fix(f"{missing} {by_hand}")
-    return _package_mend(missing, CHROMIUM, by_hand, which, root)
+    return _package_fix(missing, CHROMIUM, by_hand, which, root)
 
 
-def run_fix(mend: Fix, echo: Callable[[str], None]) -> None:
-    """Run the commands, each printed first; a WebnormError says in one line what could not be done."""
-    if not mend.runs:
-        raise WebnormError(mend.missing)
-    for command in mend.commands:
+def run_fix(fix: Fix, echo: Callable[[str], None]) -> None:
+    """Run the commands of a fix; `echo` prints each one first. Raises WebnormError for one that fails."""
+    if not fix.runs:
+        raise WebnormError(fix.missing)
+    for command in fix.commands:
         line = shell_command(command)
         echo(line)
         try:
@@ -212,17 +225,20 @@ def run_fix(mend: Fix, echo: Callable[[str], None]) -> None:
         except OSError as error:
             raise WebnormError(f"`{line}` could not be started: {error.strerror}") from error
         if status != 0:
-            raise WebnormError(f"`{line}` failed with exit status {status}; its own message is above.")
+            raise WebnormError(f"`{line}` failed with exit status {status}; see its own message above.")
 
 
-def _package_mend(
+def _package_fix(
     missing: str,
     packages: Mapping[str, tuple[str, ...]],
     by_hand: str,
     which: Callable[[str], str | None],
     root: bool | None,
 ) -> Fix:
-    """The mend by packages (given per package manager), or `by_hand` where no manager is known."""
+    """Return the fix that installs packages, or the sentence `by_hand` if no package manager is known.
+
+    `packages` maps each package manager to its packages' names.
+    """
     manager = next((name for name in INSTALL if which(name)), None)
     if manager is None:
         return Fix(f"{missing} {by_hand}")
@@ -238,9 +254,9 @@ def _package_mend(
 
 def _linux_missing(*, has_driver: bool, has_loader: bool) -> str:
     if has_driver and not has_loader:
-        return "the NVIDIA driver is here, but the Vulkan loader (libvulkan.so.1) is not."
+        return "the NVIDIA driver is installed, but the Vulkan loader (libvulkan.so.1) is not."
     if has_driver:
-        return "the NVIDIA driver is here, but its Vulkan part does not work."
+        return "the NVIDIA driver is installed, but its Vulkan part does not work."
     if not has_loader:
         return "the Vulkan loader (libvulkan.so.1) is not installed."
-    return "the Vulkan loader is here, but no Vulkan driver."
+    return "the Vulkan loader is installed, but no Vulkan driver is."

@@ -1,4 +1,4 @@
-"""What webnorm is measured beside: other implementations of its ops, on the same arrays."""
+"""The contenders: other implementations of webnorm's ops, on the same arrays."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from webnorm.op.dtypes import Array, finfo
 from webnorm.op.op import Expected, ExpectedOutputs, Op, Task
 from webnorm.op.registry import OPS
 
-# Tensors by webnorm's names, of whatever type a library has.
+# Tensors by webnorm's names, of the library's own type.
 Tensors = Mapping[str, Any]
-# Outputs from inputs.
+# Computes outputs from inputs.
 Compute = Callable[[Tensors], Tensors]
 
 # In the order of a table's columns.
@@ -34,10 +34,10 @@ NAMES = (
     "ONNX Runtime",
 )
 
-# Rows that a contender's outputs are compared on: what it computes is not ours to prove, a wrong eps or a
-# dropped bias shows in any row.
+# A contender's outputs are checked on so many rows. A few suffice, because a wrong eps or a missing bias shows
+# in every row.
 _ROWS = 64
-# Beside the storage type's rounding: float32 sums in whatever order a library likes.
+# Allowed in addition to the storage type's rounding, because libraries sum float32 in any order.
 _TOLERANCE = 1e-5
 # Roundings to the storage type that a library may put between x and y.
 _ROUNDINGS = 4.0
@@ -46,10 +46,9 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class Contender:
-    """An implementation of a task's op, or of the copy, or the reason why there is none.
+    """An implementation of a task's op or of the copy, or the reason why it is absent.
 
-    `adapt` makes what it is handed from a set of inputs, before anything is timed: for what takes arrays in
-    one form alone.
+    `adapt` converts a set of inputs to the form that the library requires, before anything is timed.
     """
 
     name: str
@@ -59,27 +58,27 @@ class Contender:
     adapt: Callable[[Tensors], Tensors] | None = None
 
     def op(self, task: Task) -> Op:
-        """What it computes."""
+        """Return the op that it computes."""
         return OPS["copy"] if self.copies else task.op
 
 
 def beyond_plain(task: Task) -> str | None:
-    """Why a contender that was written down for plain float32 does not compute a task; None where it does."""
+    """Return why a float32 implementation without a residual cannot compute a task, or None."""
     if task.problem.dtype != "float32" or task.problem.options.residual:
-        return "written down here for float32 without a residual"
+        return "implemented here for float32 without a residual"
     return None
 
 
 def said(error: Exception) -> str:
-    """An exception of a library's in one line, without colours."""
+    """Return a library's exception in one line, without colours."""
     first_line = _COLOURS.sub("", str(error)).strip().partition("\n")[0]
     return f"{type(error).__name__}: {sentence(first_line)}"
 
 
 def some_rows(answers: ExpectedOutputs) -> tuple[ExpectedOutputs, slice]:
-    """The answers of up to 64 rows that lie evenly among all, sums over rows whole; and which rows these are.
+    """Return the answers of up to 64 evenly spaced rows, and these rows; sums over rows stay whole.
 
-    Answers may stop short of a problem's last rows.
+    Answers may not include a problem's last rows.
     """
     lengths = [len(answer.value) for answer in answers.values() if answer.value.ndim > 1]
     rows = slice(0, min(lengths), max(1, min(lengths) // _ROWS))
@@ -96,15 +95,15 @@ def some_rows(answers: ExpectedOutputs) -> tuple[ExpectedOutputs, slice]:
 def found_wrong(
     outputs: Mapping[str, Array], answers: ExpectedOutputs, dtype: str
 ) -> tuple[float, str | None]:
-    """The largest error of any output, and what is wrong with it, or None.
+    """Return the largest error of any output, and the reason if an output is wrong, or None.
 
-    The bound is looser than webnorm's own: four roundings to `dtype` and 1e-5, of what was added up.
+    The bound is looser than webnorm's own: four roundings to `dtype`, plus 1e-5 of the summed magnitudes.
     """
     largest = 0.0
     allowed = _TOLERANCE + _ROUNDINGS * float(finfo(dtype).eps)
     for name, answer in answers.items():
         if name not in outputs:
-            return largest, f"gives no {name}"
+            return largest, f"the output {name} is missing"
         got, value = outputs[name], answer.value
         if got.shape != value.shape:
             return largest, f"{name} has the shape {got.shape}; expected {value.shape}"
@@ -112,7 +111,7 @@ def found_wrong(
         limit = allowed * (answer.error_scale + np.abs(value))
         if answer.abs_sum is not None:
             limit = limit + _TOLERANCE * answer.abs_sum
-        # The comparison is the one that NaN cannot pass.
+        # NaN fails this form of the comparison.
         if not bool(np.all(error <= limit)):
             return float(np.max(error)), f"{name} is off by up to {np.max(error):.2g}"
         largest = max(largest, float(np.max(error, initial=0.0)))

@@ -1,4 +1,4 @@
-"""Which contenders a machine has for a task, their buffers, and their compilers at work ahead of time."""
+"""Find the installed contenders for a task, make their buffers, and compile them ahead of time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.contenders.samplers import CudaGraph, JaxProgram, Sampler, WallClock
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Task
 
-# Modules of this package, and the contenders that are absent where the package they need is.
+# Modules of this package, and the contenders that each provides if its package is installed.
 _Modules = Mapping[str, Sequence[str]]
 _ON_CUDA: _Modules = {
     "torch_ops": ("torch eager", "torch.compile", "torch.compile max-autotune"),
@@ -28,14 +28,15 @@ _ON_CUDA: _Modules = {
 _IN_JAX: _Modules = {"jax_ops": ("JAX",)}
 _TORCH_ON_CPU: _Modules = {"torch_ops": ("torch eager",)}
 _ON_ARRAYS: _Modules = {"numpy_ops": ("NumPy",), "onnx_ops": ("ONNX Runtime",)}
-# Those that compile when they are first called, what takes longest first.
+# Contenders that compile at their first call, the slowest compilers first.
 COMPILING = ("torch.compile max-autotune", "torch.compile", "JAX", "QuACK", "Triton", "Liger")
 
 
 @dataclass(frozen=True)
 class ContenderLibrary:
-    """Contenders that share their buffers: sets of inputs, how they are timed, and how some rows of their
-    outputs are read.
+    """Contenders that share their inputs, sampler and conversion of outputs to NumPy.
+
+    `inputs` has one mapping per buffer set. `to_numpy` reads some rows of the outputs.
     """
 
     contenders: Sequence[Contender]
@@ -47,10 +48,10 @@ class ContenderLibrary:
 def libraries(
     task: Task, arrays: Mapping[str, Array], sets: int, software: bool
 ) -> Iterator[ContenderLibrary]:
-    """What is measured beside webnorm: on the CPU for a software adapter, else on a CUDA card.
+    """Yield the contenders: on the CPU for a software adapter, otherwise on a CUDA card.
 
-    What belongs to rows is the arrays' again and again, until it is the task's. What is not installed, or has
-    no card, is a contender that is absent, with the reason.
+    Tensors with rows repeat the arrays' rows up to the task's number. A contender that is not installed, or
+    that finds no card, is absent, with the reason.
     """
     if software:
         yield _on_tensors(_TORCH_ON_CPU, task, arrays, sets, "cpu")
@@ -71,7 +72,7 @@ def _some_rows(outputs: Mapping[str, Array], rows: slice) -> Mapping[str, Array]
 def _on_tensors(
     modules: _Modules, task: Task, arrays: Mapping[str, Array], sets: int, device: str
 ) -> ContenderLibrary:
-    """Those that take torch's tensors."""
+    """Return the contenders that take torch tensors."""
     sampler = CudaGraph if device == "cuda" else WallClock
     reason = _without_torch(device)
     if reason is not None:
@@ -84,7 +85,7 @@ def _on_tensors(
 
 
 def _without_torch(device: str) -> str | None:
-    """Why torch is of no use on a device."""
+    """Return the reason why torch cannot use a device, or None."""
     try:
         torch = importlib.import_module("torch")
     except ImportError:
@@ -93,7 +94,7 @@ def _without_torch(device: str) -> str | None:
 
 
 def _in_jax(task: Task, arrays: Mapping[str, Array], sets: int) -> ContenderLibrary:
-    """Those that take JAX's arrays."""
+    """Return the contenders that take JAX arrays."""
     sampler = partial(JaxProgram, size=task.op.minimum_bytes(task.problem))
     reason = _without_jax()
     if reason is not None:
@@ -105,7 +106,7 @@ def _in_jax(task: Task, arrays: Mapping[str, Array], sets: int) -> ContenderLibr
 
 
 def _without_jax() -> str | None:
-    """Why JAX is of no use on a CUDA card."""
+    """Return the reason why JAX cannot use a CUDA card, or None."""
     try:
         jax_ops = importlib.import_module("bench.contenders.jax_ops")
     except Exception as error:
@@ -125,7 +126,7 @@ def _contenders(modules: _Modules, task: Task, device: str) -> list[Contender]:
 
 
 def _why_absent(error: Exception) -> str:
-    """Why a package could not be imported; one that is there may lack what it is built on."""
+    """Return the reason why a package could not be imported; its own dependency may be missing."""
     return f"{error.name} is not installed" if isinstance(error, ModuleNotFoundError) else said(error)
 
 
@@ -134,7 +135,7 @@ def _absent(modules: _Modules, reason: str) -> list[Contender]:
 
 
 def release() -> None:
-    """Give back the card's memory that torch keeps for later: the next problem's arrays are others'."""
+    """Free the card's memory that torch caches, because the next problem has other arrays."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
@@ -144,7 +145,7 @@ def release() -> None:
 
 
 def start() -> None:
-    """Import what contenders on a CUDA card need, and have it open the card: that takes seconds, once."""
+    """Import the contenders' libraries and open the CUDA card, which takes seconds once."""
     if _without_torch("cuda") is None:
         for module in (*(f"bench.contenders.{name}" for name in _ON_CUDA), "torch._inductor.compile_fx"):
             with suppress(Exception):
@@ -154,8 +155,9 @@ def start() -> None:
 
 
 def rehearse(name: str, task: Task, sets: int) -> None:
-    """Have a contender's compiler do on a CUDA card what it does when the contender is first called, for
-    whoever finds it in the compilers' caches; nothing where it is absent. Raises what the library raises.
+    """Call a contender once on a CUDA card, so that its compiled code is in the compilers' disk caches.
+
+    Does nothing if the contender is absent. Errors of the library are raised.
     """
     modules = {name: module for module, names in {**_ON_CUDA, **_IN_JAX}.items() for name in names}
     module = modules[name]
@@ -178,7 +180,7 @@ def rehearse(name: str, task: Task, sets: int) -> None:
 
 
 def broken(name: str) -> bool:
-    """Whether a contender has left the card of no use to this process, so that what follows would fail."""
+    """Return True if a contender broke this process's access to the card."""
     if name in _IN_JAX["jax_ops"]:
         return False
     torch: Any = importlib.import_module("torch")

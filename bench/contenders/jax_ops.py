@@ -1,10 +1,10 @@
-"""JAX: the formulas as Flax has them, compiled by XLA.
+"""JAX: Flax's formulas, compiled by XLA.
 
-XLA cannot be captured in another library's CUDA graph. So all sets of buffers are computed by one program,
-again and again: a loop whose trips XLA knows, its body a command buffer, which is XLA's CUDA graph. What
-keeps the repeats from being one computation are optimization barriers, which XLA takes out when everything is
-fused and in order: the inputs of a trip seem to depend on the outputs of the trip before, and those of a set
-on the outputs of the set before. Every set keeps outputs of its own, written over by the next trip.
+XLA's work cannot be captured in another library's CUDA graph. So one program computes all sets of buffers
+repeatedly, in a loop with a trip count that XLA knows. The loop's body is a command buffer, which is XLA's
+CUDA graph. Optimization barriers keep XLA from merging the repeats: the inputs of a trip appear to depend on
+the outputs of the previous trip, and a set's inputs on the previous set's outputs. XLA removes the barriers
+after fusion and scheduling. Every set has its own outputs, which the next trip overwrites.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-# JAX would take three quarters of the card's memory, which others use, too. It looks when it is imported.
+# By default JAX reserves three quarters of the card's memory. It reads this variable at import.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import jax
@@ -27,25 +27,25 @@ from bench.contenders import Compute, Contender, Tensors
 from webnorm.op.dtypes import DTYPES, Array
 from webnorm.op.op import Task
 
-# Each set's kernels are compiled anew: 256 sets take seconds. 128 rows of 768 float16 are 100 MB then.
+# XLA compiles each set's kernels separately, so 256 sets take seconds. They are 100 MB of 128 x 768 float16.
 MOST_SETS = 256
-# What a program lasts at least: to begin one and to wait for it takes tens of microseconds, which vary.
+# The shortest duration of a program: starting and waiting adds tens of microseconds, which vary.
 _PROGRAM_NS = 5e6
-# What no card does in less: a kernel, and a byte, at 4 TB/s.
+# Lower bounds for any card: the time of a kernel, and of a byte at 4 TB/s.
 _KERNEL_NS, _BYTE_NS = 1500.0, 1 / 4000
-# One command after the other, as the calls of one caller: by default XLA may let what is independent overlap.
+# Commands run one after the other, as the calls of one caller. By default XLA may overlap independent ones.
 _OPTIONS = {"xla_gpu_command_buffer_scheduling_mode": "SERIALIZE"}
 
 
 def contenders(task: Task, device: str) -> list[Contender]:
-    """The op as a user of JAX writes it down; XLA chooses the kernels."""
+    """Return the op as a user of JAX writes it; XLA chooses the kernels."""
     if task.problem.options.residual:
-        return [Contender("JAX", absent="written down here without a residual")]
+        return [Contender("JAX", absent="implemented here without a residual")]
     return [Contender("JAX", _gradients if task.op.gradient else partial(_norm, task.problem.eps))]
 
 
 def absent() -> str | None:
-    """Why there is no JAX on a CUDA card, None where there is."""
+    """Return the reason why JAX cannot use a CUDA card, or None."""
     try:
         return None if jax.default_backend() == "gpu" else "JAX finds no CUDA card"
     except RuntimeError as error:
@@ -53,10 +53,10 @@ def absent() -> str | None:
 
 
 def _norm(eps: float, t: Tensors) -> Tensors:
-    """Flax's LayerNorm and RMSNorm, with `use_fast_variance=False`, and weight multiplied last.
+    """Compute Flax's LayerNorm or RMSNorm with `use_fast_variance=False`, and multiply by weight last.
 
-    So XLA makes one kernel of rows that fit a workgroup. With Flax's defaults, E[x^2] - E[x]^2 and rstd times
-    weight first, it makes three, and reads x twice.
+    XLA makes one kernel of this if a row fits a workgroup. With Flax's defaults (E[x^2] - E[x]^2, and rstd
+    times weight first) it makes three kernels, and reads x twice.
     """
     y = t["x"].astype(jnp.float32)
     if "bias" in t:
@@ -68,9 +68,9 @@ def _norm(eps: float, t: Tensors) -> Tensors:
 
 
 def _gradients(t: Tensors) -> Tensors:
-    """What the chain rule makes of the norm, from the statistics of the forward pass.
+    """Compute the norm's gradients by the chain rule, from the statistics of the forward pass.
 
-    `jax.vjp` would take x's normalised rows along in float32, or make them anew: nobody else here does.
+    `jax.vjp` would save the normalised rows of x in float32 or recompute them. No other contender does that.
     """
     x, dy, weight = (t[name].astype(jnp.float32) for name in ("x", "dy", "weight"))
     has_mean = "mean" in t
@@ -88,8 +88,9 @@ def _gradients(t: Tensors) -> Tensors:
 
 
 def arrays(given: Mapping[str, Array], rows: int) -> dict[str, Any]:
-    """The arrays on the device, what belongs to rows again and again until there are so many; saved
-    statistics as `mean` and `rstd`.
+    """Return the arrays on the device, with rows repeated up to `rows`.
+
+    Saved statistics become `mean` and `rstd`.
     """
     there = {name: jnp.asarray(array) for name, array in given.items() if name != "stats"}
     if "stats" in given:
@@ -104,13 +105,13 @@ def arrays(given: Mapping[str, Array], rows: int) -> dict[str, Any]:
 
 
 def sets_of(given: Mapping[str, Array], rows: int, count: int) -> list[dict[str, Any]]:
-    """So many sets of these arrays, each with memory of its own."""
+    """Return `count` sets of these arrays, each with its own memory."""
     first = arrays(given, rows)
     return [first, *({name: jnp.copy(one) for name, one in first.items()} for _ in range(count - 1))]
 
 
 def to_numpy(outputs: Tensors, rows: slice) -> dict[str, Array]:
-    """The outputs as float32 on the host, of what belongs to rows those."""
+    """Return the outputs as float32 on the host; of tensors with rows only `rows`."""
     few = {name: value[rows] if value.ndim > 1 else value for name, value in outputs.items()}
     return {name: np.asarray(value.astype(jnp.float32)) for name, value in few.items()}
 
@@ -119,14 +120,12 @@ def to_numpy(outputs: Tensors, rows: slice) -> dict[str, Array]:
 
 
 def trips(sets: int, size: int) -> int:
-    """How often a program goes over all sets of so many bytes, to last long enough for the clock."""
+    """Return the number of passes over all sets of `size` bytes that a program needs to be timed well."""
     return max(1, math.ceil(_PROGRAM_NS / (sets * max(_KERNEL_NS, size * _BYTE_NS))))
 
 
 def program(compute: Compute, count: int) -> Any:
-    """A compiled function of all sets of inputs and outputs, which computes each so many times and gives the
-    outputs, in the memory of those that it was given.
-    """
+    """Return a compiled function that computes all sets `count` times, and reuses the outputs' memory."""
 
     def once(sets: Sequence[Tensors], outputs: Sequence[Tensors]) -> list[Tensors]:
         left, _ = lax.optimization_barrier((list(sets), list(outputs)))
@@ -146,12 +145,12 @@ def program(compute: Compute, count: int) -> Any:
 
 
 def outputs_of(compute: Compute, sets: Sequence[Tensors]) -> list[Any]:
-    """What `compute` gives for each set, as shapes and types."""
+    """Return the shapes and types of each set's outputs."""
     return [jax.eval_shape(compute, one) for one in sets]
 
 
 def rehearse(task: Task, contender: Contender, sets: int, size: int) -> None:
-    """Compile the program for a task, for whoever finds it in JAX's cache on disk; nothing runs."""
+    """Compile the program for a task into JAX's disk cache; nothing runs."""
     assert contender.compute is not None
     op, problem = task.op, task.problem
     one: dict[str, Any] = {}

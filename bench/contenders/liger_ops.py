@@ -20,7 +20,7 @@ _OFFSET = 0.0
 
 
 def contenders(task: Task, device: str) -> list[Contender]:
-    """Liger's function for the op, on whatever device the tensors are."""
+    """Return Liger's function for the op, which runs on the tensors' device."""
     found = _compute(task)
     return [Contender("Liger", absent=found) if isinstance(found, str) else Contender("Liger", found)]
 
@@ -51,7 +51,7 @@ def _fused(eps: float, t: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _layer_norm_gradients(t: Mapping[str, Any]) -> Mapping[str, Any]:
-    # Of the bias, which the gradient does not depend on, only the type is looked at.
+    # The gradient does not depend on the bias. Liger reads only its type.
     bias = t["weight"]
     dx, dweight, dbias = layer_norm_backward(t["dy"], t["x"], t["weight"], bias, t["mean"], t["rstd"])
     return {"dx": dx, "dweight": dweight, "dbias": dbias}
@@ -59,6 +59,6 @@ def _layer_norm_gradients(t: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _rms_norm_gradients(settings: tuple[int, int], t: Mapping[str, Any]) -> Mapping[str, Any]:
     given = (t[name] for name in ("dy", "x", "weight", "rstd"))
-    # In place would overwrite dy, which every run reads again.
+    # In-place mode would overwrite dy, which every run reads.
     dx, dweight = rms_norm_backward(*given, _OFFSET, _CASTING, *settings, in_place=False, row_mode=False)
     return {"dx": dx, "dweight": dweight}

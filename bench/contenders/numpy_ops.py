@@ -1,4 +1,4 @@
-"""NumPy, as one writes the norms down."""
+"""The norms in plain NumPy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from webnorm.ops.norms.op import has_mean
 
 
 def contenders(task: Task, device: str) -> list[Contender]:
-    """NumPy's copy, and the op as one writes it down, in the arrays' own float32."""
+    """Return NumPy's copy, and the op's plain formula in float32."""
     absent = beyond_plain(task)
     compute = _backward(task) if task.op.gradient else _forward(task)
     return [

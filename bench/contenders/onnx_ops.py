@@ -15,12 +15,12 @@ from webnorm.ops.norms.op import has_mean
 
 # RMSNormalization is an op of ONNX since opset 23, LayerNormalization since 17.
 _OPSETS = {"layer_norm": ("LayerNormalization", 17), "rms_norm": ("RMSNormalization", 23)}
-# Of the file format: the newest that every runtime since those opsets reads.
+# The newest version of the file format that all runtimes with these opsets read.
 _IR_VERSION = 10
 
 
 def contenders(task: Task, device: str) -> list[Contender]:
-    """The op in a model of one node, with its output bound beforehand."""
+    """Return the op as a model of one node, with a preallocated output."""
     absent = beyond_plain(task) if task.op.name in _OPSETS else "ONNX has no gradient of a norm"
     if absent:
         return [Contender("ONNX Runtime", absent=absent)]

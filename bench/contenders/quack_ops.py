@@ -9,12 +9,12 @@ from typing import Any
 from bench.contenders import Compute, Contender, Tensors
 from webnorm.op.op import Task
 
-# By its whole name: the package exports a function that is called like this module.
+# Imported by its full name, because the package exports a function with the module's name.
 _quack: Any = importlib.import_module("quack.rmsnorm")
 
 
 def contenders(task: Task, device: str) -> list[Contender]:
-    """QuACK's function for the op, with the launch that its own rules choose."""
+    """Return QuACK's function for the op, with its own choice of launch."""
     found = _compute(task)
     if isinstance(found, str):
         return [Contender("QuACK", absent=found)]
@@ -38,9 +38,7 @@ def _compute(task: Task) -> Compute | str:
 
 
 def _adapted(task: Task) -> Callable[[Tensors], Tensors]:
-    """What QuACK takes: a norm's weight and bias in float32 in LayerNorm, which refuses others; statistics
-    without a second dimension.
-    """
+    """Return a conversion to QuACK's forms: float32 weight and bias for LayerNorm, 1-D statistics."""
     wide = ("weight", "bias") if task.op.name == "layer_norm" else ()
     flat = ("mean", "rstd")
 

@@ -1,4 +1,4 @@
-"""Times of a contender: as a CUDA graph between two events, as one program of JAX's, or by the wall clock."""
+"""Time a contender: as a CUDA graph between two events, as one JAX program, or by the wall clock."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from webnorm.gpu import stopwatch, timing
 
 
 class Sampler(Protocol):
-    """A contender ready to be timed: what it computed of the first set, and nanoseconds per run."""
+    """A contender that is ready to be timed."""
 
     method: timing.Method
     runs: int
 
     def outputs(self) -> Mapping[str, Any]:
-        """The outputs of the first set of buffers, computed again, of the library's own type."""
+        """Compute the first set again, and return its outputs in the library's own type."""
 
     def sample(self) -> float:
-        """Nanoseconds per run, over `runs` runs in a row that take the sets in turn."""
+        """Return nanoseconds per run, over `runs` runs in a row that use the sets in turn."""
 
 
 class CudaGraph:
-    """All sets of buffers computed in a row, captured as one graph: no Python and no launches in between.
+    """A CUDA graph that computes all sets of buffers in a row, without Python or launches in between.
 
-    Every set keeps its own outputs, as webnorm's do: memory that were used again at once would stay in the
-    cache. What a contender computes on the first calls (compilation, tuning) happens before the capture.
+    Every set has its own outputs, as in webnorm, because memory that is reused at once would stay in the
+    cache. The first calls of a contender (compilation, tuning) happen before the capture.
     """
 
     method: timing.Method = "timestamp"
@@ -44,8 +44,8 @@ class CudaGraph:
                 compute(sets[0])
         stream.synchronize()
         self._graph = self._cuda.CUDAGraph()
-        # JAX's threads make calls meanwhile that a capture forbids to all threads unless told otherwise; both
-        # libraries fail then, and JAX in everything that follows.
+        # JAX's threads make calls during the capture, which by default forbids these in all threads. Then both
+        # libraries fail, and JAX also fails in all later calls.
         with self._cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
             self._outputs = [compute(one) for one in sets]
         self._sets, self._replays = len(sets), 1
@@ -54,18 +54,18 @@ class CudaGraph:
         self.runs = self._replays * self._sets
 
     def outputs(self) -> Mapping[str, Any]:
-        """The outputs of the first set, after another replay."""
+        """Replay the graph, and return the outputs of the first set."""
         self._graph.replay()
         self._cuda.synchronize()
         return self._outputs[0]
 
     def sample(self) -> float:
-        """Nanoseconds per run."""
+        """Return nanoseconds per run."""
         return self._time() / self.runs
 
     def _time(self) -> float:
         begin, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
-        # The first replay is not timed: while it runs, the others are queued up behind it.
+        # The first replay is not timed. The others are queued while it runs.
         self._graph.replay()
         begin.record()
         for _ in range(self._replays):
@@ -98,13 +98,13 @@ class JaxProgram:
             self._time(1)
 
     def outputs(self) -> Mapping[str, Any]:
-        """The outputs of the first set, computed again."""
+        """Compute the first set again, and return its outputs."""
         self._time(1)
         found: Mapping[str, Any] = self._outputs[0]
         return found
 
     def sample(self) -> float:
-        """Nanoseconds per run."""
+        """Return nanoseconds per run."""
         one = self._time(1)
         return (self._time(2) - one) / self.runs
 
@@ -118,7 +118,7 @@ class JaxProgram:
 
 
 class WallClock:
-    """Calls in a row on the CPU, which are done when they return."""
+    """Calls in a row on the CPU, which finish before they return."""
 
     method: timing.Method = "wall clock"
 
@@ -129,11 +129,11 @@ class WallClock:
         self.runs = max(len(sets), math.ceil(stopwatch.SAMPLE_NS[self.method] / max(once, 1.0)))
 
     def outputs(self) -> Mapping[str, Any]:
-        """The outputs of the first set."""
+        """Compute the first set, and return its outputs."""
         return self._compute(self._sets[0])
 
     def sample(self) -> float:
-        """Nanoseconds per run."""
+        """Return nanoseconds per run."""
         began = time.perf_counter_ns()
         for index in range(self.runs):
             self._compute(self._sets[index % len(self._sets)])

@@ -1,4 +1,4 @@
-"""torch's own functions, eager and compiled, on a CUDA card or on the CPU."""
+"""torch's functions, eager and compiled, on a CUDA card or on the CPU."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from webnorm.ops.norms.problem import NormProblem
 
 
 def tensors(arrays: Mapping[str, Array], device: str, rows: int) -> dict[str, torch.Tensor]:
-    """The arrays on a device, what belongs to rows again and again until there are so many; saved statistics
-    as `mean` and `rstd`, float32 of shape (rows, 1).
+    """Return the arrays on a device, with rows repeated up to `rows`.
+
+    Saved statistics become `mean` and `rstd`, float32 of shape (rows, 1).
     """
     found = {name: _tensor(array) for name, array in arrays.items() if name != "stats"}
     if "stats" in arrays:
@@ -35,14 +36,14 @@ def _repeated(one: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def _tensor(array: Array) -> torch.Tensor:
-    # NumPy's bfloat16 is another package's; torch takes its bits.
+    # torch does not know NumPy's bfloat16, which another package defines. So its bits are reinterpreted.
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
     return torch.from_numpy(array.copy())
 
 
 def blank(task: Task, device: str) -> dict[str, torch.Tensor]:
-    """Inputs of a task's shapes and types, whose values are nobody's."""
+    """Return inputs with a task's shapes and types, and arbitrary values."""
     op, problem = task.op, task.problem
     few = replace(problem, rows=1)
     arrays = {
@@ -54,14 +55,15 @@ def blank(task: Task, device: str) -> dict[str, torch.Tensor]:
 
 
 def to_numpy(outputs: Mapping[str, torch.Tensor], rows: slice = slice(None)) -> dict[str, Array]:
-    """The outputs as float32 on the host, of what belongs to rows those."""
+    """Return the outputs as float32 on the host; of tensors with rows only `rows`."""
     few = {name: value[rows] if value.ndim > 1 else value for name, value in outputs.items()}
     return {name: value.float().cpu().numpy() for name, value in few.items()}
 
 
 def contenders(task: Task, device: str) -> Iterator[Contender]:
-    """Torch's copy, its own function for the op, and that function compiled for this very shape: with the
-    defaults, and with all that inductor tries where it is given time.
+    """Yield torch's copy, its function for the op, and that function compiled for this shape.
+
+    It is compiled with the defaults, and with inductor's longest search (max-autotune).
     """
     yield Contender("torch copy", lambda t: {"y": t["x"].clone()}, copies=True)
     eager = _eager(task, device)
@@ -70,17 +72,17 @@ def contenders(task: Task, device: str) -> Iterator[Contender]:
         return
     yield Contender("torch eager", eager)
     if device == "cuda":
-        # Compiled functions are kept by their code, of which there is one for all shapes: after a few shapes
-        # torch would give up on compiling it.
+        # torch caches compiled functions by their code, which is the same for all shapes. Without a reset it
+        # would stop compiling after a few shapes.
         torch._dynamo.reset()
         yield Contender("torch.compile", torch.compile(eager, dynamic=False, fullgraph=True))
-        # Without CUDA graphs of its own: every contender is captured in one.
+        # Its own CUDA graphs are off, because every contender is captured in one.
         tuned = torch.compile(eager, dynamic=False, fullgraph=True, mode="max-autotune-no-cudagraphs")
         yield Contender("torch.compile max-autotune", tuned)
 
 
 def _eager(task: Task, device: str) -> Compute | str:
-    """The op in torch's own functions, or why torch does not have it."""
+    """Return the op as torch's functions, or the reason why torch does not have it."""
     problem = task.problem
     shape = [problem.cols]
     if task.op.gradient:
@@ -108,12 +110,12 @@ def _with_residual(problem: NormProblem, norm: Any) -> Compute:
 
 
 def _backward(has_mean: bool, shape: list[int], device: str) -> Compute | str:
-    """The one call that torch's autograd makes, from the statistics that its forward pass saves."""
+    """Return the single call that torch's autograd makes, with the saved statistics."""
     aten = torch.ops.aten
     if has_mean:
 
         def layer_norm(t: Mapping[str, Any]) -> Mapping[str, Any]:
-            # Of the bias, which the gradient does not depend on, only shape and type are looked at.
+            # The gradient does not depend on the bias. torch reads only its shape and type.
             bias = t["weight"]
             dx, dweight, dbias = aten.native_layer_norm_backward(
                 t["dy"], t["x"], shape, t["mean"], t["rstd"], t["weight"], bias, [True, True, True]
@@ -122,7 +124,7 @@ def _backward(has_mean: bool, shape: list[int], device: str) -> Compute | str:
 
         return layer_norm
     if device == "cpu" or not hasattr(aten, "_fused_rms_norm_backward"):
-        return "this torch has no function for this gradient here"
+        return "this version of torch has no function for this gradient here"
 
     def rms_norm(t: Mapping[str, Any]) -> Mapping[str, Any]:
         dx, dweight = aten._fused_rms_norm_backward(

@@ -1,7 +1,7 @@
-"""Norms and their gradients in Triton: what the tutorial of that language teaches, without its locks.
+"""Norms and their gradients in Triton, as in Triton's tutorial, but without its locks.
 
-A program holds a whole row, which is read once. In a gradient a program takes every so many-th row and keeps
-its sums over rows in registers; a second kernel adds the programs' sums.
+A program reads a whole row once. In a gradient, each of n programs handles every n-th row, and keeps its sums
+over rows in registers. A second kernel adds the programs' sums.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from bench.contenders import Compute, Contender
 from webnorm.op.op import Task
 from webnorm.ops.norms.op import has_mean
 
-# Columns that one program can hold: 64 for each of its most threads.
+# The most columns of a program: 64 for each of at most 1024 threads.
 _MOST_COLS = 65536
 _MOST_WARPS = 32
-# Columns for each thread: two to eight vectors of four are in flight at once.
+# Columns per thread: two to eight vectors of four are in flight at once.
 _COLS_PER_THREAD = 16
 _THREADS_PER_WARP = 32
-# Warps of a multiprocessor's programs together, in a gradient: more would need more registers than it has.
+# Warps of all programs of a multiprocessor in a gradient; more would exceed its registers.
 _WARPS_PER_MULTIPROCESSOR = 16
-# Programs times columns of a tile of the kernel that adds the programs' sums.
+# The tile of the kernel that adds the programs' sums: programs and columns.
 _FINISH_ROWS, _FINISH_COLS = 32, 64
 
 
@@ -34,7 +34,7 @@ def _forward(  # type: ignore[no-untyped-def]
     x, residual, weight, bias, y, h, cols, eps,
     HAS_MEAN: tl.constexpr, HAS_RESIDUAL: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row: y = norm(x + residual) * weight + bias, and h = x + residual as it is stored."""
+    """Compute a row: y = norm(x + residual) * weight + bias, and the stored h = x + residual."""
     column = tl.arange(0, BLOCK)
     inside = column < cols
     start = tl.program_id(0).to(tl.int64) * cols
@@ -58,7 +58,7 @@ def _backward(  # type: ignore[no-untyped-def]
     dy, x, weight, mean, rstd, dx, partial_weight, partial_bias, rows, cols,
     HAS_MEAN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Every so many-th row: dx; and one record of the sums over these rows, for dweight and dbias."""
+    """Compute dx of every n-th row, and one record of sums over these rows for dweight and dbias."""
     column = tl.arange(0, BLOCK)
     inside = column < cols
     program = tl.program_id(0)
@@ -92,7 +92,7 @@ def _backward(  # type: ignore[no-untyped-def]
 def _add_records(  # type: ignore[no-untyped-def]
     partial, out, records, cols, ROWS: tl.constexpr, COLS: tl.constexpr
 ):
-    """Some columns of the sum of all records."""
+    """Sum some columns of all records."""
     column = tl.program_id(0) * COLS + tl.arange(0, COLS)
     record = tl.arange(0, ROWS)
     total = tl.zeros((ROWS, COLS), tl.float32)
@@ -104,7 +104,7 @@ def _add_records(  # type: ignore[no-untyped-def]
 
 
 def contenders(task: Task, device: str) -> list[Contender]:
-    """The kernels above for the op; on the CPU in Triton's interpreter, where that is switched on."""
+    """Return the kernels above for the op; on the CPU they need Triton's interpreter."""
     if task.problem.cols > _MOST_COLS:
         return [Contender("Triton", absent=f"a row of more than {_MOST_COLS} columns does not fit a program")]
     return [Contender("Triton", _backward_of(task, device) if task.op.gradient else _forward_of(task))]

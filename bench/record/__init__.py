@@ -1,1 +1,1 @@
-"""Webnorm and other libraries on one machine, measured in turn, and the files of such a record."""
+"""Records: benchmarks of webnorm and other libraries in turn on one machine, and their files."""

@@ -1,17 +1,17 @@
-"""Record webnorm beside other libraries on one machine: copies, kernels and contenders, taken in turn.
+"""Record a benchmark of webnorm and other libraries on one machine; all kernels are sampled in turn.
 
     python -m bench.record --out bench/results/NAME [--section forward backward ...] [--cols 1024 ...]
 
-writes NAME.json (readable by `webnorm compare`), NAME.md, NAME.csv and, where matplotlib is installed,
-NAME.svg. On a GPU it takes the sections of bench/record/sections.py beside torch, torch.compile, Triton,
-Liger, QuACK and JAX, where they are installed; on a software adapter (--cpu asks for one) the section cpu
-beside NumPy, torch and ONNX Runtime. What NAME.json already holds stays, but for the problems that are
-measured again. It is written as problems are done, the others at the end; --missing goes on with a NAME.json
-that is not whole, and --tables writes the tables anew and measures nothing; with --readme README.md's block
-of that name, too.
+writes NAME.json (which `webnorm compare` reads), NAME.md, NAME.csv and, if matplotlib is installed, NAME.svg.
+On a GPU it runs the sections of bench/record/sections.py and compares with torch, torch.compile, Triton,
+Liger, QuACK and JAX, if they are installed. On a software adapter (see --cpu) it runs the section cpu and
+compares with NumPy, torch and ONNX Runtime. Existing results in NAME.json stay, unless their problems are
+measured again. NAME.json is updated after each problem, and the other files at the end. --missing measures
+the problems that NAME.json lacks. --tables writes the tables again and measures nothing. --readme also writes
+README.md's block NAME.
 
-Processes compile some problems ahead, with all cores; then these are timed, and nothing else runs. A line for
-each problem says where its seconds went.
+Worker processes on all cores compile some problems ahead. While these problems are timed, nothing else runs.
+A line per problem shows how its time was spent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bench.record import (
 from bench.record import (
     tuning as tuned,
 )
-from bench.record.files import beside, description, measured, merged, of_this_draw, write_tables
+from bench.record.files import description, measured, merged, of_this_draw, record_file, write_tables
 from bench.record.laps import Laps
 from bench.record.preparing import PreparePool, share_caches
 from bench.record.sections import HELD_OUT_SEED, SECTIONS, X_BYTES, Section
@@ -53,18 +53,18 @@ from webnorm.op.op import Task
 from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormProblem
 
-# Problems that are prepared together: enough to keep all cores busy but for a moment at the end, and few
-# enough that a run which is cut short has something to show.
+# Problems that are prepared together: enough to keep all cores busy most of the time, and few enough that an
+# interrupted run has results.
 _AHEAD = 24
 # Seconds in which a search tries some fifty variants.
 _SEARCH_S = 3.0
-# What is found is written after every problem; but where a record is large, at most a second in so many goes
-# to that.
+# Results are written after every problem. For a large record, writing takes at most this fraction of the time:
+# one second in so many.
 _SELDOM = 20
 
 
 def arguments() -> argparse.Namespace:
-    """What is asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.record",
         description=__doc__,
@@ -72,42 +72,56 @@ def arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--out", type=Path, required=True, help="files to write, without suffix")
-    add("--section", nargs="+", choices=SECTIONS, help="those that suit the adapter")
+    add(
+        "--section", nargs="+", choices=SECTIONS, help="sections to measure; by default those for the adapter"
+    )
     add("--adapter", help="index or name")
-    add("--cpu", action="store_true", help="the software adapter and the section cpu")
+    add("--cpu", action="store_true", help="use the software adapter and the section cpu")
     add("--op", nargs="+", choices=[op for op in OPS if op != "copy"])
     add("--dtype", nargs="+", choices=STORAGE)
-    add("--cols", type=int, nargs="+", help="of the sections' numbers of columns, these")
-    add("--mebibytes", type=positive, nargs="+", default=[X_BYTES >> 20], help="of x, where rows are free")
-    add("--held-out", type=whole, default=HELD_OUT_SEED, metavar="SEED", help="of the columns that are drawn")
-    add("--rounds", type=positive, default=30, help="at most; fewer where samples are close together")
+    add("--cols", type=int, nargs="+", help="only these numbers of columns of the sections")
+    add(
+        "--mebibytes",
+        type=positive,
+        nargs="+",
+        default=[X_BYTES >> 20],
+        help="size of x, for sections without fixed rows",
+    )
+    add(
+        "--held-out",
+        type=whole,
+        default=HELD_OUT_SEED,
+        metavar="SEED",
+        help="seed of the randomly drawn columns",
+    )
+    add("--rounds", type=positive, default=30, help="at most; fewer if the samples agree")
     add(
         "--search",
         type=seconds,
         default=_SEARCH_S,
         metavar="SECONDS",
-        help="in each held-out problem",
+        help="seconds of tuning in each held-out problem",
     )
-    add("--search-everywhere", action="store_true", help="in the other problems, too")
-    add("--tuned", type=Path, metavar="FILE", help="a tuning, for what it has in place of a search")
-    add("--processes", type=whole, help="that prepare problems; on a GPU one for each core but one")
-    add("--ahead", type=positive, default=_AHEAD, help="problems that are prepared together")
-    add("--cache", type=Path, metavar="FOLDER", help="where compilers keep what they made")
-    add("--prepare-only", action="store_true", help="fill that folder, and measure nothing")
-    add("--missing", action="store_true", help="of these, the problems that NAME.json lacks")
-    add("--tables", action="store_true", help="measure nothing")
-    add("--readme", action="store_true", help="write README.md's block NAME, too")
+    add("--search-everywhere", action="store_true", help="tune in the other problems, too")
+    add("--tuned", type=Path, metavar="FILE", help="tuning file; its problems are not searched")
+    add("--processes", type=whole, help="number that prepare problems; on a GPU by default cores - 1")
+    add("--ahead", type=positive, default=_AHEAD, help="number of problems prepared together")
+    add("--cache", type=Path, metavar="FOLDER", help="folder of the compilers' caches")
+    add("--prepare-only", action="store_true", help="fill the cache folder, and measure nothing")
+    add("--missing", action="store_true", help="only problems that NAME.json lacks")
+    add("--tables", action="store_true", help="write the tables again, measure nothing")
+    add("--readme", action="store_true", help="also write README.md's block NAME")
     return parser.parse_args()
 
 
 def seconds(text: str) -> float:
-    """An option's seconds, 0 or more."""
+    """Parse a number of seconds from 0 to an hour."""
     try:
         found = float(text)
     except ValueError:
         found = -1.0
     if not 0 <= found < 3600:
-        raise argparse.ArgumentTypeError(f"it is {text!r}; expected seconds, from 0 to an hour")
+        raise argparse.ArgumentTypeError(f"it is {text!r}; expected a number of seconds from 0 to 3600")
     return found
 
 
@@ -121,7 +135,7 @@ class WantedProblem:
 
 
 def chosen(asked: argparse.Namespace, software: bool) -> list[WantedProblem]:
-    """The problems asked for, each once."""
+    """Return the requested problems, each once."""
     found: dict[tuple[str, NormProblem], WantedProblem] = {}
     for name, section in SECTIONS.items():
         if name not in asked.section if asked.section else section.software != software:
@@ -139,15 +153,17 @@ def chosen(asked: argparse.Namespace, software: bool) -> list[WantedProblem]:
 
 
 def software_adapter() -> AdapterInfo:
-    """The preferred of the software adapters; WebnormError where there is none."""
+    """Return the preferred software adapter; WebnormError if there is none."""
     found = next((one for one in adapters() if one.traits.software), None)
     if found is None:
-        raise WebnormError("--cpu needs a software adapter, such as Mesa's llvmpipe; there is none")
+        raise WebnormError(
+            "--cpu needs a software adapter, and there is none; install one, such as Mesa's llvmpipe"
+        )
     return found
 
 
 class RecordRun:
-    """The devices of a run, the processes that prepare and search, and what all problems share."""
+    """The devices and worker processes of a run, and the state that all problems share."""
 
     def __init__(self, asked: argparse.Namespace, adapter: AdapterInfo, open_ones: ExitStack) -> None:
         self._asked = asked
@@ -165,8 +181,8 @@ class RecordRun:
         self._known: dict[NormProblem, KnownResults] = {}
 
     def prepare(self, wanted: Sequence[WantedProblem]) -> None:
-        """Compile what these problems need, and hold webnorm's variants against float64."""
-        # A page's limits are of another device than the processes'.
+        """Compile the kernels of these problems, and check webnorm's variants against float64."""
+        # Sections with a page's limits need another device than the processes have.
         some = [one for one in wanted if not one.section.limits]
         if not some or not self.processes:
             return
@@ -181,13 +197,13 @@ class RecordRun:
         )
 
     def results(self, one: WantedProblem) -> list[Result]:
-        """Measure a problem, and say where its seconds went."""
+        """Measure a problem, and print how its time was spent."""
         laps = Laps()
         device = self.device_with(tuple(one.section.limits.items()))
         if self._pace is None and not device.traits.software:
             self._pace = pace_of(device)
             laps.mark("pace")
-        # What is known is of a device with more than a page has.
+        # Known results are of a device without a page's limits.
         known = KnownResults()
         if not one.section.limits:
             known = replace(self._known.get(one.task.problem, known), tuned=self._tuned(one))
@@ -206,7 +222,7 @@ class RecordRun:
         )
 
     def _tuned(self, one: WantedProblem) -> TunedVariants | None:
-        """What tuning finds for a problem, if it is asked."""
+        """Return the tuned variants of a problem, if tuning is requested."""
         if self._tuning:
             recorded = tuned.recorded(one.task, self._traits, self._tuning)
             if recorded is not None:
@@ -225,12 +241,12 @@ def _cache_of(asked: argparse.Namespace) -> Path:
 
 
 def record(asked: argparse.Namespace, before: Report | None) -> Iterator[Report]:
-    """Measure what is asked for; the whole record after every problem."""
+    """Measure the requested problems, and yield the whole record after each."""
     adapter = software_adapter() if asked.cpu else find_adapter(asked.adapter)
     wanted = chosen(asked, adapter.traits.software)
     if not wanted:
         raise WebnormError(
-            "nothing to record: no section asked for has such a problem; bench/record/sections.py lists them"
+            "nothing to record: no requested section has such a problem; bench/record/sections.py lists them"
         )
     if before is not None:
         before = of_this_draw(before, {one.name for one in wanted}, asked.held_out)
@@ -253,7 +269,7 @@ def _recorded(
 ) -> Iterator[Report]:
     about = description(bench.device_with(()))
     line = command("bench.record", asked.out, asked.cache, asked.tuned)
-    # A record is published; the name of the machine that made it is not.
+    # A record is published, and the name of the machine stays private.
     origin = replace(origin_of(line), host="")
     recorded: dict[str, str] = {}
     found: list[Result] = []
@@ -275,15 +291,15 @@ def _recorded(
 
 
 def main() -> None:
-    """Measure what is asked for and write the files."""
+    """Measure the requested problems and write the files."""
     asked = arguments()
     for suffix in (".json", ".md", ".csv", ".svg"):
-        check_writable(beside(asked.out, suffix))
+        check_writable(record_file(asked.out, suffix))
     if asked.readme:
         readme_block.check(asked.out)
-    json = beside(asked.out, ".json")
+    json = record_file(asked.out, ".json")
     if asked.tables and not json.exists():
-        raise WebnormError(f"--tables needs a record, and there is no {json}")
+        raise WebnormError(f"--tables needs a record, and {json} does not exist")
     report = before = read(json) if json.exists() else None
     if not (asked.tables or asked.cpu):
         share_caches(_cache_of(asked))

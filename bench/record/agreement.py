@@ -1,11 +1,10 @@
-"""Whether figures agree: those of `webnorm bench` on a device that idled, twice, the record's, and CUDA's.
+"""Compare timings of the same kernels: two runs of `webnorm bench`, the record's, and CUDA's.
 
     python -m bench.record.agreement [--adapter ADAPTER] [--idle 10] [--rounds 30] [--write]
 
-Each of six problems is measured by `webnorm bench` in a fresh process on a device that idled, and at once in
-another. Then the record measures it in this process, beside torch's copy between two CUDA events where there
-is a CUDA card.
---write puts the table into docs/measuring.md.
+`webnorm bench` measures each of six problems in a new process on an idle device, and again at once in another
+process. Then the record's code measures it in this process. On a CUDA card it also times torch's copy between
+two CUDA events. --write writes the table into docs/measuring.md.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from webnorm.op.presets import tasks
 from webnorm.op.registry import OPS
 
 PAGE = DOCS / "measuring.md"
-# Large, small, few long rows; forward and backward.
+# Large problems, small problems and few long rows, forward and backward.
 ON_A_GPU = (
     ("layer_norm", 16384, 1024, "float32"),
     ("rms_norm", 512, 1024, "float16"),
@@ -46,10 +45,10 @@ ON_A_GPU = (
     ("layer_norm_backward", 21856, 1536, "float16"),
 )
 ON_SOFTWARE = tuple((op, max(1, rows // 64), min(cols, 4096), dtype) for op, rows, cols, dtype in ON_A_GPU)
-# What is worth ranking on a GPU.
+# The kernels whose order matters on a GPU.
 FORWARD = ("auto", "registers", "workgroup_cache", "streaming", "split_row")
 BACKWARD = ("auto", "registers", "tiles", "split_row")
-# Kernels that are nearer to each other than this have no order.
+# Kernels whose times differ by less have no order.
 APART = 0.02
 
 Key = tuple[str, str, tuple[tuple[str, int], ...]]
@@ -66,12 +65,12 @@ class AgreementFigures:
 
 
 def by_variant(results: Sequence[Result]) -> dict[Key, Result]:
-    """Those that were timed, by op, kernel and constants."""
+    """Return the timed results by op, kernel and constants."""
     return {(r.op, r.kernel, tuple(sorted(r.constants.items()))): r for r in results if r.timed}
 
 
 def benched(task: Task, adapter: AdapterInfo, idle_s: float) -> dict[Key, Result]:
-    """What `webnorm bench` measures in a process of its own, after the device has idled."""
+    """Run `webnorm bench` in a new process after an idle time, and return its timed results."""
     problem = task.problem
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "found.json"
@@ -88,7 +87,7 @@ def benched(task: Task, adapter: AdapterInfo, idle_s: float) -> dict[Key, Result
 
 
 def inversions(one: Mapping[Key, Result], other: Mapping[Key, Result]) -> list[str]:
-    """Pairs of variants of the op whose order differs, though they are apart in both."""
+    """Return pairs of the op's variants in a different order, with a clear difference in both runs."""
     times = {
         key: (one[key].median_ns or 0.0, other[key].median_ns or 0.0)
         for key in one.keys() & other.keys()
@@ -103,7 +102,7 @@ def inversions(one: Mapping[Key, Result], other: Mapping[Key, Result]) -> list[s
 
 
 def largest_gap(one: Mapping[Key, Result], other: Mapping[Key, Result]) -> float:
-    """The largest difference between the medians of a variant that both have, as a share."""
+    """Return the largest relative difference between the medians of a common variant."""
     return max(
         (
             abs((one[key].median_ns or 0) / (other[key].median_ns or 1) - 1)
@@ -114,7 +113,7 @@ def largest_gap(one: Mapping[Key, Result], other: Mapping[Key, Result]) -> float
 
 
 def table(title: str, figures: Sequence[AgreementFigures]) -> str:
-    """The figures as Markdown."""
+    """Return the figures as a Markdown table."""
     columns = ["problem", "bench: auto", "again", "all variants again", "record"]
     columns += ["copy, GB/s: bench", "again", "record", "CUDA's", "order"]
     lines = [title, "", f"| {' | '.join(columns)} |", f"|---|{'---:|' * (len(columns) - 2)}---|"]
@@ -123,7 +122,7 @@ def table(title: str, figures: Sequence[AgreementFigures]) -> str:
 
 
 def row(one: AgreementFigures) -> str:
-    """A problem's line: auto's time and how far the others are from it, copies, and whether orders differ."""
+    """Return a problem's line: auto's time, the others' differences, copies, and changes of order."""
     runs = (one.first, one.second, one.recorded)
     auto = next(key for key, result in one.first.items() if result.auto)
     first, again, recorded = (found[auto].median_ns if auto in found else None for found in runs)
@@ -144,19 +143,21 @@ def row(one: AgreementFigures) -> str:
 
 
 def _beyond(time_ns: float | None, other_ns: float | None) -> str:
-    """How much longer a time is than another."""
+    """Return how much longer a time is than another, in percent."""
     return f"{100 * (time_ns / other_ns - 1):+.1f} %" if time_ns and other_ns else "-"
 
 
 def main() -> None:
-    """Measure, print, and write where asked."""
+    """Measure and print the table, and write it with --write."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--adapter")
-    parser.add_argument("--idle", type=float, default=10.0, help="seconds before each run of webnorm bench")
+    parser.add_argument(
+        "--idle", type=float, default=10.0, help="idle seconds before each first run of webnorm bench"
+    )
     parser.add_argument("--rounds", type=positive, default=30)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/measuring.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/measuring.md")
     asked = parser.parse_args()
     adapter = find_adapter(asked.adapter)
     problems = [
@@ -164,7 +165,7 @@ def main() -> None:
         for op, rows, cols, dtype in (ON_SOFTWARE if adapter.traits.software else ON_A_GPU)
         for task in tasks(op, [(rows, cols)], OPS[op].defaults, dtype=dtype)
     ]
-    # All of these before this process opens the device, which would keep it from idling.
+    # These runs come first, because the device would not be idle once this process has opened it.
     runs = [[benched(task, adapter, idle) for idle in (asked.idle, 0.0)] for task in problems]
     device = open_device(adapter)
     figures = []

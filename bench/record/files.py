@@ -1,4 +1,4 @@
-"""The files of a record: what NAME.json keeps from run to run, and the tables that follow from it."""
+"""The files of a record: NAME.json, which later runs extend, and the tables made from it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from webnorm.lab.results.result import Report
 from webnorm.lab.results.tables import to_csv
 from webnorm.ops.norms.problem import NormProblem
 
-# What a record tells the versions of, where it is installed.
+# Packages whose versions a record contains, if they are installed.
 _ON_CUDA = ("torch", "triton", "liger-kernel", "quack-kernels", "nvidia-cutlass-dsl", "jax")
 _ON_THE_CPU = ("numpy", "torch", "onnxruntime")
 
 
 def measured(report: Report) -> set[tuple[str | None, NormProblem]]:
-    """Sections and problems of a report, without those that an older webnorm timed several calls at once."""
+    """Return a report's sections and problems, except those timed with several calls at once."""
     otherwise = {(one.case, one.problem) for one in report.results if one.timed and one.calls != CALLS}
     return {(one.case, one.problem) for one in report.results} - otherwise
 
 
 def description(device: Device) -> dict[str, Any]:
-    """The device, the processor, and the versions of what was measured beside webnorm."""
+    """Return the device, the processor, and the versions of the other libraries."""
     versions = {}
     for package in _ON_THE_CPU if device.traits.software else _ON_CUDA:
         try:
@@ -52,7 +52,7 @@ def description(device: Device) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The processor's name, where the system tells it."""
+    """Return the processor's name, if the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -62,16 +62,16 @@ def processor() -> str:
 
 
 def merged(old: Report | None, new: Report) -> Report:
-    """The old report with the new one's results in place of those of the same section, op and problem.
+    """Merge two reports; new results replace old ones of the same section, op and problem.
 
-    Of the old ones those go that were timed in another way: no table has both. Raises WebnormError
-    where they come from different adapters.
+    Old results with another timing method are dropped, because a table must not mix both. Raises WebnormError
+    if the reports are from different adapters.
     """
     if old is None:
         return new
     mine, theirs = new.device["adapter"], old.device.get("adapter")
     if mine != theirs:
-        raise WebnormError(f"the record at --out is of {theirs!r}, not of {mine!r}: name another file")
+        raise WebnormError(f"the record at --out is of {theirs!r}, not of {mine!r}; use another file")
     staying = measured(old) - measured(new)
     kept = [one for one in old.results if (one.case, one.problem) in staying]
     recorded = together(old, new, replace(old, results=tuple(kept)))
@@ -79,8 +79,9 @@ def merged(old: Report | None, new: Report) -> Report:
 
 
 def of_this_draw(report: Report, sections: Collection[str], seed: int) -> Report:
-    """The report without problems of these sections whose columns were drawn with another seed: once looked
-    at, they are held out no more.
+    """Drop the problems of these sections whose columns were drawn with another seed.
+
+    Problems that were already seen are not held out any more.
     """
     drawn = {
         name: {task.problem.cols for task in SECTIONS[name].tasks(seed=seed)}
@@ -93,20 +94,21 @@ def of_this_draw(report: Report, sections: Collection[str], seed: int) -> Report
     return replace(report, results=tuple(kept))
 
 
-def beside(out: Path, suffix: str) -> Path:
-    """NAME with a suffix; a dot in NAME begins none."""
+def record_file(out: Path, suffix: str) -> Path:
+    """Return NAME with a suffix; a dot in NAME starts no suffix."""
     return out.with_name(out.name + suffix)
 
 
 def write_tables(out: Path, report: Report) -> None:
-    """NAME.md, NAME.csv and, where matplotlib is installed and there is enough to draw, NAME.svg; what the
-    lab's page shows of a record that is published.
+    """Write NAME.md, NAME.csv and, if matplotlib is installed, NAME.svg.
+
+    For a published record this also updates the data of the lab's page.
     """
-    picture = beside(out, ".svg")
+    picture = record_file(out, ".svg")
     try:
         if is_installed():
             plot(report, picture)
     finally:
-        write_text(beside(out, ".md"), to_markdown(report, picture.name if picture.exists() else None))
-        write_text(beside(out, ".csv"), to_csv(report))
+        write_text(record_file(out, ".md"), to_markdown(report, picture.name if picture.exists() else None))
+        write_text(record_file(out, ".csv"), to_csv(report))
         lab_page.renew(out, report)

@@ -1,4 +1,4 @@
-"""What the lab's page shows of the record: webnorm's own choice on each device that is published."""
+"""The record's data for the lab's page: webnorm's own choice on each published device."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from webnorm.files.atomic import write_text
 from webnorm.lab.results.result import Report
 from webnorm.web.lab_site import LabOffer, lab_offers
 
-# Inside the package, where it goes into every lab; the records themselves do not.
+# This file is in the package and goes into every lab. The records themselves do not.
 FILE = Path(__file__).parents[2] / "webnorm" / "web" / "assets" / "page" / "lab_recorded.json"
 PUBLISHED = Path(__file__).parents[1] / "results"
-# In the order in which a page shows them.
+# In the order of the page.
 NAMES = ("h200", "h100", "cpu")
-# Of a problem in several sections the first counts, which has the most rows.
+# If a problem is in several sections, the first one counts, which has the most rows.
 _SECTIONS = ("forward", "residual", "backward", "cpu", "small", "small_backward")
 
 
 def renew(out: Path, report: Report) -> None:
-    """Write what a record says anew, if it is one of those that are published."""
+    """Update a record's data for the lab's page, if the record is published."""
     if out.name in NAMES and out.parent.resolve() == PUBLISHED:
         kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
         write_text(FILE, text({**kept, out.name: recorded(report)}))
 
 
 def text(devices: Mapping[str, Any]) -> str:
-    """The file: a line for each problem, so that a change of one is seen."""
+    """Return the file's text with one line per problem, so that diffs are readable."""
     parts = []
     for name in (name for name in NAMES if name in devices):
         head = {key: value for key, value in devices[name].items() if key != "problems"}
@@ -42,11 +42,11 @@ def text(devices: Mapping[str, Any]) -> str:
 
 
 def recorded(report: Report) -> dict[str, Any]:
-    """A device, and by the name of a lab's problem the rows, GB/s and percent of the best copy."""
+    """Return a device, and the rows, GB/s and percent of the best copy by the lab's problem names."""
     device = report.device
-    days = [told.partition(",")[0] for own in times(report).values() for told in own]
+    days = [recording.partition(",")[0] for own in times(report).values() for recording in own]
     return {
-        # What stands in brackets are versions.
+        # The text in parentheses contains versions.
         "name": device["adapter"].partition(" (")[0],
         "software": device["type"] == "CPU",
         "date": max(days),

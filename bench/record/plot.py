@@ -1,4 +1,4 @@
-"""The record as a picture: the share of the best copy over the columns."""
+"""Plot a record: the share of the best copy over the columns."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from webnorm.lab.results.result import Report
 _OWN = "webnorm"
 _COPY = "best copy"
 _ACROSS = 3
-# Text stays text, and equal records give equal files.
+# Text stays text in the SVG, and equal records give equal files.
 _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "webnorm"}
-# Fewer numbers of columns are read off the table.
+# A table is enough for fewer numbers of columns.
 _FEWEST_COLS = 4
 
 
 def plot(report: Report, path: Path) -> None:
-    """Draw an .svg with a panel for each section, op and storage type of at least four numbers of columns;
-    columns that were drawn are a sample, and no curve.
+    """Draw an .svg with a panel for each section, op and storage type.
+
+    A panel needs at least four numbers of columns. Randomly drawn columns form no curve and get no panel.
     """
     panels = _panels(report)
     if not panels:
         return
     title = f"{report.device['adapter']}: % of the best copy's bytes per second, by columns"
-    with replacing(path) as beside:
-        beside.write_bytes(
+    with replacing(path) as temporary:
+        temporary.write_bytes(
             draw_in_process("svg", _figure, panels, title, settings=_SETTINGS, background="white")
         )
 
@@ -41,7 +42,7 @@ def plot(report: Report, path: Path) -> None:
 def _figure(panels: Sequence[tuple[str, list[Summary]]], title: str) -> Any:
     from matplotlib.figure import Figure
 
-    # Four are a square rather than three and one.
+    # Four panels form a square rather than rows of three and one.
     across = 2 if len(panels) == 4 else min(_ACROSS, len(panels))
     down = math.ceil(len(panels) / across)
     figure = Figure(figsize=(max(7.0, 4.4 * across), 3.3 * down + 1.0), layout="constrained")
@@ -77,7 +78,7 @@ def _panels(report: Report) -> list[tuple[str, list[Summary]]]:
 
 
 def _draw(ax: Any, title: str, members: Sequence[Summary]) -> None:
-    """Lines over columns; of two problems with as many columns, the one with more rows."""
+    """Draw lines over columns; for the same columns, the problem with more rows counts."""
     by_cols = {one.problem.cols: one for one in reversed(members)}
     cols = sorted(by_cols)
     own = [by_cols[n].percent_of_copy for n in cols]

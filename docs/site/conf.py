@@ -1,4 +1,4 @@
-"""How Sphinx builds the site, of the folder that `staging` filled."""
+"""The Sphinx configuration of the site. The sources are the folder that `staging` fills."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 from pygments.lexer import DelegatingLexer, RegexLexer
 from pygments.lexers.templates import DjangoLexer
 from pygments.lexers.wgsl import WgslLexer
-from pygments.token import Comment, Text
+from pygments.token import Comment, Generic, Text
 from sphinx.application import Sphinx
 
 from webnorm import __version__
@@ -20,17 +20,19 @@ ROOT = HERE.parents[1]
 project = "webnorm"
 author = "webnorm contributors"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+# A copy has the commands of a console block, without their prompts and output.
+copybutton_prompt_text = "$ "
 napoleon_use_ivar = True
-# A record's levels are its tables'.
+# Records have headings down to the level of their tables.
 suppress_warnings = ["myst.header"]
 smartquotes = False
-exclude_patterns = ["README.md"]
+exclude_patterns = ["README.md", "docs/README.md"]
 
-# Names of headings as code hosts make them.
+# Anchors of headings in the style of code hosts.
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence", "deflist"]
-# Docstrings have code between single backticks.
+# In docstrings, single backticks mark code.
 default_role = "code"
 
 autodoc_member_order = "bysource"
@@ -53,28 +55,34 @@ pygments_dark_style = "github-dark-high-contrast"
 
 
 class Template(DelegatingLexer):  # type: ignore[misc]
-    """WGSL with Jinja in it."""
+    """A lexer for WGSL with Jinja tags."""
 
     def __init__(self, **options: object) -> None:
         super().__init__(WgslLexer, DjangoLexer, **options)
 
 
 class Commands(RegexLexer):  # type: ignore[misc]
-    """Lines for a shell, without a prompt; a word such as export is webnorm's, not the shell's."""
+    """Commands, with prompts if their output follows. A word such as export is webnorm's, not the shell's."""
 
-    tokens: ClassVar = {"root": [(r"#.*", Comment), (r"[^#]+", Text)]}
+    tokens: ClassVar = {
+        "root": [
+            (r"^\$ ", Generic.Prompt),
+            (r"(?<=\S)  +# .*", Comment),
+            (r"\s+|\S+", Text),
+        ]
+    }
 
 
 def _escape(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Let a docstring's *, | and _ stand for themselves: only backticks mean something."""
-    pieces = re.split(r"(`[^`]*`)", "\n".join(lines))
+    """Escape *, | and _ in a docstring, except in backticks and in examples."""
+    pieces = re.split(r"(`[^`]*`|>>>(?:.+\n?)+)", "\n".join(lines))
     pieces[::2] = [re.sub(r"[*|]|_\b", r"\\\g<0>", piece) for piece in pieces[::2]]
     lines[:] = "".join(pieces).split("\n")
 
 
 def setup(app: Sphinx) -> None:
-    """Colour kernels as templates, and of commands the comments."""
-    # Before napoleon, which makes fields of sections.
+    """Register the lexers, so that kernels are highlighted as templates and commands by their comments."""
+    # Runs before napoleon, which converts sections to fields.
     app.connect("autodoc-process-docstring", _escape, priority=400)
     app.add_lexer("wgsl", Template)
     app.add_lexer("console", Commands)

@@ -1,4 +1,4 @@
-"""The reference of a kernel's header, from the code and from what docs/add-a-kernel.md says of it."""
+"""The reference of a kernel's header, made from the code and from tables of docs/kernel-file.md."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormProblem
 from wording import code, table
 
-_GUIDE = "add-a-kernel.md"
+_GUIDE = "kernel-file.md"
 _SHOWN = (OPS["layer_norm"], NormProblem(rows=4096, cols=768))
 
 
 def page() -> str:
-    """Keys, layouts with their axes, and names with what they are for one problem in a browser."""
+    """Return the page: keys, layouts with their axes, and names with their values in a browser."""
     op, problem = _SHOWN
     values = header_names(op, problem, BROWSER)
     return "\n\n".join(
         (
             "# A kernel's header",
-            f"Where they belong is told by [the guide](../docs/{_GUIDE}).",
+            f"Keys, layouts and names of a header. [The kernel file](../docs/{_GUIDE}) explains them.",
             "## Keys",
             table(("key", "meaning"), _rows("Keys of the header")),
             "## Layouts",
             table(
-                ("layout", "what it is for", "axes", "derived"),
+                ("layout", "purpose", "axes", "derived"),
                 (_layout(name, cells[0]) for name, *cells in _rows("Layouts")),
             ),
             "## Names in expressions",
-            f"Their values for `{op.name}` of {problem} where a page has asked for nothing:",
+            f"The values for `{op.name}` of {problem}, with the default limits of a browser:",
             table(("name", "value"), ((code(name), str(value)) for name, value in values.items())),
         )
     )
 
 
 def _layout(name: str, purpose: str) -> tuple[str, ...]:
-    """A row of the table of layouts, whose text is a page, too."""
+    """Return a row of the table of layouts. The text of a layout is a page as well."""
     whole = layouts()[name.strip("`")]
     axes = "; ".join(
         f"`{axis}`: {', '.join(map(str, values))}" for axis, values in whole.get("tune", {}).items()
@@ -50,7 +50,7 @@ def _layout(name: str, purpose: str) -> tuple[str, ...]:
 
 
 def _rows(section: str) -> Iterator[list[str]]:
-    """The cells of the table in a section of the guide; links lead from here where they led from there."""
+    """Yield the cells of the table in a section of the page, with links that work from here."""
     docs = Path(__file__).parents[1]
     text = (docs / _GUIDE).read_text(encoding="utf-8").split(f"### {section}\n")[1].split("\n### ")[0]
     text = text.replace("](#", f"]({_GUIDE}#")

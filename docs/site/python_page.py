@@ -1,4 +1,4 @@
-"""The reference of the package, from the names that `import webnorm` gives and their docstrings."""
+"""The reference of the package: the public names of `webnorm` and their docstrings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import webnorm
 
 
 def page() -> str:
-    """Every public name with its signature and its docstring, by the room that it comes from."""
+    """Return the page: every public name with its signature and docstring, grouped by package."""
     rooms: dict[str, list[str]] = {}
     for name in webnorm.__all__:
         value = getattr(webnorm, name)
@@ -30,8 +30,15 @@ def _entry(name: str) -> str:
     value = getattr(webnorm, name)
     if not inspect.isclass(value):
         return _directive(f".. autofunction:: webnorm.{name}")
-    # An exception's inherited methods are Python's.
-    return _directive(f".. autoclass:: webnorm.{name}\n   :members:")
+    options = "   :members:\n   :special-members: __call__"
+    if not issubclass(value, Exception):
+        # The inherited methods of an exception are Python's, not webnorm's.
+        options += "\n   :inherited-members:"
+    entry = _directive(f".. autoclass:: webnorm.{name}\n{options}")
+    if value.__name__ == name:
+        return entry
+    # Sphinx documents an alias by a link alone.
+    return f"{entry}\n\n" + _directive(f".. autoclass:: {value.__module__}.{value.__name__}\n{options}")
 
 
 def _directive(text: str) -> str:

@@ -169,7 +169,7 @@ def test_a_wrong_contender_says_so(op: str) -> None:
         for wrong in (value * 1.001, value + np.float32(np.nan)):
             assert name in (found_wrong({**right, name: wrong}, answers, "float32")[1] or "")
         others = {other: array for other, array in right.items() if other != name}
-        assert found_wrong(others, answers, "float32")[1] == f"gives no {name}"
+        assert found_wrong(others, answers, "float32")[1] == f"the output {name} is missing"
 
 
 def test_a_contender_that_is_wrong_or_fails_is_not_timed() -> None:

@@ -139,7 +139,7 @@ def test_nothing_is_tuned_where_nobody_asked(
 
 def test_another_value_is_told(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(autotune.VARIABLE, "yes")
-    with pytest.raises(WebnormError, match="WEBNORM_AUTOTUNE is 'yes'; expected 1, or 0 for no tuning"):
+    with pytest.raises(WebnormError, match="WEBNORM_AUTOTUNE is 'yes'; it must be 1, or 0 for no tuning"):
         chosen(device, task_of())
 
 
@@ -158,7 +158,7 @@ def test_a_failure_leaves_it_to_the_rules(device: Device, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(autotune, "_tune", fail)
     with pytest.warns(
-        UserWarning, match=r"left to the rules, since WEBNORM_AUTOTUNE failed: the card has gone"
+        UserWarning, match=r"uses the default kernel, because WEBNORM_AUTOTUNE failed: the card has gone"
     ):
         found = chosen(device, task_of())
     # It is not tried again, and tells no more.
@@ -172,7 +172,7 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_tuned(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path / "file" / "folder"))
     monkeypatch.setattr(autotune, "_tune", None)
-    with pytest.warns(UserWarning, match="cannot make the folder"):
+    with pytest.warns(UserWarning, match="cannot create the folder"):
         assert chosen(device, task_of())
 
 
@@ -185,7 +185,7 @@ def test_a_broken_file_is_told_before_anything_is_tuned(
     monkeypatch.setattr(autotune, "_tune", None)
     with pytest.warns(UserWarning) as caught:
         assert chosen(device, task_of())
-    assert "left to the rules, since WEBNORM_AUTOTUNE failed" in str(caught[-1].message)
+    assert "uses the default kernel, because WEBNORM_AUTOTUNE failed" in str(caught[-1].message)
     assert path.read_text() == "{broken"
 
 

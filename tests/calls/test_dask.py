@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import webnorm
 from fuzzing import examples
-from odd import ODD, normal, told
+from odd import ODD, normal, refusal_of
 from patience import HANG_S
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
@@ -168,9 +168,9 @@ def test_unknown_numbers_of_rows(device: Device) -> None:
     with pytest.raises(webnorm.WebnormError, match="residual has shape"):
         late.y.compute()
     parted = some.rechunk({0: (np.nan,) * 3}), da.concatenate([others, others])
-    said = told(lambda: lazy.rms_norm(parted[0], COLS, residual=parted[1]))
+    said = refusal_of(lambda: lazy.rms_norm(parted[0], COLS, residual=parted[1]))
     assert said is not None and "compute_chunk_sizes()" in said
-    assert told(lambda: lazy.rms_norm(some, 7)) == (
+    assert refusal_of(lambda: lazy.rms_norm(some, 7)) == (
         f"x has shape (nan, {COLS}); expected it to end in normalized_shape (7,)"
     )
 
@@ -235,8 +235,8 @@ def test_a_mistake_is_told_at_once_in_the_same_words(wrong: dict[str, Any], devi
         module = webnorm if kind is np.asarray else lazy
         return lambda: module.layer_norm(**made)
 
-    said = told(of(np.asarray))
-    assert said is not None and told(of(da.from_array)) == said
+    said = refusal_of(of(np.asarray))
+    assert said is not None and refusal_of(of(da.from_array)) == said
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_mistake_is_told_at_once_in_the_same_words(wrong: dict[str, Any], devi
     ],
 )
 def test_what_is_wrong_with_dask_arrays_alone(call: Callable[[], Any], message: str) -> None:
-    assert told(call) == message
+    assert refusal_of(call) == message
 
 
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm_backward"])
@@ -281,7 +281,7 @@ def test_odd_arguments_are_one_line_or_work(name: str) -> None:
     right: dict[str, Any] = {"x": x, "normalized_shape": COLS} | ({"dy": x} if "backward" in name else {})
     for parameter in inspect.signature(getattr(lazy, name)).parameters:
         for one in ODD.values():
-            told(lambda given={**right, parameter: one}: getattr(lazy, name)(**given))  # type: ignore[misc]
+            refusal_of(lambda given={**right, parameter: one}: getattr(lazy, name)(**given))  # type: ignore[misc]
 
 
 @pytest.mark.slow

@@ -102,8 +102,8 @@ def test_a_child_is_told_and_ends(device: Device) -> None:
     assert found["before"] == [["ndarray", 3]]
     assert found["idle"] == [["list", 3]]
     told = (
-        "this process was forked from one that uses the GPU, and cannot use it; "
-        "expected start method spawn, or first use after the fork"
+        "this process was forked from one that uses the GPU and cannot use it; "
+        "use the start method spawn, or fork before the first use"
     )
     assert len(found["after"]) == 11
     assert all(one == [told, 3] for one in [*found["after"], *found["pool"]])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import webnorm
 from fuzzing import examples
-from odd import ODD, told
+from odd import ODD, refusal_of
 from webnorm.calls import session
 from webnorm.gpu.device import Device
 from webnorm.lab.verify.accuracy import assess
@@ -240,7 +240,7 @@ def test_right_calls_are_right(names: tuple[str, ...], device: Device) -> None:
     @given(calls(names))
     def answer(call: Call) -> None:
         found: list[Any] = []
-        refused = told(lambda: found.append(run(call)))
+        refused = refusal_of(lambda: found.append(run(call)))
         if refused is None:
             check(call, found[0])
         else:
@@ -271,7 +271,7 @@ def test_spoiled_calls_say_so(names: tuple[str, ...], device: Device) -> None:
                 st.sampled_from(wrong),
             ]
         call.given[name] = data.draw(st.one_of(*kinds))
-        told(lambda: run(call))
+        refusal_of(lambda: run(call))
 
     with np.errstate(all="ignore"):
         answer()
@@ -311,7 +311,7 @@ def test_modules_after_any_history(kind: Any, device: Device) -> None:
                     assert (module.weight_grad is not None) == affine
                     saved = None
                 case "backward":
-                    assert told(lambda: module.backward(dy)) is not None  # noqa: B023
+                    assert refusal_of(lambda: module.backward(dy)) is not None  # noqa: B023
                 case "copy":
                     module, saved = copy.deepcopy(module), None
                 case "eval":
@@ -323,9 +323,9 @@ def test_modules_after_any_history(kind: Any, device: Device) -> None:
                     module.load_state_dict(state)
                     # What was saved goes on with the parameters that are there now.
                 case "wrong x":
-                    assert told(lambda: module(x[:, 1:])) is not None  # noqa: B023
+                    assert refusal_of(lambda: module(x[:, 1:])) is not None  # noqa: B023
                 case "wrong dy":
-                    assert told(lambda: module.backward(dy[1:])) is not None  # noqa: B023
+                    assert refusal_of(lambda: module.backward(dy[1:])) is not None  # noqa: B023
 
     history()
 
@@ -361,7 +361,7 @@ def test_onnx_operators(device: Device) -> None:
                 if of_mean
                 else (lambda: webnorm.rms_normalization(X, Scale, axis))
             )
-            assert told(call) is not None
+            assert refusal_of(call) is not None
             return
         wide, axes = X.astype(np.float64), tuple(range(axis % len(shape), len(shape)))
         centred = wide - wide.mean(axes, keepdims=True) * of_mean
@@ -399,12 +399,12 @@ def test_arrays_on_the_device(device: Device) -> None:
         here = webnorm.GpuArray.from_numpy(array)
         np.testing.assert_array_equal(here.numpy().astype(float), array.astype(float))
         found: list[webnorm.GpuArray] = []
-        if told(lambda: found.append(here.reshape(asked))) is None:
+        if refusal_of(lambda: found.append(here.reshape(asked))) is None:
             again = array.reshape(asked)
             assert found[0].shape == again.shape
             np.testing.assert_array_equal(found[0].numpy().astype(float), again.astype(float))
         parts: list[list[webnorm.GpuArray]] = []
-        if told(lambda: parts.append(here.split(asked))) is None:
+        if refusal_of(lambda: parts.append(here.split(asked))) is None:
             ends = np.cumsum([part.size for part in parts[0]])
             for part, end in zip(parts[0], ends, strict=True):
                 own = array.reshape(-1)[end - part.size : end]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import webnorm
-from odd import ODD, normal, told
+from odd import ODD, normal, refusal_of
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.sources import wgsl_root
@@ -152,7 +152,7 @@ def test_every_argument_says_what_it_takes(name: str, device: Device) -> None:
         for kind, value in ODD.items():
             if name == "a state's key" and getattr(type(value), "__hash__", None) is None:
                 continue
-            said = told(lambda: function(**{**right, argument: value}))  # noqa: B023
+            said = refusal_of(lambda: function(**{**right, argument: value}))  # noqa: B023
             if kind in NEVER or (flag and kind not in ("true", "numpy truth")):
                 assert said is not None, (name, argument, kind)
             if flag and kind in ("true", "numpy truth"):
@@ -207,11 +207,11 @@ def test_every_argument_says_what_it_takes(name: str, device: Device) -> None:
         (lambda: pickle.dumps(webnorm.open_device()), "a device belongs to its process"),
         (lambda: webnorm.open_device(limits={"max-bufer-size": 1}), "did you mean 'max-buffer-size'"),
         (lambda: webnorm.open_device(limits={"max-buffer-size": 1 << 60}), "cannot open the device"),
-        (lambda: webnorm.find_adapter("²"), "no adapter '²'; there is 0"),
+        (lambda: webnorm.find_adapter("²"), "no adapter '²'; available: 0"),
     ],
 )
 def test_mistakes_by_name(call: Callable[[], Any], message: str, device: Device) -> None:
-    said = told(call)
+    said = refusal_of(call)
     assert said is not None and message in said, said
     assert "\\n" not in said, said  # a line's end is a space: what others say may have several lines
 
@@ -221,7 +221,7 @@ def test_a_file_that_is_no_kernel(name: str, tmp_path: Path, device: Device) -> 
     (tmp_path / "x.wgsl").mkdir()
     (tmp_path / "binary.wgsl").write_bytes(bytes(range(256)))
     (tmp_path / "empty.wgsl").touch()
-    assert told(lambda: webnorm.layer_norm(normal(2, 8), 8, kernel=f"{tmp_path}/{name}")) is not None
+    assert refusal_of(lambda: webnorm.layer_norm(normal(2, 8), 8, kernel=f"{tmp_path}/{name}")) is not None
 
 
 def test_arrays_of_every_kind(device: Device) -> None:
@@ -345,7 +345,7 @@ def test_the_labs_own_parts_take_no_odd_values(name: str) -> None:
         else:
             wrong = ODD
         for kind, one in wrong.items():
-            said = told(lambda given={**right, parameter: one}: call(**given))  # type: ignore[misc]
+            said = refusal_of(lambda given={**right, parameter: one}: call(**given))  # type: ignore[misc]
             if type(value) is bool or kind in ("function", "hostile", "bytes"):
                 assert said is not None, (parameter, kind)
 
@@ -370,7 +370,7 @@ def test_the_labs_own_parts_take_no_odd_values(name: str) -> None:
     ],
 )
 def test_mistakes_in_the_lab(call: Callable[[], Any], message: str) -> None:
-    said = told(call)
+    said = refusal_of(call)
     assert said is not None and message in said
 
 
@@ -378,7 +378,8 @@ def test_a_buffer_of_a_lost_device(device: Device) -> None:
     own = webnorm.open_device(device.adapter)
     own.handle.destroy()
     assert (
-        told(lambda: own.create_buffer(16)) == "the device is lost; expected another from webnorm.open_device"
+        refusal_of(lambda: own.create_buffer(16))
+        == "the device is lost; open another with webnorm.open_device"
     )
 
 

@@ -114,7 +114,7 @@ def test_the_second_does_not_and_shuts(device: Device) -> None:
     assert not waited
     more = np.ones((2, 8), np.float32)
     for use in (x.numpy, lambda: webnorm.layer_norm(x, 8), lambda: webnorm.GpuArray.from_numpy(more, own)):
-        with pytest.raises(webnorm.WebnormError, match=r"expected another from webnorm\.open_device"):
+        with pytest.raises(webnorm.WebnormError, match=r"open another with webnorm\.open_device"):
             use()
     assert webnorm.layer_norm(np.ones((2, 8), np.float32), 8, device=device).shape == (2, 8)
 
@@ -185,7 +185,7 @@ def test_a_lost_device(device: Device) -> None:
         for use in (x.numpy, lambda: webnorm.layer_norm(x, 8), lambda: webnorm.rms_norm(y, 8)):
             with pytest.raises(webnorm.WebnormError) as caught:
                 use()
-            assert str(caught.value) == "the device is lost; expected another from webnorm.open_device"
+            assert str(caught.value) == "the device is lost; open another with webnorm.open_device"
 
 
 def test_a_lost_device_that_calls_share_is_opened_anew(

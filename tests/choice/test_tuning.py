@@ -53,7 +53,7 @@ def test_a_relative_cache_folder_is_ignored(tmp_path: Path, monkeypatch: pytest.
     assert tuning.path_of(PLATFORM).parent == tmp_path / ".cache" / "webnorm" / "tunings"
 
 
-def test_it_lies_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WEBNORM_TUNINGS")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert tuning.path_of(PLATFORM).parent == tmp_path / "webnorm" / "tunings"
@@ -63,7 +63,7 @@ def test_it_lies_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("broken", "complaint"),
     [
         (lambda data: "{", "Expecting property name"),
-        (lambda data: "[]", r"all of it is \[\]; expected object"),
+        (lambda data: "[]", r"the data is \[\]; expected object"),
         (lambda data: {**data, "schema": 2}, "schema is 2; expected 1"),
         (lambda data: {**data, "date": 3}, "date is 3; expected str"),
         (lambda data: {**data, "platform": None}, "platform is None; expected object"),
@@ -79,22 +79,22 @@ def test_it_lies_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "threads_per_row is True",
         ),
         (lambda data: entry(data, speedup="2"), "speedup is '2'; expected float"),
-        (lambda data: entry(data, speedup=math.nan), "NaN is no JSON number"),
+        (lambda data: entry(data, speedup=math.nan), "NaN is not a JSON number"),
         (lambda data: entry(data, speedup=0), "speedup is 0; expected float > 0"),
         (lambda data: without(data, "speedup"), r"choices\[0\].speedup is missing"),
         (lambda data: without(data, "kernel"), r"choices\[0\].kernel is missing"),
         (lambda data: without(data, "constants"), r"choices\[0\].constants is missing"),
         (lambda data: entry(data, tried=-1), r"tried is -1; expected int >= 0"),
-        (lambda data: entry(data, tried=10**400), "an integer of 401 digits"),
+        (lambda data: entry(data, tried=10**400), "an integer has 401 digits"),
         (
             lambda data: entry(data, kernel="k" * 10**6),
             r"kernel is 'kkk+\.\.\.k+'; expected str of length <= 1000",
         ),
         (lambda data: problem(data, rows=10**30), r"rows is 1000000000000000000000000000000; expected 0 to"),
-        (lambda data: json.dumps(data).replace('"date"', '"schema": 1, "date"'), "'schema' is there twice"),
-        (lambda data: "[" * 200_000, "more than 32 lists and objects lie within one another"),
-        (lambda data: "[" * 900 + "]" * 900, "more than 32 lists and objects lie within one another"),
-        (lambda data: '{"schema": 1e999}', "1e999 is more than float64 holds"),
+        (lambda data: json.dumps(data).replace('"date"', '"schema": 1, "date"'), "'schema' occurs twice"),
+        (lambda data: "[" * 200_000, "lists and objects are nested more than 32 deep"),
+        (lambda data: "[" * 900 + "]" * 900, "lists and objects are nested more than 32 deep"),
+        (lambda data: '{"schema": 1e999}', "1e999 overflows float64"),
         (lambda data: entry(data, percent_of_copy=-1), "percent_of_copy is -1; expected float > 0"),
         (lambda data: problem(data, cols=64.5), r"choices\[0\].problem: cols is 64.5; expected an int"),
         (lambda data: problem(data, eps="small"), "eps is 'small'; expected 0 or a number from"),
@@ -121,8 +121,8 @@ def test_a_broken_file_is_an_error_that_says_how_to_remove_it(
         tuning.resume(path, PLATFORM)
     said = str(error.value)
     assert str(path) in said and "\n" not in said and len(said) < 2100
-    assert said.endswith("; delete the file, or run `webnorm tune --forget`")
-    # What is only looked at is no reason to stop.
+    assert said.endswith("; delete the file, or run `webnorm tune --remove`")
+    # A broken file that is only read is not an error.
     assert tuning.applicable(PLATFORM) == (None, f"{said}; until then it is ignored")
 
 
@@ -171,8 +171,8 @@ def problem(data: dict[str, Any], **changes: Any) -> dict[str, Any]:
         ({"driver": "1.3"}, "it is stale: recorded with driver 1.3, this is 1.2"),
         ({"wgpu": "0.31"}, "it is stale: recorded with wgpu 0.31"),
         ({"webnorm": "0.0.9"}, "it is stale: recorded with webnorm 0.0.9"),
-        ({"adapter": "Other"}, r"it is of another device, Other \(Vulkan\)"),
-        ({"backend": "D3D12"}, "it is of another device"),
+        ({"adapter": "Other"}, r"it is for another device, Other \(Vulkan\)"),
+        ({"backend": "D3D12"}, "it is for another device"),
     ],
 )
 def test_a_stale_or_foreign_file_is_ignored_with_a_word(
@@ -183,18 +183,18 @@ def test_a_stale_or_foreign_file_is_ignored_with_a_word(
     found, note = tuning.applicable(PLATFORM)
     assert found is None
     assert note is not None and re.search(word, note) and str(path) in note
-    # `webnorm tune` leaves another device's alone.
+    # `webnorm tune` does not overwrite the file of another device.
     assert note.endswith("removes it") == ("another device" in word)
 
 
-def test_the_users_file_is_followed(folder: Path) -> None:
+def test_the_users_file_is_used(folder: Path) -> None:
     assert tuning.applicable(PLATFORM) == (None, None)
     own = tuned(choice(kernel="naive"))
     tuning.write(own, tuning.path_of(PLATFORM))
     assert tuning.applicable(PLATFORM) == (own, None)
 
 
-def test_resuming_goes_on_with_what_holds(folder: Path) -> None:
+def test_resuming_keeps_an_applicable_tuning(folder: Path) -> None:
     path = tuning.path_of(PLATFORM)
     assert tuning.resume(path, PLATFORM)[0].choices == ()
     tuning.write(tuned(), path)
@@ -203,7 +203,7 @@ def test_resuming_goes_on_with_what_holds(folder: Path) -> None:
     assert fresh.choices == () and fresh.platform.driver == "2"
     assert note is not None and "stale" in note
     with pytest.raises(
-        WebnormError, match=r"is not overwritten: it is of another device.*tune --forget` removes"
+        WebnormError, match=r"is not overwritten: it is for another device.*tune --remove` removes"
     ):
         tuning.resume(path, replace(PLATFORM, adapter="Other"))
 
@@ -212,7 +212,7 @@ def test_a_broken_file_elsewhere_does_not_cost_the_users_own(tmp_path: Path, fol
     path = tmp_path / "other.json"
     tuning.write(tuned(), path)
     path.write_text(path.read_text().replace("two_pass", "").replace('"kernel"', '"kernels"'))
-    with pytest.raises(WebnormError, match=re.escape(f"run `webnorm tune --out {path} --forget`")):
+    with pytest.raises(WebnormError, match=re.escape(f"run `webnorm tune --out {path} --remove`")):
         tuning.resume(path, PLATFORM)
     assert tuning.forget(path) and not path.exists()
 
@@ -221,7 +221,7 @@ def test_a_broken_file_elsewhere_does_not_cost_the_users_own(tmp_path: Path, fol
 def test_a_file_that_may_be_something_else_is_not_removed(text: str, folder: Path) -> None:
     path = folder / "other.json"
     path.write_text(text)
-    with pytest.raises(WebnormError, match=r"other\.json is not removed: it is no tuning; expected a file"):
+    with pytest.raises(WebnormError, match=r"other\.json is not removed: it is not a tuning; name a file"):
         tuning.forget(path)
     with pytest.raises(WebnormError, match=r"name another file, or delete this one$"):
         tuning.resume(path, PLATFORM)
@@ -287,7 +287,7 @@ def test_a_new_choice_takes_the_place_of_the_old() -> None:
 # --- from Python
 
 
-def test_calls_follow_it_and_are_told_of_a_stale_one(folder: Path, device: Device) -> None:
+def test_calls_use_it_and_warn_about_a_stale_one(folder: Path, device: Device) -> None:
     x = np.random.default_rng(0).standard_normal((1000, 64), dtype=np.float32)
     problem = replace(TUNED_PROBLEM, options=NormOptions(weight=False, bias=False))
     platform = Platform.of(device.adapter.description())
@@ -312,9 +312,7 @@ def test_calls_follow_it_and_are_told_of_a_stale_one(folder: Path, device: Devic
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
 @pytest.mark.parametrize("text", ["{", "[" * 200_000, None, "a folder", "a pipe"])
-def test_calls_do_without_a_broken_one_and_are_told_once(
-    text: str | None, folder: Path, device: Device
-) -> None:
+def test_calls_ignore_a_broken_one_and_warn_once(text: str | None, folder: Path, device: Device) -> None:
     x = np.random.default_rng(0).standard_normal((4, 64), dtype=np.float32)
     platform = Platform.of(device.adapter.description())
     path = tuning.path_of(platform)
@@ -327,9 +325,9 @@ def test_calls_do_without_a_broken_one_and_are_told_once(
     else:
         path.write_text(text)
     opened = webnorm.open_device(device.adapter)
-    with pytest.warns(UserWarning, match=re.escape(str(path))) as told:
+    with pytest.warns(UserWarning, match=re.escape(str(path))) as warned:
         y = functional.layer_norm(x, 64, device=opened)
-    assert len(told) == 1
+    assert len(warned) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         functional.layer_norm(x[:1], 64, device=opened)
@@ -344,4 +342,4 @@ def test_a_user_without_a_home_has_no_tunings(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", homeless)
     _, note = tuning.applicable(PLATFORM)
-    assert note is not None and note.startswith("this user has no home folder; name a folder")
+    assert note is not None and note.startswith("this user has no home folder; set $XDG_CACHE_HOME")

@@ -1,4 +1,4 @@
-"""The command from end to end, as a person runs it."""
+"""The command from end to end, as a user runs it."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         ([*QUICK, "--kernel", "atuo"], "unknown kernel 'atuo'; did you mean 'auto'"),
         (
             [*QUICK, "-k", "auto", "-c", "threads_per_row=8"],
-            "--constant and --kernel auto exclude",
+            "--constant and --kernel auto cannot be combined",
         ),
         (
             [*QUICK, "-k", "auto", "--all-constants"],
-            "--all-constants and --kernel auto exclude each other: auto chooses constants by itself",
+            "--all-constants and --kernel auto cannot be combined: auto chooses its own constants",
         ),
-        (["check", "-k", "auto", "--all-constants"], "--all-constants and --kernel auto exclude each other"),
+        (["check", "-k", "auto", "--all-constants"], "--all-constants and --kernel auto cannot be combined"),
         (["bench", "--preset", "transfomer"], "unknown preset 'transfomer'; did you mean 'transformer'"),
         (
             ["bench", "--preset", "equinox", "--rows", "3"],
-            "--preset and --rows exclude each other",
+            "--preset and --rows cannot be combined",
         ),
         (["bench", "--rows", ""], "--rows is ''; expected a value"),
         (["show", "naive", "--dtype", ""], "--dtype is ''; expected a value"),
@@ -54,7 +54,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         ),
         (
             ["export", "--lab", "--out", "p", "--eps", "0"],
-            "--lab excludes --eps: the lab has",
+            "--lab cannot be combined with --eps: the lab contains",
         ),
         (["verify", ""], "an argument is ''; expected a value"),
         (
@@ -71,7 +71,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["bench", "--cols", "0"], "--cols is '0'; expected 1 or more"),
         (["show", "naive", "--cols", "0"], "--cols is '0'; expected 1 or more"),
         (["show", "naive", "--rows", "-1"], "--rows is '-1'; expected 0 or more"),
-        (["show", "naive", "--rows", "1,2"], "--rows is '1,2'; expected one number, as 1024 or 4k"),
+        (["show", "naive", "--rows", "1,2"], "--rows is '1,2'; expected one number, such as 1024 or 4k"),
         (
             ["check", "--kernel", "two_pass", "--op", "rms_norm"],
             "'two_pass' is for layer_norm, not for rms_norm",
@@ -81,7 +81,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["bench", "--eps", "nan"], "eps is nan"),
         (["bench", "--dtype", "float61"], "unknown dtype 'float61'; did you mean 'float16'"),
         (["shwo"], "No such command 'shwo'; did you mean 'show'; see webnorm --help"),
-        (["check", "--adapter", " "], "no adapter ' '; there is 0: "),
+        (["check", "--adapter", " "], "no adapter ' '; available: 0: "),
         (["bench", "--option", "residul"], "unknown option 'residul'; did you mean 'residual'"),
         (
             ["bench", "--option", "max_workgroups=few"],
@@ -115,12 +115,12 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["check", "--dtype", "double"], "unknown dtype 'double'; did you mean 'float32'?"),
         (
             ["check", "--op", "softmax"],
-            "unknown op 'softmax'; there is: copy, layer_norm",
+            "unknown op 'softmax'; expected one of copy, layer_norm",
         ),
-        (["play", "x.wgsl", "--op", "softmax"], "x.wgsl is no file"),
+        (["play", "x.wgsl", "--op", "softmax"], "x.wgsl is not a file"),
         (
             ["check", "--kernel", "naive", "--constant", "vector_width=4"],
-            "constant 'vector_width' is of other kernels; expected one of workgroup_size",
+            "constant 'vector_width' belongs to other kernels; expected one of workgroup_size",
         ),
         (["check", "--dtype", "bf"], "unknown dtype 'bf'; did you mean 'bfloat16'?"),
         (["check", "--case", "ALL"], "unknown case 'ALL'; did you mean 'all'"),
@@ -137,7 +137,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         ([*QUICK, "--constant", "threads_per_row"], "expected NAME=VALUE"),
         ([*QUICK, "--json", "none/out.json"], "cannot write none/out.json"),
         ([*QUICK, "--plot", "out.gif"], "out.gif"),
-        ([*QUICK, "--adapter", "voodoo"], "no adapter 'voodoo'; there is 0: "),
+        ([*QUICK, "--adapter", "voodoo"], "no adapter 'voodoo'; available: 0: "),
         (["list", "--op", "layernorm"], "unknown op 'layernorm'; did you mean 'layer_norm'"),
         ([*QUICK, "--op", "layernorm"], "unknown op 'layernorm'; did you mean 'layer_norm'"),
         ([*QUICK, "--wgsl", "none"], "none: expected a folder"),
@@ -173,12 +173,12 @@ def test_a_kernel_in_a_folder_that_was_not_named(
     assert done.returncode == 0, done.stderr
 
 
-def test_who_named_an_adapter_that_there_is_not(
+def test_the_error_for_an_unknown_adapter_names_its_origin(
     mistake: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch, device: Device
 ) -> None:
     monkeypatch.setenv("WEBNORM_ADAPTER", "voodoo")
-    assert "no adapter 'voodoo' that WEBNORM_ADAPTER names; there is 0: " in mistake(["list", "--here"])
-    assert "no adapter 'glide'; there is 0: " in mistake(["list", "--adapter", "glide"])
+    assert "no adapter 'voodoo' (from WEBNORM_ADAPTER); available: 0: " in mistake(["list", "--supported"])
+    assert "no adapter 'glide'; available: 0: " in mistake(["list", "--adapter", "glide"])
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
@@ -186,10 +186,10 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert webnorm_process(["bench", "--nonsense"], tmp_path).returncode == 2
 
 
-def test_ctrl_c_before_there_is_anything_to_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_any_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baselines, "baseline_names", Mock(side_effect=KeyboardInterrupt))
     done = webnorm(["baselines"], tmp_path)
-    assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; nothing was finished by then\n")
+    assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; nothing was finished\n")
 
 
 def test_ctrl_c_while_a_shell_completes_says_nothing_to_the_prompt(
@@ -204,7 +204,7 @@ def test_ctrl_c_while_a_shell_completes_says_nothing_to_the_prompt(
 
 
 def test_the_parent_of_a_worker_leaves_the_native_backend_to_it() -> None:
-    """It takes 0.2 s to import."""
+    """The import would take 0.2 s."""
     probe = "from webnorm.lab.run import bench, check, tune; import sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert "wgpu.backends.wgpu_native" not in done.stdout.split()
@@ -226,7 +226,7 @@ def test_bench_profiles_the_fastest_of_each_problem(tmp_path: Path, device: Devi
     ]
     done = webnorm(["bench", *arguments, "--profile", "--json", "out.json"], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("where the time goes with") == done.stdout.count("first use: render") == 2
+    assert done.stdout.count("time by stage of") == done.stdout.count("first use: render") == 2
     results = json.loads((tmp_path / "out.json").read_text())["results"]
     assert all(result["render_ns"] > 0 for result in results)
     for rows in (8, 16):
@@ -243,7 +243,7 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     done = webnorm(["bench", "--rows", "8,16", "--cols", "48", "--budget", "0.2", *files], tmp_path)
     assert done.returncode == 0, done.stderr
     matrix, first = (
-        done.stdout.index("percent of the copy, * the fastest"),
+        done.stdout.index("percent of the copy, * is fastest"),
         done.stdout.index("copy (roofline)"),
     )
     assert "registers" in done.stdout and matrix < first
@@ -275,7 +275,7 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     assert same.stdout.count("SAME") >= len(own)
     assert not {"FASTER", "SLOWER", "UNCLEAR"} & set(same.stdout.split())
 
-    # Times of our own: several runs take long.
+    # Made-up times, because several runs take long.
     for result in data["results"]:
         result.update(samples_ns=[1e6, 1.01e6] * 3, runs=[2, 2, 2], median_ns=1e6, flags=[])
     (tmp_path / "out.json").write_text(json.dumps(data))
@@ -296,7 +296,7 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     slower["complete"] = False
     (tmp_path / "slower.json").write_text(json.dumps(slower))
     cut = webnorm(gate, tmp_path)
-    assert cut.returncode == 3 and "webnorm: NEW is of a run that was interrupted" in cut.stdout
+    assert cut.returncode == 3 and "webnorm: NEW comes from an interrupted run" in cut.stdout
     assert webnorm([*gate, "--allow-missing"], tmp_path).returncode == 0
     slower["device"]["adapter"] = "another"
     (tmp_path / "slower.json").write_text(json.dumps(slower))
@@ -306,13 +306,13 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
 
 
 @pytest.mark.slow
-def test_a_benchmark_is_held_against_a_baseline(
+def test_a_benchmark_is_compared_with_a_baseline(
     tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEBNORM_BASELINES", str(tmp_path / "kept"))
     short = ["bench", "--rows", "8", "--cols", "48", "--kernel", "naive", "--budget", "0.02"]
     missing = webnorm([*short, "--baseline", "main"], tmp_path)
-    assert missing.returncode == 2 and "'main' is no file, and no baseline" in missing.stderr
+    assert missing.returncode == 2 and "'main' is neither a file nor a baseline" in missing.stderr
     saved = webnorm([*short, "--save", "main"], tmp_path)
     assert saved.returncode == 0 and saved.stdout.endswith(
         f"kept as main: {tmp_path / 'kept' / 'main.json'}\n"
@@ -321,8 +321,10 @@ def test_a_benchmark_is_held_against_a_baseline(
     assert {len(result["runs"]) for result in kept["results"]} == {3}
     again = webnorm([*short, "--runs", "1", "--baseline", "main", "--save", "main"], tmp_path)
     assert again.returncode in (OK, INCONCLUSIVE), again.stderr
-    assert "(what had the name is main~)" in again.stdout
-    assert "ratio: new time over old" in again.stdout and "naive" in again.stdout.split("copies:")[1]
+    assert "(the previous baseline is now main~)" in again.stdout
+    assert (
+        "ratio: new time divided by old time" in again.stdout and "naive" in again.stdout.split("copies:")[1]
+    )
     assert json.loads((tmp_path / "kept" / "main~.json").read_text()) == kept
     for kind, word in (("--json", '"comparisons"'), ("--markdown", "| layer_norm 8x48 float32 | naive |")):
         compared = webnorm(["compare", "main~", "main", kind, "-"], tmp_path)
@@ -354,7 +356,7 @@ def test_selections_mean_the_same_everywhere(tmp_path: Path, device: Device) -> 
     assert timed.returncode == 0, timed.stderr
     problems = [result for result in json.loads(timed.stdout)["results"] if result["kernel"] == "naive"]
     assert len(problems) == 8 and {one["problem"]["rows"] for one in problems} == {2, 4}
-    assert timed.stderr.count("percent of the copy") == 4 and "-v shows a table of each" in timed.stderr
+    assert timed.stderr.count("percent of the copy") == 4 and "-v shows one table for each" in timed.stderr
 
 
 @pytest.mark.slow
@@ -372,7 +374,7 @@ def test_runs_are_merged_and_compared(tmp_path: Path, device: Device) -> None:
 
 @pytest.mark.slow
 def test_a_kernel_that_is_skipped_proves_nothing(tmp_path: Path, device: Device) -> None:
-    """As many columns as no workgroup holds."""
+    """The problem has more columns than any workgroup supports."""
     long = ["--kernel", "registers", "--dtype", "float32"]
     np.save(tmp_path / "x.npy", np.zeros((1, 100_000), np.float32))
     for command, done in (
@@ -381,7 +383,7 @@ def test_a_kernel_that_is_skipped_proves_nothing(tmp_path: Path, device: Device)
     ):
         nothing = webnorm(command, tmp_path)
         assert nothing.returncode == 3, nothing.stdout
-        assert nothing.stderr == f"webnorm: not {done}: everything (--allow-skipped admits that)\n"
+        assert nothing.stderr == f"webnorm: not {done}: everything (--allow-skipped accepts this)\n"
         assert webnorm([*command, "--allow-skipped"], tmp_path).returncode == 0
 
 
@@ -405,7 +407,7 @@ def test_a_wrong_kernel_is_exit_1(tmp_path: Path, device: Device) -> None:
 
 @pytest.mark.slow
 def test_bench_with_one_pass_failing_as_expected(tmp_path: Path, device: Device) -> None:
-    """Who is declared unstable breaks no run of others; who is not, does."""
+    """A kernel that is declared unstable does not fail a run; another kernel does."""
     path = tmp_path / "out.json"
     shape = ("--rows", "4", "--cols", "512", "--distribution", "mean1e4", "--budget", "0.05")
     named = ("--kernel", "one_pass", "--kernel", "registers", "--json", str(path))
@@ -438,7 +440,7 @@ def test_check_with_one_pass_failing_as_expected(tmp_path: Path, device: Device)
 
 
 @pytest.mark.opengl
-def test_check_of_what_auto_chooses(tmp_path: Path, device: Device) -> None:
+def test_check_of_the_choice_of_auto(tmp_path: Path, device: Device) -> None:
     check = ["check", "--case", "rows-1", "--case", "cols-199", "--json", "-"]
     for more, most in ((["-k", "auto"], 1), (["-k", "auto", "-k", "naive"], 2)):
         done = webnorm([*check, *more], tmp_path)
@@ -474,7 +476,7 @@ def test_show(tmp_path: Path, device: Device) -> None:
     shown = webnorm(["show", "registers", "--cols", "768", "--target", "browser"], tmp_path).stdout
     assert "enable subgroups;" in shown and "const COLS = 768u;" in shown and "layer_norm/registers" in shown
     difference = webnorm(["show", "registers", "--diff", "two_pass"], tmp_path).stdout
-    # What the kernel that is named first has, and the other has not, is what was added.
+    # Lines that only the first kernel contains are the added lines.
     assert re.findall(r"^(?:---|\+\+\+) \w+/(\w+)", difference, re.M) == ["two_pass", "registers"]
     assert "\n+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;" in difference
     chosen = ["show", "registers", "--cols", "512", "-c", "threads_per_row=16", "--no-bias"]
@@ -523,11 +525,11 @@ def test_the_cost_of_a_text_without_the_library(tmp_path: Path, device: Device) 
 def test_cost_is_counted(tmp_path: Path, device: Device) -> None:
     layout = ["--cols", "512", "-c", "threads_per_row=32"]
     registers = cost_of(["registers", *layout], tmp_path)
-    # Each of 32 invocations reads four columns again: the pivot's.
+    # Each of 32 invocations reads the four columns of the pivot again.
     assert registers["reads of rows per element"] == "1.25"
     assert registers["writes of rows per element"] == "1"
     assert registers["reads of parameters per element"] == "2"
-    # Without subgroups each invocation has a place of its own, and sums are joined in two halves.
+    # Without subgroups each invocation has its own slot, and sums are joined in two halves.
     places, barriers = (8, "2") if device.subgroup_size else (32, "4")
     assert int(registers["workgroup memory, bytes"]) == places * 4 + places * 8
     assert registers["barriers per row"] == ("0" if (device.subgroup_size or 0) >= 32 else barriers)
@@ -535,14 +537,14 @@ def test_cost_is_counted(tmp_path: Path, device: Device) -> None:
     assert (
         two_pass["reads of rows per element"] == "3.06"
     )  # three sweeps, and each invocation reads the pivot
-    # Two trees of five levels, and what is read behind each before it is written again.
+    # Two trees of five levels, and a barrier after each before its memory is reused.
     assert two_pass["barriers per row"] == "14"
     assert two_pass["subgroup operations per row"] == "0"
     assert cost_of(["naive", "--no-weight", "--no-bias"], tmp_path)["reads of parameters per element"] == "0"
 
 
 def test_the_cost_of_a_gradient(tmp_path: Path, device: Device) -> None:
-    """x and dy are read once and dx is written once, where no workgroup reads ahead of its last row."""
+    """x and dy are read once and dx is written once, because no workgroup reads beyond its last row."""
     layout = ["--op", "layer_norm_backward", "--cols", "256", "-c", "prefetch=0"]
     cost = cost_of(["registers", *layout], tmp_path)
     assert cost["reads of rows per element"] == "2"
@@ -569,12 +571,12 @@ def test_doctor(tmp_path: Path, device: Device) -> None:
     assert device.adapter.name.split()[0] in done.stdout
     assert f"{device.subgroup_size or 'no subgroups'} (probed)" in done.stdout
     assert "XDG_RUNTIME_DIR" not in done.stderr
-    mended = webnorm(["doctor", "--mend"], tmp_path)
+    mended = webnorm(["doctor", "--fix"], tmp_path)
     assert mended.returncode == 0 and mended.stdout.endswith(f" {device.adapter}\n")
 
 
 def test_doctor_without_an_adapter(tmp_path: Path) -> None:
-    """A Vulkan loader that is pointed at no driver, and no OpenGL: what a bare machine looks like."""
+    """A Vulkan loader without a driver, and no OpenGL, as on a bare machine."""
     nothing = {
         "VK_ICD_FILENAMES": "/none",
         "VK_DRIVER_FILES": "/none",
@@ -603,15 +605,15 @@ def test_doctor_without_an_adapter(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "--mend" in done.stdout or "No WebGPU adapter" in done.stdout
+    assert "--fix" in done.stdout or "No WebGPU adapter" in done.stdout
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent another way on Windows")
-def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, device: Device) -> None:
+def test_ctrl_c_keeps_finished_results(tmp_path: Path, device: Device) -> None:
     command = ["bench", "--rows", "8,16,24,32,40,48", "--cols", "48,64,80", "--kernel", "naive"]
     done = webnorm_interrupted([*command, "--budget", "0.2", "--json", "out.json"], tmp_path, "out.json")
     assert done.returncode == 130
-    assert done.stderr == "webnorm: interrupted; what was finished is kept\n"
+    assert done.stderr == "webnorm: interrupted; finished results are kept\n"
     data = json.loads((tmp_path / "out.json").read_text())
     assert data["complete"] is False
     finished = {(r["problem"]["rows"], r["problem"]["cols"]) for r in data["results"]}

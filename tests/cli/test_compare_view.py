@@ -1,4 +1,4 @@
-"""What `compare` shows, and what it writes for a pull request and for scripts."""
+"""The output of `compare` on the screen, for pull requests and for scripts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_comparisons_show_ratio_interval_and_reasons() -> None:
         comparison("welford", **reason),
     )
     shown = text(CompareTable(Verdicts(found, None, remarks=("no copy here",))))
-    assert shown.startswith("copies: none is in both\n")
+    assert shown.startswith("copies: the reports share none\n")
     assert line_of(shown, "registers").split() == ["registers", "1.100", "1.050", "to", "1.150", "SLOWER"]
     assert "1 SLOWER, 2 UNCLEAR" in shown
     assert "UNCLEAR: the new result is throttled (2x)" in shown and "no copy here" in shown
@@ -39,8 +39,8 @@ def test_comparisons_show_ratio_interval_and_reasons() -> None:
     [
         (
             Drift(problems=1, ratio=1.02, old_gbps=6.45, new_gbps=6.31),
-            "copies: 6.45 -> 6.31 GB/s (mean of the middle half), 2.0 % more time; one run does not tell "
-            "what moves between runs",
+            "copies: 6.45 -> 6.31 GB/s (mean of the middle half), 2.0 % more time; a single run does not "
+            "show the variation between runs",
         ),
         (
             Drift(problems=3, ratio=0.978, low=0.95, high=1.01, spread=0.031),
@@ -72,7 +72,7 @@ def test_a_pull_request_reads_the_worst_first_and_the_rest_folded() -> None:
     assert lines.index("<details><summary>1 unchanged or not timed</summary>") > lines.index(
         " | ".join(rows[1])
     )
-    assert "- NEW is of a run that was interrupted" in lines
+    assert "- NEW comes from an interrupted run" in lines
 
 
 def test_a_comparison_is_strict_json_and_flat_rows() -> None:
@@ -103,13 +103,13 @@ def test_comparisons_fit_a_narrow_terminal() -> None:
     [
         (None, True),
         ("the new result is drifting", True),
-        ("2 runs each; at least 3 tell what moves between runs", True),
+        ("2 runs each; at least 3 show the variation between runs", True),
         ("cache was 'warm' and is 'cold'", False),
         ("timing method was 'timestamps' and is 'wall clock'", False),
     ],
 )
-def test_what_is_unclear_comes_with_what_to_do(reason: str | None, helps: bool) -> None:
-    """Where more runs would not tell, they are not offered."""
+def test_unclear_results_come_with_advice(reason: str | None, helps: bool) -> None:
+    """More runs are only suggested if they would help."""
     found = Verdicts((comparison("naive", verdict="UNCLEAR", ratio=1.0, reason=reason),), None)
     advice = "1 of 1 are UNCLEAR: measure both sides again with more runs and a longer budget, such as"
     for said in (text(CompareTable(found), 200), comparison_text.to_markdown(found, "old", "new")):
@@ -118,7 +118,7 @@ def test_what_is_unclear_comes_with_what_to_do(reason: str | None, helps: bool) 
     assert ("--runs" in (Changes(found).advice or "")) == helps
 
 
-def test_one_pair_that_is_told_is_known() -> None:
+def test_one_pair_with_a_verdict_is_known() -> None:
     same = comparison("naive", verdict="SAME", ratio=1.0, low=0.99, high=1.01)
     unclear = comparison("welford", verdict="UNCLEAR")
     untimed = comparison("split_row", verdict="SAME", reason="neither was timed: 'skip' in both")

@@ -1,4 +1,4 @@
-"""Commands with arguments of any kind: they work, or say in one line what is wrong."""
+"""Commands with arguments of any kind: they work, or print one line about the error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from webnorm.gpu.device import Device
 
 
 class NoWorker:
-    """In place of the worker: whatever would need a device ends here."""
+    """A replacement for the worker, which ends every job that needs a device."""
 
     def __init__(self, *_: Any) -> None:
         raise WebnormError("no device is needed to refuse what is wrong")
@@ -92,7 +92,7 @@ WORDS = st.sampled_from(
 ) | st.text(max_size=8)
 
 OPTIONS = {
-    "list": ("--op", "--dtype", "--option", "--wgsl", "--adapter", "--here", "--verbose", "--json", "*"),
+    "list": ("--op", "--dtype", "--option", "--wgsl", "--adapter", "--supported", "--verbose", "--json", "*"),
     "show": (
         "--op",
         "--rows",
@@ -108,10 +108,10 @@ OPTIONS = {
         "--no-weight",
     ),
     "compare": ("--fail-slower", "--fail-unclear", "--allow-missing", "--any-device"),
-    "baselines": ("--forget", "--json", "*"),
+    "baselines": ("--remove", "--json", "*"),
     "tune": (
         "--list",
-        "--forget",
+        "--remove",
         "--out",
         "--op",
         "--dtype",
@@ -166,9 +166,9 @@ OPTIONS = {
         "--wgsl",
         "--cluster",
     ),
-    # Not --out, which is where it writes.
+    # Without --out, which sets where it writes.
     "new": ("--op", "--from"),
-    # With --once, lest it stay.
+    # With --once, since `play` would not end otherwise.
     "play": (
         "--json",
         "--quick",
@@ -195,19 +195,19 @@ OPTIONS = {
         "--capacity",
         "--export",
     ),
-    # Not where it writes.
-    "store": ("--store", "--op", "--kernel", "--adapter", "--last", "--as"),
+    # Without the options that set where it writes.
+    "store": ("--store", "--op", "--kernel", "--adapter", "--last", "--format"),
     "doctor": ("--adapter", "--json"),
-    "fleet": ("--cluster", "--adapter", "--json", "--time-limit"),
+    "cluster": ("--cluster", "--adapter", "--json", "--time-limit"),
     "new-op": ("--out",),
-    "judge": ("--op", "--size", "--dtype", "--option", "--scalar", "--constant", "--budget", "--json"),
+    "evaluate": ("--op", "--size", "--dtype", "--option", "--scalar", "--constant", "--budget", "--json"),
     "nonsense": (),
 }
 ARGUMENTS = {
     "play": 1,
     "new": 1,
     "new-op": 1,
-    "judge": 1,
+    "evaluate": 1,
     "show": 1,
     "compare": 2,
     "verify": 1,
@@ -266,7 +266,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(arguments=["compare", "results.json", "results.json", "--fail-slower", "nan"])
 @example(arguments=["store", "add", "pipe.json", "--store", "new"])
 @example(arguments=["store", "history", "--store", "nul\0in a name"])
-@example(arguments=["store", "export", "results.json", "--as", "\x1b[31m"])
+@example(arguments=["store", "export", "results.json", "--format", "\x1b[31m"])
 @example(arguments=["store", "regressions", "--last", "9" * 5000])
 def test_any_arguments(arguments: list[str], folder: Path, device: Device) -> None:
     with patch.object(commands, "_SharedWorker", NoWorker), patch.object(collect, "serve", NoWorker):

@@ -1,4 +1,4 @@
-"""A Dask cluster as somebody would start it: a scheduler and workers, processes of their own."""
+"""A Dask cluster as a user starts it: a scheduler and workers, each in its own process."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ BENCH = ("bench", "--kernel", "naive", "--rows", "16", "--budget", "0.05")
 
 
 class Fleet:
-    """A scheduler, and the workers that a test has join it."""
+    """A scheduler, and the workers that a test adds."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.file = folder / "scheduler.json"
         self._started: list[subprocess.Popen[bytes]] = []
         self._dask("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(self.file))
-        # It is there before it is whole.
+        # The file exists before it is complete.
         until(lambda: self.file.exists() and self.file.read_text().endswith("}"))
         self.address: str = json.loads(self.file.read_text())["address"]
 
     def worker(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
-        """A plain `dask worker` that has joined."""
+        """Start a plain `dask worker` and wait until it has joined."""
         name = f"plain-{len(self._started)}"
         process = self._dask("worker", self.address, "--name", name, *words, **environment)
         self.joined(name)
         return process
 
     def adapter(self, choice: str) -> subprocess.Popen[bytes]:
-        """`webnorm fleet worker` for an adapter, after it has said that it works."""
-        words = [sys.executable, "-m", "webnorm", "fleet", "worker", self.address, "--adapter", choice]
+        """`webnorm cluster worker` for an adapter, after it has said that it works."""
+        words = [sys.executable, "-m", "webnorm", "cluster", "worker", self.address, "--adapter", choice]
         process = self._process(words, {}, subprocess.PIPE)
         assert process.stdout is not None and b"works for" in process.stdout.readline()
         return process
@@ -52,7 +52,7 @@ class Fleet:
             until(there)
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
-        """As a batch system ends it, and its children with it."""
+        """End a process and its children, as a batch system does."""
         process.terminate()
         process.wait(HANG_S)
         if process.stdout is not None:
@@ -70,7 +70,7 @@ class Fleet:
     def _process(
         self, words: list[str], environment: Mapping[str, str], stdout: int | None = None
     ) -> subprocess.Popen[bytes]:
-        # The scheduler reads tasks, too.
+        # The scheduler also unpickles tasks, so it needs these folders.
         paths = before(Path(__file__).parent, Path(__file__).parents[1])
         common = {"DASK_LOGGING__DISTRIBUTED": "critical", "PYTHONPATH": paths}
         with (self.folder / "log").open("ab") as log:
@@ -86,12 +86,12 @@ class Fleet:
 
 
 def before(*folders: Path) -> str:
-    """A search path for Python on which folders go before what there is."""
+    """Return a PYTHONPATH with these folders first."""
     return os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def results(path: Path) -> list[dict[str, Any]]:
-    """Those in a file of a run that came to its end."""
+    """Return the results in the file of a complete run."""
     report = json.loads(path.read_text())
     assert report["complete"] is True
     found: list[dict[str, Any]] = report["results"]

@@ -1,4 +1,4 @@
-"""What a Dask worker of a test is given that is nothing of webnorm's."""
+"""Work items and tasks that tests send to Dask workers."""
 
 import threading
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from patience import HANG_S, at_least, hang, until
-from webnorm.fleet.errands import CheckItem, WorkItem
+from webnorm.fleet.work_items import CheckItem, WorkItem
 from webnorm.kernels.headers.traits import Traits
 from webnorm.lab.process.worker import TaskLimits, Work, Worker
 from webnorm.lab.results.result import Result
@@ -18,7 +18,7 @@ _busy = threading.Lock()
 
 
 def alone() -> bool:
-    """Whether nobody else does this in the process, for a moment in which others could begin."""
+    """Return True if no other call runs in this process; take some time, so that calls could overlap."""
     if not _busy.acquire(blocking=False):
         return False
     at_least(0.02)
@@ -28,7 +28,7 @@ def alone() -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Hanging(WorkItem):
-    """It gives no sign of life, as a kernel that hangs."""
+    """Send no message, like a kernel that hangs."""
 
     def run(self, worker: Worker, traits: Traits) -> Iterator[Any]:
         yield from worker.stream(_hang, None)
@@ -36,7 +36,7 @@ class Hanging(WorkItem):
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting(WorkItem):
-    """It waits for a file."""
+    """Wait for a file."""
 
     file: Path
     time_limit_s: float = HANG_S
@@ -47,7 +47,7 @@ class Waiting(WorkItem):
 
 @dataclass(frozen=True, kw_only=True)
 class Strict(CheckItem):
-    """Its limit is of kernels called endless; others, and a child that is started, have all the time."""
+    """Apply the time limit only to kernels named endless, and not to others or to process starts."""
 
     def run(self, worker: Worker, traits: Traits) -> Iterator[Progress | list[Result]]:
         own = worker.stream

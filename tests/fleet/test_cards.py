@@ -1,4 +1,4 @@
-"""Which cards share work, and what travels with an errand: no cluster, no adapter."""
+"""Pools of cards, and the files sent with work items: no cluster, no adapter."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from unittest.mock import Mock
 import pytest
 
 from commands import webnorm
-from webnorm.cli.work.cluster import _Spread
+from webnorm.cli.work.cluster import _DividedJob
 from webnorm.cli.work.jobs import AfterInterrupt
 from webnorm.errors import WebnormError
 from webnorm.fleet import cluster
 from webnorm.fleet.adapters import AdapterPool, FleetAdapter, agreeing_adapters
 from webnorm.fleet.cluster import ClusterWorker, is_local
 from webnorm.fleet.dispatcher import ItemLost, ItemResult, run_items
-from webnorm.fleet.errands import CopyItem
 from webnorm.fleet.shipped_files import ShippedFiles
-from webnorm.fleet.worker import dask_setup, options, quieten, why
+from webnorm.fleet.work_items import CopyItem
+from webnorm.fleet.worker import dask_setup, options, quieten, root_cause
 from webnorm.kernels.headers.traits import BROWSER
 
 
@@ -34,13 +34,13 @@ from webnorm.kernels.headers.traits import BROWSER
         ({"a": 100.0}, [["a"]]),
         ({"a": 100.0, "b": 97.1}, [["a", "b"]]),
         ({"a": 100.0, "b": 97.0}, [["a"], ["b"]]),
-        # A chain whose ends do not agree is no pool.
+        # A chain whose ends do not agree forms no pool.
         ({"a": 100.0, "b": 98.0, "c": 96.0}, [["a", "b"], ["c"]]),
         ({"a": 100.0, "b": 90.0, "c": 89.0}, [["b", "c"], ["a"]]),
         ({}, []),
     ),
 )
-def test_cards_whose_copies_agree_are_pooled(gbps: dict[str, float], pools: list[list[str]]) -> None:
+def test_cards_with_similar_copies_are_pooled(gbps: dict[str, float], pools: list[list[str]]) -> None:
     found = agreeing_adapters({(host, 0): rate for host, rate in gbps.items()})
     assert [sorted(host for host, _ in pool) for pool in found] == pools
 
@@ -56,12 +56,12 @@ def test_cards_whose_copies_agree_are_pooled(gbps: dict[str, float], pools: list
         ("x", False),
     ),
 )
-def test_a_card_is_chosen_as_an_adapter_is(choice: str, meant: bool) -> None:
-    said = {"adapter": "Some GPU", "backend": "Vulkan", "type": "CPU", "driver": "1.2"}
-    assert FleetAdapter("here", 1, said, BROWSER).fits(choice) == meant
+def test_a_card_is_chosen_like_an_adapter(choice: str, meant: bool) -> None:
+    description = {"adapter": "Some GPU", "backend": "Vulkan", "type": "CPU", "driver": "1.2"}
+    assert FleetAdapter("here", 1, description, BROWSER).fits(choice) == meant
 
 
-def test_a_worker_has_its_card_before_it_is_given_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_has_its_card_before_it_gets_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     card = FleetAdapter("here", 1, {"adapter": "Some GPU"}, BROWSER)
     monkeypatch.setattr(os, "environ", {**os.environ, **options(1, card)["env"]})
     monkeypatch.setattr(signal, "signal", lambda *given: None)
@@ -70,15 +70,15 @@ def test_a_worker_has_its_card_before_it_is_given_tasks(monkeypatch: pytest.Monk
     assert started.webnorm == card
 
 
-def test_why_somebody_cannot_be_reached_names_no_object_of_dasks() -> None:
+def test_the_root_cause_names_no_object_of_dask() -> None:
     refused, outer = OSError("in <a.Connector object at 0x7f>: refused"), OSError("Timed out")
     outer.__cause__ = refused
-    assert why(outer) == "refused"
+    assert root_cause(outer) == "refused"
     outer.__cause__ = TimeoutError()
-    assert why(outer) == "Timed out"
+    assert root_cause(outer) == "Timed out"
     nanny, process = RuntimeError("Nanny failed to start."), RuntimeError("Worker failed to start.")
     nanny.__cause__, process.__cause__ = process, ValueError("name taken, a-0")
-    assert why(nanny) == "name taken, a-0"
+    assert root_cause(nanny) == "name taken, a-0"
 
 
 def test_a_card_whose_copy_cannot_be_timed_is_named(
@@ -90,7 +90,7 @@ def test_a_card_whose_copy_cannot_be_timed_is_named(
     group = [ClusterWorker("tcp://", card.host, card) for card in (here, there)]
     job: Any = SimpleNamespace(times=True, for_cards=True)
     client: Any = SimpleNamespace()
-    assert _Spread(job, 1.0)._pools(client, group, lambda *given: None) == [pool]
+    assert _DividedJob(job, 1.0)._pools(client, group, lambda *given: None) == [pool]
     assert capsys.readouterr().err == (
         "webnorm: adapter 0 of there is left out: its copy could not be timed\n"
     )
@@ -107,14 +107,14 @@ def test_a_scheduler_that_ends_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
         for one in run_items(client, [(AdapterPool((card,), {}), [CopyItem(time_limit_s=1)])])
         if isinstance(one, ItemResult)
     ]
-    assert found == [ItemLost("the scheduler does not answer any more")]
-    # Nor does Dask's client have anything to add.
+    assert found == [ItemLost("the scheduler no longer answers")]
+    # Dask's client logs nothing about it.
     monkeypatch.setattr(os, "environ", dict(os.environ))
     quieten()
     assert not logging.getLogger("distributed.client").isEnabledFor(logging.ERROR)
 
 
-def test_a_host_that_is_called_localhost_is_no_local_cluster() -> None:
+def test_a_host_named_localhost_is_no_local_cluster() -> None:
     assert [is_local(where) for where in ("local", "local:2", "localhost:8786", "local:")] == [
         True,
         True,
@@ -123,7 +123,7 @@ def test_a_host_that_is_called_localhost_is_no_local_cluster() -> None:
     ]
 
 
-def test_files_travel_by_what_is_in_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_sent_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "layer_norm").mkdir()
     (tmp_path / "lib").mkdir()
     mine, snippet = tmp_path / "layer_norm" / "mine.wgsl", tmp_path / "lib" / "more.wgsl"
@@ -141,13 +141,13 @@ def test_files_travel_by_what_is_in_them(tmp_path: Path, monkeypatch: pytest.Mon
         assert path.read_text() == "mine" and path.parent.name == "layer_norm"
         assert (path.parents[1] / "lib" / "more.wgsl").read_text() == "more"
         assert here.roots == [path.parents[1]]
-        # What somebody typed stands in messages, and not where it was for a moment.
-        assert here.named(f"{path}:3: wrong") == "layer_norm/mine.wgsl:3: wrong"
-        assert here.named(f"{here.roots[0]}: empty") == f"{tmp_path}: empty"
+        # Messages contain the path that the user typed, and not the temporary one.
+        assert here.restored_text(f"{path}:3: wrong") == "layer_norm/mine.wgsl:3: wrong"
+        assert here.restored_text(f"{here.roots[0]}: empty") == f"{tmp_path}: empty"
     assert not path.exists()
 
 
-def test_what_cannot_travel_is_said_before_anything_runs(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(WebnormError, match=r"gone\.wgsl: cannot be read: No such file"):
         ShippedFiles.of([str(tmp_path / "gone.wgsl")])
 
@@ -162,19 +162,19 @@ def test_what_cannot_travel_is_said_before_anything_runs(tmp_path: Path) -> None
         ("tcp://head", "expected local, local:N"),
         ("tcp://head:port", "expected local, local:N"),
         ("gone.json", "cannot be read: No such file"),
-        ("wrong.json", "it is no scheduler file"),
-        ("tcp://127.0.0.1:9", "no scheduler answers there"),
+        ("wrong.json", "not a scheduler file: it has no address"),
+        ("tcp://127.0.0.1:9", "no scheduler answers: "),
     ),
 )
-def test_a_cluster_that_is_none_is_one_line(
+def test_an_invalid_cluster_is_one_line(
     where: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # However long Dask tries, none answers.
+    # A short limit is enough: no scheduler answers there.
     monkeypatch.setattr(cluster, "_PATIENCE_S", 0.5)
     (tmp_path / "wrong.json").write_text("[1]")
     done = webnorm(["check", "--case", "normal", "--kernel", "naive", "--cluster", where], tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and reason in done.stderr, done.stderr
-    assert done.stderr.endswith("; `dask scheduler` starts one\n") == (reason == "no scheduler answers there")
+    assert done.stderr.endswith("; start one with `dask scheduler`\n") == (reason == "no scheduler answers: ")
 
 
 def test_without_dask_a_cluster_names_what_to_install(
@@ -183,12 +183,12 @@ def test_without_dask_a_cluster_names_what_to_install(
     monkeypatch.setitem(sys.modules, "distributed", None)
     for command in (
         ["check", "--cluster", "local"],
-        ["fleet", "--cluster", "local"],
-        ["fleet", "worker", "a:1"],
+        ["cluster", "--cluster", "local"],
+        ["cluster", "worker", "a:1"],
     ):
         done = webnorm(command, tmp_path)
         assert done.returncode == 2 and done.stderr.count("\n") == 1
-        assert done.stderr.endswith("pip install 'webnorm[fleet]'\n")
+        assert done.stderr.endswith("pip install 'webnorm[cluster]'\n")
 
 
 def test_settings_that_dask_cannot_use_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,9 +202,9 @@ def test_settings_that_dask_cannot_use_are_one_line(tmp_path: Path, monkeypatch:
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
 
 
-def test_what_a_cluster_found_is_shown_where_it_fails_later() -> None:
+def test_results_are_shown_if_the_cluster_fails_later() -> None:
     found, nothing = Mock(left=AfterInterrupt.SHOWN), Mock(left=AfterInterrupt.NOTHING)
-    work = _Spread(found, 1.0)
+    work = _DividedJob(found, 1.0)
     work.jobs = [found, nothing]
     with pytest.raises(WebnormError, match="the cluster failed"):
         work.finish_what_is_found(WebnormError("the cluster failed"))
@@ -215,7 +215,6 @@ def test_what_a_cluster_found_is_shown_where_it_fails_later() -> None:
 def test_dask_is_not_imported_without_a_cluster(tmp_path: Path) -> None:
     import subprocess
 
-    code = (
-        "import sys, webnorm, webnorm.cli.verbs.bench, webnorm.fleet.errands; sys.exit('dask' in sys.modules)"
-    )
+    modules = "webnorm, webnorm.cli.verbs.bench, webnorm.fleet.work_items"
+    code = f"import sys, {modules}; sys.exit('dask' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Runs on a Dask cluster: who does what, what a death costs, and what a run without would have said, too."""
+"""Runs on a Dask cluster: distribution, lost workers, and the same results as without a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import broken
 import tiers
 from commands import webnorm, webnorm_interrupted
 from webnorm.errors import WebnormError
-from webnorm.fleet import cluster, dispatcher, errands, worker
+from webnorm.fleet import cluster, dispatcher, work_items, worker
 from webnorm.fleet.adapters import AdapterPool
 from webnorm.gpu.device import Device, find_adapter
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.xdist_group("fleet")
 
 @pytest.fixture(scope="module")
 def plain(fleet: Fleet) -> Iterator[Fleet]:
-    """A cluster with one plain `dask worker`, which knows nothing of adapters and has four threads."""
+    """Yield a cluster with one plain `dask worker` of four threads, started without webnorm."""
     process = fleet.worker("--nthreads", "4")
     yield fleet
     if process.poll() is None:
@@ -34,11 +34,11 @@ def plain(fleet: Fleet) -> Iterator[Fleet]:
 
 
 @pytest.mark.slow
-def test_a_plain_dask_worker_does_it(plain: Fleet, tmp_path: Path) -> None:
+def test_a_plain_dask_worker_runs_a_bench(plain: Fleet, tmp_path: Path) -> None:
     command = [*BENCH, "--cols", "64,96", "--cluster", str(plain.file), "--json", "out.json"]
     done = webnorm(command, tmp_path)
     assert done.returncode == 0, done.stderr
-    # On loopback nobody is warned.
+    # A loopback address causes no warning.
     assert done.stderr == ""
     found = results(tmp_path / "out.json")
     named = [(one["kernel"], one["problem"]["cols"]) for one in found if one["op"] != "copy"]
@@ -46,10 +46,8 @@ def test_a_plain_dask_worker_does_it(plain: Fleet, tmp_path: Path) -> None:
     assert all(one["status"] == "pass" and one["percent_of_copy"] for one in found)
 
 
-def test_a_process_that_takes_long_to_end_is_no_failure(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Dask waits some seconds for a worker's process that it has killed: on a busy machine too few."""
+def test_a_process_that_ends_slowly_is_no_failure(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask waits some seconds for a killed worker process, which is too short on a busy machine."""
     kill = Nanny.kill
 
     async def late(self: Nanny, *arguments: Any, **named: Any) -> None:
@@ -62,7 +60,7 @@ def test_a_process_that_takes_long_to_end_is_no_failure(
 
 
 @pytest.mark.slow
-def test_a_check_says_what_one_without_a_cluster_says(tmp_path: Path, device: Device) -> None:
+def test_a_check_has_the_same_results_without_a_cluster(tmp_path: Path, device: Device) -> None:
     command = [
         "check",
         "--kernel",
@@ -86,8 +84,8 @@ def test_a_check_says_what_one_without_a_cluster_says(tmp_path: Path, device: De
 
 def test_a_worker_of_webnorms_is_listed(fleet: Fleet, tmp_path: Path) -> None:
     process = fleet.adapter("0")
-    tiers.meet("verb", "fleet worker")
-    listed = webnorm(["fleet", "--cluster", fleet.address], tmp_path)
+    tiers.meet("verb", "cluster worker")
+    listed = webnorm(["cluster", "--cluster", fleet.address], tmp_path)
     assert listed.returncode == 0, listed.stderr
     assert str(find_adapter("0").name) in listed.stdout
     fleet.end(process)
@@ -98,13 +96,13 @@ def test_ten_tasks_of_a_worker_never_overlap(plain: Fleet) -> None:
     with cluster.connected(plain.address, None, pytest.fail) as client:
         having, without = cluster.members(client)
         assert len(having) == 1 and not without
-        asked = worker.resources(having[0].card)
-        tasks = [client.submit(spans.alone, resources=asked, pure=False) for _ in range(10)]
+        resources = worker.resources(having[0].card)
+        tasks = [client.submit(spans.alone, resources=resources, pure=False) for _ in range(10)]
         assert client.gather(tasks) == [True] * 10
 
 
 @pytest.mark.slow
-def test_an_errand_that_hangs_costs_no_other(plain: Fleet, tmp_path: Path) -> None:
+def test_a_hanging_item_affects_no_other(plain: Fleet, tmp_path: Path) -> None:
     with cluster.connected(plain.address, None, pytest.fail) as client:
         having, _ = cluster.members(client)
         (tmp_path / "there").touch()
@@ -114,19 +112,19 @@ def test_an_errand_that_hangs_costs_no_other(plain: Fleet, tmp_path: Path) -> No
     assert found == {0: dispatcher.ItemLost("WorkerTimedOut: no sign of life for 0.5 s: stopped"), 1: "awake"}
 
 
-def test_a_kernel_that_hangs_costs_no_other(
+def test_a_hanging_kernel_affects_no_other(
     plain: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "layer_norm"
     folder.mkdir()
-    # An empty loop is taken away by most drivers, and llvmpipe ends any after 65,535 rounds: each takes long.
+    # Most drivers remove an empty loop, and llvmpipe ends any after 65,535 rounds, so each round takes long.
     steps = "{% for _ in range(1000) %}spin = sin(spin) + 2.0; {% endfor %}"
     loop = f"var spin = 2.0;\n    for (; spin > 0.0;) {{ {steps} }}"
     text = broken.HONEST.replace("let pivot = ", f"{loop}\n    let pivot = spin + ")
     assert text != broken.HONEST
     (folder / "endless.wgsl").write_text(text)
     (folder / "honest.wgsl").write_text(broken.HONEST)
-    monkeypatch.setattr(errands, "CheckItem", spans.Strict)
+    monkeypatch.setattr(work_items, "CheckItem", spans.Strict)
     command = ["check", "--wgsl", ".", "--kernel", "endless,honest", "--case", "normal", "--time-limit", "1"]
     done = webnorm([*command, "--cluster", plain.address, "--json", "out.json"], tmp_path)
     reasons = {one["kernel"]: one.get("reason", "") for one in results(tmp_path / "out.json")}
@@ -134,7 +132,7 @@ def test_a_kernel_that_hangs_costs_no_other(
     assert reasons["endless"] == "no sign of life for 1 s: stopped" and done.returncode == 1
 
 
-def test_a_kernel_runs_where_its_file_is_not(plain: Fleet, tmp_path: Path) -> None:
+def test_a_kernel_runs_on_a_machine_without_its_file(plain: Fleet, tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "more.wgsl").write_text("// a snippet that only this machine has\n")
     mine = tmp_path / "mine.wgsl"
@@ -144,13 +142,13 @@ def test_a_kernel_runs_where_its_file_is_not(plain: Fleet, tmp_path: Path) -> No
     done = webnorm([*command, "--cluster", plain.address, "--json", "out.json"], tmp_path)
     mine_found, wrong_found = results(tmp_path / "out.json")
     assert mine_found["status"] == "pass", done.stdout
-    # As if it had been read here.
+    # The reason has the path that the user gave.
     assert wrong_found["status"] == "error" and wrong_found["reason"].startswith("wrong.wgsl:")
     assert done.returncode == 1
 
 
 @pytest.mark.slow
-def test_a_cluster_that_fails_at_its_end_takes_nothing_from_what_was_found(
+def test_a_cluster_that_fails_at_its_end_loses_no_result(
     plain: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = cluster.connected
@@ -169,14 +167,14 @@ def test_a_cluster_that_fails_at_its_end_takes_nothing_from_what_was_found(
 
 
 @pytest.mark.slow
-def test_what_was_tuned_before_an_interruption_is_not_tuned_again(tmp_path: Path, device: Device) -> None:
+def test_tunings_before_an_interruption_are_kept(tmp_path: Path, device: Device) -> None:
     command = ["tune", "--op", "rms_norm", "--dtype", "float32", "--rows", "64", "--cols", "64,96"]
     command += ["--budget", "0.2", "--out", "tuned.json", "--cluster", "local:1"]
-    # Dask's workers hear Ctrl-C, too.
+    # Dask's workers also receive Ctrl-C.
     run = webnorm_interrupted(command, tmp_path, "tuned.json")
-    assert run.returncode == 130 and run.stderr == "webnorm: interrupted; what was finished is kept\n"
+    assert run.returncode == 130 and run.stderr == "webnorm: interrupted; finished results are kept\n"
     kept = (tmp_path / "tuned.json").read_text()
     again = webnorm([*command, "--cols", "64"], tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "\n1 of 1 problems are recorded: not tuned again\n" in again.stdout
+    assert "\n1 of 1 problems are recorded and not tuned again\n" in again.stdout
     assert (tmp_path / "tuned.json").read_text() == kept

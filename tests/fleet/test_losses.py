@@ -1,4 +1,4 @@
-"""What the death of a worker, or the end of its adapter, costs a run: nothing finished, nothing twice."""
+"""A lost worker or adapter loses no finished result, and no result is reported twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from commands import webnorm
 from patience import until
 from webnorm.fleet import cluster, dispatcher
 from webnorm.fleet.adapters import AdapterPool
-from webnorm.fleet.errands import WorkItem
+from webnorm.fleet.work_items import WorkItem
 from webnorm.gpu.device import find_adapter
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ COLS = ("--cols", "64,96")
 
 @contextmanager
 def meanwhile(do: Callable[[], None]) -> Iterator[None]:
-    """Do something beside what the block does; it has been done when that ends."""
+    """Call a function in a thread during the block, and wait for it at the end."""
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -50,7 +50,7 @@ def meanwhile(do: Callable[[], None]) -> Iterator[None]:
 
 
 def pids(fleet: Fleet) -> dict[str, int]:
-    """The processes of Dask's workers, by their names, while one of them has a task."""
+    """Wait until a Dask worker has a task; return the workers' process ids by name."""
     from distributed import Client
 
     with Client(fleet.address, set_as_default=False) as client:
@@ -63,8 +63,8 @@ def problems(found: list[dict[str, Any]]) -> list[tuple[int, str]]:
     return [(one["problem"]["cols"], one["status"]) for one in found if one["op"] != "copy"]
 
 
-def done_by(fleet: Fleet, meantime: Callable[[], None], folder: Path) -> list[tuple[int, Any]]:
-    """What comes of errands that wait until something has happened to who does them."""
+def outcomes(fleet: Fleet, meantime: Callable[[], None], folder: Path) -> list[tuple[int, Any]]:
+    """Return the outcomes of items that wait until `meantime` has changed the workers."""
 
     def happen() -> None:
         meantime()
@@ -81,12 +81,12 @@ def done_by(fleet: Fleet, meantime: Callable[[], None], folder: Path) -> list[tu
 
 @pytest.fixture(scope="module")
 def left(fleet: Fleet) -> subprocess.Popen[bytes]:
-    """The worker that is left in the end, and nobody starts again."""
+    """Start the worker that remains; no nanny restarts it."""
     return fleet.worker("--no-nanny")
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_costs_no_result_and_gives_none_twice(
+def test_a_killed_worker_loses_no_result_and_repeats_none(
     fleet: Fleet, left: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     process = fleet.worker()
@@ -95,12 +95,12 @@ def test_a_worker_that_is_killed_costs_no_result_and_gives_none_twice(
         (pid,) = (pid for pid in pids(fleet).values() if pid != left.pid)
         os.kill(pid, signal.SIGKILL)
 
-    assert sorted(done_by(fleet, kill, tmp_path)) == [(0, "awake"), (1, "awake"), (2, "awake")]
+    assert sorted(outcomes(fleet, kill, tmp_path)) == [(0, "awake"), (1, "awake"), (2, "awake")]
     fleet.end(process)
 
 
 @pytest.mark.slow
-def test_what_an_adapter_leaves_that_is_gone_goes_to_an_equal_one(
+def test_items_of_a_lost_adapter_go_to_an_equal_one(
     fleet: Fleet, left: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     if find_adapter().backend != "Vulkan":
@@ -116,7 +116,7 @@ def test_what_an_adapter_leaves_that_is_gone_goes_to_an_equal_one(
         pids(fleet)
         going.unlink()
 
-    assert sorted(done_by(fleet, take_away, tmp_path)) == [(0, "awake"), (1, "awake"), (2, "awake")]
+    assert sorted(outcomes(fleet, take_away, tmp_path)) == [(0, "awake"), (1, "awake"), (2, "awake")]
     with cluster.connected(fleet.address, None, pytest.fail) as client:
         having, without = cluster.members(client)
     equal = [one.name for one in having if one.card.description["backend"] == "Vulkan"]
@@ -125,10 +125,10 @@ def test_what_an_adapter_leaves_that_is_gone_goes_to_an_equal_one(
 
 
 @pytest.mark.slow
-def test_without_an_equal_adapter_what_is_left_is_not_known(
+def test_without_an_equal_adapter_the_rest_is_skipped(
     fleet: Fleet, left: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker dies after the first problem, and would never come to an end with the second."""
+    """The worker dies after the first problem; the second would never end."""
     own = dispatcher.run_items
 
     def gathered(client: Client, work: Sequence[tuple[AdapterPool, Sequence[WorkItem]]]) -> Iterator[Any]:
@@ -137,12 +137,12 @@ def test_without_an_equal_adapter_what_is_left_is_not_known(
             yield event
             if isinstance(event, dispatcher.ItemResult):
                 left.kill()
-                # Before, a worker that a busy machine keeps from its heartbeat is not lost.
+                # Not earlier: on a busy machine a late heartbeat would count as a loss.
                 monkeypatch.setattr(dispatcher, "_PATIENCE_S", 0.0)
 
     monkeypatch.setattr(dispatcher, "run_items", gathered)
     done = webnorm([*BENCH, *COLS, "--cluster", fleet.address, "--json", "out.json"], tmp_path)
-    assert done.returncode == 3 and "not timed: 1 problem, for which no worker was left" in done.stderr
+    assert done.returncode == 3 and "not timed: 1 problem, because no worker was left" in done.stderr
     report = json.loads((tmp_path / "out.json").read_text())
     assert problems(report["results"]) == [(64, "pass"), (96, "skip")] and report["complete"] is False
     lost = report["results"][-1]
@@ -158,6 +158,6 @@ def test_another_version_is_refused_by_name(fleet: Fleet, tmp_path: Path) -> Non
     process = fleet.worker("--no-nanny", PYTHONPATH=before(tmp_path))
     done = webnorm([*BENCH, *COLS, "--cluster", fleet.address, "--json", "out.json"], tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert done.stderr.startswith("webnorm: worker plain-") and "has webnorm 9.9.9; expected " in done.stderr
+    assert done.stderr.startswith("webnorm: worker plain-") and "has webnorm 9.9.9; it must " in done.stderr
     assert not (tmp_path / "out.json").exists()
     fleet.end(process)

@@ -1,4 +1,4 @@
-"""Ops of the user's on a cluster, whose workers have none of the user's folders."""
+"""User ops on a cluster whose workers do not have the user's folders."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from webnorm.op.op import Task
 from webnorm.op.registry import load_op, unregister
 
 GALLERY = Path(webnorm.__file__).parents[1] / "examples" / "ops"
-# What a worker does: it opens the parcel, finds the op's kernels and sends a problem back.
+# The program of a worker: it opens the parcel, finds the op's kernels and returns a problem.
 WORKER = """
 import pickle, sys
 from pathlib import Path
-from webnorm.fleet.shipped_ops import as_at_home
 from webnorm.kernels.headers.library import discover
 parcel = pickle.loads(Path(sys.argv[1]).read_bytes())
 task, carried = parcel.opened()
 with carried.unpacked() as here:
-    named = here.named(str(here.names))
+    named = here.restored_text(str(here.names))
 kernels = [kernel.name for kernel in discover() if kernel.op is task.op]
 Path(sys.argv[2]).write_bytes(pickle.dumps((task.problem, kernels, named)))
 """
@@ -41,7 +40,7 @@ def softmax(tmp_path: Path) -> Path:
     return folder
 
 
-def test_an_op_is_known_where_its_folder_is_not(softmax: Path, tmp_path: Path) -> None:
+def test_an_op_is_loaded_without_its_folder(softmax: Path, tmp_path: Path) -> None:
     op = load_op(softmax)
     problem = op.problem(3, 5)
     carried = ShippedFiles.of([str(softmax / "naive.wgsl")])
@@ -60,7 +59,7 @@ def test_an_op_is_known_where_its_folder_is_not(softmax: Path, tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.xdist_group("fleet")
 @pytest.mark.parametrize("kernels", [[], ["--kernel", "shipped_softmax/naive.wgsl"]], ids=["all", "a file"])
-def test_a_check_says_what_one_without_a_cluster_says(kernels: list[str], softmax: Path) -> None:
+def test_a_check_has_the_same_results_without_a_cluster(kernels: list[str], softmax: Path) -> None:
     command = ["check", "--op", "./shipped_softmax", *kernels, "--case", "*rows-61,*cols-257", "--seed", "5"]
     found = []
     for name, more in (("alone", []), ("spread", ["--cluster", "local"])):

@@ -1,4 +1,4 @@
-"""Devices beside each other: wgpu aborts the process where they get into each other's way."""
+"""Several devices at once, and the choice of an adapter. wgpu aborts the process if devices interfere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_adapter_of_the_environment(device: Device, monkeypatch: pytest.Monk
     assert find_adapter().index == 0
     monkeypatch.setenv(ADAPTER_VARIABLE, "no such adapter")
     with pytest.raises(
-        WebnormError, match="no adapter 'no such adapter' that WEBNORM_ADAPTER names; there is 0: "
+        WebnormError, match=r"no adapter 'no such adapter' \(from WEBNORM_ADAPTER\); available: 0: "
     ):
         find_adapter()
 

@@ -109,7 +109,7 @@ def test_grid() -> None:
 @pytest.fixture(scope="module")
 def small() -> Iterator[Device]:
     if not adapters():
-        pytest.skip("wgpu finds no adapter; `webnorm doctor --mend` installs one")
+        pytest.skip("wgpu finds no adapter; `webnorm doctor --fix` installs one")
     yield open_device(
         limits={"max-storage-buffer-binding-size": 65536, "max-compute-workgroups-per-dimension": 4}
     )
@@ -119,7 +119,7 @@ def small() -> Iterator[Device]:
 def narrow() -> Iterator[Device]:
     """Small bindings, but workgroups enough for the pass that finishes a gradient's sums."""
     if not adapters():
-        pytest.skip("wgpu finds no adapter; `webnorm doctor --mend` installs one")
+        pytest.skip("wgpu finds no adapter; `webnorm doctor --fix` installs one")
     yield open_device(
         limits={"max-storage-buffer-binding-size": 65536, "max-compute-workgroups-per-dimension": 64}
     )
@@ -217,7 +217,7 @@ def test_rows_that_have_to_be_taken_at_once_are_not_cut(name: str, op: str, narr
     assert not kernel.takes_slices
     problem = kernel.op.problem(1500, 96)
     variant = default_variant(kernel, problem, narrow.traits)
-    expected = r"takes all rows at once; on this device .* takes \d+ parts: expected fewer rows, or another"
+    expected = r"needs all rows at once, but .* takes \d+ slices here; use fewer rows or another kernel"
     with pytest.raises(WebnormError, match=expected):
         run(narrow, variant, problem)
     _, accuracy = run(narrow, variant, dataclasses.replace(problem, rows=150))
@@ -324,7 +324,7 @@ def test_slices_without_end(small: Device, tmp_path: Path) -> None:
     path.write_text(re.sub(r'(?<=workgroup_count = ").*(?=")', "16 * rows", HONEST))
     problem = NormProblem(rows=5000, cols=8)
     variant = default_variant(load(path), problem, small.traits)
-    with pytest.raises(WebnormError, match=r"in 5000 slices on this device; expected at most 4096"):
+    with pytest.raises(WebnormError, match=r"needs 5000 slices for .* on this device; the limit is 4096"):
         run(small, variant, problem)
 
 
@@ -345,7 +345,7 @@ def test_too_large_a_problem_is_refused_before_anything_is_allocated(device: Dev
 @pytest.mark.opengl
 def test_without_subgroups() -> None:
     if not adapters():
-        pytest.skip("wgpu finds no adapter; `webnorm doctor --mend` installs one")
+        pytest.skip("wgpu finds no adapter; `webnorm doctor --fix` installs one")
     plain = open_device(without=frozenset({"subgroups"}))
     assert "subgroups" not in plain.traits.features
     problem = NormProblem(rows=7, cols=300)
@@ -407,5 +407,5 @@ def test_outputs_start_poisoned(device: Device) -> None:
 
 def test_answers_that_the_machine_cannot_hold_are_refused_before_they_are_drawn() -> None:
     check_reference(NormProblem(rows=1024, cols=1024))
-    with pytest.raises(WebnormError, match=r"float64 answers take .* this machine has"):
+    with pytest.raises(WebnormError, match=r"float64 reference take .* this machine has"):
         check_reference(NormProblem(rows=10**7, cols=10**7))

@@ -1,4 +1,4 @@
-"""Files that are not read: what lies outside of its folder, is no plain file, or holds what nobody sees."""
+"""Files that are refused: outside of their folder, not regular, or with invisible characters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def link(place: Path, target: Path, folder: bool = False) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A user's folder, with a secret beside it."""
+    """A user's folder, with a secret next to it."""
     (tmp_path / "secret.wgsl").write_text(SECRET)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "part.wgsl").write_text(SECRET)
@@ -69,14 +69,14 @@ def test_names_that_lead_out(home: Path, tag: str, name: str) -> None:
     name = str(home.parent / "secret.wgsl") if name == "ABSOLUTE" else name
     message = refusal(lambda: shader_of(home, "\n" + tag.replace("NAME", name)))
     assert "mine.wgsl:10: cannot include " in message
-    assert message.endswith(": it lies outside of the kernel's folders")
+    assert message.endswith(": it is outside of the kernel's folders")
 
 
 def test_the_kernel_itself_has_no_absolute_name_either(home: Path) -> None:
     path = home / "layer_norm" / "mine.wgsl"
     shader_of(home, "fine\n")
     message = refusal(lambda: shader_of(home, f'{{% if cols > 8 %}}x{{% endif %}}{{% include "{path}" %}}'))
-    assert "lies outside" in message
+    assert "is outside" in message
 
 
 def test_a_snippet_from_a_snippet(home: Path) -> None:
@@ -103,7 +103,7 @@ def test_links_that_lead_out(home: Path, kind: str) -> None:
         link(home / "lib", outside, folder=True)
     name = "lib/deep/part.wgsl" if kind == "folder" else "lib/part.wgsl"
     message = refusal(lambda: shader_of(home, f'{{% include "{name}" ignore missing %}}'))
-    assert f"mine.wgsl:9: cannot include '{name}': it lies outside of {home.resolve()}" in message
+    assert f"mine.wgsl:9: cannot include '{name}': it is outside of {home.resolve()}" in message
 
 
 def test_a_link_within_the_folder_is_followed(home: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_path_with_dots_behind_a_link(home: Path, monkeypatch: pytest.MonkeyPa
         assert render_shader(default_variant(kernel, SIMPLE, GPU), SIMPLE, "native", GPU).text == "text\n"
     (home.parent / "outside" / "k.wgsl").write_text(HEADER)
     link(home / "rms_norm", home.parent / "outside", folder=True)
-    assert "lies outside" in refusal(lambda: load(Path("../rms_norm/k.wgsl")))
+    assert "is outside" in refusal(lambda: load(Path("../rms_norm/k.wgsl")))
 
 
 def test_a_link_that_is_turned_round_is_noticed(home: Path) -> None:
@@ -140,30 +140,30 @@ def test_a_link_that_is_turned_round_is_noticed(home: Path) -> None:
     assert shader_of(home, body).text == "text\n"
     part.unlink()
     link(part, home.parent / "secret.wgsl")
-    assert "lies outside" in refusal(lambda: shader_of(home, body))
+    assert "is outside" in refusal(lambda: shader_of(home, body))
 
 
 def test_kernels_that_are_links(home: Path) -> None:
     (home.parent / "kernel.wgsl").write_text(HEADER + SECRET)
     out = link(home / "layer_norm" / "out.wgsl", home.parent / "kernel.wgsl")
-    assert "cannot read the kernel: it lies outside of" in refusal(lambda: load(out))
-    assert "cannot read the kernel: it lies outside of" in refusal(lambda: discover([home]))
-    # Not even its header's mistakes are told.
+    assert "cannot read the kernel: it is outside of" in refusal(lambda: load(out))
+    assert "cannot read the kernel: it is outside of" in refusal(lambda: discover([home]))
+    # The error does not reveal mistakes in its header.
     (home.parent / "kernel.wgsl").write_text(SECRET)
-    assert "lies outside" in refusal(lambda: load(out))
+    assert "is outside" in refusal(lambda: load(out))
     # A loose file has its own folder.
     loose = link(home / "loose.wgsl", home.parent / "kernel.wgsl")
-    assert "lies outside" in refusal(lambda: load(loose, "layer_norm"))
+    assert "is outside" in refusal(lambda: load(loose, "layer_norm"))
     # The folder of the op.
     (home.parent / "outside" / "k.wgsl").write_text(HEADER)
     folder = link(home / "rms_norm", home.parent / "outside", folder=True)
-    assert "lies outside" in refusal(lambda: load(folder / "k.wgsl"))
+    assert "is outside" in refusal(lambda: load(folder / "k.wgsl"))
     # Within.
     (home / "layer_norm" / "real.wgsl").write_text(HEADER)
     assert load(link(home / "layer_norm" / "also.wgsl", Path("real.wgsl"))).name == "also"
 
 
-def test_a_loose_kernel_has_snippets_beside_it(home: Path) -> None:
+def test_a_loose_kernel_has_snippets_next_to_it(home: Path) -> None:
     loose = home / "loose.wgsl"
     loose.write_text(HEADER + '{% include "lib/part.wgsl" %}')
     (home / "lib" / "part.wgsl").write_text("text")
@@ -172,7 +172,7 @@ def test_a_loose_kernel_has_snippets_beside_it(home: Path) -> None:
     loose.write_text(HEADER + '{% include "secret.wgsl" %}')
     kernel = load(loose, "layer_norm")
     message = refusal(lambda: render_shader(default_variant(kernel, SIMPLE, GPU), SIMPLE, "native", GPU))
-    assert "which is in none of its folders" in message
+    assert "which does not exist in its folders" in message
 
 
 def _fifo(path: Path) -> None:
@@ -217,16 +217,16 @@ def _unreadable(path: Path) -> None:
     ("make", "reason"),
     [
         (Path.mkdir, "Is a directory"),
-        (_fifo, "it is no plain file"),
-        (_socket, "it is no plain file"),
-        (_device, "it lies outside of"),
-        (_sparse, f"it has {1 << 40} bytes or more; expected {MOST_BYTES} at most"),
-        (_large, f"it has {MOST_BYTES + 1} bytes or more; expected {MOST_BYTES} at most"),
+        (_fifo, "it is not a regular file"),
+        (_socket, "it is not a regular file"),
+        (_device, "it is outside of"),
+        (_sparse, f"it has {1 << 40} bytes or more; it must have at most {MOST_BYTES}"),
+        (_large, f"it has {MOST_BYTES + 1} bytes or more; it must have at most {MOST_BYTES}"),
         (_loop, ""),
         (_unreadable, "Permission denied"),
     ],
 )
-def test_what_is_no_plain_file(
+def test_files_that_are_not_regular(
     home: Path, make: Callable[[Path], None], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(home)
@@ -261,18 +261,22 @@ def test_characters_that_people_do_not_see(home: Path, character: str) -> None:
     path = home / "layer_norm" / "k.wgsl"
     path.parent.mkdir()
     path.write_text(HEADER + f"\n// a{character}b\n", encoding="utf-8")
-    assert refusal(lambda: load(path)) == f"{path}:10: cannot read the kernel: it holds the character {named}"
+    assert (
+        refusal(lambda: load(path)) == f"{path}:10: cannot read the kernel: it contains the character {named}"
+    )
     path.write_text(HEADER.replace("A test", f"A{character}"), encoding="utf-8")
-    assert refusal(lambda: load(path)).startswith(f"{path}:2: cannot read the kernel: it holds the character")
+    assert refusal(lambda: load(path)).startswith(
+        f"{path}:2: cannot read the kernel: it contains the character"
+    )
     message = refusal(
         lambda: shader_of(home, '{% include "lib/part.wgsl" %}', {"part.wgsl": f"one\n\n// {character}"})
     )
-    assert message == f"{home.resolve()}/lib/part.wgsl:3: it holds the character {named}"
+    assert message == f"{home.resolve()}/lib/part.wgsl:3: it contains the character {named}"
     message = refusal(lambda: shader_of(home, f'a\nb {{{{ "\\u{ord(character):04x}" }}}}c\n'))
-    assert message.endswith(f"mine.wgsl:10: the rendered text holds the character {named}")
+    assert message.endswith(f"mine.wgsl:10: the rendered text contains the character {named}")
 
 
-def test_a_snippet_that_is_no_text(home: Path) -> None:
+def test_a_snippet_that_is_not_text(home: Path) -> None:
     (home / "lib" / "part.wgsl").write_bytes(b"a\nb\xff\n")
     message = refusal(lambda: shader_of(home, '{% include "lib/part.wgsl" %}'))
     assert message == f"{home.resolve()}/lib/part.wgsl:2: not UTF-8 text"
@@ -291,7 +295,7 @@ def test_a_name_that_a_terminal_would_take_for_a_command(home: Path) -> None:
     path.parent.mkdir()
     path.write_text(HEADER)
     message = refusal(lambda: load(path))
-    assert message.endswith("a\\x1b[31m.wgsl: its name holds the character U+001B; rename it")
+    assert message.endswith("a\\x1b[31m.wgsl: its name contains the character U+001B; rename it")
 
 
 @pytest.mark.parametrize("command", ["show", "export", "lab", "check", "bench"])
@@ -315,5 +319,5 @@ def test_no_command_copies_what_lies_outside(
     assert done.returncode != 0
     said = done.stdout + done.stderr
     assert "secret of" not in said
-    assert "lies outside" in " ".join(said.split())
+    assert "is outside" in " ".join(said.split())
     assert not (home / "out").exists()

@@ -133,7 +133,7 @@ def test_with_too_few_runs_nothing_is_said(old: int, new: int, said: str) -> Non
     found = one(result(times(1, 0.01, 1, old)), result(times(9, 0.01, 2, new)))
     assert (found.verdict, found.low) == ("UNCLEAR", None)
     assert found.ratio == pytest.approx(9, rel=0.02)
-    assert found.reason == f"{said}; at least 3 tell what moves between runs: webnorm bench --runs 5"
+    assert found.reason == f"{said}; at least 3 show the variation between runs: webnorm bench --runs 5"
 
 
 def test_three_runs_tell_of_a_large_change() -> None:
@@ -179,7 +179,8 @@ def test_a_copy_that_is_only_in_one_file_is_none_to_compare_by() -> None:
         "ONLY IN NEW",
     ]
     assert found.remarks == (
-        "1 beside no copy that is in both: times are compared, and what the machine did is in them",
+        "1 without a copy that both reports contain: plain times are compared, which include changes of the "
+        "machine",
     )
 
 
@@ -281,7 +282,7 @@ def test_verdicts_are_seldom_false_and_ten_percent_is_found(count: int, power: i
     """In 20 pairs of files: with as many runs as such a machine needs, and with few, that find little."""
     rng = np.random.default_rng(0)
     kernels = {f"{proof.KERNEL} {value}": 2.0 for value in proof.CONSTANTS}
-    kernels |= dict.fromkeys(proof.BESIDE, 2.5) | {proof.SLOWER: 2.2}
+    kernels |= dict.fromkeys(proof.CONTROLS, 2.5) | {proof.SLOWER: 2.2}
     found = proof.rates([simulated(rng, count, kernels) for _ in range(21)])
     assert (found.pairs, found.changes) == (80, 20)
     assert found.false <= 0.05 * found.pairs
@@ -439,8 +440,8 @@ def test_the_gate_refuses_what_is_missing(gone: list[Result]) -> None:
 
 def test_the_gate_refuses_an_interrupted_run() -> None:
     whole, part, unknown = (report(FAST, complete=complete) for complete in (True, False, None))
-    assert gate_unknowns(compare(part, whole), 5) == ["OLD is of a run that was interrupted"]
-    assert gate_unknowns(compare(whole, part), 5) == ["NEW is of a run that was interrupted"]
+    assert gate_unknowns(compare(part, whole), 5) == ["OLD comes from an interrupted run"]
+    assert gate_unknowns(compare(whole, part), 5) == ["NEW comes from an interrupted run"]
     assert gate_unknowns(compare(part, part), 5, allow_missing=True) == []
     assert gate_unknowns(compare(unknown, whole), 5) == []
 

@@ -100,8 +100,8 @@ class _Known(MeasuringJob):
 
     found: list[Result]
     named: Coverage
-    done = "verified"
-    begin = errands = take = lack = work = show_results = None  # type: ignore[assignment]
+    done = "checked"
+    begin = work_items = record = record_missing = work = show_results = None  # type: ignore[assignment]
 
     @property
     def coverage(self) -> Coverage:
@@ -118,7 +118,7 @@ class _Known(MeasuringJob):
         ([PASS, of(SKIP, "registers")], 0, False, INCONCLUSIVE, "registers (layer_norm, float32) (--allow-"),
         ([PASS, of(SKIP, "registers")], 0, True, OK, ""),
         ([PASS, of(replace(SKIP, status="fail"), "registers")], 0, False, WRONG, ""),
-        ([PASS, of(PASS, "registers")], 2, True, INCONCLUSIVE, "2 problems, for which no worker was left"),
+        ([PASS, of(PASS, "registers")], 2, True, INCONCLUSIVE, "2 problems, because no worker was left"),
     ],
 )
 def test_the_status_says_what_is_not_known(
@@ -134,5 +134,5 @@ def test_the_status_says_what_is_not_known(
     job.found, job.lost, job.named = found, lost, coverage
     assert job.status() == status
     told = capsys.readouterr().err
-    assert (f"not verified: {said}" in told) if said else told == ""
+    assert (f"not checked: {said}" in told) if said else told == ""
     assert job.report(complete=True).complete is not bool(lost)

@@ -74,8 +74,8 @@ def test_a_check_takes_an_array(tmp_path: Path, device: Device) -> None:
         assert (result.problem.rows, result.problem.cols) == (6, 8)
     for bad, said in (
         (x.astype(np.float64), "input: dtype is float64; expected float32, float16, bfloat16"),
-        (np.ones((), np.float32), r"input: shape is \(\); expected an array of one or more dimensions"),
-        ([[1.0]], r"input is \[\[1.0\]\]; expected a NumPy array, or the path of an .npy file"),
+        (np.ones((), np.float32), r"input: shape is \(\); the array must have at least one dimension"),
+        ([[1.0]], r"input is \[\[1.0\]\]; it must be a NumPy array or the path of an .npy file"),
     ):
         with pytest.raises(WebnormError, match=said):
             webnorm.check("naive", input=bad)  # type: ignore[arg-type]
@@ -87,9 +87,9 @@ def test_a_check_takes_an_array(tmp_path: Path, device: Device) -> None:
         ({"kernels": "registres"}, "unknown kernel 'registres'; did you mean 'registers'"),
         ({"op": "layernorm"}, "unknown op 'layernorm'; did you mean 'layer_norm'"),
         ({"rows": "many"}, "rows is 'many'; expected integers"),
-        ({"cols": 1.5}, "cols is 1.5; expected an integer, some of them, or a text"),
+        ({"cols": 1.5}, "cols is 1.5; it must be an integer, several integers, or a string"),
         ({"constants": {"thread": 8}}, "unknown constant 'thread'"),
-        ({"preset": "h200", "rows": 8}, "preset names its own op and shapes"),
+        ({"preset": "h200", "rows": 8}, "preset sets its own op and shapes"),
         ({"dtype": "half"}, "unknown dtype 'half'"),
         ({"options": "residul"}, "unknown option 'residul'; did you mean 'residual'"),
         ({"budget": "0.1"}, "budget is '0.1'; expected seconds"),
@@ -104,7 +104,7 @@ def test_mistakes_are_told_before_anything_runs(given: dict[str, typing.Any], me
 
 
 def test_what_is_no_report_is_told(tmp_path: Path) -> None:
-    with pytest.raises(WebnormError, match="a report is 3; expected what bench gave"):
+    with pytest.raises(WebnormError, match="the report is 3; it must be a result of bench"):
         webnorm.compare(3, 3)  # type: ignore[arg-type]
     with pytest.raises(WebnormError, match="cannot read"):
         webnorm.compare(tmp_path / "none.json", tmp_path / "none.json")

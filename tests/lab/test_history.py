@@ -50,7 +50,7 @@ def judged(folder: Path, *reports: Report, last: int = 10) -> dict[str, str]:
 
 
 def verdicts(newest: NewestRun) -> dict[str, str]:
-    return {one.comparison.result.kernel: one.comparison.verdict for one in newest.judged}
+    return {one.comparison.result.kernel: one.comparison.verdict for one in newest.results}
 
 
 def rows(folder: Path, query: str = "SELECT * FROM history") -> list[Any]:
@@ -214,19 +214,19 @@ def test_a_file_that_is_no_store_is_refused_and_stays(tmp_path: Path) -> None:
     for store, told in (
         (
             foreign,
-            "is no store of results, and stays as it is; expected a file that `webnorm store add` made",
+            "is not a store of results and was not changed; name a file that `webnorm store add` made",
         ),
-        (text, "is no store of results"),
-        (visits, "is no store of results"),
-        (newer, "is a store of version 2; this webnorm knows 1"),
-        (tmp_path, "is no plain file"),
+        (text, "is not a store of results"),
+        (visits, "is not a store of results"),
+        (newer, "is a store of version 2; this webnorm reads version 1"),
+        (tmp_path, "is not a regular file"),
     ):
         before = None if store.is_dir() else store.read_bytes()
         for asked in (lambda at=store: kept.add_reports(at, [path]), lambda at=store: history(at, ALL, 1)):
             with pytest.raises(WebnormError, match=told):
                 asked()
         assert store.is_dir() or store.read_bytes() == before
-    with pytest.raises(WebnormError, match="there is no such store; `webnorm store add FILES` makes one"):
+    with pytest.raises(WebnormError, match="is no store; `webnorm store add FILES` creates one"):
         history(tmp_path / "none", ALL, 1)
     newer.write_bytes(b"SQLite format 3\0" + newer.read_bytes()[16:60] + b"\0\0\0\1" + b"\0\0\0\0wnrs" * 9)
     with pytest.raises(WebnormError, match="newer cannot be"):
@@ -272,7 +272,7 @@ def test_what_runs_differ_by_is_no_regression(tmp_path: Path) -> None:
     noisy = [kept_run(at, {"naive": 2000.0 * (1 + 0.03 * (-1) ** at)}) for at in range(10)]
     assert judged(tmp_path, *noisy, kept_run(10, {"naive": 2000.0 * 1.08})) == {"naive": "SAME"}
     (newest,) = regressions(tmp_path / "store.db", ALL, 10)
-    (one,) = newest.judged
+    (one,) = newest.results
     assert one.band == pytest.approx(0.09, rel=0.05) and one.runs == 10
     assert judged(tmp_path, kept_run(11, {"naive": 2000.0 * 1.3})) == {"naive": "SLOWER"}
 
@@ -292,7 +292,7 @@ def test_another_driver_begins_a_series(tmp_path: Path, key: str) -> None:
     added(tmp_path, *steady(), *slow)
     newest, older = regressions(tmp_path / "store.db", ALL, 10)
     assert newest.platform[key] == "another" and older.platform[key] == CARD[key]
-    (one,) = newest.judged
+    (one,) = newest.results
     assert one.comparison.verdict == "UNCLEAR" and "too few runs: 2 earlier runs" in str(
         one.comparison.reason
     )
@@ -338,7 +338,7 @@ def test_runs_of_other_kernels_stand_between(tmp_path: Path) -> None:
     between = [kept_run(at, {"naive": 6000.0}) for at in range(10, 25)]
     newest = kept_run(30, {"registers": 2300.0})
     assert judged(tmp_path, *steady(10, registers=2000.0), *between, newest) == {"registers": "SLOWER"}
-    (one,) = regressions(tmp_path / "store.db", ALL, 4)[0].judged
+    (one,) = regressions(tmp_path / "store.db", ALL, 4)[0].results
     assert one.runs == 4
     # The newest of what is asked for.
     (asked,) = regressions(tmp_path / "store.db", SeriesQuery(kernel=["nai*"]), 10)
@@ -363,7 +363,7 @@ def test_interrupted_runs_and_checks_are_kept_and_not_judged(tmp_path: Path) -> 
     (newest,) = regressions(tmp_path / "store.db", ALL, 10)
     assert (newest.run, newest.interrupted) == (f"{9:032x}", 1) and {*verdicts(newest).values()} == {"SAME"}
     # Nor is anything held against them.
-    (one, _) = regressions(tmp_path / "store.db", ALL, 10)[0].judged
+    (one, _) = regressions(tmp_path / "store.db", ALL, 10)[0].results
     assert one.runs == 9
     found = history(tmp_path / "store.db", ALL, 100)
     assert (found.reports, found.untimed) == (12, 1)
@@ -441,16 +441,25 @@ def test_platforms_are_apart_and_chosen_by_adapter(tmp_path: Path) -> None:
     for asked, told in (
         (
             SeriesQuery(adapter="third"),
-            "no adapter has 'third' in its name; there is: 'Other .*', 'Some GPU'",
+            "no adapter name contains 'third'; stored are: 'Other .*', 'Some GPU'",
         ),
         (SeriesQuery(kernel=["nave"]), "unknown kernel 'nave'; did you mean 'naive'"),
-        (SeriesQuery(kernel=["welford"]), "nothing is stored for kernel 'welford': it has copy, naive"),
-        (SeriesQuery(kernel=["naive,wel*"]), r"nothing is stored for kernel 'wel\*': it has copy, naive"),
-        (SeriesQuery(op="rms_norm"), "nothing is stored for op 'rms_norm': it has copy, layer_norm"),
-        (SeriesQuery(op="copy", kernel=["naive"]), "nothing is stored that has all that was asked for"),
+        (
+            SeriesQuery(kernel=["welford"]),
+            "no result is stored for kernel 'welford': the store contains copy, naive",
+        ),
+        (
+            SeriesQuery(kernel=["naive,wel*"]),
+            r"no result is stored for kernel 'wel\*': the store contains copy, naive",
+        ),
+        (
+            SeriesQuery(op="rms_norm"),
+            "no result is stored for op 'rms_norm': the store contains copy, layer_norm",
+        ),
+        (SeriesQuery(op="copy", kernel=["naive"]), "no stored result matches all selections"),
         (
             SeriesQuery(op="softmax"),
-            "unknown op 'softmax'; there is: copy, layer_norm",
+            "unknown op 'softmax'; expected one of copy, layer_norm",
         ),
     ):
         with pytest.raises(WebnormError, match=told):
@@ -529,4 +538,4 @@ def test_odd_values_break_nothing(
         found = regressions(folder / "store.db", ALL, 3)
         json.loads(to_json(found), parse_constant=pytest.fail)
         json.loads(history_json(history(folder / "store.db", ALL, 3)), parse_constant=pytest.fail)
-        assert all(isinstance(one, RegressionResult) for newest in found for one in newest.judged)
+        assert all(isinstance(one, RegressionResult) for newest in found for one in newest.results)

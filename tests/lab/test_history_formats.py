@@ -109,10 +109,10 @@ def test_names_are_the_same_from_run_to_run(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_exported_is_told(tmp_path: Path) -> None:
-    with pytest.raises(WebnormError, match=r"0\.json: no result is both right and timed"):
+    with pytest.raises(WebnormError, match=r"0\.json has no result that is both right and timed"):
         as_others(tmp_path, "github", replace(kept_run(0, {}), results=(BARE, replace(FULL, status="fail"))))
     other = kept_run(1, {"a": 1.0}, device={**CARD, "driver": "2"})
-    with pytest.raises(WebnormError, match=r"1\.json is of another device than .*0\.json"):
+    with pytest.raises(WebnormError, match=r"1\.json comes from another device than .*0\.json"):
         as_others(tmp_path, "github", kept_run(0, {"a": 1.0}), other)
-    with pytest.raises(WebnormError, match="--as is 'csv'; expected bencher or github"):
+    with pytest.raises(WebnormError, match="--format is 'csv'; it must be bencher or github"):
         exported([tmp_path / "0.json"], "csv")

@@ -49,7 +49,7 @@ def test_an_array_of_another_type_than_asked_for_is_refused(tmp_path: Path, dtyp
     """Else what was checked would be another type than the one that was asked for."""
     path = saved(tmp_path / "x.npy", X.astype(dtype))
     wanted = next(name for name in ("float32", "float16") if np.dtype(name) != dtype)
-    with pytest.raises(WebnormError, match=rf"dtype is .*; expected {wanted}, as --dtype \(dtype=\) says"):
+    with pytest.raises(WebnormError, match=rf"dtype is .*; --dtype \(dtype=\) requires {wanted}"):
         user_array_case(path, [wanted])
     request = requests.check_request(["naive"], ["layer_norm"])
     own = "bfloat16" if dtype is ml_dtypes.bfloat16 else np.dtype(dtype).name
@@ -106,10 +106,10 @@ def test_other_files_are_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "archive.npz", x=X.astype(np.float32))
     np.save(tmp_path / "float8.npy", X.astype(ml_dtypes.float8_e5m2))
     for name, said in (
-        ("plain", "it is no .npy file; expected what numpy.save writes"),
-        ("safetensors", "it is a safetensors file; expected one array of it"),
-        ("archive.npz", "it is an .npz archive; expected one array"),
-        ("float8.npy", "NumPy refuses its header: descr is not a valid dtype descriptor: '<f1'"),
+        ("plain", "it is no .npy file; write the array with numpy.save"),
+        ("safetensors", "it is a safetensors file; extract one array"),
+        ("archive.npz", "it is an .npz archive; extract one array"),
+        ("float8.npy", "NumPy rejects its header: descr is not a valid dtype descriptor: '<f1'"),
     ):
         with pytest.raises(WebnormError) as refused:
             user_array_case(tmp_path / name)

@@ -148,12 +148,12 @@ def test_rings_mark_what_auto_chooses(cols: list[int]) -> None:
     (rings,) = (line for line in figure.axes[0].lines if line.get_markerfacecolor() == "none")
     values = rings.get_xdata() if len(cols) == 1 else rings.get_ydata()
     assert np.asarray(values).tolist() == [150.0] * len(cols)
-    assert [text.get_text() for text in figure.legends[0].texts] == ["what auto chooses"]
+    assert [text.get_text() for text in figure.legends[0].texts] == ["auto's choice"]
 
 
 @pytest.mark.parametrize(
     ("chosen", "said", "marked"),
-    [([], "what auto chooses was not timed", 0), ([512], "what auto chooses, where it was timed", 1)],
+    [([], "auto's choice (not timed)", 0), ([512], "auto's choice (where timed)", 1)],
 )
 def test_where_auto_was_not_timed_the_legend_says_so(chosen: list[int], said: str, marked: int) -> None:
     """Of kernels that somebody named, or where auto's own choice was wrong."""
@@ -270,7 +270,7 @@ def test_panels_are_per_rows_and_options_with_the_roofline_of_their_shape() -> N
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "a.svgz"])
 def test_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(WebnormError, match=r"expected \.svg or \.png"):
+    with pytest.raises(WebnormError, match=r"must be \.svg or \.png"):
         plot(report(sweep([64], [256])), tmp_path / name)
     assert os.listdir(tmp_path) == []
 

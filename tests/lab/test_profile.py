@@ -112,13 +112,13 @@ def test_the_table_has_times_rates_and_shares() -> None:
         MIXED[4], median_ns=1e5, bytes=2_000_000, render_ns=2e7, compile_ns=3e6, pipeline_ns=4e6
     )
     shown = text(profile_table(profiled([fastest]), software=False), width=100)
-    assert line_of(shown, "where the time goes").startswith("where the time goes with registers threads")
+    assert line_of(shown, "time by stage").startswith("time by stage of registers threads")
     assert line_of(shown, "upload ").split() == ["upload", "300", "us", "3", "10", "60"]
     assert line_of(shown, "dispatch ").split() == ["dispatch", "100", "us", "2", "20", "20"]
     assert line_of(shown, "download ").split() == ["download", "100", "us", "0.5", "5", "20"]
     assert "first use: render 20 ms, compile 3 ms, pipeline 4 ms" in shown
-    assert "dispatch by timestamp" in shown and "software" not in shown
-    assert "nothing passes a bus" in text(profile_table(profiled([fastest]), software=True), width=100)
+    assert "dispatch is timed by timestamp" in shown and "software" not in shown
+    assert "no data crosses a bus" in text(profile_table(profiled([fastest]), software=True), width=100)
     assert "nothing to profile" in text(profile_table(MIXED, software=True))
 
 

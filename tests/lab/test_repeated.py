@@ -59,7 +59,7 @@ def test_rows_that_repeat_are_held_against_float64_too(
     plan.run()
     itemsize = DTYPES[dtype].itemsize
     end = rows * cols * itemsize
-    for at, said in ((end - itemsize, "rows that hold the same came out different"), (end, None)):
+    for at, said in ((end - itemsize, "equal rows gave different outputs"), (end, None)):
         word = math.ceil(at / 4) * 4 if said is None else at // 4 * 4
         written = device.handle.queue.read_buffer(buffer, word, 4)
         spoiled = np.frombuffer(written, np.uint8).copy()
@@ -132,13 +132,13 @@ def test_rows_that_come_out_different_are_a_failure(device: Device, monkeypatch:
     monkeypatch.setattr(BufferComparer, "repeats", lambda self, buffer, period, size: False)
     result, found, _ = try_variant(board, variant)
     assert found is None and result.status == "fail"
-    assert result.reason == "y: rows that hold the same came out different"
+    assert result.reason == "y: equal rows gave different outputs"
     # So it is where what was right strays later on.
     setup = timed_work.timing_setup(board, 0.0)
     (running,) = (jobs.timed_variant(setup, 0, result, plan, golden),)
     strayed = timed_work._strayed(board, running, range(0, 2))
     assert (strayed.status, strayed.deterministic) == ("fail", False)
-    assert strayed.reason == "y: rows that hold the same came out different"
+    assert strayed.reason == "y: equal rows gave different outputs"
 
 
 def test_a_block_that_no_device_binds_is_the_problem(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

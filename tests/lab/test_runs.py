@@ -89,7 +89,7 @@ def test_samples_of_runs_stand_one_behind_the_other() -> None:
     assert kernel.p80_ns == pytest.approx(260.0)
     assert copy.median_ns == 60.0 and kernel.percent_of_copy == pytest.approx(30.0)
     assert [list(run) for run in kernel.samples_by_run] == [[100.0, 200.0], [300.0]]
-    assert kernel.beside(copy) and not kernel.beside(result([1.0, 2.0, 3.0]))
+    assert kernel.shares_rounds(copy) and not kernel.shares_rounds(result([1.0, 2.0, 3.0]))
 
 
 def test_one_run_is_as_it_was() -> None:

@@ -219,11 +219,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>) {
     [
         ('{{ trace("maen") }}', "cannot trace 'maen': no definition in scope for identifier: `maen`"),
         ('{{ trace("mean +") }}', "cannot trace 'mean +': expected"),
-        ('{{ trace("mat2x2<f32>()") }}', "it is of type mat2x2<f32>; expected a scalar or a vector"),
+        ('{{ trace("mat2x2<f32>()") }}', "its type is mat2x2<f32>; it must be a scalar or a vector"),
         ('{{ trace("mean", "nothing") }}', "cannot trace 'mean': no definition in scope"),
         (
             '{% for v in ("1u", "1i") %}{ let v = {{ v }}; {{ trace("v") }} }{% endfor %}',
-            "it is of type u32 and of type i32",
+            "its type is both u32 and i32",
         ),
         ("let wrong = vec2(1.0) + vec3(1.0);", "let wrong = "),
     ],
@@ -240,9 +240,7 @@ def test_what_cannot_be_traced_is_told_with_its_place(
 
 
 def test_a_kernel_without_traces_is_told_how_to_write_one(device: Device, tmp_path: Path) -> None:
-    with pytest.raises(
-        WebnormError, match=r'traced.wgsl: its text has no trace; write \{\{ trace\("mean"\) \}\}'
-    ):
+    with pytest.raises(WebnormError, match=r'traced.wgsl contains no trace; write \{\{ trace\("mean"\) \}\}'):
         traced(device, tmp_path, tagged({MEAN: '// {{ trace("mean") }}'}))
 
 

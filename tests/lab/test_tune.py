@@ -344,7 +344,7 @@ def test_tune_records_what_auto_follows(
     assert "1 of 1 problems are recorded" in again.stdout and "tried" not in again.stdout
     assert "rms_norm, 8x48" in webnorm(["tune", "--list"], tmp_path).stdout
     elsewhere = webnorm(["tune", "--list", "--out", "none.json"], tmp_path)
-    assert elsewhere.stdout == "nothing is recorded: there is no none.json\n"
+    assert elsewhere.stdout == "nothing is recorded: none.json does not exist\n"
 
     # Not what the rules would choose, to see that it is followed.
     data = json.loads(path.read_text())
@@ -364,11 +364,11 @@ def test_tune_records_what_auto_follows(
     assert ignored.returncode == 0 and "by rules" in " ".join(ignored.stdout.split()), ignored.stdout
     assert ignored.stderr.count("\n") == 1 and "is ignored: it is stale" in ignored.stderr
     stale = webnorm(["tune", "--list"], tmp_path)
-    assert "rms_norm, 8x48" in stale.stdout and "does not hold here: it is stale" in stale.stderr
+    assert "rms_norm, 8x48" in stale.stdout and "does not apply here: it is stale" in stale.stderr
     path.write_text("no JSON")
     for arguments in (["tune", "--list"], TUNE):
         refused = webnorm(arguments, tmp_path)
-        assert refused.returncode == 2 and "webnorm tune --forget" in refused.stderr
+        assert refused.returncode == 2 and "webnorm tune --remove" in refused.stderr
         assert refused.stderr.count("\n") == 1
     # What does not write it goes on without it.
     check = ["check", "--op", "rms_norm", "-k", "auto", "--case", "rows-1"]
@@ -376,10 +376,10 @@ def test_tune_records_what_auto_follows(
         told = webnorm(arguments, tmp_path)
         assert told.returncode == 0 and told.stdout, told.stdout
         assert told.stderr.startswith(f"webnorm: the tuning {path} is broken: ")
-        assert told.stderr.endswith("--forget`; until then it is ignored\n") and told.stderr.count("\n") == 1
+        assert told.stderr.endswith("--remove`; until then it is ignored\n") and told.stderr.count("\n") == 1
     assert "by rules" in " ".join(webnorm(bench, tmp_path).stdout.split())
     assert path.read_text() == "no JSON"
-    assert webnorm(["tune", "--forget"], tmp_path).stdout == f"removed {path}\n"
+    assert webnorm(["tune", "--remove"], tmp_path).stdout == f"removed {path}\n"
     assert not path.exists()
 
 
@@ -390,7 +390,7 @@ def test_an_interrupted_run_is_resumed(tmp_path: Path, device: Device) -> None:
     arguments = [*TUNE, "--rows", "8,32,128", "--out", str(path)]
     done = webnorm_interrupted(arguments, tmp_path, path.name)
     assert done.returncode == 130
-    assert done.stderr == "webnorm: interrupted; what was finished is kept\n"
+    assert done.stderr == "webnorm: interrupted; finished results are kept\n"
     first = json.loads(path.read_text())["choices"]
     assert 1 <= len(first) < 3
     done = webnorm(arguments, tmp_path)
@@ -410,14 +410,17 @@ def test_an_interrupted_run_is_resumed(tmp_path: Path, device: Device) -> None:
         (["tune", "--preset", "equinoxe"], "unknown preset 'equinoxe'; did you mean 'equinox'"),
         (
             ["tune", "--preset", "equinox", "--cols", "3"],
-            "--preset and --cols exclude each other",
+            "--preset and --cols cannot be combined",
         ),
         (["tune", "--dtype", "half"], "unknown dtype 'half'"),
         (["tune", "--op", "layer_norm", "--option", "dh"], "layer_norm has no option dh"),
         (["tune", "--cols", "0"], "--cols is '0'; expected 1 or more"),
         (["tune", "--rows", "8,0"], "--rows is '8,0', which has 0; expected 1 or more"),
-        (["tune", "--list", "--forget"], "--list excludes --forget: it prints a list and ends"),
-        (["show", "auto", "-c", "threads_per_row=8"], "auto chooses constants by itself"),
+        (
+            ["tune", "--list", "--remove"],
+            "--list cannot be combined with --remove: it prints a list and exits",
+        ),
+        (["show", "auto", "-c", "threads_per_row=8"], "auto chooses its own constants"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -113,8 +113,8 @@ def test_what_is_beyond_its_tolerance() -> None:
     [
         ([3], "3"),
         ([0, 1, 2, 7], "0 to 2, 7"),
-        ([1, 5, 9, 13], "1, 5 and so on to 13 (every 4th)"),
-        (range(0, 100, 2), "0, 2 and so on to 98 (every 2nd)"),
+        ([1, 5, 9, 13], "1, 5, ... 13 (every 4th)"),
+        (range(0, 100, 2), "0, 2, ... 98 (every 2nd)"),
         ([at for at in range(100) if at % 8], "1 to 7 of every 8"),
         ([0, 2, 5, 9, 14, 20, 27], "0, 2, 5, 9, 14, 20 and more (7 in all)"),
     ],

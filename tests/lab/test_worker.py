@@ -144,7 +144,7 @@ def test_work_on_large_arrays_is_no_silence(device: Device, monkeypatch: pytest.
 def test_no_such_adapter(device: Device) -> None:
     with (
         Worker("no-such-adapter") as worker,
-        pytest.raises(WebnormError, match="no adapter 'no-such-adapter'; there is 0: "),
+        pytest.raises(WebnormError, match="no adapter 'no-such-adapter'; available: 0: "),
     ):
         list(worker.stream(_fine, 1))
 
@@ -224,7 +224,7 @@ def test_large_messages(shared: Worker) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("dies in a message", "the process crashed with SIGKILL, as where memory runs out"),
+        ("dies in a message", "the process crashed with SIGKILL, perhaps because memory ran out"),
         ("says more than it sends", "no sign of life for 0.5 s: stopped"),
         ("leaves", "the process ended with exit status 7"),
         ("reads nothing", "no sign of life for 0.5 s: stopped"),

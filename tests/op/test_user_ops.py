@@ -118,13 +118,16 @@ TRIED = [
     (changed(BODY, "return (2 * x).T"), "op.py:12: y has the shape"),
     (changed(BODY, 'return "abc"'), "op.py:12: y has the type"),
     (changed(BODY, "return x, x"), "op.py:12: doubled returns 2 arrays; expected y"),
-    (changed(BODY, "return x + np.random.rand()"), "op.py:12: for 1x2 float32 the reference gives another y"),
-    (changed(BODY, "return np.sqrt(x)"), "y has NaN on inputs as they are drawn"),
+    (
+        changed(BODY, "return x + np.random.rand()"),
+        "op.py:12: for 1x2 float32 the reference returns another y",
+    ),
+    (changed(BODY, "return np.sqrt(x)"), "y has NaN on drawn inputs"),
     (changed(BODY, "b = np.ones(1 << 34); return 2 * x"), "MemoryError"),
     (changed("op = define_op", "import os; os.abort()\nop = define_op"), "its process ended with status -6"),
     (
         changed(f"[{DECLARED}],", f'[{DECLARED}],\n    require=[require("cols < 0", "never")],'),
-        "no sizes up to 64 meet what it requires",
+        "no sizes up to 64 satisfy its requirements",
     ),
     (
         changed(f"[{DECLARED}],", f'[{DECLARED}],\n    cases=[case("c", {{"x": [1, 2]}})],'),
@@ -270,10 +273,12 @@ def test_a_value_of_a_choice_is_not_taken_for_an_option(tmp_path: Path) -> None:
 
 def test_an_unknown_case_lists_those_of_the_op(tmp_path: Path) -> None:
     webnorm.load_op(write_op(tmp_path / "twice"))
-    with pytest.raises(WebnormError, match=r"^unknown case 'zzz'; there is: all, twice-cols-1, ") as caught:
+    with pytest.raises(
+        WebnormError, match=r"^unknown case 'zzz'; expected one of all, twice-cols-1,"
+    ) as caught:
         webnorm.check(op="twice", cases="zzz")
     assert "shift" not in str(caught.value)
-    with pytest.raises(WebnormError, match=r"^unknown case 'zzz'; there is: all, bfloat16-y-256, "):
+    with pytest.raises(WebnormError, match=r"^unknown case 'zzz'; expected one of all, bfloat16-y-256, "):
         webnorm.check(cases="zzz")
 
 
@@ -281,7 +286,7 @@ def test_an_unknown_case_lists_those_of_the_op(tmp_path: Path) -> None:
 def test_cases_of_other_ops_are_refused_by_their_names(tmp_path: Path, asked: str | list[str]) -> None:
     webnorm.load_op(write_op(tmp_path / "twice", CHOICE))
     given = asked if isinstance(asked, str) else ",".join(asked)
-    said = f"no case of twice matches '{given}'; `webnorm check --cases`, with the same --op, lists them"
+    said = f"no case of twice matches '{given}'; `webnorm check --cases` with the same --op lists them"
     with pytest.raises(WebnormError, match=rf"^{re.escape(said)}$"):
         webnorm.check(op="twice", cases=asked)
 
@@ -328,7 +333,7 @@ def test_a_name_that_the_library_reads_is_told(tmp_path: Path) -> None:
     ).replace("// [[pass]]", "// [derive]\n// subgroups = 0\n// [[pass]]")
     webnorm.load_op(write_op(tmp_path / "twice", naive=text))
     (one,) = webnorm.check(op="twice", cases="twice-rows-61").report.results
-    assert "'rows_per_workgroup' is undefined; the library reads it: define it in [tune] or [derive]" in (
+    assert "'rows_per_workgroup' is undefined; the library uses it: define it in [tune] or [derive]" in (
         one.reason or ""
     )
 
@@ -523,19 +528,29 @@ def test_plain_wgsl_is_a_kernel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "beside", "said"),
     [
-        ("x: array", "z: array", BESIDE, "plain.wgsl:4: storage variable z is no tensor: there is x, y"),
-        ("", "", "", "plain.wgsl:1: nothing says how many workgroups double takes"),
+        (
+            "x: array",
+            "z: array",
+            BESIDE,
+            "plain.wgsl:4: storage variable z is not a tensor: expected one of x, y",
+        ),
+        ("", "", "", "plain.wgsl:1: the number of workgroups of double is unknown"),
         (
             "rows: u32, cols: u32 }",
             "rows: u32, cols: array<u32, 4> }",
             BESIDE,
-            "cols is array<u32,4>; expected numbers",
+            "cols is array<u32,4>; expected u32, i32 or f32",
         ),
-        ("cols: u32 }", "width: u32 }", BESIDE, "member width of Dims is no size or scalar"),
+        ("cols: u32 }", "width: u32 }", BESIDE, "member width of Dims is not a size or scalar"),
         ("x: array<f32>", "x: array<bool>", BESIDE, "the type array<bool> is not an array of f32"),
-        ("@group(1) @binding(3)", "@binding(3)", BESIDE, "dims has no @group and @binding with numbers"),
+        ("@group(1) @binding(3)", "@binding(3)", BESIDE, "dims lacks @group and @binding with numbers"),
         ("", "", 'workgroup_count = "rowz"\n', "plain.toml:1: unknown name 'rowz'"),
-        ("result", "x2", 'workgroup_count = "1"\n[bindings]\nx2 = "x"\n', "two storage variables are x"),
+        (
+            "result",
+            "x2",
+            'workgroup_count = "1"\n[bindings]\nx2 = "x"\n',
+            "two storage variables are bound to x",
+        ),
     ],
 )
 def test_what_of_plain_wgsl_is_not_understood(
@@ -623,7 +638,7 @@ def test_eight_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     }
     for number, text in texts.items():
         (tmp_path / f"{number}.wgsl").write_text(text)
-    command = [sys.executable, "-m", "webnorm", "judge", "--op", str(folder), "--json", "--budget", "0.1"]
+    command = [sys.executable, "-m", "webnorm", "evaluate", "--op", str(folder), "--json", "--budget", "0.1"]
     running = {
         number: subprocess.Popen([*command, str(tmp_path / f"{number}.wgsl")], stdout=subprocess.PIPE)
         for number in texts

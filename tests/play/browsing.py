@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
 EDITOR = "#editor .cm-content"
-# All of a short text is drawn.
+# The editor draws every line of a short text.
 TEXT_OF = "[...document.querySelectorAll('#editor .cm-line')].map((one) => one.textContent).join('\\n')"
 
 
 @contextmanager
 def opened(context: BrowserContext, url: str, complains: bool = False) -> Iterator[Page]:
-    """The page, which asks nobody but its server for anything, and on whose console no error may show."""
-    asked = []
+    """Open the page and check that it requests only its own server and logs no error."""
+    requested = []
     page = context.new_page()
-    said = errors_of(page)
-    page.on("request", lambda request: asked.append(request.url))
+    errors = errors_of(page)
+    page.on("request", lambda request: requested.append(request.url))
     page.goto(url)
     page.wait_for_selector("#connection.pass")
     page.wait_for_selector(EDITOR)
     yield page
-    assert complains or said == []
+    assert complains or errors == []
     server = url.partition("#")[0]
-    assert [one for one in asked if not one.startswith((server, f"blob:{server}"))] == []
+    assert [one for one in requested if not one.startswith((server, f"blob:{server}"))] == []
 
 
 def text_of(page: Page) -> str:

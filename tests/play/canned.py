@@ -1,4 +1,4 @@
-"""A snapshot that has every part of the page in it."""
+"""A snapshot that fills every part of the page."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _stages(states: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def wrong_attempt(text: str = TEXT, number: int = 5) -> dict[str, Any]:
-    """A save that ran and is wrong in its tail."""
+    """Return an attempt that ran and is wrong in the row's tail."""
     cells = [[0.01] * 50 + [0.5] * 5 + [float(10**row)] * 6 for row in range(6)] + [[math.inf] * 61]
     return {
         "number": number,
@@ -136,7 +136,7 @@ def wrong_attempt(text: str = TEXT, number: int = 5) -> dict[str, Any]:
 
 
 def broken_attempt(text: str = TEXT, number: int = 6) -> dict[str, Any]:
-    """A save that no compiler takes."""
+    """Return an attempt that no compiler accepts."""
     mistake = {"message": "no definition in scope for identifier: `summ`", "own": True, "file": "my.wgsl"}
     place = {"line": WRONG_LINE, "column": WRONG, "length": 4, "source": text.splitlines()[WRONG_LINE - 1]}
     other = {
@@ -159,7 +159,7 @@ def broken_attempt(text: str = TEXT, number: int = 6) -> dict[str, Any]:
 
 
 def canned() -> dict[str, Any]:
-    """The whole state: a broken save after a wrong one."""
+    """Return the whole state: a broken attempt after a wrong one."""
     good = wrong_attempt()
     history = [
         {"number": 1, "hash": digest(EARLIER), "status": "pass", "percent_of_copy": 40.0, "median_ns": 2.5e4},

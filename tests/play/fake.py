@@ -1,4 +1,4 @@
-"""A playground without a device: a file in memory, snapshots that a test makes."""
+"""A playground without a device: a file in memory, and snapshots from a test."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def digest(text: str) -> str:
 
 
 class Fake:
-    """What was asked of it is in `asked`; `change_state` makes the next snapshot."""
+    """A playground that records its calls in `asked`; `change_state` publishes the next snapshot."""
 
     def __init__(self, state: dict[str, Any] | None = None, sources: dict[str, str] | None = None) -> None:
         self.asked: list[tuple[Any, ...]] = []
         self.texts = {digest(text): text for text in (sources or {}).values()}
         self.built = dict(sources or {})
-        # Why there is a package only by force.
+        # The reason why an export needs `force`, or None.
         self.unfit: str | None = None
         self._state = {"revision": 1, **(state or {"file": {"text": "a", "base": digest("a")}})}
         self._news = threading.Condition()
-        # The revision that who waits was given last.
-        self.told = 0
+        # The last revision that `wait` returned.
+        self.returned = 0
 
     def change_state(self, **parts: Any) -> None:
         with self._news:
@@ -43,13 +43,13 @@ class Fake:
         with self._news:
             if not self._news.wait_for(lambda: self._state["revision"] > revision, timeout):
                 return None
-            self.told = self._state["revision"]
+            self.returned = self._state["revision"]
             return self._state
 
     def save(self, text: str, base: str) -> str:
         self.asked.append(("save", text))
         if base != self._state["file"]["base"]:
-            raise SaveConflict("my.wgsl changed meanwhile")
+            raise SaveConflict("my.wgsl changed; nothing was written")
         self.change_file(text)
         return digest(text)
 

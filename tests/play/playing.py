@@ -1,4 +1,4 @@
-"""A session on a file of a test's own, and waiting for what becomes of it."""
+"""Sessions on a test's own file, and functions that wait for their attempts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TWO_PASS = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text(encoding="ut
 
 
 def changed(*changes: tuple[str, str]) -> str:
-    """The text of two_pass with some of it replaced."""
+    """Return the text of two_pass with some parts replaced."""
     text = TWO_PASS
     for old, new in changes:
         assert old in text, old
@@ -42,12 +42,12 @@ def changed(*changes: tuple[str, str]) -> str:
 
 
 def drafted(name: str) -> str:
-    """A copy of a built-in kernel, as a person begins with."""
+    """Return a copy of a built-in kernel, as `webnorm new` writes it."""
     return draft(load(wgsl_root() / "layer_norm" / f"{name}.wgsl"), [wgsl_root()])
 
 
-def judge_without_subgroups(device: Device, job: EvaluationJob) -> Iterator[Any]:
-    """The worker's task on an adapter that has none."""
+def evaluate_without_subgroups(device: Device, job: EvaluationJob) -> Iterator[Any]:
+    """Run the worker's task as on an adapter without subgroups."""
     own = device.traits
     device.traits = replace(own, features=own.features - {"subgroups"})
     try:
@@ -57,13 +57,13 @@ def judge_without_subgroups(device: Device, job: EvaluationJob) -> Iterator[Any]
 
 
 def silent(device: Device, job: EvaluationJob) -> Iterator[Any]:
-    """A worker's task on a machine that has no time for it."""
+    """Hang like a worker's task on a busy machine."""
     hang()
     yield
 
 
-def judge_silently(device: Device, job: EvaluationJob) -> Iterator[Any]:
-    """The same after the first verdict."""
+def evaluate_silently(device: Device, job: EvaluationJob) -> Iterator[Any]:
+    """Evaluate, and hang after the first verdict."""
     for event in evaluate(device, job):
         yield event
         if isinstance(event, ProblemVerdict):
@@ -71,7 +71,7 @@ def judge_silently(device: Device, job: EvaluationJob) -> Iterator[Any]:
 
 
 def time_silently(device: Device, job: LiveTimingJob) -> Iterator[Any]:
-    """The worker's task of timing on a machine that has no time for it after the first time is known."""
+    """Run the timing task, and hang after the first result."""
     for event in time_live(device, job):
         yield event
         if isinstance(event, LiveResult):
@@ -79,7 +79,7 @@ def time_silently(device: Device, job: LiveTimingJob) -> Iterator[Any]:
 
 
 def peak(pid: int) -> int:
-    """The bytes that a process had in memory at most; 0 where the system does not tell."""
+    """Return the peak memory of a process in bytes; 0 if the system does not report it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except OSError:
@@ -88,15 +88,15 @@ def peak(pid: int) -> int:
 
 
 def saved(path: Path, text: str | bytes) -> None:
-    """Save as most editors do: beside, then renamed."""
-    beside = path.with_suffix(".swp")
-    beside.write_bytes(text if isinstance(text, bytes) else text.encode())
-    os.replace(beside, path)
+    """Save as most editors do: write a temporary file and rename it."""
+    temporary = path.with_suffix(".swp")
+    temporary.write_bytes(text if isinstance(text, bytes) else text.encode())
+    os.replace(temporary, path)
 
 
 @contextmanager
 def session(folder: Path, text: str = TWO_PASS, **settings: Any) -> Iterator[PlaygroundSession]:
-    """A session on a new file; nothing but the verdict unless `settings` say more."""
+    """Open a session on a new file; only the verdict runs unless `settings` request more."""
     path = folder / "layer_norm" / "mine.wgsl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -106,25 +106,25 @@ def session(folder: Path, text: str = TWO_PASS, **settings: Any) -> Iterator[Pla
 
 @contextmanager
 def shared(folders: pytest.TempPathFactory) -> Iterator[PlaygroundSession]:
-    """A session for all tests of a module, with attempts of its own, that has judged two_pass."""
+    """Open a session for all tests of a module, with its own attempts, that has evaluated two_pass."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(folders.mktemp("attempts")))
-        # A child that is given up lives on, also where it is slow to say a word.
+        # A stopped task leaves its process alive, even if the process answers slowly.
         patch.setattr(workers, "_GRACE_S", HANG_S)
         with session(folders.mktemp("played")) as found:
             ended(found, TWO_PASS)
             yield found
 
 
-def until(found: PlaygroundSession, holds: Callable[[Snapshot], object]) -> Snapshot:
-    """The first snapshot that is so."""
-    now = found.state.until(holds, HANG_S)
+def until(found: PlaygroundSession, condition: Callable[[Snapshot], object]) -> Snapshot:
+    """Return the first snapshot that meets a condition."""
+    now = found.state.until(condition, HANG_S)
     assert now is not None, f"not seen: {found.state.now}"
     return now
 
 
 def ended(found: PlaygroundSession, text: str) -> AttemptState:
-    """The attempt at a text, once nothing more is done with it."""
+    """Return the attempt at a text, once all its steps have ended."""
     now = until(
         found, lambda now: now.file.text == text and now.attempt and now.attempt.hash == now.file.base
     )
@@ -134,7 +134,7 @@ def ended(found: PlaygroundSession, text: str) -> AttemptState:
     return now.attempt
 
 
-def judged(found: PlaygroundSession, text: str) -> AttemptState:
-    """Save a text, and give the attempt at it."""
+def evaluated(found: PlaygroundSession, text: str) -> AttemptState:
+    """Save a text and return the finished attempt at it."""
     saved(found.path, text)
     return ended(found, text)

@@ -1,4 +1,4 @@
-"""What the page asks of a session: copies of kernels, lessons, the guide. Nothing written is lost."""
+"""The page's requests to a session: copies of kernels, lessons, the guide. No text is lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playing import TWO_PASS, ended, judged, shared
+from playing import TWO_PASS, ended, evaluated, shared
 
 import broken
 from webnorm.errors import WebnormError
@@ -30,8 +30,8 @@ def now_ended(played: PlaygroundSession) -> AttemptState:
 
 
 @pytest.mark.slow
-def test_a_copy_of_another_ops_kernel_takes_the_place(played: PlaygroundSession) -> None:
-    judged(played, TWO_PASS)
+def test_a_copy_of_another_ops_kernel_replaces_the_text(played: PlaygroundSession) -> None:
+    evaluated(played, TWO_PASS)
     PlaygroundApi(played).fork("rms_norm", "workgroup")
     attempt = now_ended(played)
     assert attempt.ok and played.state.now.file.op == "rms_norm"
@@ -41,12 +41,12 @@ def test_a_copy_of_another_ops_kernel_takes_the_place(played: PlaygroundSession)
     assert now_ended(played).ok and played.state.now.file.op == "layer_norm"
 
 
-@pytest.mark.parametrize("judges", (True, False))
-def test_the_text_before_a_copy_can_be_had_again(played: PlaygroundSession, judges: bool) -> None:
-    text = TWO_PASS.replace("[tune]", "[tunes]" if judges else "[tune]  ")
-    played.change(run=judges)
-    if judges:
-        judged(played, text)
+@pytest.mark.parametrize("runs", (True, False))
+def test_the_text_before_a_copy_can_be_restored(played: PlaygroundSession, runs: bool) -> None:
+    text = TWO_PASS.replace("[tune]", "[tunes]" if runs else "[tune]  ")
+    played.change(run=runs)
+    if runs:
+        evaluated(played, text)
     else:
         played.path.write_text(text)
         played.look()
@@ -54,41 +54,41 @@ def test_the_text_before_a_copy_can_be_had_again(played: PlaygroundSession, judg
     played.change(run=True)
     now_ended(played)
     entry = next(one for one in played.state.now.history if played.store.source(one.hash) == text)
-    assert entry.status == ("error" if judges else "unjudged")
+    assert entry.status == ("error" if runs else "unjudged")
 
 
 def test_a_lesson_brings_its_kernel_and_its_x(played: PlaygroundSession) -> None:
-    judged(played, before := f"{TWO_PASS}// before the lesson\n")
-    desk = PlaygroundApi(played)
-    desk.lesson("two_pass")
+    evaluated(played, before := f"{TWO_PASS}// before the lesson\n")
+    api = PlaygroundApi(played)
+    api.lesson("two_pass")
     attempt = now_ended(played)
     assert "A copy of layer_norm/one_pass." in played.path.read_text()
     assert [one.given for one in attempt.shapes] == [False, False, True]
-    marks = {one["text"]: one.get("met") for one in desk.snapshot()["lesson"]["marks"]}
-    assert marks["it is right"] is False
-    # Begun again without an edit it is judged again.
-    desk.change({"x": None})
+    marks = {one["text"]: one.get("met") for one in api.snapshot()["lesson"]["marks"]}
+    assert marks["the output is right for every problem"] is False
+    # A lesson that starts again without an edit is evaluated again.
+    api.change({"x": None})
     now_ended(played)
-    desk.lesson("two_pass")
+    api.lesson("two_pass")
     assert len(now_ended(played).shapes) == 3
-    desk.lesson(None)
-    assert len(now_ended(played).shapes) == 2 and "lesson" not in desk.snapshot()
+    api.lesson(None)
+    assert len(now_ended(played).shapes) == 2 and "lesson" not in api.snapshot()
     assert played.path.read_text() == before
 
 
-def test_what_was_done_before_a_lesson_counts_for_none_of_it(played: PlaygroundSession) -> None:
-    wrong = judged(played, TWO_PASS.replace("(d * PER_COLUMN)", "(d / f32(COLS - 1u))"))
+def test_earlier_attempts_do_not_count_for_a_lesson(played: PlaygroundSession) -> None:
+    wrong = evaluated(played, TWO_PASS.replace("(d * PER_COLUMN)", "(d / f32(COLS - 1u))"))
     assert wrong.hints[0].kind == "formula"
-    desk = PlaygroundApi(played)
-    desk.lesson("naive")
+    api = PlaygroundApi(played)
+    api.lesson("naive")
     now_ended(played)
-    assert [one.get("met") for one in desk.snapshot()["lesson"]["marks"]] == [None, True]
-    desk.lesson(None)
+    assert [one.get("met") for one in api.snapshot()["lesson"]["marks"]] == [None, True]
+    api.lesson(None)
     now_ended(played)
 
 
 def test_another_filter_traces_at_once(played: PlaygroundSession) -> None:
-    judged(played, TWO_PASS.replace("    var distances", '    {{ trace("mean") }}\n    var distances'))
+    evaluated(played, TWO_PASS.replace("    var distances", '    {{ trace("mean") }}\n    var distances'))
     PlaygroundApi(played).trace("row == 3u")
     trace = now_ended(played).trace
     assert trace is not None and {record.row for record in trace.records} == {3}
@@ -100,7 +100,7 @@ def test_another_filter_traces_at_once(played: PlaygroundSession) -> None:
 
 
 def test_unknown_kernels_and_lessons_change_nothing(played: PlaygroundSession) -> None:
-    before = judged(played, TWO_PASS)
+    before = evaluated(played, TWO_PASS)
     with pytest.raises(WebnormError, match="unknown kernel layer_norm/nine"):
         PlaygroundApi(played).fork("layer_norm", "nine")
     with pytest.raises(WebnormError, match="unknown lesson 'nine'"):
@@ -126,12 +126,12 @@ def test_the_guide_has_the_header_the_helpers_and_every_op() -> None:
 
 
 def test_a_wrong_or_unstable_kernel_is_packed_only_by_force(tmp_path: Path, device: Device) -> None:
-    """As `webnorm export` has it, whose texts these are."""
+    """The playground refuses for the same reasons as `webnorm export`."""
     own = broken.write(tmp_path, "wrong") / "layer_norm" / "wrong.wgsl"
     settings = {"--dtype": "float32", "--eps": None, "--scale": None, "--name": None, "--minify": False}
-    for kernel, told in ((str(own), "kernel wrong as 64-"), ("one_pass", "kernel one_pass is unstable (")):
+    for kernel, reason in ((str(own), "kernel wrong as 64-"), ("one_pass", "kernel one_pass is unstable (")):
         words = ("layer_norm", (64,), (), kernel, (tmp_path,), settings)
         (refused,) = pack(None, words)
-        assert isinstance(refused, str) and refused.startswith(told)
+        assert isinstance(refused, str) and refused.startswith(reason)
         (packed,) = pack(None, (*words, True))
         assert isinstance(packed, bytes)

@@ -1,4 +1,4 @@
-"""Lessons begin with kernels that are there, and an attempt's marks follow from what is known of it."""
+"""Lessons start with existing kernels, and goals follow from the state of an attempt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from webnorm.lab.results.result import Result
 from webnorm.lab.run.evaluation import ProblemVerdict
 from webnorm.lab.run.jobs import ShaderCost
 from webnorm.ops.norms.problem import NormProblem
-from webnorm.play.lessons import goal_of, goal_statuses, lesson_named, lessons
+from webnorm.play.lessons import goal_statuses, lesson_named, lessons, reference_kernel
 from webnorm.play.state import AttemptState, HistoryEntry, LiveTime
 
 
@@ -36,26 +36,26 @@ def met(name: str, found: AttemptState | None, *history: HistoryEntry) -> list[b
 def test_every_lesson_has_its_kernels() -> None:
     for lesson in lessons():
         assert kernel_named(lesson.source).op.name == "layer_norm"
-        assert lesson.marks.beside is None or kernel_named(lesson.marks.beside)
+        assert lesson.marks.reference is None or kernel_named(lesson.marks.reference)
         assert "\n" not in lesson.text and goal_statuses(lesson, None, ())
-    assert goal_of("two_pass") == "two_pass" and goal_of(None) is None
+    assert reference_kernel("two_pass") == "two_pass" and reference_kernel(None) is None
     with pytest.raises(WebnormError, match="unknown lesson 'nine'"):
         lesson_named("nine")
 
 
-def test_what_is_not_known_is_neither_met_nor_missed() -> None:
+def test_an_unknown_goal_is_neither_met_nor_missed() -> None:
     for lesson in lessons():
         assert {mark.met for mark in goal_statuses(lesson, attempt(), ())} == {None}
 
 
-def test_a_mistake_has_to_be_explained_and_mended() -> None:
+def test_a_bug_must_be_hinted_and_fixed() -> None:
     hinted = HistoryEntry(number=1, hash="", saved="", status="fail", hinted=True)
     assert met("naive", attempt(ok=False), hinted) == [True, False]
     assert met("naive", attempt(ok=True), hinted) == [True, True]
     assert met("naive", attempt(ok=True)) == [None, True]
 
 
-def test_only_the_x_that_was_chosen_has_to_break() -> None:
+def test_only_the_chosen_x_must_fail() -> None:
     gentle, chosen = (
         ProblemVerdict("8x768", result("pass")),
         ProblemVerdict("8x768", result("fail"), given=True),
@@ -64,7 +64,7 @@ def test_only_the_x_that_was_chosen_has_to_break() -> None:
     assert met("one_pass", attempt(ok=True, shapes=(gentle, chosen))) == [True]
 
 
-def test_a_failure_that_is_declared_is_not_right() -> None:
+def test_a_declared_failure_is_not_right() -> None:
     failed = attempt(ok=True, shapes=(ProblemVerdict("8x768", result("fail")),))
     assert met("two_pass", failed)[0] is False
 

@@ -1,4 +1,4 @@
-"""The playground of a kernel of an op of the user's."""
+"""The playground with kernels of a user's op."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
 
 
 def requiring(rule: str, text: str = KERNEL) -> str:
-    """A kernel with a requirement."""
+    """Return a kernel with a requirement."""
     return text.replace(
         "// [[pass]]", f'// [[require]]\n// rule = "{rule}"\n// why = "it needs it"\n// [[pass]]'
     )
@@ -97,7 +97,7 @@ def write(folder: Path, text: str = KERNEL, op: str = OP) -> Path:
 
 @contextmanager
 def attempt(path: Path, **settings: Any) -> Iterator[AttemptState]:
-    """The attempt at a kernel."""
+    """Yield the finished attempt at a kernel."""
     load_op(path.parent)
     with PlaygroundSession(path, Settings(**{"time": False, "corpus": False, **settings})) as found:
         yield ended(found, path.read_text())
@@ -161,7 +161,7 @@ def test_a_problem_is_found_that_meets_a_rule(rule: str, tmp_path: Path) -> None
         assert (task.problem.dtype, task.problem.seed) == ("float16", 16)
 
 
-def test_without_a_problem_that_fits_there_is_the_first(tmp_path: Path) -> None:
+def test_the_first_problem_is_used_if_none_fits(tmp_path: Path) -> None:
     op: Op = load_op(write(tmp_path / "times").parent)
     task = playground_tasks(op)[0]
     assert fitting_task(task, lambda problem: False) is task
@@ -172,11 +172,11 @@ def verdicts(device: Device, path: Path, **job: Any) -> list[tuple[str, str]]:
     return [(one.result.status, one.problem) for one in events if isinstance(one, ProblemVerdict)]
 
 
-def test_a_kernel_is_judged_on_problems_that_it_takes(device: Device, tmp_path: Path) -> None:
+def test_a_kernel_is_evaluated_on_problems_that_it_accepts(device: Device, tmp_path: Path) -> None:
     path = write(tmp_path / "times", requiring("cols % 4 == 0"))
     load_op(path.parent)
     assert verdicts(device, path) == [("pass", "64x68 float32"), ("pass", "37x40 float32")]
-    # A number of the rule's own, which no default size is.
+    # The rule names a number that is no default size.
     path.write_text(requiring("cols == 771"))
     assert verdicts(device, path) == [("pass", "64x771 float32"), ("pass", "37x771 float32")]
     wrong = requiring("cols % 4 == 0").replace("params.factor *", "3.0 *")
@@ -185,7 +185,7 @@ def test_a_kernel_is_judged_on_problems_that_it_takes(device: Device, tmp_path: 
     assert [status for status, _ in verdicts(device, path, scalars={"factor": 3.0})] == ["pass", "pass"]
 
 
-def test_a_norm_s_kernel_is_judged_on_problems_that_it_takes(device: Device, tmp_path: Path) -> None:
+def test_a_norm_kernel_is_evaluated_on_problems_that_it_accepts(device: Device, tmp_path: Path) -> None:
     from playing import TWO_PASS
 
     (tmp_path / "layer_norm").mkdir()
@@ -201,13 +201,15 @@ def test_a_kernel_that_takes_no_problem_is_skipped_with_the_reason(device: Devic
     with attempt(write(tmp_path / "times", requiring("rows * cols < 0"))) as found:
         assert (found.ok, found.status, found.mistakes) == (None, "unjudged", ())
         verdict = stage(found, "verdict")
-        assert (verdict.state, verdict.note) == ("skipped", "it cannot be checked here: it needs it")
+        assert (verdict.state, verdict.note) == ("skipped", "the kernel cannot be checked here: it needs it")
 
 
-def test_the_command_s_status_says_whether_a_kernel_could_be_judged(device: Device, tmp_path: Path) -> None:
+def test_the_exit_status_of_a_kernel_that_cannot_be_checked_is_inconclusive(
+    device: Device, tmp_path: Path
+) -> None:
     path = write(tmp_path / "times", requiring("rows * cols < 0"))
     done = command(["play", str(path), "--once", "--quick"], tmp_path)
-    assert done.returncode == INCONCLUSIVE and "verdict: it cannot be checked here" in done.stdout
+    assert done.returncode == INCONCLUSIVE and "verdict: the kernel cannot be checked here" in done.stdout
     path.write_text(requiring("cols % 4 == 0"))
     done = command(["play", str(path), "--once", "--quick"], tmp_path)
     # Tint may be missing.
@@ -215,7 +217,7 @@ def test_the_command_s_status_says_whether_a_kernel_could_be_judged(device: Devi
 
 
 def test_values_of_a_kernel_are_traced(device: Device, tmp_path: Path) -> None:
-    """With the row where the kernel says which it is; an op of the user's has no float64 value for them."""
+    """Records have a row if the kernel sets it. A user's op has no float64 values for them."""
     traced = """let value = params.factor * load_x(i);
 {% if tracing %}
         traced_row = i / cols;
@@ -251,7 +253,7 @@ def test_an_op_without_cases_has_no_tick(device: Device, tmp_path: Path) -> None
     with attempt(write(tmp_path / "doubled", kernel, text), corpus=True) as found:
         corpus = stage(found, "corpus")
         assert (corpus.state, found.corpus) == ("skipped", None)
-        assert corpus.note == "doubled has no case for float32 that is tried here"
+        assert corpus.note == "the corpus of doubled has no case for float32 that can run here"
 
 
 def test_the_default_sizes_of_the_op_are_timed(tmp_path: Path) -> None:
@@ -262,7 +264,7 @@ def test_the_default_sizes_of_the_op_are_timed(tmp_path: Path) -> None:
 
     assert timed(True) == timed(False) == "2x3x8x16 float32"
     assert timed(True, sizes={"height": 9}, dtype="float16") == "2x3x9x16 float16"
-    # A software adapter gets a smaller batch, but for one that was asked for.
+    # A software adapter gets a smaller batch unless the batch is requested.
     assert timed(True, sizes={"width": 1 << 16}) == "1x3x8x65536 float32"
     assert timed(True, sizes={"width": 1 << 16, "batch": 2}) == "2x3x8x65536 float32"
     assert timed(False, sizes={"width": 1 << 16}) == "2x3x8x65536 float32"
@@ -278,7 +280,7 @@ def test_an_op_of_four_sizes_is_timed_and_counted(device: Device, tmp_path: Path
         assert found.cost is not None
 
 
-def test_scalars_are_those_of_every_problem(device: Device, tmp_path: Path) -> None:
+def test_scalars_apply_to_every_problem(device: Device, tmp_path: Path) -> None:
     with attempt(write(tmp_path / "times"), corpus=True, time=True, scalars={"factor": 5.0}) as found:
         assert found.ok and {one.result.problem.factor for one in found.shapes} == {5.0}
         assert found.time is not None and found.time.problem.factor == 5.0
@@ -288,13 +290,13 @@ def test_scalars_are_those_of_every_problem(device: Device, tmp_path: Path) -> N
     ("words", "said"),
     [
         (["--size", "height=4"], "times has no size height: it has rows, cols"),
-        (["--size", "cols=4,8"], "--size cols has several values; play times one problem"),
+        (["--size", "cols=4,8"], "--size cols has several values; expected one"),
         (["--size", "cols"], "--size is 'cols'; expected NAME=N"),
-        (["--size", "cols=4", "--cols", "8"], "--cols and --size cols exclude each other"),
+        (["--size", "cols=4", "--cols", "8"], "--cols and --size cols cannot be combined"),
         (["--scalar", "eps=4"], "times has no eps"),
         (["--scalar", "factor=x"], "--scalar is 'factor=x'; expected NAME=X"),
     ],
 )
-def test_what_an_op_lacks_is_refused(words: list[str], said: str, tmp_path: Path) -> None:
+def test_unknown_sizes_and_scalars_are_refused(words: list[str], said: str, tmp_path: Path) -> None:
     done = command(["play", str(write(tmp_path / "times")), "--once", *words], tmp_path)
     assert done.returncode == BAD_USAGE and said in done.stderr

@@ -1,4 +1,4 @@
-"""The playground's page in headless Chromium, before a playground that has every part of it."""
+"""The playground's page in headless Chromium, with a snapshot that fills every part of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
     from playwright.sync_api import Page
 
-# One process: a browser is started once.
+# One process, so that the browser starts once.
 pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
     pytest.mark.xdist_group("play page"),
@@ -51,10 +51,10 @@ def shared(chromium: Chromium, url: str) -> Iterator[Page]:
 
 @pytest.fixture
 def page(shared: Page, fake: Fake) -> Page:
-    """The page as it is when it was just opened, without the second that opening takes."""
+    """Reset the shared page: opening a new one would take a second per test."""
     fake.asked.clear()
     shared.check("#autosave")
-    # What the test before has typed is on its way to the file, and would come after the new state.
+    # Otherwise text from the previous test could arrive after the new state.
     shared.wait_for_function("() => document.querySelector('#saved').textContent === 'saved'")
     fake.change_state(**canned())
     wait_text(shared, TEXT)
@@ -71,7 +71,7 @@ def wait_asked(fake: Fake, *what: Any) -> None:
 
 
 def test_every_part_is_shown(page: Page) -> None:
-    # The token leaves the address, where people would copy it.
+    # The page removes the token from the address, because people copy addresses.
     assert "#" not in page.url
     assert page.title() == "2 mistakes: my.wgsl"
     assert page.get_attribute("body", "data-state") == "error"
@@ -79,11 +79,11 @@ def test_every_part_is_shown(page: Page) -> None:
     assert page.inner_text(f"{EDITOR} .cm-lintRange-error") == "summ"
     mistakes = page.locator("#mistakes > li")
     assert mistakes.nth(0).inner_text().startswith("naga my.wgsl:8:29: no definition in scope")
-    # What is underlined is what the caret stands under.
+    # The caret marks the underlined text.
     source, caret = mistakes.nth(0).locator("pre").inner_text().split("\n")
     assert [*source].index("s") == caret.index("^") and caret.endswith("^~~~")
     assert mistakes.nth(1).inner_text().startswith("tint lib/write.wgsl:2:1: unused")
-    # The save is broken, so the results are those of the last one that ran.
+    # The save is broken, so the page shows the results of the last one that ran.
     assert page.inner_text("#stale") == "These results are from save 5, the last save that was checked."
     assert "stale" in str(page.get_attribute("#results", "class"))
     assert "y[3, 60] is 1, expected 2 (off by 1, allowed 0.000001)" in page.inner_text("#worst")
@@ -94,9 +94,8 @@ def test_every_part_is_shown(page: Page) -> None:
     assert "12 of 84 cases, 1 failed" in page.inner_text("#corpus")
     assert "GB/s for 4096x1024 float32" in page.inner_text("#times")
     assert "7 lines of cells with a wrong element" not in page.inner_text("#map")
-    assert "the largest error is inf times its tolerance" in str(
-        page.get_attribute("#map .heat", "aria-label")
-    )
+    label = str(page.get_attribute("#map .heat", "aria-label"))
+    assert "the largest error is inf times its tolerance" in label
     assert page.locator("#map .heat5").count() == 2  # the last row, and the legend
     assert "the best built-in (layer_norm/registers)" in page.inner_text("#times")
     assert "copy 20 GB/s" in str(page.get_attribute("#times .chart", "aria-label"))
@@ -120,7 +119,7 @@ def test_the_lines_of_both_texts_belong_together(page: Page) -> None:
     assert marked(page, EDITOR) == []
 
 
-def test_what_is_typed_is_saved_and_mistakes_stay_at_their_words(page: Page, fake: Fake) -> None:
+def test_typed_text_is_saved_and_mistakes_stay_at_their_words(page: Page, fake: Fake) -> None:
     page.click(f"{EDITOR} .cm-line:nth-child(1)")
     page.keyboard.press("Control+Home")
     page.keyboard.type("// new\n// lines\n", delay=1)
@@ -136,11 +135,11 @@ def test_what_is_typed_is_saved_and_mistakes_stay_at_their_words(page: Page, fak
     assert page.inner_text(f"{EDITOR} .cm-lintRange-error") == "summ"
     page.click("text=my.wgsl:10:29")
     assert page.locator(f"{EDITOR} .cm-activeLine").inner_text().strip().startswith("/* 𝑥² */")
-    # Without saving by itself, Ctrl-S.
+    # With autosave off, Ctrl-S saves.
     page.uncheck("#autosave")
     page.click(f"{EDITOR} .cm-line:nth-child(1)")
     page.keyboard.type("X")
-    # The page's timers come in their order: one that saved by itself would have come before.
+    # The page's timers run in order, so an automatic save would have run before this one.
     page.evaluate("() => new Promise((resolve) => setTimeout(resolve, 400))")
     assert page.inner_text("#saved") == "not saved yet" and fake.snapshot()["file"]["text"] == text
     page.keyboard.press("Control+s")
@@ -148,7 +147,7 @@ def test_what_is_typed_is_saved_and_mistakes_stay_at_their_words(page: Page, fak
     assert "X" in fake.snapshot()["file"]["text"]
 
 
-def test_of_a_long_text_no_more_is_drawn_than_is_seen(page: Page, fake: Fake) -> None:
+def test_only_the_visible_part_of_a_long_text_is_drawn(page: Page, fake: Fake) -> None:
     text = "".join(f"// {at:09}{'x' * 68}\n" for at in range(13_000))
     fake.change_file(text, attempt=None, good=None)
     page.wait_for_function("() => document.querySelector('#editor').textContent.includes('000000009x')")
@@ -182,9 +181,9 @@ def test_another_editor_may_write_and_no_text_is_lost(page: Page, fake: Fake) ->
     page.click("text=Use the file's text")
     page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
     assert text_of(page) == "theirs\n" + EARLIER and fake.snapshot()["file"]["text"] == "theirs\n" + EARLIER
-    # The panel shows the editor's earlier text.
+    # The editor's text is shown next to it.
     assert "The editor's earlier text" in page.inner_text("#merge > p")
-    # Lines that end as on Windows stay so, and nothing is saved because of them.
+    # Windows line endings stay, and cause no save.
     page.check("#autosave")
     fake.change_file(EARLIER.replace("\n", "\r\n"))
     page.wait_for_function(f"(text) => {TEXT_OF} === text", arg=EARLIER)
@@ -215,12 +214,12 @@ def test_two_browsers_show_one_playground(page: Page, chromium: Chromium, url: s
         other.uncheck("#autosave")
         type_first(other, "two ")
         type_first(page, "more ")
-        # The file is as the one has it, the other is told, and both texts are there.
+        # The file has the text of one browser. The other reports a conflict and keeps its own text.
         other.wait_for_selector("#conflict")
         page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
         assert fake.snapshot()["file"]["text"] == "more one " + TEXT
         assert text_of(other) == "two one " + TEXT
-        # A save from there is refused, until somebody has chosen.
+        # A save from there is refused until the user chooses.
         other.keyboard.press("Control+s")
         other.click("text=Keep the editor's text")
         wait_text(page, "two one " + TEXT)
@@ -243,7 +242,7 @@ def test_a_row_of_the_map_is_traced(page: Page, fake: Fake) -> None:
 def test_other_texts_are_compared_and_forked(page: Page, fake: Fake) -> None:
     page.select_option("#other", "layer_norm/two_pass")
     page.click("#compare")
-    # What the test before compared stands there until the text has come.
+    # The comparison of the previous test is visible until the new text arrives.
     page.wait_for_selector("#merge > p:has-text('layer_norm two_pass')")
     page.wait_for_selector("#merge .cm-changedText")
     page.select_option("#built-in", "layer_norm/two_pass")
@@ -272,7 +271,7 @@ def test_other_texts_are_compared_and_forked(page: Page, fake: Fake) -> None:
 
 
 @pytest.mark.slow
-def test_a_wrong_kernel_is_exported_only_by_who_insists(
+def test_a_wrong_kernel_is_exported_only_on_request(
     chromium: Chromium, url: str, fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fake, "unfit", "kernel my is wrong. Nothing was exported")
@@ -291,14 +290,14 @@ def test_a_wrong_kernel_is_exported_only_by_who_insists(
     context.close()
 
 
-def test_a_field_is_left_to_who_types_in_it(page: Page, fake: Fake) -> None:
+def test_a_new_snapshot_does_not_change_the_focused_field(page: Page, fake: Fake) -> None:
     page.fill("#x-mean", "12")
     fake.change_state(settings={"options": ["residual"], "x": [3.0, 2.0]}, notices=["There is news."])
     page.wait_for_selector("text=There is news.")
     assert page.input_value("#x-spread") == "2" and page.input_value("#x-mean") == "12"
 
 
-def test_it_says_what_is_being_done(page: Page, fake: Fake) -> None:
+def test_the_verdict_shows_the_running_step(page: Page, fake: Fake) -> None:
     running = {
         "number": 7,
         "hash": digest(TEXT),
@@ -314,7 +313,7 @@ def test_it_says_what_is_being_done(page: Page, fake: Fake) -> None:
     page.wait_for_selector("body[data-state=fail]")
     assert page.inner_text("#verdict") == "Wrong: 7x61 float32"
     assert page.inner_text("#status") == "Save 7. Timing ..." and page.locator("#stale").is_hidden()
-    # What the adapter cannot run is not wrong.
+    # A problem that the adapter cannot run does not count as wrong.
     skipped = {**wrong_attempt(number=8), "ok": True, "hints": []}
     skipped["shapes"][1]["result"]["status"] = "skip"
     fake.change_state(attempt={**skipped, "corpus": {"done": 84, "of": 84, "wrong": 0}}, working=None)
@@ -322,8 +321,8 @@ def test_it_says_what_is_being_done(page: Page, fake: Fake) -> None:
     assert page.inner_text("#verdict") == "Right on 1 shape and all 84 cases of the corpus"
     refusing = {"done": 84, "of": 84, "wrong": 0, "skipped": 80}
     fake.change_state(attempt={**skipped, "corpus": refusing}, working=None)
-    told = "Right on 1 shape and 4 of 84 cases of the corpus, the others refused"
-    page.locator("#verdict", has_text=told).wait_for()
+    verdict = "Right on 1 shape and 4 of 84 cases of the corpus, the others refused"
+    page.locator("#verdict", has_text=verdict).wait_for()
     assert "84 of 84 cases, 0 failed, 80 refused and not run" in page.inner_text("#corpus")
     fake.change_state(attempt={**skipped, "ok": False}, working=None)
     page.wait_for_selector("body[data-state=fail]")
@@ -348,7 +347,7 @@ def test_the_keyboard_goes_in_and_out_of_the_editor(page: Page) -> None:
 
 
 @pytest.mark.slow
-def test_a_lost_connection_is_told_and_comes_back(chromium: Chromium) -> None:
+def test_a_lost_connection_is_reported_and_restored(chromium: Chromium) -> None:
     fake = Fake(canned())
     context = chromium.new_context()
     with PlaygroundServer(fake) as server:
@@ -373,7 +372,7 @@ def test_a_lost_connection_is_told_and_comes_back(chromium: Chromium) -> None:
     context.close()
 
 
-def test_it_fits_a_phone_and_everybody_can_use_it(page: Page) -> None:
+def test_the_page_fits_a_phone_and_is_accessible(page: Page) -> None:
     page.set_viewport_size({"width": PHONE, "height": 740})
     page.evaluate("() => document.querySelectorAll('details').forEach((one) => (one.open = true))")
     page.wait_for_selector("#guide-text code")
@@ -385,5 +384,5 @@ def test_it_fits_a_phone_and_everybody_can_use_it(page: Page) -> None:
         assert page.evaluate("() => document.documentElement.scrollWidth") == PHONE
         shown = "() => getComputedStyle(document.querySelector('#editor .cm-editor')).backgroundColor"
         assert page.evaluate(shown) == ground
-        # In the other colours only they are another.
+        # The second scheme differs only in its colors.
         assert axe.violations(page, *([] if scheme == "light" else ["color-contrast"])) == []

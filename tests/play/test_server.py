@@ -1,4 +1,4 @@
-"""The page's server over real sockets: who is refused, what is asked of the playground, what is streamed."""
+"""The page's server over real sockets: refused requests, calls of the playground, streamed snapshots."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def sent(
     token: str | None = None,
     **headers: str,
 ) -> HTTPResponse:
-    """The answer, whose body is read. Without `token` the right one is sent, with "" none."""
+    """Send a request and read the answer; `token` None sends the right token, "" sends none."""
     connection = HTTPConnection("127.0.0.1", server.port, timeout=HANG_S)
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     if token != "":
@@ -85,22 +85,22 @@ def sent(
     return answer
 
 
-def told(answer: HTTPResponse) -> Any:
+def content(answer: HTTPResponse) -> Any:
     return json.loads(answer.body)  # type: ignore[attr-defined]
 
 
-def test_no_route_is_left_out_below(fake: Fake) -> None:
+def test_the_list_contains_every_route(fake: Fake) -> None:
     for route in _routes(fake, None):  # type: ignore[arg-type]
         listed = [method for method, path in ROUTES if route.path_regex.match(path)]
         assert set(listed) & (route.methods or set()), route.path
 
 
-def test_without_the_token_or_with_a_wrong_one_every_route_is_shut(server: PlaygroundServer) -> None:
+def test_every_route_refuses_a_missing_or_wrong_token(server: PlaygroundServer) -> None:
     for method, path in ROUTES:
         for token in ("", "x", server.token[:-1], server.token + "x"):
             answer = sent(server, method, path, {} if method != "GET" else None, token=token)
             assert answer.status == 403, (method, path)
-            assert told(answer)["error"].startswith("the token is missing or wrong")
+            assert content(answer)["error"].startswith("the token is missing or wrong")
     for authorization in (server.token, f"Basic {server.token}", f"Bearer  {server.token}"):
         assert sent(server, "GET", "/api/kernels", token="", Authorization=authorization).status == 403
 
@@ -154,7 +154,7 @@ def test_the_page_needs_no_token_and_every_answer_has_the_headers(server: Playgr
         policy = str(answer.getheader("content-security-policy"))
         assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self' 'nonce-")
         assert "unsafe" not in policy and answer.getheader("server") is None
-    # The word that allows styles is another one each time, and the page has it.
+    # The nonce for styles is new in each answer, and the page contains it.
     pages = [sent(server, "GET", "/") for _ in range(2)]
     nonces = [
         str(page.getheader("content-security-policy")).split("'nonce-")[1].split("'")[0] for page in pages
@@ -167,8 +167,8 @@ def test_the_page_needs_no_token_and_every_answer_has_the_headers(server: Playgr
 def test_bodies_are_bounded(server: PlaygroundServer, fake: Fake) -> None:
     fake.asked.clear()
     answer = sent(server, "PUT", "/api/file", b"", Content_Length=str(MOST_BYTES + 1))
-    assert answer.status == 413 and "2000000 bytes" in told(answer)["error"]
-    # Chunked: nothing tells how much will come.
+    assert answer.status == 413 and "2000000 bytes" in content(answer)["error"]
+    # A chunked body has no length in its header.
     connection = HTTPConnection("127.0.0.1", server.port, timeout=HANG_S)
     pieces = iter([b" " * 500_000] * 5)
     headers = {"Authorization": f"Bearer {server.token}"}
@@ -180,17 +180,17 @@ def test_bodies_are_bounded(server: PlaygroundServer, fake: Fake) -> None:
     assert [what for what, *_ in fake.asked] == ["save"]
 
 
-def test_a_save_is_refused_where_the_file_changed_meanwhile(server: PlaygroundServer, fake: Fake) -> None:
+def test_a_save_is_refused_after_another_change_of_the_file(server: PlaygroundServer, fake: Fake) -> None:
     base = fake.snapshot()["file"]["base"]
     answer = sent(server, "PUT", "/api/file", {"text": "mine", "base": base})
     revision = fake.snapshot()["revision"]
-    assert (answer.status, told(answer)) == (200, {"base": digest("mine"), "revision": revision})
+    assert (answer.status, content(answer)) == (200, {"base": digest("mine"), "revision": revision})
     answer = sent(server, "PUT", "/api/file", {"text": "mine, too", "base": base})
-    assert (answer.status, told(answer)) == (409, {"error": "my.wgsl changed meanwhile"})
+    assert (answer.status, content(answer)) == (409, {"error": "my.wgsl changed; nothing was written"})
     assert fake.snapshot()["file"]["text"] == "mine"
 
 
-def test_what_the_page_asks_for_reaches_the_playground(server: PlaygroundServer, fake: Fake) -> None:
+def test_requests_of_the_page_reach_the_playground(server: PlaygroundServer, fake: Fake) -> None:
     fake.asked.clear()
     for path, body in (
         ("run", None),
@@ -207,18 +207,18 @@ def test_what_the_page_asks_for_reaches_the_playground(server: PlaygroundServer,
         ("fork", "layer_norm", "two_pass"),
         ("change", {"time": False, "constants": {"threads_per_row": 8, "hi_lo_mean": True}}),
     ]
-    assert told(sent(server, "GET", "/api/kernels"))[0]["kernel"] == "two_pass"
+    assert content(sent(server, "GET", "/api/kernels"))[0]["kernel"] == "two_pass"
     for path in (f"/api/source/{HASH}", "/api/kernel/layer_norm/two_pass"):
         assert sent(server, "GET", path).body == TEXT.encode()  # type: ignore[attr-defined]
     assert sent(server, "POST", "/api/export").body == fake.export(False)  # type: ignore[attr-defined]
 
 
-def test_a_package_of_a_wrong_kernel_takes_a_second_word(
+def test_a_package_of_a_wrong_kernel_needs_force(
     fake: Fake, server: PlaygroundServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fake, "unfit", "kernel my is wrong")
     refused = sent(server, "POST", "/api/export")
-    assert (refused.status, told(refused)) == (422, {"error": "kernel my is wrong"})
+    assert (refused.status, content(refused)) == (422, {"error": "kernel my is wrong"})
     assert sent(server, "POST", "/api/export", {"force": True}).status == 200
     assert sent(server, "POST", "/api/export", {"force": 1}).status == 400
 
@@ -232,7 +232,7 @@ def test_a_package_of_a_wrong_kernel_takes_a_second_word(
             "PUT",
             "/api/file",
             {"text": "a", "base": HASH, "path": "/etc/passwd"},
-            "the body.path is not known; expected text, base",
+            "the body.path is unknown; expected text, base",
         ),
         ("PUT", "/api/file", b"{", "the body is not JSON"),
         ("PUT", "/api/file", b"\xff", "the body is not JSON"),
@@ -249,20 +249,20 @@ def test_a_package_of_a_wrong_kernel_takes_a_second_word(
         ("GET", f"/api/source/{'0' * 64}", None, "no attempt has the hash"),
     ],
 )
-def test_what_does_not_fit_is_told_in_one_line(
+def test_an_invalid_request_is_answered_in_one_line(
     server: PlaygroundServer, method: str, path: str, body: Any, message: str
 ) -> None:
     answer = sent(server, method, path, body)
     assert answer.status == (404 if message == "Not Found" else 400)
-    assert told(answer)["error"].startswith(message)
+    assert content(answer)["error"].startswith(message)
 
 
-def test_a_failure_is_told_and_the_server_goes_on(
+def test_a_failure_is_reported_and_the_server_continues(
     server: PlaygroundServer, fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fake, "texts", None)
     answer = sent(server, "GET", f"/api/source/{HASH}")
-    assert answer.status == 500 and told(answer)["error"].startswith("webnorm failed: TypeError: ")
+    assert answer.status == 500 and content(answer)["error"].startswith("webnorm failed: TypeError: ")
     monkeypatch.undo()
     assert sent(server, "GET", f"/api/source/{HASH}").status == 200
 
@@ -290,7 +290,7 @@ def test_a_port_in_use_is_one_line(server: PlaygroundServer) -> None:
 
 
 class Stream:
-    """The events of a server, read one by one."""
+    """A reader of a server's events."""
 
     def __init__(self, server: PlaygroundServer) -> None:
         self._connection = HTTPConnection("127.0.0.1", server.port, timeout=HANG_S)
@@ -306,13 +306,13 @@ class Stream:
         self._connection.close()
 
     def next(self) -> Any:
-        """A snapshot, or the line that came instead of one; b"" at the end."""
+        """Return the next snapshot, or another line as bytes; b"" at the end."""
         line = self._answer.readline()
         assert self._answer.readline() in (b"\n", b"")
         return json.loads(line.removeprefix(b"data: ")) if line.startswith(b"data: ") else line
 
     def newest(self, fake: Fake) -> Any:
-        """The snapshot of the playground as it is; one that was under way may come first."""
+        """Return the playground's newest snapshot, and skip older ones."""
         while (snapshot := self.next())["revision"] < fake.snapshot()["revision"]:
             pass
         return snapshot
@@ -332,9 +332,9 @@ def test_a_slow_reader_gets_the_newest(server: PlaygroundServer, fake: Fake) -> 
     with Stream(server) as stream:
         begin, count = stream.newest(fake)["revision"], 60
         for _ in range(count):
-            # More in all than sockets hold.
+            # In total this exceeds the buffers of the sockets.
             fake.change_state(ballast="x" * 500_000)
-            until(lambda: fake.told == fake.snapshot()["revision"])
+            until(lambda: fake.returned == fake.snapshot()["revision"])
         seen = [begin]
         while seen[-1] < begin + count:
             seen.append(stream.next()["revision"])
@@ -353,7 +353,7 @@ def test_stopping_ends_streams_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with PlaygroundServer(Fake()) as server, Stream(server) as stream:
         assert stream.next()["revision"] == 1
         assert stream.next() == b": still here\n"
-        # A stream that goes on would keep it for as long as answers under way may take, which is for good.
+        # An open stream would keep the server alive forever.
         server.stop()
         while stream.next():
             pass
@@ -376,13 +376,13 @@ def test_a_server_that_fails_is_reported(before: bool, monkeypatch: pytest.Monke
     server._socket.close()
 
 
-def test_a_stream_ends_where_nothing_more_can_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_ends_if_the_playground_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake()
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     with PlaygroundServer(fake) as started:
         monkeypatch.setattr(fake, "wait", None)
         connection = HTTPConnection("127.0.0.1", started.port, timeout=HANG_S)
         connection.request("GET", "/api/events", headers={"Authorization": f"Bearer {started.token}"})
-        # It has an end.
+        # This returns only if the stream ends.
         connection.getresponse().read()
         connection.close()

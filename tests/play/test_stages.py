@@ -1,4 +1,4 @@
-"""A step of the playground ends with a tick only where it was taken."""
+"""A step of the playground ends as done only if it did its whole work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RESULT = Result(
 
 @dataclass
 class FakeRun:
-    """A run whose worker answers what it is told to."""
+    """An attempt whose worker yields the given answers."""
 
     answers: Sequence[Any]
     attempt: AttemptState = ATTEMPT
@@ -54,7 +54,7 @@ class FakeRun:
     timed_task: Task = field(default_factory=lambda: Task(OPS["layer_norm"], RESULT.problem))
 
     def enter(self, stage: str) -> None:
-        self.entered = stage
+        self.stage = stage
 
     def ask(self, work: Any, job: Any) -> Iterable[Any]:
         return iter(self.answers)
@@ -62,7 +62,7 @@ class FakeRun:
     def change(self, **changes: Any) -> None:
         self.attempt = replace(self.attempt, **changes)
 
-    against = change
+    fail = change
 
 
 def skipped(step: Callable[[Any], None], run: FakeRun) -> str | None:
@@ -89,10 +89,12 @@ RACE = Hint("race", "two invocations", None)
         ([RaceCheckResult(unwatched="no loop", refused=True)] * 2, "no loop"),
     ],
 )
-def test_what_was_not_watched_has_no_tick(watched: list[RaceCheckResult], reason: str | None) -> None:
+def test_a_race_check_that_could_not_watch_is_skipped(
+    watched: list[RaceCheckResult], reason: str | None
+) -> None:
     run = FakeRun(watched)
-    told = skipped(stages.check_races, run)
-    assert told == (reason and f"loops and workgroup memory could not be watched: {reason}")
+    note = skipped(stages.check_races, run)
+    assert note == (reason and f"endless loops and data races were not checked: {reason}")
     assert bool(run.attempt.hints) == (watched[0].fault is not None)
 
 
@@ -103,39 +105,37 @@ def test_what_was_not_watched_has_no_tick(watched: list[RaceCheckResult], reason
         (replace(RESULT, status="skip", reason="only 768"), "only 768"),
         (replace(RESULT, status="fail", expected=True, reason="off by 3"), "off by 3"),
         (replace(RESULT, status="fail", reason="off by 3"), None),
-        (RESULT, "none was taken"),
-        (None, "none was taken"),
+        (RESULT, "no sample was taken"),
+        (None, "no sample was taken"),
     ],
 )
-def test_without_a_time_there_is_no_tick(result: Result | None, reason: str | None) -> None:
+def test_timing_without_a_time_is_skipped(result: Result | None, reason: str | None) -> None:
     run = FakeRun([] if result is None else [LiveResult("attempt", result, True)])
-    told = skipped(stages.time_attempt, run)
-    assert told == (reason and f"it has no time on 4x8 float32: {reason}")
+    note = skipped(stages.time_attempt, run)
+    assert note == (reason and f"the kernel was not timed on 4x8 float32: {reason}")
 
 
 @pytest.mark.parametrize(("refused", "is_skipped"), [(0, False), (2, False), (3, True), (4, True)])
-def test_a_corpus_that_is_mostly_refused_has_no_tick(refused: int, is_skipped: bool) -> None:
+def test_a_corpus_that_is_mostly_refused_is_skipped(refused: int, is_skipped: bool) -> None:
     run = FakeRun([], replace(ATTEMPT, corpus=CorpusProgress(4, 4, skipped=refused)), left_cases=[])
-    told = skipped(stages.try_corpus, run)
-    assert (told is not None) == is_skipped
-    if told:
-        assert told.startswith(f"the kernel refuses {refused} of 4 cases")
+    note = skipped(stages.try_corpus, run)
+    assert (note is not None) == is_skipped
+    if note:
+        assert note.startswith(f"the kernel refuses {refused} of 4 cases")
 
 
-def test_a_trace_without_records_has_no_tick() -> None:
+def test_a_trace_without_records_is_skipped() -> None:
     from webnorm.lab.diagnose.trace import Trace
 
     empty = cast(Trace, SimpleNamespace(count=0))
     run = FakeRun([empty], settings=Settings(trace="row == 9"))
-    assert (
-        skipped(stages.trace_attempt, run)
-        == "no trace(...) of the kernel left a record that 'row == 9' keeps"
-    )
+    note = skipped(stages.trace_attempt, run)
+    assert note == "the kernel's trace(...) calls recorded no value that the filter 'row == 9' keeps"
     assert run.attempt.trace is empty
 
 
-class _Judged:
-    """A session that has nothing left to do."""
+class _IdleSession:
+    """A session without work."""
 
     def __init__(self, attempt: AttemptState | None) -> None:
         file = WatchedFile(name="mine.wgsl", path="mine.wgsl")
@@ -156,20 +156,20 @@ DONE = (StageTime("verdict", "done"), StageTime("race", "done"))
         (replace(ATTEMPT, ok=True, stages=(*DONE, StageTime("tint", "skipped"))), INCONCLUSIVE, "tint"),
         (replace(ATTEMPT, ok=True, stages=(*DONE, StageTime("corpus", "failed"))), INCONCLUSIVE, "corpus"),
         (replace(ATTEMPT, ok=None, stages=(StageTime("verdict", "failed"),)), INCONCLUSIVE, "verdict"),
-        (None, BAD_USAGE, "nothing could be judged"),
+        (None, BAD_USAGE, "nothing could be checked"),
     ],
 )
-def test_the_exit_status_says_whether_every_step_was_taken(
+def test_the_exit_status_depends_on_unfinished_steps(
     attempt: AttemptState | None, status: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _once(cast(Any, _Judged(attempt)), Screen(), json=False) == status
-    told = capsys.readouterr().err
-    assert told == ("" if not said else f"webnorm: {'' if attempt is None else 'not checked: '}{said}\n")
+    assert _once(cast(Any, _IdleSession(attempt)), Screen(), json=False) == status
+    errors = capsys.readouterr().err
+    assert errors == ("" if not said else f"webnorm: {'' if attempt is None else 'not checked: '}{said}\n")
 
 
-def test_a_step_that_is_skipped_is_told_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_skipped_step_is_shown_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
     skipping = replace(ATTEMPT, ok=True, stages=(*DONE, StageTime("tint", "skipped", 1.0, "node is missing")))
-    ShownAttempt(Screen(), json=False).of(
+    ShownAttempt(Screen(), json=False).write_news(
         Snapshot(file=WatchedFile(name="m", path="m"), settings=Settings(), attempt=skipping)
     )
     assert capsys.readouterr().out.splitlines()[-2:] == ["- tint 1 ms", "tint: node is missing"]

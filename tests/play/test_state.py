@@ -1,4 +1,4 @@
-"""Snapshots follow one another, and are JSON whatever was found; attempts are kept, whatever lies there."""
+"""Snapshots have growing revisions and are JSON for any result. Attempts survive damaged files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def first() -> Snapshot:
     return Snapshot(file=WatchedFile(name="my.wgsl", path="/my.wgsl", text="a"), settings=Settings())
 
 
-def test_who_waits_gets_the_next_snapshot() -> None:
+def test_a_waiting_thread_gets_the_next_snapshot() -> None:
     state = PlaygroundState(first())
     assert state.wait(0, 0.0) is None and state.wait(-1, 0.0) is state.now
     other = threading.Thread(target=lambda: state.change(working="render"))
@@ -84,20 +84,20 @@ def timed() -> Result:
     )
 
 
-def test_attempts_come_back(store: AttemptStore) -> None:
+def test_stored_attempts_are_read_again(store: AttemptStore) -> None:
     assert store.entries() == ()
     store.keep(attempt(1, ok=False), {})
     entry = store.keep(attempt(2, ok=True, times=(LiveTime("attempt", timed(), True),)), {"adapter": "one"})
     assert store.entries() == (HistoryEntry.of(attempt(1, ok=False)), entry) and entry.median_ns == 10.0
-    # What is newly known of an attempt takes its place.
+    # A newer state of an attempt replaces the stored one.
     store.keep(attempt(1, ok=True), {})
     assert {one.number: one.status for one in store.entries()} == {1: "pass", 2: "pass"}
     (result,) = read(store.folder / "results" / "2.json").results
     assert result.kernel == "my"
 
 
-def test_two_who_play_with_one_file_keep_the_attempts_of_both(store: AttemptStore) -> None:
-    """Each counts its own; what they saw together is one attempt."""
+def test_two_sessions_with_one_file_keep_the_attempts_of_both(store: AttemptStore) -> None:
+    """Each session counts its own attempts. One with the same number and text is the same."""
     for number, text in ((1, "a"), (2, "a"), (2, "b"), (1, "a"), (2, "b")):
         store.keep(attempt(number, text), {})
     assert [(one.number, one.hash) for one in store.entries()] == [
@@ -105,14 +105,14 @@ def test_two_who_play_with_one_file_keep_the_attempts_of_both(store: AttemptStor
     ]
 
 
-def test_what_is_no_attempt_is_passed_over(store: AttemptStore) -> None:
+def test_invalid_lines_are_ignored(store: AttemptStore) -> None:
     store.keep(attempt(1, ok=True), {})
     path = store.folder / "attempts.jsonl"
     path.write_text("{\n[]\n" + path.read_text() + '{"number": "x"}\n\xff')
     assert [one.number for one in store.entries()] == [1]
 
 
-def test_sources_are_kept_by_their_digest(store: AttemptStore) -> None:
+def test_sources_are_stored_by_their_digest(store: AttemptStore) -> None:
     path = store.keep_source("text", "layer_norm", "my")
     assert path.parent.name == "layer_norm" and store.source(text_digest("text")) == "text"
     for hash in ("", "../..", text_digest("another"), "0" * 64 + "/"):
@@ -120,19 +120,19 @@ def test_sources_are_kept_by_their_digest(store: AttemptStore) -> None:
             store.source(hash)
 
 
-def test_a_draft_to_play_with_stays(store: AttemptStore) -> None:
+def test_an_edited_scratch_file_stays(store: AttemptStore) -> None:
     path = scratch()
     assert path.parent.name == "layer_norm" and "/// webnorm" in path.read_text()
     path.write_text("mine")
     assert scratch().read_text() == "mine"
 
 
-def named(value: Any, kind: Any, at: str = "snapshot") -> Iterator[str]:
-    """The names in a value of JSON's kinds that its dataclass does not have."""
+def unknown_names(value: Any, kind: Any, at: str = "snapshot") -> Iterator[str]:
+    """Yield the names in a JSON value that are not fields of its dataclass."""
     if isinstance(value, list):
         (own, *_) = [*(one for one in get_args(kind) if one is not Ellipsis), Any]
         for one in value:
-            yield from named(one, own, at)
+            yield from unknown_names(one, own, at)
     elif isinstance(value, dict):
         (own, *_) = [*(one for one in (kind, *get_args(kind)) if is_dataclass(one)), None]
         if own is None or own is Result:
@@ -142,9 +142,11 @@ def named(value: Any, kind: Any, at: str = "snapshot") -> Iterator[str]:
             if name not in hints:
                 yield f"{at}.{name}"
             else:
-                yield from named(one, hints[name], f"{at}.{name}")
+                yield from unknown_names(one, hints[name], f"{at}.{name}")
 
 
-def test_what_the_page_is_tested_with_is_a_snapshot() -> None:
-    assert list(named(canned(), Snapshot)) == []
-    assert list(named({"attempt": {"times": [{"nam": 1}]}}, Snapshot)) == ["snapshot.attempt.times.nam"]
+def test_the_canned_state_is_a_snapshot() -> None:
+    assert list(unknown_names(canned(), Snapshot)) == []
+    assert list(unknown_names({"attempt": {"times": [{"nam": 1}]}}, Snapshot)) == [
+        "snapshot.attempt.times.nam"
+    ]

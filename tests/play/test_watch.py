@@ -22,15 +22,15 @@ from webnorm.play.state import Settings
 from webnorm.system import is_root
 
 
-class Course:
-    """A course that judges nothing and lists what it is asked to judge."""
+class FakeRunner:
+    """A runner that evaluates nothing and records the texts."""
 
     def __init__(self, *_: object) -> None:
         self.texts: queue.Queue[str] = queue.Queue()
         self.notices: queue.Queue[str] = queue.Queue()
         self.notice = self.notices.put
 
-    def judge(self, text: str, *_: object) -> None:
+    def evaluate(self, text: str, *_: object) -> None:
         self.texts.put(text)
 
     def start(self) -> None: ...
@@ -39,19 +39,19 @@ class Course:
 
 
 @contextmanager
-def watched(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Course]:
-    """A session on a file, whose first text was taken."""
-    monkeypatch.setattr(sessions, "AttemptRunner", Course)
+def watched(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRunner]:
+    """Open a session on a file and wait for its first text."""
+    monkeypatch.setattr(sessions, "AttemptRunner", FakeRunner)
     session = PlaygroundSession(path, Settings(), "layer_norm")
-    course: Any = session._course
+    runner: Any = session._runner
     with session:
-        assert course.texts.get(timeout=HANG_S) == path.read_text(encoding="utf-8")
-        yield course
+        assert runner.texts.get(timeout=HANG_S) == path.read_text(encoding="utf-8")
+        yield runner
 
 
-def seen(course: Course, text: str) -> None:
-    """Wait until a text is judged; others that come before it were there for a moment, too."""
-    while course.texts.get(timeout=HANG_S) != text:
+def seen(runner: FakeRunner, text: str) -> None:
+    """Wait for a text; other texts, which the file had briefly, may come first."""
+    while runner.texts.get(timeout=HANG_S) != text:
         pass
 
 
@@ -61,14 +61,14 @@ def write(path: Path, text: str) -> None:
 
 
 def renamed_over(folder: Path) -> None:
-    """As rsync and many editors save."""
-    beside = folder / "k.wgsl~"
-    write(beside, "renamed")
-    beside.replace(folder / "k.wgsl")
+    """Save as rsync and many editors do."""
+    temporary = folder / "k.wgsl~"
+    write(temporary, "renamed")
+    temporary.replace(folder / "k.wgsl")
 
 
 def folder_replaced(folder: Path) -> None:
-    """As `git checkout` and `mv` leave it."""
+    """Replace the folder as `git checkout` and `mv` do."""
     shutil.copytree(folder, folder.with_name("new"))
     folder.rename(folder.with_name("old"))
     folder.with_name("new").rename(folder)
@@ -111,7 +111,7 @@ def a_folder_for_a_while(folder: Path) -> None:
 
 
 def with_its_old_time(folder: Path) -> None:
-    """As `cp -p` and `tar` write: the same size, and the time of the file that it replaces."""
+    """Write as `cp -p` and `tar` do: with the same size and time as before."""
     path = folder / "k.wgsl"
     status = path.stat()
     text = path.read_text(encoding="utf-8")
@@ -138,12 +138,12 @@ def test_the_save_after_a_change_is_seen(
 ) -> None:
     path = tmp_path / "root" / "layer_norm" / "k.wgsl"
     write(path, TWO_PASS)
-    with watched(path, monkeypatch) as course:
+    with watched(path, monkeypatch) as runner:
         change(path.parent)
         if (changed := path.read_text(encoding="utf-8")) != TWO_PASS:
-            seen(course, changed)
+            seen(runner, changed)
         write(path, "an ordinary save")
-        seen(course, "an ordinary save")
+        seen(runner, "an ordinary save")
 
 
 @pytest.mark.parametrize("inside", ("", "layer_norm"))
@@ -153,31 +153,31 @@ def test_a_link_that_moves_is_followed(inside: str, tmp_path: Path, monkeypatch:
         write(tmp_path / name / inside / "k.wgsl", name)
         write(tmp_path / name / "lib" / "s.wgsl", name)
     link.symlink_to(Path("v1", inside))
-    with watched(link / "k.wgsl", monkeypatch) as course:
+    with watched(link / "k.wgsl", monkeypatch) as runner:
         link.with_name("next").symlink_to(Path("v2", inside))
         link.with_name("next").replace(link)
-        seen(course, "v2")
+        seen(runner, "v2")
         write(tmp_path / "v2" / inside / "k.wgsl", "an ordinary save")
-        seen(course, "an ordinary save")
+        seen(runner, "an ordinary save")
 
 
 def test_snippets_that_come_change_and_go_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "layer_norm" / "k.wgsl"
     write(path, TWO_PASS)
-    with watched(path, monkeypatch) as course:
+    with watched(path, monkeypatch) as runner:
         for snippet in (tmp_path / "lib" / "s.wgsl", tmp_path / "s.wgsl", path.with_name("s.wgsl")):
             write(snippet, "one")
-            seen(course, TWO_PASS)
+            seen(runner, TWO_PASS)
             write(snippet, "two")
-            seen(course, TWO_PASS)
+            seen(runner, TWO_PASS)
             snippet.unlink()
-            seen(course, TWO_PASS)
+            seen(runner, TWO_PASS)
 
 
 def test_snippets_are_seen_wherever_a_template_names_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those that a snippet names in turn, and such as are not there yet."""
+    """Snippets may be named by other snippets, and need not exist yet."""
     path = tmp_path / "layer_norm" / "k.wgsl"
     text = """{% import "parts/a.wgsl" as a %}{%- from 'lib/deep/b.inc' import b with context -%}
 {% include ["none.d/c.wgsl",
@@ -185,43 +185,43 @@ def test_snippets_are_seen_wherever_a_template_names_them(
 """
     write(path, text)
     write(tmp_path / "parts" / "a.wgsl", '{% include "far/away/e.txt" %}')
-    with watched(path, monkeypatch) as course:
+    with watched(path, monkeypatch) as runner:
         for name in ("parts/a.wgsl", "lib/deep/b.inc", "none.d/c.wgsl", "rms_norm/d.wgsl", "far/away/e.txt"):
             snippet = tmp_path / name
             for content in ("one", "twice", '{% include "far/away/e.txt" %}'):
                 write(snippet, content)
-                seen(course, text)
+                seen(runner, text)
 
 
-def test_what_cannot_be_read_is_reported_and_seen_when_it_can(
+def test_an_unreadable_file_is_reported_and_seen_once_it_is_readable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "layer_norm" / "k.wgsl"
     write(path, TWO_PASS)
-    with watched(path, monkeypatch) as course:
+    with watched(path, monkeypatch) as runner:
         path.unlink()
-        assert "No such file" in course.notices.get(timeout=HANG_S)
+        assert "No such file" in runner.notices.get(timeout=HANG_S)
         path.symlink_to(path)
-        while "symbolic links" not in course.notices.get(timeout=HANG_S):
+        while "symbolic links" not in runner.notices.get(timeout=HANG_S):
             pass
         path.unlink()
         write(path, "back")
-        seen(course, "back")
+        seen(runner, "back")
 
 
 @pytest.mark.skipif(is_root(), reason="root may read everything")
 def test_permissions_that_go_and_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "layer_norm" / "k.wgsl"
     write(path, TWO_PASS)
-    with watched(path, monkeypatch) as course:
+    with watched(path, monkeypatch) as runner:
         for locked, mode in ((path, 0o644), (path.parent, 0o755)):
             locked.chmod(0)
-            assert "Permission denied" in course.notices.get(timeout=HANG_S)
+            assert "Permission denied" in runner.notices.get(timeout=HANG_S)
             locked.chmod(mode)
-            seen(course, TWO_PASS)
+            seen(runner, TWO_PASS)
 
 
-def test_an_error_in_the_watch_is_reported_and_the_watch_goes_on() -> None:
+def test_an_error_in_the_watch_is_reported_and_the_watch_continues() -> None:
     failures: queue.Queue[str] = queue.Queue()
     changes: queue.Queue[int] = queue.Queue()
     looks = iter(range(1 << 20))
@@ -234,14 +234,14 @@ def test_an_error_in_the_watch_is_reported_and_the_watch_goes_on() -> None:
         return number // 20
 
     with FileWatch(look, lambda: changes.put(1), failures.put):
-        assert "OSError: [Errno 24] Too many open files; it goes on" in failures.get(timeout=HANG_S)
+        assert "OSError: [Errno 24] Too many open files; the watch continues" in failures.get(timeout=HANG_S)
         assert "KeyError" in failures.get(timeout=HANG_S)
         changes.get(timeout=HANG_S)
         changes.get(timeout=HANG_S)
 
 
 def test_a_second_save_that_leaves_the_stamp_is_noticed() -> None:
-    """Where a file system's clock stands still."""
+    """The clock of a file system may have a coarse resolution."""
     changes: queue.Queue[int] = queue.Queue()
     stamp = [0]
     with FileWatch(lambda: stamp[0], lambda: changes.put(stamp[0]), pytest.fail):

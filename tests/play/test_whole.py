@@ -1,4 +1,4 @@
-"""The playground as a whole: a kernel forked, broken, explained, mended, compared, exported and proved."""
+"""The whole playground: a kernel is forked, broken, explained, fixed, compared, exported and verified."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SQUARES = "squares += d * (d * PER_COLUMN);"
 
 
 WIDTH = 1280
-# A page may not read the clipboard of a headless browser.
+# A page cannot read the clipboard of a headless browser.
 PASTE = """([editor, text]) => {
   const clipboardData = new DataTransfer();
   clipboardData.setData("text/plain", text);
@@ -57,7 +57,7 @@ Picture = Callable[..., None]
 
 @pytest.fixture
 def picture(request: pytest.FixtureRequest) -> Picture:
-    """Take a picture for the guide, where that is asked for: other machines have other letters."""
+    """Take a picture for the guide with --pictures only: other machines have other fonts."""
 
     def take(page: Page, name: str, of: str, height: int) -> None:
         if not request.config.getoption("--pictures"):
@@ -79,7 +79,7 @@ def played(tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def press(page: Page, selector: str, *keys: str) -> None:
-    """What somebody without a mouse does at a place that Tab leads to."""
+    """Focus an element that Tab reaches, and press keys."""
     assert page.eval_on_selector(selector, "(one) => one.tabIndex") >= 0
     page.focus(selector)
     for key in keys:
@@ -87,23 +87,23 @@ def press(page: Page, selector: str, *keys: str) -> None:
 
 
 def choose(page: Page, selector: str, label: str) -> None:
-    """Choose by the letters with which an option begins."""
+    """Choose an option by typing its label."""
     press(page, selector)
     page.keyboard.type(label)
 
 
 def written(page: Page, played: PlaygroundSession, text: str) -> None:
-    """Put a text into the editor as a paste does, and wait until it has been judged."""
+    """Paste a text into the editor and wait for its attempt."""
     press(page, EDITOR, "Control+a")
     page.evaluate(PASTE, [EDITOR, text])
     ended(played, text)
 
 
 def terminal(now: Snapshot) -> str:
-    """What the terminal shows of a snapshot, as a page."""
+    """Return the terminal's view of a snapshot, as SVG."""
     console = Console(record=True, width=100, file=io.StringIO())
     console.print(Group(*screen(now)))
-    # The letters are this machine's: an address would be asked for others.
+    # Without the web fonts the SVG uses local ones and needs no network.
     return re.sub(r"@font-face {[^}]*}", "", console.export_svg(title="webnorm play"))
 
 
@@ -122,12 +122,12 @@ def test_from_a_fork_to_a_package_by_keys(
         forked = played.state.now.file.text
         assert SQUARES in forked and MEAN in forked
         page.wait_for_selector("body[data-state=pass]")
-        # Break it, and read why.
+        # Break it and read the hint.
         traced = forked.replace(MEAN, f'\n    {{{{ trace("mean") }}}}{MEAN}')
         written(page, played, traced.replace(SQUARES, "squares += d * (d / f32(COLS - 1u));"))
         page.wait_for_selector("body[data-state=fail]")
         assert "divides the variance by N - 1" in page.inner_text("#hints")
-        # Look where, and into a row.
+        # Open the error map and trace a row.
         press(page, "#map summary", "Enter")
         press(page, "#map button", "Enter")
         page.wait_for_function("() => document.querySelector('#trace').textContent.includes('where row == ')")
@@ -137,7 +137,7 @@ def test_from_a_fork_to_a_package_by_keys(
         shown = context.new_page()
         shown.set_content(terminal(played.state.now))
         picture(shown, "terminal", "svg", 720)
-        # Mend it, and see it pass beside the others.
+        # Fix it and compare its time with the others.
         written(page, played, forked)
         page.wait_for_selector("body[data-state=pass]")
         assert "the best built-in" in page.inner_text("#times")
@@ -145,7 +145,7 @@ def test_from_a_fork_to_a_package_by_keys(
         press(page, "#compare", "Enter")
         page.wait_for_selector("#merge .cm-mergeView")
         picture(page, "beside", "#history-title", 900)
-        # Take it along.
+        # Export it.
         with page.expect_download() as download:
             press(page, "#export", "Enter")
         package = tmp_path / "package.tgz"

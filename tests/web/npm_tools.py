@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from commands import webnorm
-from pages import ROOT, blocks
+from pages import ROOT, blocks, transcript
 from patience import HANG_S
 
 PAGE = ROOT / "docs" / "apps.md"
@@ -64,8 +64,9 @@ def made_apps(root: Path) -> Path:
     pytest.importorskip("onnx")
     made = shutil.ignore_patterns("node_modules", "layer-norm", "models", "dist", "package-lock.json")
     shutil.copytree(ROOT / "examples", root / "examples", ignore=made)
-    for line in "".join(blocks(PAGE, "console", "sh")).splitlines():
-        follow(line, root)
+    for text in blocks(PAGE, "console", "sh"):
+        for command in transcript(text):
+            follow(command.line, root)
     return root / "examples"
 
 

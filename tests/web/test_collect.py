@@ -182,7 +182,7 @@ def test_what_is_exported_is_read_by_compare_and_by_nothing_that_chooses(
 ) -> None:
     asked(collector, VISIT)
     done = webnorm(["collect", "--store", store.path.name, "--export", "out"], tmp_path)
-    assert done.stdout == "out: 1 visit, a file each\n" and done.returncode == 0, done.stderr
+    assert done.stdout == "out: 1 visit, one file each\n" and done.returncode == 0, done.stderr
     (file,) = (tmp_path / "out").iterdir()
     assert json.loads(file.read_text())["origin"] == "visitor"
     report = result_files.read(file)
@@ -193,7 +193,7 @@ def test_what_is_exported_is_read_by_compare_and_by_nothing_that_chooses(
         with pytest.raises(WebnormError):
             tuning.read(path)
     assert "visits.sqlite" in mistake(["compare", store.path.name, store.path.name])
-    assert "--export visits.sqlite: cannot be made: File exists" in mistake(
+    assert "--export visits.sqlite: cannot create the folder: File exists" in mistake(
         ["collect", "--store", store.path.name, "--export", store.path.name]
     )
     assert "no such store" in mistake(["collect", "--store", "none", "--export", "more"])
@@ -206,8 +206,8 @@ def test_what_is_exported_is_read_by_compare_and_by_nothing_that_chooses(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data.update(address="1"), "address is not known; expected schema, webnorm, device"),
-        (lambda data: data["device"].update(limits={}), "device.limits is not known; expected adapter, "),
+        (lambda data: data.update(address="1"), "address is unknown; expected schema, webnorm, device"),
+        (lambda data: data["device"].update(limits={}), "device.limits is unknown; expected adapter, "),
         (lambda data: data["device"].update(adapter="a\x1b[2J"), "device.adapter is 'a\\x1b[2J'; expected "),
         (lambda data: data["device"].update(adapter="x" * 201), "device.adapter is 'xxx"),
         (lambda data: data["device"].pop("type"), "device.type is missing"),
@@ -219,9 +219,9 @@ def test_what_is_exported_is_read_by_compare_and_by_nothing_that_chooses(
         (lambda data: data["results"][0].update(samples_ns=[0]), "results[0].samples_ns[0] is 0; "),
         (
             lambda data: data["results"][0].update(op="soft"),
-            "unknown op 'soft'; there is: ",
+            "unknown op 'soft'; expected one of ",
         ),
-        (lambda data: data["results"][0].update(reason="x"), "results[0].reason is not known; expected op, "),
+        (lambda data: data["results"][0].update(reason="x"), "results[0].reason is unknown; expected op, "),
         (lambda data: data["results"][1]["problem"].update(rows="1"), "results[1].problem.rows is '1'; "),
         (lambda data: data["results"][1]["problem"]["options"].update(a=1), "results[1].problem: a problem "),
         (lambda data: data.update(schema=2), "schema is 2; expected 1"),
@@ -382,10 +382,10 @@ def test_a_file_that_is_no_store_stays_as_it_is(tmp_path: Path, mistake: Callabl
         other.execute("PRAGMA user_version = 2")
     other.close()
     for path, message in (
-        (foreign, "is no store of visits, and stays as it is"),
-        (text, "is no store of visits, and stays as it is"),
-        (later, "is a store of version 2; this webnorm knows 1"),
-        (tmp_path, "is no plain file"),
+        (foreign, "is not a store of visits and was not changed"),
+        (text, "is not a store of visits and was not changed"),
+        (later, "is a store of version 2; this webnorm reads version 1"),
+        (tmp_path, "is not a regular file"),
     ):
         before = None if path.is_dir() else path.read_bytes()
         assert message in mistake(["collect", "--store", str(path), "--port", "0"])
@@ -397,7 +397,7 @@ def test_a_file_that_is_no_store_stays_as_it_is(tmp_path: Path, mistake: Callabl
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "--store is missing; expected the file to keep visits in"),
+        ([], "--store is missing; expected a file for the visits"),
         (
             ["--store", "v", "--host", "0.0.0.0"],
             "--host is '0.0.0.0'; expected 127.0.0.1 or ::1, or --behind",
@@ -429,7 +429,9 @@ def test_the_command_serves_until_ctrl_c_and_logs_no_visitor(tmp_path: Path) -> 
     ) as process:
         assert process.stdout is not None
         url = process.stdout.readline().split()[3]
-        assert process.stdout.readline() == "Pages that may post: those of this machine. Ctrl-C ends it.\n"
+        assert (
+            process.stdout.readline() == "Pages that may post: pages of this machine. Press Ctrl-C to stop.\n"
+        )
         heads = {"Origin": "http://localhost:8000", "Content-Type": "application/json"}
         request = urllib.request.Request(url, json.dumps(VISIT).encode(), heads)
         with urllib.request.urlopen(request, timeout=HANG_S) as answer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 from commands import webnorm
 from headless import needs_browser, started
-from pages import ROOT, blocks
+from pages import ROOT, commands
 from webnorm.op.dtypes import Array
 from webnorm.web.serving import serve_folder
 
@@ -70,10 +69,8 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("example") / "train"
     source = ROOT / "examples" / "train"
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns("packages"))
-    commands = blocks(source / "README.md", "console")
-    assert len(commands) == 1
-    for command in commands[0].splitlines():
-        _, *arguments = shlex.split(command)
+    for command in commands(source / "README.md"):
+        _, *arguments = command.words
         done = webnorm(arguments, folder)
         assert done.returncode == 0, done.stderr
     return folder

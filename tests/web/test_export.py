@@ -288,12 +288,10 @@ def test_a_loose_tolerance_is_reported(tmp_path: Path) -> None:
     files = npm.package_files(request(cols=(64,), kernel="naive"))
     manifest = manifest_of(files)
     for shader in manifest["shaders"]:
-        remark = "the tolerance of its header is loose ("
+        remark = "the header's tolerance is loose ("
         assert shader["loose"].startswith(remark) and "mean rounded to float32" in shader["loose"]
         assert shader["native"]["allowed"] > shader["native"]["max_abs_error"] > 1e-3
-    assert "Warning: 64-software: the tolerance of its header is loose" in npm.package_summary(
-        files, tmp_path
-    )
+    assert "Warning: 64-software: the header's tolerance is loose" in npm.package_summary(files, tmp_path)
     best = npm.package_files(request(cols=(64,)))
     assert not [one for one in manifest_of(best)["shaders"] if "loose" in one]
     assert "Warning" not in npm.package_summary(best, tmp_path)
@@ -657,7 +655,7 @@ MISTAKES = {
     "layer_norm --cols 64 --out out --kernel copy": "kernel copy computes copy; expected one of layer_norm",
     "layer_norm --cols 64 --out out --option dh": "layer_norm has no option dh: it has weight, bias, "
     "zero_centered_weight, weight_dtype, residual, residual_bias, return_stats, out_dtype, max_workgroups",
-    "--lab layer_norm --out out": "--lab excludes OP: the lab has every op and kernel",
+    "--lab layer_norm --out out": "--lab cannot be combined with OP: the lab contains every op and kernel",
     "layer_norm --cols 8 --out out --submit https://a.example": "--submit needs --lab: a package's page "
     "sends nothing",
     **{

@@ -647,9 +647,8 @@ def test_a_noisy_copy_is_reported_with_advice(noise: int, lab_folder: Path, chro
         assert banner.count() == bool(noise) == ("noisy" in results["naive"]["flags"])
         if noise:
             assert banner.get_attribute("role") == "alert"
-            assert banner.inner_text().startswith(
-                "These times are unreliable: the copy's samples scatter by "
-            )
+            text = banner.inner_text()
+            assert text.startswith("These times are unreliable: the copy's samples scatter by ")
             for words in ("more than 20 % is noise", "Close other tabs", "plug the laptop in", "run again"):
                 assert words in banner.inner_text()
         # The table contains the ends of the whiskers.
@@ -872,6 +871,17 @@ def test_the_snippet_of_the_readme_is_right(chromium: Chromium, tmp_path: Path) 
         wait(page, "document.body.textContent.includes('y[0]')")
         result = re.fullmatch(r"768-[\w-]+: y\[0\] is (-?\d+\.\d{4})", page.inner_text("body"))
     assert result and float(result[1]) == pytest.approx(expected, abs=6e-5)
+
+
+@pytest.mark.slow
+def test_the_page_of_the_tutorial_shows_what_the_tutorial_says(chromium: Chromium, tmp_path: Path) -> None:
+    tutorial = ROOT / "docs" / "first-export.md"
+    Export("layer_norm", (768,)).write(tmp_path / "ln")
+    (tmp_path / "index.html").write_text(block(tutorial, "html"), encoding="utf-8")
+    with shown(chromium, tmp_path, "index.html") as page:
+        wait(page, "!document.querySelector('pre').textContent.startsWith('computing')")
+        lines = page.inner_text("pre").splitlines()
+    assert lines[0].startswith("shader: 768-") and lines[1:] == block(tutorial, "text").splitlines()[1:]
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ import pytest
 
 import dawn
 from patience import HANG_S
-from testbed import KERNELS, STABLE, compute, judge, kernel_named, option_problems, rows_of, widened
+from testbed import KERNELS, STABLE, assess_outputs, compute, kernel_named, option_problems, rows_of, widened
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.kernel import Kernel
@@ -376,9 +376,9 @@ def test_both_engines_agree(engine: Engine, device: Device) -> None:
                 continue
             shader = replace(native_text(one.shader), problem=problem)
             dawn = {name: (array, True) for name, array in kept(engine, at, one.name, 0, problem, op).items()}
-            assert judge(shader, arrays, dawn).ok, f"{problem} {one.name}"
+            assert assess_outputs(shader, arrays, dawn).ok, f"{problem} {one.name}"
             native = compute(device, shader, arrays)
-            assert judge(shader, arrays, native).ok
+            assert assess_outputs(shader, arrays, native).ok
             h = {"h": native["h"][0]} if "h" in native else {}
             answers = op.reference({**arrays, **h}, problem)
             for tensor in op.outputs(problem):

@@ -57,7 +57,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 """
 PAGE = """<!doctype html><html lang="en"><title>page</title><link rel="stylesheet" href="./style.css">
 <body><p>A page.</p><script type="module" src="./page.js"></script></body></html>"""
-SKIPPED = "webnorm: skipped: {}; `webnorm doctor --mend --browser` brings what is missing\n"
+SKIPPED = "webnorm: skipped: {}; `webnorm doctor --fix --browser` installs what is missing\n"
 VECTOR = b"not read by these pages"
 
 
@@ -242,7 +242,7 @@ CHANGED_SHADER = sha256(SHADER.replace("2.0", "3.0").encode())[:12]
         ),
         (
             written("manifest.json", "[]"),
-            "{}/manifest.json: all of it is []; expected object; export again",
+            "{}/manifest.json: the data is []; expected object; export again",
         ),
         (written("manifest.json", "{}"), "{}/manifest.json: schema is missing; export again"),
         (
@@ -542,7 +542,7 @@ def test_complaints_about_a_report(
             {"error": None},
             "the report of verify.html: adapter is missing; export again",
         ),
-        (7, "the report of verify.html: all of it is 7; expected object; export again"),
+        (7, "the report of verify.html: the data is 7; expected object; export again"),
     ],
 )
 def test_a_report_that_says_nothing(data: Any, message: str, folder: Path) -> None:
@@ -926,7 +926,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=HANG_S)
     assert process.returncode == 130, stderr
-    assert stderr == "webnorm: interrupted; what was finished is shown\n"
+    assert stderr == "webnorm: interrupted; finished results are shown\n"
     assert browsers
     all_end(browsers)
 
@@ -947,7 +947,7 @@ def test_a_signal_ends_a_browser_that_does_not_start(tmp_path: Path) -> None:
     _, stderr = process.communicate(timeout=HANG_S)
     assert (process.returncode, stderr) == (
         -signal.SIGTERM,
-        "webnorm: ended by SIGTERM; what was finished is shown\n",
+        "webnorm: ended by SIGTERM; finished results are shown\n",
     )
     assert started
     all_end(started)
@@ -978,7 +978,7 @@ def test_doctor_checks_the_requirements_of_verify(
     assert done.returncode == 1
     assert f"No Tint: the npm package webgpu {tint.WEBGPU} is not installed." in done.stdout
     assert f"npm install --prefix {tint.tint_folder()} " in done.stdout
-    assert "`webnorm doctor --mend --browser` runs these commands." in done.stdout
+    assert "`webnorm doctor --fix --browser` runs these commands." in done.stdout
     assert "Tint: none" in done.stdout.splitlines() and f"in {tint.tint_folder()}" not in done.stdout
     monkeypatch.setattr(launch, "find_browser", lambda named=None: None)
     assert "browser: none" in webnorm(["doctor", "--browser"], tmp_path).stdout.splitlines()

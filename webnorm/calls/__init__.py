@@ -1,1 +1,1 @@
-"""The functions and modules that people call from Python, on arrays of theirs."""
+"""Functions and modules that Python programs call on their arrays."""

@@ -24,7 +24,7 @@ _MOST_DIMENSIONS, _FEW_DIMENSIONS = 64, 16
 
 
 class DeviceBuffer:
-    """A buffer of a pool, which goes back there when no array needs it any more."""
+    """A buffer of a pool. It returns to the pool when no array uses it any more."""
 
     __slots__ = ("__weakref__", "buffer")
 
@@ -34,10 +34,32 @@ class DeviceBuffer:
 
 
 class GpuArray:
-    """An array on a device: what functions give for GpuArrays, so that a chain of calls copies nothing.
+    """An array on a device.
 
-    Made by `GpuArray.from_numpy`, brought back by `numpy`. Its elements are in C order and do not change.
-    It is one of float32, float16, bfloat16, and as results float8_e4m3fn, float8_e5m2 and int8.
+    Functions return GpuArrays for GpuArrays, so a chain of calls copies nothing. Create one with
+    `GpuArray.from_numpy`, and copy it back with `numpy`. Its elements are in C order and never change.
+
+    Attributes
+    ----------
+    device : Device
+        The device of the array.
+    shape : tuple of int
+        The size of each dimension.
+    dtype : numpy.dtype
+        float32, float16 or bfloat16; results may also be float8_e4m3fn, float8_e5m2 or int8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import webnorm
+    >>> x = webnorm.GpuArray.from_numpy(np.array([[1, 2, 3, 4]], np.float32))
+    >>> x.shape, x.nbytes
+    ((1, 4), 16)
+    >>> y = webnorm.layer_norm(x, 4)
+    >>> type(y).__name__
+    'GpuArray'
+    >>> y.numpy().round(3)
+    array([[-1.342, -0.447,  0.447,  1.342]], dtype=float32)
     """
 
     def __init__(
@@ -48,10 +70,26 @@ class GpuArray:
 
     @classmethod
     def from_numpy(cls, array: Array, device: Device | None = None) -> GpuArray:
-        """Copy a NumPy array to a device; None is the one that calls share.
+        """Copy a NumPy array to a device.
 
-        Raises WebnormError for anything else than a NumPy array of one of the types above, for one that is
-        larger than the device's buffers, and for what is no device.
+        Parameters
+        ----------
+        array : numpy.ndarray
+            Array of any shape; float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8, uint8, int32 or
+            uint32.
+        device : Device, optional
+            A device from `webnorm.open_device`. Default: the shared device.
+
+        Returns
+        -------
+        GpuArray
+            The copy.
+
+        Raises
+        ------
+        WebnormError
+            array is not a NumPy array of such a dtype, array is larger than the device's largest buffer, or
+            device is not a Device.
         """
         check_array_type("array", array, device_arrays=False)
         check_device(device)
@@ -64,7 +102,7 @@ class GpuArray:
 
     @classmethod
     def _empty(cls, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> GpuArray:
-        """An array with room for its elements, which are what was there before."""
+        """Return an array with uninitialized elements."""
         with device.gate:
             pool = session.session_of(device).pool
             buffer = pool.take(device, math.prod(shape) * dtype.itemsize)
@@ -72,7 +110,7 @@ class GpuArray:
 
     @property
     def buffer(self) -> Any:
-        """Wgpu's buffer; the elements are at its beginning and room for a guard behind them."""
+        """The wgpu buffer. It begins with the elements, and has room for guard words after them."""
         return self._storage.buffer
 
     @property
@@ -87,11 +125,11 @@ class GpuArray:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements."""
+        """The size of the elements in bytes."""
         return self.size * self.dtype.itemsize
 
     def numpy(self) -> Array:
-        """A copy as a NumPy array, once the device is done with it."""
+        """Wait for the device, and return a copy as a NumPy array."""
         staging = session.session_of(self.device).staging
         (array,) = read_buffers(self.device, staging, [(self.buffer, self.shape, self.dtype)])
         return array
@@ -103,20 +141,33 @@ class GpuArray:
         return found if dtype is None else found.astype(dtype)
 
     def __copy__(self) -> GpuArray:
-        """Itself, since its elements do not change."""
+        """Return the array itself, since its elements do not change."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GpuArray:
-        """Itself, since its elements do not change."""
+        """Return the array itself, since its elements do not change."""
         return self
 
     def __reduce__(self) -> Any:
         raise WebnormError("a GpuArray lies on a device of this process; expected its numpy() to be pickled")
 
     def reshape(self, *shape: SupportsIndex | Sequence[int]) -> GpuArray:
-        """The same elements in another shape, in C order; one dimension may be -1. Nothing is copied.
+        """Return the same elements in another shape, in C order, without a copy.
 
-        Raises WebnormError for a shape of another size, or one that NumPy's arrays cannot have.
+        Parameters
+        ----------
+        shape : int or sequence of int
+            The new sizes. One of them may be -1: it follows from the others.
+
+        Returns
+        -------
+        GpuArray
+            An array that shares the buffer.
+
+        Raises
+        ------
+        WebnormError
+            The shape has another number of elements, or NumPy's arrays cannot have it.
         """
         given = shape[0] if len(shape) == 1 else shape
         found = ints(given)
@@ -140,9 +191,22 @@ class GpuArray:
         return GpuArray(self.device, tuple(wanted), self.dtype, self._storage)
 
     def split(self, sizes: Sequence[int]) -> list[GpuArray]:
-        """Copies of the first elements, of the next and so on, one-dimensional.
+        """Copy consecutive runs of elements into one-dimensional arrays.
 
-        Raises WebnormError for sizes that are more than there is, or that are not whole words of 4 bytes.
+        Parameters
+        ----------
+        sizes : sequence of int
+            The number of elements of each array. The first begins at element 0.
+
+        Returns
+        -------
+        list of GpuArray
+            One array per size.
+
+        Raises
+        ------
+        WebnormError
+            The sizes add up to more than the array has, or one of them is not a multiple of 4 bytes.
         """
         itemsize = self.dtype.itemsize
         whole = ints(sizes)
@@ -178,7 +242,7 @@ _ANY_KIND = (np.ndarray, GpuArray)
 
 
 def check_array(name: str, array: object, device_arrays: bool = True) -> None:
-    """Raise WebnormError for what is no array."""
+    """Raise WebnormError if `array` is not an array."""
     if not isinstance(array, _ANY_KIND if device_arrays else np.ndarray):
         wanted = "a NumPy array or a GpuArray" if device_arrays else "a NumPy array"
         kind = described(array)
@@ -196,7 +260,7 @@ def check_array(name: str, array: object, device_arrays: bool = True) -> None:
 def check_array_type(
     name: str, array: object, device_arrays: bool = True, known: Sequence[str] = tuple(DTYPES)
 ) -> None:
-    """Raise WebnormError for what is no array, or one of another type than those known."""
+    """Raise WebnormError if `array` is not an array, or its dtype is not among the `known`."""
     check_array(name, array, device_arrays)
     dtype = array.dtype  # type: ignore[attr-defined]
     if DTYPE_NAMES.get(dtype) not in known:
@@ -204,18 +268,18 @@ def check_array_type(
 
 
 def dtype_text(dtype: np.dtype[Any]) -> str:
-    """A dtype as a message shows it."""
+    """Return a dtype as text for a message."""
     return str(dtype) if dtype.names is None else "of a record"
 
 
 def check_device(device: object) -> None:
-    """Raise WebnormError for what is no device."""
+    """Raise WebnormError if `device` is neither None nor a Device."""
     if device is not None and not isinstance(device, Device):
         raise WebnormError(f"device is {described(device)}; expected one from webnorm.open_device")
 
 
 def ints(given: object) -> tuple[int, ...] | None:
-    """An int, or a sequence of them, as a tuple; None for anything else, a bool and bytes included."""
+    """Return an int, or a sequence of ints, as a tuple; None for other values, such as a bool or bytes."""
     # What it is nearly always.
     if type(given) is int:
         return (given,)

@@ -80,7 +80,7 @@ def _run(
             buffers[name] = buffer = pool.take(device, nbytes)
             storage = DeviceBuffer(pool, device, buffer)
             outputs[name] = GpuArray(device, shapes[name] if shapes else shape, dtype, storage)
-        for name, nbytes in schedule.beside.items():
+        for name, nbytes in schedule.internal.items():
             taken.append(pool.take(device, nbytes))
             buffers[name] = taken[-1]
         groups = shared.groups(schedule, buffers)

@@ -1,4 +1,4 @@
-"""An op of the user's as a function on arrays: `softmax = load_op("kernels/softmax"); y = softmax(x)`."""
+"""User ops as functions on arrays: `softmax = load_op("kernels/softmax"); y = softmax(x)`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ from webnorm.op.registry import load_op as load_folder
 
 
 class LoadedOp:
-    """A function that computes an op of the user's; `op` is what the lab works with.
+    """A function on arrays that computes a user op, from `load_op`.
 
-    Calls take the inputs in the order of op.py, or by name. Scalars, options, and sizes that no array has are
-    keyword arguments.
+    Pass the inputs in the order of op.py, or by name. Scalars, options, and sizes that no array has are
+    keyword arguments. See `webnorm.load_op` for an example.
+
+    Attributes
+    ----------
+    op : Op
+        The definition of the op.
     """
 
     def __init__(self, op: Op) -> None:
@@ -30,7 +35,7 @@ class LoadedOp:
 
     @property
     def name(self) -> str:
-        """The op's name, as --op takes it once the op is loaded."""
+        """The name of the op. Once the op is loaded, `--op` accepts it."""
         return self.op.name
 
     def __repr__(self) -> str:
@@ -47,23 +52,25 @@ class LoadedOp:
 
         Parameters
         ----------
-        arrays
-            The inputs in order, NumPy arrays or GpuArrays; those that an option brings may be left out.
-        kernel
-            A kernel's name or the path of a .wgsl file. Default: what `auto` chooses.
-        device
-            From webnorm.open_device. Default: the device of the arrays, or a shared one.
+        arrays : numpy.ndarray or GpuArray
+            The inputs in order. Inputs that belong to an option are optional.
+        kernel : str or pathlib.Path, optional
+            Name of a kernel, or path of a .wgsl file. Default: the choice of `auto`.
+        device : Device, optional
+            A device from `webnorm.open_device`. Default: the device of the arrays, or the shared device.
         given
             Inputs, scalars, options and sizes by name.
 
         Returns
         -------
-        The output, or a tuple of outputs in the order of op.py; GpuArrays if an input is one.
+        numpy.ndarray, GpuArray or tuple
+            The output, or a tuple of the outputs in the order of op.py. They are GpuArrays if an input is
+            one.
 
         Raises
         ------
         WebnormError
-            For arrays whose shapes or dtypes do not fit together, and unknown names.
+            Shapes or dtypes do not match the op, an input is missing, or a name is unknown.
         """
         check_device(device)
         check_kernel(self.op, kernel)
@@ -78,7 +85,7 @@ class LoadedOp:
     def _inputs(
         self, arrays: tuple[AnyArray, ...], given: Mapping[str, Any]
     ) -> tuple[dict[str, AnyArray], dict[str, Any]]:
-        """The input arrays by name, and the other arguments."""
+        """Return the input arrays by name, and the other arguments."""
         names = [one.name for one in self.op.tensors if one.access == "read"]
         if len(arrays) > len(names):
             raise WebnormError(f"{self.name} takes {', '.join(names)}; {len(arrays)} arrays given")
@@ -127,7 +134,7 @@ class LoadedOp:
         return problem
 
     def _sizes(self, inputs: Mapping[str, AnyArray], given: Mapping[str, int]) -> tuple[int, ...]:
-        """The sizes in the op's order, from the dimensions of the arrays that are plain sizes."""
+        """Return the sizes in the op's order, read from the dimensions of the arrays that are plain sizes."""
         found = dict(given)
         seen = dict.fromkeys(given, "the argument")
         for name, array in inputs.items():
@@ -151,7 +158,7 @@ class LoadedOp:
         return tuple(found[name] for name in self.op.problem_type.SIZES)
 
     def _dtype(self, inputs: Mapping[str, AnyArray]) -> str:
-        """The storage type that the problem's tensors follow."""
+        """Return the storage type of the problem."""
         follows = {
             name: DTYPE_NAMES[array.dtype]
             for name, array in inputs.items()
@@ -169,7 +176,7 @@ class LoadedOp:
         return dtype
 
     def _check(self, tensor: Tensor, array: AnyArray | None, problem: Any) -> None:
-        """Raise WebnormError for an array that is missing, or that the problem's tensor is not like."""
+        """Raise WebnormError if an array is missing, or its shape or dtype does not match the tensor."""
         if array is None:
             raise WebnormError(f"{tensor.name} is missing; {self.name} takes it")
         expected = tensor.shape_in(problem)
@@ -187,11 +194,32 @@ class LoadedOp:
 
 
 def load_op(folder: str | Path) -> LoadedOp:
-    """Load the op of a folder that has an op.py, as a function on arrays.
+    """Load the op of a folder as a function on arrays.
 
-    `webnorm.check`, `webnorm.bench` and `webnorm.evaluate` know it by the folder's name from then on.
-    An op.py is a program: it runs with the rights of this process.
+    Afterwards `webnorm.check`, `webnorm.bench` and `webnorm.evaluate` know the op by the name of the folder.
+    op.py is a program: it runs with the rights of this process.
 
-    Raises WebnormError, with file and line, for what is no op.
+    Parameters
+    ----------
+    folder : str or pathlib.Path
+        A folder that contains an op.py.
+
+    Returns
+    -------
+    LoadedOp
+        A function that takes the op's inputs.
+
+    Raises
+    ------
+    WebnormError
+        The folder contains no valid op. The message names the file and the line.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import webnorm
+    >>> softmax = webnorm.load_op("examples/ops/softmax")
+    >>> softmax(np.zeros((1, 4), np.float32))
+    array([[0.25, 0.25, 0.25, 0.25]], dtype=float32)
     """
     return LoadedOp(load_folder(folder))

@@ -1,1 +1,1 @@
-"""Which kernel computes a problem, and with which constants."""
+"""The choice of a kernel and its constants for a problem."""

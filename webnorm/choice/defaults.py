@@ -1,6 +1,4 @@
-"""Which kernel and which constants run by default: what a tuning recorded, where it fits; else
-what the rules choose; else the header's.
-"""
+"""The default kernel and constants: from a recorded tuning, else from rules, else from headers."""
 
 from __future__ import annotations
 
@@ -29,18 +27,48 @@ from webnorm.op.problem import Problem
 
 Constants = Mapping[str, int]
 KernelOf = Callable[[str], Kernel | None]
-# Workgroup memory that a page has unless it asks for more.
+# Bytes of workgroup memory in a page that does not request more.
 _PAGE_BYTES = 16384
 
 
 def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant:
-    """The variant for a kernel that nobody gave constants: what the rules name first of what the adapter can
-    run, with the header's `default` table for the rest.
+    """Return the default variant of a kernel for a problem on an adapter.
+
+    The constants are the first ones of the rules that the adapter can run. The header's `default` table
+    supplies the rest. The variant may still be unable to run: see `Variant.refusal`.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        A kernel, such as one from `webnorm.select`.
+    problem : Problem
+        A problem of the kernel's op.
+    traits : Traits
+        The limits and features of the adapter: `Device.traits`.
+
+    Returns
+    -------
+    Variant
+        The kernel with its constants.
+
+    Raises
+    ------
+    WebnormError
+        A default of the header is not on its axis, or an argument has the wrong type.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> kernel = webnorm.select(webnorm.discover(), "naive")
+    >>> traits = webnorm.find_adapter().traits
+    >>> variant = webnorm.default_variant(kernel, webnorm.Problem(rows=4, cols=8), traits)
+    >>> list(variant.constants)
+    ['workgroup_size']
     """
     check_kinds(kernel, problem, traits)
     values = header_names(kernel.op, problem, traits)
-    # Without subgroups a gradient is kept within a page's memory where it can be: what is exported for two
-    # classes of adapters is then one text.
+    # Without subgroups a gradient stays within a page's memory if possible. Then one exported shader serves
+    # two classes of adapters.
     small_first = kernel.op.gradient and not values["has_subgroups"]
     for small in (True, False) if small_first else (False,):
         for chosen in _constants(kernel, values):
@@ -54,7 +82,7 @@ def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant
 
 
 def _has(kernel: Kernel, constants: Mapping[str, int]) -> bool:
-    """Whether constants are on a kernel's axes: a user's file may have the name of another kernel."""
+    """Return whether constants are on a kernel's axes: a user's file may reuse the name of another kernel."""
     return all(value in kernel.tune.get(axis, ()) for axis, value in constants.items())
 
 
@@ -70,7 +98,7 @@ def _with_defaults(
         if constants[axis] not in kernel.tune[axis]:
             raise WebnormError(
                 f"{kernel.path}: default {axis} is {constants[axis]} for {problem}; "
-                f"expected one of {list(kernel.tune[axis])}"
+                f"it must be one of {list(kernel.tune[axis])}"
             )
     return Variant(kernel, constants)
 
@@ -78,7 +106,7 @@ def _with_defaults(
 def default_constants(
     kernels: Sequence[Kernel], task: Task, traits: Traits
 ) -> dict[tuple[str, str], Mapping[str, int]]:
-    """By op and kernel, the constants of `default_variant`, for those kernels whose headers have any."""
+    """Return the constants of `default_variant` by op and kernel, without kernels whose headers fail."""
     found: dict[tuple[str, str], Mapping[str, int]] = {}
     for kernel in kernels:
         if kernel.op is task.op:
@@ -89,15 +117,16 @@ def default_constants(
 
 
 def fitting_variant(kernel: Kernel, problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
-    """The default variant if it can run the problem on such an adapter, else the reason why it cannot."""
+    """Return the default variant if it can run the problem on the adapter, else the reason why it cannot."""
     variant = default_variant(kernel, problem, traits)
     refusal = variant.refusal(problem, traits)
     return (variant, "") if refusal is None else (None, refusal)
 
 
 def nearest_variant(kernel: Kernel, problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
-    """The default variant if it can run the problem on such an adapter, else the one that is most like it of
-    those that can, such as one of fewer invocations; without any, the reason why the default cannot.
+    """Return the runnable variant nearest to the default, such as one with fewer invocations.
+
+    If the default cannot run on the adapter, the second value is the reason.
     """
     default = default_variant(kernel, problem, traits)
     refusal = default.refusal(problem, traits)
@@ -115,10 +144,10 @@ def nearest_variant(kernel: Kernel, problem: Problem, traits: Traits) -> tuple[V
 
 
 def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
-    """What the rules, or else the headers, prefer of the variants of stable kernels that can run the problem.
+    """Return the runnable variant of a stable kernel that the rules, or else the headers, prefer.
 
-    Without one, the reason why the least preferred cannot. A kernel whose header has no sense for the problem
-    cannot.
+    If there is none, the second value is the reason why the least preferred one cannot run. Kernels whose
+    headers fail for the problem count as not runnable.
     """
     stable = {kernel.name: kernel for kernel in kernels if kernel.unstable is None}
     if not stable:
@@ -131,8 +160,9 @@ def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) ->
 
 
 def suggested_variant(op: Op, kernel_of: KernelOf, problem: Problem, traits: Traits) -> Variant | None:
-    """What the rules prefer of the variants of stable kernels that can run the problem; None where none of
-    those that they name can. Kernels are asked for one by one, and no more than there have to be.
+    """Return the runnable variant of a stable kernel that the rules prefer; None if they name none.
+
+    `kernel_of` loads kernels one by one, only as many as needed.
     """
     op.check(problem)
     names = header_names(op, problem, traits)
@@ -140,16 +170,16 @@ def suggested_variant(op: Op, kernel_of: KernelOf, problem: Problem, traits: Tra
 
 
 def _constants(kernel: Kernel, names: Mapping[str, int]) -> Iterator[Constants]:
-    """Constants that the rules of the op prefer for a kernel, the best first."""
+    """Yield the constants that the op's rules suggest for a kernel, the best first."""
     if (rules := kernel.op.hook("rules")) is not None:
         yield from rules.constants(kernel.op.name, kernel.name, names)
 
 
 def suggestions(op: Op, names: Mapping[str, int]) -> Iterator[tuple[str, Constants | None]]:
-    """Yield the kernels that the rules of an op would try before all others, the best first, each with its
-    constants or None for the kernel's own choice.
+    """Yield the kernels that the op's rules suggest, the best first.
 
-    `names` are those of headers, for a problem on an adapter.
+    Each comes with constants, or None for the kernel's own defaults. `names` are the header names of a
+    problem on an adapter.
     """
     if (rules := op.hook("rules")) is not None:
         yield from rules.suggestions(op.name, names)
@@ -170,8 +200,9 @@ def _first_to_run(
     problem: Problem,
     traits: Traits,
 ) -> tuple[Variant | None, str]:
-    """The first variant that can run the problem, its constants the kernel's own choice where there are none;
-    without one, the reason why the last cannot.
+    """Return the first candidate that can run the problem; without one, the reason why the last cannot.
+
+    Candidates without constants use the kernel's defaults.
     """
     refusal = ""
     for kernel, constants in candidates:
@@ -193,9 +224,7 @@ def _first_to_run(
 def _by_preference(
     kernels: Iterable[Kernel], names: Mapping[str, int]
 ) -> Iterator[tuple[Kernel, Constants | None]]:
-    """Each with its own constants, as headers rank them; last those whose headers have no sense for the
-    problem.
-    """
+    """Yield the kernels by the `preference` of their headers; headers that fail for the problem come last."""
 
     def preference(kernel: Kernel) -> float:
         try:
@@ -209,16 +238,32 @@ def _by_preference(
 def chosen_variants(
     kernel: Kernel, problem: Problem, traits: Traits, chosen: Mapping[str, Sequence[int]], every: bool = False
 ) -> list[Variant]:
-    """The variants to run: every admitted point, or the default with some axes chosen by the user.
+    """Return the variants to run.
 
-    Raises WebnormError for a value that is not on its axis. Axes that this kernel lacks are ignored,
-    since one choice is made for many kernels. Points a rule refuses are left out when there are several.
+    Parameters
+    ----------
+    chosen
+        The user's values per axis. Axes that the kernel lacks are ignored, because a choice may be for
+        several kernels.
+    every
+        Whether the axes without chosen values use all their points instead of the default.
+
+    Returns
+    -------
+    list of Variant
+        The runnable combinations. If none is, the first combination, whose refusal gives the reason.
+
+    Raises
+    ------
+    WebnormError
+        A value is not on its axis.
     """
     for axis, values in chosen.items():
         for value in values:
             if axis in kernel.tune and value not in kernel.tune[axis]:
                 raise WebnormError(
-                    f"{axis} is {value} for kernel {kernel.label}; expected one of {list(kernel.tune[axis])}"
+                    f"{axis} is {value} for kernel {kernel.label}; "
+                    f"it must be one of {list(kernel.tune[axis])}"
                 )
     default = default_variant(kernel, problem, traits)
     axes = {
@@ -230,11 +275,10 @@ def chosen_variants(
 
 
 def extreme_variants(variant: Variant, problem: Problem, traits: Traits) -> list[Variant]:
-    """Return other variants than the default one that a kernel may run with, if that can run the problem.
+    """Return further variants to check, if `variant` can run the problem.
 
-    They are the one that is the default on a GPU, or on a software adapter, and those that differ from
-    `variant` in one constant: the least and the greatest of each axis that can run. Raises WebnormError
-    where the header makes no sense on the other kind of adapter.
+    They are the default of the other kind of adapter (GPU or software), and the variants with the smallest
+    and the largest runnable value of one axis. Raises WebnormError if the header fails on the other kind.
     """
     if variant.refusal(problem, traits) is not None:
         return []
@@ -259,10 +303,10 @@ def each_chosen(
     every: bool = False,
     extremes: bool = False,
 ) -> tuple[list[Variant], list[UnreadableKernel]]:
-    """`chosen_variants` of all kernels of a task's op, and those whose headers make no sense of its problem.
+    """Return the `chosen_variants` of all kernels of a task's op, and the kernels whose headers fail for it.
 
-    With `extremes`, each variant's `extreme_variants`, too. Raises WebnormError where somebody chose values,
-    which may be what is wrong.
+    With `extremes`, the list includes the `extreme_variants` of each variant. If the user chose values, a
+    failure raises WebnormError, because the values may be the cause.
     """
     found: list[Variant] = []
     broken: list[UnreadableKernel] = []
@@ -282,7 +326,7 @@ def each_chosen(
 
 @dataclass(frozen=True)
 class ChosenVariant:
-    """A variant that can run the problem, and whether a tuning or the rules named it."""
+    """A variant that can run the problem, and its source: a tuning or the rules."""
 
     variant: Variant
     source: Literal["tuning", "rules"]
@@ -291,10 +335,10 @@ class ChosenVariant:
 def choose(
     kernels: Sequence[Kernel], task: Task, traits: Traits, tuning: Tuning | None = None
 ) -> ChosenVariant:
-    """The variant for a task on such an adapter; a tuning that has one is followed.
+    """Return the variant for a task on an adapter: the tuning's choice, or else the rules' choice.
 
-    A recorded choice is passed over where its kernel or its constants are gone or cannot run the problem.
-    Raises WebnormError where no kernel can.
+    A recorded choice is ignored if its kernel or constants no longer exist or cannot run the problem. Raises
+    WebnormError if no kernel can run it.
     """
     op, problem = task.op, task.problem
     ladder = {kernel.name: kernel for kernel in kernels if kernel.op == op}
@@ -308,8 +352,9 @@ def choose(
 
 
 def choose_own(task: Task, traits: Traits, tuning: Tuning | None = None) -> ChosenVariant:
-    """`choose` among the kernels that come with webnorm. A first call reads no more of them than it has to:
-    a header takes about a millisecond.
+    """Do `choose` among webnorm's own kernels.
+
+    It reads as few headers as possible, because each takes about a millisecond of a first call.
     """
     kernel_of = partial(own_kernel, task.op.name)
     recorded = _recorded(kernel_of, task, traits, tuning)
@@ -320,10 +365,10 @@ def choose_own(task: Task, traits: Traits, tuning: Tuning | None = None) -> Chos
 
 
 def _recorded(kernel_of: KernelOf, task: Task, traits: Traits, tuning: Tuning | None) -> Variant | None:
-    """The variant of the nearest choice that can still run."""
+    """Return the variant of the recorded choice with the nearest batch size that can run."""
     for choice in tuning.matching(task) if tuning else ():
         kernel, constants = kernel_of(choice.kernel), choice.constants
-        # The constants may not be the kernel's any more.
+        # The kernel's axes may have changed since the tuning.
         if (
             kernel
             and kernel.unstable is None

@@ -1,6 +1,6 @@
-"""Recorded tunings: for one device, the variants that `webnorm tune` found fastest, in a JSON file.
+"""Recorded tunings: one JSON file per device with the variants that `webnorm tune` found fastest.
 
-They lie in the cache folder, or in $WEBNORM_TUNINGS.
+The files are in the cache folder, or in $WEBNORM_TUNINGS.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ from webnorm.op.problem import Problem
 from webnorm.op.registry import problem_from_json
 
 SCHEMA = 1
-# Some thousands of choices; a call from Python reads it.
+# Enough for thousands of choices. The limit is low because calls from Python read the file.
 _MOST_BYTES = 8 << 20
-# What a choice for another batch is worth: within a factor of 2 a workgroup has as many elements of it, give
-# or take one; and data of this size keep any device busy, so that a larger batch changes nothing but the
-# time.
+# A choice also serves batches within a factor of 2, where the work per workgroup is similar. From LARGE_BYTES
+# on, data keep any device busy, so a larger batch changes only the time.
 BATCH_FACTOR = 2.0
 LARGE_BYTES = 64 << 20
 _Ratio = Annotated[float, Meta(gt=0)]
@@ -42,7 +41,7 @@ _Ratio = Annotated[float, Meta(gt=0)]
 
 @dataclass(frozen=True, kw_only=True)
 class Platform:
-    """What a tuning holds for: the device by its name and backend, and the software that drove it."""
+    """The platform that a tuning applies to: the device (name and backend) and the software versions."""
 
     adapter: Name
     backend: Name
@@ -52,32 +51,38 @@ class Platform:
 
     @classmethod
     def of(cls, description: Mapping[str, Any]) -> Platform:
-        """The platform of an adapter's or a device's description."""
+        """Return the platform from the description of an adapter or a device."""
         given = {name: str(description[name]) for name in ("adapter", "backend", "driver", "wgpu")}
         return cls(**given, webnorm=__version__)
 
     @property
     def device(self) -> tuple[str, str]:
-        """What tells this device from others."""
+        """The name and backend that identify the device."""
         return self.adapter, self.backend
 
     @property
     def file_name(self) -> str:
-        """The device's name as a file's, such as "nvidia-h200-vulkan.json"."""
+        """The file name for the device, such as "nvidia-h200-vulkan.json"."""
         return re.sub(r"[^a-z0-9]+", "-", " ".join(self.device).lower()).strip("-") + ".json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TunedChoice:
-    """The variant to take for a problem.
+    """The fastest variant found for a problem.
 
-    `speedup` is the median time of the variant that the rules choose over this one's, in one run (1 where
-    they are the same, None where that one cannot run), `percent_of_copy` this one's share of the copy (None
-    where that was not timed), `tried` how many variants were timed.
+    Attributes
+    ----------
+    speedup
+        The median time of the rules' choice divided by the time of this variant, in one run. It is 1 if they
+        are the same variant, and None if the rules' choice cannot run.
+    percent_of_copy
+        The throughput in percent of the copy kernel's; None if the copy was not timed.
+    tried
+        The number of variants that were timed.
     """
 
     op: Name
-    # Of its op's own type.
+    # An instance of the op's own problem type.
     problem: Any
     kernel: Name
     constants: Mapping[str, int]
@@ -86,7 +91,7 @@ class TunedChoice:
     tried: Size
 
     def serves(self, problem: Problem) -> bool:
-        """Whether this is for such a problem: all but the batch is the same, and the batches are alike."""
+        """Return whether the choice applies to a problem: a similar batch, and everything else equal."""
         batches = (self.problem.batch_size, problem.batch_size)
         if _but_batch(self.problem) != _but_batch(problem) or 0 in batches:
             return False
@@ -96,16 +101,16 @@ class TunedChoice:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What no two choices of a tuning have in common."""
+        """The key of the choice, unique within a tuning."""
         return self.op, self.problem.batch_size, *_but_batch(self.problem)
 
     def distance(self, problem: Problem) -> float:
-        """How far the problem's batch is from this one's, in octaves."""
+        """Return the distance of the two batch sizes in octaves."""
         return abs(math.log2(problem.batch_size / self.problem.batch_size))
 
 
 def _but_batch(problem: Problem) -> tuple[Any, ...]:
-    """What of a problem its best variant depends on, the batch left out."""
+    """Return the properties of a problem that its best variant depends on, without the batch."""
     named = sorted(problem.options.STORAGE_OF_TENSORS)
     options = replace(problem.options, **cast(Any, dict.fromkeys(named)))
     return problem.with_batch(1).shape_text, problem.dtype, *map(problem.storage, named), options
@@ -113,31 +118,31 @@ def _but_batch(problem: Problem) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """The choices recorded on a platform; `date` is that of the last one, as YYYY-MM-DD."""
+    """The choices recorded on a platform; `date` is the day of the last one, as YYYY-MM-DD."""
 
     platform: Platform
     date: str
     choices: tuple[TunedChoice, ...] = ()
 
     def matching(self, task: Task) -> list[TunedChoice]:
-        """The choices that serve a task, the one of the most similar batch first."""
+        """Return the choices that serve a task, sorted by the distance of their batch sizes."""
         found = [one for one in self.choices if one.op == task.op.name and one.serves(task.problem)]
         return sorted(found, key=lambda choice: choice.distance(task.problem))
 
     def has(self, task: Task) -> bool:
-        """Whether there is a choice for this very task."""
+        """Return whether there is a choice for exactly this task."""
         key = (task.op.name, task.problem.batch_size, *_but_batch(task.problem))
         return any(choice.key == key for choice in self.choices)
 
     def having(self, choice: TunedChoice) -> Tuning:
-        """This tuning with a choice of today, in place of one for the same problem if there is one."""
+        """Return the tuning with a new choice, which replaces one for the same problem."""
         others = (one for one in self.choices if one.key != choice.key)
         return replace(self, date=_today(), choices=(*others, choice))
 
     def objection(self, platform: Platform) -> str | None:
-        """Why this does not hold on a platform: it is another device's, or stale; None when it does."""
+        """Return the reason why the tuning does not apply to a platform (other device, stale), or None."""
         if self.platform.device != platform.device:
-            return f"it is of another device, {self.platform.adapter} ({self.platform.backend})"
+            return f"it is for another device, {self.platform.adapter} ({self.platform.backend})"
         for name, then in asdict(self.platform).items():
             now = getattr(platform, name)
             if then != now:
@@ -145,11 +150,11 @@ class Tuning:
         return None
 
 
-# --- which apply
+# --- the tuning of a platform
 
 
 def path_of(platform: Platform) -> Path:
-    """The user's own file for a device; it need not exist."""
+    """Return the path of the user's tuning file for a device; it need not exist."""
     return _folder() / platform.file_name
 
 
@@ -157,14 +162,14 @@ def _folder() -> Path:
     return Path(os.environ.get("WEBNORM_TUNINGS") or cache_folder("tunings"))
 
 
-def _forgetting(path: Path) -> str:
-    """The command that removes this file, and not the user's own where it is another."""
-    return f"`webnorm tune {'' if path.parent == _folder() else f'--out {path} '}--forget`"
+def _removal_command(path: Path) -> str:
+    """Return the command that removes this file; --out is added for a file outside the tunings' folder."""
+    return f"`webnorm tune {'' if path.parent == _folder() else f'--out {path} '}--remove`"
 
 
 @signals.holding
 def applicable(platform: Platform) -> tuple[Tuning | None, str | None]:
-    """The tuning to use on a platform, or a word on why what there is does not hold: stale, broken..."""
+    """Return the tuning for a platform, or a note on why the recorded one is ignored: stale, broken..."""
     try:
         path = path_of(platform)
         if not _exists(path):
@@ -175,7 +180,7 @@ def applicable(platform: Platform) -> tuple[Tuning | None, str | None]:
     objection = recorded.objection(platform)
     if objection is None:
         return recorded, None
-    note = f"the tuning {path} is ignored: {objection}; {_forgetting(path)} removes it"
+    note = f"the tuning {path} is ignored: {objection}; {_removal_command(path)} removes it"
     if recorded.platform.device == platform.device:
         note += ", `webnorm tune` records a new one"
     return None, note
@@ -190,10 +195,10 @@ def _exists(path: Path) -> bool:
 
 @signals.holding
 def resume(path: Path, platform: Platform) -> tuple[Tuning, str | None]:
-    """The tuning in a file to go on with, and a word on why what it holds is replaced where that is stale.
+    """Return the tuning in a file to add choices to, and a note if it is stale and will be replaced.
 
-    An empty one without a file. Raises WebnormError for a broken file, and for one of another device, which
-    is not to be overwritten.
+    Without a file the tuning is empty. Raises WebnormError for a broken file, and for a file of another
+    device, which must not be overwritten.
     """
     fresh = Tuning(platform=platform, date=_today())
     if not _exists(path):
@@ -204,19 +209,19 @@ def resume(path: Path, platform: Platform) -> tuple[Tuning, str | None]:
         return recorded, None
     if recorded.platform.device != platform.device:
         raise WebnormError(
-            f"the tuning {path} is not overwritten: {objection}; {_forgetting(path)} removes it"
+            f"the tuning {path} is not overwritten: {objection}; {_removal_command(path)} removes it"
         )
-    return fresh, f"the tuning {path} is not gone on with: {objection}"
+    return fresh, f"the tuning {path} is replaced: {objection}"
 
 
 @signals.holding
 def record(
     choices: Sequence[TunedChoice], path: Path, platform: Platform, waiting: Callable[[], None] = lambda: None
 ) -> Tuning:
-    """Add choices to what is in a file at this moment, others having no turn meanwhile; returns all of it.
+    """Add choices to a tuning file under a lock, and return the complete tuning.
 
-    `waiting` is called where another process keeps this one waiting. Raises WebnormError as `resume` does,
-    and where the file cannot be written.
+    `waiting` is called if another process keeps the file locked. Raises WebnormError as `resume` does, and if
+    the file cannot be written.
     """
     prepare(path)
     with atomic.lock(path, waiting):
@@ -243,7 +248,7 @@ class _Head(Struct):
 
 @signals.holding
 def read(path: Path) -> Tuning:
-    """The tuning in a file; raises WebnormError that says what is wrong with it and how to remove it."""
+    """Read a tuning file. The message of a WebnormError says what is wrong and how to remove the file."""
     try:
         head = forms.read(atomic.read_json(path, _MOST_BYTES), _Head)
         return Tuning(platform=head.platform, date=head.date, choices=_choices(head.choices, head.platform))
@@ -252,16 +257,16 @@ def read(path: Path) -> Tuning:
     except (ValueError, WebnormError) as error:
         if not _removable(path):
             raise WebnormError(
-                f"{path} is no tuning, or broken: {error}; name another file, or delete this one"
+                f"{path} is not a tuning, or is broken: {error}; name another file, or delete this one"
             ) from error
         raise WebnormError(
-            f"the tuning {path} is broken: {error}; delete the file, or run {_forgetting(path)}"
+            f"the tuning {path} is broken: {error}; delete the file, or run {_removal_command(path)}"
         ) from error
 
 
 @signals.holding
 def write(tuning: Tuning, path: Path) -> None:
-    """Write a tuning, a choice per line, and the folder it lies in; WebnormError where that cannot be."""
+    """Write a tuning, one choice per line, and create its folder. Raises WebnormError on failure."""
     head = json.dumps({"schema": SCHEMA, "platform": asdict(tuning.platform), "date": tuning.date})
     lines = ",\n".join(
         json.dumps({**vars(choice), "problem": choice.problem.as_json()}) for choice in tuning.choices
@@ -271,17 +276,17 @@ def write(tuning: Tuning, path: Path) -> None:
 
 
 def prepare(path: Path) -> None:
-    """Make the folder of a tuning file; WebnormError now if the file could not be written later."""
+    """Create the folder of a tuning file. Raises WebnormError if the file could not be written there."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise WebnormError(f"cannot make the folder {path.parent}: {reason}") from error
+        raise WebnormError(f"cannot create the folder {path.parent}: {reason}") from error
     atomic.check_writable(path)
 
 
 def tuning_lock(path: Path) -> AbstractContextManager[None]:
-    """Hold off other processes that tune on a first call for this file: they would time each other's work.
+    """Lock a file for tuning on a first call: processes that tune at once would disturb each other's timing.
 
     Raises WebnormError after half a minute.
     """
@@ -290,16 +295,16 @@ def tuning_lock(path: Path) -> AbstractContextManager[None]:
 
 @signals.holding
 def forget(path: Path) -> bool:
-    """Remove a tuning file; whether there was one. WebnormError for a file that may be something else."""
+    """Remove a tuning file, and return whether it existed. Raises WebnormError for any other kind of file."""
     if not _exists(path):
         return False
     if not _removable(path):
         raise WebnormError(
-            f"{path} is not removed: it is no tuning; expected a file that `webnorm tune` wrote, "
-            "delete it yourself if it was one"
+            f"{path} is not removed: it is not a tuning; name a file that `webnorm tune` wrote, "
+            "or delete this one yourself"
         )
     try:
-        # Who has read it is about to write it again.
+        # A process that has read the file under the lock is about to write it again.
         with atomic.lock(path):
             path.unlink()
     except FileNotFoundError:
@@ -310,7 +315,7 @@ def forget(path: Path) -> bool:
 
 
 def _removable(path: Path) -> bool:
-    """Whether a file is a tuning: it has a tuning's keys, or lies where only tunings do and may be broken."""
+    """Return whether a file is a tuning: it has a tuning's keys, or is in the tunings' folder."""
     try:
         if path.suffix == ".json" and atomic.resolved(path.parent) == atomic.resolved(_folder()):
             return True
@@ -324,7 +329,7 @@ def _choices(entries: list[Any], platform: Platform) -> tuple[TunedChoice, ...]:
     try:
         return tuple(_choice(entry, f"choices[{index}]") for index, entry in enumerate(entries))
     except WebnormError:
-        # Another version may have other options: then this is stale, not broken.
+        # Another version may have other options. The file is then stale rather than broken.
         if platform.webnorm == __version__:
             raise
         return ()
@@ -335,5 +340,5 @@ def _choice(entry: Any, place: str) -> TunedChoice:
     if "problem" in data:
         with forms.at(f"{place}.problem"):
             data = {**data, "problem": problem_from_json(data.get("op"), data["problem"])}
-    # Of an op of the user's, too, that this process has not loaded.
+    # The op may be a user's that this process has not loaded.
     return forms.read(data, TunedChoice, place)

@@ -1,1 +1,1 @@
-"""The `webnorm` command: reads arguments, prints."""
+"""The `webnorm` command: it reads arguments and prints."""

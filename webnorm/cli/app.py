@@ -1,7 +1,7 @@
-"""The `webnorm` command. It reads arguments, calls the lab and prints; nothing below it prints.
+"""The `webnorm` command: read arguments, call the lab and print. Only this package prints.
 
-Verbs are loaded when they are asked for, and heavy imports stand inside them: `webnorm --help` answers at
-once, and the help of a verb imports the ops that it lists.
+A verb's module is loaded when the verb runs, and heavy imports are inside functions. So `webnorm --help`
+answers at once. The help of a verb imports the ops that it lists.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="A lab for WGSL compute kernels: checked against NumPy in float64, timed, tuned, and exported to "
-    "browsers. It has LayerNorm, RMSNorm and their gradients, and takes any op that NumPy can compute.\n\n"
-    "Start with `webnorm doctor` to see your adapters, then `webnorm bench --quick`. "
-    "`webnorm new-op NAME` writes an op of your own.",
+    help="A lab for WGSL compute kernels: check them against NumPy in float64, time and tune them, and "
+    "export them to browsers. LayerNorm, RMSNorm and their gradients are built in. You can add any op that "
+    "NumPy can compute.\n\n"
+    "Start with `webnorm doctor` to see your adapters, then run `webnorm bench --quick`. "
+    "`webnorm new-op NAME` creates an op of your own.",
 )
 
 
-# What typer raises for arguments that it does not understand; it exports a kind of it alone.
+# The base class of typer's errors about arguments. Typer exports only this subclass.
 _UsageError: Any = typer.BadParameter.__base__
-# What pydantic, which typer asks, says that a number should be, and what is said here.
+# Phrases of pydantic, which typer uses for numbers, and the phrases that the command prints instead.
 _EXPECTED = {
     "a valid number.*": "a number",
     "a valid integer.*": "a whole number",
@@ -47,10 +48,10 @@ _EXPECTED = {
 
 
 def run() -> NoReturn:
-    """The console script: any mistake of the user's is one line on stderr and exit status 2.
+    """Run the command; a user's mistake becomes one line on stderr and exit status 2.
 
-    A signal that ends it is answered as Ctrl-C is; then the process dies of it, as its parent expects. Ctrl-C
-    is ignored from then on.
+    A signal that ends the command gets the same clean-up as Ctrl-C. Then the process dies of the signal, as
+    its parent expects. Ctrl-C is ignored from then on.
     """
     with exit_signals.watched():
         try:
@@ -59,7 +60,7 @@ def run() -> NoReturn:
             finally:
                 exit_signals.ignore_interrupts()
         except KeyboardInterrupt:
-            # Another one, while the first was answered.
+            # A second Ctrl-C during the clean-up.
             exit_signals.ignore_interrupts()
             status, complaints = INTERRUPTED, []
         ended = exit_signals.status()
@@ -72,7 +73,7 @@ def run() -> NoReturn:
 
 
 def _run(arguments: Sequence[str]) -> tuple[int, list[str]]:
-    """The exit status of a command, and what it has to complain about."""
+    """Return the exit status of a command and its error messages."""
     debug = "--debug" in arguments
     status = BAD_USAGE
     complaints = []
@@ -84,10 +85,10 @@ def _run(arguments: Sequence[str]) -> tuple[int, list[str]]:
             raise
         complaints.append(_reason(error))
     except KeyboardInterrupt:
-        # Typer passes on that of a completion, which has nothing to say to a prompt.
+        # Typer only passes on an interrupt of a completion, which must not write to the prompt.
         status = INTERRUPTED
     except RuntimeError as error:
-        # What Python 3.11 makes of it in the body of a class, while a module is imported.
+        # Python 3.11 raises this for Ctrl-C in the body of a class, while a module is imported.
         if not isinstance(error.__cause__, KeyboardInterrupt):
             raise
         status = INTERRUPTED
@@ -102,43 +103,43 @@ def _run(arguments: Sequence[str]) -> tuple[int, list[str]]:
 
 
 def _answered(arguments: list[str]) -> int:
-    """The exit status of a command that ran to its end; WebnormError for arguments that typer refuses."""
+    """Return the exit status of a finished command; raise WebnormError for arguments that typer refuses."""
     for before, word in pairwise(("", *arguments)):
         name, equals, value = word.partition("=")
         if not word:
             name = before if before.startswith("-") else "an argument"
         if not word or (name.startswith("--") and equals and not value):
-            # It would count as not given, or as the working folder.
+            # Typer takes an empty value as not given, or as the working folder.
             raise WebnormError(f"{name} is ''; expected a value")
     completion.join_words()
     try:
         status = app(arguments, prog_name="webnorm", standalone_mode=False)
     except _UsageError as error:
         if not arguments:
-            # Typer's way to show the help.
+            # Typer raises this error to show the help.
             say(str(error))
             return BAD_USAGE
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "webnorm"
-        raise WebnormError(f"{_told(error, arguments)}; see {command} --help") from error
+        raise WebnormError(f"{_usage_message(error, arguments)}; see {command} --help") from error
     if status == INTERRUPTED:
-        # Typer's word for Ctrl-C that no verb has taken: the command was about to begin.
+        # Typer returns this status for a Ctrl-C before the verb began.
         raise Interrupted(AfterInterrupt.NOTHING)
     return status if isinstance(status, int) else OK
 
 
-def _told(error: Any, arguments: Sequence[str]) -> str:
-    """What typer says; of a number what it is, which typer does not say, and what was expected."""
-    said: str = error.format_message().rstrip(".?").replace(". Did you mean ", "; did you mean ")
+def _usage_message(error: Any, arguments: Sequence[str]) -> str:
+    """Return typer's message; for a wrong number, add the given value and the expectation."""
+    message: str = error.format_message().rstrip(".?").replace(". Did you mean ", "; did you mean ")
     names = getattr(getattr(error, "param", None), "opts", ())
     given = [value for word, value in pairwise((*arguments, "")) if word in names]
     given += [word.partition("=")[2] for word in arguments if word.partition("=")[0] in names and "=" in word]
     if not given:
-        return said
+        return message
     for rule, expected in _EXPECTED.items():
-        if found := re.fullmatch(f".*: Input should be {rule}", said):
+        if found := re.fullmatch(f".*: Input should be {rule}", message):
             return f"{max(names, key=len)} is {given[-1]!r}; expected {found.expand(expected)}"
-    return f"{said}; it is {given[-1]!r}"
+    return f"{message}; it is {given[-1]!r}"
 
 
 def _reason(error: Exception) -> str:

@@ -1,7 +1,7 @@
-"""The verbs that `webnorm --help` lists. A verb's module is loaded when the verb is asked for.
+"""The verbs that `webnorm --help` lists. A verb's module is loaded when the verb runs.
 
-What a verb does stands here in one sentence; the docstring of its function goes on from there, and
-`webnorm VERB --help` shows both.
+Each verb has a one-sentence summary here. The docstring of its function adds details. `webnorm VERB --help`
+shows both.
 """
 
 from __future__ import annotations
@@ -15,80 +15,66 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from webnorm.cli.options import completion, conflicts, help, user_ops
+from webnorm.cli.options import completion, conflicts, former_names, help, user_ops
 from webnorm.errors import UnknownName, WebnormError
 
 # name: (function, summary), in the order of `webnorm --help`.
 VERBS = {
     "doctor": (
         "doctor:doctor",
-        "Adapters, driver, features, limits, the probed subgroup size, what is missing, and what works.",
+        "Show adapters, drivers, features and limits, and report what is missing.",
     ),
-    "list": (
-        "list:list_kernels",
-        "Ops and kernels, a line each; of one all that its header tells, and whether it runs here.",
+    "list": ("list:list_kernels", "List the ops and their kernels, one line per kernel file."),
+    "show": (
+        "show:show",
+        "Print the rendered WGSL of a kernel for one problem, target and set of constants.",
     ),
-    "show": ("show:show", "The rendered WGSL of a kernel, for a problem, a target and constants."),
     "new": (
         "new:new",
-        "Write a kernel that passes `webnorm check`, to be changed: "
-        "a copy of another with a header of its own.",
+        "Create a kernel file to start from: a copy of an existing kernel that passes `webnorm check`.",
     ),
     "new-op": (
         "new_op:new_op",
-        "Write the folder of an op of your own: a NumPy reference and a kernel that passes `webnorm check`.",
+        "Create the folder of a new op: a NumPy reference and a kernel that passes `webnorm check`.",
     ),
-    "play": (
-        "play:play",
-        "Judge a kernel's file at every save: compiled, held against float64, explained, timed.",
-    ),
+    "play": ("play:play", "Watch a kernel file and recompile, check and time it on every save."),
     "check": (
         "check:check",
-        "Hold every kernel against float64 on the inputs that broke other implementations.",
+        "Check every kernel against a float64 NumPy reference on inputs that broke other implementations.",
     ),
-    "judge": (
-        "judge:judge",
-        "Evaluate one kernel file for a program: compile, check, explain and time it, as one JSON object.",
+    "evaluate": (
+        "evaluate:evaluate",
+        "Compile, check, explain and time one kernel file, with one JSON object for programs.",
     ),
     "bench": (
         "bench:bench",
-        "Time kernels side by side with a copy, each checked against float64 before and after.",
+        "Time kernels next to a plain copy kernel, and check each one before and after timing.",
     ),
     "tune": (
         "tune:tune",
-        "Find the fastest kernel and constants for problems on this adapter, "
+        "Find the fastest kernel and constants for each problem on this adapter, "
         'and record them for kernel="auto".',
     ),
     "export": (
         "export:export",
         "Write an npm package without dependencies: shaders for each class of adapters, "
-        "host code, types, tests.",
+        "host code, types and tests.",
     ),
     "verify": (
         "verify:verify",
-        "Prove an export: its files, its shaders in Chrome's compiler, its answers and times in a browser.",
+        "Verify an export: its files, its shaders in Chrome's compiler, its results and times in a browser.",
     ),
-    "collect": (
-        "collect:collect",
-        "Receive what visitors of a lab's page send, and keep it: validated, and without their addresses.",
-    ),
+    "collect": ("collect:collect", "Receive and store the results that visitors of a lab page send."),
     "compare": (
         "compare:compare",
-        "SAME, FASTER, SLOWER, UNCLEAR or BROKEN for each kernel and problem, "
-        "from the samples of several runs.",
+        "Compare two sets of results: each kernel and problem is SAME, FASTER, SLOWER, UNCLEAR or BROKEN.",
     ),
-    "baselines": (
-        "baselines:baselines",
-        "List the results that `webnorm bench --save` keeps, or remove some.",
+    "baselines": ("baselines:baselines", "List or remove the results that `webnorm bench --save` keeps."),
+    "cluster": (
+        "cluster:VERBS",
+        "List the workers of a Dask cluster with their adapters, versions and copy speeds.",
     ),
-    "fleet": (
-        "fleet:VERBS",
-        "List the workers of a Dask cluster: adapter, driver, versions, GB/s of the copy.",
-    ),
-    "store": (
-        "store:VERBS",
-        "Keep results of many runs in one file, and tell what became slower.",
-    ),
+    "store": ("store:VERBS", "Store results from many runs and report regressions."),
 }
 
 
@@ -96,37 +82,38 @@ class VerbGroup(TyperGroup):
     """A command that has verbs."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Typer's own, panel by panel."""
+        """Return typer's parameters, sorted by panel."""
         return _prepared(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print it; nothing is left for typer to print."""
+        """Print the help; typer prints nothing afterwards."""
         help.show_help(ctx, verbs=[*self.commands.values()])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The verb that `args` begin with; options before it would have no effect."""
+        """Return the verb that `args` begin with; refuse options before it, which would have no effect."""
         name, command, rest = super().resolve_command(ctx, args)
         if given := [*_given(ctx)]:
-            path = ctx.command_path
-            raise WebnormError(f"{', '.join(given)}: of {path} alone, and without effect before {args[0]}")
+            options, have = ", ".join(given), "has" if len(given) == 1 else "have"
+            raise WebnormError(f"{options} {have} no effect before {args[0]}; write its options after it")
         return name, command, rest
 
 
 class TopLevelVerbs(VerbGroup):
-    """What typer asks for names and summaries, and for the one verb that is run."""
+    """The verbs of `webnorm`, as names and summaries; only the verb that runs is loaded."""
 
     def __init__(self, **attributes: Any) -> None:
         listed = {name: TyperCommand(name, help=summary) for name, (_, summary) in VERBS.items()}
         super().__init__(**{**attributes, "commands": listed})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The verb that `args` begin with, as typer's own does it, loaded."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command and _loaded(args[0]), rest
+        """Return the verb that `args` begin with, by its name or former name, and load it."""
+        verb = former_names.current_verb(args[0])
+        name, command, rest = super().resolve_command(ctx, [verb, *args[1:]])
+        return name, command and _loaded(verb), rest
 
 
 class VerbCommand(TyperCommand):
-    """A verb whose options are shown in panels, are completed, and are refused where they have no effect."""
+    """A verb with help in panels, completion of values, and errors for options that have no effect."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb, unless its rules refuse the options."""
@@ -138,16 +125,20 @@ class VerbCommand(TyperCommand):
             raise user_ops.with_folder(error, self.get_params(ctx)) from error
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Typer's own, panel by panel."""
+        """Return typer's parameters, sorted by panel."""
         return _prepared(super().get_params(ctx))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse arguments, in which options may have their former names."""
+        return super().parse_args(ctx, former_names.current_options(args, self.get_params(ctx)))
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print it; nothing is left for typer to print."""
+        """Print the help; typer prints nothing afterwards."""
         help.show_help(ctx)
 
 
 def _given(ctx: Any) -> dict[str, Any]:
-    """The values of the options and arguments that the command line has, by their names."""
+    """Return the values of the options and arguments on the command line, by name."""
     return {
         help.long_name(one): ctx.params[one.name]
         for one in ctx.command.get_params(ctx)
@@ -156,7 +147,7 @@ def _given(ctx: Any) -> dict[str, Any]:
 
 
 def _prepared(params: list[Any]) -> list[Any]:
-    """Parameters panel by panel, which complete their values."""
+    """Return the parameters sorted by panel, with completion of their values."""
     for one in params:
         if one.rich_help_panel is None:
             help.assign_panel(one)
@@ -166,9 +157,9 @@ def _prepared(params: list[Any]) -> list[Any]:
 
 
 def _process(param: Any, convert: Callable[..., Any], ctx: Any, value: Any) -> Any:
-    """What a parameter is given: as typer does it, but for what is not to be converted.
+    """Return a parameter's value as typer converts it; values that need no conversion are passed on.
 
-    For any conversion typer imports pydantic, which takes longer than all that it converts here.
+    Typer imports pydantic for any conversion, which takes longer than all conversions here.
     """
     absent = value is None and not param.required
     if not absent and type(value) is not param.type_descriptor.annotation:

@@ -1,1 +1,1 @@
-"""Small files: read and written whole, declared forms, SQLite stores, the cache of compiled things."""
+"""Small files: atomic reads and writes, schema checks, SQLite stores, and a cache of compiled objects."""

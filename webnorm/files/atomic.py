@@ -1,4 +1,4 @@
-"""Small files: read whole if they are sane, written whole or not at all, changed by one process at a time."""
+"""Bounded reads, atomic writes and locks for small files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 from webnorm.errors import WebnormError
 
-# More than this has no file that webnorm wrote; Python needs many times as much memory to hold it.
+# webnorm writes no larger files, and Python needs many times as much memory to parse one.
 MOST_BYTES = 64 << 20
-# Objects and lists within one another, and the largest integer: both are far beyond what webnorm writes.
+# Nesting depth and largest integer of JSON. Both are far beyond the files that webnorm writes.
 _DEEPEST = 32
 _LARGEST = 1 << 128
-# Seconds until a wait for another process is told of, and until it is given up.
+# Seconds of waiting for another process before the user sees a message, and before an error.
 PATIENCE_S, MOST_WAIT_S = 3.0, 30.0
-# Opened like that, a file waits for nothing and is no terminal of this process.
+# With these flags `open` does not block on a pipe and does not acquire a controlling terminal.
 _UNBLOCKED = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 # File systems without locks.
 _NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
@@ -33,20 +33,20 @@ _NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
 
 
 def shipped(folder: str) -> Path:
-    """A folder of the repository that comes with webnorm: in the wheel, or beside the package."""
+    """Return a data folder of webnorm: inside the package in a wheel, next to it in a checkout."""
     packaged = Path(str(resources.files("webnorm"))) / folder
     return packaged if packaged.is_dir() else packaged.parents[1] / folder
 
 
 def resolved(path: str | Path) -> Path:
-    """Where a path leads, links followed, whether anything is there or not; OSError where it leads nowhere.
+    """Return the absolute path with all links followed; the file need not exist.
 
-    It does for links in a circle, a name that no file has, and a path from a folder that is gone.
+    Raises OSError for circular links, for an invalid file name, and if the working folder was deleted.
     """
     try:
         found = Path(os.path.realpath(path))
     except ValueError as error:
-        raise _no_name(error) from error
+        raise _invalid_name(error) from error
     except FileNotFoundError as error:
         raise _gone() from error
     try:
@@ -59,7 +59,7 @@ def resolved(path: str | Path) -> Path:
 
 
 def absolute(path: Path) -> Path:
-    """A path from the root on, its links as they are; OSError where the folder it is relative to is gone."""
+    """Return the absolute path without following links. Raises OSError if the working folder was deleted."""
     try:
         return path.absolute()
     except FileNotFoundError as error:
@@ -67,7 +67,7 @@ def absolute(path: Path) -> Path:
 
 
 def lies_in(path: Path, folder: Path) -> bool:
-    """Whether a path leads into a folder, or to it."""
+    """Return whether a path is a folder or lies inside it, with links followed."""
     try:
         return resolved(path).is_relative_to(resolved(folder))
     except OSError:
@@ -75,11 +75,11 @@ def lies_in(path: Path, folder: Path) -> bool:
 
 
 def _gone() -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, "the folder that it is relative to is gone")
+    return FileNotFoundError(errno.ENOENT, "the working folder was deleted")
 
 
-def _no_name(error: ValueError) -> OSError:
-    return OSError(errno.EINVAL, f"it is no name of a file: {error}")
+def _invalid_name(error: ValueError) -> OSError:
+    return OSError(errno.EINVAL, f"it is not a valid file name: {error}")
 
 
 # --- reading
@@ -87,16 +87,16 @@ def _no_name(error: ValueError) -> OSError:
 
 @contextmanager
 def opened(path: str | Path, most: int, *, links: bool = True) -> Iterator[BinaryIO]:
-    """A plain file, open for reading bytes; no more than `most` were in it when it was opened.
+    """Open a regular file of at most `most` bytes for reading.
 
-    OSError for what is no plain file, such as /dev/zero or a pipe without a writer, or too large; and where
-    not `links`, for a link. What takes the file's place in between is not waited for either.
+    Never blocks, even if a pipe replaces the file in between. Raises OSError for a file that is too large,
+    for anything but a regular file (such as /dev/zero or a pipe), and for a link unless `links`.
     """
     try:
         status = os.stat(path)
     except ValueError as error:
-        raise _no_name(error) from error
-    # Before it is opened, too: what is no file may do something then.
+        raise _invalid_name(error) from error
+    # Checked before opening as well, because opening a device may have effects.
     _check_plain(status, most)
     more = _UNBLOCKED | (0 if links else getattr(os, "O_NOFOLLOW", 0))
     with open(path, "rb", opener=lambda path, flags: os.open(path, flags | more)) as file:
@@ -105,15 +105,15 @@ def opened(path: str | Path, most: int, *, links: bool = True) -> Iterator[Binar
 
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
-    """What is in a plain file; OSError for anything else, as `opened` has it."""
+    """Return the content of a regular file of at most `most` bytes; raises OSError as `opened` does."""
     with opened(path, most) as file:
         return read_whole(file, most)
 
 
 def read_whole(file: BinaryIO, most: int) -> bytes:
-    """What is in a file that `opened` gives; OSError where that is too much."""
+    """Return the content of a file that `opened` opened. Raises OSError if it exceeds `most` bytes."""
     data = file.read(most + 1)
-    # Those of /proc tell no size, and may have nothing to be read yet.
+    # Files in /proc report no size, and a non-blocking read may return None.
     if data is None:
         raise _not_plain()
     if len(data) > most:
@@ -131,20 +131,23 @@ def _check_plain(status: os.stat_result, most: int) -> None:
 
 
 def _not_plain() -> OSError:
-    return OSError(errno.EINVAL, "it is no plain file")
+    return OSError(errno.EINVAL, "it is not a regular file")
 
 
 def _too_large(size: int, most: int) -> OSError:
-    return OSError(errno.EFBIG, f"it has {size} bytes or more; expected {most} at most")
+    return OSError(errno.EFBIG, f"it has {size} bytes or more; it must have at most {most}")
 
 
 def read_json(path: Path, most: int = MOST_BYTES) -> Any:
-    """The JSON in a plain file; OSError where that cannot be read, ValueError where it is no sane JSON."""
+    """Parse a JSON file. Raises OSError if it cannot be read, and ValueError if it is not accepted JSON."""
     return parse_json(read_bytes(path, most))
 
 
 def parse_json(content: bytes) -> Any:
-    """The same for JSON that was sent."""
+    """Parse JSON in UTF-8.
+
+    Raises ValueError for invalid JSON, and for duplicate keys, non-finite or huge numbers, and deep nesting.
+    """
     text = content.decode("utf-8")
     try:
         data = json.loads(
@@ -152,45 +155,45 @@ def parse_json(content: bytes) -> Any:
             parse_constant=_refuse_constant,
             parse_float=_finite,
             parse_int=_bounded,
-            object_pairs_hook=_without_twins,
+            object_pairs_hook=_without_duplicates,
         )
         deep = _deeper(data, _DEEPEST)
     except RecursionError:
         deep = True
     if deep:
-        raise ValueError(f"more than {_DEEPEST} lists and objects lie within one another")
+        raise ValueError(f"lists and objects are nested more than {_DEEPEST} deep")
     return data
 
 
 def _refuse_constant(literal: str) -> NoReturn:
-    raise ValueError(f"{literal} is no JSON number")
+    raise ValueError(f"{literal} is not a JSON number")
 
 
 def _finite(literal: str) -> float:
     value = float(literal)
     if not math.isfinite(value):
-        raise ValueError(f"{literal[:20]} is more than float64 holds")
+        raise ValueError(f"{literal[:20]} overflows float64")
     return value
 
 
 def _bounded(literal: str) -> int:
-    # Python itself refuses to read some thousands of digits.
+    # `int` raises an error of its own for thousands of digits.
     if len(literal) > 40 or abs(value := int(literal)) >= _LARGEST:
-        raise ValueError(f"an integer of {len(literal.lstrip('-'))} digits; expected less than 2^128")
+        raise ValueError(f"an integer has {len(literal.lstrip('-'))} digits; it must be less than 2^128")
     return value
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        twin = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"key {twin!r} is there twice")
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key {duplicate!r} occurs twice")
     return found
 
 
 def _deeper(data: Any, most: int) -> bool:
-    """Whether there are more than so many lists and objects within one another."""
+    """Return whether lists and objects are nested more than `most` deep."""
     level = [data]
     for _ in range(most + 1):
         level = [one for one in level if isinstance(one, dict | list)]
@@ -205,45 +208,42 @@ def _deeper(data: Any, most: int) -> bool:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a file beside `path` to write to; it becomes `path` when the block ends well.
+    """Yield a temporary file next to `path`; it replaces `path` if the block succeeds.
 
-    Who may read it is who might read what it replaces. WebnormError where that is impossible; after any error
-    `path` is what it was, and nothing else is left.
+    The file keeps the mode of the one that it replaces. After an error `path` is unchanged and no other file
+    is left. Raises WebnormError if the file cannot be written.
     """
-    with _beside(path) as (beside, target):
-        yield beside
-        keep_mode(beside, target)
-        os.replace(beside, target)
+    with _temporary_file(path) as (temporary, target):
+        yield temporary
+        keep_mode(temporary, target)
+        os.replace(temporary, target)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all; WebnormError where it cannot be written."""
-    with replacing(path) as beside:
-        # Names of files may hold what UTF-8 does not.
-        beside.write_bytes(text.encode("utf-8", "backslashreplace"))
+    """Write a file atomically. Raises WebnormError if it cannot be written."""
+    with replacing(path) as temporary:
+        # File names in the text may contain bytes that are not UTF-8.
+        temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
 
 
 def check_writable(path: Path) -> None:
-    """Raise WebnormError now if `write_text` could not write there later; `path` itself is not touched."""
-    with _beside(path):
+    """Raise WebnormError if `write_text` could not write `path`; the file itself is not touched."""
+    with _temporary_file(path):
         pass
 
 
 def same_place(one: Path, other: Path) -> bool:
-    """Whether what is written to one of two paths would be replaced by what is written to the other.
-
-    WebnormError for one that cannot be written.
-    """
+    """Return whether two paths name the same file. Raises WebnormError for one that cannot be written."""
     first, second = _target(one), _target(other)
     if first == second or str(first).casefold() != str(second).casefold():
         return first == second
-    with _beside(one) as (beside, _):
-        # Whether names differ by case alone is the file system's to say.
-        return beside.with_name(beside.name.swapcase()).exists()
+    with _temporary_file(one) as (temporary, _):
+        # Only the file system knows whether it distinguishes case.
+        return temporary.with_name(temporary.name.swapcase()).exists()
 
 
 def keep_mode(new: Path, old: Path) -> None:
-    """Give a new file the mode of an old one, if there is one, and its owner as far as that can be done."""
+    """Copy the mode of an existing file to a new one, and its owner if this user may."""
     try:
         status = old.lstat()
     except FileNotFoundError:
@@ -252,7 +252,7 @@ def keep_mode(new: Path, old: Path) -> None:
         return
     mode = stat.S_IMODE(status.st_mode) & 0o777
     if hasattr(os, "chown"):
-        # Only root gives files away.
+        # Only root may change the owner; others may still change the group.
         for owner in (status.st_uid, -1):
             with suppress(OSError):
                 os.chown(new, owner, status.st_gid)
@@ -263,41 +263,42 @@ def keep_mode(new: Path, old: Path) -> None:
 
 
 def unnamed() -> BinaryIO:
-    """A file without a name, for what a process prints: nobody has to remove it.
+    """Open a nameless temporary file for the output of a process; it disappears when closed.
 
-    It lies in memory where no temporary folder has room, lest a full disk keep processes from being started.
+    If no temporary folder has room, the file is in memory. So processes start even when the disk is full.
     """
-    # Who only reads files need not wait for it.
+    # Imported here because it takes long and reading files does not need it.
     import tempfile
 
     try:
         return cast(BinaryIO, tempfile.TemporaryFile(prefix="webnorm-"))
     except OSError as error:
         if not hasattr(os, "memfd_create"):
-            raise WebnormError(f"no temporary file can be made: {error.strerror or error}") from error
+            raise WebnormError(f"cannot create a temporary file: {error.strerror or error}") from error
         return open(os.memfd_create("webnorm"), "w+b")
 
 
 @contextmanager
-def _beside(path: Path) -> Iterator[tuple[Path, Path]]:
+def _temporary_file(path: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield an empty file next to the file that `path` leads to, and that file's path."""
     target = _target(path)
-    # Not tempfile: its files are readable by their owner only, and would stay so once renamed.
-    beside = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.part")
+    # Not tempfile: only the owner can read its files, and that would stay so after the rename.
+    temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.part")
     try:
-        # A file of its own: a link that somebody laid there is not followed.
-        beside.touch(mode=_first_mode(target), exist_ok=False)
-        yield beside, target
+        # `exist_ok=False` refuses a link that another user placed there.
+        temporary.touch(mode=_first_mode(target), exist_ok=False)
+        yield temporary, target
     except OSError as error:
         raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         with suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
 
 
 def _first_mode(target: Path) -> int:
-    """The mode to write a file with that is to replace another; PermissionError for one that is not writable.
+    """Return the mode of the temporary file. Raises PermissionError if the target is read-only.
 
-    The name would be free to be taken, but who takes the right to write away means the text.
+    A rename could replace a read-only file, but its owner has protected the content.
     """
     try:
         status = target.stat()
@@ -309,13 +310,13 @@ def _first_mode(target: Path) -> int:
 
 
 def _target(path: Path) -> Path:
-    """The file to replace: a link stays a link, what it points to is replaced."""
+    """Return the file to replace. A link stays a link, and the file that it points to is replaced."""
     try:
         target = resolved(path)
-        # Looked at as it was given: /dev/stdout leads to a pipe, which has no place.
+        # Checks `path` rather than `target`: /dev/stdout may lead to a pipe, which has no path.
         if path.exists() and not path.is_file():
-            # Replacing would turn a device such as /dev/null into a plain file.
-            raise WebnormError(f"cannot write {path}: it is there and is not a plain file")
+            # Replacing would turn a device such as /dev/null into a regular file.
+            raise WebnormError(f"cannot write {path}: it exists and is not a regular file")
     except OSError as error:
         raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
     return target
@@ -326,18 +327,18 @@ def _target(path: Path) -> Path:
 
 @contextmanager
 def lock(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold off other processes that want their turn with `path`, in a folder that is there.
+    """Lock `path` for this process. Its folder must exist.
 
-    A process that ends, however it ends, has no turn any more. `waiting` is called where another's takes
-    seconds; WebnormError where it takes much longer. A file system without locks knows no turns.
+    The lock ends with the process. On a file system without locks this does nothing. `waiting` is called if
+    another process has the lock for `PATIENCE_S` seconds. Raises WebnormError after `MOST_WAIT_S` seconds.
     """
-    # Who only reads need not wait for it.
+    # Imported here because it takes long and reading files does not need it.
     from filelock import FileLock, Timeout
 
     target = _target(path)
-    beside = target.with_name(f".{target.name[:40]}.lock")
-    lock = FileLock(beside, fallback_to_soft=False)
-    held = True
+    lock_path = target.with_name(f".{target.name[:40]}.lock")
+    lock = FileLock(lock_path, fallback_to_soft=False)
+    locked = True
     try:
         try:
             lock.acquire(timeout=PATIENCE_S)
@@ -346,42 +347,44 @@ def lock(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[Non
             lock.acquire(timeout=MOST_WAIT_S - PATIENCE_S)
     except Timeout:
         raise WebnormError(
-            f"cannot write {path}: another process has been writing it for {MOST_WAIT_S:g} s"
+            f"cannot write {path}: another process has locked it for {MOST_WAIT_S:g} s; try again later"
         ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             why = error.strerror or error
-            raise WebnormError(f"cannot write {path}: its lock {beside}: {why}") from error
-        held = False
+            raise WebnormError(f"cannot write {path}: cannot lock {lock_path}: {why}") from error
+        locked = False
     try:
         yield
     finally:
-        if held:
-            # While it is held: who opened it meanwhile sees that it is gone, and opens another.
+        if locked:
+            # Removed before the release: a process that has it open sees that it is gone and makes another.
             with suppress(OSError):
-                beside.unlink()
+                lock_path.unlink()
             lock.release()
 
 
 def cache_folder(name: str) -> Path:
-    """The folder called `name` for what webnorm can make again: in $XDG_CACHE_HOME, or else in ~/.cache.
+    """Return the folder `name` for data that webnorm can recreate, in $XDG_CACHE_HOME or ~/.cache.
 
-    Webnorm itself may lie where nobody may write. The folder need not exist. WebnormError for a user without
-    a home.
+    The folder need not exist. Raises WebnormError for a user without a home folder.
     """
     return _folder_of("XDG_CACHE_HOME", ".cache", name)
 
 
 def data_folder(name: str) -> Path:
-    """The same for what a user wants to keep: in $XDG_DATA_HOME, or else in ~/.local/share."""
+    """Return the folder `name` for data that a user keeps, in $XDG_DATA_HOME or ~/.local/share.
+
+    The folder need not exist. Raises WebnormError for a user without a home folder.
+    """
     return _folder_of("XDG_DATA_HOME", ".local/share", name)
 
 
 def _folder_of(variable: str, usual: str, name: str) -> Path:
     try:
         named = os.environ.get(variable, "")
-        # The specification has relative ones ignored: what lies where somebody happens to work is not ours.
+        # The XDG specification requires that relative paths are ignored.
         folder = Path(named) if os.path.isabs(named) else Path.home() / usual
     except RuntimeError as error:
-        raise WebnormError(f"this user has no home folder; name a folder in ${variable}") from error
+        raise WebnormError(f"this user has no home folder; set ${variable} to a folder") from error
     return folder / "webnorm" / name

@@ -1,4 +1,4 @@
-"""Data from outside held against a declared form: what does not fit is named, and what was expected where."""
+"""Checks of external data against declared classes. Errors name the part that does not fit."""
 
 from __future__ import annotations
 
@@ -14,20 +14,30 @@ from msgspec import Meta
 from webnorm.errors import WebnormError, shown
 
 Form = TypeVar("Form")
-# Characters of a name, and of a reason or a command; files written before shortened texts had their length
-# have a few words more.
+# Characters of a reason or a command. The margin below is for older files, whose texts are slightly longer.
 MOST_TEXT = 50_000
 Name = Annotated[str, Meta(max_length=1_000)]
 Text = Annotated[str, Meta(max_length=MOST_TEXT + 100)]
-# Beyond 2^53 float64 does not count, and no device has as many rows or bytes.
+# float64 cannot represent every integer beyond 2^53, and no device has that many rows or bytes.
 Size = Annotated[int, Meta(ge=0, le=1 << 53)]
 
 
 def read(data: Any, form: type[Form], place: str = "") -> Form:
-    """Data as `files.read_json` gives it, in a form: a class with annotated fields, a list or dict of such.
+    """Convert parsed JSON to a form: a class with annotated fields, or a list or dict of them.
 
-    Keys that the form does not have are passed over, unless it forbids them, and what is an object of a
-    form's class already stays as it is. WebnormError names what does not fit; `place` leads up to the data.
+    Parameters
+    ----------
+    data
+        Data from `atomic.read_json`. Objects that are already instances of the form's class stay unchanged.
+    form
+        The type to convert to. Unknown keys are ignored unless the class forbids them.
+    place
+        The path to the data, with which an error begins.
+
+    Raises
+    ------
+    WebnormError
+        The data does not fit. The message names the smallest part that does not.
     """
     try:
         return msgspec.convert(data, form, from_attributes=True)
@@ -37,7 +47,7 @@ def read(data: Any, form: type[Form], place: str = "") -> Form:
 
 @contextmanager
 def at(place: str) -> Iterator[None]:
-    """Have a WebnormError raised inside begin with its place."""
+    """Prefix the message of every WebnormError raised inside with a place."""
     try:
         yield
     except WebnormError as error:
@@ -45,7 +55,7 @@ def at(place: str) -> Iterator[None]:
 
 
 def _misfit(data: Any, form: Any) -> Exception | None:
-    """What msgspec says of data that does not fit a form."""
+    """Return msgspec's error if data does not fit a form."""
     try:
         msgspec.convert(data, form, from_attributes=True)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
@@ -54,7 +64,7 @@ def _misfit(data: Any, form: Any) -> Exception | None:
 
 
 def _complaint(data: Any, form: Any, place: str) -> str:
-    """What is wrong with data that does not fit a form: the smallest part that does not fit by itself."""
+    """Describe the smallest part of the data that does not fit the form."""
     for step, part, part_form in _parts(data, form):
         if _misfit(part, part_form):
             return _complaint(part, part_form, f"{place}{step}" if place else step.removeprefix("."))
@@ -63,18 +73,18 @@ def _complaint(data: Any, form: Any, place: str) -> str:
         return f"{place}.{missing[1]}".removeprefix(".") + " is missing"
     if unknown := re.search("unknown field `(.*?)`", str(misfit), re.DOTALL):
         known = ", ".join(get_type_hints(_without_none(form)))
-        return f"{place}.{shown(unknown[1])[1:-1]}".removeprefix(".") + f" is not known; expected {known}"
+        return f"{place}.{shown(unknown[1])[1:-1]}".removeprefix(".") + f" is unknown; expected {known}"
     expected = re.sub(r"^Expected |`| \| null|, got .*| - at .*", "", str(misfit))
     if get_origin(_without_none(form)) is Literal:
         expected = ", ".join(map(str, get_args(_without_none(form))))
     elif isinstance(misfit, UnicodeEncodeError):
-        # Half of a surrogate pair.
-        expected = "text that UTF-8 has"
-    return f"{place or 'all of it'} is {shown(data)}; expected {expected}"
+        # A lone surrogate.
+        expected = "text that UTF-8 can encode"
+    return f"{place or 'the data'} is {shown(data)}; expected {expected}"
 
 
 def _parts(data: Any, form: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The parts of data: how their place goes on, their value and their form."""
+    """Yield the parts of the data: the last step of their path, their value, and their form."""
     form = _without_none(form)
     origin, inside = get_origin(form), get_args(form)
     if isinstance(data, list) and origin in (list, tuple):
@@ -88,12 +98,12 @@ def _parts(data: Any, form: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _required(form: Any) -> Any:
-    """The form of a field that may be left out, of one that is there."""
+    """Return the form of a field without its NotRequired."""
     return get_args(form)[0] if get_origin(form) is NotRequired else form
 
 
 def _without_none(form: Any) -> Any:
-    """The form of a value that is there, without its bounds."""
+    """Return a form without None and without its bounds."""
     if get_origin(form) in (Annotated, Union, UnionType):
         return _without_none(next(one for one in get_args(form) if one is not NoneType))
     return form

@@ -1,4 +1,4 @@
-"""SQLite files of webnorm's own: marked in their header, and what is not is refused before it is opened."""
+"""SQLite files that webnorm writes. A mark in the header identifies them; other files are never opened."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from webnorm.errors import WebnormError
 
 _MAGIC = b"SQLite format 3\0"
-# Where SQLite's header has user_version and application_id, and how many bytes it has.
+# The positions of user_version and application_id in SQLite's header, and the header's size.
 _VERSION, _APPLICATION, _HEADER = slice(60, 64), slice(68, 72), 100
 
 
 class StoreUnusable(WebnormError):
-    """A store cannot be written, or read, now; `full` where that is for want of room."""
+    """A store cannot be read or written at the moment; `full` is set if the disk is full."""
 
     def __init__(self, message: str, full: bool = False) -> None:
         super().__init__(message)
@@ -27,8 +27,10 @@ class StoreUnusable(WebnormError):
 
 @dataclass(frozen=True)
 class StoreFormat:
-    """What tells a store from other people's databases: `application`, four letters in the file's header, and
-    the `version` of its `tables`, a statement each. `of` says what it is a store of, `maker` what makes one.
+    """The identification of a kind of store.
+
+    `application` is four letters in the file's header. `version` is the version of `tables`, the CREATE
+    statements. In messages, `of` names the content ("results") and `maker` the command that creates a store.
     """
 
     application: bytes
@@ -38,12 +40,12 @@ class StoreFormat:
     maker: str
 
     def there(self, path: Path) -> bool:
-        """Whether there is a store, or an empty file; WebnormError for what else there is, not opened."""
-        again = f"expected a file that `{self.maker}` made, or none"
+        """Return whether `path` is a store or an empty file. Raises WebnormError for any other file."""
+        again = f"name a file that `{self.maker}` made, or a new one"
         try:
             status = path.stat()
             if not stat.S_ISREG(status.st_mode):
-                raise WebnormError(f"{path} is no plain file; {again}")
+                raise WebnormError(f"{path} is not a regular file; {again}")
             with path.open("rb") as file:
                 header = file.read(_HEADER)
         except FileNotFoundError:
@@ -54,16 +56,18 @@ class StoreFormat:
         if not header:
             return True
         if not (header.startswith(_MAGIC) and header[_APPLICATION] == self.application):
-            raise WebnormError(f"{path} is no store of {self.of}, and stays as it is; {again}")
+            raise WebnormError(f"{path} is not a store of {self.of} and was not changed; {again}")
         version = int.from_bytes(header[_VERSION], "big")
         if version != self.version:
-            raise WebnormError(f"{path} is a store of version {version}; this webnorm knows {self.version}")
+            raise WebnormError(
+                f"{path} is a store of version {version}; this webnorm reads version {self.version}"
+            )
         return True
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Begin to write, others having no turn meanwhile; a new file has its tables from COMMIT on."""
+        """Begin an exclusive write transaction, and create the tables in a new file."""
         connection.execute("BEGIN IMMEDIATE")
-        # Another process may have been faster.
+        # Another process may have created the tables in the meantime.
         if connection.execute("PRAGMA user_version").fetchone() == (0,):
             for statement in self.tables:
                 connection.execute(statement)
@@ -72,18 +76,30 @@ class StoreFormat:
 
 
 def writable(path: Path) -> bool:
-    """Whether a file that is there may be written. Root may write everything; who takes the right away means
-    it.
-    """
+    """Return whether an existing file may be written. A read-only file is protected from root, too."""
     return bool(path.stat().st_mode & 0o222) and os.access(path, os.W_OK)
 
 
 @contextmanager
 def connected(path: Path, mode: str, doing: str, patience_s: float) -> Iterator[sqlite3.Connection]:
-    """A connection in which a statement is a transaction, unless one is begun: what the block does not commit
-    is undone. StoreUnusable for what fails, and where another process keeps the file for longer than
-    `patience_s`: then it cannot be `doing`, "read" or "written". The empty file of a store that did not fit
-    goes.
+    """Yield a connection in which each statement is a transaction, unless BEGIN starts one.
+
+    Closing the connection undoes an uncommitted transaction. If the disk is full, the empty file of a new
+    store is removed.
+
+    Parameters
+    ----------
+    mode
+        SQLite's mode: "ro", "rw" or "rwc".
+    doing
+        The word for messages: "read" or "written".
+    patience_s
+        Seconds to wait for another process.
+
+    Raises
+    ------
+    StoreUnusable
+        A statement failed, or another process kept the file locked.
     """
     new = mode == "rwc" and not path.exists()
     try:
@@ -92,7 +108,7 @@ def connected(path: Path, mode: str, doing: str, patience_s: float) -> Iterator[
             yield connection
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-        # Busy is no reason: another process is about to write what this one made.
+        # Not for SQLITE_BUSY: another process is about to write the file that this one created.
         if new and code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             with suppress(OSError):
                 if not path.stat().st_size:

@@ -1,8 +1,8 @@
-"""What takes long to make and is run, kept in the user's cache folder for the next process.
+"""A cache of compiled code in the user's cache folder.
 
-What is read there is run. So nothing is taken from a folder or a file that anybody but this user can have
-written, nor what is not whole. A cache that is broken, foreign or not writable is done without, and is no
-reason to tell anybody. Where Python knows no owners of files, on Windows, nothing is kept.
+Cached code is executed. So webnorm reads only complete files, from folders and files that no other user can
+write. If the cache is broken, owned by another user or not writable, webnorm works without it and prints no
+message. On Windows, where Python does not report owners of files, nothing is cached.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from pathlib import Path
 from webnorm.errors import WebnormError
 from webnorm.files import atomic
 
-# Of a folder. Ten times what webnorm's largest template takes, and eleven versions of all of webnorm's, or
-# Pythons.
+# Per file: ten times the size of webnorm's largest template. Per folder: all templates in eleven versions of
+# webnorm or Python.
 MOST_BYTES, MOST_FILES = 1 << 20, 512
 _DIGEST_BYTES = 32
 
 
 def load(folder: str, key: bytes) -> bytes | None:
-    """What is kept in the cache's folder of that name under the key; None without, or if it is not sound."""
+    """Return the data cached in a folder under a key; None if there is none or it cannot be trusted."""
     with suppress(OSError, WebnormError):
         path = _file_of(folder, key)
         _check_shut(os.lstat(path.parent))
         with atomic.opened(path, MOST_BYTES, links=False) as file:
             _check_shut(os.fstat(file.fileno()))
             data = atomic.read_whole(file, MOST_BYTES)
-        # Python takes what it unmarshals at its word: half a file may end the process.
+        # `marshal` does not validate its input: a truncated file may crash the process.
         if _digest(data[_DIGEST_BYTES:]) == data[:_DIGEST_BYTES]:
             return data[_DIGEST_BYTES:]
     return None
 
 
 def store(folder: str, key: bytes, data: bytes) -> None:
-    """Keep that, if it can be done; the oldest goes where there is too much."""
+    """Cache data in a folder under a key, if possible, and remove the oldest files of a full folder."""
     with suppress(OSError, WebnormError):
         path = _file_of(folder, key)
         _make(path.parent)
-        with atomic.replacing(path) as beside:
-            beside.chmod(0o600)
-            beside.write_bytes(_digest(data) + data)
-        _forget_oldest(path.parent)
+        with atomic.replacing(path) as temporary:
+            temporary.chmod(0o600)
+            temporary.write_bytes(_digest(data) + data)
+        _remove_oldest(path.parent)
 
 
 def _file_of(folder: str, key: bytes) -> Path:
@@ -59,13 +59,13 @@ def _is_ours(status: os.stat_result) -> bool:
 
 
 def _check_shut(status: os.stat_result) -> None:
-    """Raise PermissionError for what is another user's, or may be written by others; a link is."""
+    """Raise PermissionError if other users own or can write a file; links count as writable."""
     if not _is_ours(status) or status.st_mode & 0o022:
         raise PermissionError
 
 
 def _make(folder: Path) -> None:
-    """Make the folder where it is not there; PermissionError in a home of another's, where root may, too."""
+    """Create the folder. Raises PermissionError in another user's home, where root could create it."""
     above = next((parent for parent in folder.parents if parent.exists()), folder)
     if not _is_ours(above.stat()):
         raise PermissionError
@@ -73,8 +73,8 @@ def _make(folder: Path) -> None:
     _check_shut(folder.lstat())
 
 
-def _forget_oldest(folder: Path) -> None:
-    """Leave half of the files where there are too many, the newest; killed processes' halves go, too."""
+def _remove_oldest(folder: Path) -> None:
+    """Keep the newest half of too many files; this also removes partial files of killed processes."""
     found = list(folder.iterdir())
     if len(found) > MOST_FILES:
         found.sort(key=lambda path: path.lstat().st_mtime_ns)

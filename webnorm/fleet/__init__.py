@@ -1,3 +1,4 @@
-"""Runs on more than one adapter or machine: what travels there, who may share the work, and Dask, which does
-it. `distributed` is imported in `worker`, `cluster` and `dispatcher` alone.
+"""Runs on a Dask cluster of several adapters or machines: work items, the files sent with them, and pools.
+
+Only `worker`, `cluster` and `dispatcher` import `distributed`.
 """

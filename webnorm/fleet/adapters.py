@@ -1,4 +1,4 @@
-"""Adapters of a fleet: what each is, which are equal, and which of those agree on what a copy takes."""
+"""The adapters of a cluster: their identity, equal adapters, and pools with the same copy throughput."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from webnorm.gpu.device import Device, adapter_text, is_meant
 from webnorm.kernels.headers.traits import Traits
 from webnorm.lab.process.worker import TaskLimits, Worker, explain_worker_failure
 
-# Equal cards share the work where their copies differ by no more: otherwise one of them is not in order, and
-# figures of both are no figures of either.
+# Equal cards share work if the throughputs of their copies differ by at most this factor. A larger difference
+# means that one card is impaired, and a mix of both cards' timings would describe neither.
 AGREEING = 1.03
 
 
@@ -33,7 +33,7 @@ class FleetAdapter:
 
     @cached_property
     def key(self) -> str:
-        """What equal cards have in common (adapter, driver, versions, limits), as a Dask resource."""
+        """The Dask resource that equal cards share: a hash of adapter, driver, versions and limits."""
         same = {
             "description": self.description,
             "traits": sorted(self.traits.features),
@@ -43,29 +43,29 @@ class FleetAdapter:
 
     @property
     def platform(self) -> Platform:
-        """What its tunings hold for."""
+        """The platform that its tunings apply to."""
         return Platform.of(self.description)
 
     @property
     def device(self) -> tuple[str, int]:
-        """What tells it from other cards."""
+        """The host and index, which distinguish it from other cards."""
         return self.host, self.index
 
     def __str__(self) -> str:
         return adapter_text(self.description)
 
     def fits(self, choice: str) -> bool:
-        """Whether this is what --adapter names: an index, or part of the name, as `find_adapter` has it."""
+        """Return True if the card matches --adapter: an index or a part of the name, as in `find_adapter`."""
         return is_meant(choice, self.index, str(self))
 
 
 def describe_adapter(device: Device, job: None) -> Iterator[Any]:
-    """In a lab's worker: where among the adapters the device is, its description and traits."""
+    """Yield the adapter's index, the device's description and its traits; runs in a lab worker."""
     yield device.adapter.index, device.description(), device.traits
 
 
 def adapter_of(worker: Worker) -> FleetAdapter:
-    """The card that a lab's worker opens, whatever time it gives kernels; WebnormError where it cannot."""
+    """Return the card of a lab worker, without its limit for kernels; WebnormError if it cannot be opened."""
     with explain_worker_failure("opening the adapter", "; `webnorm doctor` lists them"):
         ((index, description, traits),) = worker.stream(describe_adapter, None, TaskLimits())
     return FleetAdapter(platform.node(), index, description, traits)
@@ -73,8 +73,10 @@ def adapter_of(worker: Worker) -> FleetAdapter:
 
 @dataclass(frozen=True)
 class AdapterPool:
-    """Equal cards that share work. `gbps` is what each one's copy moves, by Card.device, where that was
-    measured. `workers` names those of the pool where others have equal cards, and is empty where none has.
+    """Equal cards that share work.
+
+    `gbps` has the throughput of each card's copy, if it was measured, by FleetAdapter.device. `workers` names
+    the pool's workers if workers outside the pool have equal cards; otherwise it is empty.
     """
 
     cards: tuple[FleetAdapter, ...]
@@ -83,24 +85,24 @@ class AdapterPool:
 
     @property
     def card(self) -> FleetAdapter:
-        """One of them: they are equal."""
+        """The first card, which represents all: they are equal."""
         return self.cards[0]
 
     @property
     def devices(self) -> list[tuple[str, int]]:
-        """Each card once, however many workers it has."""
+        """The cards, each once, even if it has several workers."""
         return list(dict.fromkeys(card.device for card in self.cards))
 
-    def said(self, device: tuple[str, int]) -> str:
-        """A card in words, with what its copy moves."""
+    def label(self, device: tuple[str, int]) -> str:
+        """Describe a card and the throughput of its copy."""
         host, index = device
-        return f"adapter {index} of {host}, whose copy moves {self.gbps[device]:.0f} GB/s"
+        return f"adapter {index} of {host} (copy: {self.gbps[device]:.0f} GB/s)"
 
     def description(self) -> dict[str, Any]:
-        """The device as a results file has it; of more than one, each with what its copy moves."""
+        """Return the device entry of a results file; several cards are listed with their copy throughput."""
         found = dict(self.card.description)
         if len(self.devices) > 1:
-            # A check times none.
+            # A check measures no throughput.
             rates = {device: {"copy_gbps": gbps} for device, gbps in self.gbps.items()}
             found["cards"] = [
                 {"host": device[0], "index": device[1], **rates.get(device, {})} for device in self.devices
@@ -109,7 +111,7 @@ class AdapterPool:
 
 
 def agreeing_adapters(gbps: Mapping[tuple[str, int], float]) -> list[list[tuple[str, int]]]:
-    """Cards by what their copies move, as groups that agree: the largest first, of equal size the faster."""
+    """Group cards with similar copy throughput: the largest group first, then the faster one."""
     left = sorted(gbps, key=lambda one: -gbps[one])
     found = []
     while left:

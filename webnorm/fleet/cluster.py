@@ -1,4 +1,4 @@
-"""Connecting to Dask: a cluster of this machine's adapters, or one that is there; and who works in it."""
+"""Connect to a Dask cluster, local or existing, and list its workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from webnorm.fleet.worker import (
     join,
     options,
     quieten,
-    why,
+    root_cause,
 )
 from webnorm.gpu.device import adapters, find_adapter
 from webnorm.lab.process.worker import Worker
@@ -34,7 +34,7 @@ from webnorm.lab.process.worker import Worker
 _LOCAL = re.compile(r"local(?::(\d+))?", re.ASCII)
 _MOST_LOCAL = 64
 _PATIENCE_S = 10
-# Asks who it is without webnorm's help.
+# A call that works in processes without webnorm, too: it returns the version or an error.
 _VERSION = (pkgutil.resolve_name, "webnorm._version:__version__")
 _CERTIFIED = ("tls://", "wss://")
 _SCHEMES = ("tcp", "tls", "ws", "wss", "ucx")
@@ -43,7 +43,7 @@ WHERE = "local, local:N, the address of a Dask scheduler such as tcp://head:8786
 
 @dataclass(frozen=True)
 class ClusterWorker:
-    """A Dask worker: its address, its name, and its card."""
+    """A Dask worker with its card."""
 
     address: str
     name: str
@@ -52,7 +52,7 @@ class ClusterWorker:
 
 @dataclass(frozen=True)
 class WorkerWithoutAdapter:
-    """A Dask worker that has no card that counts, and why."""
+    """A Dask worker without a usable card, and the reason."""
 
     address: str
     name: str
@@ -60,7 +60,7 @@ class WorkerWithoutAdapter:
 
 
 def check_where(where: str, given: str = "--cluster") -> None:
-    """Raise WebnormError for what is no place of a cluster; `given` says as what it was."""
+    """Raise WebnormError if `where` cannot be a cluster; `given` names the option or argument."""
     found = _LOCAL.fullmatch(where)
     if found:
         if found[1] and not 1 <= int(found[1][:9]) <= _MOST_LOCAL:
@@ -80,44 +80,46 @@ def check_where(where: str, given: str = "--cluster") -> None:
 
 
 def is_local(where: str) -> bool:
-    """Whether a cluster of this machine's adapters is meant, which is made of those that are asked for."""
+    """Return True for `local` or `local:N`: a cluster of this machine's adapters."""
     return _LOCAL.fullmatch(where) is not None
 
 
 def address_in(path: Path) -> str:
-    """The address that a scheduler file names."""
+    """Return the address in a scheduler file."""
     try:
         address = atomic.read_json(path)["address"]
     except OSError as error:
         raise WebnormError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, LookupError, TypeError) as error:
-        raise WebnormError(f"{path}: it is no scheduler file: it names no address") from error
+        raise WebnormError(f"{path}: not a scheduler file: it has no address") from error
     return str(address)
 
 
 @contextmanager
 def connected(where: str, adapter: str | None, warn: Callable[[str], None]) -> Iterator[Client]:
-    """A client of the cluster: of `local`, a worker for each adapter that is equal to the one asked for, or N
-    on these in turn. `warn` is called with a line for whom an address is open to.
+    """Yield a client of the cluster.
 
-    WebnormError where no scheduler answers, and where Dask fails while the client is in use.
+    `local` starts one worker for each adapter that is equal to `adapter`; `local:N` starts N workers on these
+    adapters in turn. `warn` gets a line if other machines can reach the address. Raises WebnormError if no
+    scheduler answers, or if Dask fails while the client is in use.
     """
     check_where(where)
     with dask_failing("the cluster failed"), ExitStack() as stack:
         quieten()
         if local := _LOCAL.fullmatch(where):
-            here = stack.enter_context(_local_cluster(adapter, int(local[1] or 0)))
-            client = Client(here, set_as_default=False)
+            own = stack.enter_context(_local_cluster(adapter, int(local[1] or 0)))
+            client = Client(own, set_as_default=False)
         else:
             client = _client(_address(where, warn))
         yield stack.enter_context(client)
 
 
 def checked_address(where: str, warn: Callable[[str], None]) -> str:
-    """The address of a scheduler that is there, for one or a scheduler file."""
+    """Return the address of a running scheduler, given the address or a scheduler file."""
     check_where(where, "ADDRESS")
     if is_local(where):
-        raise WebnormError(f"ADDRESS is {where!r}; expected a scheduler's, as tcp://head:8786, or its file")
+        expected = "expected a scheduler's address, such as tcp://head:8786, or its file"
+        raise WebnormError(f"ADDRESS is {where!r}; {expected}")
     with dask_failing("Dask failed"):
         quieten()
         address = _address(where, warn)
@@ -130,7 +132,7 @@ def _address(where: str, warn: Callable[[str], None]) -> str:
     if "://" not in address:
         address = f"tcp://{address}"
     if _open_to_others(address):
-        warn(f"{address}: whoever reaches it can run code there and here, as you; tls:// asks for keys")
+        warn(f"{address}: anyone who reaches it can run code as you, there and here; tls:// requires keys")
     return address
 
 
@@ -147,20 +149,20 @@ def _open_to_others(address: str) -> bool:
 def _client(address: str) -> Client:
     try:
         certified = Security().get_connection_args("client").get("ssl_context") is not None
-        # Dask would say it when the client that it cannot make is collected, too.
+        # Dask would report this again when the failed client is collected.
         if address.startswith(_CERTIFIED) and not certified:
-            raise WebnormError(f"{address}: Dask's configuration names no certificates; see docs/fleet.md")
+            raise WebnormError(f"{address}: Dask's configuration has no certificates; see docs/cluster.md")
         with warnings.catch_warnings():
-            # Versions of Python and Dask that differ matter where something fails, and that is told then.
+            # Different versions of Python and Dask matter only if something fails, which is reported then.
             warnings.simplefilter("ignore")
             return Client(address, timeout=_PATIENCE_S, security=Security(), set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
-        start = "`dask scheduler` starts one"
-        raise WebnormError(f"{address}: no scheduler answers there: {why(error)}; {start}") from error
+        start = "start one with `dask scheduler`"
+        raise WebnormError(f"{address}: no scheduler answers: {root_cause(error)}; {start}") from error
 
 
 def cards_of(adapter: str | None) -> dict[int, FleetAdapter]:
-    """The adapters of this machine that are like the one asked for, by their indices."""
+    """Return this machine's adapters that are equal to the requested one, by their indices."""
     chosen = find_adapter(adapter)
     indices = [one.index for one in adapters() if str(one) == str(chosen)]
 
@@ -182,9 +184,9 @@ def _local_cluster(adapter: str | None, count: int) -> Iterator[SpecCluster]:
         at: {"cls": PatientNanny, "options": options(index, given[index], names[at])}
         for at, index in enumerate(indices)
     }
-    # It listens for a dashboard all the same, and would say so where Dask's own port is taken.
-    here = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
-    scheduler = {"cls": Scheduler, "options": here}
+    # Dask opens a dashboard port even so. Any free port avoids its warning that the default one is in use.
+    listening = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    scheduler = {"cls": Scheduler, "options": listening}
     with interrupts_held():
         cluster = SpecCluster(workers=workers, scheduler=scheduler)
     with cluster:
@@ -192,22 +194,23 @@ def _local_cluster(adapter: str | None, count: int) -> Iterator[SpecCluster]:
 
 
 def members(client: Client) -> tuple[list[ClusterWorker], list[WorkerWithoutAdapter]]:
-    """Every worker, after it has looked at its adapter. WebnormError where there is none, and where one has
-    another webnorm, which is named.
+    """Return the workers with a usable adapter and those without, after each has examined its adapter.
+
+    Raises WebnormError if there is no worker, or if one has another version of webnorm.
     """
     try:
         client.wait_for_workers(1, timeout=_PATIENCE_S)
     except TimeoutError as error:
         address = client.scheduler.address
-        start = f"`webnorm fleet worker {address}` starts one"
+        start = f"`webnorm cluster worker {address}` starts one"
         raise WebnormError(f"no worker has come to {address} for {_PATIENCE_S} s; {start}") from error
     workers = client.scheduler_info()["workers"]
     names = {address: str(one["name"]) for address, one in workers.items()}
     same = _of_this_version(client, names)
-    looked = client.run(join, workers=same, on_error="return") if same else {}
+    found = client.run(join, workers=same, on_error="return") if same else {}
     having, without = list[ClusterWorker](), list[WorkerWithoutAdapter]()
     for address, name in sorted(names.items(), key=lambda entry: entry[1]):
-        card = looked.get(address, "webnorm is not installed there")
+        card = found.get(address, "webnorm is not installed there")
         if isinstance(card, FleetAdapter):
             having.append(ClusterWorker(address, name, card))
         else:
@@ -216,27 +219,31 @@ def members(client: Client) -> tuple[list[ClusterWorker], list[WorkerWithoutAdap
 
 
 def _of_this_version(client: Client, names: Mapping[str, str]) -> list[str]:
-    """The addresses of workers that have webnorm; WebnormError where one has another, or the scheduler does
-    not have this one. Nothing of webnorm's is sent before: another version would take it for something else.
+    """Return the addresses of workers that have webnorm.
+
+    Raises WebnormError if a worker or the scheduler has another version. Before this check no object of
+    webnorm is sent, because another version could misread it.
     """
     versions = client.run(*_VERSION, on_error="return")
     found = {address: version for address, version in versions.items() if isinstance(version, str)}
-    who = {f"worker {names.get(address, address)} ({address})": version for address, version in found.items()}
+    holders = {
+        f"worker {names.get(address, address)} ({address})": version for address, version in found.items()
+    }
     try:
-        # It reads what it hands on.
+        # The scheduler unpickles tasks, so it needs webnorm, too.
         on_scheduler = str(client.run_on_scheduler(*_VERSION))
     except ImportError:
         on_scheduler = ""
-    who[f"the scheduler ({client.scheduler.address})"] = on_scheduler
-    for one, version in who.items():
+    holders[f"the scheduler ({client.scheduler.address})"] = on_scheduler
+    for holder, version in holders.items():
         if version != __version__:
             has = f"webnorm {version}" if version else "no webnorm"
-            raise WebnormError(f"{one} has {has}; expected {__version__}, as here")
+            raise WebnormError(f"{holder} has {has}; it must be {__version__}, as on this machine")
     return [address for address in found if address in names]
 
 
 def admit(client: Client, addresses: Sequence[str]) -> None:
-    """Have workers that came late look at their adapters, too, where they have this webnorm."""
+    """Have late workers examine their adapters, if they have this version of webnorm."""
     found = client.run(*_VERSION, workers=list(addresses), on_error="return")
     same = [address for address, version in found.items() if version == __version__]
     if same:
@@ -246,8 +253,9 @@ def admit(client: Client, addresses: Sequence[str]) -> None:
 def platforms(
     client: Client, where: str, adapter: str | None
 ) -> tuple[list[list[ClusterWorker]], list[WorkerWithoutAdapter]]:
-    """The workers with equal cards, of those that --adapter names, and who has none. WebnormError where
-    nobody has such a card, and as `members` has it.
+    """Return the workers that match --adapter, grouped by equal cards, and the workers without a card.
+
+    Raises WebnormError if no worker matches, and for the reasons of `members`.
     """
     having, without = members(client)
     wanted = None if is_local(where) else adapter
@@ -256,9 +264,9 @@ def platforms(
         if wanted is None or one.card.fits(wanted):
             groups.setdefault(one.card.key, []).append(one)
     if not groups:
-        there = [f"{one.name}: {one.card}" for one in having] + [
+        available = [f"{one.name}: {one.card}" for one in having] + [
             f"{one.name}: {one.reason}" for one in without
         ]
         what = "an adapter" if wanted is None else f"an adapter {wanted!r}"
-        raise WebnormError(f"no worker has {what}; there is {'; '.join(there)}")
+        raise WebnormError(f"no worker has {what}; available: {'; '.join(available)}")
     return list(groups.values()), without

@@ -1,7 +1,7 @@
-"""The side that has errands done: hands them to Dask, hears of them, notices where no worker is left;
-and pools, the equal cards that share errands since their copies agree.
+"""Submit work items to Dask, collect their results and progress, and notice when no worker is left.
 
-Who runs what, and where it goes when a worker dies, is Dask's to decide.
+It also forms pools: equal cards that share work items because their copies have similar throughput. Dask
+decides which worker runs an item, and where the item goes when a worker dies.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ from webnorm.errors import sentence
 from webnorm.fleet import cluster, worker
 from webnorm.fleet.adapters import AdapterPool, agreeing_adapters
 from webnorm.fleet.cluster import ClusterWorker
-from webnorm.fleet.errands import CopyItem, WorkItem
 from webnorm.fleet.shipped_ops import Parcel, parcels
+from webnorm.fleet.work_items import CopyItem, WorkItem
 
-# Seconds between looks at who is there, and for how long nobody may be: a nanny's new worker needs a few.
+# Seconds between two checks of the workers, and for how long a pool may have none: a nanny takes some time to
+# start a new worker.
 _LOOK_S, _PATIENCE_S = 1.0, 15.0
-# For how long the scheduler may give no answer, and how long a finished result may take to come.
+# For how long the scheduler may not answer, and how long the transfer of a result may take, in seconds.
 _SILENCE_S, _FETCH_S = 30.0, 10.0
-# What distinguishes a card from others: see FleetAdapter.device.
+# Identifies a card: see FleetAdapter.device.
 Device = tuple[str, int]
-_GONE = "the scheduler does not answer any more"
+_GONE = "the scheduler no longer answers"
 
 
 @dataclass(frozen=True)
 class ItemLost:
-    """Why nobody could do an errand, in one line."""
+    """The reason why no worker could run a work item, in one line."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class ItemResult:
-    """What came of an errand, by the place of its pool and its own there: what it found, Refused or Lost."""
+    """The outcome of an item: its last result, ItemRefused or ItemLost, with the indices of pool and item."""
 
     pool: int
     at: int
@@ -52,7 +53,7 @@ class ItemResult:
 
 @dataclass(frozen=True)
 class DispatchProgress:
-    """Where the work stands, in words, and the share of all of it that is done."""
+    """The progress of all work: a text, and the share that is done."""
 
     text: str
     share: float
@@ -61,20 +62,20 @@ class DispatchProgress:
 def run_items(
     client: Client, work: Sequence[tuple[AdapterPool, Sequence[WorkItem]]]
 ) -> Iterator[ItemResult | DispatchProgress]:
-    """Have each pool do its errands, and yield what comes of each once, in the order in which they end.
+    """Run each pool's work items, and yield each outcome once, in the order in which the items end.
 
-    A generator that is closed early (Ctrl-C) has what is left cancelled.
+    Closing the generator early (Ctrl-C) cancels the remaining items.
     """
-    head = _Head(client, work)
+    dispatcher = _Dispatcher(client, work)
     try:
-        yield from head.events()
+        yield from dispatcher.events()
     finally:
-        head.cancel()
+        dispatcher.cancel()
 
 
 @dataclass(eq=False)
 class _Entry:
-    """An errand, and the task that it is at present."""
+    """A work item and its current Dask task."""
 
     pool: int
     at: int
@@ -83,27 +84,27 @@ class _Entry:
     share: float = 0.0
 
 
-class _Head:
+class _Dispatcher:
     def __init__(self, client: Client, work: Sequence[tuple[AdapterPool, Sequence[WorkItem]]]) -> None:
         self._client = client
         self._pools = [pool for pool, _ in work]
-        places = [(pool, at) for pool, (_, errands) in enumerate(work) for at in range(len(errands))]
-        packed = parcels(errand for _, errands in work for errand in errands)
+        places = [(pool, at) for pool, (_, items) in enumerate(work) for at in range(len(items))]
+        packed = parcels(item for _, items in work for item in items)
         entries = [_Entry(*place, parcel) for place, parcel in zip(places, packed, strict=True)]
         self._left = dict(enumerate(entries))
         self._count = len(entries)
         self._topic = f"webnorm-{uuid.uuid4().hex}"
         self._attempts = itertools.count()
         self._heard: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-        # Since when nobody is there for a pool, and since when the scheduler is silent.
-        self._alone: dict[int, float] = {}
+        # The time since when a pool has no worker, and since when the scheduler is silent.
+        self._without_worker: dict[int, float] = {}
         self._silent: float | None = None
         self._seen = set(client.scheduler_info()["workers"])
-        # Who could be given a pool's tasks at the last look.
+        # The workers that could run a pool's tasks at the last check.
         self._known: dict[int, set[str]] = {}
 
     def events(self) -> Iterator[ItemResult | DispatchProgress]:
-        """See gathered."""
+        """Yield outcomes and progress until no item is left."""
         self._client.subscribe_topic(self._topic, lambda event: self._heard.put((event[1][0], event[1])))
         for number in self._left:
             self._submit(number)
@@ -121,13 +122,13 @@ class _Head:
                 continue
             if not isinstance(what, Future):
                 entry.share = what[2]
-                yield self._told(what[1])
+                yield self._progress(what[1])
             elif what is entry.future:
                 yield from self._ended(number, entry, what)
 
     def cancel(self) -> None:
-        """Have nothing of what is left go on."""
-        # A scheduler that has gone has nothing to cancel.
+        """Cancel the remaining items."""
+        # If the scheduler has ended, there is nothing to cancel.
         with signals.ignored(Exception):
             self._client.unsubscribe_topic(self._topic)
             left = [entry.future for entry in self._left.values() if entry.future is not None]
@@ -150,26 +151,26 @@ class _Head:
         )
         entry.future.add_done_callback(lambda future: self._heard.put((number, future)))
 
-    def _told(self, doing: str) -> DispatchProgress:
+    def _progress(self, doing: str) -> DispatchProgress:
         done = self._count - len(self._left)
         share = (done + sum(entry.share for entry in self._left.values())) / max(1, self._count)
         return DispatchProgress(f"{done} of {self._count}: {doing}", share)
 
     def _ended(self, number: int, entry: _Entry, future: Future) -> Iterator[ItemResult | DispatchProgress]:
-        """What a task that has ended gives, if that is here already."""
+        """Yield the outcome of an ended task, unless its result is lost and Dask runs it again."""
         value: Any
         try:
             value = future.result(timeout=_FETCH_S)
         except KilledWorker as error:
-            value = ItemLost(f"every worker that had it died: {sentence(str(error), 200)}")
+            value = ItemLost(f"every worker that ran it died: {sentence(str(error), 200)}")
         except CancelledError:
-            # By Dask's client, which lost the scheduler: what is cancelled here is no entry's any more.
+            # Dask's client cancels tasks when it loses the scheduler. This class cancels only replaced ones.
             value = ItemLost(_GONE)
         except TimeoutError:
-            # Its worker died with it: Dask has it done again.
+            # The worker died with the result, so Dask runs the task again.
             self._heard.put((number, future))
             return
-        except Exception as error:  # whatever went wrong there
+        except Exception as error:  # any error of the worker
             signals.let_through(error)
             value = ItemLost(sentence(f"{type(error).__name__}: {error}", 400))
         yield from self._end(number, entry, value)
@@ -177,10 +178,10 @@ class _Head:
     def _end(self, number: int, entry: _Entry, value: Any) -> Iterator[ItemResult | DispatchProgress]:
         del self._left[number]
         yield ItemResult(entry.pool, entry.at, value)
-        yield self._told("done")
+        yield self._progress("done")
 
     def _look(self) -> Iterator[ItemResult | DispatchProgress]:
-        """Give up what nobody is left for; hand out again what waits for workers that have come since."""
+        """Give up items without a worker, and submit waiting items again when workers have joined."""
         now = time.monotonic()
         try:
             workers = self._client.scheduler_info()["workers"]
@@ -198,23 +199,25 @@ class _Head:
         for number, pool in enumerate(self._pools):
             able = {address for address, one in workers.items() if _able(one, pool)}
             if able:
-                self._alone.pop(number, None)
-                self._hand_out_anew(number, at, able)
-            elif now - self._alone.setdefault(number, now) >= _PATIENCE_S:
+                self._without_worker.pop(number, None)
+                self._resubmit(number, at, able)
+            elif now - self._without_worker.setdefault(number, now) >= _PATIENCE_S:
                 yield from self._give_up([number], f"no worker with {pool.card} is left")
 
-    def _hand_out_anew(self, pool: int, at: Mapping[str, str], able: set[str]) -> None:
-        """Submit again what Dask leaves where it is when a worker says later what it has, or has no more (its
-        issue 6575): what nobody has got where somebody new has come, and what waits for who may have none.
+    def _resubmit(self, pool: int, at: Mapping[str, str], able: set[str]) -> None:
+        """Submit tasks again that Dask does not move when a worker's resources change (Dask issue 6575).
+
+        These are tasks without a worker when an able one has joined, and tasks of a worker that is no longer
+        able to run them.
         """
-        somebody_new = not able <= self._known.get(pool, able)
+        has_new = not able <= self._known.get(pool, able)
         self._known[pool] = able
         for number, entry in self._left.items():
             future = entry.future
             if entry.pool != pool or future is None or future.done():
                 continue
             address = at.get(future.key)
-            if somebody_new if address is None else address not in able:
+            if has_new if address is None else address not in able:
                 self._submit(number)
                 self._client.cancel([future], force=True)
 
@@ -228,7 +231,7 @@ class _Head:
 
 
 def _able(worker_info: Mapping[str, Any], pool: AdapterPool) -> bool:
-    """Whether a worker may be given a pool's tasks."""
+    """Return True if a worker may run a pool's tasks."""
     has = worker_info["resources"].get(pool.card.key, 0) >= 1
     return has and (not pool.workers or str(worker_info["name"]) in pool.workers)
 
@@ -236,7 +239,7 @@ def _able(worker_info: Mapping[str, Any], pool: AdapterPool) -> bool:
 def copies(
     client: Client, found: Sequence[ClusterWorker], time_limit_s: float
 ) -> Iterator[DispatchProgress | tuple[Device, float | None]]:
-    """What the copy of each card moves, GB/s, as soon as it is known; None where it could not be timed."""
+    """Yield each card's copy throughput in GB/s once it is known; None if it could not be timed."""
     members = {one.card.device: one for one in found}
     work = [
         (AdapterPool((one.card,), {}, (one.name,)), [CopyItem(time_limit_s=time_limit_s)])
@@ -255,11 +258,11 @@ def pooled(
     client: Client,
     group: Sequence[ClusterWorker],
     time_limit_s: float,
-    tell: Callable[[DispatchProgress], None],
+    report: Callable[[DispatchProgress], None],
 ) -> list[AdapterPool]:
-    """The pools of workers with equal cards: one for those that agree, the largest first.
+    """Return the pools of workers with equal cards and similar copy throughput, the largest pool first.
 
-    A card is held against others only; where its copy cannot be timed it is in no pool.
+    A single card needs no measurement. Among several, a card whose copy cannot be timed is in no pool.
     """
     devices = {one.card.device for one in group}
     if len(devices) < 2:
@@ -267,7 +270,7 @@ def pooled(
     rates: dict[Device, float] = {}
     for event in copies(client, group, time_limit_s):
         if isinstance(event, DispatchProgress):
-            tell(event)
+            report(event)
         elif event[1] is not None:
             rates[event[0]] = event[1]
     found = agreeing_adapters(rates)

@@ -1,4 +1,4 @@
-"""Files that travel by their content: kernels with their snippets, and arrays, to where they do not lie."""
+"""Files that are sent to workers by content: kernels with their snippets, and arrays."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from webnorm.kernels.headers.sources import is_wgsl
 from webnorm.lab.results.result import Result
 from webnorm.op.registry import OPS, is_op_folder, user_ops
 
-# Of a folder of kernels: they, what lies beside, and the snippets.
+# The files of a kernels' folder that are sent: kernels, files next to them, and snippets.
 _PATTERNS = ("*.wgsl", "lib/**/*.wgsl", *(f"{op}/*.wgsl" for op in OPS))
 _MOST_BYTES = 256 << 20
-# Begins the place of a file in the folder of an op of the user's.
+# The prefix of places in the folder of a user's op.
 _OF_OP = "op:"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShippedFiles:
-    """The files that kernels (`names`, of which those that end with .wgsl are paths) and an array are read
-    from, with all that lies in their folders.
+    """The files of kernels and of an input array, with the kernels' whole folders.
 
-    `texts` has contents by where they lie in the folder that they are unpacked to, `known` what these places
-    are called at home, and `names`, `roots` and `input` are such places.
+    A place is a relative path in the folder where the files are unpacked. `texts` has the contents by place,
+    and `known` pairs places with the sender's names. `names` contains kernels' names, and places for names
+    that end with .wgsl. `roots` and `input` are places.
     """
 
     names: tuple[str, ...] | None = None
@@ -42,7 +42,7 @@ class ShippedFiles:
     def of(
         cls, names: Sequence[str] | None = None, roots: Sequence[Path] = (), input: Path | None = None
     ) -> ShippedFiles:
-        """What is read from these, read now; WebnormError for what cannot be, or is too much to travel."""
+        """Read the files now; WebnormError if one cannot be read or they are too large to send."""
         packing = _Packing()
         return cls(
             names=None
@@ -56,7 +56,7 @@ class ShippedFiles:
 
     @contextmanager
     def unpacked(self) -> Iterator[UnpackedFiles]:
-        """All of it as files, in a folder that is there as long as the block runs."""
+        """Write the files to a temporary folder that exists until the block ends."""
         with tempfile.TemporaryDirectory(prefix="webnorm-") as given:
             folder = Path(given).resolve()
             for place, content in self.texts.items():
@@ -68,15 +68,15 @@ class ShippedFiles:
 
 @dataclass(frozen=True)
 class UnpackedFiles:
-    """Carried files in a folder."""
+    """Shipped files in a folder."""
 
-    carried: ShippedFiles
+    shipped: ShippedFiles
     folder: Path
 
     @property
     def names(self) -> list[str] | None:
-        """The names of kernels, with paths that lead to files here."""
-        given = self.carried.names
+        """The names of kernels, with paths to the unpacked files."""
+        given = self.shipped.names
         if given is None:
             return None
         return [self._place(one) if is_wgsl(one) else one for one in given]
@@ -90,25 +90,25 @@ class UnpackedFiles:
     @property
     def roots(self) -> list[Path]:
         """The folders of kernels."""
-        return [self.folder / one for one in self.carried.roots]
+        return [self.folder / one for one in self.shipped.roots]
 
     @property
     def input(self) -> Path | None:
         """The array's file."""
-        return None if self.carried.input is None else self.folder / self.carried.input
+        return None if self.shipped.input is None else self.folder / self.shipped.input
 
-    def as_at_home(self, result: Result) -> Result:
-        """A result that calls files what they are called where they came from."""
+    def restored(self, result: Result) -> Result:
+        """Return a result with the sender's names of files."""
         place, reason = result.place, result.reason
         if place is not None:
-            place = SourceLocation(self.named(place.file), place.line, place.column, place.length)
-        return replace(result, place=place, reason=None if reason is None else self.named(reason))
+            place = SourceLocation(self.restored_text(place.file), place.line, place.column, place.length)
+        return replace(result, place=place, reason=None if reason is None else self.restored_text(reason))
 
-    def named(self, text: str) -> str:
-        """A text in which files are called that."""
-        for place, name in self.carried.known:
+    def restored_text(self, text: str) -> str:
+        """Return a text with the sender's names of files."""
+        for place, name in self.shipped.known:
             text = text.replace(str(self.folder / place), name)
-        return shipped_ops.as_at_home(text)
+        return shipped_ops.restored_text(text)
 
 
 class _Packing:
@@ -119,21 +119,21 @@ class _Packing:
         self._size = 0
 
     def kernel(self, name: str) -> str:
-        """Where a kernel's file goes, with its folder."""
+        """Add a kernel's file and its folder, and return the file's place."""
         path = Path(name)
         folder, op = home(path)
         if is_op_folder(path.parent):
-            # It travels with its op.
+            # The op's parcel contains this file.
             return f"{_OF_OP}{op}/{path.name}"
         inside = atomic.absolute(path).parent.resolve() / path.name
         place = f"{self.folder(folder, str(folder))}/{inside.relative_to(folder.resolve()).as_posix()}"
         self._put(place, path)
-        # Before its folder: the file is called what somebody called it.
+        # Before the folder's entry, so that messages contain the name that the user typed.
         self.known.insert(0, (place, name))
         return place
 
     def folder(self, folder: Path, name: str) -> str:
-        """Where a folder of kernels goes."""
+        """Add a folder of kernels, and return its place."""
         real = folder.resolve()
         if real not in self._folders:
             place = self._folders[real] = str(len(self._folders))
@@ -145,7 +145,7 @@ class _Packing:
         return self._folders[real]
 
     def array(self, path: Path) -> str:
-        """Where an array's file goes."""
+        """Add an array's file, and return its place."""
         place = f"input/{path.name}"
         self._put(place, path)
         self.known.append((place, str(path)))
@@ -159,6 +159,6 @@ class _Packing:
         self._size += 0 if place in self.texts else len(content)
         if self._size > _MOST_BYTES:
             raise WebnormError(
-                f"{path}: with it more than {_MOST_BYTES >> 20} MiB would travel to each worker"
+                f"{path}: with this file, more than {_MOST_BYTES >> 20} MiB would be sent to each worker"
             )
         self.texts[place] = content

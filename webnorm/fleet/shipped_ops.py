@@ -1,4 +1,4 @@
-"""Ops of the user's that travel by their content, to where their folders do not lie."""
+"""User ops that are sent to workers by content, because workers do not have their folders."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from webnorm.op.op_folders import load_op_of_source
 from webnorm.op.registry import user_ops
 
 _PATTERNS = ("*.py", "*.wgsl", "*.toml", "lib/**/*.wgsl")
-# Of one op's folder, together.
+# The limit for all files of one op's folder.
 _MOST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
 class ShippedOp:
-    """The source of an op, and its folder's files: their paths in it, and what they hold."""
+    """The source of an op, and the relative paths and contents of its folder's files."""
 
     source: OpSource
     files: tuple[tuple[str, bytes], ...] = field(repr=False)
 
     @classmethod
     def of(cls, source: OpSource) -> ShippedOp:
-        """The op's folder as it is now; WebnormError where that cannot be read, or is too large."""
+        """Read the op's folder; WebnormError if it cannot be read or is too large."""
         return cls(source, tuple(_read(source.files)))
 
     def load(self) -> None:
-        """Have this process know the op, from copies of its files that stay until the process ends."""
+        """Load the op from copies of its files, which stay until the process ends."""
         source = replace(self.source, sent_to=str(self._folder()))
         known = user_ops().get(source.name)
-        # The kernels may be other ones where the Python files are not.
+        # The kernels may differ even if the Python files are the same.
         if known is None or known.source != source or known.source.sent_to != source.sent_to:
             load_op_of_source(source)
 
@@ -55,30 +55,30 @@ class ShippedOp:
 
 @dataclass(frozen=True)
 class Parcel:
-    """An object that may hold ops of the user's and their problems, pickled, and the ops that it needs."""
+    """A pickled object, and the user ops that it may refer to."""
 
     ops: tuple[ShippedOp, ...]
     content: bytes = field(repr=False)
 
     def opened(self) -> Any:
-        """The object; WebnormError for an op that cannot be loaded here."""
+        """Load the ops and return the object; WebnormError if an op cannot be loaded."""
         for op in self.ops:
             op.load()
         return pickle.loads(self.content)
 
 
 def parcels(contents: Iterable[Any]) -> list[Parcel]:
-    """Return a parcel for each object, all with the ops that this process knows, which are read once.
+    """Return a parcel for each object; all contain the user ops of this process, which are read once.
 
-    Raises WebnormError for an op that cannot travel.
+    Raises WebnormError for an op that cannot be sent.
     """
     sources = [op.source for op in user_ops().values() if op.source is not None]
     ops = tuple(ShippedOp.of(source) for source in sources)
     return [Parcel(ops, pickle.dumps(content)) for content in contents]
 
 
-def as_at_home(text: str) -> str:
-    """A text that calls the files of ops what they are called where they came from."""
+def restored_text(text: str) -> str:
+    """Return a text with the sender's names of ops' files."""
     for op in user_ops().values():
         if op.source is not None and op.source.sent_to is not None:
             text = text.replace(op.source.sent_to, op.source.folder)
@@ -101,5 +101,6 @@ def _read(folder: Path) -> Iterator[tuple[str, bytes]]:
             raise WebnormError(f"{path}: cannot be read: {error.strerror or error}") from error
         size += len(content)
         if size > _MOST_BYTES:
-            raise WebnormError(f"{path}: with it more than {_MOST_BYTES >> 20} MiB of {folder} would travel")
+            limit = f"more than {_MOST_BYTES >> 20} MiB of {folder} would be sent"
+            raise WebnormError(f"{path}: with this file, {limit}")
         yield path.relative_to(folder).as_posix(), content

@@ -1,8 +1,7 @@
-"""What runs in a Dask worker: a look at its adapter when it is asked to, and errands, one at a time; and
-`serve`, which starts workers of this machine.
+"""The code of a Dask worker, which examines the adapter and runs work items. `serve` starts workers.
 
-The device is opened in a process of the errand's own (`webnorm.lab.process.worker`): its clock begins there,
-a crash ends no Dask worker, and no process is older than what it measures.
+Each work item opens the device in its own process (`webnorm.lab.process.worker`). So its time limit starts
+there, a crash ends no Dask worker, and no measurement depends on earlier ones in the process.
 """
 
 from __future__ import annotations
@@ -28,43 +27,43 @@ from webnorm.errors import WebnormError, sentence
 from webnorm.files import atomic
 from webnorm.fleet import adapters
 from webnorm.fleet.adapters import FleetAdapter
-from webnorm.fleet.errands import WorkItem
-from webnorm.fleet.shipped_ops import Parcel, as_at_home
+from webnorm.fleet.shipped_ops import Parcel, restored_text
+from webnorm.fleet.work_items import WorkItem
 from webnorm.gpu.device import ADAPTER_VARIABLE
 from webnorm.lab.process import worker as lab
 from webnorm.lab.run.bench import Progress
 
-# Every worker has one of it, and every task takes it: no two run beside each other.
+# Each worker has one of this resource and each task needs one, so a worker runs one task at a time.
 ADAPTER = "adapter"
-# No more often is somebody told of progress.
-_BETWEEN_WORDS_S = 0.3
-# The card of a worker whose nanny has looked at it.
+# The shortest time between two reports of progress.
+_BETWEEN_REPORTS_S = 0.3
+# Contains the card of a worker if its nanny has examined it.
 _CARD_VARIABLE = "WEBNORM_FLEET_CARD"
-# Whoever stops a service, a batch system for one, sends the first; a terminal that closes, the second.
+# Service managers and batch systems send the first signal, and a closing terminal sends the second.
 _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 _LOGGING_VARIABLE = "DASK_LOGGING__DISTRIBUTED"
 
 
 @dataclass(frozen=True)
 class ItemRefused:
-    """Why an errand has no result, in one line: a mistake in what was asked for."""
+    """The reason why a work item has no result, in one line: a mistake of the user."""
 
     reason: str
 
 
-class _GivenUp(Exception):
-    """Nobody waits for the task any more."""
+class _TaskCancelled(Exception):
+    """The task was cancelled."""
 
 
 async def join(dask_worker: Worker) -> FleetAdapter | str:
-    """Have a worker look at its adapter, in a process of its own and off its loop, and say by its resources
-    what it may be given. Gives its card, or why it has none; who has a card does not look again.
+    """Examine the worker's adapter in its own process, and set the worker's resources accordingly.
 
-    No plugin of Dask's: those reach workers that have no webnorm, too, which then cannot start.
+    Returns the card, or the reason why there is none. A worker that has a card is not examined again. This is
+    no Dask plugin, because plugins also reach workers without webnorm, which then cannot start.
     """
-    _as_without_dask()
+    _restore_environment()
     if not isinstance(getattr(dask_worker, "webnorm", None), FleetAdapter):
-        dask_worker.webnorm = await asyncio.to_thread(_looked_at)
+        dask_worker.webnorm = await asyncio.to_thread(_examined_adapter)
         if isinstance(dask_worker.webnorm, FleetAdapter):
             await dask_worker.set_resources(**resources(dask_worker.webnorm))
     found: FleetAdapter | str = dask_worker.webnorm
@@ -72,20 +71,21 @@ async def join(dask_worker: Worker) -> FleetAdapter | str:
 
 
 def resources(card: FleetAdapter) -> dict[str, float]:
-    """What a worker with this card has."""
+    """Return the Dask resources of a worker with this card."""
     return {ADAPTER: 1, card.key: 1}
 
 
-def _as_without_dask() -> None:
-    """Take back what a nanny sets for its worker's sake: answers of large problems take longer in a process
-    that gives memory back at once, or has one thread.
+def _restore_environment() -> None:
+    """Unset the variables that a nanny sets for its worker.
+
+    They limit threads and return memory at once, which slows the reference answers of large problems.
     """
     for name, value in dask.config.get("distributed.nanny.pre-spawn-environ", {}).items():
         if os.environ.get(name) == str(value):
             del os.environ[name]
 
 
-def _looked_at() -> FleetAdapter | str:
+def _examined_adapter() -> FleetAdapter | str:
     try:
         with lab.Worker() as own:
             return adapters.adapter_of(own)
@@ -94,68 +94,70 @@ def _looked_at() -> FleetAdapter | str:
 
 
 def run(parcel: Parcel, topic: str, number: int) -> Any:
-    """A Dask task: what an errand found last, or Refused. Its progress is an event of the topic.
+    """Run a work item as a Dask task, and return its last result or ItemRefused.
 
-    Where the adapter can no longer be opened the worker gets no more, and the task goes to another.
+    Progress is logged as events of the topic. If the adapter can no longer be opened, the worker gets no more
+    tasks, and this one goes to another worker.
     """
     try:
-        errand: WorkItem = parcel.opened()
+        item: WorkItem = parcel.opened()
     except WebnormError as error:
-        return ItemRefused(as_at_home(str(error)))
+        return ItemRefused(restored_text(str(error)))
     task = _Task(topic, number)
-    with task.turn(errand.alone), lab.Worker(time_limit_s=errand.time_limit_s) as own:
+    with task.turn(item.alone), lab.Worker(time_limit_s=item.time_limit_s) as own:
         card = task.opened(own)
         found: Any = None
         try:
-            for event in errand.run(own, card.traits):
-                task.live()
+            for event in item.run(own, card.traits):
+                task.check_cancelled()
                 if isinstance(event, Progress):
-                    task.tell(event)
+                    task.report(event)
                 else:
                     found = event
         except WebnormError as error:
-            # What was asked for is no mistake where the adapter has gone meanwhile.
+            # This raises Reschedule if the error came from an adapter that is gone.
             task.opened(own)
             return ItemRefused(str(error))
-        except _GivenUp:
+        except _TaskCancelled:
             return None
     return found
 
 
 class _Task:
-    """The task that this thread runs, from the inside."""
+    """The Dask task that runs in this thread."""
 
     def __init__(self, topic: str, number: int) -> None:
         self._topic, self._number = topic, number
         self._worker = get_worker()
         self._key = self._worker.get_current_task()
-        self._told = 0.0
+        self._reported_at = 0.0
 
-    def live(self) -> None:
-        """Raise _GivenUp if the task was cancelled."""
+    def check_cancelled(self) -> None:
+        """Raise _TaskCancelled if the task was cancelled."""
         if self._cancelled():
-            raise _GivenUp
+            raise _TaskCancelled
 
     def _cancelled(self) -> bool:
-        """Return whether the task was cancelled, which Dask reports in its worker's state only."""
+        """Return True if the task was cancelled; only the worker's state contains this."""
         state = self._worker.state.tasks.get(self._key)
         return state is None or state.state in ("cancelled", "released", "forgotten")
 
-    def tell(self, progress: Progress) -> None:
-        """Have whoever waits know where it stands."""
+    def report(self, progress: Progress) -> None:
+        """Send the progress to the client."""
         now = time.monotonic()
-        if now - self._told >= _BETWEEN_WORDS_S:
-            self._told = now
+        if now - self._reported_at >= _BETWEEN_REPORTS_S:
+            self._reported_at = now
             self._worker.log_event(self._topic, (self._number, str(progress), progress.share))
 
     def opened(self, own: lab.Worker) -> FleetAdapter:
-        """The card; where it cannot be opened, or is another, no task comes here any more, and this one goes
-        elsewhere.
+        """Open the adapter and return its card.
+
+        If it cannot be opened or has changed, this task goes to another worker, and this worker gets no more.
         """
         known = self._worker.webnorm
         try:
             card = adapters.adapter_of(own)
-            reason = f"the adapter is {card} now, which was {known}"
+            reason = f"the adapter changed from {known} to {card}"
         except WebnormError as error:
             card, reason = None, sentence(str(error))
         if card is not None and isinstance(known, FleetAdapter) and card.key == known.key:
@@ -169,7 +171,7 @@ class _Task:
 
     @contextmanager
     def turn(self, alone: bool) -> Iterator[None]:
-        """Wait until nothing else is timed on this adapter, by another worker of this user's."""
+        """Wait until no other worker of this user times anything on this adapter."""
         if not alone:
             yield
             return
@@ -178,35 +180,37 @@ class _Task:
         card = self._worker.webnorm
         shared = "adapter"
         if isinstance(card, FleetAdapter):
-            # Software adapters have the same processor.
+            # All software adapters of a host share its processor.
             shared = f"{card.host}-{'cpu' if card.traits.software else card.index}"
         folder = atomic.cache_folder("fleet")
         folder.mkdir(parents=True, exist_ok=True)
         try:
             turn = FileLock(folder / f"{shared}.lock").acquire(cancel_check=self._cancelled)
         except Timeout:
-            raise _GivenUp from None
+            raise _TaskCancelled from None
         with turn:
             yield
 
 
 def dask_setup(worker: Worker) -> None:
-    """What Dask calls where this module is preloaded, before the worker joins: a terminal's Ctrl-C is for who
-    started it, and one that its nanny starts again is given tasks before anybody has it look at its adapter.
+    """Prepare a worker before it joins; Dask calls this function because the module is preloaded.
+
+    The worker ignores Ctrl-C, which its parent process handles. It takes its card from the environment,
+    because a restarted worker may get tasks before `join` runs.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _as_without_dask()
+    _restore_environment()
     if given := os.environ.get(_CARD_VARIABLE):
         worker.webnorm = pickle.loads(bytes.fromhex(given))
 
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Have Ctrl-C wait until the block ends: processes and threads that begin in it are never told of any."""
+    """Delay Ctrl-C until the block ends; processes and threads that start in the block never receive it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # It is started with the first process, and lets Ctrl-C through again behind that.
+    # Otherwise it starts with the first process, and unblocks Ctrl-C after that.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -216,30 +220,31 @@ def interrupts_held() -> Iterator[None]:
 
 
 def quieten() -> None:
-    """Have Dask's loggers, here and in processes that are started, tell of no worker that comes or goes.
+    """Silence Dask's loggers about workers that join or leave, in this process and its children.
 
-    Whoever waits for them does.
+    The code that waits for the workers reports these events itself.
     """
     level = os.environ.setdefault(_LOGGING_VARIABLE, "critical")
-    # These have levels of their own by default.
+    # By default these loggers have their own levels.
     for name in ("distributed", "distributed.client", "distributed.gc"):
         logging.getLogger(name).setLevel(level.upper())
 
 
-def why(error: BaseException) -> str:
-    """What somebody could not be reached or joined for, which stands behind Dask's errors, in a line."""
+def root_cause(error: BaseException) -> str:
+    """Return the cause of a Dask error in one line."""
     if isinstance(error, RuntimeError):
-        # "Nanny failed to start.", for "Worker failed to start.", for the reason.
+        # "Nanny failed to start." is caused by "Worker failed to start.", which is caused by the reason.
         while error.__cause__ is not None:
             error = error.__cause__
-    # Without the object in which it happened; a limit of time that was reached may have no words of its own.
+    # The prefix "in <object>: " is removed. A timeout may have no text of its own.
     return sentence(re.sub(r"^in <.*?>: ", "", str(error.__cause__ or "") or str(error)), 200)
 
 
 @contextmanager
 def dask_failing(what: str) -> Iterator[None]:
-    """Have a WebnormError say that something failed because Dask did, which raises all kinds of errors at
-    settings that it cannot use.
+    """Turn any error of Dask into a WebnormError that starts with `what`.
+
+    Dask raises many types of errors for settings that it cannot use.
     """
     try:
         yield
@@ -247,13 +252,13 @@ def dask_failing(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         signals.let_through(error)
-        raise WebnormError(f"{what}: {type(error).__name__}: {why(error)}") from error
+        raise WebnormError(f"{what}: {type(error).__name__}: {root_cause(error)}") from error
 
 
 class PatientNanny(Nanny):  # type: ignore[misc]  # Dask has no types
-    """A nanny that closes without an error where the process that it has killed takes long to end.
+    """A nanny that closes without an error even if its killed process ends slowly.
 
-    On a busy machine it may take longer than Dask waits. The work was done by then.
+    On a busy machine this may take longer than Dask waits. The work is already done then.
     """
 
     async def close(self, timeout: float = 5, reason: str = "nanny-close") -> Literal["OK"]:
@@ -264,7 +269,7 @@ class PatientNanny(Nanny):  # type: ignore[misc]  # Dask has no types
 
 
 def options(index: int, card: FleetAdapter, number: int = 0) -> dict[str, Any]:
-    """What a nanny is given for a worker with the adapter of that index."""
+    """Return a nanny's options for a worker with the adapter of this index."""
     again = f"-{number}" if number else ""
     return {
         "nthreads": 1,
@@ -272,7 +277,7 @@ def options(index: int, card: FleetAdapter, number: int = 0) -> dict[str, Any]:
         "name": f"{card.host}-{index}{again}",
         "resources": resources(card),
         "env": {ADAPTER_VARIABLE: str(index), _CARD_VARIABLE: pickle.dumps(card).hex()},
-        # What is large lies in processes that a nanny does not count.
+        # The large buffers are in processes that a nanny does not count.
         "memory_limit": None,
         "dashboard": False,
         "dashboard_address": ":0",
@@ -281,11 +286,11 @@ def options(index: int, card: FleetAdapter, number: int = 0) -> dict[str, Any]:
 
 
 def serve(address: str, cards: Mapping[int, FleetAdapter], ready: Callable[[], None]) -> None:
-    """Work for the scheduler at an address, with the adapters of these indices, and return when it has gone.
+    """Run one worker per adapter for the scheduler at an address, and return when the scheduler ends.
 
-    `ready` is called when all have joined. Ctrl-C raises KeyboardInterrupt when all have left. A SIGTERM or
-    SIGHUP is passed on to the handler that it had before, when all have left. WebnormError where one cannot
-    join.
+    `ready` is called when all workers have joined. After Ctrl-C all workers leave, and KeyboardInterrupt is
+    raised. After SIGTERM or SIGHUP all workers leave, and the previous handler gets the signal. Raises
+    WebnormError if a worker cannot join.
     """
     quieten()
     before = {number: signal.getsignal(number) for number in _ENDING}
@@ -315,7 +320,7 @@ async def _serve(
         task.cancel()
 
     for number in _ENDING:
-        # A signal that is ignored, as under nohup, stays ignored.
+        # A signal that is already ignored, as under nohup, stays ignored.
         if signal.getsignal(number) != signal.SIG_IGN:
             with suppress(NotImplementedError):
                 asyncio.get_running_loop().add_signal_handler(number, end, number)
@@ -327,11 +332,11 @@ async def _serve(
                 nanny = PatientNanny(address, **given)
                 with interrupts_held():
                     nannies.append(await stack.enter_async_context(nanny))
-            except Exception as error:  # Dask raises all kinds at settings that it cannot use
+            except Exception as error:  # Dask raises many types for settings that it cannot use
                 signals.let_through(error)
-                reason = why(error)
+                reason = root_cause(error)
                 if "name taken" in reason:
-                    reason = f"a worker called {given['name']}, as its host and index say, is there already"
+                    reason = f"a worker named {given['name']}, after its host and index, has already joined"
                 raise WebnormError(f"adapter {index} cannot join {address}: {reason}") from error
         ready()
         await asyncio.gather(*(nanny.finished() for nanny in nannies))

@@ -1,1 +1,1 @@
-"""Devices, buffers, pipelines, dispatches and their times, through wgpu."""
+"""Devices, buffers, pipelines, dispatches and timing, through wgpu."""

@@ -1,4 +1,4 @@
-"""A problem's arrays on a device, in guarded buffers, and how much memory that takes."""
+"""Guarded buffers for a problem's arrays on a device, and checks of the memory they need."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from webnorm.op.dtypes import DTYPES, Array
 from webnorm.op.op import Task, Tensor
 from webnorm.op.problem import Problem
 
-# A binding ends with a whole vec4: the last row's last load is one.
+# A binding ends with a whole vec4, because the last load of the last row reads one.
 ACCESS_BYTES = 16
-# Words inside the bound range behind every tensor. A write past the end lands there and is seen; a read
-# past the end of an input meets NaN. 64 words are four runs of a vec4 by the smallest subgroup.
+# Words after every tensor, inside the bound range. They reveal a write past the end, and a read past the end
+# of an input returns NaN. 64 words are one vec4 for each of 16 invocations.
 GUARD_WORDS = 64
 GUARD_BYTES = 4 * GUARD_WORDS
-# Quiet NaNs with a payload: outputs and their guards hold POISON before a run. The guards of inputs hold
-# other bits, since arithmetic hands a NaN's bits on: a kernel that ran past the ends of both would write
-# POISON over POISON.
+# Quiet NaNs with a payload. Outputs and their guards contain POISON before a run. The guards of inputs
+# contain other bits, because arithmetic propagates a NaN's bits: a kernel that ran past the ends of both
+# would write POISON over POISON.
 POISON = np.uint32(0x7FC0BEEF)
 INPUT_GUARD = np.uint32(0x7FC0F00D)
 _CHUNK_BYTES = 1 << 24
 
 
 def buffer_bytes(data_bytes: int) -> int:
-    """Bytes of a tensor's buffer: guard behind, and a whole number of vec4."""
+    """Return the bytes of a tensor's buffer with its guard, a whole number of vec4."""
     return whole_accesses(data_bytes + GUARD_BYTES)
 
 
 def check_memory(task: Task, device: Device, sets: int = 1) -> None:
-    """Raise WebnormError, before anything is allocated, for buffers that the device cannot hold."""
+    """Raise WebnormError if the buffers do not fit the device, before anything is allocated."""
     limit, problem = device.limits["max-buffer-size"], task.problem
     total = 0
     for tensor in task.op.present(problem):
@@ -48,9 +48,9 @@ def check_memory(task: Task, device: Device, sets: int = 1) -> None:
 
 
 def check_reference(problem: Problem) -> None:
-    """Raise WebnormError, before anything is drawn, for float64 answers that this machine cannot hold."""
+    """Raise WebnormError if the float64 reference does not fit this machine, before anything is drawn."""
     size = problem.elements * _REFERENCE_BYTES
-    _check_room(problem, "inputs and float64 answers", size, machine_memory())
+    _check_room(problem, "inputs and the float64 reference", size, machine_memory())
 
 
 def _check_room(problem: Problem, what: str, size: int, memory: int | None) -> None:
@@ -58,17 +58,46 @@ def _check_room(problem: Problem, what: str, size: int, memory: int | None) -> N
         raise WebnormError(f"{problem}: {what} take {size} bytes; this machine has {memory} bytes of memory")
 
 
-# Of an element: x in float64 and as it is stored, an answer with its two sizes, and what came out, twice.
+# Bytes per element: x in float64 and in its storage type, a reference with its two sizes, and two copies of
+# the output.
 _REFERENCE_BYTES = 40
 
 
 class Inputs:
-    """A problem's input arrays on the device, in one or more sets of buffers.
+    """The input arrays of a problem on a device, in one or more sets of buffers.
 
-    Several sets that are used in turn keep a GPU's cache from answering for its memory. Where there are
-    `others`, arrays of the same shapes, the second set and every second one from there on hold those, and the
-    sets are an even number. Where there is a `batch`, what is batched lies in its buffer again and again,
-    until so many elements are there; then the arrays are whole words.
+    With several sets, dispatches use them in turn, so that timings measure the GPU's memory and not its
+    cache. See `webnorm.Plan` for an example.
+
+    Parameters
+    ----------
+    device : Device
+        The device.
+    arrays : mapping of str to numpy.ndarray
+        Arrays by the names of the op's tensors, such as those from `webnorm.make_inputs`.
+    sets : int, default 1
+        The number of sets. With `others`, an odd number is raised by one.
+    others : mapping of str to numpy.ndarray, optional
+        Arrays of the same shapes, for every second set.
+    batch : int, optional
+        The number of elements of the batch. Batched arrays are repeated until they have so many elements;
+        their size in bytes must then be a multiple of 4.
+    batched : collection of str, optional
+        The names of the batched arrays.
+
+    Attributes
+    ----------
+    device : Device
+        The device.
+    sets : int
+        The number of sets.
+    buffers : dict of str to list
+        The wgpu buffers by tensor, one per set.
+
+    Raises
+    ------
+    WebnormError
+        The device has no room for a buffer.
     """
 
     def __init__(
@@ -101,9 +130,40 @@ class Inputs:
 
 
 class Outputs:
-    """Buffers that passes write, one per input set, shared by all plans of an op and problem.
+    """The buffers that passes write, one per tensor and set, shared by all plans of an op and problem.
 
-    `shared` are buffers of another op's outputs by name, which are taken where the size is the same.
+    Every buffer starts with NaNs, and has guard words after its elements. See `webnorm.Plan` for an example.
+
+    Parameters
+    ----------
+    device : Device
+        The device.
+    problem : Problem
+        The problem.
+    tensors : iterable of Tensor
+        The outputs: `kernel.op.outputs(problem)`.
+    sets : int, default 1
+        The number of sets of buffers.
+    shared : mapping of str to list, optional
+        Output buffers of another op by name. They are used if their size is the same.
+
+    Attributes
+    ----------
+    device : Device
+        The device.
+    problem : Problem
+        The problem.
+    sets : int
+        The number of sets.
+    tensors : dict of str to Tensor
+        The outputs by name.
+    buffers : dict of str to list
+        The wgpu buffers by output, one per set.
+
+    Raises
+    ------
+    WebnormError
+        The device has no room for a buffer.
     """
 
     def __init__(
@@ -130,7 +190,7 @@ class Outputs:
         self.poison()
 
     def poison(self) -> None:
-        """Fill every output, guard included, so that an element that is not written is seen."""
+        """Fill every output and its guard with NaNs, so that missing writes are found."""
         encoder = self.device.handle.create_command_encoder()
         for buffers in self.buffers.values():
             for buffer in buffers:
@@ -140,9 +200,22 @@ class Outputs:
         self.device.handle.queue.submit([encoder.finish()])
 
     def read(self, name: str, index: int = 0) -> tuple[Array, bool]:
-        """An output of a set, and whether its guard words are untouched.
+        """Read an output of one set.
 
-        What is left of the last element's word is no one's.
+        Parameters
+        ----------
+        name : str
+            The name of the output.
+        index : int, default 0
+            The number of the set.
+
+        Returns
+        -------
+        array : numpy.ndarray
+            A copy of the output.
+        intact : bool
+            True if the guard words after the output are unchanged. Bytes between the last element and the
+            next multiple of 4 are not checked.
         """
         tensor = self.tensors[name]
         raw = np.frombuffer(self.device.handle.queue.read_buffer(self.buffers[name][index]), np.uint8)
@@ -150,35 +223,35 @@ class Outputs:
         return as_array(raw, tensor, self.problem), bool(np.all(guard.view(np.uint32) == POISON))
 
     def sized(self, sets: Sequence[int]) -> list[tuple[list[Any], int]]:
-        """Every output's buffers of some sets, and its bytes without the guard."""
+        """Return the buffers of each output for some sets, and its size in bytes without the guard."""
         return [
             ([self.buffers[name][at] for at in sets], tensor.data_bytes(self.problem))
             for name, tensor in self.tensors.items()
         ]
 
     def read_all(self, index: int = 0) -> dict[str, tuple[Array, bool]]:
-        """Every output of a set, and whether its guard is untouched."""
+        """Read every output of one set: the results of `read` by name."""
         return {name: self.read(name, index) for name in self.tensors}
 
 
 def as_array(raw: Array, tensor: Tensor, problem: Problem) -> Array:
-    """The bytes of a tensor's buffer as an array."""
+    """Return the bytes of a tensor's buffer as an array of its shape and dtype."""
     data = raw[: tensor.data_bytes(problem)].view(DTYPES[tensor.dtype(problem)])
     return data.reshape(tensor.shape_in(problem))
 
 
 def _upload(device: Device, array: Array, size: int) -> Any:
-    """A buffer with an array in it, again and again until it is so many bytes, and a guard behind it."""
+    """Create a buffer with `size` bytes of data, an array repeated as needed, and a guard after it."""
     buffer = device.create_buffer(buffer_bytes(size))
     if size == array.nbytes:
         write(device, buffer, array)
     else:
-        # What a device copies in its own memory crosses no bus.
+        # Copies inside the device's memory do not cross a bus.
         once = device.create_buffer(array.nbytes)
         write(device, once, array)
         encoder = device.handle.create_command_encoder()
         for begin in range(0, size, array.nbytes):
-            # Copies are of whole words.
+            # WebGPU copies whole words.
             length = min(array.nbytes, math.ceil((size - begin) / 4) * 4)
             encoder.copy_buffer_to_buffer(once, 0, buffer, begin, length)
         device.handle.queue.submit([encoder.finish()])
@@ -187,7 +260,7 @@ def _upload(device: Device, array: Array, size: int) -> Any:
 
 
 def write(device: Device, buffer: Any, array: Array) -> None:
-    """Put an array at the beginning of a buffer."""
+    """Write an array to the beginning of a buffer."""
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     tail = data.size % 4
     for begin in range(0, data.size - tail, _CHUNK_BYTES):
@@ -195,19 +268,19 @@ def write(device: Device, buffer: Any, array: Array) -> None:
             buffer, begin, data[begin : min(begin + _CHUNK_BYTES, data.size - tail)]
         )
     if tail:
-        # Writes are of whole words.
+        # WebGPU writes whole words.
         word = np.zeros(4, np.uint8)
         word[:tail] = data[-tail:]
         device.handle.queue.write_buffer(buffer, data.size - tail, word)
 
 
 def fill(device: Device, buffer: Any, begin: int, word: np.uint32) -> None:
-    """Write a word over the rest of a buffer, piece by piece."""
+    """Fill a buffer from `begin` to its end with a word."""
     pattern = np.full(min(buffer.size - begin, _CHUNK_BYTES) // 4, word, np.uint32)
     for at in range(begin, buffer.size, _CHUNK_BYTES):
         device.handle.queue.write_buffer(buffer, at, pattern[: (buffer.size - at) // 4])
 
 
 def whole_accesses(size: int) -> int:
-    """The bytes of whole vec4 that so many bytes take up."""
+    """Round bytes up to whole vec4."""
     return math.ceil(size / ACCESS_BYTES) * ACCESS_BYTES

@@ -1,6 +1,6 @@
-"""Compute shaders beside the kernels: one pass of entry point `main`, whose buffers are bound in order.
+"""Small compute shaders other than kernels: one pass of entry point `main`, with buffers bound in order.
 
-Probes find what a device shows only when it is tried: its subgroups' size, whether its clock runs.
+Probes measure properties that a device does not report: its subgroup size, and whether timestamps work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ fn main(@builtin(local_invocation_index) index: u32, @builtin(subgroup_size) siz
 
 
 def bind_group_layout(handle: Any, types: Mapping[int, str]) -> Any:
-    """The layout of buffers by their bindings, each of a GPUBufferBindingType."""
+    """Create a bind group layout; `types` maps bindings to a GPUBufferBindingType."""
     return handle.create_bind_group_layout(
         entries=[
             {"binding": index, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
@@ -31,12 +31,12 @@ def bind_group_layout(handle: Any, types: Mapping[int, str]) -> Any:
 
 
 def bind_group_entry(index: int, buffer: Any, offset: int, size: int) -> dict[str, Any]:
-    """Bytes of a buffer in a bind group."""
+    """Return the bind group entry for a byte range of a buffer."""
     return {"binding": index, "resource": {"buffer": buffer, "offset": offset, "size": size}}
 
 
 class ComputeProgram:
-    """A shader compiled on wgpu's own device; `kinds` are the types of its bindings, from 0 on."""
+    """A shader compiled on wgpu's device; `kinds` are the types of its bindings, from 0 on."""
 
     def __init__(self, handle: Any, text: str, kinds: Sequence[str]) -> None:
         self._handle = handle
@@ -47,7 +47,7 @@ class ComputeProgram:
         )
 
     def on(self, parts: Sequence[tuple[Any, int, int]], workgroups: int) -> PreparedDispatches:
-        """A dispatch on buffers, of which each is bound from an offset on, so many bytes."""
+        """Return a dispatch on buffers; `parts` has the buffer, offset and bytes of each binding."""
         entries = [bind_group_entry(index, *part) for index, part in enumerate(parts)]
         group = self._handle.create_bind_group(layout=self._layout, entries=entries)
         return PreparedDispatches([(self.pipeline, group, workgroups)])
@@ -60,7 +60,7 @@ class PreparedDispatches:
         self._dispatches = dispatches
 
     def encode(self, compute: Any) -> None:
-        """Put them into a compute pass."""
+        """Add the dispatches to a compute pass."""
         current = None
         for pipeline, group, workgroups in self._dispatches:
             if pipeline is not current:
@@ -71,17 +71,17 @@ class PreparedDispatches:
 
     @classmethod
     def of(cls, parts: Iterable[PreparedDispatches]) -> PreparedDispatches:
-        """One after the other."""
+        """Concatenate several lists of dispatches."""
         return cls([dispatch for part in parts for dispatch in part._dispatches])
 
 
 def probe_subgroup_size(handle: Any) -> int:
-    """The invocations of a subgroup, which no limit of wgpu-py gives."""
+    """Measure the number of invocations per subgroup, which wgpu-py does not report."""
     return int(_words_of(handle, _SUBGROUP_PROBE, 128)[0])
 
 
 def run_pass(handle: Any, encode: Callable[[Any], None]) -> None:
-    """Submit a compute pass of its own to wgpu's own device; `encode` puts dispatches into it."""
+    """Submit one compute pass to wgpu's device; `encode` adds dispatches to it."""
     encoder = handle.create_command_encoder()
     compute = encoder.begin_compute_pass()
     encode(compute)
@@ -92,7 +92,7 @@ def run_pass(handle: Any, encode: Callable[[Any], None]) -> None:
 def _words_of(
     handle: Any, text: str, count: int, workgroups: int = 1
 ) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """The buffer of `count` words, the only one of a shader, once that has run."""
+    """Run a shader whose only binding is a buffer of `count` words, and return the words."""
     buffer = handle.create_buffer(size=4 * count, usage=wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC)
     prepared = ComputeProgram(handle, text, ["storage"]).on([(buffer, 0, buffer.size)], workgroups)
     run_pass(handle, prepared.encode)
@@ -100,13 +100,13 @@ def _words_of(
 
 
 def timed_pass(encoder: Any, queries: Any) -> Any:
-    """A compute pass whose beginning and end go to the two queries of a set."""
+    """Begin a compute pass that writes the times of its beginning and end to a set of two queries."""
     ends = {"beginning_of_pass_write_index": 0, "end_of_pass_write_index": 1}
     return encoder.begin_compute_pass(timestamp_writes={"query_set": queries, **ends})
 
 
 def probe_timestamps(handle: Any) -> bool:
-    """Two queries around an empty pass: some drivers have the feature and write zeros."""
+    """Test timestamps with an empty pass: some drivers have the feature but write zeros."""
     queries = handle.create_query_set(type="timestamp", count=2)
     buffer = handle.create_buffer(size=16, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
     encoder = handle.create_command_encoder()

@@ -1,4 +1,4 @@
-"""Adapters and devices: what wgpu finds, what it can do, and the one that is used."""
+"""Adapters and devices: listing them, choosing one, and opening it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from webnorm.errors import WebnormError, one_line, sentence, shown, unknown
 from webnorm.gpu import compute_programs, wgpu_private
 from webnorm.kernels.headers.traits import Traits
 
-# wgpu complains on stderr when this is unset, although nothing here opens a window.
+# wgpu prints a warning when this is unset, although webnorm never opens a window.
 if "XDG_RUNTIME_DIR" not in os.environ:
-    # No temporary folder is usable where the disk is full; much of webnorm needs none.
+    # On a full disk no temporary folder is usable, but much of webnorm needs none.
     with suppress(OSError):
         os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
 
@@ -28,25 +28,25 @@ import wgpu
 
 from webnorm.gpu.gate import Gate, forked, uses_wgpu
 
-# WebGPU's name of a feature -> wgpu-native's. wgpu accepts unknown names without a word.
+# WebGPU's name of a feature -> wgpu-native's. wgpu silently accepts unknown names.
 _NATIVE_FEATURE = {"subgroups": "subgroup", "shader-f16": "shader-f16"}
 _TIMESTAMPS = "timestamp-query"
-# What wgpu calls an adapter's name, vendor, driver, backend and type.
+# wgpu's keys for an adapter's name, vendor, driver, backend and type.
 _INFO = ("device", "vendor", "description", "backend_type", "adapter_type")
-# What wgpu reports as adapter types, the ones to prefer first.
+# wgpu's adapter types, the preferred ones first.
 _TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
 _BACKEND_ORDER = ("Metal", "Vulkan", "D3D12", "OpenGL", "OpenGLES")
-# The adapter to use where no one names another: for tests, and for programs that have no option for it.
+# Names the default adapter, for tests and for programs without an option for it.
 ADAPTER_VARIABLE = "WEBNORM_ADAPTER"
-# Buffers that shaders work on, and that can be copied from and to.
+# The usage of buffers that shaders access and that can be copied from and to.
 STORAGE_USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
-# For what belongs to no device yet: listing adapters and opening.
+# The gate for listing adapters and opening devices, when there is no device yet.
 opening = Gate(shuts=False)
 
 
 def _known(handle: Any) -> frozenset[str]:
-    """The features of an adapter or a device that shaders are made for, by WebGPU's names."""
+    """Return the features of an adapter or a device that shaders can use, by WebGPU's names."""
     return frozenset(web for web, own in _NATIVE_FEATURE.items() if own in handle.features)
 
 
@@ -61,7 +61,25 @@ def _traits(features: frozenset[str], limits: Mapping[str, int], adapter_type: s
 
 @dataclass(frozen=True)
 class AdapterInfo:
-    """One adapter as wgpu lists it. `handle` is wgpu's own object."""
+    """An adapter, as wgpu lists it.
+
+    Attributes
+    ----------
+    index : int
+        The position in `webnorm.adapters()`.
+    handle : object
+        The wgpu adapter.
+    name : str
+        The name of the GPU or the software driver.
+    vendor : str
+        The vendor.
+    driver : str
+        The driver and its version.
+    backend : str
+        The API, such as "Vulkan".
+    type : str
+        The type, such as "DiscreteGPU" or "CPU".
+    """
 
     index: int
     handle: Any
@@ -72,7 +90,7 @@ class AdapterInfo:
     type: str
 
     def description(self) -> dict[str, str]:
-        """What files say of the adapter and of what drives it."""
+        """Return the description of the adapter and its driver that files contain."""
         return {
             "adapter": self.name,
             "vendor": self.vendor,
@@ -84,17 +102,17 @@ class AdapterInfo:
 
     @property
     def features(self) -> frozenset[str]:
-        """The features webnorm knows, by WebGPU's names, plus "timestamp-query"."""
+        """The features that webnorm uses, by WebGPU's names."""
         return _known(self.handle) | ({_TIMESTAMPS} & set(self.handle.features))
 
     @property
     def limits(self) -> Mapping[str, int]:
-        """The adapter's limits by WebGPU's names with dashes, such as "max-buffer-size"."""
+        """The limits of the adapter by WebGPU's names with dashes, such as "max-buffer-size"."""
         return dict(self.handle.limits)
 
     @property
     def traits(self) -> Traits:
-        """What a device of this adapter has when nothing is held back."""
+        """The traits of a device with all features and limits of the adapter."""
         return _traits(self.features, self.limits, self.type)
 
     def __str__(self) -> str:
@@ -102,30 +120,30 @@ class AdapterInfo:
 
 
 def adapter_text(description: Mapping[str, Any]) -> str:
-    """An adapter in words, by its description."""
+    """Return an adapter in words, from its description."""
     said = description
     return f"{said['adapter']} ({said['backend']}, {said['type']}, {said['driver']})"
 
 
 def is_meant(choice: str, index: int, text: str) -> bool:
-    """Whether a choice is this adapter's index, or part of its text."""
+    """Return whether a choice is this adapter's index, or part of its text."""
     if choice.isascii() and choice.isdecimal():
-        # Python refuses to read some thousands of digits.
+        # `int` raises an error for thousands of digits.
         return len(choice) <= 9 and int(choice) == index
     return bool(choice.strip()) and choice.lower() in text.lower()
 
 
 @cache
 def _handles() -> Sequence[Any]:
-    """Wgpu's adapters, the same objects each time.
+    """Return wgpu's adapters, the same objects on every call.
 
-    All OpenGL adapters of a process share one EGL context, and each listing guards it with a lock of its own
-    (wgpu-hal 29). Devices of two listings take it from each other, since wgpu-py polls each in a thread of
-    its own, and wgpu aborts the process. Devices of one listing wait for each other.
+    All OpenGL adapters of a process share one EGL context, and each listing guards it with a separate lock
+    (wgpu-hal 29). wgpu-py polls each device in its own thread. So devices of two listings would use the
+    context at once, and wgpu would abort the process. Devices of one listing wait for each other.
     """
     uses_wgpu()
     with wgpu_private.cached_declarations():
-        # It takes 0.2 s to import, and who only asks for help need not wait.
+        # Imported here because it takes 0.2 s, which `webnorm --help` need not spend.
         from wgpu.backends.wgpu_native import ffi
 
         wgpu_private.predeclare_types(ffi)
@@ -133,7 +151,21 @@ def _handles() -> Sequence[Any]:
 
 
 def adapters() -> list[AdapterInfo]:
-    """Every adapter that wgpu finds, the preferred one first: GPUs before software, Vulkan before OpenGL."""
+    """List the adapters that wgpu finds, the preferred one first.
+
+    GPUs precede software drivers, and Vulkan precedes OpenGL.
+
+    Returns
+    -------
+    list of AdapterInfo
+        The adapters; empty if there are none.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> [adapter.index for adapter in webnorm.adapters()][:1]
+    [0]
+    """
     with opening:
         found = [(_rank(handle.info), handle, handle.info) for handle in _handles()]
     found.sort(key=lambda entry: entry[0])
@@ -151,30 +183,50 @@ def _rank(info: Mapping[str, str]) -> tuple[int, int]:
 
 
 def machine_memory() -> int | None:
-    """Bytes of memory that this machine has, where that is known."""
+    """Return the bytes of memory of this machine; None if unknown."""
     if not hasattr(os, "sysconf"):
         return None
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def chosen_name(choice: str | None) -> str | None:
-    """The adapter that was asked for, here or in the environment; None for the preferred one."""
+    """Return the requested adapter, from `choice` or the environment; None for the preferred one."""
     return choice or os.environ.get(ADAPTER_VARIABLE) or None
 
 
 def find_adapter(choice: str | None = None) -> AdapterInfo:
-    """The adapter of that index or with that text in its name or backend.
+    """Find an adapter by its index or by part of its text.
 
-    None is what $WEBNORM_ADAPTER says, or else the preferred one. Raises WebnormError where there is none.
+    Parameters
+    ----------
+    choice : str, optional
+        The index, or a part of the name, backend, type or driver; case does not matter. Default:
+        $WEBNORM_ADAPTER, or else the first adapter.
+
+    Returns
+    -------
+    AdapterInfo
+        The first adapter that matches.
+
+    Raises
+    ------
+    WebnormError
+        No adapter matches, or there is none.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> webnorm.find_adapter("0").index
+    0
     """
     if not isinstance(choice, str | None):
         raise WebnormError(f"adapter is {shown(choice)}; expected its index or part of its name, as text")
-    whose = "" if choice else f" that {ADAPTER_VARIABLE} names"
+    source = "" if choice else f" (from {ADAPTER_VARIABLE})"
     choice = chosen_name(choice)
     found = adapters()
     if not found:
         raise WebnormError(
-            "no adapter: wgpu finds no GPU and no software driver; `webnorm doctor` says what to install"
+            "no adapter: wgpu finds no GPU and no software driver; `webnorm doctor` shows what to install"
         )
     if choice is None:
         return found[0]
@@ -182,16 +234,29 @@ def find_adapter(choice: str | None = None) -> AdapterInfo:
         if is_meant(choice, adapter.index, str(adapter)):
             return adapter
     listing = "; ".join(f"{adapter.index}: {adapter}" for adapter in found)
-    raise WebnormError(f"no adapter {shown(choice)}{whose}; there is {listing}")
+    raise WebnormError(f"no adapter {shown(choice)}{source}; available: {listing}")
 
 
 _devices: WeakSet[Device] = WeakSet()
 
 
 class Device:
-    """An open device. `handle` is wgpu's own object; `limits` are those in force.
+    """An open device, from `webnorm.open_device`.
 
-    What calls do with it happens inside `gate`. `session` is what they share, and theirs.
+    Attributes
+    ----------
+    adapter : AdapterInfo
+        The adapter of the device.
+    handle : object
+        The wgpu device.
+    limits : mapping of str to int
+        The limits in force, by WebGPU's names with dashes.
+    traits : Traits
+        The limits and features that decide which kernels can run.
+    gate : Gate
+        The lock that calls take while they use wgpu.
+    session : object
+        The caches that calls on this device share.
     """
 
     session: Any = None
@@ -208,31 +273,34 @@ class Device:
         return f"<Device {one_line(str(self.adapter))}>"
 
     def __copy__(self) -> Device:
-        """Itself: there is one such device."""
+        """Return the device itself: it cannot be copied."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Device:
-        """Itself: there is one such device."""
+        """Return the device itself: it cannot be copied."""
         return self
 
     def __reduce__(self) -> Any:
-        raise WebnormError("a device belongs to its process; expected webnorm.open_device in the other one")
+        raise WebnormError(
+            "a device belongs to its process and cannot be pickled; "
+            "call webnorm.open_device in the other process"
+        )
 
     @cached_property
     def timestamps(self) -> bool:
-        """Whether timestamp queries work: the feature is there, a tick has a length, and two differ."""
+        """True if timestamp queries work, so that two timestamps differ."""
         with self.gate:
             known = _TIMESTAMPS in self.handle.features and self.timestamp_period > 0
             return known and compute_programs.probe_timestamps(self.handle)
 
     @cached_property
     def timestamp_period(self) -> float:
-        """Nanoseconds per tick of a timestamp; 0.0 where that is not known."""
+        """Nanoseconds per tick of a timestamp; 0.0 if unknown."""
         return wgpu_private.timestamp_period(self.handle)
 
     @cached_property
     def subgroup_size(self) -> int | None:
-        """Invocations per subgroup, read from a shader that ran; None without subgroups."""
+        """Invocations per subgroup, as a shader on the device reports it; None without subgroups."""
         with self.gate:
             if "subgroups" not in self.traits.features:
                 return None
@@ -240,30 +308,50 @@ class Device:
 
     @property
     def memory(self) -> int | None:
-        """Bytes of memory where that is known: the machine's for a software adapter, else unknown."""
+        """The machine's memory in bytes for a software adapter; None for others."""
         return machine_memory() if self.traits.software else None
 
     @property
     def lost(self) -> bool:
-        """Whether nothing works on it any more, as where its driver was reset. To ask takes 13 us."""
+        """True if the device is lost, such as after a driver reset. The check takes about 13 µs."""
         with suppress(WebnormError):
             self.create_buffer(16)
         return self.gate.refusal is not None
 
     def run_pass(self, encode: Callable[[Any], None]) -> None:
-        """Submit a compute pass of its own, into which `encode` puts dispatches."""
+        """Submit one compute pass. `encode` receives the pass, and adds dispatches to it."""
         compute_programs.run_pass(self.handle, encode)
 
     def create_buffer(self, size: int, usage: int = STORAGE_USAGE) -> Any:
-        """A buffer of `size` bytes; unless `usage` differs, one for shaders, copied from and to."""
+        """Create a buffer.
+
+        Parameters
+        ----------
+        size : int
+            The size in bytes.
+        usage : int, optional
+            wgpu's usage flags. Default: a storage buffer that can be copied from and to.
+
+        Returns
+        -------
+        object
+            The wgpu buffer.
+
+        Raises
+        ------
+        WebnormError
+            The device has no room for it.
+        """
         with self.gate:
             try:
                 return self.handle.create_buffer(size=size, usage=usage)
             except wgpu.GPUOutOfMemoryError as error:
-                raise WebnormError(f"{self.adapter.name} has no room for a buffer of {size} bytes") from error
+                raise WebnormError(
+                    f"{self.adapter.name} has not enough memory for a buffer of {size} bytes"
+                ) from error
 
     def description(self) -> dict[str, Any]:
-        """What a results file says of the device."""
+        """Return the description of the device that results files contain."""
         return {
             **self.adapter.description(),
             "features": sorted(self.traits.features | ({_TIMESTAMPS} if self.timestamps else set())),
@@ -287,20 +375,41 @@ def open_device(
     limits: Mapping[str, int] | None = None,
     without: frozenset[str] = frozenset(),
 ) -> Device:
-    """Open a device with every feature webnorm uses and the adapter's own limits.
+    """Open a device with every feature that webnorm uses and with the adapter's limits.
 
-    `limits` lowers some of them (names as "max-buffer-size") and `without` leaves features out, to
-    stand for a lesser adapter.
+    Parameters
+    ----------
+    adapter : AdapterInfo, optional
+        An adapter from `webnorm.find_adapter`. Default: the adapter that `find_adapter()` returns.
+    limits : mapping of str to int, optional
+        Lower limits by WebGPU's names with dashes, such as "max-buffer-size". Use them to imitate a weaker
+        adapter.
+    without : frozenset of str, optional
+        Features to leave out, such as "subgroups".
 
-    Raises WebnormError for what is no adapter, a limit that the adapter lacks or is above its own, or no
-    adapter at all.
+    Returns
+    -------
+    Device
+        The device.
+
+    Raises
+    ------
+    WebnormError
+        adapter is not an AdapterInfo, a limit is unknown or above the adapter's, or there is no adapter.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> device = webnorm.open_device(limits={"max-compute-invocations-per-workgroup": 64})
+    >>> device.traits.max_invocations
+    64
     """
     adapter = find_adapter() if adapter is None else adapter
     if not isinstance(adapter, AdapterInfo):
         raise WebnormError(f"adapter is {shown(adapter)}; expected one from webnorm.find_adapter")
     given = _checked_limits(adapter, {} if limits is None else limits)
     if not isinstance(without, frozenset | set | tuple | list) or set(map(type, without)) - {str}:
-        raise WebnormError(f"without is {shown(without)}; expected a set of features' names")
+        raise WebnormError(f"without is {shown(without)}; expected a set of feature names")
     native = [_NATIVE_FEATURE.get(name, name) for name in sorted(adapter.features - set(without))]
     with opening:
         try:
@@ -311,14 +420,14 @@ def open_device(
             raise WebnormError(f"{adapter}: cannot open the device: {sentence(str(error))}") from error
         missing = set(native) - set(handle.features)
         if missing:
-            raise WebnormError(f"{adapter}: the device came without {', '.join(sorted(missing))}")
+            raise WebnormError(f"{adapter}: the opened device lacks {', '.join(sorted(missing))}")
         wgpu_private.poll_only_when_asked(handle)
         return Device(adapter, handle)
 
 
 def _checked_limits(adapter: AdapterInfo, limits: Mapping[str, int]) -> Mapping[str, int]:
     if not isinstance(limits, Mapping):
-        raise WebnormError(f"limits is {shown(limits)}; expected a mapping of limits' names to numbers")
+        raise WebnormError(f"limits is {shown(limits)}; expected a mapping of limit names to numbers")
     own = adapter.limits
     for name, value in limits.items():
         if name not in own:
@@ -329,7 +438,7 @@ def _checked_limits(adapter: AdapterInfo, limits: Mapping[str, int]) -> Mapping[
 
 
 class _Forked:
-    """What a device of the process that this one was forked from has for a handle: each use says why not."""
+    """The handle, after a fork, of a device that the parent process opened: every use raises an error."""
 
     def __getattr__(self, name: str) -> Any:
         opening.check()
@@ -337,7 +446,10 @@ class _Forked:
 
 
 def _after_fork() -> None:
-    """In the child: what the parent opened refuses, and is not released: that would wait for lost threads."""
+    """Disable the parent's devices in a child process without releasing them.
+
+    A release would wait for threads that do not exist in the child.
+    """
     if not forked():
         return
     opened = list(_devices)
@@ -346,7 +458,8 @@ def _after_fork() -> None:
         device.handle = _Forked()
     libc = ctypes.CDLL(None)
     if hasattr(libc, "on_exit"):
-        # Mesa's part in the process's end waits for its threads, too. Those called first are asked last.
+        # Mesa's exit handler also waits for its threads. Handlers run in reverse order of registration, so
+        # these two end the process before Mesa's runs.
         libc.on_exit(libc._exit, None)
         libc.on_exit(libc.fcloseall, None)
 

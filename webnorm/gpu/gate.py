@@ -1,7 +1,7 @@
-"""The one way to wgpu, whose objects are not for several threads or forked processes, nor to be interrupted.
+"""The gate that guards all use of wgpu against other threads, forked processes and interrupts.
 
-Python's locks are not enough against Ctrl-C: it may come when one has just been taken, or leave wgpu-py in
-the middle of a call.
+Python's locks do not protect against Ctrl-C: it may arrive just after a lock was acquired, or leave wgpu-py
+in the middle of a call.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from webnorm import signals
 from webnorm.errors import WebnormError, sentence
 
 _FORKED = (
-    "this process was forked from one that uses the GPU, and cannot use it; "
-    "expected start method spawn, or first use after the fork"
+    "this process was forked from one that uses the GPU and cannot use it; "
+    "use the start method spawn, or fork before the first use"
 )
-_INTERRUPTED = "the device was interrupted at work; expected another from webnorm.open_device"
-_LOST = "the device is lost; expected another from webnorm.open_device"
-# How often someone who waits for another thread looks for an interrupt.
+_INTERRUPTED = "the device was interrupted at work; open another with webnorm.open_device"
+_LOST = "the device is lost; open another with webnorm.open_device"
+# Seconds between the checks for interrupts of a thread that waits for another.
 _LOOK_S = 0.05
 
 
 class _Process:
-    """What all gates share: `depth` counts the gates that the main thread is in, and `inside` those of the
-    thread that has the lock.
+    """The state that all gates share.
+
+    `depth` counts the gates that the main thread is in, `inside` the gates of the thread with the lock.
     """
 
     def __init__(self) -> None:
@@ -45,13 +46,14 @@ _process = _Process()
 
 
 class Gate:
-    """What touches wgpu does so inside, `with gate:`; one thread at a time is, as often as it likes.
+    """A reentrant lock: all code that uses wgpu runs inside `with gate:`, one thread at a time.
 
-    Handlers of signals, that of Ctrl-C too, wait until the main thread has left. At a second signal they do
-    not, for a kernel that never ends: where one raises, this gate is shut for good (where it `shuts`), since
-    it is unknown in what wgpu was interrupted. Each device has a gate; the lock is common to all.
+    Signal handlers, such as that for Ctrl-C, are deferred until the main thread leaves the gate. A second
+    signal is not deferred, so that it can end a kernel that never returns. If its handler raises, the gate
+    closes permanently (if it `shuts`), because wgpu's state is unknown. Each device has a gate; all gates
+    share one lock.
 
-    Raises WebnormError on entering a gate that is shut, and for what wgpu refuses inside.
+    Entering a closed gate raises WebnormError, and wgpu's errors inside become WebnormErrors.
     """
 
     __slots__ = ("refusal", "shuts")
@@ -61,7 +63,7 @@ class Gate:
         self.shuts = shuts
 
     def check(self) -> None:
-        """Raise WebnormError where nobody may enter any more."""
+        """Raise WebnormError if the gate is closed."""
         refusal = _process.refusal or self.refusal
         if refusal is not None:
             raise WebnormError(refusal)
@@ -81,7 +83,7 @@ class Gate:
                 _process.outermost = self
                 _process.depth = 1
             _process.inside += 1
-            if self.refusal is not None:  # while this thread waited
+            if self.refusal is not None:  # the gate closed while this thread waited
                 _leave()
                 self.check()
         except BaseException as error:
@@ -111,9 +113,9 @@ class Gate:
             raise WebnormError(f"the device refused: {text}") from error
 
     def tidy(self, work: Callable[[], object]) -> None:
-        """Do something where nobody is inside, this thread neither; else leave it be.
+        """Do some work if no thread is inside, including this one; otherwise skip it.
 
-        For what the garbage collector starts, which must not wait.
+        This is for callbacks of the garbage collector, which must not wait.
         """
         if self.refusal is not None or _process.refusal is not None:
             return
@@ -140,7 +142,7 @@ class Gate:
 
 
 def interrupt_later(number: int) -> None:
-    """Have the main thread interrupted in a moment, for where Python drops what is raised: in a callback."""
+    """Send the main thread a signal in a moment. It is for callbacks, whose exceptions Python drops."""
     if hasattr(signal, "pthread_kill") and _process.main is not None:
         threading.Timer(_LOOK_S, signal.pthread_kill, (_process.main, number)).start()
     else:
@@ -148,17 +150,17 @@ def interrupt_later(number: int) -> None:
 
 
 def uses_wgpu() -> None:
-    """Say that wgpu is used from now on: a process that is forked has to keep off it."""
+    """Record that this process uses wgpu, so that forked processes must not."""
     _process.uses_wgpu = True
 
 
 def forked() -> bool:
-    """Whether this process was forked from one that used wgpu."""
+    """Return whether this process was forked from one that used wgpu."""
     return _process.refusal is not None
 
 
 def _wait() -> None:
-    """Take the lock from another thread when it is done; a signal's handler may end the wait."""
+    """Wait for the lock of another thread; an exception of a signal handler may end the wait."""
     while not _process.lock.acquire(timeout=_LOOK_S):
         signals.answer()
 
@@ -175,7 +177,7 @@ def _leave() -> None:
 
 
 def _shut() -> None:
-    """Shut the gate that a second signal has broken into: it is unknown in what wgpu was interrupted."""
+    """Close the gate that a second signal interrupted, because wgpu's state is unknown."""
     gate = _process.outermost
     if gate is not None and gate.shuts:
         gate.refusal = _INTERRUPTED
@@ -186,7 +188,7 @@ signals.closed.append(globals())
 
 
 def _after_fork() -> None:
-    """In the child: threads that held a lock are gone, and so are those that wgpu waits for."""
+    """Reset the state in a child process, where the other threads do not exist, and close all gates."""
     child = _Process()
     child.uses_wgpu, child.refusal = _process.uses_wgpu, _FORKED if _process.uses_wgpu else None
     vars(_process).update(vars(child))

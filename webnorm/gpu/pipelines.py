@@ -1,4 +1,4 @@
-"""Shaders compiled on a device."""
+"""Compilation of shaders on a device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = {"read": "read-only-storage", "read_write": "storage"}
 
 @dataclass(frozen=True)
 class Pipeline:
-    """One pass, compiled, with its layout."""
+    """A compiled pass with its bind group layout."""
 
     rendered: RenderedPass
     handle: Any
@@ -27,16 +27,44 @@ class Pipeline:
 
 
 def compile_shader(device: Device, shader: Shader, extra_bindings: int = 0) -> list[Pipeline]:
-    """Compile and create one compute pipeline per pass, with explicit layouts.
+    """Compile a shader, and create one compute pipeline per pass with an explicit layout.
 
-    Raises WebnormError with the template's file and line for text that the compiler refuses, and for
-    more workgroup memory than the device has (which wgpu itself lets pass).
+    Parameters
+    ----------
+    device : Device
+        The device.
+    shader : Shader
+        A shader from `webnorm.render_shader`.
+    extra_bindings : int, default 0
+        The number of storage buffers that are bound after the shader's own.
+
+    Returns
+    -------
+    list of Pipeline
+        The pipelines, in the order of `shader.passes`.
+
+    Raises
+    ------
+    WebnormError
+        The compiler rejects the text (the message names the template's file and line), or the shader needs
+        more workgroup memory than the device has, which wgpu does not check.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> device = webnorm.open_device()
+    >>> kernel = webnorm.select(webnorm.discover(), "naive")
+    >>> problem = webnorm.Problem(rows=4, cols=8)
+    >>> variant = webnorm.default_variant(kernel, problem, device.traits)
+    >>> shader = webnorm.render_shader(variant, problem, "native", device.traits)
+    >>> len(webnorm.compile_shader(device, shader))
+    1
     """
     return create_pipelines(device, shader, create_module(device, shader), extra_bindings)
 
 
 def create_module(device: Device, shader: Shader) -> Any:
-    """The first half of `compile_shader`: wgpu's module, the text parsed and checked."""
+    """Create wgpu's shader module, which parses and checks the text: the first half of `compile_shader`."""
     if shader.workgroup_bytes > device.traits.workgroup_storage:
         raise WebnormError(
             f"{shader.variant} uses {shader.workgroup_bytes} bytes of workgroup memory; "
@@ -47,7 +75,7 @@ def create_module(device: Device, shader: Shader) -> Any:
 
 
 def refusal(device: Device, text: str) -> str | None:
-    """What the compiler says of a text that it refuses, as it says it."""
+    """Return the compiler's message for a text that it rejects; None for a valid text."""
     try:
         device.handle.create_shader_module(code=text)
     except wgpu.GPUError as error:
@@ -56,7 +84,7 @@ def refusal(device: Device, text: str) -> str | None:
 
 
 def create_pipelines(device: Device, shader: Shader, module: Any, extra_bindings: int) -> list[Pipeline]:
-    """The second half of `compile_shader`: a pipeline per pass, for which the driver compiles."""
+    """Create a pipeline per pass, for which the driver compiles: the second half of `compile_shader`."""
     handle = device.handle
     pipelines = []
     behind = range(len(shader.bindings) + 1, len(shader.bindings) + 1 + extra_bindings)
@@ -74,7 +102,7 @@ def create_pipelines(device: Device, shader: Shader, module: Any, extra_bindings
 
 @contextmanager
 def _located(shader: Shader) -> Iterator[None]:
-    """Turns what the compiler says into a WebnormError with the template's file and line."""
+    """Turn a compiler's message into a WebnormError with the template's file and line."""
     try:
         yield
     except wgpu.GPUError as error:

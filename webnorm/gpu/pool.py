@@ -1,4 +1,4 @@
-"""Buffers that were used and are free, kept up to a bound; reading buffers back by way of such a one."""
+"""A pool of buffers for reuse, and reading buffers back through a staging buffer."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ from webnorm.gpu.device import STORAGE_USAGE, Device
 from webnorm.gpu.gate import Gate, interrupt_later
 from webnorm.op.dtypes import Array
 
-# Buffers that wait to be sorted in.
+# The most buffers that wait in the queue of returned ones.
 _MOST_RETURNED = 64
-# A buffer is up to an eighth larger than what it was taken for, so that sizes that are nearly the same
-# share buffers.
+# Sizes are rounded up by an eighth at most, so that nearly equal sizes share buffers.
 _STEPS_PER_OCTAVE = 8
-# What is read at a time: copying it takes milliseconds, the wait a fraction of one, and no large array lies
-# in memory twice. Any WebGPU device has a buffer of that size.
+# Bytes per read. Copying them takes milliseconds and the wait only a fraction of one; a large array is never
+# in memory twice. Every WebGPU device supports buffers of this size.
 _STAGED_BYTES = 1 << 26
-# What a pool of buffers to read through is made with.
+# The usage of the staging buffers.
 STAGING_USAGE = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
 # A buffer, and the shape and dtype of the array at its beginning.
 Source = tuple[Any, tuple[int, ...], np.dtype[Any]]
 
 
 class _Lent(weakref.ref[Any]):
-    """Tells when the holder of a buffer is gone."""
+    """A weak reference to the owner of a buffer, whose callback runs when the owner is gone."""
 
     __slots__ = ("buffer", "gate", "pool")
 
@@ -47,26 +46,26 @@ class _Lent(weakref.ref[Any]):
 
 
 class BufferPool:
-    """Buffers to use again, up to a total of bytes; those of the size used longest ago go first.
+    """Buffers for reuse, up to a total of bytes; the least recently used sizes are dropped first.
 
-    New buffers are cleared by WebGPU before a shader sees them, which costs a pass over memory. A buffer that
-    is not kept is destroyed: bind groups that still name it do not hold its memory. All but what the end of a
-    holder starts happens inside the device's gate.
+    WebGPU clears new buffers, which costs a pass over memory. A dropped buffer is destroyed, because bind
+    groups that refer to it would keep its memory. All methods run inside the device's gate, except the
+    callback for a lost owner.
     """
 
     def __init__(self, most_bytes: int, usage: int = STORAGE_USAGE) -> None:
         self.most_bytes, self.usage = most_bytes, usage
-        # Of those that are free, and of those that are lent, with what came back and is not sorted in.
+        # Bytes of the free buffers, and of the lent ones including the queue of returned buffers.
         self.bytes = self.lent_bytes = 0
-        # By size, heaps by wgpu's uid: of several the oldest is taken, so that calls that repeat themselves
-        # meet the same buffers again, and their bind groups.
+        # For each size a heap by wgpu's uid. `take` returns the oldest buffer, so that repeated calls get the
+        # same buffers and can reuse their bind groups.
         self._free: OrderedDict[int, list[tuple[int, Any]]] = OrderedDict()
         self._lent: dict[int, tuple[_Lent, _Lent]] = {}
         self._returned: deque[_Lent] = deque()
         self._itself = weakref.ref(self)
 
     def take(self, device: Device, data_bytes: int) -> Any:
-        """A buffer for that many bytes, with room for a guard; what it holds is left from before."""
+        """Return a buffer for `data_bytes` bytes and a guard; its content is undefined."""
         limits = device.limits
         size = _pooled_size(data_bytes, limits["max-storage-buffer-binding-size"], limits["max-buffer-size"])
         if self._returned:
@@ -77,16 +76,16 @@ class BufferPool:
             self.bytes -= size
             return heappop(free)[1]
         found = device.create_buffer(size, self.usage)
-        # wgpu ends the process where commands are submitted that name a destroyed buffer.
+        # wgpu aborts the process if submitted commands refer to a destroyed buffer.
         found.destroy = _refuse_to_destroy
         return found
 
     def lend(self, holder: object, gate: Gate, buffer: Any) -> None:
-        """Have a buffer handed in when its holder is gone; the device may still be at work on it.
+        """Return a buffer to the pool when its owner is gone; the device may still be using it.
 
-        The garbage collector tells of it at any moment, in the middle of `take` too. The last reference is
-        told first, and what it calls is no Python code: nothing interrupts it. (A `__del__` would not do: in
-        a cycle of garbage the buffer would be garbage too, which wgpu releases.)
+        The garbage collector may call back at any moment, even in the middle of `take`. It calls the newest
+        reference first, whose callback is not Python code and cannot be interrupted. (`__del__` would not
+        work: in a garbage cycle, wgpu would release the buffer as well.)
         """
         later, first = _Lent(holder, _tidying()), _Lent(holder, self._returned.append)
         later.gate, later.pool, first.buffer = gate, self._itself, buffer
@@ -94,7 +93,7 @@ class BufferPool:
         self.lent_bytes += buffer.size
 
     def give_back(self, buffer: Any) -> None:
-        """Hand a buffer in; the device may still be at work on it, since it does its work in order."""
+        """Return a buffer to the pool. The device may still be using it, because it works in order."""
         size = buffer.size
         if size > self.most_bytes:
             _destroy(buffer)
@@ -110,15 +109,15 @@ class BufferPool:
                 del self._free[size]
 
     def overfull(self) -> bool:
-        """Whether some of what came back, or is free, has to go."""
+        """Return whether free or returned buffers have to be dropped."""
         if self.bytes + self.lent_bytes <= self.most_bytes and len(self._returned) <= _MOST_RETURNED:
-            return False  # whatever of it came back: each array's end asks
+            return False  # a quick answer, because the end of every array asks
         returned = tuple(self._returned)
         most = self.most_bytes - self.bytes
         return len(returned) > _MOST_RETURNED or sum(lent.buffer.size for lent in returned) > most
 
     def sort_in(self) -> None:
-        """Hand in what came back by itself."""
+        """Move the queue of returned buffers into the pool."""
         while self._returned:
             buffer = self._returned.popleft().buffer
             del self._lent[buffer.uid]
@@ -127,7 +126,7 @@ class BufferPool:
 
 
 def _refuse_to_destroy() -> NoReturn:
-    raise WebnormError("this buffer is webnorm's; expected its array to be let go, which frees it")
+    raise WebnormError("webnorm owns this buffer; delete its array to free it")
 
 
 def _destroy(buffer: Any) -> None:
@@ -135,11 +134,10 @@ def _destroy(buffer: Any) -> None:
 
 
 def _tidying() -> Callable[[_Lent], None]:
-    """What the garbage collector calls to have memory freed at once where more came back than is kept; else
-    that waits for the next `take`.
+    """Return a callback for the garbage collector that frees memory at once if the pool is too full.
 
-    It goes on inside of a `try`: a function would meet a signal before its first line, where Python drops
-    what the signal's handler raises.
+    The callback resumes a generator inside a `try`. In a function, a signal could arrive before the first
+    line, and Python would drop the exception of its handler.
     """
     steps = _tidied()
     next(steps)
@@ -164,7 +162,7 @@ def _tidied() -> Generator[None, _Lent]:
 
 @lru_cache(maxsize=1024)
 def _pooled_size(data_bytes: int, most_bound: int, most: int) -> int:
-    """The next of the sizes that buffers are kept in; what is needed itself where that is over a limit."""
+    """Round up to a size class of the pool; a size whose class exceeds a limit is not rounded."""
     size = buffer_bytes(data_bytes)
     step = max(16, 1 << max(0, size.bit_length() - 1 - (_STEPS_PER_OCTAVE - 1).bit_length()))
     rounded = -(-size // step) * step
@@ -178,15 +176,15 @@ def _pooled_size(data_bytes: int, most_bound: int, most: int) -> int:
 def read_buffers(
     device: Device, pool: BufferPool, sources: Sequence[Source], encoder: Any = None
 ) -> list[Array]:
-    """The arrays at the beginning of buffers as new NumPy arrays, by way of a buffer of a staging pool.
+    """Read the arrays at the beginning of buffers into new NumPy arrays, through a staging buffer of `pool`.
 
-    Small ones come with one submission and one wait. `encoder` holds commands that come before; it is
-    submitted with the first copies. Raises WebnormError for arrays that find no room in memory.
+    Small arrays need one submission and one wait. `encoder` contains earlier commands, which are submitted
+    with the first copies. Raises WebnormError if the arrays do not fit memory.
     """
     try:
         found = [np.empty(shape, dtype) for _, shape, dtype in sources]
     except MemoryError as error:
-        raise WebnormError(f"what is read finds no room: {one_line(str(error))}") from error
+        raise WebnormError(f"not enough memory for the arrays to read: {one_line(str(error))}") from error
     pieces = [
         _Piece(source[0], begin, array.reshape(-1).view(np.uint8)[begin : begin + _STAGED_BYTES])
         for array, source in zip(found, sources, strict=True)
@@ -204,21 +202,22 @@ def read_buffers(
                 encoder.copy_buffer_to_buffer(piece.buffer, piece.begin, staging, at, piece.copied)
             handle.queue.submit([encoder.finish()])
             encoder = None
-            # As in wgpu-py's own read_buffer: plain READ would submit once more.
+            # As in wgpu-py's read_buffer: "READ" would submit once more.
             staging.map_sync("READ_NOSYNC", 0, size)
             mapped = np.frombuffer(staging.read_mapped(0, size, copy=False), np.uint8)
             for at, piece in batch:
                 piece.target[:] = mapped[at : at + piece.target.size]
             del mapped
             staging.unmap()
-        # Not after an error: a buffer that is still being mapped is of no use to the next call.
+        # Not in a `finally`: after an error the buffer may still be mapped, and the next call could not use
+        # it.
         pool.give_back(staging)
     return found
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """Bytes of a buffer from `begin` on, and where they go."""
+    """A range of a buffer from `begin` on, and the array that receives it."""
 
     buffer: Any
     begin: int
@@ -226,17 +225,17 @@ class _Piece:
 
     @property
     def copied(self) -> int:
-        """Bytes that are copied: whole words."""
+        """Bytes to copy: whole words."""
         return -(-self.target.size // 4) * 4
 
     @property
     def room(self) -> int:
-        """Bytes up to where the next piece may lie."""
+        """Bytes of the piece in the staging buffer, with alignment."""
         return -(-self.target.size // 8) * 8
 
 
 def _batches(pieces: Sequence[_Piece]) -> Iterator[list[tuple[int, _Piece]]]:
-    """Pieces that fit the staging buffer together, each with its offset there."""
+    """Yield groups of pieces that fit the staging buffer together, each piece with its offset there."""
     batch: list[tuple[int, _Piece]] = []
     at = 0
     for piece in pieces:

@@ -1,6 +1,6 @@
-"""The dispatches of one problem with one shader, before there are buffers, and with buffers bound to them.
+"""The dispatches of one shader for one problem: first without buffers, then with buffers bound to them.
 
-A batch is cut to fit bindings and dispatches.
+A large batch is cut into slices that fit the device's bindings and dispatches.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from webnorm.op.corpus import ForceSplit
 from webnorm.op.dtypes import DTYPES
 from webnorm.op.problem import Problem
 
-# Slices begin on multiples of so many elements of the batch, where a slice has as many: those of float16 that
-# share words stay together.
+# Slices begin at multiples of this number of batch elements, if a slice has as many. So float16 elements that
+# share a word stay together.
 ELEMENTS_TOGETHER = 4
 
 
 @dataclass(frozen=True)
 class BatchSlice:
-    """Elements of a batch that fit the bindings and the dispatches of a device."""
+    """A range of batch elements that fits the bindings and dispatches of a device."""
 
     first: int
     count: int
@@ -40,8 +40,9 @@ class BatchSlice:
 
 @dataclass(frozen=True)
 class BindingWindow:
-    """The bytes of a batched buffer that are bound for one slice, and the elements of the array from there to
-    the slice's first.
+    """The byte range of a batched buffer that is bound for one slice.
+
+    `start` is the number of array elements between the range's begin and the slice's first element.
     """
 
     offset: int
@@ -50,7 +51,7 @@ class BindingWindow:
 
 
 def grid(count: int, limit: int) -> tuple[int, int]:
-    """`count` workgroups as x and y counts of at most `limit` each; raises ValueError past limit squared."""
+    """Return x and y for `count` workgroups, each at most `limit`. Raises ValueError above limit squared."""
     if count > limit * limit:
         raise ValueError(count)
     y = math.ceil(count / limit)
@@ -58,7 +59,7 @@ def grid(count: int, limit: int) -> tuple[int, int]:
 
 
 def window(binding: StorageBinding, part: BatchSlice, total: int, alignment: int) -> BindingWindow:
-    """Where a slice lies in a buffer whose bindings start on multiples of `alignment` bytes."""
+    """Return the window of a slice in a buffer whose bindings start at multiples of `alignment` bytes."""
     begin = part.first * binding.inner_bytes
     after = part.first + part.count
     offset = begin - begin % alignment
@@ -68,9 +69,9 @@ def window(binding: StorageBinding, part: BatchSlice, total: int, alignment: int
 
 
 def slices(shader: Shader, problem: Problem, limits: Mapping[str, int]) -> list[BatchSlice]:
-    """Cut the batch of a problem into slices of about equal size that the limits admit.
+    """Cut the batch of a problem into slices of about equal size within the limits.
 
-    Raises WebnormError when a single element is over a limit.
+    Raises WebnormError if a single element exceeds a limit.
     """
     if problem.batch_size == 0:
         return []
@@ -82,7 +83,8 @@ def slices(shader: Shader, problem: Problem, limits: Mapping[str, int]) -> list[
     for binding in shader.bindings:
         if not binding.batched or buffer_bytes(problem.batch_size * binding.inner_bytes) <= limit:
             continue
-        # A slice starts up to alignment - 1 bytes into its binding, and the last one ends with the guard.
+        # A slice starts up to alignment - 1 bytes after its binding's begin, and the last one includes the
+        # guard.
         most = min(most, (limit - GUARD_BYTES - ACCESS_BYTES - alignment) // binding.inner_bytes)
         if most < 1:
             raise WebnormError(
@@ -106,21 +108,20 @@ def slices(shader: Shader, problem: Problem, limits: Mapping[str, int]) -> list[
 
 
 def row_alignment(limits: Mapping[str, int]) -> int:
-    """Bytes that a binding begins at a multiple of: what the device asks for, and whole vec4."""
+    """Return the alignment of bindings in bytes: the device's, and at least a whole vec4."""
     return max(limits["min-storage-buffer-offset-alignment"], ACCESS_BYTES)
 
 
-# Workgroups in each direction of a dispatch that is made small, and about how many slices make small
-# bindings.
+# For forced splits: workgroups in each direction of a dispatch, and the approximate number of slices.
 _NARROW_DISPATCH, _NARROW_SLICES = 16, 3
-# Slices that are laid out for one call; the devices that there are need dozens.
+# The most slices of one call. Existing devices need dozens.
 MOST_SLICES = 4096
 
 
 def with_split_limits(shader: Shader, limits: Mapping[str, int], how: ForceSplit) -> dict[str, int]:
-    """Limits of a device, with those on slices so small that the shader's batch has to be cut.
+    """Lower a device's limits so that the shader's batch has to be cut.
 
-    What a pass takes for a single row it gets, however much: only a real device may be too small for that.
+    The limits always admit a single row: only a real device may be too small for that.
     """
     if how == "dispatches":
         batch = shader.problem.batch_size
@@ -136,11 +137,11 @@ def with_split_limits(shader: Shader, limits: Mapping[str, int], how: ForceSplit
 
 
 class CannotSlice(WebnormError):
-    """A kernel takes the whole batch at once, and that does not fit one."""
+    """A kernel needs the whole batch at once, but the batch does not fit."""
 
 
 class BoundRange(NamedTuple):
-    """The bytes of a buffer that a pass binds."""
+    """The byte range of a buffer that a pass binds."""
 
     binding: StorageBinding
     offset: int
@@ -149,7 +150,7 @@ class BoundRange(NamedTuple):
 
 @dataclass(frozen=True)
 class Dispatch:
-    """A pass over one slice, or one of the whole call. `uniform` is the offset of its words, in bytes."""
+    """A pass over one slice or over the whole call. `uniform` is the offset of its words in bytes."""
 
     pipeline: Pipeline
     grid: tuple[int, ...]
@@ -167,12 +168,20 @@ class ScheduledOutput(NamedTuple):
 
 
 class Schedule:
-    """What a shader does to one problem on one device, before any buffer is bound: slices and dispatches.
+    """The slices and dispatches of a shader for one problem on one device, without buffers.
 
-    It serves every problem that differs in scalars alone (`set_scalars`). `names` are those of all
-    buffers that it binds. `scratch` and `packed` name the ones that it takes `beside` the tensors' own, with
-    their bytes: those between passes, and those that several tensors are copied into. It does not hold the
-    device, only wgpu's own object.
+    It serves all problems that differ only in scalars (`set_scalars`). It refers to wgpu's device, not to the
+    Device.
+
+    Attributes
+    ----------
+    names
+        The names of all buffers that it binds.
+    scratch, packed
+        The bytes of buffers other than the tensors', by name: buffers between passes, and buffers into which
+        several tensors are copied.
+    internal
+        `scratch` and `packed` together.
     """
 
     def __init__(
@@ -188,8 +197,8 @@ class Schedule:
         )
         self._slices = slices(shader, problem, limits)
         self._check_slices()
-        # All slices have as many workgroups as the largest needs: those of one slice find the records that
-        # those of another began.
+        # All slices have the workgroup count of the largest, so that each workgroup continues the records of
+        # earlier slices.
         self._most = max((part.count for part in self._slices), default=0)
         self.scratch = {
             binding.name: self._scratch_bytes(binding, device.limits["max-storage-buffer-binding-size"])
@@ -198,12 +207,12 @@ class Schedule:
         }
         self._shared = [binding for binding in shader.bindings if len(binding.tensors) > 1]
         self.packed = {binding.name: binding.stride * len(binding.tensors) for binding in self._shared}
-        self.beside = {**self.scratch, **self.packed}
+        self.internal = {**self.scratch, **self.packed}
         self.row_alignment = row_alignment(limits)
         step = limits["min-uniform-buffer-offset-alignment"]
         self._words_bytes = math.ceil(4 * len(shader.params) / step) * step
         self.dispatches = tuple(self._lay_out(pipelines, limits["max-compute-workgroups-per-dimension"]))
-        # The words of each slice, and behind them those of the passes of the whole call.
+        # The words of each slice, followed by the words of passes over the whole call.
         parts = [self._words(at) for at in range(len(self._slices))]
         self._uniform_words = np.array([*parts, self._words(None)], np.uint32)
         self._uniform = self.handle.create_buffer(
@@ -212,7 +221,7 @@ class Schedule:
         self._scalars: dict[str, float] | None = None
 
     def set_scalars(self, problem: Problem) -> None:
-        """Take the scalars from a problem for what is submitted from now on; the first time is a must."""
+        """Write the scalars of a problem for later submissions. It must be called before the first one."""
         scalars = problem.scalars
         if scalars == self._scalars:
             return
@@ -225,9 +234,10 @@ class Schedule:
         self.handle.queue.write_buffer(self._uniform, 0, self._uniform_words)
 
     def bind(self, buffers: Mapping[str, Any], extra: Sequence[Any] = ()) -> list[Any]:
-        """A bind group for each dispatch. `buffers` are those of tensors, scratch and packed, by name.
+        """Create a bind group for each dispatch.
 
-        `extra` are bound whole behind the shader's own.
+        `buffers` maps the names of tensors, scratch and packed buffers to buffers. The buffers in `extra` are
+        bound whole after the shader's own.
         """
         behind = len(self.shader.bindings) + 1
         last = [bind_group_entry(at, buffer, 0, buffer.size) for at, buffer in enumerate(extra, behind)]
@@ -247,14 +257,14 @@ class Schedule:
         ]
 
     def pack(self, encoder: Any, buffers: Mapping[str, Any]) -> None:
-        """Copy tensors into the buffers that they share; comes before the dispatches."""
+        """Copy tensors into their packed buffers; this must precede the dispatches."""
         for binding in self._shared:
             for at, name in enumerate(binding.tensors):
                 packed, begin = buffers[binding.name], at * binding.stride
                 encoder.copy_buffer_to_buffer(buffers[name], 0, packed, begin, binding.stride)
 
     def encode(self, compute: Any, groups: Sequence[Any]) -> None:
-        """Put the dispatches into a compute pass, with the bind groups that `bind` gave."""
+        """Add the dispatches to a compute pass, with the bind groups from `bind`."""
         current = None
         for dispatch, group in zip(self.dispatches, groups, strict=True):
             if dispatch.pipeline is not current:
@@ -264,16 +274,16 @@ class Schedule:
             compute.dispatch_workgroups(*dispatch.grid)
 
     def _check_slices(self) -> None:
-        """Raise CannotSlice where the kernel takes no slices, WebnormError where there are too many."""
+        """Raise CannotSlice if the kernel does not support slices, WebnormError if there are too many."""
         variant, problem, count = self.shader.variant, self.shader.problem, len(self._slices)
         if count > 1 and not variant.kernel.takes_slices:
             raise CannotSlice(
-                f"{variant} takes all {problem.BATCH} at once; on this device {problem} takes {count} parts: "
-                f"expected fewer {problem.BATCH}, or another kernel"
+                f"{variant} needs all {problem.BATCH} at once, but {problem} takes {count} slices here; "
+                f"use fewer {problem.BATCH} or another kernel"
             )
         if count > MOST_SLICES:
             raise WebnormError(
-                f"{variant} takes {problem} in {count} slices on this device; expected at most {MOST_SLICES}"
+                f"{variant} needs {count} slices for {problem} on this device; the limit is {MOST_SLICES}"
             )
 
     def _scratch_bytes(self, binding: StorageBinding, limit: int) -> int:
@@ -288,11 +298,11 @@ class Schedule:
         return size
 
     def _records(self, binding: StorageBinding) -> int:
-        """Records of a scratch buffer; none where the batch is empty."""
+        """Return the number of records of a scratch buffer; 0 for an empty batch."""
         return self.shader.records(binding, self._most) if self._slices else 0
 
     def _lay_out(self, pipelines: Sequence[Pipeline], dimension: int) -> Iterator[Dispatch]:
-        """The dispatches of all passes, at most `dimension` workgroups in each direction."""
+        """Yield the dispatches of all passes, with at most `dimension` workgroups in each direction."""
         parts: list[tuple[int, BatchSlice | None]] = [*enumerate(self._slices)]
         for pipeline in pipelines:
             rendered = pipeline.rendered
@@ -305,7 +315,7 @@ class Schedule:
                 yield Dispatch(pipeline, own or grid(count, dimension), at * self._words_bytes, places)
 
     def _own_grid(self, rendered: RenderedPass, batch: int, most: int) -> tuple[int, ...]:
-        """The grid that a header gives, if it does; raises CannotSlice for one that is too large."""
+        """Return the grid of the header, if it has one. Raises CannotSlice if the grid is too large."""
         found = self.shader.grid(rendered, batch)
         if any(count > most for count in found):
             counts = " x ".join(map(str, found))
@@ -322,15 +332,15 @@ class Schedule:
         return BoundRange(binding, found.offset, found.size)
 
     def _whole(self, binding: StorageBinding) -> int:
-        """Bytes of a binding's buffer."""
-        own = self.beside.get(binding.name)
+        """Return the bytes of a binding's whole buffer."""
+        own = self.internal.get(binding.name)
         count = self.shader.problem.batch_size if binding.batched else 1
         return buffer_bytes(count * binding.inner_bytes) if own is None else own
 
     def _words(self, part: int | None) -> list[int]:
-        """The uniform's words for a slice; for a pass of the whole call when that is None.
+        """Return the uniform's words for a slice, or for a pass over the whole call if `part` is None.
 
-        The scalars are left to `set_scalars`.
+        `set_scalars` writes the scalars.
         """
         problem = self.shader.problem
         cut = BatchSlice(0, problem.batch_size) if part is None else self._slices[part]
@@ -342,7 +352,7 @@ class Schedule:
             elif binding.records is not None and not binding.batched:
                 words[f"{binding.name}_count"] = self._records(binding)
                 words[f"{binding.name}_kept"] = int(bool(part))
-        # A word of plain WGSL may be a size as f32.
+        # In plain WGSL a size may be an f32.
         given = [
             int(np.float32(words[word[4:]]).view(np.uint32))
             if word.startswith("f32 ")
@@ -353,15 +363,63 @@ class Schedule:
 
 
 class Plan:
-    """A schedule with buffers bound to it, ready to encode.
+    """The dispatches of a shader, with buffers bound to them, ready to run.
 
-    `inputs` and `outputs` map tensors to buffers, one for each set; they may be shared with other plans.
-    `extra` are buffers bound whole behind the shader's own. `narrow` has the batch cut although the device
-    has room for them.
+    Dispatches are numbered, and use the sets of outputs in turn. With several sets of inputs, each output set
+    is written from alternating input sets. If those differ (`others` of `Inputs`), an output never already
+    contains the values that a dispatch must write.
 
-    Dispatches are numbered, and take the sets of outputs in turn. Where there are two sets of inputs or more,
-    outputs are written from one set and then from the next, so that with two versions of the inputs
-    (Inputs' `others`) what lies in them is never what a dispatch has to put there.
+    Parameters
+    ----------
+    device : Device
+        The device.
+    shader : Shader
+        The shader.
+    inputs, outputs : mapping of str to sequence
+        wgpu buffers by tensor, one per set: `Inputs.buffers` and `Outputs.buffers`. Plans may share them.
+    pipelines : sequence of Pipeline
+        The pipelines from `webnorm.compile_shader`.
+    extra : sequence, optional
+        wgpu buffers that are bound whole, after the shader's own.
+    narrow : ForceSplit, optional
+        Cut the batch into slices although the device has room for all of it.
+
+    Attributes
+    ----------
+    device : Device
+        The device.
+    shader : Shader
+        The shader.
+    sets : int
+        The number of sets of outputs.
+    input_sets : int
+        The number of sets of inputs.
+    buffers : dict of str to sequence
+        The wgpu buffers of the tensors, one per set.
+    scratch : dict of str to object
+        The wgpu buffers between the passes.
+
+    Raises
+    ------
+    WebnormError
+        The problem does not fit the device, or the device has no room for a buffer.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> device = webnorm.open_device()
+    >>> kernel = webnorm.select(webnorm.discover(), "naive")
+    >>> problem = webnorm.Problem(rows=4, cols=8)
+    >>> variant = webnorm.default_variant(kernel, problem, device.traits)
+    >>> shader = webnorm.render_shader(variant, problem, "native", device.traits)
+    >>> pipelines = webnorm.compile_shader(device, shader)
+    >>> inputs = webnorm.Inputs(device, webnorm.make_inputs(kernel.op, problem))
+    >>> outputs = webnorm.Outputs(device, problem, kernel.op.outputs(problem))
+    >>> plan = webnorm.Plan(device, shader, inputs.buffers, outputs.buffers, pipelines)
+    >>> plan.run()
+    >>> y, intact = outputs.read("y")
+    >>> y.shape, intact
+    ((4, 8), True)
     """
 
     def __init__(
@@ -382,7 +440,7 @@ class Plan:
         schedule.set_scalars(shader.problem)
         self.scratch = {name: device.create_buffer(size) for name, size in schedule.scratch.items()}
         for buffer in self.scratch.values():
-            # A call's scratch holds what others left there: a kernel that counts on zeros is to be seen.
+            # In a call, scratch contains data of earlier work. POISON reveals kernels that rely on zeros.
             fill(device, buffer, 0, POISON)
         read = [
             {
@@ -409,23 +467,23 @@ class Plan:
 
     @property
     def dispatches(self) -> int:
-        """How many dispatches of the device stand behind one number: passes times slices."""
+        """The number of device dispatches behind one number, which is passes times slices."""
         return len(self._schedule.dispatches)
 
     def input_set(self, index: int) -> int:
-        """The set of inputs that the dispatch of this number takes; it writes set `index` modulo `sets`."""
+        """Return the set of inputs that dispatch `index` reads. It writes the output set `index % sets`."""
         return (index % self.sets + index // self.sets % 2) % self.input_sets
 
     def encode(self, compute: Any, index: int = 0) -> None:
-        """Put the dispatches of this number into a compute pass."""
+        """Add the dispatches of a number to a compute pass."""
         self._schedule.encode(compute, self._groups[index % len(self._groups)])
 
     def run(self, first: int = 0) -> None:
-        """Write every set of outputs once, with the dispatches from this number on."""
+        """Write every set of outputs once, starting with the dispatch `first`."""
         self.run_all(range(first, first + self.sets))
 
     def run_all(self, dispatches: range) -> None:
-        """Submit the dispatches of these numbers in one pass."""
+        """Submit the dispatches with these numbers in one pass."""
 
         def encode(compute: Any) -> None:
             for index in dispatches:

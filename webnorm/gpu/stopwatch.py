@@ -1,4 +1,4 @@
-"""The stopwatch: how long a plan's dispatches take on a device."""
+"""The stopwatch, which measures the time of a plan's dispatches on a device."""
 
 from __future__ import annotations
 
@@ -12,36 +12,38 @@ from webnorm.gpu.compute_programs import timed_pass
 from webnorm.gpu.device import Device
 from webnorm.gpu.timing import Method, Reading, Sampler, elapsed
 
-# A sample is long enough for its clock: timestamps tick in nanoseconds but a pass costs a few microseconds
-# to begin and end; a submission timed from Python costs some hundred.
+# The least duration of a sample. Beginning and ending a pass costs a few microseconds, and a submission from
+# Python some hundred.
 SAMPLE_NS = {"timestamp": 1e6, "wall clock": 2e7}
 MOST_DISPATCHES = 1024
 WARM_UP_RUNS = 3
 
 
 class TimedDispatches(Protocol):
-    """What is timed: anything that puts the dispatches of a number into a compute pass, such as a Plan."""
+    """An object that can be timed, such as a Plan: it adds numbered dispatches to a compute pass."""
 
     def encode(self, compute: Any, index: int = 0) -> None:
-        """Put the dispatches of this number into a pass."""
+        """Add the dispatches with this number to a compute pass."""
 
 
 class SetRotation:
-    """Numbers for dispatches, given out in order. Plans that write the same sets of buffers share them, so
-    that no dispatch finds in a set what it has to put there (see Plan).
+    """A counter that numbers dispatches in order.
+
+    Plans that write the same sets of buffers share it, so that no dispatch finds its own results in a set
+    (see Plan).
     """
 
     def __init__(self) -> None:
         self._next = 0
 
     def take(self, count: int) -> range:
-        """The next numbers."""
+        """Return the next `count` numbers."""
         begin, self._next = self._next, self._next + count
         return range(begin, self._next)
 
 
 class _Slot(NamedTuple):
-    """Where the two timestamps of a sample go: queries, the buffer that they are resolved to, one to map."""
+    """The queries for the two timestamps of a sample, the buffer they resolve to, and a buffer to map."""
 
     queries: Any
     ticks: Any
@@ -49,7 +51,7 @@ class _Slot(NamedTuple):
 
 
 class Stopwatch:
-    """Times dispatches on one device: with timestamp queries where they work, else by the wall clock."""
+    """A timer for dispatches on one device, by timestamp queries if they work, else by the wall clock."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -58,30 +60,31 @@ class Stopwatch:
         self._free: list[_Slot] = []
 
     def submit(self, plan: TimedDispatches, dispatches: range) -> Reading:
-        """Put a sample under way. What is returned waits for it and reads nanoseconds per dispatch of the
-        plan, over those of these numbers, which identify their sets.
+        """Start a sample of the plan's dispatches with these numbers, which select their sets of buffers.
 
-        By the wall clock a sample is taken at once, since what runs beside it would count, too.
+        The returned function waits for the sample and returns nanoseconds per dispatch. By the wall clock the
+        sample is taken at once, because concurrent work would count as well.
         """
         return (self._by_timestamps if self.method == "timestamp" else self._by_wall_clock)(plan, dispatches)
 
     def sampler(self, plan: TimedDispatches, turns: SetRotation | None = None) -> tuple[Sampler, int]:
-        """Samples of a plan, long enough for the clock, and how many dispatches each has. A sample goes on
-        with the sets of buffers where the last one stopped that took its numbers from these turns.
+        """Return a sampler of a plan, and the number of dispatches per sample.
+
+        Each sample continues with the sets of buffers where the last sample from `turns` stopped.
         """
         own = turns or SetRotation()
         dispatches = self.dispatches(plan, own)
         return lambda: self.submit(plan, own.take(dispatches)), dispatches
 
     def wait(self) -> None:
-        """Return when all that was submitted or written is done: a read comes behind it.
+        """Wait for all submitted work and writes, by a read that follows them.
 
-        wgpu-py's own on_submitted_work_done_sync raises TypeError (0.32.0).
+        wgpu-py's on_submitted_work_done_sync raises TypeError (0.32.0).
         """
         self.device.handle.queue.read_buffer(self._fence)
 
     def dispatches(self, plan: TimedDispatches, turns: SetRotation) -> int:
-        """Warm up, then say how many dispatches make a sample long enough for the clock."""
+        """Warm up, and return how many dispatches make a sample long enough for the clock."""
         once = min(self.submit(plan, turns.take(1))() for _ in range(WARM_UP_RUNS))
         return min(math.ceil(SAMPLE_NS[self.method] / max(once, 1.0)), MOST_DISPATCHES)
 

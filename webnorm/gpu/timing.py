@@ -1,6 +1,6 @@
-"""Timing: samples of several things taken in turn on a device in its working state, until a rule says enough.
+"""Timing: samples of several plans, taken in turn on a device under load, until a stopping rule is met.
 
-Nothing here touches a device: a sampler is any function that puts a sample under way.
+Nothing here uses a device: a sampler is any function that starts a sample.
 """
 
 from __future__ import annotations
@@ -14,47 +14,48 @@ from typing import Any, Literal
 import numpy as np
 
 Method = Literal["timestamp", "wall clock"]
-# What a sampler gives: it waits for the sample that is under way, and returns nanoseconds per dispatch.
+# The result of a sampler: a function that waits for the started sample and returns nanoseconds per dispatch.
 Reading = Callable[[], float]
 Sampler = Callable[[], Reading]
-# What is called after each round: it takes samples of something else, and gives all it has of them.
+# Called after each round: takes samples of other work and returns all of them so far.
 Between = Callable[[], Sequence[Sequence[float]]]
-# Between p20 and p80 lie 60 % of the samples. A quiet GPU keeps them within 2 % of the median; past 20 %
-# something else was running.
+# 60 % of the samples are between p20 and p80. On a quiet GPU these stay within 2 % of the median; above 20 %
+# other work was running.
 NOISY_SPREAD = 0.2
-# Fewer samples do not tell whether a device is noisy.
+# Fewer samples do not show whether a device is noisy.
 FEW_SAMPLES = 5
-# The median of the last third of a run over the first third's: clocks that sink with heat show up here.
+# The median of the last third of a run divided by that for the first third. Clocks that drop with heat exceed
+# it.
 THROTTLED_RATIO = 1.15
-# The same of the copy: what a share of it is made of moves no more on a device in its working state.
+# The same ratio, minus 1, for the copy: on a device under load it moves less.
 DRIFTING = 0.03
-# Samples agree when their earlier and their later half do, within so much.
+# Samples agree if the medians of their two halves differ by at most this share.
 AGREEING = 0.01
-# After a pause a device is as it was where the yardstick takes at most so many times its median, or its p80.
+# After a pause, a device is ready if the yardstick takes at most this many times its median, or its p80.
 AS_BEFORE = 1.02
-# Halves of fewer samples say nothing.
+# Fewer samples per half are not enough for a comparison.
 _LEAST_HALF = 3
-# An H200 that idled for half a second had lost nothing, one that idled for seconds two thirds of its clock.
+# An H200 kept its clock after idling for half a second, and lost two thirds of it after idling for seconds.
 PAUSE_S = 0.1
-# Standard errors of a median, in units of (p80 - p20) / sqrt(samples): 1.25 of 1.68 standard deviations.
+# The standard error of a median in units of (p80 - p20) / sqrt(samples): 1.25 of 1.68 standard deviations.
 ERROR_OF_MEDIAN = 0.75
 
 
 @dataclass(frozen=True)
 class StoppingRule:
-    """When to begin and when to stop.
+    """The rule for the begin and the end of a run.
 
-    A run begins when a yardstick's samples agree over `settle_s` seconds. It ends after `least` rounds, once
-    every plan's spread (p80 - p20) / median / sqrt(samples) is at most `spread`, or at `most` rounds, or when
-    `budget_s` seconds are over.
+    A run begins when a yardstick's samples agree over `settle_s` seconds. It ends after at least `least`
+    rounds, when (p80 - p20) / median / sqrt(samples) of every plan is at most `spread`. It also ends after
+    `most` rounds or `budget_s` seconds.
     """
 
     least: int = 10
     most: int = 400
     spread: float = 0.01
     budget_s: float = 20.0
-    # An H200 that had idled stayed at 345 of 1980 MHz for 150 to 350 ms of work: samples that agree over less
-    # may agree on the wrong clock.
+    # An H200 that had idled stayed at 345 of 1980 MHz for 150 to 350 ms of work. Over a shorter time, samples
+    # may agree at the wrong clock.
     settle_s: float = 0.5
 
 
@@ -63,7 +64,7 @@ QUICK = StoppingRule(least=5, most=20, spread=0.03, budget_s=3.0)
 
 @dataclass(frozen=True)
 class TimeStatistics:
-    """Median and percentiles of samples, in the unit of the samples."""
+    """The median and percentiles of samples, in the unit of the samples."""
 
     median: float
     p20: float
@@ -76,13 +77,13 @@ class TimeStatistics:
 
 
 def statistics(samples: Sequence[float]) -> TimeStatistics:
-    """Median, 20th and 80th percentile."""
+    """Return the median and the 20th and 80th percentile of samples."""
     p20, median, p80 = np.percentile(np.asarray(samples, dtype=np.float64), [20, 50, 80])
     return TimeStatistics(float(median), float(p20), float(p80))
 
 
 def flags(samples: Sequence[float]) -> tuple[str, ...]:
-    """What is wrong with a run: "few samples", or "noisy" and "throttled"."""
+    """Return the problems of a run: "few samples", or "noisy" and "throttled"."""
     if len(samples) < FEW_SAMPLES:
         return ("few samples",)
     found = []
@@ -94,18 +95,18 @@ def flags(samples: Sequence[float]) -> tuple[str, ...]:
 
 
 def drift(samples: Sequence[float]) -> float:
-    """By how much the last third of a run is slower than the first, as a share of the first."""
+    """Return by how much the last third of a run is slower than the first, as a share of the first."""
     third = max(1, len(samples) // 3)
     return float(np.median(samples[-third:]) / np.median(samples[:third])) - 1
 
 
 def drifting(samples: Sequence[float]) -> bool:
-    """Whether a copy's samples moved by more than noise does, and by more than a share of it should bear."""
+    """Return whether a copy's samples drift by more than their noise and by more than `DRIFTING`."""
     return ratio_moved(samples, DRIFTING)
 
 
 def ratio_moved(samples: Sequence[float], least: float = 0.0) -> bool:
-    """Whether `drift` is more than their noise and more than `least`; False of samples too few to tell."""
+    """Return whether `drift` exceeds the noise of the samples and `least`; False for too few samples."""
     third = len(samples) // 3
     if third < _LEAST_HALF:
         return False
@@ -114,7 +115,7 @@ def ratio_moved(samples: Sequence[float], least: float = 0.0) -> bool:
 
 
 def _error(samples: Sequence[float]) -> float:
-    """The standard error of the samples' median, as a share of it."""
+    """Return the standard error of the samples' median, as a share of the median."""
     return ERROR_OF_MEDIAN * statistics(samples).spread / math.sqrt(len(samples))
 
 
@@ -122,29 +123,30 @@ clock = time.monotonic
 
 
 def elapsed(work: Callable[[], Any]) -> float:
-    """Nanoseconds that a piece of work takes, by the wall clock."""
+    """Return the nanoseconds that a piece of work takes by the wall clock."""
     began = time.perf_counter_ns()
     work()
     return float(time.perf_counter_ns() - began)
 
 
 def enough(samples: Sequence[Sequence[float]], rule: StoppingRule, began: float) -> bool:
-    """Whether the rule says stop. `samples` has a list for each plan, of which the shortest counts rounds;
-    `began` is in seconds of `clock`.
+    """Return whether a run should stop.
+
+    `samples` has a list for each plan; the shortest list counts the rounds. `began` is in seconds of `clock`.
     """
     done = min(map(len, samples))
     return done > 0 and done >= rounds_asked(samples, rule, began)
 
 
 def rounds_asked(samples: Sequence[Sequence[float]], rule: StoppingRule, began: float) -> int:
-    """How many rounds the rule asks for if the device stays as it is; as many as are done where it says stop.
+    """Estimate the total number of rounds that the rule requires; the rounds done if the run should stop.
 
-    `samples` and `began` as in `enough`; one round at least is done.
+    `samples` and `began` are as in `enough`; at least one round must be done.
     """
     done = min(map(len, samples))
     by_time = done * rule.budget_s / max(clock() - began, 1e-9)
     by_spread = math.inf
-    # Of a few samples the spread says nothing yet, unless the rule goes by so few.
+    # The spread of very few samples is not meaningful, unless the rule itself uses so few.
     if done >= min(FEW_SAMPLES, rule.least):
         by_spread = (max(statistics(own[:done]).spread for own in samples) / rule.spread) ** 2
     wanted = min(rule.most, by_time, max(rule.least, by_spread))
@@ -152,7 +154,7 @@ def rounds_asked(samples: Sequence[Sequence[float]], rule: StoppingRule, began: 
 
 
 def agree(samples: Sequence[float]) -> bool:
-    """Whether the later half of the samples is as fast as the earlier, as far as their noise can tell."""
+    """Return whether the two halves of the samples are equally fast within their noise."""
     half = len(samples) // 2
     if half < _LEAST_HALF:
         return False
@@ -162,35 +164,34 @@ def agree(samples: Sequence[float]) -> bool:
 
 
 class Pace:
-    """Brings a device to its working state and holds it there, by samples of a yardstick, such as a copy.
+    """Brings a device to its clock under load by running a yardstick, such as a copy, and keeps it there.
 
-    A GPU that idled lowers its clock and takes its time to raise it again. `settled` is False once the
-    yardstick has not come to rest within the limit.
+    A GPU that idled lowers its clock and takes time to raise it again. `settled` becomes False if the
+    yardstick's times do not settle within the limit.
     """
 
     def __init__(self, yardstick: Sampler, settle_s: float) -> None:
         self._yardstick, self._settle_s = yardstick, settle_s
-        # A device that has not come to rest by then will not: something else is running, or it is too hot. It
-        # is given so long once.
+        # A device that has not settled by then runs other work or is too hot. The full limit applies once.
         self.limit_s = 10 * settle_s
-        # What the yardstick's samples take at most on a device that has come to rest.
+        # The longest time of the yardstick's samples on a settled device.
         self._usual = math.inf
         self._last: float | None = None
         self.settled = True
 
     def ready(self) -> None:
-        """Return when the device works as it does under load; at once where it has not paused."""
+        """Wait until the device runs at its clock under load; return at once if it has not paused."""
         if self._last is not None and clock() - self._last <= PAUSE_S:
             return
         if math.isinf(self._usual) or float(np.median(self._samples(_LEAST_HALF))) > self._usual:
             self._settle()
 
     def worked(self) -> None:
-        """The device has done something just now."""
+        """Record that the device has just worked."""
         self._last = clock()
 
     def _samples(self, count: int) -> list[float]:
-        """Samples of the yardstick, each under way before the last is read."""
+        """Return samples of the yardstick. Each starts before the previous one is read."""
         found: list[float] = []
         flying = self._yardstick()
         for _ in range(count - 1):
@@ -216,21 +217,21 @@ class Pace:
                 self._usual = min(self._usual, max(AS_BEFORE * found.median, found.p80))
                 return
             if spent >= (self.limit_s if self.settled else self._settle_s):
-                # Too few samples for a verdict come from a yardstick that takes seconds: it has warmed up.
+                # A yardstick that takes seconds gives too few samples for a verdict, but the device is warm.
                 self.settled = self.settled and len(taken) < 2 * _LEAST_HALF
                 return
 
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """The sampler of this number is asked next."""
+    """An event: the sampler with this index is next."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class RoundDone:
-    """So many rounds are done, of so many as it looks now."""
+    """An event: `done` rounds are complete, of an estimated total `of`."""
 
     done: int
     of: int | None = None
@@ -243,10 +244,10 @@ def take_turns(
     pace: Pace,
     between: Between | None = None,
 ) -> Iterator[SampleRequest | RoundDone]:
-    """Fill `samples`, a list for each sampler, one sample of each in every round, until the rule says stop.
+    """Fill `samples`, a list for each sampler, with one sample per round, until the rule is met.
 
-    A sample is under way before the last is read, so that the device does not idle in between. `between` is
-    called after each round, when nothing is under way; the rule looks at its samples as at the others.
+    Each sample starts before the previous one is read, so that the device does not idle in between. `between`
+    is called after each round, when no sample is running; the rule applies to its samples as well.
     """
     began = clock()
     flying: tuple[int, Reading] | None = None

@@ -1,7 +1,7 @@
-"""The private names of wgpu-py and cffi that webnorm uses: all of them, and no other module names one.
+"""All uses of private names of wgpu-py and cffi; no other module uses one.
 
-Each saves time, or does what the library has no public way for. Where a name is missing, or means something
-else, the library works as it does by itself. tests/gpu/test_wgpu_private.py takes each name away.
+Each use saves time or does something for which the library has no public function. If a name is missing or
+has changed, the library works in its usual way. tests/gpu/test_wgpu_private.py removes each name.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from webnorm.gpu import compute_programs
 
 # --- the C types that wgpu-py has cffi parse
 #
-# cffi parses in Python. wgpu's header takes 0.2 s, most of what it takes a process to open a device. A type
-# takes 10 ms when it is first asked for by name, behind the 430 types of the header; opening a device, a call
-# and reading its result ask for forty. Without `predeclare_types` the first call of a process takes twice the
-# processor time: 1.03 s instead of 0.48. cffi has no public way to parse several types at once.
+# cffi parses in Python. Parsing wgpu's header takes 0.2 s, most of the time to open a device. The first use
+# of each type takes another 10 ms, because cffi parses it behind the header's 430 types. Opening a device, a
+# call and reading its result use forty types. Without `predeclare_types` the first call of a process takes
+# 1.03 s of processor time instead of 0.48 s. cffi has no public function that parses several types at once.
 
 _CACHE_FOLDER = "c"
 _FUNCTION_TYPES = (
@@ -80,15 +80,15 @@ _OTHER_TYPES = (
 
 
 class _Remembering:
-    """A parser of C that takes the trees of texts which it, or another process, parsed before."""
+    """A C parser that caches the syntax trees of texts, for this and other processes."""
 
     def __init__(self, parser: Any, version: str) -> None:
         self._parser, self._version = parser, MAGIC_NUMBER + version.encode()
 
     def parse(self, text: str) -> Any:
-        """The tree of a text."""
+        """Return the syntax tree of a text."""
         key = self._version + text.encode()
-        with signals.ignored(Exception):  # of what another pickle left, anything may be raised
+        with signals.ignored(Exception):  # loading another version's pickle may raise anything
             return pickle.loads(user_cache.load(_CACHE_FOLDER, key) or b"")
         tree = self._parser.parse(text)
         user_cache.store(_CACHE_FOLDER, key, pickle.dumps(tree))
@@ -97,7 +97,7 @@ class _Remembering:
 
 @contextmanager
 def cached_declarations() -> Iterator[None]:
-    """Have cffi parse nothing, meanwhile, that was parsed before. Another cffi parses as it does."""
+    """Let cffi use cached syntax trees within this context. An unknown version of cffi parses as usual."""
     try:
         from cffi import cparser
 
@@ -113,18 +113,19 @@ def cached_declarations() -> Iterator[None]:
 
 
 def predeclare_types(ffi: Any) -> None:
-    """Have cffi know the types. Another cffi, or wgpu with other types, has each wait for its turn."""
+    """Parse all types at once. With an unknown version of cffi or wgpu each is parsed when it is used."""
     known = getattr(ffi, "_parsed_types", None)
     if not isinstance(known, dict):
         return
-    # As what one function takes: pointers to them, since an array would become one, and to functions.
+    # The types become the parameters of one function. They are pointers, because a parameter cannot be an
+    # array or a function.
     taken = [name.replace("(", "(*)(", 1) for name in _FUNCTION_TYPES] + [
         name.replace("[]", "(*)[]") if name.endswith("[]") else f"{name}*" for name in _OTHER_TYPES
     ]
     together = f"void(*)({', '.join(taken)})"
-    with signals.ignored(Exception):  # cffi's errors for what it cannot parse have no common kind
+    with signals.ignored(Exception):  # cffi's parse errors have no common base class
         function = ffi.typeof(together)
-        if known.get(together) != (function, False):  # cffi's own entry is not of the form of those below
+        if known.get(together) != (function, False):  # this cffi stores entries in another form
             return
         functions, others = function.args[: len(_FUNCTION_TYPES)], function.args[len(_FUNCTION_TYPES) :]
         for name, one in zip(_FUNCTION_TYPES, functions, strict=True):
@@ -135,8 +136,8 @@ def predeclare_types(ffi: Any) -> None:
 
 # --- a compute pass without wgpu-py's objects
 #
-# They take half of the time of a call. What is called here is what they call: wgpu-py's functions around
-# wgpu-native's, which raise wgpu-py's errors.
+# wgpu-py's objects take half of the time of a call. This code calls the functions that they call: wgpu-py's
+# wrappers of wgpu-native, which raise wgpu-py's errors.
 
 _PASS = "struct WGPUComputePassEncoderImpl *"
 _ENCODER = "struct WGPUCommandEncoderImpl *"
@@ -159,7 +160,7 @@ _SIGNATURES = {
 
 
 class _Native(NamedTuple):
-    """The functions of `_SIGNATURES`; C's null pointer, and what makes an array of one command buffer."""
+    """The functions of `_SIGNATURES`, C's null pointer, and a function that makes an array of one command."""
 
     create: Callable[..., Any]
     begin: Callable[..., Any]
@@ -178,7 +179,7 @@ class _Native(NamedTuple):
 
 @cache
 def native_functions() -> _Native | None:
-    """The functions, where they are what is known here."""
+    """Return wgpu-native's functions; None if their signatures differ from the known ones."""
     names = [f"wgpu{name}" for name in _SIGNATURES]
     try:
         from wgpu.backends.wgpu_native import _api, ffi, lib
@@ -186,7 +187,7 @@ def native_functions() -> _Native | None:
         types = [ffi.typeof(getattr(lib, name)).cname for name in names]
         functions = [getattr(_api.libf, name) for name in names]
         array = ffi.typeof("WGPUCommandBuffer[]")
-    except Exception as error:  # of another wgpu-py, or another cffi
+    except Exception as error:  # an unknown version of wgpu-py or cffi may raise anything
         signals.let_through(error)
         return None
     if types != [*_SIGNATURES.values()]:
@@ -195,7 +196,7 @@ def native_functions() -> _Native | None:
 
 
 class _Pass:
-    """What dispatches are put into, as into wgpu-py's GPUComputePassEncoder."""
+    """A compute pass with the interface of wgpu-py's GPUComputePassEncoder."""
 
     __slots__ = ("_handle", "_native")
 
@@ -213,9 +214,9 @@ class _Pass:
 
 
 def run_pass(device: Any, encode: Callable[[Any], None]) -> None:
-    """Submit a pass of its own to wgpu-py's device; `encode` puts pipelines, groups and dispatches into it.
+    """Submit one compute pass to wgpu-py's device; `encode` adds pipelines, bind groups and dispatches.
 
-    Raises what wgpu-py raises.
+    Raises the same errors as wgpu-py.
     """
     known = native_functions() if hasattr(device, "_internal") else None
     if known is None:
@@ -237,13 +238,11 @@ def run_pass(device: Any, encode: Callable[[Any], None]) -> None:
         known.release_commands(commands)
 
 
-# --- what wgpu-py has no public way for
+# --- functions that wgpu-py does not offer publicly
 
 
 def timestamp_period(device: Any) -> float:
-    """Nanoseconds per tick of a timestamp of wgpu-py's device, as wgpu-native says; 0.0 where it cannot be
-    asked.
-    """
+    """Return the nanoseconds per timestamp tick of wgpu-py's device; 0.0 if wgpu-native cannot say."""
     try:
         from wgpu.backends.wgpu_native import lib
 
@@ -253,10 +252,10 @@ def timestamp_period(device: Any) -> float:
 
 
 def poll_only_when_asked(device: Any) -> None:
-    """Keep wgpu-py's thread from polling its device when nothing waits for an answer.
+    """Keep wgpu-py's thread from polling its device when no operation is pending.
 
-    It does so once more when it wakes up late (wgpu-py 0.32). Through OpenGL a poll waits for a submission of
-    another device, or for a compilation, and wgpu-hal 29 takes a wait of 6 s for a deadlock and aborts.
+    wgpu-py 0.32 polls once more when its thread wakes up late. Through OpenGL such a poll waits for another
+    device or for a compilation. wgpu-hal 29 takes a wait of 6 s for a deadlock and aborts.
     """
     poller: Any = getattr(device, "_poller", None)
     if hasattr(poller, "_poll_func") and hasattr(poller, "_token_ids"):
@@ -265,10 +264,10 @@ def poll_only_when_asked(device: Any) -> None:
 
 
 def release_nothing(devices: Iterable[Any]) -> None:
-    """Keep wgpu-py, in a forked process, from releasing its devices and all else that the parent opened.
+    """Keep wgpu-py in a forked process from releasing the parent's objects.
 
-    It would wait for its threads, which are not here and whose locks may be held. Without its library it
-    releases nothing, as at an interpreter's end.
+    A release would wait for threads that do not exist in the child, and for locks that they had. Without its
+    library, wgpu-py releases nothing, as at the end of an interpreter.
     """
     for device in devices:
         device._poller = None

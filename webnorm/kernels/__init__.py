@@ -1,1 +1,1 @@
-"""From a kernel's file to the text of a shader; needs no GPU."""
+"""Translation of a kernel file to the text of a shader, without a GPU."""

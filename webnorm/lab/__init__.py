@@ -1,1 +1,1 @@
-"""Variants tried, compared and timed, and the results of that."""
+"""Checks, timings and comparisons of variants, and their results."""

@@ -1,5 +1,4 @@
-"""The op protocol: sizes, tensors, storage types, options, scalars, draws and expected values; the loader of
-ops.
+"""The op protocol (sizes, tensors, types, options, scalars, draws, expected values) and the loader of ops.
 
 An `op.py` imports the names below from here: see docs/op-file.md.
 """

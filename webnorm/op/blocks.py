@@ -1,6 +1,6 @@
-"""Large arrays in parts, on all cores: NumPy lets go of the interpreter's lock in its loops.
+"""Large arrays in parts, on all cores: NumPy releases the interpreter's lock in its loops.
 
-Work on a large array takes minutes where cores are few. Who has to know that it goes on is told.
+Large arrays take minutes on few cores, so a callback reports the progress.
 """
 
 from __future__ import annotations
@@ -12,39 +12,42 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-# Bytes of float64 in a part: the temporaries of a few steps stay in a core's cache, and a step takes longer
-# than handing on the interpreter's lock. Of 2^17 to 2^22 the fastest, 1.6 times as fast as 2^22.
+# Bytes of float64 in a part. The temporaries of a few steps stay in a core's cache, and a step takes longer
+# than switching the interpreter's lock. It is the fastest value from 2^17 to 2^22, 1.6 times as fast as 2^22.
 _PART_BYTES = 1 << 19
 # Elements of one stream of random numbers.
 _STREAM_ELEMENTS = 1 << 20
 Part = TypeVar("Part")
 
 
-_told: Callable[[], None] | None = None
+_callback: Callable[[], None] | None = None
 
 
-def on_progress(told: Callable[[], None]) -> None:
-    """Have a function called after every part, on the thread that asked for the work."""
-    global _told
-    _told = told
+def on_progress(callback: Callable[[], None]) -> None:
+    """Set a function to call after every part, on the thread that requested the work."""
+    global _callback
+    _callback = callback
 
 
 def _done(work: Callable[..., Part], *each: Iterable[Any]) -> list[Part]:
-    """What `work` gives for each, in order; told is whoever is done, since the first may be the last."""
+    """Return the results of `work`, in order.
+
+    The progress callback runs as parts finish, in any order, since the first part may be the last to finish.
+    """
     parts = [*zip(*each, strict=False)]
     if len(parts) == 1:
-        # To start a thread takes longer than a small array does.
+        # Starting a thread takes longer than the work on a small array.
         found = [work(*parts[0])]
-        if _told:
-            _told()
+        if _callback:
+            _callback()
         return found
     with ThreadPoolExecutor() as pool:
         futures = [pool.submit(work, *one) for one in parts]
         try:
             for future in as_completed(futures):
                 future.result()
-                if _told:
-                    _told()
+                if _callback:
+                    _callback()
         finally:
             for future in futures:
                 future.cancel()
@@ -52,13 +55,13 @@ def _done(work: Callable[..., Part], *each: Iterable[Any]) -> list[Part]:
 
 
 def map_row_blocks(work: Callable[[slice], Part], count: int, width: int) -> list[Part]:
-    """What `work` gives for each part of so many rows of a width, in order."""
+    """Return the results of `work` for parts of `count` rows of a width, in order."""
     at_once = max(1, _PART_BYTES // (8 * max(width, 1)))
     return _done(work, (slice(first, first + at_once) for first in range(0, count, at_once)))
 
 
 def converted(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """`array.astype(dtype)`."""
+    """Return `array.astype(dtype)`, computed in parts."""
     result = np.empty(array.shape, dtype)
     source, target = array.reshape(-1), result.reshape(-1)
 
@@ -70,8 +73,9 @@ def converted(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]
 
 
 def standard_normal(rng: np.random.Generator, shape: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Normal numbers, the same for any number of cores: the first 2^20 are those that `rng` gives, each 2^20
-    after them those of a child of it.
+    """Draw normal numbers that do not depend on the number of cores.
+
+    `rng` draws the first 2^20 numbers, and each of its children the next 2^20.
     """
     drawn = np.empty(shape)
     flat = drawn.reshape(-1)

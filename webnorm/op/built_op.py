@@ -1,4 +1,4 @@
-"""From what an `op.py` defines to the Op that the lab works with: its problems, draws, answers and hooks."""
+"""Construction of an `Op` from the definition in an `op.py`: its problems, draws, answers and hooks."""
 
 from __future__ import annotations
 
@@ -38,16 +38,17 @@ from webnorm.op.partial_reads import wholly_read
 from webnorm.op.problem import Problem
 from webnorm.op.registry import OP_FILE
 
-# Sizes of the problems that the reference is tried on when an op is read.
+# Sizes of the problems on which the reference is tested when an op is loaded.
 TRIED_SIZES = (3, 4)
-# An array of a copy may have so many bytes on any device: WebGPU's smallest limit of a storage buffer.
+# Every WebGPU device allows storage buffers of this size, so an array of a copy may have it.
 _BINDING_BYTES = 128 << 20
-# Draws that have to agree that an input is read as a whole: one may name all rows of a small table.
+# An input counts as completely read if all of these draws agree, since one draw may select all rows of a
+# small table.
 _DRAWS = 8
 
 
 def located(error: Exception, folder: Path) -> WebnormError:
-    """Return the error of a file of an op's as one line, with the file and line where it was raised."""
+    """Return an error in an op's files as one line, with the file and the line that raised it."""
     if isinstance(error, WebnormError) and error.place is not None:
         return error
     frames = [one for one in traceback.extract_tb(error.__traceback__) if Path(one.filename).parent == folder]
@@ -59,7 +60,7 @@ def located(error: Exception, folder: Path) -> WebnormError:
 
 
 class BuiltOp:
-    """The functions of an op that an `op.py` defines; the hooks of its Op are methods of it."""
+    """The functions of an op that an `op.py` defines. The hooks of its Op are methods of this class."""
 
     def __init__(self, definition: OpDefinition, name: str, folder: Path) -> None:
         self.definition, self.name, self.folder = definition, name, folder
@@ -71,13 +72,13 @@ class BuiltOp:
 
     @property
     def line(self) -> int:
-        """The line of op.py where the reference is."""
+        """The line of op.py where the reference begins."""
         return self.reference_function.__code__.co_firstlineno
 
     # --- draws
 
     def draw(self, task: Task, given: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
-        """Return the given arrays and what else the problem reads, drawn, in their storage types."""
+        """Return all inputs of the problem in their storage types. Inputs that are not given are drawn."""
         problem, arrays = task.problem, dict(given)
         hostile = self.hostile.get(problem.distribution, {})
         definitions = self.definition.named
@@ -107,7 +108,10 @@ class BuiltOp:
     ) -> list[Array]:
         """Call a reference, or a mistake; return the outputs in order.
 
-        Raises WebnormError, with file and line, for what the function raises and for other shapes.
+        Raises
+        ------
+        WebnormError
+            The function raises, or returns other shapes. The message contains the file and the line.
         """
         given: dict[str, Any] = {one.name: arrays.get(one.name) for one in self.definition.inputs}
         given |= {**problem.sizes, **problem.scalars}
@@ -146,12 +150,12 @@ class BuiltOp:
         return found
 
     def reference(self, arrays: Mapping[str, Array], problem: Problem) -> ExpectedOutputs:
-        """Return the expected outputs with the errors that they may have."""
+        """Return the expected outputs with their allowed errors."""
         tensors = self.op.outputs(problem)
         inputs = {name: wide(array) for name, array in arrays.items() if self.op.named[name].access == "read"}
 
         def outputs(given: Mapping[str, Array]) -> Sequence[Array]:
-            # Copies: a reference may write to its inputs.
+            # A reference may write to its inputs, so it gets copies.
             return self.call(
                 self.reference_function, {name: one.copy() for name, one in given.items()}, problem
             )
@@ -180,10 +184,10 @@ class BuiltOp:
         }
 
     def tolerance(self, terms: HeaderTerms, problem: Problem) -> ToleranceFactors:
-        """The derived tolerance, or that of the op's own."""
+        """Return the tolerance that op.py defines, or else the derived one."""
         if self.definition.tolerance is not None:
             return ToleranceFactors(1.0, 0.0, 0.0, 0.0, "the tolerance of op.py")
-        # Whatever a header declares, no accumulator adds more terms than there are elements.
+        # No accumulator adds more terms than there are elements, even if a header declares more.
         serial = min(terms.serial + terms.column, problem.elements)
         reason = "derived from the reference"
         if serial:
@@ -191,16 +195,17 @@ class BuiltOp:
         return ToleranceFactors(UNIT, float(serial), 0.0, 0.0, reason)
 
     def bytes_moved(self, problem: Problem) -> int:
-        """The bytes that any kernel has to move: every tensor once, or what the op says."""
+        """Return the bytes that any kernel must move: the op's expression, or else every tensor once."""
         if self.definition.bytes is not None:
             return _counted(self.definition.bytes, problem)
         return sum(one.data_bytes(problem) for one in self.op.present(problem))
 
     def certain_bytes(self, problem: Problem) -> int:
-        """The bytes that a kernel has to move whatever the inputs hold: those that the op says.
+        """Return the bytes that a kernel must move for any inputs.
 
-        Integers may be indices, and what they do not name is not read. So of an op with integer inputs that
-        says nothing the outputs count, and the inputs that the reference reads completely on small problems.
+        Integer inputs may be indices, and a kernel does not read elements that they do not select. Without an
+        expression in op.py, such an op counts its outputs, and the inputs that the reference reads
+        completely.
         """
         present = self.op.present(problem)
         indexed = any(one.access == "read" and one.dtype(problem) in INTEGERS for one in present)
@@ -210,7 +215,7 @@ class BuiltOp:
         return sum(one.data_bytes(problem) for one in present if one.access != "read" or one.name in read)
 
     def _wholly_read(self, options: Options) -> set[str]:
-        """The inputs that the reference reads as a whole, in each of several draws of a small problem."""
+        """Return the inputs that the reference reads completely, in several draws of a small problem."""
         if options not in self._read:
             try:
                 problem = small_problem(self.op, TRIED_SIZES[1], options)
@@ -230,12 +235,15 @@ class BuiltOp:
         return self._read[options]
 
     def copied_bytes(self, problem: Problem) -> int:
-        """The bytes that a copy moves next to the op: as many, in arrays that fit where the op's fit."""
+        """Return the bytes that a copy next to the op moves.
+
+        They are as many, in arrays that fit a binding if the op's do.
+        """
         largest = max(one.data_bytes(problem) for one in self.op.present(problem))
         return min(self.bytes_moved(problem), 2 * max(largest, _BINDING_BYTES))
 
     def mistakes(self, task: Task, arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
-        """The outputs of kernels that make a mistake, by what they do."""
+        """Return the outputs of kernels with a mistake, by the description of the mistake."""
         names = [one.name for one in task.op.outputs(task.problem)]
         found = {}
         for what, function in self.definition.mistakes.items():
@@ -246,8 +254,8 @@ class BuiltOp:
         return found
 
     def cases(self, seed: int) -> Any:
-        """The corpus of the op, and the cases that op.py defines."""
-        # Here: that module imports this one.
+        """Return the corpus of the op, including the cases that op.py defines."""
+        # That module imports this one.
         from webnorm.op.op_cases import op_cases
 
         return op_cases(self.op, self.definition.cases, seed)
@@ -255,7 +263,7 @@ class BuiltOp:
     # --- the op
 
     def build(self, source: OpSource) -> Op:
-        """Return the Op; raises WebnormError for a reference that is not fit to be one."""
+        """Return the Op; raise WebnormError if the reference is unusable."""
         self.op = self._made(source, "")
         batch = self.definition.batch
         if batch is None:
@@ -272,12 +280,12 @@ class BuiltOp:
             raise WebnormError(f"batch is {batch!r}, which is not the first dimension of every output")
         if not self._independent():
             raise WebnormError(
-                f"batch is {batch!r}, but the reference gives other outputs where its elements change places"
+                f"batch is {batch!r}, but the reference's outputs change when its elements are reordered"
             )
         return self.op
 
     def _first_dimension(self) -> str:
-        """The size that is the first dimension of every output, and nowhere else; empty without one."""
+        """Return the size that is the first dimension of every output, and nowhere else; or ""."""
         definition = self.definition
         firsts = {one.shape[0] for one in definition.outputs}
         name = next(iter(firsts))
@@ -290,7 +298,7 @@ class BuiltOp:
         return name
 
     def _independent(self) -> bool:
-        """Whether the elements of the batch depend on nothing of each other, as small problems show."""
+        """Return True if the elements of the batch are independent of each other in small problems."""
         function = self.reference_function
         for options in all_options(self.op):
             try:
@@ -313,7 +321,7 @@ class BuiltOp:
                     except WebnormError:
                         return False
                     for one, expected in zip(found, whole, strict=True):
-                        # NumPy adds in another order where shapes differ.
+                        # NumPy's order of additions depends on the shape.
                         if not np.allclose(one, expected[part], rtol=1e-9, atol=1e-12, equal_nan=True):
                             return False
         return True
@@ -357,7 +365,7 @@ class BuiltOp:
 
 
 def _header_names(definition: OpDefinition, problem: Problem) -> dict[str, int]:
-    """The bytes of an element of --dtype, and for each value of a choice whether it is chosen."""
+    """Return the bytes of an element of --dtype, and a 0 or 1 for each value of a choice."""
     values = [(one.name, value) for one in definition.options for value in one.values if value is not None]
     chosen = {f"is_{name}_{value}": int(getattr(problem.options, name) == value) for name, value in values}
     return {"itemsize": DTYPES[problem.dtype].itemsize, **chosen}
@@ -387,12 +395,12 @@ def _bound(value: Any, problem: Problem) -> float:
 
 
 def wide(array: Array) -> Array:
-    """The array as a reference gets it: floats in float64, integers in int64."""
+    """Return the array as references receive it: floats in float64, integers in int64."""
     return array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)
 
 
 def _as_array(value: Any) -> Array:
-    """What a reference returns as an array; one of objects, whose type is refused, where it is none."""
+    """Return the value as an array; an array of objects, whose type is rejected later, if that fails."""
     try:
         return np.asarray(value)
     except ValueError:
@@ -400,7 +408,10 @@ def _as_array(value: Any) -> Array:
 
 
 def stored(drawn: Array, dtype: str) -> Array:
-    """The array in a storage type; what is beyond its range becomes its largest number, NaN an integer 0."""
+    """Return the array in a storage type.
+
+    Values beyond its range become its largest number; NaN becomes integer 0.
+    """
     drawn = np.asarray(drawn)
     if dtype in INTEGERS:
         limits = np.iinfo(DTYPES[dtype])
@@ -426,28 +437,31 @@ def _requires(definition: OpDefinition, problem: Problem) -> None:
 
 
 def all_options(op: Op) -> list[Options]:
-    """The op's default options, and those with one flag or choice changed."""
+    """Return the op's default options, and variants with one flag or choice changed."""
     found = [op.defaults]
     kind = type(op.defaults)
     for one in fields(op.defaults):
         now = getattr(op.defaults, one.name)
         values = (not now,) if isinstance(now, bool) else kind.VALUES.get(one.name, ())
         for value in values:
-            # Values may need another option.
+            # A value may require another option.
             with suppress(WebnormError):
                 found.append(replace(op.defaults, **{one.name: value}))
     return list(dict.fromkeys(found))
 
 
 def small_problem(op: Op, count: int, options: Options | None = None, **given: Any) -> Any:
-    """The smallest problem whose sizes are `count` or more and meet what the op requires.
+    """Return the smallest problem with sizes of `count` or more that satisfy the op's requirements.
 
-    Raises UnsupportedProblem where no small sizes do.
+    Raises
+    ------
+    UnsupportedProblem
+        No small sizes satisfy them.
     """
     error: UnsupportedProblem | None = None
     names = [*op.problem_type.SIZES]
     steps = (0, 1, 3, 5, 13, 29, 61)
-    # Different ones first, lest two that change places look right; then alike, then one by one.
+    # Different sizes come first, since they reveal swapped sizes. Then come equal sizes, then powers of 2.
     tried = [tuple(count + at for at in range(len(names)))]
     tried += [(count + step,) * len(names) for step in steps]
     tried += [

@@ -1,5 +1,6 @@
-"""Cases, which are inputs that problems of an op are made of, and the corpus of `check`: those of all ops,
-and one of their own draws where no op has any.
+"""Cases, which are inputs for problems of an op, and the corpus of `check`: the cases of all ops.
+
+The corpus contains a drawn case if no op has cases.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from webnorm.op.dtypes import STORAGE, Array
 from webnorm.op.op import Op, Task, UnsupportedProblem, make_inputs
 from webnorm.op.registry import OPS, options_of
 
-# What cases are drawn from that are to be the same each time.
+# The seed of cases that must be the same in every process.
 _STEADY_SEED = 16
-# What of a device is made small, so that the batch is cut: a storage binding, or a dispatch's dimensions.
+# The device limit that is lowered so that the batch is cut: a storage binding's size, or a dispatch's size.
 ForceSplit = Literal["bindings", "dispatches"]
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """What takes the place of every case's own options (see Options.changed) and scalars."""
+    """Replacements for every case's own options (see Options.changed) and scalars."""
 
     options: tuple[str, ...] | None = None
     scalars: Mapping[str, float | None] = field(default_factory=dict)
@@ -38,8 +39,18 @@ class Overrides:
 class Case(ABC):
     """One input of a corpus.
 
-    `name` is what it is called, `source` where it comes from, `shape` its sizes. `narrow` says how the batch
-    is to be cut where the device would not need it. A case `for_gpus` is too large for a program on the CPU.
+    Attributes
+    ----------
+    name
+        The name of the case.
+    source
+        The origin of the case.
+    shape
+        The sizes.
+    narrow
+        The limit to lower so that the batch is cut although the device does not require it.
+    for_gpus
+        True for a case that is too large for a software adapter.
     """
 
     name: str
@@ -50,45 +61,52 @@ class Case(ABC):
 
     @property
     def watched(self) -> bool:
-        """Whether races are looked for on it when a whole corpus is tried: that takes another compilation."""
+        """True if checks of a whole corpus look for races on the case, which takes another compilation."""
         return False
 
     @property
     def varies_constants(self) -> bool:
-        """Whether kernels run on it with other constants than their default ones, too."""
+        """True if kernels also run on the case with constants other than their defaults."""
         return False
 
     @property
     def shape_text(self) -> str:
-        """The sizes and what else describes the case, as text."""
+        """The sizes, and other properties of the case, as text."""
         return "x".join(map(str, self.shape))
 
     @property
     def must_fail(self) -> str | None:
-        """The kernel that cannot be right here in float32."""
+        """The kernel that cannot be right on the case in float32, if there is one."""
         return None
 
     @abstractmethod
     def problem(self, op: Op, dtype: str = "float32", overrides: Overrides | None = None) -> Any:
-        """Return the case as a problem of an op; None where it has none."""
+        """Return the case as a problem of an op; None if the op cannot compute it."""
 
     def other_task(self, task: Task, fits: Callable[[Any], bool], numbers: Sequence[int]) -> Task:
-        """Return the task for kernels that refuse this one, which is the same where there is none.
+        """Return a task for kernels that reject this one; the same task if there is no other.
 
-        `fits` says whether they take a problem, `numbers` are those of their rules.
+        Parameters
+        ----------
+        task
+            The task that the case gave.
+        fits
+            A function that returns True for a problem that the kernels accept.
+        numbers
+            The numbers in the rules of the kernels.
         """
         other = task.op.hook("other_problem")
         return task if other is None else Task(task.op, other(task.problem))
 
     @abstractmethod
     def draw(self, task: Task) -> dict[str, Array]:
-        """Return the input arrays of a problem that `problem` gave for its op."""
+        """Return the input arrays of a task whose problem came from `problem`."""
 
 
 def problems(
     cases: Sequence[Case], op: Op, dtypes: Sequence[str], overrides: Overrides | None = None
 ) -> Iterator[tuple[Case, Any]]:
-    """Yield every case in every storage type, where there is such a problem of the op."""
+    """Yield every case with its problem of the op, in every storage type in which it has one."""
     for case in cases:
         for dtype in dtypes:
             problem = case.problem(op, dtype, overrides)
@@ -98,7 +116,7 @@ def problems(
 
 @dataclass(frozen=True)
 class ArrayCase(Case):
-    """A case of the user's own: an array in the place of an op's main input, with plain options."""
+    """A user's array as a case: it replaces an op's main input, with plain options."""
 
     name: str
     source: str
@@ -126,14 +144,14 @@ class ArrayCase(Case):
         return problem if dtype == self.dtype else None
 
     def draw(self, task: Task) -> dict[str, Array]:
-        """Return the array, and what else the op reads."""
+        """Return the array, and draws of the other inputs."""
         rng = np.random.default_rng([0, *self.name.encode()])
         return task.op.draw(task, {task.op.tensors[0].name: self.array}, rng)
 
 
 @dataclass(frozen=True)
 class DrawnCase(Case):
-    """Inputs as an op draws them, for its smallest default sizes."""
+    """Inputs that an op draws, for its smallest default sizes."""
 
     seed: int
     name = "drawn"
@@ -153,34 +171,35 @@ class DrawnCase(Case):
             return None
 
     def draw(self, task: Task) -> dict[str, Array]:
-        """Return what the op draws."""
+        """Return the arrays that the op draws."""
         return make_inputs(task.op, task.problem)
 
 
 def whole_corpus(seed: int) -> tuple[Case, ...]:
-    """Return the fixed cases of all ops, with draws of this seed, and those that are drawn as a whole."""
+    """Return the cases of all ops, with draws of this seed."""
     hooks = dict.fromkeys(hook for op in OPS.values() if (hook := op.hook("cases")) is not None)
     found: tuple[Case, ...] = tuple(case for hook in hooks for case in hook(seed))
     return found or (DrawnCase(seed),)
 
 
 def cases_of(cases: Sequence[Case], ops: Iterable[str]) -> tuple[Case, ...]:
-    """Return the cases that have a problem of one of the ops, given by name, in any storage type."""
+    """Return the cases that have a problem of one of the named ops, in any storage type."""
     kinds = [(OPS[name], dtype) for name in ops for dtype in STORAGE]
     return tuple(case for case in cases if any(case.problem(*kind) is not None for kind in kinds))
 
 
 def fixed_cases() -> tuple[Case, ...]:
-    """Return the cases of all ops that are the same for every seed."""
+    """Return the cases of all ops that do not depend on the seed."""
     hooks = [found for op in OPS.values() if (found := op.hook("fixed_cases")) is not None]
     return tuple({case.name: case for cases in hooks for case in cases}.values())
 
 
-# Ops of the user's that are worked on at a time.
+# The number of user ops that are edited at the same time.
 @lru_cache(maxsize=8)
 def steady_cases(op: Op) -> Mapping[str, Case]:
-    """Return the cases of an op by name, the same ones each time: the fixed ones of all ops, or, of an op
-    that has none of its own, those that it draws.
+    """Return the cases of an op by name, the same ones in every call.
+
+    These are the fixed cases of all ops, or the op's drawn cases if it has no fixed ones.
     """
     draw = op.hook("cases") if op.hook("fixed_cases") is None else None
     return {case.name: case for case in (fixed_cases() if draw is None else draw(_STEADY_SEED))}

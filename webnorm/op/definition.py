@@ -1,4 +1,4 @@
-"""What an `op.py` says: sizes, tensors, scalars, options, the reference and what else an op may have."""
+"""The contents of an `op.py`: sizes, tensors, scalars, options, the reference, and optional parts."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ FOLLOWS = "dtype"
 
 
 def check_free(name: object, what: str, *holders: type) -> str:
-    """Return a name that WGSL, templates and Python take, and that is no attribute of a problem nor of the
-    holders; raises WebnormError for another.
+    """Return a name if WGSL, templates and Python accept it; raise WebnormError otherwise.
+
+    The name must not be an attribute of a problem or of the holders.
     """
     if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or name.startswith("_"):
         raise WebnormError(f"{what} is called {shown(name)}; expected a name of letters, digits and _")
@@ -52,7 +53,7 @@ def check_free(name: object, what: str, *holders: type) -> str:
 
 @dataclass(frozen=True)
 class TensorDefinition:
-    """One array of an op, as `tensor` gives it; `shape` has an expression for each dimension."""
+    """One array of an op, from `tensor`. `shape` has an expression for each dimension."""
 
     name: str
     shape: tuple[str, ...]
@@ -74,19 +75,19 @@ def tensor(
     Parameters
     ----------
     name
-        What the reference and kernels call it.
+        The name in the reference and in kernels.
     shape
         An expression of sizes for each dimension, separated by spaces: "rows cols", "n k//8". Empty for one
         element.
     dtype
-        A storage type, such as "float32", "int32" or "uint32", or the name of an option that chooses one.
-        Default: that of --dtype, float32, float16 or bfloat16.
+        A storage type, such as "float32", "int32" or "uint32", or the name of an option that chooses one. By
+        default the array follows --dtype: float32, float16 or bfloat16.
     option
-        The flag that brings the tensor.
+        The flag without which the op does not have the tensor.
     draw
-        How an input is drawn: `normal()`, `uniform(low, high)`, `integers(low, high)`, `permutation()`, or a
-        function of (rng, shape) and sizes by name that gives an array. Default: normal numbers; for integer
-        types all values of the type.
+        The distribution of an input: `normal()`, `uniform(low, high)`, `integers(low, high)`,
+        `permutation()`, or a function of (rng, shape) and sizes by name that returns an array. Default:
+        normal numbers; for integer types all values of the type.
     """
     check_free(name, "a tensor")
     if not isinstance(shape, str):
@@ -122,19 +123,22 @@ def _range_of(dtype: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class ScalarDefinition:
-    """A number in the uniform, as `scalar` gives it: an integer where its default is one."""
+    """A number in the uniform, from `scalar`. It is an integer if its default is one."""
 
     name: str
     default: float
 
     @property
     def whole(self) -> bool:
-        """Whether it is an i32 in WGSL; else it is an f32."""
+        """True if it is an i32 in WGSL, and False if it is an f32."""
         return isinstance(self.default, int)
 
 
 def scalar(name: str, default: float) -> ScalarDefinition:
-    """Define a number that kernels find as `params.NAME`: an i32 if its default is an int, else an f32."""
+    """Define a number that kernels read as `params.NAME`.
+
+    It is an i32 if its default is an int, otherwise an f32.
+    """
     check_free(name, "a scalar")
     if isinstance(default, bool) or not isinstance(default, int | float):
         raise WebnormError(f"scalar {name} is {shown(default)}; expected a number")
@@ -143,7 +147,7 @@ def scalar(name: str, default: float) -> ScalarDefinition:
 
 @dataclass(frozen=True)
 class OptionDefinition:
-    """A flag, or a choice among values, as `option` gives it."""
+    """A flag, or a choice among values, from `option`."""
 
     name: str
     values: tuple[str | None, ...]
@@ -169,21 +173,21 @@ def option(name: str, *values: str | None, default: bool | None = None) -> Optio
 
 @dataclass(frozen=True)
 class RequirementDefinition:
-    """What sizes have to meet, and why, as `require` gives it."""
+    """A rule that sizes must satisfy, and its reason, from `require`."""
 
     rule: str
     why: str
 
 
 def require(rule: str, why: str = "") -> RequirementDefinition:
-    """Define an expression of sizes and flags that has to hold, and the reason to show where it does not."""
+    """Define an expression of sizes and flags that must be true, and the reason that errors show."""
     expression.parse(rule)
     return RequirementDefinition(rule, why or f"needs {rule}")
 
 
 @dataclass(frozen=True)
 class CaseDefinition:
-    """Inputs that every kernel is checked on, as `case` gives them."""
+    """Inputs that every kernel is checked on, from `case`."""
 
     name: str
     arrays: Mapping[str, Any]
@@ -200,10 +204,20 @@ def case(
     sizes: Mapping[str, int] | None = None,
     options: Sequence[str] = (),
 ) -> CaseDefinition:
-    """Define inputs that every kernel is checked on, such as those that once broke one.
+    """Define inputs that every kernel is checked on, such as inputs that broke a kernel.
 
-    `arrays` has an array, a nested list, or a function of (rng, shape), for each input that is not drawn.
-    `source` says where the case comes from. Sizes that no array's shape gives are `sizes`, or small ones.
+    Parameters
+    ----------
+    name
+        The name of the case.
+    arrays
+        Inputs by name: an array, a nested list, or a function of (rng, shape). Other inputs are drawn.
+    source
+        The origin of the case.
+    sizes
+        Sizes that no array's shape determines. Default: small ones.
+    options
+        Options in the form of `--option`.
     """
     if not isinstance(arrays, Mapping):
         raise WebnormError(f"case {name!r} has {shown(arrays)}; expected arrays by the names of inputs")
@@ -212,14 +226,17 @@ def case(
 
 @dataclass(frozen=True)
 class ToleranceDefinition:
-    """Allowed errors in place of the derived ones: of an element, relative to it and absolute."""
+    """Allowed errors of an element, relative to it and absolute. They replace the derived ones."""
 
     relative: float
     absolute: float
 
 
 class OpDefinition:
-    """An op as its `op.py` defines it; see `define_op`. Its methods are decorators for the op's functions."""
+    """The definition of an op in its `op.py`, from `define_op`.
+
+    Its methods decorate the functions of the op.
+    """
 
     def __init__(
         self,
@@ -252,11 +269,11 @@ class OpDefinition:
         return {one.name: one for one in (*self.inputs, *self.outputs)}
 
     def reference(self, function: Function) -> Function:
-        """Take a function as the op's reference.
+        """Register a function as the op's reference.
 
-        It has inputs, scalars, sizes and options as parameters, as many as it needs, by their names. Float
-        inputs are float64 arrays, integers int64; an input that an option leaves out is None. It returns the
-        output, or a tuple of the outputs in order.
+        Its parameters are the inputs, scalars, sizes and options that it needs, by name. Float inputs are
+        float64 arrays, and integer inputs are int64. An input without its option is None. The function
+        returns the output, or a tuple of the outputs in order.
         """
         if self.reference_function is not None:
             raise WebnormError("the op has two references; expected one function under @op.reference")
@@ -265,10 +282,10 @@ class OpDefinition:
         return function
 
     def mistake(self, what: str) -> Callable[[Function], Function]:
-        """Take a function as what a kernel computes that makes a mistake, for hints.
+        """Register a function that computes the result of a typical mistake, for hints.
 
-        `what` goes on after "a kernel that", such as "leaves the last column out". The function is written as
-        a reference is.
+        `what` continues "a kernel that", such as "leaves the last column out". The function has the form of a
+        reference.
         """
 
         def taken(function: Function) -> Function:
@@ -307,27 +324,27 @@ def define_op(
     Parameters
     ----------
     sizes
-        The sizes by name, outermost first, each with its value in a benchmark, or a list of them.
+        The sizes by name, outermost first, each with its value in a benchmark, or a list of values.
     inputs, outputs
-        What `tensor` gives; the main ones first.
+        Results of `tensor`; the main ones first.
     scalars, options, require, cases
-        What `scalar`, `option`, `require` and `case` give.
+        Results of `scalar`, `option`, `require` and `case`.
     batch
-        The size whose elements are independent of each other: kernels get it at run time, and it may be cut
-        where a buffer is too large. "auto" tries the first dimension of the outputs on the reference, None is
-        for none.
+        The size whose elements are independent of each other. Kernels receive it at run time, and webnorm may
+        cut it if a buffer is too large. "auto" tests the first dimension of the outputs with the reference.
+        None means that there is no batch.
     relative_tolerance, absolute_tolerance
-        What an element may be off by, in place of the tolerance that is derived from the reference.
+        Allowed errors of an element, which replace the tolerance that is derived from the reference.
     bytes, flops
-        Expressions of sizes: what a kernel has to move (default: every tensor once), and its floating-point
-        operations, for GFLOP/s.
+        Expressions of sizes: the bytes that a kernel must move (default: every tensor once), and its
+        floating-point operations, for GFLOP/s.
     summary
-        What the op computes, in one line. Default: the first line of the module's docstring.
+        The description of the op, in one line. Default: the first line of the module's docstring.
 
     Raises
     ------
     WebnormError
-        For names that clash, shapes with unknown sizes, and values of another kind.
+        Names clash, shapes have unknown sizes, or values have the wrong type.
     """
     given = None
     for name, value in (("relative", relative_tolerance), ("absolute", absolute_tolerance)):
@@ -344,7 +361,7 @@ def define_op(
 
 
 def _check(op: OpDefinition) -> None:
-    """Raise WebnormError for names and values that make no op."""
+    """Raise WebnormError if the names or values do not define an op."""
     for name, given in op.sizes.items():
         check_free(name, "a size")
         values: Sequence[object] = given if isinstance(given, list | tuple) and given else [given]

@@ -1,8 +1,8 @@
-"""Error scales derived from a NumPy reference: Monte Carlo arithmetic with WGSL's accuracy of functions.
+"""Error scales from a NumPy reference: Monte Carlo arithmetic with WGSL's accuracy of functions.
 
-The reference runs several times in float64 on arrays that add a random relative error to the result of every
-NumPy function, as large as WGSL allows a GPU to make in float32 ("Floating Point Accuracy" in the WGSL
-specification). The spread of the outputs about the exact output is the error that an honest kernel may have.
+The reference runs several times in float64, on arrays that add a random relative error to the result of every
+NumPy function. The error is as large as WGSL allows in float32 ("Floating Point Accuracy" in the WGSL
+specification). The spread of the outputs about the exact output is the error that a correct kernel may have.
 The method is Parker's (Monte Carlo Arithmetic, UCLA CSD-970002, 1997).
 """
 
@@ -20,17 +20,17 @@ from webnorm.op.dtypes import LARGEST_FLOAT32, Array
 
 # The unit roundoff of float32. A ulp is at most two of them.
 UNIT = 2.0**-24
-# Runs of the reference, and what the spread of these is multiplied by: eight runs do not see the largest
-# error that there is, and kernels may compute in another order.
+# Runs of the reference, and the factor for their spread: eight runs do not reach the largest possible error,
+# and kernels may compute in another order.
 RUNS = 8
 FACTOR = 2.0
-# Runs of a reference with integers that rounding may decide.
+# Runs of a reference with integer outputs that rounding may change.
 _RUNS_FOR_TIES = 32
-# How much more than in these runs an element may be off: their errors may have cancelled.
+# An element's error may be so many times as large as in these runs, since errors may have cancelled.
 _LUCK = 8.0
-# The error of a sum of N terms in roundings of the sum of their absolute values: so many of the last steps,
-# which have the largest partial sums, and a share of the root of N, with which the error of a random order
-# grows.
+# The error of a sum of N terms, in roundings of the sum of their absolute values. The first number stands for
+# the last steps, which have the largest partial sums. The second is a factor of the root of N, with which the
+# error of a random order grows.
 _SUM_ROUNDINGS, _SUM_GROWTH = 2.0, 0.25
 
 # The smallest normal float32 number.
@@ -42,12 +42,18 @@ Reference = Callable[[Mapping[str, Array]], Outputs]
 
 @dataclass(frozen=True)
 class Scales:
-    """Of each element of an output, what an honest float32 kernel may be off by.
+    """The allowed errors of a correct float32 kernel, for each element of an output.
 
-    `spread` holds for kernels that add terms in several accumulators or in random order. `serial` is what
-    each term that one accumulator adds may contribute, for kernels whose header declares `serial_terms`.
-    `beyond` marks elements that float32 cannot compute: something on the way is larger than it holds. None
-    where there are none.
+    Attributes
+    ----------
+    spread
+        For kernels that add terms in several accumulators or in random order.
+    serial
+        The contribution of each term that one accumulator adds, for kernels whose header declares
+        `serial_terms`.
+    beyond
+        A mask of elements that float32 cannot compute, since an intermediate result is too large. None if
+        there are none.
     """
 
     spread: Array
@@ -70,14 +76,14 @@ def _logarithm(result: Array, x: Array) -> Array:
 
 def _power(result: Array, x: Array, y: Array) -> Array:
     if np.ndim(y) == 0 and float(y) in (1.0, 2.0, 3.0, 4.0):
-        # Written as products.
+        # Kernels write these powers as products.
         return float(y) * UNIT * np.abs(result)
     exponent = np.abs(y * np.log2(np.abs(x)))
     return 2.0 * UNIT * (3.0 + 2.0 * np.where(np.isfinite(exponent), exponent, 0.0)) * np.abs(result)
 
 
-# The errors of functions whose results WGSL does not round correctly: of a result, from it and the arguments.
-# WGSL allows 2^-11 for sin and cos, which no GPU comes near; 2^-20 is what NVIDIA's fast functions have.
+# The absolute errors of functions that WGSL does not round correctly, from the result and the arguments.
+# WGSL allows 2^-11 for sin and cos, but real GPUs are much better: NVIDIA's fast functions reach 2^-20.
 _ERRORS: Mapping[str, Callable[..., Array]] = {
     "divide": _relative(2.5),
     "reciprocal": _relative(2.5),
@@ -103,7 +109,7 @@ _ERRORS: Mapping[str, Callable[..., Array]] = {
     "arctan": _relative(16.0),
     "hypot": _relative(4.5),
 }
-# Functions that are exact: they choose, compare, or change a sign.
+# Exact functions: they select, compare, or change a sign.
 _EXACT = frozenset(
     re.findall(
         r"\w+",
@@ -117,37 +123,37 @@ _EXACT = frozenset(
 
 
 def _rounded(result: Array, *_: Array) -> Array:
-    """The error of a function whose result WGSL rounds correctly, or is not known to WGSL."""
+    """Return the error of a function that WGSL rounds correctly, or does not have."""
     return UNIT * np.abs(result)
 
 
 class _Noise:
-    """The random signs of one run, and how much of its errors is that of functions and that of sums."""
+    """The random signs of one run, and the weights of the errors of functions and of sums."""
 
     def __init__(self, seed: int, functions: float, serial: float) -> None:
         self._random = np.random.default_rng([seed, 7])
         self.functions, self.serial = functions, serial
-        # Functions that the noise has followed, and the terms of the longest sum.
+        # The number of results with noise, and the terms of the longest sum.
         self.followed, self.longest = 0, 1
 
     def add(self, result: Any, error: Any) -> Any:
         """Return a result that is off by `error`, up or down."""
         self.followed += 1
-        # Errors of one size would cancel in one of two runs, and of some elements in all of them.
+        # Errors of equal size would cancel in every second run, and for some elements in all runs.
         size = self._random.uniform(0.5, 1.0, np.shape(result))
         up = size * (self._random.integers(0, 2, np.shape(result)) * 2.0 - 1.0)
         with np.errstate(all="ignore"):
-            # A GPU may take for 0 what is below the smallest normal number; a sum that cancels has its error.
+            # A GPU may replace a number below the smallest normal one by 0. A cancelled sum keeps its error.
             small = np.maximum(error, self.functions * np.abs(result))
             error = np.where(np.abs(result) < _NORMAL, small, error)
-            # What is no number has no error, and float32 has infinity for what is larger than it holds.
+            # NaN and Inf have no error. Numbers beyond float32's range become infinite.
             moved = np.where(
                 np.isfinite(result), result + up * np.where(np.isfinite(error), error, 0.0), result
             )
             return np.where(np.abs(moved) > LARGEST_FLOAT32, np.copysign(np.inf, moved), moved)
 
     def elementwise(self, name: str, result: Array, arguments: Sequence[Array]) -> Array:
-        """The result of a function of elements, with its error."""
+        """Return the result of an elementwise function, with its error."""
         if self.functions == 0 or name in _EXACT:
             return result
         with np.errstate(all="ignore"):
@@ -155,14 +161,14 @@ class _Noise:
         return cast(Array, self.add(result, self.functions * error))
 
     def total(self, result: Array, absolute: Array, terms: Array | int) -> Array:
-        """A sum, with the error of adding so many terms up."""
+        """Return a sum, with the error of adding `terms` terms."""
         self.longest = max(self.longest, int(np.max(terms, initial=1)))
         growth = self.functions * (_SUM_ROUNDINGS + _SUM_GROWTH * np.sqrt(terms)) + self.serial
         return cast(Array, self.add(result, UNIT * growth * absolute))
 
 
 class NoisyArray(np.ndarray[Any, Any]):
-    """A float64 array whose functions have errors; what is computed from it is such an array, too."""
+    """A float64 array whose functions have errors. Every array computed from it is noisy too."""
 
     noise: _Noise
 
@@ -176,7 +182,7 @@ class NoisyArray(np.ndarray[Any, Any]):
         out = kwargs.pop("out", None)
         kwargs = _plain(kwargs)
         if out is not None and method == "__call__" and "where" in kwargs:
-            # Where the mask is off, `out` stays as it is; an array of NumPy's own has anything there.
+            # `out` keeps its elements outside the mask; a new array of NumPy's would be uninitialized there.
             kept = tuple(None if one is None else _plain(one).copy() for one in out)
             result = ufunc(*plain, out=kept, **kwargs)
         else:
@@ -200,7 +206,7 @@ class NoisyArray(np.ndarray[Any, Any]):
             args, kwargs = _plain(args), _plain(kwargs)
             result = np.asarray(func(*args, **kwargs))
             absolute = np.abs(np.asarray(func(*_mapped(args, np.abs), **_mapped(kwargs, np.abs))))
-            # Of one output as many products as there are elements of the largest operand for it.
+            # One output adds about as many products as the largest operand has elements per output.
             most = max((one.size for one in _arrays([args, kwargs])), default=1)
             return _noisy(noise.total(result, absolute, max(1, most // max(1, result.size))), noise)
         if func in _NORMS:
@@ -208,11 +214,14 @@ class NoisyArray(np.ndarray[Any, Any]):
             result = np.asarray(func(*args, **kwargs))
             terms = max(1, np.size(args[0]) // max(1, result.size))
             return _noisy(noise.elementwise("sqrt", noise.total(result, np.abs(result), terms), ()), noise)
-        # np.where, np.concatenate, np.pad and others give a plain array.
+        # np.where, np.concatenate, np.pad and others return a plain array.
         return _noisy_again(super().__array_function__(func, types, args, kwargs), noise)
 
     def dot(self, other: Any, out: Any = None) -> Any:
-        """Return np.dot of the two: NumPy asks __array_function__ for the function, not for the method."""
+        """Return np.dot of the two.
+
+        NumPy calls __array_function__ for the function, but not for the method.
+        """
         return np.dot(self, other) if out is None else np.dot(self, other, out)
 
 
@@ -229,7 +238,7 @@ def _noise_of(value: Any) -> _Noise:
 
 
 def _noisy_again(value: Any, noise: _Noise) -> Any:
-    """The result of one of NumPy's functions, its plain float arrays as noisy ones."""
+    """Return the result of a NumPy function, with its plain float arrays as noisy ones."""
     if type(value) in (tuple, list):
         return type(value)(_noisy_again(one, noise) for one in value)
     plain = isinstance(value, np.ndarray | np.floating) and not isinstance(value, NoisyArray)
@@ -237,7 +246,7 @@ def _noisy_again(value: Any, noise: _Noise) -> Any:
 
 
 def _as_floats(result: Any, inputs: Sequence[Any]) -> Any:
-    """The result of a function of np.frompyfunc, an array of Python's floats, as an array of floats."""
+    """Return the result of an np.frompyfunc function, an array of Python floats, as an array of float64."""
     floats = all(np.asarray(one).dtype.kind == "f" for one in inputs)
     if floats and isinstance(result, np.ndarray) and result.dtype == object:
         return result.astype(np.float64)
@@ -245,7 +254,7 @@ def _as_floats(result: Any, inputs: Sequence[Any]) -> Any:
 
 
 def _arrays(value: Any) -> list[Array]:
-    """Every array in nested lists, tuples and dicts."""
+    """Return every array in nested lists, tuples and dicts."""
     if isinstance(value, np.ndarray):
         return [value]
     if isinstance(value, Mapping):
@@ -258,7 +267,7 @@ def _arrays(value: Any) -> list[Array]:
 
 
 def _mapped(value: Any, change: Callable[[Array], Array]) -> Any:
-    """The value with every array in nested lists, tuples and dicts changed."""
+    """Return the value with every array in nested lists, tuples and dicts changed."""
     if isinstance(value, np.ndarray):
         return change(value)
     if isinstance(value, tuple | list):
@@ -284,7 +293,7 @@ def _noisy(value: Any, noise: _Noise) -> Any:
 def _with_errors(
     noise: _Noise, ufunc: np.ufunc, method: str, result: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    # Functions of np.frompyfunc are called "erf (vectorized)".
+    # Functions of np.frompyfunc have names such as "erf (vectorized)".
     name = ufunc.__name__.removesuffix(" (vectorized)")
     if isinstance(result, tuple) or np.asarray(result).dtype.kind != "f" or method == "at":
         return result
@@ -304,7 +313,7 @@ def _with_errors(
     if name in ("add", "subtract") and method in ("reduce", "accumulate", "reduceat"):
         absolute = getattr(np.add, method)(np.abs(inputs[0]), *inputs[1:], **kwargs)
         return noise.total(result, absolute, terms)
-    # Of a product: where factors are alike, so are their roundings.
+    # Equal factors of a product have equal rounding errors, which add up.
     absolute = 6.0 * (np.abs(result) + 1.0) if name.startswith("logaddexp") else np.abs(result)
     return noise.add(result, UNIT * (noise.functions * terms + noise.serial) * absolute)
 
@@ -317,8 +326,9 @@ def _largest_deviation(
     serial: float,
     runs: int,
 ) -> tuple[list[Array], int]:
-    """Of each element the largest deviation of some runs, and the terms of the longest sum; 0 where the noise
-    did not follow the reference.
+    """Return the largest deviation of each element in some runs, and the number of terms of the longest sum.
+
+    That number is 0 if the noise did not follow the reference.
     """
     found = [np.zeros(np.shape(one)) for one in exact]
     followed, longest = True, 1
@@ -333,7 +343,7 @@ def _largest_deviation(
 
 
 def _keep_largest(found: Sequence[Array], outputs: Outputs, exact: Outputs) -> None:
-    """Have `found` hold the deviations of outputs where these are larger."""
+    """Raise the deviations in `found` to the deviations of some outputs."""
     for largest, one, value in zip(found, outputs, exact, strict=True):
         with np.errstate(all="ignore"):
             deviation = np.abs(np.asarray(one, np.float64) - value)
@@ -341,7 +351,7 @@ def _keep_largest(found: Sequence[Array], outputs: Outputs, exact: Outputs) -> N
 
 
 def _moved_inputs(reference: Reference, arrays: Mapping[str, Array], exact: Outputs) -> list[Array]:
-    """Of each element the largest deviation of float32 runs on inputs that are moved by one rounding."""
+    """Return the largest deviation of each element in float32 runs on inputs moved by one rounding."""
     found = [np.zeros(np.shape(one)) for one in exact]
     for seed in range(RUNS):
         random = np.random.default_rng([seed, 11])
@@ -358,14 +368,15 @@ def _moved_inputs(reference: Reference, arrays: Mapping[str, Array], exact: Outp
 
 
 def _smoothed(deviation: Array, least: Array, batched: bool) -> Array:
-    """The deviation of each element and the root mean square of its row: an element may have been lucky.
+    """Add the root mean square of its row to each deviation, since an element's errors may have cancelled.
 
-    No more of the mean counts than luck explains: in a row with large elements it says nothing of the small.
+    The addition is limited to the effect of luck: the mean of a row with large elements does not apply to
+    small ones.
     """
     if not deviation.size:
         return deviation
     axes = tuple(range(1, deviation.ndim)) if batched and deviation.ndim > 1 else None
-    # The squares of the largest would be infinite.
+    # Dividing first avoids the overflow of squares.
     largest = np.maximum(deviation.max(axis=axes, keepdims=True), np.finfo(np.float64).tiny)
     mean = largest * np.sqrt(np.mean((deviation / largest) ** 2, axis=axes, keepdims=True))
     found: Array = deviation + np.minimum(mean, _LUCK * (deviation + least))
@@ -377,28 +388,35 @@ def derive_scales(
 ) -> list[Scales]:
     """Return the scales of each output of a reference.
 
-    `reference` takes the inputs by name, floats in float64, and gives the outputs in order; `exact` is what
-    it gives for these `arrays`. `batched` says of each output whether its first axis is the batch, whose
-    elements are independent.
+    Parameters
+    ----------
+    reference
+        A function that takes the inputs by name, floats in float64, and returns the outputs in order.
+    arrays
+        The inputs.
+    exact
+        The outputs for them.
+    batched
+        True for each output whose first axis is the batch, whose elements are independent.
     """
     integers = [np.asarray(one).dtype.kind != "f" for one in exact]
     if all(integers):
-        # Nothing is rounded: a tolerance of zero.
+        # Integer outputs have no rounding errors.
         return [Scales(np.zeros(np.shape(one)), np.zeros(np.shape(one)), None) for one in exact]
     try:
         spread, longest = _largest_deviation(reference, arrays, exact, 1.0, 0.0, RUNS)
-        # All terms of the longest sum at once: what a square makes of their errors is no multiple of one.
+        # All terms of the longest sum have errors at once, since their square is not linear in them.
         serial, _ = _largest_deviation(reference, arrays, exact, 0.0, float(longest), RUNS // 2)
         serial = [one / max(1, longest) for one in serial]
         if any(integers):
-            # A tie that rounding decides has an even chance in each run.
+            # A tie that rounding decides changes in half of the runs.
             more, _ = _largest_deviation(reference, arrays, exact, FACTOR, 0.0, _RUNS_FOR_TIES)
             spread = [two if whole else one for one, two, whole in zip(spread, more, integers, strict=True)]
     except Exception as error:
         signals.let_through(error)
         longest = 0
     if not longest:
-        # A reference that leaves NumPy's arrays, as one with loops over Python's floats.
+        # The noise is lost if a reference leaves NumPy's arrays, such as with loops over Python's floats.
         spread = _moved_inputs(reference, arrays, exact)
         serial = [np.zeros_like(one) for one in spread]
     narrow = {
@@ -410,9 +428,9 @@ def derive_scales(
 
 
 def _scales(spread: Array, serial: Array, value: Array, single: Array, batched: bool) -> Scales:
-    """The scales of one output; `single` is what the reference gives in float32."""
+    """Return the scales of one output; `single` is the result of the reference in float32."""
     if value.dtype.kind != "f":
-        # Where rounding decides between two integers, both are right.
+        # If rounding decides between two integers, both are right.
         return Scales(spread, np.zeros_like(spread), None)
     finite = np.isfinite(value) & (np.abs(value) <= LARGEST_FLOAT32)
     beyond = finite & ~np.isfinite(np.asarray(single, np.float64))
@@ -420,7 +438,7 @@ def _scales(spread: Array, serial: Array, value: Array, single: Array, batched: 
     with np.errstate(over="ignore"):
         return Scales(
             FACTOR * _smoothed(spread, rounding, batched) + rounding,
-            # An accumulator may begin with what the reference adds last, such as a bias.
+            # An accumulator may begin with the last term of the reference, such as a bias.
             np.maximum(FACTOR * _smoothed(serial, rounding, batched), rounding / 2.0),
             beyond if beyond.any() else None,
         )

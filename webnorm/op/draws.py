@@ -1,4 +1,4 @@
-"""How the inputs of an op are drawn, and hostile values that lie in the same domain."""
+"""Distributions of an op's inputs, and hostile values in the same domain."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from webnorm.op.dtypes import Array
 
 # A number, or an expression of the op's sizes.
 Bound = float | int | str
-# Draws an array of a shape: in float64, or in an integer type.
+# A function that draws an array of a shape, in float64 or in an integer type.
 DrawFunction = Callable[["np.random.Generator", tuple[int, ...]], Array]
 
 
 @dataclass(frozen=True)
 class Normal:
-    """Normal numbers of a mean and a standard deviation: any finite number may be there."""
+    """Normal numbers of a mean and a standard deviation. The domain is every finite number."""
 
     mean: float = 0.0
     sd: float = 1.0
@@ -31,7 +31,7 @@ class Normal:
         return rng.standard_normal(shape) * self.sd + self.mean
 
     def hostile(self) -> Mapping[str, DrawFunction]:
-        """Draws of values that break formulas, by their name."""
+        """Return draws of values that break formulas, by name."""
         return {
             "mean-100": lambda rng, shape: rng.standard_normal(shape) + 100.0,
             "mean-1e4": lambda rng, shape: rng.standard_normal(shape) + 1e4,
@@ -48,7 +48,7 @@ class Normal:
 
 
 def _spike(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Normal numbers with one large one in the middle of each row."""
+    """Draw normal numbers with one large number in the middle of each row."""
     drawn = rng.standard_normal(shape)
     if shape and shape[-1]:
         drawn[..., shape[-1] // 2] = 1e4
@@ -69,7 +69,7 @@ class Uniform:
         return rng.random(shape) * (self.high - self.low) + self.low
 
     def hostile(self) -> Mapping[str, DrawFunction]:
-        """Draws of values at the ends of the range, by their name."""
+        """Return draws of values at the ends of the range, by name."""
         width = self.high - self.low
         return {
             "lowest": lambda rng, shape: np.full(shape, self.low),
@@ -95,7 +95,7 @@ class Integers:
         return rng.integers(low, high, shape, np.int64)
 
     def hostile(self) -> Mapping[str, DrawFunction]:
-        """No values but those that `draw` gives: the range depends on sizes."""
+        """Return no draws: the range depends on sizes."""
         return {}
 
 
@@ -111,7 +111,7 @@ class Permutation:
         return rng.permuted(ordered, axis=-1)
 
     def hostile(self) -> Mapping[str, DrawFunction]:
-        """The two orders that are no random ones, by their name."""
+        """Return the ascending and the descending order, by name."""
         return {
             "ordered": lambda rng, shape: np.broadcast_to(np.arange(shape[-1]), shape).copy(),
             "reversed": lambda rng, shape: np.broadcast_to(np.arange(shape[-1])[::-1], shape).copy(),
@@ -120,7 +120,7 @@ class Permutation:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a function of the user's draws: `function(rng, shape)`, with the sizes it names as keywords."""
+    """A user's draw function, `function(rng, shape)`, with the sizes that it names as keywords."""
 
     function: Callable[..., Any]
     names: tuple[str, ...]
@@ -135,7 +135,7 @@ class Drawn:
         return found
 
     def hostile(self) -> Mapping[str, DrawFunction]:
-        """No values but those that the function gives."""
+        """Return no draws: only the function knows its domain."""
         return {}
 
 

@@ -1,14 +1,13 @@
-"""The little language of kernel headers: integer expressions kept as JSON trees.
+"""The expression language of kernel headers: integer expressions, stored as JSON trees.
 
-Jinja's own parser reads the text, so there is no second grammar to learn; what comes out is a tree
-of plain lists, strings and integers that Python evaluates here and that another language can
-evaluate from the same JSON:
+Jinja's parser reads the text, so there is no second grammar to learn. The result is a tree of plain lists,
+strings and integers. Python evaluates it here, and other languages can evaluate the same JSON:
 
     7  ->  7          rows  ->  "rows"          rows + 1  ->  ["+", "rows", 1]
 
 Truth values are 1 and 0. `//` rounds down and `%` takes the sign of the divisor, as in Python.
 
-A header may come from anyone: its expressions have bounds, and so have their values.
+A header may come from anyone, so expressions and their values are bounded.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from jinja2.parser import Parser
 from webnorm.errors import WebnormError, nearest, sentence
 
 Tree = int | str | list[Any]
-# Four times what webnorm's own headers need, and more.
+# At least four times the needs of webnorm's own headers.
 MOST_TEXT, MOST_PARTS, MOST_DEPTH = 2000, 400, 50
-# No count that a problem or an adapter has comes near.
+# Far above every count of a problem or an adapter.
 LARGEST = 2**63
-# Of a text or of a tree, in a message.
+# Characters of a text or of a tree in a message.
 _QUOTED = 120
 
 
@@ -50,18 +49,18 @@ _BINARY: Mapping[str, Callable[[int, int], int]] = {
     ">=": lambda a, b: int(a >= b),
 }
 _OPERATORS: Mapping[str, Callable[..., int]] = {**FUNCTIONS, **_BINARY}
-# Operators that look at a later operand only where an earlier one says so.
+# Operators that evaluate a later operand only if an earlier one requires it.
 _LAZY = ("if", "and", "or")
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
 _environment = Environment()
 
 
 def parse(text: str | int) -> Tree:
-    """Parse one expression; raises WebnormError that quotes it when it is no such, or too large."""
+    """Parse one expression; raise a WebnormError that quotes it if it is invalid or too large."""
     return _bounded(int(text), text) if isinstance(text, int) else _parsed(text)
 
 
-# webnorm's headers have 488 texts, of which 115 differ: many share a layout, and some files serve two ops.
+# webnorm's headers have 488 expressions, but only 115 different ones: kernels share layouts and files.
 @lru_cache(maxsize=512)
 def _parsed(text: str) -> Tree:
     quoted = repr(text if len(text) <= _QUOTED else f"{text[:_QUOTED]}...")
@@ -88,13 +87,14 @@ def _parsed(text: str) -> Tree:
 
 
 def size(tree: Tree) -> int:
-    """How many parts a tree has: numbers, names and operators."""
+    """Return the number of parts of a tree: numbers, names and operators."""
     return 1 + sum(map(size, tree[1:])) if isinstance(tree, list) else 1
 
 
 def _measures(tree: Tree) -> tuple[int, int]:
-    """How many parts a tree has and how deep it is, as far as they are within bounds: a comparison of three
-    has its middle twice, and so may a part of that.
+    """Return the number of parts of a tree, and its depth. Both stop counting beyond their bounds.
+
+    A chained comparison contains its middle twice, so a tree can be much larger than its text.
     """
     count = deepest = 0
     waiting = [(tree, 1)]
@@ -114,7 +114,7 @@ def _bounded(value: int, what: object) -> int:
 
 
 def shown(tree: Tree) -> str:
-    """The tree as a person would write it, cut short, for messages."""
+    """Return the tree in the notation of headers, cut short, for messages."""
     text = _shown(tree)
     return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."
 
@@ -169,7 +169,7 @@ def _tree(node: nodes.Node, quoted: str) -> Tree:
 
 
 def _comparison(node: nodes.Compare, quoted: str) -> Tree:
-    """Each pair of neighbours compared."""
+    """Return a conjunction of the comparisons of neighbours."""
     if any(operand.op not in _COMPARISONS for operand in node.ops):
         raise WebnormError(f"expression {quoted}: only == != < <= > >= compare")
     terms = [_tree(node.expr, quoted), *(_tree(operand.expr, quoted) for operand in node.ops)]
@@ -180,7 +180,7 @@ def _comparison(node: nodes.Compare, quoted: str) -> Tree:
 
 
 def names(tree: Tree) -> frozenset[str]:
-    """Every name that the tree looks up."""
+    """Return every name that the tree looks up."""
     if isinstance(tree, str):
         return frozenset({tree})
     if isinstance(tree, int):
@@ -189,7 +189,7 @@ def names(tree: Tree) -> frozenset[str]:
 
 
 def check_names(tree: Tree, known: Collection[str], text: object) -> None:
-    """Raise WebnormError for the first name that is not known."""
+    """Raise WebnormError for the first unknown name."""
     for name in sorted(names(tree)):
         if name not in known:
             near = nearest(name, known)
@@ -200,11 +200,11 @@ def check_names(tree: Tree, known: Collection[str], text: object) -> None:
 
 
 def simplify(tree: Tree, values: Mapping[str, int]) -> Tree:
-    """The tree with every part worked out whose names all have a value; raises as `evaluate` does."""
+    """Evaluate every part of the tree whose names all have a value; raise the errors of `evaluate`."""
     if isinstance(tree, int):
         return tree
     if isinstance(tree, str):
-        # NumPy's integers are integers, too.
+        # A NumPy integer becomes a Python int.
         return int(values[tree]) if tree in values else tree
     operator, first, *rest = tree
     left = simplify(first, values)
@@ -222,7 +222,13 @@ def simplify(tree: Tree, values: Mapping[str, int]) -> Tree:
 
 
 def evaluate(tree: Tree, values: Mapping[str, int]) -> int:
-    """The tree's value; raises WebnormError for an unknown name, a division by zero, or a value too large."""
+    """Return the value of the tree.
+
+    Raises
+    ------
+    WebnormError
+        A name is unknown, a division is by zero, or a value is too large.
+    """
     try:
         return _value(tree, values)
     except KeyError:
@@ -231,7 +237,7 @@ def evaluate(tree: Tree, values: Mapping[str, int]) -> int:
 
 
 def _value(tree: Tree, values: Mapping[str, int]) -> int:
-    """As `evaluate`, without the trees that `simplify` makes; KeyError for an unknown name."""
+    """Evaluate a tree without building the trees of `simplify`; raise KeyError for an unknown name."""
     if isinstance(tree, str):
         return int(values[tree])
     if isinstance(tree, int):

@@ -1,4 +1,4 @@
-"""The search for a small problem that meets the requirements of a kernel."""
+"""The search for a small problem that satisfies the requirements of a kernel."""
 
 from __future__ import annotations
 
@@ -12,23 +12,35 @@ from webnorm.errors import WebnormError
 from webnorm.op.expression import Tree
 from webnorm.op.op import Op, Task
 
-# Elements of the largest tensor: more takes a software adapter long.
+# Elements of the largest tensor. More would be slow on a software adapter.
 _MOST_ELEMENTS = 1 << 18
-# Sizes are rounded up to multiples of these, made smaller to those.
+# The steps to whose multiples sizes are rounded up, and the sizes to which they are reduced.
 _STEPS = (4, 8, 16, 32, 64, 128, 256, 1024, 4096, 16384, 65536)
 _SMALLER = (32, 16, 8, 4, 2, 1)
 
-# Numbers of a kernel's rules that are looked at, and the largest.
+# The number of a kernel's rules that are used, and the largest one.
 _MOST_NUMBERS, _LARGEST_NUMBER = 8, 1 << 16
 
 Sizes = tuple[int, ...]
 
 
 def fitting_task(task: Task, fits: Callable[[Any], bool], numbers: Sequence[int] = ()) -> Task:
-    """Return the task if its problem fits, or one like it with other sizes that do.
+    """Return the task if its problem fits, or a similar task with sizes that fit.
 
-    Where no sizes fit, return the task itself. `numbers`, from 1 up, are tried as sizes, and multiples of
-    them. `fits` may raise WebnormError for the problem of the task; for other problems that means no.
+    Parameters
+    ----------
+    task
+        The task.
+    fits
+        A function that returns True for a valid problem. It may raise WebnormError for the problem of the
+        task; for other problems that counts as False.
+    numbers
+        Numbers from 1 up that are tried as sizes, together with their multiples.
+
+    Returns
+    -------
+    Task
+        A task that fits, or `task` if no sizes fit.
     """
     if fits(task.problem):
         return task
@@ -60,7 +72,8 @@ def _numbers(rule: Tree) -> Iterator[int]:
 
 def multiples(sizes: Sizes, numbers: Sequence[int] = ()) -> Iterator[Sizes]:
     """Yield sizes with some of them rounded up to multiples: one at a time, then the last ones together.
-    Sizes that differ stay different. `numbers` are more steps.
+
+    Sizes that differ stay different. `numbers` are additional steps.
     """
     indices = range(len(sizes) - 1, -1, -1)
     parts = [*((at,) for at in indices), *(tuple(range(at, len(sizes))) for at in indices[1:])]
@@ -78,12 +91,12 @@ def reduced(sizes: Sizes) -> Iterator[Sizes]:
 
 
 def odd_sizes(count: int) -> Sizes:
-    """Small sizes that are no multiples of anything that kernels ask for, all different."""
+    """Return small odd sizes, all different, which are not multiples of the usual requirements."""
     return tuple(range(3, 3 + 2 * count, 2))
 
 
 def _rounded(sizes: Sizes, part: Sequence[int], step: int) -> Sizes:
-    """The sizes with those of these indices rounded up to multiples of `step`."""
+    """Return the sizes, with the ones at these indices rounded up to multiples of `step`."""
     found = [*sizes]
     for at in part:
         found[at] = -(-found[at] // step) * step
@@ -93,15 +106,17 @@ def _rounded(sizes: Sizes, part: Sequence[int], step: int) -> Sizes:
 
 
 def _bases(op: Op, own: Sizes, numbers: Sequence[int]) -> Iterator[Sizes]:
-    """What the search starts from: the task's own sizes, small ones, and small ones with one of the numbers
-    or of the op's default sizes, which its author's kernels are for.
+    """Yield the starting points of the search.
+
+    These are the task's own sizes, small ones, and small ones in which one size is replaced. The replacement
+    is one of the numbers, or one of the op's default sizes, which kernels are usually written for.
     """
     small = odd_sizes(len(own))
     yield own
     yield small
     kind = op.problem_type
-    alike = [(number,) * len(own) for number in numbers]
-    for shape in (*alike, *kind.default_sizes(True, True), *kind.default_sizes(True, False)):
+    equal = [(number,) * len(own) for number in numbers]
+    for shape in (*equal, *kind.default_sizes(True, True), *kind.default_sizes(True, False)):
         for at in range(len(own) - 1, -1, -1):
             yield (*small[:at], shape[at], *small[at + 1 :])
         if kind.BATCH:

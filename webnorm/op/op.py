@@ -1,4 +1,4 @@
-"""What every kernel of an op shares: its tensors, its problems, its float64 reference, and its hooks."""
+"""The definition of an op: its tensors, its problems, its float64 reference, and its hooks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,23 @@ Float64Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Expected:
-    """One output in float64, before it is rounded to its storage type, with the sizes that errors scale with.
+    """One expected output in float64, before rounding to its storage type, with the scales of its errors.
 
-    A float32 computation may be off by its tolerance times `error_scale`: the size of what was added up to
-    make the element. A mean that was rounded to float32 adds its relative error times `mean_error_scale`. For
-    a sum over the batch, `abs_sum` is the sum of the absolute terms. `beyond_float32` marks the elements that
-    float32 cannot compute, since something on the way is larger than it holds. All broadcast to `value`.
+    All arrays broadcast to `value`.
+
+    Attributes
+    ----------
+    value
+        The expected output.
+    error_scale
+        The size of the terms that were added up to make the element. A float32 computation may be off by its
+        tolerance times this.
+    mean_error_scale
+        A mean that was rounded to float32 adds its relative error times this.
+    abs_sum
+        The sum of the absolute terms, for a sum over the batch.
+    beyond_float32
+        A mask of elements that float32 cannot compute, since an intermediate result is too large.
     """
 
     value: Float64Array
@@ -43,12 +54,26 @@ ExpectedOutputs = dict[str, Expected]
 
 @dataclass(frozen=True)
 class ToleranceFactors:
-    """Allowed error of an element: base * error_scale + slope * mean_error_scale + adding * abs_sum (see
-    Expected).
+    """The factors of an element's allowed error.
 
-    `equal_share` of a rounded output's elements must be equal to the rounded answer. `reason` says in a
-    sentence where the numbers come from. `best` is the base that the best kernels of the op are held to,
-    and `best_of` what they are.
+    The allowed error is base * error_scale + slope * mean_error_scale + adding * abs_sum (see Expected).
+
+    Attributes
+    ----------
+    base
+        Factor of `error_scale`.
+    slope
+        Factor of `mean_error_scale`.
+    adding
+        Factor of `abs_sum`.
+    equal_share
+        The share of a rounded output's elements that must equal the rounded answer.
+    reason
+        The origin of the numbers, in one sentence.
+    best
+        The base of the best kernels of the op.
+    best_of
+        A description of the best kernels.
     """
 
     base: float
@@ -67,16 +92,37 @@ Access = Literal["read", "read_write"]
 class Tensor:
     """One array of an op.
 
-    `shape` has a number, or an expression of the problem's sizes, for each dimension; where it is `batched`,
-    the first is the size that may be cut. `storage` is a storage type, or what names one: "dtype" for the
-    problem's own, or an option. A problem has the tensor where its `option` is set and, with `only_for` such
-    as ("out_dtype", ("int8",)), where that storage type is one of those; always where neither is named.
-    `opening` is the entry point that has to set it before the first pass, and `holds` says what its elements
-    are, where the name does not.
+    A problem has the tensor if its `option` is set. With `only_for`, such as ("out_dtype", ("int8",)), that
+    storage type must also be in the list. A problem always has a tensor with neither.
 
-    Of an output: `feeds` says that the reference computes the others from what was written of it; `compared`
-    makes of what was written what is compared with the answer; `tolerance` gives the factors for a problem
-    where they are not the kernel's own; with `any_non_finite` NaN and both infinities are one.
+    Attributes
+    ----------
+    name
+        The name.
+    access
+        "read" for inputs, "read_write" for outputs.
+    shape
+        A number, or an expression of the problem's sizes, for each dimension.
+    batched
+        True if the first dimension is the size that may be cut.
+    storage
+        A storage type, or the name of one: "dtype" for the problem's own, or an option.
+    option
+        The option without which a problem does not have the tensor.
+    only_for
+        The storage types for which a problem has the tensor.
+    opening
+        The entry point that must set it before the first pass.
+    holds
+        A description of the elements, if the name is not enough.
+    feeds
+        Outputs: the reference computes the other outputs from the written values.
+    compared
+        Outputs: a function from the written values to the values that are compared with the answer.
+    tolerance
+        Outputs: a function from a problem to the factors, if they differ from the kernel's own.
+    any_non_finite
+        Outputs: NaN and both infinities count as equal.
     """
 
     name: str
@@ -95,41 +141,41 @@ class Tensor:
 
     @property
     def inner_shape(self) -> tuple[str | int, ...]:
-        """The dimensions that belong to one element of the batch, or all where it is not batched."""
+        """The dimensions of one element of the batch, or all dimensions if the tensor is not batched."""
         return self.shape[1:] if self.batched else self.shape
 
     @property
     def wide(self) -> bool:
-        """Whether those depend on the problem's sizes."""
+        """True if `inner_shape` depends on the problem's sizes."""
         return not all(isinstance(size, int) for size in self.inner_shape)
 
     def inner(self, problem: Problem) -> int:
-        """Elements of one element of the batch, or of the whole tensor where it is not batched."""
+        """Return the number of elements of `inner_shape`."""
         return prod(_dimension(size, problem) for size in self.inner_shape)
 
     def dtype(self, problem: Problem) -> str:
-        """The name of its storage type."""
+        """Return the name of the tensor's storage type."""
         return problem.storage(self.storage)
 
     def shape_in(self, problem: Problem) -> tuple[int, ...]:
-        """Its shape in a problem."""
+        """Return the tensor's shape in a problem."""
         return tuple(_dimension(size, problem) for size in self.shape)
 
     def present(self, problem: Problem) -> bool:
-        """Whether the problem has it."""
+        """Return True if the problem has the tensor."""
         asked = self.option is None or getattr(problem.options, self.option)
         return bool(asked) and (
             self.only_for is None or problem.storage(self.only_for[0]) in self.only_for[1]
         )
 
     def data_bytes(self, problem: Problem) -> int:
-        """Bytes of its elements."""
+        """Return the bytes of the elements."""
         return prod(self.shape_in(problem)) * DTYPES[self.dtype(problem)].itemsize
 
 
 @cache
 def _size(text: str) -> Callable[[Mapping[str, int]], int]:
-    # Here: the expressions' parser is slow to import, and help and completion ask ops for nothing but names.
+    # The parser of expressions is slow to import, and help and completion only need the names of ops.
     from webnorm.op import expression
 
     return partial(expression.evaluate, expression.parse(text))
@@ -140,30 +186,38 @@ def _dimension(size: str | int, problem: Problem) -> int:
 
 
 class UnsupportedProblem(WebnormError):
-    """A problem that an op does not have."""
+    """An error for a problem that an op does not support."""
 
 
 @dataclass(frozen=True)
 class HeaderTerms:
-    """What a kernel's header says of its arithmetic, for one problem: the float32 terms that one accumulator
-    adds for an element of the batch, and for a sum over the batch; and how often it rounds a mean.
+    """A kernel's arithmetic for one problem, as its header declares it.
+
+    Attributes
+    ----------
+    serial
+        float32 terms that one accumulator adds for an element of the batch.
+    column
+        float32 terms that one accumulator adds for a sum over the batch.
+    rounded_mean
+        The number of times that a mean is rounded.
     """
 
     serial: int
-    # As headers call the sum over the batch, which is one down a column.
+    # Headers call a sum over the batch a column sum.
     column: int
     rounded_mean: int
 
 
-# A function, or where it is: "module:name". It is imported when it is first asked for.
+# A function, or its "module:name", which is imported on first use.
 Hook = Callable[..., Any] | str
 
 
 @dataclass(frozen=True)
 class OpSource:
-    """The folder of an op of the user's, the op's name, and a digest of the folder's Python files.
+    """The folder of a user op, the op's name, and a digest of the folder's Python files.
 
-    `sent_to` is where copies of the files lie that another process sent here.
+    `sent_to` is the folder of copies that another process sent here.
     """
 
     folder: str
@@ -173,11 +227,11 @@ class OpSource:
 
     @property
     def files(self) -> Path:
-        """The folder that this process reads the files from."""
+        """The folder from which this process reads the files."""
         return Path(self.sent_to or self.folder)
 
     def op(self) -> Op:
-        """Return the op; raises WebnormError where the files are gone or have changed."""
+        """Return the op; raise WebnormError if the files are gone or have changed."""
         from webnorm.op.op_folders import op_of_source
 
         return op_of_source(self)
@@ -185,30 +239,66 @@ class OpSource:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Op:
-    """An operation: what it computes, and everything that the lab has to know of it.
+    """An operation, and everything that the lab needs to know about it.
 
-    `reference` takes the input arrays by name and the problem and gives an Expected for each output. `draw`
-    gives the arrays that a problem reads: `draw(task, arrays, rng)` completes those that are given.
-    `defaults` are the options of a problem that says nothing, `scalars` the scalars that are not the problem
-    type's own. `counted_bytes` and `counted_flops` say what a problem has to move and to compute; an op of
-    the user's has a `source`. An op that `is_copy` is the roofline of the others: `copied` makes its problem
-    of theirs.
-    `gradient` says that its outputs are gradients of another op's inputs.
+    Attributes
+    ----------
+    name, summary, tensors
+        The name, the description, and the arrays in binding order.
+    reference
+        A function from the input arrays by name, and the problem, to an Expected for each output.
+    problem_type
+        The type of the problems.
+    draw
+        A function that draws the inputs of a problem: `draw(task, arrays, rng)` completes the given arrays.
+    defaults
+        The default options.
+    scalars
+        Defaults of scalars that differ from the problem type's.
+    more_options
+        Options without a tensor.
+    constants
+        Names and values for headers.
+    is_copy
+        True for the copy, which is the roofline of the others.
+    gradient
+        True if the outputs are gradients of another op's inputs.
+    copied
+        A function from another op's problem to the copy's.
+    requires
+        A function that raises UnsupportedProblem for options that are incompatible.
+    header_names, template_names
+        Functions from a problem to more names for headers and templates.
+    starter
+        The kernel that a new one is copied from.
+    counted_bytes, counted_flops
+        Functions from a problem to the bytes that it must move and the operations that it must compute.
+    source
+        The origin of a user op.
+    hooks
+        Optional functions and modules, or their "module:name".
 
-    Hooks that an op may do without: `requires(problem)` raises UnsupportedProblem for options that do not go
-    together. `header_names(problem)` has what headers may use beside sizes and flags, `template_names` what
-    templates may. `starter` names the kernel that a new one begins as.
+    Notes
+    -----
+    An op works without these hooks:
 
-    `hooks` may have `tolerance(terms, problem)`, the factors for a kernel's HeaderTerms;
-    `other_version(task, arrays)`, the inputs for other outputs; `other_problem(problem)`, the problem for
-    kernels that refuse one; `unused_scalars(problem)`; `certain_bytes(problem)`, where they are not the
-    counted ones. For checks: `cases(seed)`, the corpus; `fixed_cases`, those that no seed changes;
-    `evaluation`, a module for the problems of a kernel that is being written. For hints:
-    `mistakes(task, arrays)`, the outputs of kernels with a mistake; `diagnosis`, a function that explains
-    errors; `trace_expectations`, a module for traced names. Also `rules`, a module for the choice of
-    kernels; `presets`; `lessons`, the path of a TOML file; `export_options`, the defaults of an export;
-    `lab_options`, the sets of options that a lab's page offers, each in the words of --option;
-    `export_inputs(op, problem)`, its test vectors; and `page_numbers`, the numbers that its pages share.
+    - `tolerance(terms, problem)`: the factors for a kernel's HeaderTerms
+    - `other_version(task, arrays)`: inputs for other outputs
+    - `other_problem(problem)`: the problem for kernels that reject one
+    - `unused_scalars(problem)`: scalars without effect
+    - `certain_bytes(problem)`: the bytes, if they differ from the counted ones
+    - `cases(seed)`: the corpus; `fixed_cases`: cases that do not depend on a seed
+    - `evaluation`: a module with the problems of a kernel that is being written
+    - `mistakes(task, arrays)`: the outputs of kernels with a mistake, for hints
+    - `diagnosis`: a function that explains errors
+    - `trace_expectations`: a module for traced names
+    - `rules`: a module that chooses kernels
+    - `presets`: named workloads
+    - `lessons`: the path of a TOML file
+    - `export_options`: the default options of an export
+    - `lab_options`: the sets of options that a lab's page offers, in the form of --option
+    - `export_inputs(op, problem)`: test vectors
+    - `page_numbers`: the numbers that pages share
     """
 
     name: str
@@ -240,26 +330,26 @@ class Op:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.source is not None:
             return OpSource.op, (self.source,)
-        # There is one op of a name in every process.
+        # webnorm's own ops exist under their names in every process.
         from webnorm.op.registry import op_named
 
         return op_named, (self.name,)
 
     def hook(self, name: str) -> Any:
-        """Return the hook of a name, imported where that is new; None where the op has none."""
+        """Return a hook by name, imported if necessary; None if the op does not have it."""
         found = self.hooks.get(name)
         return pkgutil.resolve_name(found) if isinstance(found, str) else found
 
     def present(self, problem: Problem) -> tuple[Tensor, ...]:
-        """The tensors that the problem has, in binding order."""
+        """Return the tensors of a problem, in binding order."""
         return tuple(tensor for tensor in self.tensors if tensor.present(problem))
 
     def inputs(self, problem: Problem) -> tuple[Tensor, ...]:
-        """Those that are read."""
+        """Return the tensors that a problem reads."""
         return tuple(tensor for tensor in self.present(problem) if tensor.access == "read")
 
     def outputs(self, problem: Problem) -> tuple[Tensor, ...]:
-        """Those that are written, the main one first."""
+        """Return the tensors that a problem writes, the main one first."""
         return tuple(tensor for tensor in self.present(problem) if tensor.access == "read_write")
 
     @cached_property
@@ -269,51 +359,60 @@ class Op:
 
     @cached_property
     def options(self) -> tuple[str, ...]:
-        """The options that it looks at: those that bring a tensor or its storage type, and `more_options`."""
+        """The options that the op uses: options of tensors and storage types, and `more_options`."""
         found = {tensor.option for tensor in self.tensors} | {tensor.storage for tensor in self.tensors}
         return tuple(name for name in vars(self.defaults) if name in found | {*self.more_options})
 
     def elements(self, problem: Problem) -> int:
-        """Elements of its largest tensor."""
+        """Return the number of elements of the largest tensor."""
         return max(prod(tensor.shape_in(problem)) for tensor in self.present(problem))
 
     def minimum_bytes(self, problem: Problem) -> int:
-        """Bytes that any kernel has to move: every batched tensor once.
+        """Return the bytes that any kernel must move: every batched tensor once.
 
-        The others are left out: they are read once per element of the batch but stay in cache.
+        Other tensors are left out: they are read once per element of the batch, but stay in cache.
         """
         if self.counted_bytes is not None:
             return self.counted_bytes(problem)
         return sum(tensor.data_bytes(problem) for tensor in self._moved(problem))
 
     def certain_bytes(self, problem: Problem) -> int:
-        """Bytes that any kernel has to move whatever the inputs hold: fewer where an op only assumes them."""
+        """Return the bytes that any kernel must move for all inputs.
+
+        Some ops assume inputs that need more.
+        """
         certain: Callable[[Problem], int] | None = self.hook("certain_bytes")
         return self.minimum_bytes(problem) if certain is None else certain(problem)
 
     def one_sidedness(self, problem: Problem) -> float:
-        """From 0, where it writes as many bytes as it reads, to 1, where it only reads or only writes."""
+        """Return the imbalance of reads and writes, from 0 to 1.
+
+        It is 0 if as many bytes are written as read, and 1 for reads or writes alone.
+        """
         moved = self._moved(problem)
         written: int = sum(tensor.data_bytes(problem) for tensor in moved if tensor.access == "read_write")
         total: int = sum(tensor.data_bytes(problem) for tensor in moved)
         return abs(total - 2 * written) / total
 
     def _moved(self, problem: Problem) -> list[Tensor]:
-        """The batched tensors; of an op that has none, all."""
+        """Return the batched tensors, or all tensors if none is batched."""
         present = self.present(problem)
         return [tensor for tensor in present if tensor.batched] or [*present]
 
     def sizes_of(self, named: Mapping[str, int]) -> tuple[int, ...]:
-        """Return sizes in the op's order: those named, and small ones for the others.
+        """Return all sizes in the op's order: the named ones, and small ones for the others.
 
-        Raises WebnormError for a size that the op does not have.
+        Raises
+        ------
+        UnsupportedProblem
+            The op does not have one of the sizes.
         """
         self.check_sizes(named)
         small = self.problem_type.default_sizes(software=True, quick=True)[0]
         return tuple(named.get(name, size) for name, size in zip(self.problem_type.SIZES, small, strict=True))
 
     def check_sizes(self, names: Collection[str]) -> None:
-        """Raise UnsupportedProblem for the name of a size that the op does not have."""
+        """Raise UnsupportedProblem for a size that the op does not have."""
         for name in names:
             if name not in self.problem_type.SIZES:
                 raise UnsupportedProblem(
@@ -323,10 +422,25 @@ class Op:
     def problem(
         self, *sizes: int, dtype: str | None = None, options: Options | None = None, **given: Any
     ) -> Any:
-        """Return a problem of these sizes; what is None is the op's own default.
+        """Return a problem of these sizes. None stands for the op's default.
 
-        `given` are scalars and the other fields of its type. Raises UnsupportedProblem for what this op does
-        not have, WebnormError for what no op has.
+        Parameters
+        ----------
+        sizes
+            The sizes in the op's order.
+        dtype
+            The storage type.
+        options
+            The options.
+        given
+            Scalars and the other fields of the problem type.
+
+        Raises
+        ------
+        UnsupportedProblem
+            This op lacks a scalar, a field or an option.
+        WebnormError
+            A value is invalid for every op.
         """
         given = {name: value for name, value in given.items() if value is not None}
         known = {one.name for one in fields(self.problem_type)}
@@ -352,7 +466,7 @@ class Op:
         return problem
 
     def check(self, problem: Problem) -> None:
-        """Raise UnsupportedProblem for options that this op lacks, or that do not go together."""
+        """Raise UnsupportedProblem for options that the op lacks, or that are incompatible."""
         self._check_options(problem.options)
         if self.requires is not None:
             self.requires(problem)
@@ -362,23 +476,23 @@ class Op:
             raise self.without_option(name)
 
     def without_option(self, name: str) -> UnsupportedProblem:
-        """The error for an option that this op lacks."""
+        """Return the error for an option that the op lacks."""
         takes = f"it has {', '.join(self.options)}" if self.options else "it has none"
         return UnsupportedProblem(f"{self.name} has no option {name}: {takes}")
 
     def unused_scalars(self, problem: Problem) -> Collection[str]:
-        """Return the scalars that this problem has no use for."""
+        """Return the scalars that do not affect this problem."""
         unused: Callable[[Problem], Collection[str]] | None = self.hook("unused_scalars")
         return unused(problem) if unused is not None else ()
 
     def copied_problem(self, problem: Problem) -> Problem:
-        """The problem of this op that stands for another op's: the copy has its own."""
+        """Return the copy's problem for another op's problem."""
         return problem if self.copied is None else self.copied(problem)
 
 
 @dataclass(frozen=True)
 class Task:
-    """A problem and the op that it is one of."""
+    """An op with one of its problems."""
 
     op: Op
     # Of the op's own type.
@@ -389,9 +503,32 @@ class Task:
 
 
 def make_inputs(op: Op, problem: Problem) -> dict[str, Array]:
-    """Draw every input that the op reads for this problem, in its storage type.
+    """Draw every input of an op for a problem, in its storage type.
 
-    Raises WebnormError where they find no room in memory.
+    Parameters
+    ----------
+    op : Op
+        The op, such as `kernel.op`.
+    problem : Problem
+        A problem of the op. Its `seed` and `distribution` determine the values.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        The arrays by the names of the op's tensors.
+
+    Raises
+    ------
+    WebnormError
+        The arrays do not fit in memory, or an argument has the wrong type.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> op = webnorm.select(webnorm.discover(), "naive").op
+    >>> arrays = webnorm.make_inputs(op, webnorm.Problem(rows=4, cols=8))
+    >>> {name: array.shape for name, array in arrays.items()}
+    {'x': (4, 8), 'weight': (8,), 'bias': (8,)}
     """
     check_kind("op", op, Op)
     check_kind("problem", problem, Problem)

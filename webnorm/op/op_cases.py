@@ -1,6 +1,4 @@
-"""The corpus of an op of the user's: ordinary and hostile values at sizes that kernels get wrong, and its own
-cases.
-"""
+"""The corpus of a user op: its own cases, and ordinary and hostile values at sizes that break kernels."""
 
 from __future__ import annotations
 
@@ -24,24 +22,24 @@ from webnorm.op.options import Options
 from webnorm.op.problem import Problem
 from webnorm.op.registry import options_of
 
-# One element, an odd prime, a whole workgroup, one more, and several of them: of each size in turn.
+# Lengths of each size in turn: one element, an odd prime, a workgroup, one more, and several workgroups.
 _LENGTHS = (1, 3, 61, 64, 257, 1000, 1024)
 _WATCHED = (61, 64, 257)
-# Where other constants are tried: an odd length and a multiple of 4 that take few invocations many steps.
+# Lengths at which other constants are tried. Both take many steps with few invocations.
 _VARYING = (257, 1024)
-# Sizes to draw from, next to an even length and to an odd one, where others do not fit; and how many draws.
+# Pools of sizes for draws, for even and for odd lengths, if other sizes do not fit; and the number of draws.
 _POOLS = (((4, 8, 12), (4,), (1, 2, 3, 4)), ((1, 3, 5, 7), (1, 3), (1, 2, 3)))
 _DRAWS = 300
-# Sizes from here on where longer ones have too many elements: multiples of 4, and odd ones.
+# Start sizes if longer ones have too many elements: multiples of 4, and odd ones.
 _SHORTER, _ODD = (68, 40, 16, 8), (131, 69, 41, 17, 9)
-# Elements of a case's largest tensor, and the product of its sizes, which a reference may work through many
-# times (a convolution does): more takes a software adapter, or NumPy, long.
+# Elements of a case's largest tensor, and the product of its sizes, which bounds the work of a reference such
+# as a convolution. More would be slow on a software adapter, or in NumPy.
 _MOST_ELEMENTS, _MOST_STEPS = 1 << 18, 1 << 20
 
 
 @dataclass(frozen=True)
 class OpCase(Case):
-    """One problem of an op of the user's; `given` has arrays of its own, or functions that draw them."""
+    """One problem of a user op. `given` contains arrays, or functions that draw them."""
 
     op_name: str
     name: str
@@ -54,12 +52,12 @@ class OpCase(Case):
     given: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
     is_watched: bool = False
     varies_constants: bool = False
-    # Of a scalar that is not at its default.
+    # Scalars that differ from their defaults.
     scalars: tuple[tuple[str, float], ...] = ()
 
     @property
     def watched(self) -> bool:
-        """Whether races are looked for on it."""
+        """True if checks look for races on the case."""
         return self.is_watched
 
     def problem(self, op: Op, dtype: str = "float32", overrides: Overrides | None = None) -> Any:
@@ -86,12 +84,12 @@ class OpCase(Case):
             return None
 
     def other_task(self, task: Task, fits: Callable[[Any], bool], numbers: Sequence[int]) -> Task:
-        """Return the task with other sizes, which fit; arrays of the case's own have no others."""
+        """Return the task with other sizes that fit. A case with fixed arrays has no other sizes."""
         own = any(not callable(one) for one in self.given.values())
         return task if own else fitting_task(task, fits, numbers)
 
     def draw(self, task: Task) -> dict[str, Array]:
-        """Return the arrays of a problem."""
+        """Return the input arrays of a task."""
         rng = np.random.default_rng([self.seed, *self.name.encode()])
         arrays = {}
         for tensor in task.op.inputs(task.problem):
@@ -108,7 +106,7 @@ class OpCase(Case):
 
 
 def op_cases(op: Op, own: Sequence[CaseDefinition], seed: int) -> tuple[Case, ...]:
-    """Return the corpus of an op and the cases of its own, with draws of this seed."""
+    """Return the corpus of an op and its own cases, with draws of this seed."""
     return (
         *_by_size(op, seed),
         *_by_value(op, op.defaults, "", seed),
@@ -131,15 +129,16 @@ def _case(op: Op, name: str, sizes: tuple[int, ...], source: str, **given: Any) 
 
 
 def _fits(op: Op, sizes: Mapping[str, int], options: Options | None = None) -> bool:
-    """Whether sizes make a case: the op takes them, and they are no larger than a case may be."""
+    """Return True if sizes make a case: the op accepts them, and they are small enough."""
     return _case(op, "", tuple(sizes.values()), "", options=options or op.defaults) is not None
 
 
 def _drawn(
     op: Op, pool: Sequence[int], fixed: Mapping[str, int] | None = None, options: Options | None = None
 ) -> dict[str, int] | None:
-    """Return sizes from a pool, and the fixed ones, that make a case: of some draws the most different sizes.
-    None where no draw makes a case.
+    """Return sizes from a pool that make a case, together with the fixed ones.
+
+    Of several draws the one with the most different sizes wins. The result is None if no draw makes a case.
     """
     rng = np.random.default_rng(0)
     draws = rng.choice(pool, size=(_DRAWS, len(op.problem_type.SIZES))).tolist()
@@ -149,8 +148,12 @@ def _drawn(
 
 
 def _usual(op: Op, options: Options | None = None) -> dict[str, int]:
-    """Sizes in the middle of what is tried, which meet what the op requires: different ones where it takes
-    such. Raises UnsupportedProblem where no small sizes do.
+    """Return medium sizes that satisfy the op's requirements, all different if the op accepts that.
+
+    Raises
+    ------
+    UnsupportedProblem
+        No small sizes satisfy them.
     """
     sizes = dict(small_problem(op, 8, options).sizes)
     if len({*sizes.values()}) == len(sizes) and _fits(op, sizes, options):
@@ -159,8 +162,9 @@ def _usual(op: Op, options: Options | None = None) -> dict[str, int]:
 
 
 def _multiples(op: Op, counts: Sequence[int] = (8,)) -> dict[str, int]:
-    """Multiples of 4, all different, where kernels may read vectors: from the first count that fits on;
-    `_usual` where the op refuses them.
+    """Return multiples of 4, all different, for kernels that read vectors.
+
+    The first count that fits determines them. If the op rejects them, the result is `_usual`.
     """
     for count in counts:
         sizes = {name: count + 4 * at for at, name in enumerate(op.problem_type.SIZES)}
@@ -171,8 +175,10 @@ def _multiples(op: Op, counts: Sequence[int] = (8,)) -> dict[str, int]:
 
 
 def _odd(op: Op, counts: Sequence[int], batch: int, options: Options | None = None) -> dict[str, int]:
-    """Odd sizes, all different, so that every tensor has an odd number of elements: from the first count that
-    fits on. One of them is even where the op asks for that; `_usual` where it takes none of these.
+    """Return odd sizes, all different, so that every tensor has an odd number of elements.
+
+    The first count that fits determines them. One size is even if the op requires that. If the op rejects
+    them, the result is `_usual`.
     """
     for count in counts:
         sizes = {name: count + 2 * at for at, name in enumerate(op.problem_type.SIZES)}
@@ -188,28 +194,28 @@ def _odd(op: Op, counts: Sequence[int], batch: int, options: Options | None = No
 
 
 def _by_size(op: Op, seed: int) -> Iterator[Case]:
-    """Every size at every length, next to small ones: odd ones at an odd length, else multiples of 4.
+    """Yield cases with every size at every length. Other sizes are odd at odd lengths, else multiples of 4.
 
-    Where the op refuses a length, it is moved on to the next that the op takes.
+    If the op rejects a length, the case uses the next length that the op accepts.
     """
     odd, multiples, names = _odd(op, (7, 3), 5), _multiples(op), set[str]()
     for name, length in product(op.problem_type.SIZES, _LENGTHS):
         others = odd if length % 2 else multiples
         moved = ({**others, name: more} for more in range(length + 1, length + 17))
-        # A size may be the bound of another, and of many small ones the product is large.
+        # A size may limit another one, and the product of many small sizes is large.
         drawn = (_drawn(op, [*pool, length + 8], {name: length}) for pool in _POOLS[length % 2])
         for sizes in chain([{**others, name: length}], drawn, moved):
             found = sizes and _case(
                 op,
                 f"{name}-{sizes[name]}",
                 tuple(sizes.values()),
-                "a size that kernels get wrong",
+                "a size that often breaks kernels",
                 seed=seed,
                 is_watched=length in _WATCHED,
                 varies_constants=length in _VARYING,
             )
             if found:
-                # What is too short may have been moved on to the next length.
+                # A rejected length may have become the next one.
                 if found.name not in names:
                     yield found
                 names.add(found.name)
@@ -217,8 +223,10 @@ def _by_size(op: Op, seed: int) -> Iterator[Case]:
 
 
 def _by_value(op: Op, options: Options, prefix: str, seed: int) -> Iterator[Case]:
-    """Every way to draw the inputs, at odd sizes and at multiples of 4, a row longer than a workgroup if that
-    fits; with options that are not the op's own in turn at one of the two.
+    """Yield cases with every distribution, at odd sizes and at multiples of 4.
+
+    Rows are longer than a workgroup if that fits. With options other than the op's defaults, the
+    distributions alternate between the two shapes.
     """
     shapes = [("", _odd(op, _ODD, 5, options)), ("-vectors", _multiples(op, (132, *_SHORTER)))]
     for number, kind in enumerate(op.problem_type.DISTRIBUTIONS):
@@ -227,7 +235,7 @@ def _by_value(op: Op, options: Options, prefix: str, seed: int) -> Iterator[Case
                 op,
                 f"{prefix}{kind}{suffix}",
                 tuple(sizes.values()),
-                "values that formulas get wrong",
+                "values that often break formulas",
                 options=options,
                 distribution=kind,
                 seed=seed,
@@ -250,7 +258,7 @@ def _by_option(op: Op, seed: int) -> Iterator[Case]:
 
 
 def _by_scalar(op: Op, options: Options, prefix: str, seed: int) -> Iterator[Case]:
-    """Every scalar at another value than its default, which a kernel may have as a constant."""
+    """Yield cases in which one scalar differs from its default, which a kernel may have as a constant."""
     try:
         sizes = _usual(op, options)
     except UnsupportedProblem:
@@ -270,7 +278,7 @@ def _by_scalar(op: Op, options: Options, prefix: str, seed: int) -> Iterator[Cas
 
 
 def _has_numbers(op: Op, problem: Problem, seed: int) -> bool:
-    """Whether the reference of a problem gives finite numbers for inputs as they are drawn."""
+    """Return True if the reference of a problem returns finite numbers for drawn inputs."""
     try:
         arrays = op.draw(Task(op, problem), {}, np.random.default_rng(seed))
         return all(np.isfinite(one.value).all() for one in op.reference(arrays, problem).values())
@@ -295,7 +303,7 @@ def _sliced(op: Op, seed: int) -> Iterator[Case]:
 
 
 def _own(op: Op, cases: Sequence[CaseDefinition], seed: int) -> Iterator[Case]:
-    """The cases that op.py defines."""
+    """Yield the cases that op.py defines."""
     for one in cases:
         options = options_of(op, one.options)
         yield OpCase(
@@ -310,9 +318,12 @@ def _own(op: Op, cases: Sequence[CaseDefinition], seed: int) -> Iterator[Case]:
 
 
 def sizes_of_case(op: Op, one: CaseDefinition, options: Options) -> tuple[int, ...]:
-    """The sizes that a case's arrays have; those that none says are the case's own, or small.
+    """Return the sizes of a case: from its arrays, or else its own sizes, or else small ones.
 
-    Raises WebnormError for arrays that do not fit together.
+    Raises
+    ------
+    WebnormError
+        The arrays do not fit together.
     """
     found = dict(one.sizes)
     for name, given in one.arrays.items():
@@ -328,7 +339,7 @@ def sizes_of_case(op: Op, one: CaseDefinition, options: Options) -> tuple[int, .
                 and found.setdefault(size, length) != length
             ):
                 raise WebnormError(
-                    f"case {one.name!r}: {size} is {found[size]} and {length}; expected one of them"
+                    f"case {one.name!r}: {size} is both {found[size]} and {length}; expected one value"
                 )
     sizes = {**small_problem(op, 3, options).sizes, **found}
     problem = op.problem(*sizes.values(), options=options)

@@ -1,4 +1,4 @@
-"""Folders of the user's with an `op.py`: found, tried in a child process, imported and registered."""
+"""User folders with an `op.py`: found, tested in a child process, imported and registered."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ from webnorm.op.op import Op, OpSource
 from webnorm.op.op_trial import try_folder
 from webnorm.op.registry import OP_FILE, is_op_folder, note_broken, register, unregister, user_ops
 
-# Why folders were refused, as long as their files stay as they are: who watches one asks many times a second.
+# Errors of folders with unchanged files. A watcher asks for them many times a second.
 _refused: dict[OpSource, str] = {}
-# Of the Python files of a folder, together.
+# Total size of a folder's Python files.
 _MOST_BYTES = 1 << 20
 
 
 def load_op_folder(folder: Path | str) -> Op:
     """Return the op of a folder, registered in OPS under the folder's name.
 
-    What the folder's files hold is read once: it is loaded again when they have changed. An `op.py` is a
-    program, run with the rights of this process; a child process runs it first, within bounds of time and
-    memory, so that one that loops or raises ends there.
+    The files are read once, and again after a change. An `op.py` is a program that runs with the rights of
+    this process. A child process runs it first, with limits on time and memory, so a loop or an error ends
+    there.
 
-    Raises WebnormError, with file and line, for what is no op.
+    Raises
+    ------
+    WebnormError
+        The folder contains no valid op. The message names the file and the line.
     """
     place = _resolved(folder)
     source = OpSource(str(place), place.name, _digest(place))
@@ -50,7 +53,7 @@ def load_op_folder(folder: Path | str) -> Op:
 
 
 def load_op_folders(roots: Sequence[Path]) -> None:
-    """Load the op of every folder of these roots that has an op.py; note why for those that cannot be."""
+    """Load the op of every folder of these roots that has an op.py, and record the errors."""
     for root in roots:
         for folder in _op_folders(root):
             try:
@@ -67,9 +70,12 @@ def _op_folders(root: Path) -> Iterator[Path]:
 
 
 def op_of_source(source: OpSource) -> Op:
-    """Return the op of a source, loaded where this process does not have it yet.
+    """Return the op of a source, and load it if this process does not have it yet.
 
-    Raises WebnormError where the folder's files have changed since, or are gone.
+    Raises
+    ------
+    WebnormError
+        The files have changed, or are gone.
     """
     if (known := _loaded(source)) is not None:
         return known
@@ -79,19 +85,22 @@ def op_of_source(source: OpSource) -> Op:
 
 
 def load_op_of_source(source: OpSource) -> Op:
-    """Return the op of a source, read from its files, in the place of one that has its name.
+    """Load the op of a source from its files, and replace an op of the same name.
 
-    Raises WebnormError for what is no op.
+    Raises
+    ------
+    WebnormError
+        The files contain no valid op.
     """
     op = _build(source)
-    # Whose task it is decides which of two folders is meant.
+    # The task decides between two folders of the same name.
     unregister(source.name)
     register(op)
     return op
 
 
 def _loaded(source: OpSource) -> Op | None:
-    """The op that this process has loaded from a source, or from copies that lie in the source's folder."""
+    """Return the op that this process has loaded from a source, or from copies in the source's folder."""
     known = user_ops().get(source.name)
     if known is None or known.source is None or known.source.digest != source.digest:
         return None
@@ -101,7 +110,7 @@ def _loaded(source: OpSource) -> Op | None:
 def _build(source: OpSource) -> Op:
     folder = source.files
     module = _imported(source)
-    # A definition may have two names.
+    # A module may bind one definition to two names.
     definitions = [*{id(one): one for one in vars(module).values() if isinstance(one, OpDefinition)}.values()]
     ops = [one for one in getattr(module, "OPS", ()) if isinstance(one, Op)]
     if len(definitions) + len(ops) != 1:
@@ -123,12 +132,12 @@ def _build(source: OpSource) -> Op:
 
 
 def _renamed(op: Op, source: OpSource) -> Op:
-    """An Op that a folder makes itself, under the folder's name."""
+    """Return an Op that a folder builds itself, under the folder's name."""
     return replace(op, name=source.name, source=source)
 
 
 def _imported(source: OpSource) -> ModuleType:
-    """The module of a folder's op.py, as a package, so that it may import the files beside it."""
+    """Return the module of a folder's op.py, as a package, so that it can import the files next to it."""
     folder = source.files
     name = f"_webnorm_op_{source.name}_{source.digest[:16]}"
     spec = importlib.util.spec_from_file_location(
@@ -158,7 +167,7 @@ def _resolved(folder: Path | str) -> Path:
     except (OSError, ValueError, RuntimeError) as error:
         raise WebnormError(f"{sentence(str(folder), 200)}: cannot be read: {error}") from error
     if not is_op_folder(place):
-        raise WebnormError(f"{place}: has no {OP_FILE}; expected a folder of an op")
+        raise WebnormError(f"{place}: has no {OP_FILE}; expected the folder of an op")
     return place
 
 

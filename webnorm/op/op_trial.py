@@ -1,6 +1,6 @@
-"""An `op.py` is run in a child process first, which has bounds of time and memory.
+"""The trial of an `op.py` in a child process with limits on time and memory.
 
-What loops, ends the process, takes gigabytes or gives nonsense is found there, and becomes one line.
+Loops, exits, excessive memory and invalid results end there, and become an error of one line.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from webnorm.errors import WebnormError, sentence
 from webnorm.op.registry import OP_FILE
 
-# Seconds of processor time that the child may take, seconds that it is waited for, and its memory, most of
-# which is NumPy's address space.
+# Limits of the child: processor time and waiting time in seconds, and bytes of memory. Most of the memory is
+# NumPy's address space.
 CPU_LIMIT_S, WAIT_LIMIT_S = 10, 120
 MEMORY = 8 << 30
-# What a process ends with that has no processor time left: SIGXCPU, or SIGKILL a second later.
+# Exit statuses of a process without processor time left: SIGXCPU, or SIGKILL a second later.
 _OUT_OF_TIME = (-24, -9)
-# Set in the child, which must not have a child of its own.
+# Set in the child, which must not start another child.
 _INSIDE = "WEBNORM_OP_TRIAL"
 _MARK = "\0webnorm-op-trial "
 
@@ -29,7 +29,10 @@ _MARK = "\0webnorm-op-trial "
 def try_folder(folder: Path) -> None:
     """Run a folder's op.py, its draws and its reference on small problems in a child process.
 
-    Raises WebnormError for what goes wrong there, in one line with file and line.
+    Raises
+    ------
+    WebnormError
+        An error occurred there. The message is one line with the file and the line.
     """
     if os.environ.get(_INSIDE):
         return

@@ -1,4 +1,4 @@
-"""The types of the problems and options of an op that an `op.py` defines; values travel with the source."""
+"""The problem and option types of an op that an `op.py` defines. A pickled value contains its source."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from webnorm.op.op import OpSource
 from webnorm.op.options import Options
 from webnorm.op.problem import NumberRule, Problem
 
-# A benchmark's batch where time is short.
+# The batch of a quick benchmark.
 _QUICK_BATCH = 256
-# The draw that every op has: each input as `draw` says.
+# The distribution that every op has: the `draw` of each input.
 USUAL = "normal"
 
 
 def options_type(definition: OpDefinition, source: OpSource) -> type[Options]:
-    """Return the type of the op's options: a field for each."""
+    """Return the type of the op's options, with a field for each."""
     kinds: list[tuple[str, Any, Any]] = []
     for one in definition.options:
         kind = "bool" if not one.values else ("str | None" if None in one.values else "str")
@@ -73,7 +73,7 @@ def problem_type(
     hostile: Mapping[str, Any],
     copied_bytes: Callable[[Any], int],
 ) -> type[Problem]:
-    """Return the type of the op's problems: a field for each size and scalar."""
+    """Return the type of the op's problems, with a field for each size and scalar."""
     kinds: list[tuple[str, Any, Any]] = [(name, "int", field()) for name in definition.sizes]
     kinds += [(one.name, "float", field(default=one.default)) for one in definition.scalars]
     kinds.append(("options", "Options", field(default=options())))
@@ -105,7 +105,7 @@ def problem_type(
 
 
 def _of_sizes(definition: OpDefinition, batch: str) -> dict[str, Any]:
-    """What follows from the sizes: those of a benchmark, and how large the largest tensor is."""
+    """Return the attributes that depend on the sizes: default sizes, and the size of the largest tensor."""
     names = [*definition.sizes]
     shapes = [
         [expression.parse(part) for part in one.shape]

@@ -1,4 +1,4 @@
-"""Options: what a problem adds to, or leaves out of, the plain computation of its op."""
+"""Options: additions to, and omissions from, the plain computation of an op."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy as np
 
 from webnorm.errors import WebnormError, shown, unknown
 
-# More than any count here takes; Python refuses to read some thousands of them.
+# More digits than any count needs. Python refuses to convert thousands of digits.
 _MOST_DIGITS = 15
 
-# What JSON has for the types of the fields below, what else is taken for one of them, and their names.
+# For the annotations of fields: the types of JSON, the abstract type of accepted values, and a description.
 _KINDS: Mapping[str, tuple[tuple[type, ...], type, str]] = {
     "bool": ((bool,), np.bool_, "True or False"),
     "int": ((int,), Integral, "an int"),
@@ -26,13 +26,13 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], type, str]] = {
 
 
 def can_be_field(name: str, *holders: type) -> bool:
-    """Whether a dataclass takes a field of this name that hides no attribute of the holders, its bases."""
+    """Return True if a dataclass accepts a field of this name, and it hides no attribute of `holders`."""
     is_word = name.isidentifier() and not keyword.iskeyword(name)
     return is_word and not any(hasattr(holder, name) for holder in holders)
 
 
 def refuse_kinds(one: Any) -> None:
-    """Raise WebnormError for a value that is not of its field's kind; NumPy's numbers are numbers."""
+    """Raise WebnormError if a value does not have its field's type. NumPy's scalars count as numbers."""
     for field in fields(one):
         if str(field.type) not in _KINDS:
             continue
@@ -44,12 +44,15 @@ def refuse_kinds(one: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The base of an op's options, and the options of an op that has none.
+    """The base class of an op's options, and the options of an op without any.
 
     A subclass is a frozen dataclass with a field for each option: a flag (bool), a count (int), or a choice
-    (str | None). `STORAGE_OF_TENSORS` names those whose value is the storage type of a tensor; of these None
-    stands for the problem's own type. `IGNORABLE` are flags that may be off
-    for an op that has no use for them. `VALUES` has what a choice may be.
+    (str | None). It sets these class attributes:
+
+    - STORAGE_OF_TENSORS: the options whose value is the storage type of a tensor; None is the problem's own
+      type
+    - IGNORABLE: the flags that may be False for an op that does not use them
+    - VALUES: the valid values of each choice
     """
 
     STORAGE_OF_TENSORS: ClassVar[frozenset[str]] = frozenset()
@@ -61,23 +64,26 @@ class Options:
 
     @classmethod
     def flags(cls) -> tuple[str, ...]:
-        """The names of the options that are flags."""
+        """Return the names of the options that are flags."""
         return tuple(field.name for field in fields(cls) if isinstance(field.default, bool))
 
     @classmethod
     def plain(cls) -> Self:
-        """Return options without anything that may be left out."""
+        """Return options without any tensor that may be left out."""
         return cls(**dict.fromkeys(cls.IGNORABLE, False))
 
     @property
     def set_names(self) -> frozenset[str]:
-        """The names of the options whose values are not their defaults."""
+        """The names of the options whose values differ from their defaults."""
         return frozenset(field.name for field in fields(self) if getattr(self, field.name) != field.default)
 
     def changed(self, pairs: Sequence[str]) -> Self:
-        """These options with some set from text, NAME or NAME=VALUE.
+        """Return the options with some of them set from text, NAME or NAME=VALUE.
 
-        Raises WebnormError for a bad one, and for one that is set to two values.
+        Raises
+        ------
+        WebnormError
+            A name or value is invalid, or an option is set to two values.
         """
         known = {field.name: field.default for field in fields(self)}
         values: dict[str, Any] = {}
@@ -92,7 +98,7 @@ class Options:
             elif not text:
                 raise WebnormError(f"option {name} needs a value: {name}=VALUE")
             elif isinstance(known[name], int):
-                # Python takes digits of every script.
+                # int() accepts digits of every script.
                 if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS:
                     raise WebnormError(
                         f"option {name} is {text!r}; expected a whole number of {_MOST_DIGITS} digits at most"
@@ -106,11 +112,11 @@ class Options:
         return replace(self, **values)
 
     def as_json(self) -> dict[str, Any]:
-        """The options as a results file has them: those that are None are left out."""
+        """Return the options as results files contain them. Options that are None are left out."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def __str__(self) -> str:
-        """What differs from the defaults, such as "no bias, residual, out_dtype=int8"."""
+        """Return the differences from the defaults, such as "no bias, residual, out_dtype=int8"."""
         words = []
         for field in fields(self):
             value = getattr(self, field.name)
@@ -126,8 +132,9 @@ class Options:
 def unknown_option(
     name: str, known: Iterable[str], values: Mapping[str, Sequence[str | None]]
 ) -> WebnormError:
-    """Return the error for a name that is no option. `values` has the values of choices, by their names: a
-    name that is one of those is the value of the choice.
+    """Return the error for an unknown option.
+
+    `values` contains the values of the choices. If the name is one of them, the error suggests that choice.
     """
     meant = [f"{choice}={name}" for choice, found in values.items() if name in found]
     if meant:

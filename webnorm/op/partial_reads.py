@@ -1,4 +1,7 @@
-"""Inputs that a reference reads as a whole; a kernel may read a part of a table that indices choose from."""
+"""Inputs that a reference reads completely.
+
+A kernel may read only a part of a table that indices select from.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ def wholly_read(
     arrays: Mapping[str, Array],
     others: Mapping[str, Array],
 ) -> set[str]:
-    """Return the inputs whose every element changes an output if it gets its value from another draw."""
+    """Return the inputs in which every changed element changes an output.
+
+    New values come from another draw.
+    """
     usual = reference(arrays)
 
     def changes(name: str, at: int) -> bool:

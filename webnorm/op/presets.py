@@ -1,4 +1,4 @@
-"""Named workloads: the shapes that a paper, a tutorial or a model asks for."""
+"""Named workloads: the shapes of a paper, a tutorial or a model."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Scalars = Mapping[str, float | None]
 
 @dataclass(frozen=True)
 class Preset:
-    """A list of tasks and where they come from."""
+    """A list of tasks, and their origin."""
 
     summary: str
     tasks: tuple[Task, ...]
 
     def changed(self, options: Sequence[str], dtype: str | None, scalars: Scalars, seed: int = 0) -> Preset:
-        """The same sizes with some options set (see Options.changed), another dtype, scalars and seed."""
+        """Return the same sizes with options set (see Options.changed), another dtype, scalars and seed."""
 
         def problem(task: Task) -> Problem:
             given: dict[str, Any] = {"options": task.problem.options.changed(options), "seed": seed}
@@ -41,19 +41,19 @@ class Preset:
 
 
 def check_batch(name: str, counts: Sequence[int] | None) -> None:
-    """Raise WebnormError for a batch that there is nothing to time in; None stands for any.
+    """Raise WebnormError for an empty batch, which has no work to time; None is valid.
 
-    `name` is what its size is called.
+    `name` is the name of the size.
     """
     for count in counts or ():
         if count < 1:
-            raise WebnormError(f"{name} is {count}; expected 1 or more: no {name} take no time")
+            raise WebnormError(f"{name} is {count}; expected 1 or more: an empty problem has nothing to time")
 
 
 def usual_shapes(
     op: Op, sizes: Mapping[str, Sequence[int] | None], software: bool, quick: bool
 ) -> list[tuple[int, ...]]:
-    """The shapes that a benchmark of an op takes, with the sizes that are given in their place."""
+    """Return the default shapes of a benchmark of an op; `sizes` replaces some of their sizes."""
     given = [sizes.get(name) for name in op.problem_type.SIZES]
     found = (
         itertools.product(*(values or (own,) for values, own in zip(given, shape, strict=True)))
@@ -65,15 +65,15 @@ def usual_shapes(
 def tasks(
     op: str, shapes: Sequence[tuple[int, ...]], options: Options | None = None, **common: Any
 ) -> tuple[Task, ...]:
-    """Problems of an op, one for each tuple of its sizes: see Op.problem."""
+    """Return problems of an op, one for each tuple of its sizes: see Op.problem."""
     chosen = OPS[op]
     return tuple(Task(chosen, chosen.problem(*shape, options=options, **common)) for shape in shapes)
 
 
 def smallest_problem(op: Op, options: Options | None = None) -> Problem:
-    """The smallest problem of an op; raises UnsupportedProblem for options that it lacks."""
+    """Return the smallest problem of an op; raise UnsupportedProblem for options that it lacks."""
     if op.source is not None:
-        # Here: its sizes may have to meet what it requires.
+        # The sizes of a user op may have to satisfy its requirements.
         from webnorm.op.built_op import small_problem
 
         found: Problem = small_problem(op, 1, options)
@@ -83,8 +83,12 @@ def smallest_problem(op: Op, options: Options | None = None) -> Problem:
 
 
 def ops_with_options(ops: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
-    """Those of the ops that have these options (see Options.changed); raises UnsupportedProblem where none
-    has.
+    """Return the ops that have these options (see Options.changed).
+
+    Raises
+    ------
+    UnsupportedProblem
+        No op has them.
     """
     found: list[str] = []
     lacking: UnsupportedProblem | None = None
@@ -107,7 +111,7 @@ def tasks_of_each(
     options: Sequence[str],
     **common: Any,
 ) -> tuple[Task, ...]:
-    """`tasks` of those ops that have the options, in several storage types or in their default one."""
+    """Return the `tasks` of every op that has the options, in several storage types or in the default one."""
     return tuple(
         task
         for op in ops_with_options(ops, options)
@@ -126,9 +130,9 @@ def presets() -> Mapping[str, Preset]:
 
 
 def quick_tasks(preset: Preset, software: bool) -> tuple[Task, ...]:
-    """The first, the middle and the last task of each op: enough to see that a preset runs.
+    """Return the first, middle and last task of each op, which show that a preset runs.
 
-    On a software adapter with a smaller batch, which changes what it measures less than its patience.
+    A software adapter gets a smaller batch, which saves time and changes the result little.
     """
     found: list[Task] = []
     for op in dict.fromkeys(task.op.name for task in preset.tasks):
@@ -136,12 +140,12 @@ def quick_tasks(preset: Preset, software: bool) -> tuple[Task, ...]:
         found += [own[at] for at in sorted({0, len(own) // 2, len(own) - 1})]
     if not software:
         return tuple(found)
-    # Sizes that differed in their batch only may be the same now.
+    # Tasks that differed only in their batch may now be equal.
     return without_duplicates(Task(task.op, _small(task.problem)) for task in found)
 
 
 def without_duplicates(found: Iterable[Task]) -> tuple[Task, ...]:
-    """The tasks without those that are named again."""
+    """Return the tasks without duplicates."""
     return tuple({str(task): task for task in found}.values())
 
 
@@ -154,7 +158,7 @@ def preset_tasks(
     scalars: Scalars,
     seed: int = 0,
 ) -> tuple[Task, ...]:
-    """The tasks of a preset in the storage types, its own where there are none; a few of them if `quick`."""
+    """Return the tasks of a preset in some storage types, or in its own; a few of them if `quick`."""
     if name not in presets():
         raise unknown("preset", name, presets())
     preset = presets()[name]

@@ -1,7 +1,7 @@
-"""A problem: the sizes, storage type, scalars, options and inputs that one kernel is asked to compute.
+"""Problems: the sizes, storage type, scalars, options and inputs of one computation.
 
-Each scalar has one rule, for Python, the command and exported packages: a package's manifest has the rules as
-data, and its runtime refuses with the same words.
+Each scalar has one rule, which Python, the command and exported packages share. A package's manifest contains
+the rules as data, and its runtime raises the same messages.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from webnorm.errors import WebnormError, check_kind, shortened, shown, unknown
 from webnorm.op.dtypes import DTYPES, DTYPES_ELSEWHERE, OF_OUTPUTS, STORAGE, Array
 from webnorm.op.options import NO_OPTIONS, Options, refuse_kinds
 
-# The smallest normal float32 number. WGSL lets a GPU take a smaller one, a denormal, for 0.
+# The smallest normal float32 number. WGSL allows a GPU to replace smaller numbers, denormals, by 0.
 _LEAST = 2.0**-126
-# From here on the inverse of a float32 is a denormal.
+# The inverse of this number, and of larger ones, is a denormal float32.
 _BELOW = 2.0**126
 
 
 @dataclass(frozen=True)
 class NumberRule:
-    """A number of a name, from `least` up to, but not including, `below`; 0 where `zero` admits it.
+    """The valid values of a scalar: `least` or more and less than `below`, and 0 if `zero` is True.
 
-    `expected` says so in words that go on after "expected". A `whole` number has no fraction.
+    Error messages put `expected` after the word "expected". A `whole` number has no fraction.
     """
 
     name: str
@@ -41,9 +41,15 @@ class NumberRule:
     whole: bool = False
 
     def number(self, value: object, name: str | None = None) -> float:
-        """Return the value as a float. Raise WebnormError, with `name` in place of the rule's, for another.
+        """Return the value as a float, or as an int if the rule is for whole numbers.
 
-        A bool, a string, a Decimal and an array are no numbers here; NumPy's scalars and fractions are.
+        Numbers are Python's and NumPy's scalars, and fractions. A bool, a string, a Decimal and an array are
+        not.
+
+        Raises
+        ------
+        WebnormError
+            The value is not valid. The message contains `name`, or else the rule's name.
         """
         if not isinstance(value, bool) and isinstance(value, Real):
             try:
@@ -56,26 +62,38 @@ class NumberRule:
         raise WebnormError(f"{name or self.name} is {shown(value)}; expected {self.expected}")
 
     def as_json(self) -> dict[str, Any]:
-        """The rule as a manifest has it."""
+        """Return the rule as a manifest contains it."""
         rule = {name: value for name, value in vars(self).items() if name not in ("name", "whole")}
         return {**rule, "whole": True} if self.whole else rule
 
 
-# Beyond this float64 does not count.
+# float64 does not represent all integers beyond this.
 _MOST_SIZE = 1 << 53
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """The base of the problems of an op.
+    """The base class of problems.
 
-    A subclass is a frozen dataclass that adds a field for each size and each scalar of the op. `dtype` is
-    what the data are stored as. `distribution` names how inputs are drawn, "given" stands for arrays of the
-    caller's, and `seed` fixes the draw.
+    A subclass is a frozen dataclass that adds a field for each size and each scalar of the op. It sets these
+    class attributes:
 
-    SIZES has the least value of each size by its name, outermost first. BATCH names the size that may be cut
-    into slices: what belongs to one of its elements depends on nothing of another's. AXIS names the size that
-    a plot runs along. SCALARS has the rule of each scalar, DISTRIBUTIONS how each draws the main input.
+    - SIZES: the smallest value of each size by name, outermost first
+    - BATCH: the size that may be cut into slices, since its elements do not depend on each other
+    - AXIS: the size on the horizontal axis of plots
+    - SCALARS: the rule of each scalar
+    - DISTRIBUTIONS: the function that draws the main input, by name
+
+    Attributes
+    ----------
+    dtype : str
+        The storage type of the data.
+    distribution : str
+        The distribution of the inputs; "given" stands for the caller's arrays.
+    seed : int
+        Seed of the inputs, 0 or more.
+    options : Options
+        The options of the op.
     """
 
     dtype: str = "float32"
@@ -98,7 +116,7 @@ class Problem:
         if self.dtype not in STORAGE:
             raise unknown("dtype", self.dtype, STORAGE, DTYPES_ELSEWHERE.get(self.dtype), OF_OUTPUTS)
         for name, rule in self.SCALARS.items():
-            # Results files have them as JSON, which knows no scalar of NumPy's.
+            # Result files contain scalars as JSON, which has no NumPy scalars.
             object.__setattr__(self, name, rule.number(getattr(self, name)))
         if self.distribution not in self.DISTRIBUTIONS and self.distribution != "given":
             raise unknown("distribution", self.distribution, self.DISTRIBUTIONS)
@@ -107,12 +125,12 @@ class Problem:
 
     @classmethod
     def options_type(cls) -> type[Options]:
-        """The type of its options."""
+        """Return the type of the options."""
         return type(next(cast(Options, one.default) for one in fields(cls) if one.name == "options"))
 
     @classmethod
     def default_sizes(cls, software: bool, quick: bool) -> tuple[tuple[int, ...], ...]:
-        """The sizes of a benchmark that names none, in the order of SIZES."""
+        """Return the default sizes of a benchmark, in the order of SIZES."""
         return (tuple(max(1, least) for least in cls.SIZES.values()),)
 
     @property
@@ -127,17 +145,17 @@ class Problem:
 
     @property
     def batch_size(self) -> int:
-        """How many elements the batch has; 1 where no size may be cut."""
+        """The number of elements of the batch; 1 if no size may be cut."""
         return int(getattr(self, self.BATCH)) if self.BATCH else 1
 
     @property
     def batch_noun(self) -> str:
-        """What one element of the batch is called: "row" where the size is called rows."""
+        """The noun for one element of the batch, such as "row" if the size is called rows."""
         return self.BATCH.removesuffix("s") or "input"
 
     @property
     def inner(self) -> int:
-        """The product of all sizes but the batch: the elements that belong to one of its elements."""
+        """The product of all sizes but the batch."""
         return prod(size for name, size in self.sizes.items() if name != self.BATCH)
 
     @property
@@ -147,16 +165,16 @@ class Problem:
 
     @property
     def copied_bytes(self) -> int:
-        """The bytes that a copy timed next to this problem reads and writes, about."""
+        """The approximate number of bytes that a copy next to this problem reads and writes."""
         return 2 * self.elements * DTYPES[self.dtype].itemsize
 
     @property
     def axis(self) -> int:
-        """The size that a plot runs along."""
+        """The size on the horizontal axis of plots."""
         return int(getattr(self, self.AXIS))
 
     def with_batch(self, count: int) -> Self:
-        """The same for a batch of so many elements; itself where no size may be cut."""
+        """Return the problem with a batch of `count` elements; itself if no size may be cut."""
         return self if not self.BATCH else replace(self, **cast(Any, {self.BATCH: count}))
 
     @property
@@ -166,32 +184,42 @@ class Problem:
 
     @cached_property
     def signature(self) -> str:
-        """What problems share that differ in scalars and input alone; text, since that knows its hash."""
+        """A text that is equal for problems that differ only in scalars and inputs."""
         return repr((*self.sizes.values(), self.dtype, self.options))
 
     def storage(self, name: str) -> str:
-        """Return the storage type of a name: "dtype" is the problem's own, and an option may name another.
-        Any other name is the type itself.
+        """Return a storage type by name.
+
+        Parameters
+        ----------
+        name : str
+            "dtype" for the problem's own type, an option that names a type, or the type itself.
         """
         if name in self.options.STORAGE_OF_TENSORS:
             return getattr(self.options, name) or self.dtype
         return self.dtype if name == "dtype" else name
 
     def as_json(self) -> dict[str, Any]:
-        """The problem as it stands in a results file."""
+        """Return the problem as results files contain it."""
         known = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**self.sizes, **known, "options": self.options.as_json()}
 
     @classmethod
     def takes(cls, data: Mapping[str, Any]) -> bool:
-        """Whether `as_json` of such a problem may have given this."""
+        """Return True if `data` has the fields of `as_json` of such a problem."""
         names, options = ({one.name for one in fields(kind)} for kind in (cls, cls.options_type()))
         given = data.get("options", {})
         return data.keys() <= names and isinstance(given, Mapping) and given.keys() <= options
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `as_json`; raises WebnormError for foreign data, sizes of no device included."""
+        """Return the problem that `as_json` described.
+
+        Raises
+        ------
+        WebnormError
+            The data do not describe such a problem, or a size is larger than 2^53.
+        """
         try:
             problem = cls(**{**data, "options": cls.options_type()(**data["options"])})
         except (TypeError, KeyError) as error:

@@ -1,4 +1,4 @@
-"""Problems in files of results, of an op that this process has not loaded: their recorded values alone."""
+"""Problems from result files whose op is not loaded: only the recorded values."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from webnorm.op.options import Options, can_be_field
 from webnorm.op.problem import NumberRule, Problem
 
 _OWN = tuple(one.name for one in fields(Problem))
-# A file may come from anywhere.
+# A file may come from anyone, so the number of its names is limited.
 _MOST_NAMES = 40
 
 
 def recorded_problem(op_name: str, data: Mapping[str, Any]) -> Problem:
-    """Return the problem that `Problem.as_json` of an op gave: whole numbers are sizes, others scalars.
+    """Return the problem that `Problem.as_json` described: whole numbers are sizes, others scalars.
 
-    Raises WebnormError for data that no problem gives.
+    Raises
+    ------
+    WebnormError
+        The data do not describe a problem.
     """
     if not isinstance(data, Mapping):
         raise WebnormError(f"a problem of {op_name} is {shown(data)}; expected its sizes by name")
@@ -73,7 +76,7 @@ def _type(
             kw_only=True,
             namespace={
                 "SIZES": dict.fromkeys(sizes, 0),
-                # How inputs were drawn is that op's to say.
+                # Only the op knows the meaning of the distribution.
                 "DISTRIBUTIONS": {distribution: None},
                 "AXIS": sizes[-1] if sizes else "seed",
                 "SCALARS": {

@@ -1,4 +1,7 @@
-"""An op's reference on small problems: what no kernel could be compared with is refused."""
+"""The trial of an op's reference on small problems.
+
+It rejects references that no kernel can be compared with.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,10 @@ _SIZES = (1, 3, 8)
 def try_reference(op: Op) -> None:
     """Compute small problems with every option on ordinary inputs.
 
-    Raises WebnormError for a reference that raises, gives other shapes or no numbers, gives other outputs for
-    the same inputs, or changes its inputs.
+    Raises
+    ------
+    WebnormError
+        The reference raises, returns other shapes or NaN, differs between two calls, or changes its inputs.
     """
     tried = 0
     for options in all_options(op):
@@ -32,9 +37,9 @@ def try_reference(op: Op) -> None:
             tried += 1
             _try(task)
     if not tried:
-        raise WebnormError(f"{_file(op)}: no sizes up to 64 meet what it requires; expected some")
+        raise WebnormError(f"{_file(op)}: no sizes up to 64 satisfy its requirements; expected some")
     if _built(op) is not None:
-        # Drawn once: arrays of op.py's own have to fit its shapes.
+        # Drawing once checks that the arrays of op.py fit its shapes.
         for case, problem in problems(op.hook("cases")(0), op, ["float32"]):
             case.draw(Task(op, problem))
 
@@ -47,7 +52,7 @@ def _file(op: Op) -> str:
 
 
 def _built(op: Op) -> BuiltOp | None:
-    """What an op is made of that `define_op` defines; None for one that its folder makes itself."""
+    """Return the `BuiltOp` of an op from `define_op`; None for an op that its folder builds itself."""
     built = getattr(op.draw, "__self__", None)
     return built if isinstance(built, BuiltOp) else None
 
@@ -61,10 +66,10 @@ def _try(task: Task) -> None:
     where = f"{_file(op)}: for {problem}"
     for name, one in expected.items():
         if not _same(one.value, again[name].value):
-            raise WebnormError(f"{where} the reference gives another {name} each time; expected the same")
+            raise WebnormError(f"{where} the reference returns another {name} each time; expected the same")
         if np.isnan(one.value).any():
             raise WebnormError(
-                f"{where} {name} has NaN on inputs as they are drawn; expected numbers: change the "
+                f"{where} {name} has NaN on drawn inputs; expected numbers: change the "
                 "reference, or the draw of an input"
             )
     _check_unchanged(arrays, before, where)
@@ -73,7 +78,7 @@ def _try(task: Task) -> None:
 def _check_unchanged(arrays: Mapping[str, Array], before: Mapping[str, Array], where: str) -> None:
     for name, array in arrays.items():
         if array.tobytes() != before[name].tobytes():
-            raise WebnormError(f"{where} the reference changes {name}; expected it to leave its inputs alone")
+            raise WebnormError(f"{where} the reference changes {name}; it must not change its inputs")
 
 
 def _same(one: Array, other: Array) -> bool:

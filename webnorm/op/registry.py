@@ -1,4 +1,4 @@
-"""Which ops there are: webnorm's own, those of the user's that were loaded, and what all have together."""
+"""The registry of ops: webnorm's own, and the loaded user ops."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from webnorm.op.problem import Problem
 
 # The package whose folders are webnorm's own ops.
 _OWN = "webnorm.ops"
-# The file that makes a folder one of an op.
+# The file that defines the op of a folder.
 OP_FILE = "op.py"
 
 
 def load_ops(package: str) -> Iterator[Op]:
-    """Yield the ops of a package's folders: those that the `op.py` of each names in its OPS."""
+    """Yield the ops of a package's folders: the OPS of each `op.py`."""
     for folder in sorted(resources.files(package).iterdir(), key=lambda one: one.name):
         if folder.is_dir() and folder.joinpath(OP_FILE).is_file():
             yield from importlib.import_module(f"{package}.{folder.name}.op").OPS
 
 
 class _Registry(Mapping[str, Op]):
-    """The ops by name, loaded when they are first asked for."""
+    """The ops by name, loaded on first use."""
 
     def __getitem__(self, name: str) -> Op:
         return _users[name] if name in _users else _loaded()[name]
@@ -48,15 +48,18 @@ def _loaded() -> Mapping[str, Op]:
 
 
 OPS: Mapping[str, Op] = _Registry()
-# The ops of the user's that this process has loaded, by name; and why others could not be.
+# The user ops that this process has loaded, and the errors of others, by name.
 _users: dict[str, Op] = {}
 _broken: dict[str, str] = {}
 
 
 def register(op: Op) -> None:
-    """Have OPS contain an op of the user's, in place of one of the same folder.
+    """Add a user op to OPS; it replaces an op of the same folder.
 
-    Raises WebnormError for the name of one of webnorm's own, or of another folder's.
+    Raises
+    ------
+    WebnormError
+        webnorm, or another folder, has an op of this name.
     """
     if op.name in _loaded():
         raise WebnormError(f"{_folder(op)}: {op.name} is an op of webnorm; rename the folder")
@@ -67,23 +70,23 @@ def register(op: Op) -> None:
         )
     _users[op.name] = op
     _broken.pop(op.name, None)
-    _forget_what_follows()
+    _clear_caches()
 
 
 def unregister(name: str) -> None:
-    """Have OPS contain an op of the user's no more; nothing happens for a name that is none."""
+    """Remove a user op from OPS. Other names have no effect."""
     _users.pop(name, None)
     _broken.pop(name, None)
-    _forget_what_follows()
+    _clear_caches()
 
 
-def _forget_what_follows() -> None:
+def _clear_caches() -> None:
     for kept in (computing_ops, problem_types, _options_types, flag_names):
         kept.cache_clear()
 
 
 def is_op_folder(folder: Path) -> bool:
-    """Whether a folder has an op.py."""
+    """Return True if a folder has an op.py."""
     try:
         return (folder / OP_FILE).is_file()
     except OSError:
@@ -91,25 +94,25 @@ def is_op_folder(folder: Path) -> bool:
 
 
 def load_op(folder: Path | str) -> Op:
-    """Return the op of a folder of the user's, loaded and registered: see op_folders.load_op_folder."""
-    # Here: who calls a norm needs nothing of what it imports.
+    """Load and register the op of a user folder, and return it: see op_folders.load_op_folder."""
+    # A call of a norm does not need these imports.
     from webnorm.op.op_folders import load_op_folder
 
     return load_op_folder(folder)
 
 
 def note_broken(name: str, reason: str) -> None:
-    """Have `op_named` raise with this reason for an op of the user's that cannot be loaded."""
+    """Make `op_named` raise this reason for a user op that cannot be loaded."""
     _broken[name] = reason
 
 
 def broken_ops() -> Mapping[str, str]:
-    """Return the ops of the user's that could not be loaded, by name, and why."""
+    """Return the reasons why user ops could not be loaded, by name."""
     return dict(_broken)
 
 
 def user_ops() -> Mapping[str, Op]:
-    """Return the ops of the user's that are loaded, by name."""
+    """Return the loaded user ops by name."""
     return dict(_users)
 
 
@@ -118,7 +121,7 @@ def _folder(op: Op) -> str:
 
 
 def op_named(name: str) -> Op:
-    """Return the op of that name; raises WebnormError without one."""
+    """Return the op of that name; raise WebnormError if there is none."""
     if name in _broken:
         raise WebnormError(_broken[name])
     if name not in OPS:
@@ -128,44 +131,44 @@ def op_named(name: str) -> Op:
 
 @cache
 def copy_op() -> Op:
-    """Return the op that the others are timed next to."""
+    """Return the copy op, next to which the others are timed."""
     return next(op for op in OPS.values() if op.is_copy)
 
 
 def as_copy_problem(problem: Problem) -> Problem:
-    """Return the problem as the copy sees it."""
+    """Return the copy's problem for a problem of another op."""
     return copy_op().copied_problem(problem)
 
 
 @cache
 def computing_ops() -> tuple[str, ...]:
-    """Return the names of the ops that compute something; a copy is what they are compared with."""
+    """Return the names of all ops but the copy."""
     return tuple(name for name, op in OPS.items() if not op.is_copy)
 
 
 def not_computing() -> dict[str, str]:
-    """Return why each of the other ops is not among them."""
+    """Return the reasons why the other ops are not `computing_ops`."""
     return {name: "only measures what a norm is compared with" for name, op in OPS.items() if op.is_copy}
 
 
 @cache
 def problem_types() -> tuple[type[Problem], ...]:
-    """Return the types of problems that the ops have."""
+    """Return the problem types of the ops."""
     return tuple(dict.fromkeys(op.problem_type for op in OPS.values()))
 
 
 def default_op() -> Op:
-    """Return the op that is meant where none is named: the first that computes."""
+    """Return the default op: the first that computes."""
     return next((OPS[name] for name in computing_ops()), copy_op())
 
 
 def distributions() -> tuple[str, ...]:
-    """Return the names of the draws that problems have."""
+    """Return the names of all distributions."""
     return tuple(dict.fromkeys(name for one in problem_types() for name in one.DISTRIBUTIONS))
 
 
 def option_words() -> list[str]:
-    """Return what --option takes: the options and values of all ops, but those with flags of their own."""
+    """Return the values of --option: the options of all ops, except those with a flag of their own."""
     found: dict[str, None] = {}
     for kind in _options_types():
         for field in fields(kind):
@@ -183,10 +186,14 @@ def _options_types() -> tuple[type[Any], ...]:
 
 
 def options_of(op: Op, pairs: Sequence[str]) -> Options:
-    """Return an op's default options with some set from text, as Options.changed takes it.
+    """Return an op's default options with some set from text, in the form of Options.changed.
 
-    Raises UnsupportedProblem for an option that another op has, and for every one if this op has none;
-    WebnormError for one that no op has.
+    Raises
+    ------
+    UnsupportedProblem
+        The op lacks an option that another op has, or has no options.
+    WebnormError
+        No op has the option.
     """
     own = {field.name for field in fields(op.defaults)}
     known = [field.name for kind in _options_types() for field in fields(kind)]
@@ -201,9 +208,9 @@ def options_of(op: Op, pairs: Sequence[str]) -> Options:
 
 @cache
 def flag_names(op: Op) -> Mapping[str, str]:
-    """Return an op's options that are flags by what headers call them.
+    """Return an op's options that are flags, by their names in headers.
 
-    One that is named for a tensor of an op with these options says whether there is one.
+    A flag with the name of a tensor of these options becomes `has_NAME`.
     """
     kind = type(op.defaults)
     tensors = {tensor.name for one in OPS.values() if type(one.defaults) is kind for tensor in one.tensors}
@@ -211,14 +218,14 @@ def flag_names(op: Op) -> Mapping[str, str]:
 
 
 def problem_from_json(op_name: object, data: Mapping[str, Any]) -> Problem:
-    """Return the problem of an op as `Problem.as_json` gave it; raises WebnormError for foreign data.
+    """Return the problem of an op that `Problem.as_json` described; raise WebnormError for foreign data.
 
-    A copy may have the problem of the op that it was timed next to. An op that is not loaded here gets
-    a problem that has only the recorded values.
+    A copy may have the problem of the op next to which it was timed. For an op that is not loaded, the
+    problem has only the recorded values.
     """
     op = OPS.get(str(op_name))
     if op is None or (op.is_copy and not any(one.takes(data) for one in problem_types())):
-        # Here: most results are of ops that are loaded.
+        # Most results belong to loaded ops, which do not need this import.
         from webnorm.op.recorded_problem import recorded_problem
 
         return recorded_problem(str(op_name), data)

@@ -1,4 +1,4 @@
-"""What people write who mean several things: "all", "float32,float16", "cols-*", "256..4k"."""
+"""The notations for several values: "all", "float32,float16", "cols-*", "256..4k"."""
 
 from __future__ import annotations
 
@@ -14,20 +14,33 @@ ALL = "all"
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 _SIZE = re.compile(r"(-?\d+)([km]?)", re.ASCII | re.IGNORECASE)
 _RANGE = re.compile(r"(.+?)\.\.(.+?)(?:([+*])(.+))?")
-# More problems than anybody waits for, and a slip of the finger.
+# A longer list of problems would not finish in reasonable time, and is a typing mistake.
 _MOST_SIZES = 10_000
-# Characters. To translate a pattern takes time for each of them, and no name is nearly as long.
+# Characters of a pattern. Its translation takes time for each of them, and no name is nearly as long.
 _LONGEST_PATTERN = 1000
-# What other libraries call a gradient.
+# The suffix of gradients in other libraries.
 _GRADIENT = re.compile(r"_?(?:grad|bwd)$")
 
 
 def sizes(text: str, name: str, least: int | None = None) -> tuple[int, ...]:
-    """The numbers of a list like "768,4k,256..4k", without those that come again. `name` is whose they are.
+    """Return the numbers of a list like "768,4k,256..4k", without duplicates.
 
-    4k is 4096, and 1m 1024 of that. A range doubles what it begins with until its end is passed: 256..2k is
-    256, 512, 1024, 2048. 256..1k+256 adds, 1..1000*10 multiplies. Raises WebnormError for anything else, and
-    for a number below `least`, where that is given.
+    4k is 4096, and 1m is 1024 times 1024. A range doubles its start until it passes the end: 256..2k is 256,
+    512, 1024, 2048. 256..1k+256 adds, and 1..1000*10 multiplies.
+
+    Parameters
+    ----------
+    text
+        The list.
+    name
+        The name of the value, for errors.
+    least
+        The smallest valid number, if there is one.
+
+    Raises
+    ------
+    WebnormError
+        The text is not such a list, or a number is below `least`.
     """
     found: dict[int, None] = {}
     for part in text.split(","):
@@ -49,7 +62,7 @@ def _part(part: str, given: str) -> Iterator[int]:
     low, high = _size(ends[1], given), _size(ends[2], given)
     by = _size(ends[4], given) if ends[3] else 2
     adds = ends[3] == "+"
-    # Else it would have no end.
+    # Other ranges would not end.
     if low > high or by < (1 if adds else 2) or (low < 1 and not adds):
         raise WebnormError(f"{given}; expected a range that grows, as 256..4k, 256..1k+256 or 1..1000*10")
     while low <= high:
@@ -59,7 +72,7 @@ def _part(part: str, given: str) -> Iterator[int]:
 
 def _size(text: str, given: str) -> int:
     found = _SIZE.fullmatch(text.strip())
-    # No size has so many digits, and Python refuses to read thousands of them.
+    # No size has so many digits, and Python refuses to convert thousands of them.
     if found is None or len(found[1]) > 18:
         raise WebnormError(
             f"{given}; expected integers separated by commas, as 768,4k, or ranges of them, as 256..4k"
@@ -75,11 +88,29 @@ def select_names(
     like: Callable[[str], str | None] = str,
     elsewhere: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """The names that a list asks for, in its order: "all" of `everything` (what is known unless that is
-    given), each by itself, or those that a pattern like "rms*" fits.
+    """Return the names that a list selects, in its order.
 
-    Raises WebnormError for what is no text, and for a name, or a pattern, that fits none of those known;
-    `what` says of what they are, and `like` what would be called so here; `elsewhere` is that of `unknown`.
+    The parts of the list are names, patterns such as "rms*", and "all".
+
+    Parameters
+    ----------
+    asked
+        The list.
+    known
+        The valid names.
+    what
+        The kind of name, for errors.
+    everything
+        The names that "all" and patterns select. Default: `known`.
+    like
+        A function that returns the name to suggest for an unknown name, or None.
+    elsewhere
+        As for `webnorm.errors.unknown`.
+
+    Raises
+    ------
+    WebnormError
+        asked is not a text, or a part matches no name.
     """
     every = tuple(known) if everything is None else tuple(everything)
     parts = split_names(asked, what)
@@ -96,19 +127,23 @@ def select_names(
             if not fitting:
                 beginning = [one for one in every if part and one.startswith(part)]
                 if len(beginning) > 1:
-                    # Several are not described by one of them.
+                    # One name does not stand for several, so the hint contains a pattern too.
                     near = nearest(like(part) or part, beginning, 0.0)
                     hint = f"did you mean {near!r}, or '{part}*' for {len(beginning)} of them?"
                     raise WebnormError(f"unknown {what} {shown(part)}; {hint}")
-                # "all" is no op, where all that can be computed is listed.
+                # The list of ops shows every op, so "all" is not suggested among them.
                 raise unknown(what, part, known if what == "op" else {*known, ALL}, like(part), elsewhere)
             found |= dict.fromkeys(fitting)
     return tuple(found)
 
 
 def split_names(asked: str | Sequence[str], name: str) -> list[str]:
-    """The texts of a list such as "rms*,layer_norm", or several texts; WebnormError for what is neither, and
-    called `name`.
+    """Return the parts of a list such as "rms*,layer_norm", or of several texts.
+
+    Raises
+    ------
+    WebnormError
+        asked is neither. The message contains `name`.
     """
     parts = asked.split(",") if isinstance(asked, str) else asked
     if isinstance(parts, Sequence) and all(isinstance(part, str) for part in parts):
@@ -117,26 +152,26 @@ def split_names(asked: str | Sequence[str], name: str) -> list[str]:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name has a shell's wildcards."""
+    """Return True if a name has shell wildcards."""
     return any(sign in name for sign in "*?[")
 
 
 def matches(asked: str, name: str) -> bool:
-    """Whether a name is the one asked for, or the pattern asked for fits it, upper and lower case apart."""
+    """Return True if `name` equals `asked`, or matches it as a pattern. Case matters."""
     if asked == name or len(asked) > _LONGEST_PATTERN or not is_pattern(asked):
         return asked == name
     return fnmatchcase(name, asked)
 
 
 def ops_named(asked: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The ops of a list: see `named`. The default op where none is asked for; a copy only by its name."""
+    """Return the ops of a list (see `select_names`), or the default op for None. "all" excludes the copy."""
     if asked is None:
         return (default_op().name,)
     return select_names(asked, OPS, "op", computing_ops(), like=lambda name: _GRADIENT.sub("_backward", name))
 
 
 def dtypes_named(asked: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The storage types of a list: see `named`; none where none is asked for."""
+    """Return the storage types of a list (see `select_names`); none for None."""
     return (
         ()
         if asked is None

@@ -1,4 +1,4 @@
-"""The problems that a kernel of an op of the user's is evaluated on while it is written, and test vectors."""
+"""The small problems on which a user kernel is evaluated while it is written, and test vectors."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ from webnorm.op.fitting_problem import Sizes, multiples, odd_sizes, reduced
 from webnorm.op.op import Op, Task, UnsupportedProblem
 from webnorm.op.options import Options
 
-# The first size of an aligned problem and of an odd one, where there are few sizes, and how far apart the
-# sizes are.
+# The first size of an aligned problem and of an odd one with few sizes, and the distance between sizes.
 _SIZES = ((64, 4), (37, 1))
-# Elements of their largest tensor, however many sizes there are.
+# Elements of their largest tensor, for any number of sizes.
 _MOST_ELEMENTS = 64 * 65 * 4
 _SEED = 16
-# Elements of an export's test vector, about: a package is downloaded.
+# Approximate elements of a test vector. A package is downloaded, so it must be small.
 _VECTOR_ELEMENTS = 4_000
 
 
 def playground_tasks(op: Op, dtype: str = "float32", options: Options | None = None) -> tuple[Task, ...]:
-    """An aligned and an odd problem of an op; raises WebnormError for options that it lacks."""
+    """Return an aligned and an odd problem of an op; raise WebnormError for options that it lacks."""
     given = {"options": options, "dtype": dtype, "seed": _SEED}
     return tuple(Task(op, _bounded_problem(op, first, step, given)) for first, step in _SIZES)
 
 
 def _bounded_problem(op: Op, first: int, step: int, given: dict[str, Any]) -> Any:
-    """A problem whose sizes all differ and meet what the op requires, with few elements.
+    """Return a problem with few elements, whose sizes all differ and satisfy the op's requirements.
 
-    Raises UnsupportedProblem where no small sizes do.
+    Raises
+    ------
+    UnsupportedProblem
+        No small sizes satisfy them.
     """
     shapes = _spread(len(op.problem_type.SIZES), first, step)
     others = (sizes for one in shapes for sizes in (*multiples(one), *reduced(one)))
@@ -46,7 +48,7 @@ def _bounded_problem(op: Op, first: int, step: int, given: dict[str, Any]) -> An
             problem = op.problem(*sizes, **given)
             if op.elements(problem) <= _MOST_ELEMENTS:
                 return problem
-    # Sizes that have to be alike, say.
+    # The op may require equal sizes, for example.
     problem = small_problem(op, first, **given)
     for smaller in (first // 4, 2):
         if op.elements(problem) > _MOST_ELEMENTS:
@@ -57,7 +59,7 @@ def _bounded_problem(op: Op, first: int, step: int, given: dict[str, Any]) -> An
 def _spread(count: int, first: int, step: int) -> list[Sizes]:
     """Return sizes that are different multiples of a step, from large ones to small ones.
 
-    Where even the smallest have a large product, the leading sizes are odd ones instead.
+    If even the smallest have a large product, the leading sizes are small odd numbers instead.
     """
     starts = [first]
     while starts[-1] // 2 >= step:
@@ -72,12 +74,12 @@ def _spread(count: int, first: int, step: int) -> list[Sizes]:
 
 
 def draw_playground(task: Task) -> dict[str, Array]:
-    """The inputs of a task, as its op draws them."""
+    """Draw the inputs of a task with the op's own draws."""
     return task.op.draw(task, {}, np.random.default_rng(task.problem.seed))
 
 
 def given_task(op: Op, dtype: str = "float32", options: Options | None = None) -> Task:
-    """Raise WebnormError: a mean and a deviation are no inputs of any op."""
+    """Raise WebnormError: only norms have a mean and a deviation as inputs."""
     raise WebnormError(f"{op.name} draws its inputs itself; the mean and deviation of x are for norms")
 
 
@@ -87,7 +89,7 @@ def draw_given(task: Task, mean: float, spread: float) -> dict[str, Array]:
 
 
 def export_inputs(op: Op, problem: Any) -> Iterator[tuple[str, str, Any]]:
-    """Yield name, description and problem of each test vector: one for each way to draw the inputs."""
+    """Yield the name, description and problem of each test vector, one for each distribution."""
     count = max(1, min(37, _VECTOR_ELEMENTS // max(1, problem.inner))) | 1
     for kind in op.problem_type.DISTRIBUTIONS:
         one = replace(problem.with_batch(count), distribution=kind)

@@ -1,1 +1,1 @@
-"""The ops that come with webnorm, one folder each or one per family; `webnorm.op.registry` loads them."""
+"""The ops that webnorm contains, one folder per op or family; `webnorm.op.registry` loads them."""

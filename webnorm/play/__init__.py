@@ -1,1 +1,1 @@
-"""One kernel's file, watched: a state that terminal and page show."""
+"""The playground: watch one kernel file and show its state in the terminal or on a page."""

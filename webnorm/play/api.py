@@ -1,4 +1,4 @@
-"""A session as the page's server asks for it: values of JSON's kinds, kernels by their names."""
+"""The methods that the page's server calls: JSON values, and kernels by name."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ from webnorm.web.package.request import request_for
 
 
 class PlaygroundApi:
-    """What webnorm.play.server.Playground says."""
+    """Implement webnorm.play.server.Playground for a session."""
 
     def __init__(self, session: PlaygroundSession) -> None:
         self._session = session
         self._kernels = [kernel for kernel in discover() if not kernel.op.is_copy]
-        # The text that a lesson took the place of, and the attempt that was the last one then.
+        # The text that a lesson replaced, and the number of the last attempt before the lesson.
         self._before: str | None = None
         self._since = 0
 
     def snapshot(self) -> dict[str, Any]:
-        """All that is known."""
+        """Return the newest snapshot."""
         return self._json(self._session.state.now)
 
     def wait(self, revision: int, timeout: float) -> dict[str, Any] | None:
-        """The newest snapshot as soon as it is newer."""
+        """Return the newest snapshot once it is newer than `revision`; None after `timeout` seconds."""
         now = self._session.state.wait(revision, timeout)
         return None if now is None else self._json(now)
 
     def save(self, text: str, base: str) -> str:
-        """Write the file; raises SaveConflict where it changed since."""
+        """Write the file; SaveConflict if its text is no longer the one with digest `base`."""
         return self._session.save(text, base)
 
     def run(self) -> None:
-        """Judge the text as it is."""
+        """Start an attempt at the current text."""
         self._session.run()
 
     def change(self, settings: dict[str, Any]) -> None:
@@ -71,21 +71,19 @@ class PlaygroundApi:
         self._session.change(**changes)
 
     def trace(self, filter: str | None) -> None:
-        """Trace records that a filter lets pass."""
+        """Trace the records that a filter keeps; None disables tracing."""
         self._session.trace(filter)
 
     def fork(self, op: str, kernel: str) -> None:
-        """Put a copy of a built-in kernel in the place of the file's text."""
+        """Replace the file's text with a copy of a built-in kernel."""
         self._session.put(self._draft(op, kernel), constants={}, trace=None)
 
     def lessons(self) -> list[dict[str, Any]]:
-        """The lessons, in their order."""
+        """List the lessons, in order."""
         return [{"name": one.name, "title": one.title} for one in lessons()]
 
     def lesson(self, name: str | None) -> None:
-        """Begin a lesson with a copy of its kernel; None ends the one that is under way, and brings back the
-        text that was there before.
-        """
+        """Start a lesson with a copy of its kernel; None ends the lesson and restores the earlier text."""
         now = self._session.state.now
         if name is None:
             before = now.file.text if self._before is None else self._before
@@ -105,15 +103,15 @@ class PlaygroundApi:
         self._since = max((one.number for one in self._session.state.now.history), default=0)
 
     def guide(self) -> str:
-        """What a kernel's header and body may use, as HTML."""
+        """Return the guide to kernel files, as HTML."""
         return guide()
 
     def source(self, hash: str) -> str:
-        """The text of an earlier attempt."""
+        """Return the text of an earlier attempt."""
         return self._session.store.source(hash)
 
     def kernels(self) -> list[dict[str, Any]]:
-        """The built-in kernels, in the order of the ladder."""
+        """List the built-in kernels, in the order of the ladder."""
         return [
             {
                 "op": one.op.name,
@@ -126,15 +124,15 @@ class PlaygroundApi:
         ]
 
     def kernel(self, op: str, name: str) -> str:
-        """A built-in kernel's text."""
+        """Return the text of a built-in kernel."""
         return self._named(op, name).path.read_text(encoding="utf-8")
 
     def export(self, force: bool) -> bytes:
-        """The npm package of the file for the columns that are timed, and the type and options of now."""
+        """Return the npm package of the file, for the timed columns and the current type and options."""
         now = self._session.state.now
         if now.file.op is None:
-            raise WebnormError(f"{now.file.name} has not been judged yet; expected a kernel that is right")
-        # As the command's options are called, which request_for takes.
+            raise WebnormError(f"{now.file.name} has not been checked yet; save a kernel that passes first")
+        # request_for takes the names of the command's options.
         settings = {
             "--dtype": now.settings.dtype,
             "--eps": None,
@@ -145,7 +143,7 @@ class PlaygroundApi:
         op = OPS[now.file.op]
         sizes = timed_problem(op, now.settings, now.device.get("type") == "CPU").sizes
         axis = sizes.pop(op.problem_type.AXIS)
-        # A package takes any number of them.
+        # A package accepts any batch size.
         sizes.pop(op.problem_type.BATCH, None)
         path = self._session.path
         words = (
@@ -166,10 +164,10 @@ class PlaygroundApi:
         return bytes(found)
 
     def here(self) -> dict[str, Any]:
-        """The texts with which a browser computes the problem that is timed, beside a copy."""
+        """Return the shaders with which a browser runs the timed problem, and the copy kernels next to it."""
         now = self._session.state.now
         if now.file.op is None:
-            raise WebnormError(f"{now.file.name} has not been judged yet; expected a kernel that compiles")
+            raise WebnormError(f"{now.file.name} has not been checked yet; save a kernel that compiles first")
         op = OPS[now.file.op]
         problem = timed_problem(op, now.settings, now.device.get("type") == "CPU").with_batch(1)
         job = BrowserBundleJob(self._session.path, Task(op, problem), (self._session.root,))
@@ -177,7 +175,7 @@ class PlaygroundApi:
         return dict(found)
 
     def _draft(self, op: str, kernel: str, advice: bool = True) -> str:
-        """A copy of a built-in kernel, for the file's folder."""
+        """Return a copy of a built-in kernel, adapted to the file's folder."""
         session = self._session
         roots = [session.root, wgsl_root()]
         return draft(self._named(op, kernel), roots, session.path.parent.name, advice)
@@ -205,19 +203,20 @@ class PlaygroundApi:
         return found
 
 
-# --- the guide to kernels' files: what docs/add-a-kernel.md says of header and body
+# --- the guide to kernel files: the part of docs/kernel-file.md about header and body
 
-# The headings between which it stands.
-_FROM, _UNTIL = "The file", "What production kernels alone use"
+# The guide is the text between these two headings.
+_FROM, _UNTIL = "The file", "Names of production kernels"
 
 
 @cache
 def guide() -> str:
-    """The guide as HTML, headings from the third level on, without links: those lead to pages that are not
-    served.
+    """Return the guide as HTML, with headings from the third level on.
+
+    Links are removed, because they lead to pages that the server does not have.
     """
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
-    text = (shipped("docs") / "add-a-kernel.md").read_text(encoding="utf-8")
+    text = (shipped("docs") / "kernel-file.md").read_text(encoding="utf-8")
     tokens = [*reader.parse(_ops()), *reader.parse(_example()), *_between(reader.parse(text))]
     for token in tokens:
         token.children = [one for one in token.children or () if one.type not in ("link_open", "link_close")]
@@ -226,34 +225,35 @@ def guide() -> str:
 
 
 def _between(tokens: list[Token]) -> list[Token]:
-    """What stands behind the one heading and before the other."""
+    """Return the tokens between the two headings."""
     titles = [one.content if before.type == "heading_open" else "" for before, one in pairwise(tokens)]
     # A heading is three tokens.
     return tokens[titles.index(_FROM) + 3 : titles.index(_UNTIL)]
 
 
 def _example() -> str:
-    """A kernel that shares a row among the invocations of a workgroup, from its header to its end."""
-    # Of the ops that come with webnorm this one has a kernel that does it in one page.
+    """Return the whole text of a kernel that shares a row among the invocations of a workgroup."""
+    # The workgroup kernel of this op fits on one page.
     text = (wgsl_root() / "rms_norm" / "workgroup.wgsl").read_text(encoding="utf-8")
     return f"`rms_norm`'s kernel `workgroup`, whole:\n\n```wgsl\n{text}```\n"
 
 
 def _ops() -> str:
-    """The ops' formulas, as a table."""
+    """Return a Markdown table of the ops' formulas."""
     rows = (f"| `{op.name}` | `{op.summary}` |" for op in OPS.values() if not op.is_copy)
     return "\n".join(("| op | what it computes |", "|---|---|", *rows)) + "\n"
 
 
-# --- what leaves the playground, made in the worker
+# --- tasks of the worker: a package, and bundles for the browser
 
-# Seconds; the shaders of a package are run, too.
+# Seconds. The limit is long, because the shaders of a package also run.
 LIMIT_S = 120.0
 
 
 def pack(device: Any, words: tuple[Any, ...]) -> Iterator[bytes | str]:
-    """The package of a request, given as request_for takes it, in a .tgz; or, unless that is forced, what is
-    wrong with the kernel. WebnormError as request_for raises it.
+    """Yield the .tgz of a package, or the reason why an unforced request is refused.
+
+    `words` are the arguments of request_for, whose WebnormErrors are raised here.
     """
     request = request_for(*words)
     kernel = request.kernel
@@ -261,7 +261,7 @@ def pack(device: Any, words: tuple[Any, ...]) -> Iterator[bytes | str]:
         yield f"kernel {kernel.name} is unstable ({kernel.unstable})"
         return
     for root in request.roots:
-        # The path above the folder stays private. The command contains it as a shell writes it.
+        # The path above the folder stays private. In the command it is quoted for a shell.
         above = one_line(f"{root.parent}{os.sep}".replace("'", "'\"'\"'"))
         request = replace(request, command=request.command.replace(above, ""))
     try:
@@ -275,7 +275,7 @@ def pack(device: Any, words: tuple[Any, ...]) -> Iterator[bytes | str]:
 
 @dataclass(frozen=True)
 class BrowserBundleJob:
-    """A kernel's file, and the problem that a browser is to compute with it."""
+    """A kernel file, and the problem that a browser runs with it."""
 
     path: Path
     task: Task
@@ -283,8 +283,9 @@ class BrowserBundleJob:
 
 
 def browser_bundles(device: Any, job: BrowserBundleJob) -> Iterator[dict[str, Any]]:
-    """The bundles of the file and of the copy, as the lab's modules take them; WebnormError where the kernel
-    runs in no browser.
+    """Yield the bundles of the file and of the copy kernels, in the form of the lab's JavaScript modules.
+
+    Raises WebnormError if the kernel runs in no browser.
     """
     kernel = load(job.path, job.task.op.name)
     copies = [one for one in discover() if one.op.is_copy]
@@ -293,7 +294,7 @@ def browser_bundles(device: Any, job: BrowserBundleJob) -> Iterator[dict[str, An
     if not bundle.shaders:
         raise WebnormError(f"{kernel.label} runs in no browser; `webnorm export` says why")
     inner = job.task.problem.inner
-    # "rows" is what the page reads.
+    # The page reads the batch size by the name "rows".
     yield {
         "bundle": bundle_as_json(bundle),
         "copies": bundle_as_json(read_bundle(copied, copies, (), "webnorm play --web")),
@@ -302,7 +303,7 @@ def browser_bundles(device: Any, job: BrowserBundleJob) -> Iterator[dict[str, An
 
 
 def archive(files: Files) -> bytes:
-    """A package's files as `npm install` takes them: in a folder called package, without anybody's name."""
+    """Return a .tgz for `npm install`: the files in a folder `package`, without a user name."""
     found = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=found, mode="wb", mtime=0) as packed,

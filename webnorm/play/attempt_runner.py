@@ -1,7 +1,7 @@
-"""Attempts at a kernel, one after the other in a thread: the newest text first, then what was asked for.
+"""Run the attempts at a kernel in a thread: the newest text first, then other requests.
 
-A text that comes while another is at work takes its place at once. What is asked for beside that interrupts
-the steps that nobody waits for, which go on afterwards.
+A new text replaces the running attempt at once. Another request interrupts a background step, which continues
+afterwards.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from webnorm.lab.run.evaluation import KernelRevision
 from webnorm.lab.run.standby_worker import StandbyWorker
 from webnorm.play import stages
 from webnorm.play.attempt_store import MOST_SHOWN, AttemptStore
-from webnorm.play.lessons import goal_of
+from webnorm.play.lessons import reference_kernel
 from webnorm.play.stages import AttemptRun, MistakeLocator
 from webnorm.play.state import AttemptState, By, HistoryEntry, PlaygroundState, StageName, text_digest
 from webnorm.web.tint import OpenTint
 
-# Notices that are kept.
+# Notices in a snapshot; older ones are dropped.
 _MOST_NOTICES = 5
 _STEPS: Mapping[StageName, Callable[[AttemptRun], None]] = {
     "verdict": stages.evaluate_attempt,
@@ -40,16 +40,16 @@ _STEPS: Mapping[StageName, Callable[[AttemptRun], None]] = {
     "cost": stages.count_cost,
     "corpus": stages.try_corpus,
 }
-# What may help where a step was silent for too long.
-_BUSY = "where the machine is busy, run it again or raise --time-limit"
-# Whose complaint it is that ends a stage.
+# Advice after a step that sent no message within its limit.
+_BUSY = "if the machine is busy, run it again or raise --time-limit"
+# The source of an error that ends a stage.
 _BY: Mapping[StageName, By] = {"render": "template", "compile": "naga"}
 _TRACES = re.compile(r"{{-?\s*trace\(")
 
 
 @dataclass(frozen=True)
-class _Errand:
-    """A task that is no step of an attempt, and who waits for what it yields."""
+class _OtherTask:
+    """A task that is not a step of an attempt; `found` receives everything it yields."""
 
     work: Any
     job: Any
@@ -58,7 +58,7 @@ class _Errand:
 
 
 class AttemptRunner:
-    """What is done with the texts of one file. Its methods are called from any thread."""
+    """A thread that runs the attempts at one file. Methods may be called from any thread."""
 
     def __init__(
         self,
@@ -72,43 +72,43 @@ class AttemptRunner:
         self._state, self._store = state, store
         self._path, self._op = path, op
         self.worker, self._tint = StandbyWorker(adapter, (root,)), OpenTint()
-        # Guards what is to be done, and wakes who does it.
+        # Guards the queues below and wakes the thread.
         self._asked = threading.Condition()
         self._fresh: tuple[str, int, Path] | None = None
         self._waiting: deque[StageName] = deque()
-        self._errands: deque[_Errand] = deque()
-        self._doing: StageName | Literal["errand"] | None = None
+        self._other_tasks: deque[_OtherTask] = deque()
+        self._doing: StageName | Literal["other"] | None = None
         self._ended = False
         self._run: AttemptRun | None = None
         self._software, self._began = False, 0.0
-        # Why a text is not run again.
+        # Errors of texts that killed a worker: such a text is not run again.
         self._deadly: dict[str, str] = {}
         # Guards the history.
         self._keeping = threading.Lock()
-        self._thread = threading.Thread(target=self._work, name="course", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="attempts", daemon=True)
 
     def start(self) -> None:
-        """Open the device and begin."""
+        """Open the device and start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and leave no process."""
+        """End the thread and its processes."""
         with self._asked:
             self._ended = True
             self._asked.notify_all()
         self.worker.stop()
         self._tint.stop()
-        while self._errands:
-            self._errands.popleft().found.set_exception(WebnormError("the playground has ended"))
+        while self._other_tasks:
+            self._other_tasks.popleft().found.set_exception(WebnormError("the playground has ended"))
 
-    def judge(self, text: str, edition: int, root: Path) -> None:
-        """Begin an attempt at a text; `edition` counts the changes of its snippets, which lie in `root`."""
+    def evaluate(self, text: str, edition: int, root: Path) -> None:
+        """Start an attempt at a text; `edition` counts the changes of its snippets in the folder `root`."""
         with self._asked:
             self._fresh = text, edition, root
             self._interrupt(verdict=True)
 
     def do(self, stage: StageName) -> None:
-        """Do one step more of the attempt at hand, before those that are left of it."""
+        """Run one more step of the current attempt, before its remaining steps."""
         with self._asked:
             run = self._run
             if run is not None and run.op is not None and run.text.hash not in self._deadly:
@@ -118,17 +118,17 @@ class AttemptRunner:
                 self._interrupt()
 
     def ask(self, work: Any, job: Any, limit_s: float) -> list[Any]:
-        """What another task yields in the worker, once that has time for it; raises what that raises."""
-        errand = _Errand(work, job, limit_s, Future())
+        """Run another task in the worker and return everything it yields; its errors are raised here."""
+        task = _OtherTask(work, job, limit_s, Future())
         with self._asked:
             if self._ended:
                 raise WebnormError("the playground has ended")
-            self._errands.append(errand)
+            self._other_tasks.append(task)
             self._interrupt()
-        return errand.found.result()
+        return task.found.result()
 
     def keep(self, text: str) -> None:
-        """Keep a text that another takes the place of, also where it has not been judged."""
+        """Store a text that is about to be replaced, even if it has not been checked."""
         now = self._state.now
         if any(one.hash == text_digest(text) for one in now.history):
             return
@@ -137,12 +137,12 @@ class AttemptRunner:
         self._keep(under_way if under_way and is_own else self._attempt(text), text)
 
     def idle(self, timeout_s: float) -> bool:
-        """Wait until nothing is left to be done; False where that is not so in time."""
+        """Wait until no work is left; return False after `timeout_s` seconds."""
         with self._asked:
             return self._asked.wait_for(lambda: self._ended or not (self._doing or self._any), timeout_s)
 
     def notice(self, text: str) -> None:
-        """Tell of something that is no attempt's fault; once, however often it happens."""
+        """Show a notice that concerns no attempt; a repeated notice is shown once."""
         if self._state.now.notices[-1:] == (text,):
             return
         known = tuple(one for one in self._state.now.notices if one != text)
@@ -150,12 +150,12 @@ class AttemptRunner:
 
     @property
     def _any(self) -> bool:
-        return bool(self._fresh or self._waiting or self._errands)
+        return bool(self._fresh or self._waiting or self._other_tasks)
 
     def _interrupt(self, verdict: bool = False) -> None:
-        """Have the step that runs leave off, and a verdict where that counts no more; never an errand."""
+        """Stop the running step; a verdict only with `verdict`, and another task never."""
         self._asked.notify_all()
-        if self._doing not in (None, "errand") and (verdict or self._doing != "verdict"):
+        if self._doing not in (None, "other") and (verdict or self._doing != "verdict"):
             self.worker.leave()
 
     def _work(self) -> None:
@@ -163,23 +163,23 @@ class AttemptRunner:
             description, traits = self.worker.opened()
         except (WebnormError, TaskCancelled) as error:
             if not self._ended:
-                hint = "" if "`webnorm doctor`" in str(error) else "; `webnorm doctor` lists the adapters"
-                self.notice(f"{error}{hint}")
+                advice = "; run `webnorm doctor` to list the adapters"
+                self.notice(f"{error}{'' if '`webnorm doctor`' in str(error) else advice}")
             self.stop()
             return
         self._software = traits.software
         self._state.change(device=description)
         while (next := self._next()) is not None:
             try:
-                if isinstance(next, _Errand):
-                    self._go(next)
+                if isinstance(next, _OtherTask):
+                    self._run_other(next)
                 else:
                     self._do(next)
-            except Exception as error:  # it would end this thread, and everybody would wait for ever
-                self.notice(f"{_unforeseen(error)}; the playground goes on")
+            except Exception as error:  # an error would end this thread, and all callers would wait forever
+                self.notice(f"{_unforeseen(error)}; the playground continues")
 
-    def _next(self) -> StageName | _Errand | None:
-        """What is done next; waits for it. None at the end."""
+    def _next(self) -> StageName | _OtherTask | None:
+        """Wait for the next step or task and return it; None at the end."""
         with self._asked:
             self._doing = None
             self._asked.notify_all()
@@ -190,28 +190,28 @@ class AttemptRunner:
                 fresh, self._fresh = self._fresh, None
                 self._run = self._begun(*fresh)
                 self._waiting = self._steps(self._run)
-            if self._errands and not (self._waiting and self._waiting[0] == "verdict"):
-                self._doing = "errand"
-                return self._errands.popleft()
+            if self._other_tasks and not (self._waiting and self._waiting[0] == "verdict"):
+                self._doing = "other"
+                return self._other_tasks.popleft()
             self._doing = self._waiting.popleft() if self._waiting else None
         return self._doing if self._doing is not None else self._next()
 
-    def _go(self, errand: _Errand) -> None:
+    def _run_other(self, task: _OtherTask) -> None:
         try:
-            errand.found.set_result(list(self.worker.stream(errand.work, errand.job, errand.limit_s)))
+            task.found.set_result(list(self.worker.stream(task.work, task.job, task.limit_s)))
         except TaskCancelled:
-            errand.found.set_exception(WebnormError("it was interrupted"))
+            task.found.set_exception(WebnormError("the task was interrupted; try again"))
         except (WorkerDied, TaskFailed) as failure:
-            errand.found.set_exception(WebnormError(str(failure)))
+            task.found.set_exception(WebnormError(str(failure)))
         except WebnormError as error:
-            errand.found.set_exception(error)
-        except Exception as error:  # who asked waits for an answer
-            errand.found.set_exception(WebnormError(_unforeseen(error)))
+            task.found.set_exception(error)
+        except Exception as error:  # the caller waits for an answer
+            task.found.set_exception(WebnormError(_unforeseen(error)))
 
     # --- an attempt
 
     def _begun(self, text: str, edition: int, root: Path) -> AttemptRun:
-        """A new attempt; the last text that was timed is what it is timed beside."""
+        """Return a new attempt, which is compared in speed with the last timed text."""
         last, now = self._run, self._state.now
         attempt = self._attempt(text)
         self._state.change(attempt=attempt, working=None)
@@ -228,15 +228,15 @@ class AttemptRunner:
             software=self._software,
             worker=self.worker,
             tint=self._tint,
-            located=MistakeLocator(self._path, text),
-            tell=self._tell,
-            entered=self._enter,
-            goal=goal_of(now.settings.lesson),
+            locator=MistakeLocator(self._path, text),
+            publish=self._publish,
+            stage_entered=self._enter,
+            goal=reference_kernel(now.settings.lesson),
             failed_before=frozenset(one["case"] for one in failed),
         )
 
     def _attempt(self, text: str) -> AttemptState:
-        """The attempt that follows those of the history, with nothing known of it."""
+        """Return an empty attempt with the next number."""
         return AttemptState(
             number=max((one.number for one in self._state.now.history), default=0) + 1,
             hash=text_digest(text),
@@ -244,26 +244,26 @@ class AttemptRunner:
         )
 
     def _previous(self, last: AttemptRun | None, key: str) -> KernelRevision | None:
-        """The last text that was timed, other than this one, in a file of its own."""
+        """Return the last timed text other than this one, stored in its own file, or None."""
         if last is None or last.op is None:
             return None
         if last.attempt.time is None or last.text.hash == key:
             return last.previous
         with suppress(WebnormError):
-            return KernelRevision(self._source(last.located.text), last.text.hash)
+            return KernelRevision(self._source(last.locator.text), last.text.hash)
         return None
 
     def _steps(self, run: AttemptRun) -> deque[StageName]:
-        """What is done with a new text, in order."""
+        """Return the steps for a new text, in order."""
         deadly = self._deadly.get(run.text.hash)
         if deadly is not None:
-            self._refuse(run, "run", WebnormError(f"{deadly}; not run again until it is edited"))
-            self._keep(run.attempt, run.located.text)
+            self._refuse(run, "run", WebnormError(f"{deadly}; this text is not run again until you edit it"))
+            self._keep(run.attempt, run.locator.text)
             return deque()
         wanted = run.settings
         steps: list[tuple[StageName, bool]] = [
             ("verdict", True),
-            ("trace", wanted.trace is not None or _TRACES.search(run.located.text) is not None),
+            ("trace", wanted.trace is not None or _TRACES.search(run.locator.text) is not None),
             ("time", wanted.time),
             ("race", True),
             ("tint", True),
@@ -273,7 +273,7 @@ class AttemptRunner:
         return deque(name for name, is_wanted in steps if is_wanted)
 
     def _do(self, step: StageName) -> None:
-        """Do a step, and show how it ended."""
+        """Run a step and publish its outcome."""
         run = self._run
         assert run is not None
         try:
@@ -282,7 +282,7 @@ class AttemptRunner:
         except TaskCancelled:
             self._leave_stage("waiting")
             with self._asked:
-                # What it was interrupted for comes first.
+                # The interrupted step continues after the step that interrupted it.
                 self._waiting.insert(min(1, len(self._waiting)), step)
             return
         except stages.StageSkipped as reason:
@@ -292,59 +292,59 @@ class AttemptRunner:
         except WorkerDied as death:
             self._deadly[run.text.hash] = str(death)
             self._refuse(run, "run", death)
-            # Which does not run it.
+            # Tint compiles the text without running it.
             self._keep_to(run.attempt.rendered and "tint")
         except (TaskFailed, WebnormError) as error:
             if step == "verdict":
                 self._refuse(run, self._by(run), error)
             else:
-                # No more than a note of a step after the verdict.
+                # After the verdict a failed step only leaves a note.
                 self._leave_stage("failed", str(error))
-        except Exception as error:  # of this process: it is no mistake of the kernel's
+        except Exception as error:  # an error of this process is not the kernel's fault
             self._refuse(run, "run", WebnormError(_unforeseen(error)), ok=None)
             self._keep_to()
         if step == "verdict":
-            self._judged(run)
-        self._keep(run.attempt, run.located.text)
+            self._after_verdict(run)
+        self._keep(run.attempt, run.locator.text)
 
     def _stopped(self, run: AttemptRun, step: StageName, limit: WorkerTimedOut | LimitReached) -> None:
-        """A step's time limit was reached: what was found by then counts, of the rest nothing is known."""
+        """End a step at its time limit: earlier findings stay, and a missing verdict stays unknown."""
         by: By = self._by(run) if step == "verdict" else "run"
         error = WebnormError(f"{limit}; {_BUSY}")
         if isinstance(limit, LimitReached):
             by, error = "template", limit
         self._refuse(run, by, error, ok=False if run.attempt.ok is False else None)
-        # What has no end takes as long in every step.
+        # An endless kernel would reach the limit in every step.
         self._keep_to(run.attempt.rendered and "tint")
 
     def _by(self, run: AttemptRun) -> By:
-        """Whose complaint it is that ends the verdict's step."""
+        """Return the source of the error that ends the verdict step."""
         return _BY.get(self._state.now.working or "verdict", "run") if run.op is not None else "header"
 
     def _refuse(self, run: AttemptRun, by: By, failure: Exception, ok: bool | None = False) -> None:
         error = failure if isinstance(failure, WebnormError) else WebnormError(str(failure))
-        run.change(mistakes=(*run.attempt.mistakes, run.located.mistake(by, error)), ok=ok)
+        run.change(mistakes=(*run.attempt.mistakes, run.locator.mistake(by, error)), ok=ok)
         self._leave_stage("failed", str(error))
 
-    def _judged(self, run: AttemptRun) -> None:
-        """After the verdict: what is wrong is not timed."""
+    def _after_verdict(self, run: AttemptRun) -> None:
+        """Publish the verdict; a wrong kernel is not timed."""
         file = replace(self._state.now.file, op=run.op.name if run.op else None, kernel=run.kernel or None)
-        self._state.change(file=file, **({"good": run.attempt} if run.attempt.judged else {}))
+        self._state.change(file=file, **({"good": run.attempt} if run.attempt.checked else {}))
         if not run.attempt.ok:
-            self._keep_to(run.attempt.judged and "trace", run.attempt.rendered and "tint")
+            self._keep_to(run.attempt.checked and "trace", run.attempt.rendered and "tint")
 
     def _keep_to(self, *steps: object) -> None:
-        """Leave out what waits to be done but for some steps."""
+        """Drop all waiting steps except these."""
         with self._asked:
             self._waiting = deque(one for one in self._waiting if one in steps)
 
-    def _tell(self, attempt: AttemptState) -> None:
+    def _publish(self, attempt: AttemptState) -> None:
         good = self._state.now.good
         is_good = good is not None and good.number == attempt.number
         self._state.change(attempt=attempt, **({"good": attempt} if is_good else {}))
 
     def _enter(self, name: StageName) -> None:
-        """A stage begins, and with it the one before ends."""
+        """Start a stage and end the previous one."""
         run = self._run
         assert run is not None
         self._leave_stage("done")
@@ -361,14 +361,14 @@ class AttemptRunner:
         ms = 1e3 * (perf_counter() - self._began)
         run.attempt = run.attempt.with_stage(name, state=state, ms=ms, note=note or run.note)
         self._state.change(working=None)
-        self._tell(run.attempt)
+        self._publish(run.attempt)
 
     def _source(self, text: str) -> Path:
-        """Where a text is kept, from now on; WebnormError where it cannot be."""
+        """Store a text and return its path; WebnormError if it cannot be written."""
         return self._store.keep_source(text, self._path.parent.name, self._path.stem)
 
     def _keep(self, attempt: AttemptState, text: str) -> None:
-        """Put an attempt into the history, on disk as far as that can be done."""
+        """Add an attempt to the history and store it; a notice reports a failed write."""
         entry = HistoryEntry.of(attempt)
         with self._keeping:
             known = self._state.now.history

@@ -1,8 +1,8 @@
-"""Attempts at a kernel, kept from one day to the next: what became of them, their sources, their times.
+"""The attempts at a kernel, stored on disk: their outcomes, texts and timings.
 
-They lie in the user's cache, in a folder for each file that was played with: `attempts.jsonl` has a line for
-each attempt, `sources/HASH/FOLDER/KERNEL.wgsl` its text, and `results/NUMBER.json` what was measured, which
-`webnorm compare` reads.
+Each watched file has a folder in the user's cache. Its `attempts.jsonl` has one line per attempt.
+`sources/HASH/FOLDER/KERNEL.wgsl` is a text, and `results/NUMBER.json` the timings, which `webnorm compare`
+reads.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from webnorm.lab.results.result import Report
 from webnorm.op.registry import default_op
 from webnorm.play.state import AttemptState, HistoryEntry, snapshot_as_json, text_digest
 
-# Another folder than that of the cache.
+# Names another folder for attempts than the cache.
 FOLDER_VARIABLE = "WEBNORM_ATTEMPTS"
-# Attempts that are listed; the texts of older ones stay.
+# Attempts in the list. The texts of older ones stay on disk.
 MOST_SHOWN = 200
 _MOST_BYTES = 8 << 20
 _HASH = 64
 
 
 def scratch() -> Path:
-    """A file to play with for who brings none: a draft of a lesson at first, then what it was left as."""
+    """Return the file to use if the user names none; it is created as the draft of the lesson's kernel."""
     op = default_op()
     path = _base() / "scratch" / op.name / "mine.wgsl"
     if not path.exists():
@@ -59,13 +59,13 @@ def _made(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class AttemptStore:
-    """The attempts at one file; `folder` is theirs."""
+    """The stored attempts at one file, in `folder`."""
 
     folder: Path
 
     @classmethod
     def of(cls, file: Path) -> AttemptStore:
-        """The store of a file, wherever that is reached from; nothing is made yet."""
+        """Return the store of a file, whose path may contain links; no folder is created."""
         name = hashlib.sha256(os.fsencode(atomic.resolved(file))).hexdigest()[:16]
         return cls(_base() / f"{file.stem[:40]}-{name}")
 
@@ -74,7 +74,7 @@ class AttemptStore:
         return self.folder / "attempts.jsonl"
 
     def entries(self) -> tuple[HistoryEntry, ...]:
-        """The newest attempts, oldest first. What is no attempt in the file is passed over."""
+        """Return the newest attempts, oldest first; invalid lines are ignored."""
         try:
             lines = atomic.read_bytes(self._list, 2 * _MOST_BYTES).decode(errors="replace").splitlines()
         except OSError:
@@ -86,11 +86,11 @@ class AttemptStore:
         return tuple(found)
 
     def keep(self, attempt: AttemptState, device: Mapping[str, Any]) -> HistoryEntry:
-        """Add an attempt, or what is newly known of one that is there; WebnormError where that fails."""
+        """Add an attempt, or replace its stored entry; WebnormError if it cannot be written."""
         entry = HistoryEntry.of(attempt)
         _made(self.folder)
         with atomic.lock(self._list):
-            # Of another session with the same file one of this number may be another attempt.
+            # Another session with the same file may have used this number for another attempt.
             kept = [one for one in self.entries() if (one.number, one.hash) != (entry.number, entry.hash)]
             lines = [json.dumps(snapshot_as_json(one)) for one in [*kept, entry]]
             atomic.write_text(self._list, "\n".join(lines) + "\n")
@@ -102,18 +102,18 @@ class AttemptStore:
         return entry
 
     def keep_source(self, text: str, folder: str, kernel: str) -> Path:
-        """A file with this text in a folder of this name, as kernels lie; WebnormError where that fails."""
+        """Store a text as FOLDER/KERNEL.wgsl and return its path; WebnormError if it cannot be written."""
         path = _made(self.folder / "sources" / text_digest(text) / folder) / f"{kernel}.wgsl"
         if not path.exists():
             atomic.write_text(path, text)
         return path
 
     def source(self, hash: str) -> str:
-        """The text of an attempt; WebnormError where it was not kept."""
+        """Return the text of an attempt; WebnormError if it is not stored."""
         is_hash = len(hash) == _HASH and all(one in "0123456789abcdef" for one in hash)
         path = next((self.folder / "sources" / hash).rglob("*.wgsl"), None) if is_hash else None
         if path is None:
-            raise WebnormError(f"hash is {hash!r}; expected that of an attempt whose text was kept")
+            raise WebnormError(f"hash is {hash!r}; it must be the hash of a stored attempt")
         try:
             return atomic.read_bytes(path, _MOST_BYTES).decode()
         except (OSError, ValueError) as error:

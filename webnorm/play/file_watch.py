@@ -1,4 +1,4 @@
-"""What is watched while a kernel is written: its file, and the snippets that it includes."""
+"""Watch a kernel file and the snippets that it includes."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from webnorm.files.atomic import read_bytes
 from webnorm.kernels.headers.sources import MOST_BYTES, Stamp, stamp
 from webnorm.kernels.rendering.includes import IncludeRefused, check_name
 
-# Seconds between two looks. A look that takes long, in a large folder or over a network, is followed by a
-# pause of so many times its length: watching takes 5 % of a core at most.
+# Seconds between two polls. A poll of a large or remote folder takes long. The pause after it is _REST times
+# as long, so that watching uses at most 5 % of a core.
 _STEP_S, _REST = 0.05, 20
-# Editors empty a file before they write it: a change is reported once two looks in a row agree, or after so
-# many looks.
+# Editors empty a file before they write it. So a change is reported once two polls in a row agree, or after
+# _MOST_LOOKS polls.
 _SETTLING_S, _MOST_LOOKS = 0.015, 20
-# The clock of a file system may not move for 2 s (FAT), and a second save in that time may leave the stamp
-# as it is. So a change is reported once more after that.
+# File times have a resolution of up to 2 s (FAT), so a second save may leave the stamp unchanged. So each
+# change is reported once more after this time.
 _COARSE_S = 2.5
 
 
 class FileWatch:
-    """Calls `changed` in a thread of its own when `look` returns something else than before.
+    """A thread that calls `changed` whenever `look` returns a new value.
 
-    It polls: stamps work on every file system, and need nothing that can run out. inotify hears nothing of
-    changes that another machine makes on a network mount, loses folders that are replaced or reached through
-    a link, and has limits for each user that editors and build tools exhaust.
+    The thread polls, because stamps work on every file system. inotify does not report changes that another
+    machine makes on a network mount. It loses folders that are replaced or reached through a link, and
+    editors and build tools use up its limits per user.
 
-    `failed` hears in one line of whatever either of them raises; the watch goes on.
+    If `look` or `changed` raises, `failed` gets the error as one line, and the watch continues.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class FileWatch:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def __enter__(self) -> FileWatch:
-        # Before anybody reads the file: what is written from now on is noticed.
+        # The first poll precedes the first read of the file, so that no later change is missed.
         self._seen = self._look()
         self._thread.start()
         return self
@@ -67,12 +67,13 @@ class FileWatch:
                 elif began >= again_at:
                     again_at = float("inf")
                     self._changed()
-            except Exception as error:  # it would end this thread, and with it the watch, without a word
-                self._failed(sentence(f"the watch met {type(error).__name__}: {error}; it goes on"))
+            except Exception as error:  # an error would end the watch silently
+                reason = f"{type(error).__name__}: {error}"
+                self._failed(sentence(f"watching the file failed: {reason}; the watch continues"))
             pause = max(_STEP_S, _REST * (looked - began))
 
     def _is_new(self) -> bool:
-        """Look; a change has settled when this returns."""
+        """Poll and return True for a change, once it has settled."""
         before, self._seen = self._seen, self._look()
         if self._seen == before:
             return False
@@ -86,23 +87,23 @@ class FileWatch:
 
 _TAG = re.compile(r"\{%[-+]?\s*(?:include|import|from|extends)\b(.*?)%\}", re.DOTALL)
 _NAME = re.compile(r"""(["'])(.+?)\1""")
-# Of one kernel: more would take too long to look at, many times a second.
+# Snippets per kernel: polling more of them many times a second would take too long.
 _MOST = 500
 
 
 class SnippetFiles:
-    """The files that a kernel's template asks for by name, wherever in the kernel's root they lie.
+    """The files that a kernel's template includes or imports by name, anywhere in the kernel's root.
 
-    What each file asks for is remembered until it changes: files are looked at many times a second.
+    The names in each file are cached until it changes, because files are polled many times a second.
     """
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[Stamp, frozenset[str]]] = {}
 
     def of(self, kernel: Path, root: Path) -> set[str]:
-        """The paths of what a kernel includes or imports, and what that does in turn, there or not.
+        """Return the paths that a kernel includes or imports, directly or not, even if they do not exist.
 
-        Names that a template makes up from others are not known.
+        Names that a template computes are not found.
         """
         found: set[str] = set()
         waiting = [str(kernel)]

@@ -1,4 +1,4 @@
-"""The ladder as lessons: what each begins with, what is asked, and whether an attempt does it."""
+"""The lessons of the playground: the starting kernel, the goals, and the status of each goal."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from webnorm.play.state import AttemptState, HistoryEntry
 
 
 class LessonGoals(Struct, frozen=True, forbid_unknown_fields=True):
-    """What has to be so of an attempt; see ops/norms/lessons.toml."""
+    """The goals of a lesson; see ops/norms/lessons.toml."""
 
     right: bool = False
     hinted: bool = False
     breaks: bool = False
     share: float | None = None
-    beside: str | None = None
+    reference: str | None = None
     reads: float | None = None
     barriers: float | None = None
 
 
 class Lesson(Struct, frozen=True, forbid_unknown_fields=True):
-    """A lesson; `x` is the mean and the spread of an x that it begins with, where it has one."""
+    """A lesson; `x` is the mean and the standard deviation of its additional input, or None."""
 
     name: str
     title: str
@@ -40,7 +40,7 @@ class Lesson(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class GoalStatus:
-    """What has to be so, in words, and whether it is; None where that is not known yet."""
+    """A goal in words, and whether it is met; None while that is unknown."""
 
     text: str
     met: bool | None
@@ -48,7 +48,7 @@ class GoalStatus:
 
 @cache
 def lessons() -> tuple[Lesson, ...]:
-    """All of them, in their order: those of the default op."""
+    """Return the lessons of the default op, in order."""
     path = default_op().hook("lessons")
     if path is None:
         return ()
@@ -58,22 +58,22 @@ def lessons() -> tuple[Lesson, ...]:
 
 
 def lesson_named(name: str) -> Lesson:
-    """The lesson of a name; WebnormError without one."""
+    """Return the lesson with this name, or raise WebnormError."""
     for one in lessons():
         if one.name == name:
             return one
     raise unknown("lesson", name, [one.name for one in lessons()])
 
 
-def goal_of(name: str | None) -> str | None:
-    """The kernel that a lesson is timed beside; None without one, or a lesson."""
-    return None if name is None else lesson_named(name).marks.beside
+def reference_kernel(name: str | None) -> str | None:
+    """Return the kernel that a lesson's attempts are compared with in speed, or None."""
+    return None if name is None else lesson_named(name).marks.reference
 
 
 def goal_statuses(
     lesson: Lesson, attempt: AttemptState | None, history: Sequence[HistoryEntry]
 ) -> tuple[GoalStatus, ...]:
-    """How far an attempt, and those before it, do what is asked."""
+    """Return the status of each goal of a lesson, for an attempt and the history before it."""
     return tuple(_marks(lesson.marks, attempt, history))
 
 
@@ -82,25 +82,25 @@ def _marks(
 ) -> Iterator[GoalStatus]:
     if marks.hinted:
         hinted = any(one.hinted for one in history)
-        yield GoalStatus("a mistake was made that a hint explains", hinted or None)
+        yield GoalStatus("a hint named the bug of a wrong attempt", hinted or None)
     if marks.breaks:
-        yield GoalStatus("it is wrong on the x that was chosen", _broken(attempt))
+        yield GoalStatus("the output is wrong for the chosen x", _broken(attempt))
     if marks.right:
-        yield GoalStatus("it is right", _right(attempt))
+        yield GoalStatus("the output is right for every problem", _right(attempt))
     cost = None if attempt is None else attempt.cost
     if marks.reads is not None:
-        told = f"it reads x at most {marks.reads:g} times"
-        yield GoalStatus(told, _at_most(None if cost is None else cost.row_reads, marks.reads))
+        text = f"x is read at most {marks.reads:g} times per element"
+        yield GoalStatus(text, _at_most(None if cost is None else cost.row_reads, marks.reads))
     if marks.barriers is not None:
-        told = f"a workgroup passes at most {marks.barriers:g} barriers a row"
-        yield GoalStatus(told, _at_most(None if cost is None else cost.barriers, marks.barriers))
+        text = f"a workgroup passes at most {marks.barriers:g} barriers per row"
+        yield GoalStatus(text, _at_most(None if cost is None else cost.barriers, marks.barriers))
     if marks.share is not None:
-        told = f"it has {100 * marks.share:g} % of the speed of {marks.beside} here"
-        yield GoalStatus(told, _fast(attempt, marks.share))
+        text = f"the kernel reaches {100 * marks.share:g} % of the speed of {marks.reference} on this adapter"
+        yield GoalStatus(text, _fast(attempt, marks.share))
 
 
 def _right(attempt: AttemptState | None) -> bool | None:
-    """Whether it passes; the failure of a kernel that is declared unstable is none that passes."""
+    """Return True if the attempt passes without a failure, declared or not."""
     if attempt is None or attempt.ok is None:
         return None
     return attempt.ok and all(one.result.status != "fail" for one in attempt.shapes)
@@ -116,7 +116,7 @@ def _at_most(value: float | None, most: float) -> bool | None:
 
 
 def _fast(attempt: AttemptState | None, share: float) -> bool | None:
-    """Whether an attempt is fast enough beside the lesson's own kernel, once that is proved."""
+    """Compare the attempt with the lesson's reference kernel; None until both timings are proved."""
     times = {} if attempt is None else {one.name: one.result for one in attempt.times if one.proved}
     own, goal = times.get("attempt"), times.get("goal")
     if own is None or goal is None or not (own.timed and goal.timed):

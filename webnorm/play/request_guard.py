@@ -1,4 +1,4 @@
-"""Who may speak to the page's server: requests of its own page alone, with its token, of bounded size."""
+"""Admit only requests of the playground's own page, with its token and of limited size."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# A body may be a kernel's text; the largest text that is rendered is smaller.
+# Enough for the text of any kernel: the renderer's limit is smaller.
 MOST_BYTES = 2_000_000
 TOO_LARGE = f"the body is larger than {MOST_BYTES} bytes"
-# Where a route finds the word that allows a style of the page's own. Editors bring theirs as elements.
+# The key of the nonce in a request's scope. Editors add style elements, which the nonce allows.
 NONCE = "webnorm.nonce"
 TOKEN_BITS = 192
 _OWN_SITE = ("same-origin", "none")
@@ -31,13 +31,14 @@ _HEADERS: Mapping[str, str] = {
 
 
 class RequestGuard:
-    """Lets requests of the application's own page through, with its token, of bounded size.
+    """Middleware that admits only requests of the application's own page.
 
-    Any page that a browser has open can send requests to 127.0.0.1, and any site can give its name that
-    address. So every request, to a route that there is or not, has to name this server as its Host, may come
-    from no other origin, and has to bring the token, which only the page's address has. The page itself is
-    asked for before a browser has read that address: its files, whose paths are in `free` and which say
-    nothing of the kernel, are given without the token.
+    Any open page in a browser can send requests to 127.0.0.1, and any site can point its name to that
+    address. So every request, even to an unknown route, must name this server as its Host. It must not come
+    from another origin. It must carry the token, which only the page's address contains.
+
+    A browser requests the page before it has read the token. So the page's files need none. Their paths are
+    in `free`, and they contain nothing about the kernel.
     """
 
     def __init__(self, app: ASGIApp, port: int, token: str, free: Collection[str]) -> None:
@@ -47,7 +48,7 @@ class RequestGuard:
         self._authorization = f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or have it answered."""
+        """Refuse a request, or pass it to the application."""
         if scope["type"] != "http":
             return
         nonce = secrets.token_urlsafe(16)
@@ -69,15 +70,16 @@ class RequestGuard:
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
         if headers.getlist("host") not in [[host] for host in self._hosts]:
-            return 403, "the host is another than this server's"
+            named = " or ".join(sorted(self._hosts))
+            return 403, f"the Host header does not name this server; it must be {named}"
         if not set(headers.getlist("origin")) <= self._origins:
-            return 403, "the request comes from another origin"
+            return 403, "the request comes from another origin; send requests from the playground's own page"
         if not set(headers.getlist("sec-fetch-site")) <= set(_OWN_SITE):
-            return 403, "the request comes from another site"
+            return 403, "the request comes from another site; send requests from the playground's own page"
         given = headers.get("authorization", "").encode()
         if scope["path"] not in self._free and not secrets.compare_digest(given, self._authorization):
-            return 403, "the token is missing or wrong: open the address that webnorm play printed"
-        # What has no length is counted as it comes.
+            return 403, "the token is missing or wrong; open the address that `webnorm play` printed"
+        # A body without a length is counted while it is read.
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > MOST_BYTES:
             return 413, TOO_LARGE

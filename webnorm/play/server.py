@@ -1,7 +1,7 @@
-"""The playground's page and its routes, on 127.0.0.1 and nowhere else.
+"""Serve the playground's page and its routes, on 127.0.0.1 only.
 
-Kernels are named, never a path; the page's files are read once, so that no path of a request reaches the file
-system.
+Requests name kernels, never paths. The page's files are read once at the start, so no path in a request
+reaches the file system.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from webnorm.web.serving import TYPES, bound_socket, quiet_server, read_body
 
 HOST = "127.0.0.1"
 _INDEX = "index.html"
-# Where play.html names the word that allows its styles.
+# The placeholder in play.html for the nonce that allows its styles.
 _NONCE_PLACE = b"{{ nonce }}"
 _PATIENCE_S = 5.0
 _Handler = Callable[[Request], Awaitable[Response]]
@@ -47,62 +47,61 @@ Word = Annotated[str, Meta(pattern="^[A-Za-z0-9_]{1,100}$")]
 
 
 class Playground(Protocol):
-    """A watched kernel. Its methods are called from threads of the server's, several at once.
+    """A watched kernel. The server calls its methods from several threads at once.
 
-    A method that is asked for what cannot be raises WebnormError, which the page shows. Snapshots are of
-    JSON's kinds; in them a number that is not finite is null, or a string as in results files.
+    A method that cannot do its work raises WebnormError, which the page shows. Snapshots are JSON values. In
+    them a number that is not finite is null, or a string as in results files.
     """
 
     def snapshot(self) -> dict[str, Any]:
-        """All that is known, with its "revision", which grows."""
+        """Return the newest snapshot with its "revision", which grows."""
 
     def wait(self, revision: int, timeout: float) -> dict[str, Any] | None:
-        """The newest snapshot as soon as it is newer than a revision; None after `timeout` seconds."""
+        """Return the newest snapshot once it is newer than a revision; None after `timeout` seconds."""
 
     def save(self, text: str, base: str) -> str:
-        """Write the file, whose text so far has the SHA-256 `base`; gives the new text's.
+        """Write the file and return the SHA-256 of the new text; later snapshots have that text.
 
-        From then on snapshots have the new text.
-        Raises SaveConflict where the file's text is another by now.
+        Raises SaveConflict if the SHA-256 of the file's text is not `base`.
         """
 
     def run(self) -> None:
-        """Judge the file as it is, where that is not done at every save."""
+        """Start an attempt at the current text, also if saves start none."""
 
     def change(self, settings: dict[str, Any]) -> None:
-        """Change those settings that are given."""
+        """Change the given settings."""
 
     def trace(self, filter: str | None) -> None:
-        """Trace the invocations that a condition picks, "" for all; None: no more."""
+        """Trace the invocations that a filter keeps: "" keeps all, None disables tracing."""
 
     def fork(self, op: str, kernel: str) -> None:
-        """Go on with a copy of a built-in kernel."""
+        """Replace the text with a copy of a built-in kernel."""
 
     def lessons(self) -> list[dict[str, Any]]:
-        """The lessons in their order: "name" and "title"."""
+        """List the lessons in order: "name" and "title"."""
 
     def lesson(self, name: str | None) -> None:
-        """Begin a lesson, with a copy of its kernel in the place of the text; None ends one."""
+        """Start a lesson with a copy of its kernel as the text; None ends the lesson."""
 
     def guide(self) -> str:
-        """What a kernel's header and body may use, as HTML."""
+        """Return the guide to kernel files, as HTML."""
 
     def source(self, hash: str) -> str:
-        """The text of an earlier attempt, by its SHA-256."""
+        """Return the text of an earlier attempt, by its SHA-256."""
 
     def kernels(self) -> list[dict[str, Any]]:
-        """The built-in kernels: "op", "kernel" and, in a sentence, "summary"."""
+        """List the built-in kernels: "op", "kernel" and a "summary" of one sentence."""
 
     def kernel(self, op: str, name: str) -> str:
-        """A built-in kernel's text."""
+        """Return the text of a built-in kernel."""
 
     def here(self) -> dict[str, Any]:
-        """What a browser runs the kernel with: "bundle" and "copies" as the lab's, and "rows"."""
+        """Return the data with which a browser runs the kernel: "bundle", "copies" and "rows"."""
 
     def export(self, force: bool) -> bytes:
-        """The npm package of the file, as the .tgz that `npm install` takes.
+        """Return the npm package of the file, as a .tgz for `npm install`.
 
-        Raises KernelUnfit for a kernel that is wrong or unstable, unless it is to be packed all the same.
+        Raises KernelUnfit for a wrong or unstable kernel, unless `force` is True.
         """
 
 
@@ -114,7 +113,7 @@ class SaveRequest(Struct, forbid_unknown_fields=True):
 
 
 class SettingsRequest(Struct, forbid_unknown_fields=True):
-    """The body of POST /api/settings: what is to change."""
+    """The body of POST /api/settings: the settings to change."""
 
     run: bool | UnsetType = UNSET
     time: bool | UnsetType = UNSET
@@ -138,38 +137,38 @@ class ForkRequest(Struct, forbid_unknown_fields=True):
 
 
 class LessonRequest(Struct, forbid_unknown_fields=True):
-    """The body of POST /api/lesson; null ends the one that is under way."""
+    """The body of POST /api/lesson; null ends the current lesson."""
 
     name: Word | None
 
 
 class ExportBody(Struct, forbid_unknown_fields=True):
-    """The body of POST /api/export; `force` packs a wrong or unstable kernel, too."""
+    """The body of POST /api/export; `force` also exports a wrong or unstable kernel."""
 
     force: bool = False
 
 
 class SourceQuery(Struct):
-    """Of GET /api/source."""
+    """The path parameters of GET /api/source."""
 
     hash: Hash
 
 
 class EmptyBody(Struct, forbid_unknown_fields=True):
-    """The body of a request that only asks for something: empty, or an empty object."""
+    """The body of a request without arguments: empty, or an empty object."""
 
 
 class PlaygroundServer:
-    """A playground's page, served by a thread from `with` to `stop`, which ends open streams, too.
+    """A thread that serves a playground's page, from `with` until `stop`.
 
-    `port` 0 takes a free one. Raises WebnormError when the port is in use.
+    `stop` also ends open streams. Port 0 means any free port. Raises WebnormError if the port is in use.
     """
 
     def __init__(self, playground: Playground, port: int = 0) -> None:
         self._playground, self._files = playground, page_files("play", _INDEX)
         self._socket = bound_socket(HOST, port)
         self.port: int = self._socket.getsockname()[1]
-        # It cannot be guessed.
+        # Random, so that other pages cannot guess it.
         self.token = secrets.token_urlsafe(TOKEN_BITS // 8)
         self.url = f"http://{HOST}:{self.port}/#{self.token}"
         self._ready = threading.Event()
@@ -186,19 +185,19 @@ class PlaygroundServer:
         self.stop()
 
     def wait(self) -> None:
-        """Wait for the server's end, which Ctrl-C interrupts; WebnormError where it ends by an error."""
+        """Wait until the server ends or Ctrl-C interrupts; WebnormError if the server failed."""
         while self._thread.is_alive():
-            # On Windows nothing interrupts a wait without a limit.
+            # On Windows, Ctrl-C does not interrupt a wait without a timeout.
             self._thread.join(_PATIENCE_S)
         self._check()
 
     def _check(self) -> None:
         if self._failure is not None:
-            said = sentence(f"the page's server failed: {type(self._failure).__name__}: {self._failure}")
-            raise WebnormError(said) from self._failure
+            message = sentence(f"the page's server failed: {type(self._failure).__name__}: {self._failure}")
+            raise WebnormError(message) from self._failure
 
     def stop(self) -> None:
-        """Answer no more, and end; from any thread, and again."""
+        """End the server. Any thread may call this, also twice."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._end)
             self._thread.join(_PATIENCE_S)
@@ -211,7 +210,7 @@ class PlaygroundServer:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except Exception as error:  # whoever waits raises it
+        except Exception as error:  # `wait` raises it
             self._failure = error
         finally:
             self._ready.set()
@@ -231,11 +230,11 @@ def _application(routes: list[Route]) -> Starlette:
     app = Starlette(
         routes=routes,
         exception_handlers={
-            SaveConflict: partial(_told, 409),
-            KernelUnfit: partial(_told, 422),
-            WebnormError: partial(_told, 400),
-            HTTPException: _refused,
-            Exception: _failed,
+            SaveConflict: partial(_error_response, 409),
+            KernelUnfit: partial(_error_response, 422),
+            WebnormError: partial(_error_response, 400),
+            HTTPException: _http_error_response,
+            Exception: _failure_response,
         },
     )
     app.router.redirect_slashes = False
@@ -243,7 +242,7 @@ def _application(routes: list[Route]) -> Starlette:
 
 
 def _page(files: Files) -> list[Route]:
-    """The page's files, which need no token."""
+    """Return the routes of the page's files, which need no token."""
     return [Route("/" + path.removesuffix(_INDEX), _file(path, content)) for path, content in files.items()]
 
 
@@ -255,28 +254,28 @@ def _file(path: str, content: bytes) -> _Handler:
     return give
 
 
-async def _told(status: int, request: Request, error: Exception) -> Response:
+async def _error_response(status: int, request: Request, error: Exception) -> Response:
     return JSONResponse({"error": str(error)}, status)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _http_error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code)
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+async def _failure_response(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": sentence(f"webnorm failed: {type(error).__name__}: {error}")}, 500)
 
 
 def _routes(playground: Playground, events: SnapshotStream) -> list[Route]:
-    """Every route but those of the page's files, as calls of the playground's methods."""
+    """Return the routes that call the playground's methods."""
 
     async def stream(request: Request) -> Response:
         return StreamingResponse(events.stream(), media_type="text/event-stream")
 
     def save(text: str, base: str) -> dict[str, Any]:
         saved = playground.save(text, base)
-        # Snapshots that were under way are older: the page must not take their text for a change of the file.
+        # The revision lets the page ignore older snapshots, whose text would look like a change of the file.
         return {"base": saved, "revision": playground.snapshot()["revision"]}
 
     def change(**settings: Any) -> None:
@@ -287,28 +286,28 @@ def _routes(playground: Playground, events: SnapshotStream) -> list[Route]:
         package = await run_in_threadpool(playground.export, given.force)
         return Response(package, media_type="application/gzip")
 
-    source = _giving(PlainTextResponse, playground.source, SourceQuery, "the attempt")
-    kernel = _giving(PlainTextResponse, playground.kernel, ForkRequest, "the kernel")
+    source = _path_handler(PlainTextResponse, playground.source, SourceQuery, "the attempt")
+    kernel = _path_handler(PlainTextResponse, playground.kernel, ForkRequest, "the kernel")
     return [
         Route("/api/events", stream),
-        Route("/api/file", _doing(SaveRequest, save), methods=["PUT"]),
-        Route("/api/run", _doing(EmptyBody, playground.run), methods=["POST"]),
-        Route("/api/settings", _doing(SettingsRequest, change), methods=["POST"]),
-        Route("/api/trace", _doing(TraceFilterRequest, playground.trace), methods=["POST"]),
-        Route("/api/fork", _doing(ForkRequest, playground.fork), methods=["POST"]),
-        Route("/api/lessons", _giving(JSONResponse, playground.lessons)),
-        Route("/api/lesson", _doing(LessonRequest, playground.lesson), methods=["POST"]),
-        Route("/api/guide", _giving(HTMLResponse, playground.guide)),
-        Route("/api/here", _doing(EmptyBody, playground.here), methods=["POST"]),
+        Route("/api/file", _body_handler(SaveRequest, save), methods=["PUT"]),
+        Route("/api/run", _body_handler(EmptyBody, playground.run), methods=["POST"]),
+        Route("/api/settings", _body_handler(SettingsRequest, change), methods=["POST"]),
+        Route("/api/trace", _body_handler(TraceFilterRequest, playground.trace), methods=["POST"]),
+        Route("/api/fork", _body_handler(ForkRequest, playground.fork), methods=["POST"]),
+        Route("/api/lessons", _path_handler(JSONResponse, playground.lessons)),
+        Route("/api/lesson", _body_handler(LessonRequest, playground.lesson), methods=["POST"]),
+        Route("/api/guide", _path_handler(HTMLResponse, playground.guide)),
+        Route("/api/here", _body_handler(EmptyBody, playground.here), methods=["POST"]),
         Route("/api/export", export, methods=["POST"]),
         Route("/api/source/{hash}", source),
-        Route("/api/kernels", _giving(JSONResponse, playground.kernels)),
+        Route("/api/kernels", _path_handler(JSONResponse, playground.kernels)),
         Route("/api/kernel/{op}/{kernel}", kernel),
     ]
 
 
-def _doing(form: type[_Form], method: Callable[..., dict[str, Any] | None]) -> _Handler:
-    """A route that calls a method with what its body has, and gives what comes of that, if anything."""
+def _body_handler(form: type[_Form], method: Callable[..., dict[str, Any] | None]) -> _Handler:
+    """Return a handler that calls a method with the fields of the request's body."""
 
     async def do(request: Request) -> Response:
         given = await _body(request, form)
@@ -317,10 +316,10 @@ def _doing(form: type[_Form], method: Callable[..., dict[str, Any] | None]) -> _
     return do
 
 
-def _giving(
+def _path_handler(
     kind: type[Response], method: Callable[..., Any], form: type[Struct] = EmptyBody, place: str = ""
 ) -> _Handler:
-    """A route that gives what a method says of the words of its path, which are called `place`."""
+    """Return a handler that calls a method with the path parameters; errors name the path `place`."""
 
     async def give(request: Request) -> Response:
         given = forms.read(request.path_params, form, place)
@@ -330,7 +329,7 @@ def _giving(
 
 
 async def _body(request: Request, form: type[_Form]) -> _Form:
-    """The body in a form; HTTPException for one that is too large, WebnormError for one that does not fit."""
+    """Read the body as a form; HTTPException if it is too large, WebnormError if it does not match."""
     content = await read_body(request, MOST_BYTES, TOO_LARGE)
     try:
         data: Any = parse_json(content) if content else {}
@@ -341,17 +340,17 @@ async def _body(request: Request, form: type[_Form]) -> _Form:
 
 # --- snapshots, as a stream of events
 
-# A stream that says nothing for so long is taken for broken by the page.
+# The page treats a stream as broken if it is silent for longer.
 HEARTBEAT_S = 5.0
 _HEARTBEAT = b": still here\n\n"
-# How long the thread that waits for snapshots goes on after it is asked to end.
+# The thread that waits for snapshots ends at most this long after a stop, in seconds.
 _GLANCE_S = 0.1
 
 
 class SnapshotStream:
-    """One thread waits for the playground; streams wait for that in the server's loop.
+    """A thread that waits for snapshots and publishes them to the streams in the server's event loop.
 
-    A reader that is slow finds the newest snapshot when it is ready for one, and none of those in between.
+    A slow reader gets the newest snapshot when it is ready, and skips older ones.
     """
 
     def __init__(self, playground: Playground) -> None:
@@ -365,22 +364,22 @@ class SnapshotStream:
         self._thread.start()
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """The newest snapshot, then each that is the newest when the reader is ready; until `end`."""
-        told = 0
+        """Yield the newest snapshot each time the reader is ready for a new one, until `end`."""
+        sent = 0
         while not self._ended:
-            if told != self._number:
-                told = self._number
+            if sent != self._number:
+                sent = self._number
                 yield self._event
                 continue
             try:
-                # Not wait_for: its own task would begin to wait after the news of this moment.
+                # asyncio.wait_for starts a task of its own, which may miss a snapshot of this moment.
                 async with asyncio.timeout(HEARTBEAT_S):
                     await self._news.wait()
             except TimeoutError:
                 yield _HEARTBEAT
 
     def end(self) -> None:
-        """End all streams. For the loop's thread."""
+        """End all streams; call it in the loop's thread."""
         self._ended = True
         self._news.set()
 
@@ -395,14 +394,14 @@ class SnapshotStream:
                     self._loop.call_soon_threadsafe(self._publish, event)
                 snapshot = self._playground.wait(revision, _GLANCE_S)
         finally:
-            # Where this thread fails the page has to see that nothing comes any more.
-            with suppress(RuntimeError):  # the loop has ended before
+            # If this thread fails, the streams end, so that the page notices.
+            with suppress(RuntimeError):  # the loop has already ended
                 self._loop.call_soon_threadsafe(self.end)
 
     def _publish(self, event: bytes) -> None:
         self._event = event
         self._number += 1
-        # Who waits is woken; who comes later waits for the next.
+        # Setting and clearing wakes the current waiters only. Later ones wait for the next snapshot.
         self._news.set()
         if not self._ended:
             self._news.clear()

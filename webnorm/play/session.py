@@ -1,7 +1,7 @@
-"""One kernel's file: read whenever it may have changed, written where somebody edits it here, and judged.
+"""A playground session: read a kernel file when it changes, write edits to it, and have each text checked.
 
-This process does no more than that with a text: headers, templates and shaders are the worker's, which may
-hang or die over them.
+This process parses no header and renders no template. The worker process does, because a text may make it
+hang or crash.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from webnorm.play.state import (
 
 
 class PlaygroundSession:
-    """A kernel's file and what is known of it, in `state`. Actions may come from any thread."""
+    """A watched kernel file; `state` contains the results. Every method may be called from any thread."""
 
     def __init__(
         self, path: Path, settings: Settings, op: str | None = None, adapter: str | None = None
@@ -43,8 +43,8 @@ class PlaygroundSession:
         self.store = AttemptStore.of(self.path)
         file = WatchedFile(name=path.name, path=str(self.path))
         self.state = PlaygroundState(Snapshot(file=file, settings=settings, history=self.store.entries()))
-        self._course = AttemptRunner(self.state, self.store, self.path, home(self.path)[0], op, adapter)
-        # What was seen last, by one who looks at a time: the snippets, and how often they have changed.
+        self._runner = AttemptRunner(self.state, self.store, self.path, home(self.path)[0], op, adapter)
+        # Guards the snippets' last stamps and the count of their changes.
         self._looking = threading.Lock()
         self._snippets: Mapping[str, Stamp] = {}
         self._named = SnippetFiles()
@@ -52,82 +52,79 @@ class PlaygroundSession:
         self._open = ExitStack()
 
     def __enter__(self) -> PlaygroundSession:
-        self._course.start()
-        self._open.callback(self._course.stop)
-        self._open.enter_context(FileWatch(self._glance, self.look, self._course.notice))
+        self._runner.start()
+        self._open.callback(self._runner.stop)
+        self._open.enter_context(FileWatch(self._glance, self.look, self._runner.notice))
         self.look()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    # --- what others ask for
+    # --- actions
 
     def look(self, again: bool = False) -> None:
-        """Look at the file; a text that is new is judged, or any `again`."""
+        """Read the file and start an attempt if its text is new, or in any case with `again`."""
         with self._looking:
-            text, complaint = self._read()
+            text, error = self._read()
             snippets = self._stamps()
             if snippets != self._snippets:
                 self._snippets, self._edition, again = snippets, self._edition + 1, True
             file = self.state.now.file
-            if complaint is not None:
-                # First the reason: whoever sees that the file is missing can say why.
-                self._course.notice(complaint)
+            if error is not None:
+                # The reason comes first, so that a view that shows "missing" already has it.
+                self._runner.notice(error)
                 self.state.change(file=replace(file, missing=True))
                 return
             if not again and not file.missing and text == file.text:
                 return
             self.state.change(file=replace(file, text=text, missing=False))
             if self.state.now.settings.run or again:
-                self._course.judge(text, self._edition, self.root)
+                self._runner.evaluate(text, self._edition, self.root)
 
     def run(self) -> None:
-        """Judge the text as it is."""
+        """Start an attempt at the current text."""
         self.look(again=True)
 
     def do(self, stage: StageName) -> None:
-        """Do one step more of the attempt at hand."""
-        self._course.do(stage)
+        """Run one more step of the current attempt."""
+        self._runner.do(stage)
 
     def trace(self, filter: str | None) -> None:
-        """Trace the records that a filter lets pass from now on; none with None."""
+        """Trace the records that a filter keeps from now on; None disables tracing."""
         self.state.change(settings=replace(self.state.now.settings, trace=filter))
         if filter is not None:
-            self._course.do("trace")
+            self._runner.do("trace")
 
     def change(self, **changes: Any) -> None:
-        """Change settings, and judge anew."""
+        """Change settings, and start a new attempt."""
         self.state.change(settings=replace(self.state.now.settings, **changes))
         if self.state.now.settings.run:
             self.look(again=True)
 
     def save(self, text: str, base: str) -> str:
-        """Write the file, unless it has changed since `base`, a text's digest: SaveConflict then. Gives the
-        new text's digest.
+        """Write the file and return the digest of the new text.
+
+        Raises SaveConflict if the digest of the file's text is not `base`.
         """
-        current, complaint = self._read()
-        if complaint is None and text_digest(current) != base:
-            raise SaveConflict(f"{self.path} has changed meanwhile")
+        current, error = self._read()
+        if error is None and text_digest(current) != base:
+            raise SaveConflict(f"{self.path} changed after its text was read; nothing was written")
         atomic.write_text(self.path, text.replace("\n", self._line_end()))
         self.look()
         return text_digest(text)
 
     def put(self, text: str, **changes: Any) -> None:
-        """Write another text into the file, and change settings with it; the text that is there stays among
-        the attempts.
-        """
+        """Write another text into the file and change settings; the history keeps the old text."""
         now = self.state.now
-        self._course.keep(now.file.text)
+        self._runner.keep(now.file.text)
         self.state.change(settings=replace(now.settings, **changes))
         self.save(text, now.file.base)
         if text == now.file.text:
             self.change()
 
     def undo(self) -> None:
-        """Write the text that came before the one in the file, if there is any: again, and one goes further
-        back.
-        """
+        """Restore the previous text, if there is any; each call goes one attempt further back."""
         texts = list(dict.fromkeys(one.hash for one in self.state.now.history))
         own = self.state.now.file.base
         earlier = texts[: texts.index(own)] if own in texts else texts
@@ -135,27 +132,27 @@ class PlaygroundSession:
             self.put(self.store.source(earlier[-1]))
 
     def ask(self, work: Any, job: Any, limit_s: float) -> list[Any]:
-        """What another task yields in the worker; raises what that raises."""
-        return self._course.ask(work, job, limit_s)
+        """Run another task in the worker and return everything it yields; its errors are raised here."""
+        return self._runner.ask(work, job, limit_s)
 
     def idle(self, timeout_s: float) -> bool:
-        """Wait until nothing is left to be done; False where that is not so in time."""
-        return self._course.idle(timeout_s)
+        """Wait until no work is left; return False after `timeout_s` seconds."""
+        return self._runner.idle(timeout_s)
 
     @property
     def root(self) -> Path:
-        """The folder that the file and its snippets have to lie in: another one after a link has moved."""
+        """The folder that must contain the file and its snippets; it changes when a link is moved."""
         return home(self.path)[0]
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """The worker processes that stand ready, the one that works first."""
-        return self._course.worker.pids
+        """The ids of the worker processes, the active one first."""
+        return self._runner.worker.pids
 
     # --- the file
 
     def _read(self) -> tuple[str, str | None]:
-        """The text, or why there is none."""
+        """Return the text and None, or an empty text and the reason why it cannot be read."""
         try:
             return read(self.path, self.root)[0], None
         except WebnormError as error:
@@ -165,21 +162,21 @@ class PlaygroundSession:
             return "", f"{self.path}{where}: cannot read the kernel: {error.reason}"
 
     def _line_end(self) -> str:
-        """What ends the file's lines: editors of Windows write two characters where texts here have one."""
+        """Return the file's line ending: editors on Windows write two characters."""
         try:
             return "\r\n" if b"\r\n" in atomic.read_bytes(self.path, MOST_BYTES) else "\n"
         except OSError:
             return "\n"
 
     def _glance(self) -> object:
-        """Everything that differs when the file, a snippet, or a folder on the way to them is another."""
+        """Return stamps that differ once the file, a snippet or a folder on their paths changes."""
         return stamp(str(self.path)), self._stamps()
 
     def _stamps(self) -> Mapping[str, Stamp]:
-        """The stamp of each snippet, by its path."""
+        """Return the stamp of each snippet, by its path."""
         folders, named = {self.path.parent}, set[str]()
         with suppress(WebnormError):
-            # What op.py says is looked at once it has changed, not many times a second.
+            # This check runs many times a second. So it does not load op.py; the worker does after a change.
             own = self.path.parent
             root = own.parent if is_op_folder(own) else self.root
             folders |= {root, root / "lib"}
@@ -189,12 +186,12 @@ class PlaygroundSession:
 
 
 def _of_op(path: Path) -> set[str]:
-    """The files beside a kernel's that say what it has to compute, and how it is dispatched."""
+    """Return the files next to a kernel that define its op and its dispatch."""
     return {*map(str, path.parent.glob("*.py")), str(path.with_suffix(".toml"))}
 
 
 def _templates(folder: Path) -> list[str]:
-    """The paths of a folder's WGSL files; none where it cannot be read."""
+    """Return the paths of a folder's WGSL files, or nothing if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return [entry.path for entry in entries if is_wgsl(entry.name)]

@@ -1,4 +1,4 @@
-"""What is done with a text, step by step: each asks the worker, and says what it found of the attempt."""
+"""The steps of an attempt: each runs a task in the worker and records its findings in the attempt."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ from webnorm.web import tint
 
 @dataclass(frozen=True)
 class MistakeLocator:
-    """The edited file, which distinguishes its own mistakes from others', and its text."""
+    """The edited file and its text, which turn errors into located mistakes."""
 
     path: Path
     text: str
 
     @property
     def own_name(self) -> str:
-        """How messages name the edited file."""
+        """The name of the edited file in messages."""
         return display_path(str(self.path.resolve()))
 
     def mistake(self, by: By, error: WebnormError) -> LocatedMistake:
-        """An error of the reading, the compiling or the running as what is shown of it."""
+        """Return an error of reading, compiling or running as a mistake with its place and source line."""
         place, message = error.place, str(error)
         if place is None:
             return LocatedMistake(by=by, message=message)
         own = place.file in (self.own_name, str(self.path))
         lines = (self.text if own else _text_of(place.file)).splitlines()
         source = lines[place.line - 1] if place.line <= len(lines) else ""
-        # Which are shown by themselves.
+        # Views show the place and the source line themselves.
         message = message.removeprefix(f"{place.file}:{place.line}: ").removesuffix(f": {source.strip()}")
         return LocatedMistake(
             by=by,
@@ -68,7 +68,7 @@ class MistakeLocator:
 
 
 def _text_of(file: str) -> str:
-    """The text of a snippet, named as messages name it; nothing where it cannot be read."""
+    """Return the text of a snippet, given its name in messages; "" if it cannot be read."""
     path = Path(file)
     try:
         return (path if path.is_absolute() else wgsl_root().parent / path).read_text(encoding="utf-8-sig")
@@ -76,30 +76,29 @@ def _text_of(file: str) -> str:
         return ""
 
 
-# Seconds of silence after which a step is given up where nobody says otherwise.
+# Default limits: seconds without a message from the worker after which a step is stopped.
 LIMITS_S: dict[StageName, float] = {"verdict": 5.0}
 USUAL_LIMIT_S = 10.0
-# A rendering has bounds of its own, which say more where they are reached.
+# Rendering has its own limits, whose errors say more, so this one is generous.
 _RENDERING_S = 60.0
-# Problems that are timed where nobody says which, as (rows, columns): what a GPU cannot keep in its cache
-# with several sets of it, and what a program on the CPU does in a millisecond. Ops of the user's have
-# default sizes of their own.
+# Default sizes of the timed problem, as (rows, columns). Several buffer sets of the GPU's problem exceed its
+# cache, and a software adapter runs its problem in about a millisecond. A user's op has its own defaults.
 _TIMED_GPU, _TIMED_SOFTWARE = (4096, 1024), (256, 768)
-# Elements of the largest tensor that a software adapter times, as far as a smaller batch helps.
+# A software adapter halves the batch until the largest tensor has at most this many elements.
 _SOFTWARE_ELEMENTS = 1 << 18
-# Failures of the corpus that are told.
+# Corpus failures that a snapshot lists.
 _MOST_FAILED = 20
 
 
 class StageSkipped(Exception):
-    """A step that cannot be done here, and why: no fault of the kernel's."""
+    """The reason why a step cannot run here; it is not the kernel's fault."""
 
 
 @dataclass(kw_only=True)
 class AttemptRun:
-    """An attempt under way. `tell` shows the attempt as it has become.
+    """A running attempt, with the findings that later steps need.
 
-    `previous` is the text to be timed beside it. What one step finds and a later one needs is kept here.
+    `previous` is the earlier text that is timed in turn with this one. `publish` shows a changed attempt.
     """
 
     attempt: AttemptState
@@ -112,9 +111,9 @@ class AttemptRun:
     software: bool
     worker: StandbyWorker
     tint: tint.OpenTint
-    located: MistakeLocator
-    tell: Callable[[AttemptState], None]
-    entered: Callable[[StageName], None]
+    locator: MistakeLocator
+    publish: Callable[[AttemptState], None]
+    stage_entered: Callable[[StageName], None]
     op: Op | None = None
     kernel: str = ""
     shader: Shader | None = None
@@ -122,35 +121,35 @@ class AttemptRun:
     goal: str | None = None
     failed_before: frozenset[str] = frozenset()
     left_cases: list[tuple[Case, Task]] | None = None
-    # Whether the stage that runs has, and what it says of itself, such as what it could not look at.
+    # Both belong to the running stage. The note may say, for example, which checks were not possible.
     found_fault: bool = False
     note: str = ""
 
     def change(self, **changes: Any) -> None:
-        """Say what is newly known of the attempt."""
+        """Change fields of the attempt and publish it."""
         self.attempt = replace(self.attempt, **changes)
-        self.tell(self.attempt)
+        self.publish(self.attempt)
 
-    def against(self, **changes: Any) -> None:
-        """Say what the stage has found that speaks against the text."""
+    def fail(self, **changes: Any) -> None:
+        """Record a fault that the running stage found in the kernel."""
         self.found_fault = True
         self.change(ok=False, **changes)
 
     def enter(self, stage: StageName) -> None:
-        """A stage begins."""
-        self.entered(stage)
+        """Start a stage."""
+        self.stage_entered(stage)
         self.found_fault, self.note = False, ""
         usual = self.settings.time_limit_s or LIMITS_S.get(stage, USUAL_LIMIT_S)
         self.limit_s = _RENDERING_S if stage == "render" else usual
         self.worker.allow(self.limit_s)
 
     def ask(self, work: Any, job: Any) -> Iterator[Any]:
-        """What a task yields in the worker."""
+        """Run a task in the worker and yield its events."""
         yield from self.worker.stream(work, job, self.limit_s)
 
     @property
     def job(self) -> EvaluationJob:
-        """The file and what is asked of it, as the worker takes it."""
+        """The worker's job for this file and these settings."""
         own = self.settings
         chosen = {axis: (value,) for axis, value in own.constants.items()}
         return EvaluationJob(
@@ -165,7 +164,7 @@ class AttemptRun:
 
 
 def timed_problem(op: Op, settings: Settings, software: bool) -> Any:
-    """The problem that is timed. Raises WebnormError for sizes, options and scalars that the op lacks."""
+    """Return the timed problem; WebnormError for sizes, options or scalars that the op does not have."""
     given = {**settings.sizes, "rows": settings.rows, "cols": settings.cols}
     named = {name: size for name, size in given.items() if size is not None}
     op.check_sizes(named)
@@ -184,8 +183,9 @@ def timed_problem(op: Op, settings: Settings, software: bool) -> Any:
 
 
 def evaluate_attempt(run: AttemptRun) -> None:
-    """Header, text, compiler, verdict; where and why. Raises WebnormError for a text that is refused, and
-    StageSkipped where the kernel takes none of the problems.
+    """Read, render, compile and check the kernel; for wrong outputs find the place and the likely bug.
+
+    Raises WebnormError if the text is rejected, and StageSkipped if the kernel accepts none of the problems.
     """
     run.enter("render")
     for event in run.ask(evaluation.evaluate, run.job):
@@ -194,29 +194,29 @@ def evaluate_attempt(run: AttemptRun) -> None:
                 run.op, run.kernel = OPS[op], kernel
             case Shader():
                 run.shader = event
-                run.change(rendered=_rendered(event, run.located))
+                run.change(rendered=_rendered(event, run.locator))
                 run.enter("compile")
             case evaluation.TextsCompiled():
                 run.enter("verdict")
-                # The adapter may run none of the problems: then there is no shader.
+                # There is no shader if the adapter can run none of the problems.
                 run.note = (run.shader and loose_tolerance_warning(run.shader)) or ""
             case evaluation.ProblemVerdict():
-                tell = run.against if _is_wrong(event.result) else run.change
-                tell(shapes=(*run.attempt.shapes, event))
+                record = run.fail if _is_wrong(event.result) else run.change
+                record(shapes=(*run.attempt.shapes, event))
                 if event.result.status == "error":
-                    raise WebnormError(event.result.reason or "it could not be run")
+                    raise WebnormError(event.result.reason or "the kernel could not be run")
             case Examination():
                 run.enter("where")
                 run.change(worst=event.worst, map=event.map, hints=event.hints)
     results = [one.result for one in run.attempt.shapes]
-    if not run.attempt.judged:
-        raise StageSkipped(f"it cannot be checked here: {results[0].reason}")
+    if not run.attempt.checked:
+        raise StageSkipped(f"the kernel cannot be checked here: {results[0].reason}")
     if not any(map(_is_wrong, results)):
         run.change(ok=True)
 
 
 def time_attempt(run: AttemptRun) -> None:
-    """The time beside the copy, the attempt before and the best there is."""
+    """Time the attempt in turn with the copy, the previous attempt and the best built-in kernel."""
     run.enter("time")
     job = evaluation.LiveTimingJob(
         run.timed_task, run.text, run.job.constants, run.roots, run.previous, run.goal
@@ -224,31 +224,30 @@ def time_attempt(run: AttemptRun) -> None:
     for event in run.ask(evaluation.time_live, job):
         if isinstance(event, evaluation.LiveResult):
             others = tuple(one for one in run.attempt.times if one.name != event.name)
-            tell = run.against if event.name == "attempt" and _is_wrong(event.result) else run.change
-            tell(times=(*others, LiveTime(event.name, event.result, event.proved)))
+            record = run.fail if event.name == "attempt" and _is_wrong(event.result) else run.change
+            record(times=(*others, LiveTime(event.name, event.result, event.proved)))
     own = run.attempt.time
     if own is None or not (own.timed or _is_wrong(own)):
-        raise StageSkipped(
-            f"it has no time on {job.task.problem}: {(own and own.reason) or 'none was taken'}"
-        )
+        reason = (own and own.reason) or "no sample was taken"
+        raise StageSkipped(f"the kernel was not timed on {job.task.problem}: {reason}")
 
 
 def check_races(run: AttemptRun) -> None:
-    """Endless loops and races on workgroup memory, which a right kernel may have."""
+    """Check for endless loops and data races in workgroup memory, which a right output may hide."""
     run.enter("race")
     watched = tuple(run.ask(evaluation.check_races, run.job))
     found = tuple(one.fault for one in watched if one.fault is not None)
     if found:
-        run.against(hints=(*found[:1], *run.attempt.hints))
+        run.fail(hints=(*found[:1], *run.attempt.hints))
         return
     tried = [one for one in watched if not one.refused] or watched
     reason = next((one.unwatched for one in tried if one.unwatched is not None), None)
     if reason is not None:
-        raise StageSkipped(f"loops and workgroup memory could not be watched: {reason}")
+        raise StageSkipped(f"endless loops and data races were not checked: {reason}")
 
 
 def ask_tint(run: AttemptRun) -> None:
-    """What Chrome's compiler says of the texts that browsers get, at the template's places."""
+    """Compile the browsers' shaders with Tint, Chrome's compiler; errors get their template places."""
     run.enter("tint")
     missing = tint.tint_unavailable()
     if missing is not None:
@@ -262,7 +261,7 @@ def ask_tint(run: AttemptRun) -> None:
         if isinstance(event, evaluation.RenderFailure):
             missing_texts.append(event.reason)
         elif isinstance(event, WebnormError):
-            mistakes.append(run.located.mistake("tint", event))
+            mistakes.append(run.locator.mistake("tint", event))
         else:
             shaders.append(event)
     run.note = "; ".join(dict.fromkeys(missing_texts))
@@ -273,19 +272,19 @@ def ask_tint(run: AttemptRun) -> None:
         for message in verdict.messages:
             if message.refuses:
                 error = message.located_error(shader)
-                # A snippet that is included twice is one mistake, not one for each of its declarations.
+                # A snippet that is included twice counts as one mistake, not as one per declaration.
                 place = error.place and (error.place.file, error.place.line)
                 known = any((one.file, one.line) == place for one in mistakes)
                 if shader.caller(message.line or 0) and known:
                     continue
-                mistakes.append(run.located.mistake("tint", error))
+                mistakes.append(run.locator.mistake("tint", error))
     if mistakes:
         found = tuple(dict.fromkeys((*run.attempt.mistakes, *mistakes)))
-        run.against(mistakes=found)
+        run.fail(mistakes=found)
 
 
 def trace_attempt(run: AttemptRun) -> None:
-    """What `trace` tags in the text say, beside float64."""
+    """Collect the values that `trace` tags in the text record, with their float64 references."""
     run.enter("trace")
     wrong = (at for at, one in enumerate(run.attempt.shapes) if one.result.status == "fail")
     job = evaluation.TraceJob(run.job, next(wrong, 0), run.settings.trace or "")
@@ -294,16 +293,16 @@ def trace_attempt(run: AttemptRun) -> None:
             run.change(trace=found)
             if not found.count:
                 rule = run.settings.trace
-                kept = f" that {rule!r} keeps" if rule else ""
-                raise StageSkipped(f"no trace(...) of the kernel left a record{kept}")
+                kept = f" that the filter {rule!r} keeps" if rule else ""
+                raise StageSkipped(f"the kernel's trace(...) calls recorded no value{kept}")
     except WebnormError:
-        # An earlier trace, of another filter, must not be taken for this one.
+        # Otherwise views would show the earlier trace of another filter as this one.
         run.change(trace=None)
         raise
 
 
 def count_cost(run: AttemptRun) -> None:
-    """The accesses, barriers and subgroup operations."""
+    """Count the memory accesses, barriers and subgroup operations."""
     run.enter("cost")
     assert run.shader is not None
     spec = jobs.VariantSpec.of(run.shader.variant)
@@ -312,15 +311,18 @@ def count_cost(run: AttemptRun) -> None:
 
 
 def try_corpus(run: AttemptRun) -> None:
-    """The corpus, in the background: what failed at the last attempt comes first, then the cases that are
-    watched for races. Goes on where it was interrupted.
+    """Run the corpus in the background, and resume after an interruption.
+
+    Cases that the last attempt failed come first, then the cases that are checked for data races.
     """
     run.enter("corpus")
     assert run.op is not None
     if run.left_cases is None:
         run.left_cases = _corpus(run, run.op) or None
         if run.left_cases is None:
-            raise StageSkipped(f"{run.op.name} has no case for {run.settings.dtype} that is tried here")
+            raise StageSkipped(
+                f"the corpus of {run.op.name} has no case for {run.settings.dtype} that can run here"
+            )
         run.change(corpus=CorpusProgress(0, len(run.left_cases)))
     while run.left_cases:
         case, task = run.left_cases[0]
@@ -332,11 +334,11 @@ def try_corpus(run: AttemptRun) -> None:
     assert corpus is not None
     if 2 * corpus.skipped > corpus.of:
         refuses = f"the kernel refuses {corpus.skipped} of {corpus.of} cases"
-        raise StageSkipped(f"{refuses}: what it gets right on the others proves little")
+        raise StageSkipped(f"{refuses}; the others prove too little")
 
 
 def _corpus(run: AttemptRun, op: Op) -> list[tuple[Case, Task]]:
-    """The cases of an op, those that come first at the beginning."""
+    """Return the cases of an op in the order in which they run."""
     found = problems(
         [*steady_cases(op).values()], op, [run.settings.dtype], Overrides(None, run.settings.scalars)
     )
@@ -345,7 +347,7 @@ def _corpus(run: AttemptRun, op: Op) -> list[tuple[Case, Task]]:
 
 
 def _is_wrong(result: Result) -> bool:
-    """Whether it speaks against the text: other than its header says."""
+    """Return True for a failure that the header does not declare."""
     return result.status in ("fail", "error") and not result.expected
 
 
@@ -354,8 +356,8 @@ def _count(run: AttemptRun, case: Case, result: Result) -> None:
     assert corpus is not None
     failed, wrong = corpus.failed, corpus.wrong
     if _is_wrong(result):
-        told = {"case": case.name, "problem": str(result.problem), "reason": result.reason or ""}
-        failed, wrong = (*failed, told)[:_MOST_FAILED], wrong + 1
+        failure = {"case": case.name, "problem": str(result.problem), "reason": result.reason or ""}
+        failed, wrong = (*failed, failure)[:_MOST_FAILED], wrong + 1
     corpus = replace(
         corpus,
         done=corpus.done + 1,
@@ -364,11 +366,11 @@ def _count(run: AttemptRun, case: Case, result: Result) -> None:
         expected=corpus.expected + bool(result.expected),
         skipped=corpus.skipped + (result.status == "skip"),
     )
-    tell = run.against if wrong else run.change
-    tell(corpus=corpus)
+    record = run.fail if wrong else run.change
+    record(corpus=corpus)
 
 
-def _rendered(shader: Shader, located: MistakeLocator) -> RenderedText:
-    numbers = {located.own_name: 0}
+def _rendered(shader: Shader, locator: MistakeLocator) -> RenderedText:
+    numbers = {locator.own_name: 0}
     origins = tuple((numbers.setdefault(file, len(numbers)), line) for file, line in shader.origins)
     return RenderedText(shader.text, tuple(numbers), origins)

@@ -1,6 +1,6 @@
-"""What is known of a kernel's file at a moment: one snapshot for everyone who shows it.
+"""The state of a watched kernel file, as immutable snapshots that every view shows.
 
-A snapshot is never changed, only followed by the next, whose `revision` is higher. Views wait for that.
+A snapshot never changes. The next one has a higher `revision`, and views wait for it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ By = Literal["header", "template", "naga", "tint", "run"]
 
 
 class SaveConflict(WebnormError):
-    """The file changed since the text that is saved was read."""
+    """The file changed after the text that is being saved was read."""
 
 
 class KernelUnfit(WebnormError):
-    """The kernel is wrong or unstable: its package is for who asks for it all the same."""
+    """The kernel is wrong or unstable, so it is exported only on request (`force`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocatedMistake:
-    """What keeps a text from being judged, at its place in the template; see errors.SourceLocation.
+    """An error that keeps a kernel from being checked, with its place in the template.
 
-    `own` tells that `file` is the one that is edited; `source` is the text of that line. `by` says who
-    complains: the reading of the header or of the template, a compiler, or the run.
+    `by` names the step that reports the error: the reading of the header or of the template, a compiler, or
+    the run. `own` is True if `file` is the edited file. `source` is the text of the line. The other fields
+    are those in errors.SourceLocation.
     """
 
     by: By
@@ -57,7 +58,7 @@ class LocatedMistake:
 
 @dataclass(frozen=True)
 class StageTime:
-    """A step of an attempt, and how long it took, in milliseconds."""
+    """A step of an attempt: its state, its duration in milliseconds and a note."""
 
     name: StageName
     state: Literal["waiting", "running", "done", "failed", "skipped"] = "waiting"
@@ -66,13 +67,16 @@ class StageTime:
 
     @property
     def ended(self) -> bool:
-        """Whether it came to an end, good or bad, or was skipped."""
+        """True if the step finished, failed or was skipped."""
         return self.state in ("done", "failed", "skipped")
 
 
 @dataclass(frozen=True)
 class RenderedText:
-    """A rendered text; each of its lines has the number of a file, 0 for the edited one, and a line of it."""
+    """A rendered shader text and the source of each of its lines.
+
+    `origins` has one pair per line: an index into `files` (0 is the edited file) and a line number there.
+    """
 
     text: str
     files: tuple[str, ...]
@@ -81,7 +85,7 @@ class RenderedText:
 
 @dataclass(frozen=True)
 class LiveTime:
-    """A time beside others that were sampled in turn with it."""
+    """One timing out of several that were sampled in turn."""
 
     name: Literal["attempt", "previous", "best", "goal", "copy"]
     result: Result
@@ -90,8 +94,11 @@ class LiveTime:
 
 @dataclass(frozen=True)
 class CorpusProgress:
-    """How far the corpus has been tried, and what failed there: how many cases against what the header says,
-    the first of them, and how many as it says; `skipped` are those that the kernel or the adapter refuses.
+    """The progress of the corpus run.
+
+    `done` out of `of` cases were tried. `wrong` counts failures that the header does not declare; `failed`
+    lists the first of them. `expected` counts failures that the header declares. `skipped` counts cases that
+    the kernel or the adapter refuses.
     """
 
     done: int
@@ -104,8 +111,10 @@ class CorpusProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptState:
-    """What is known of one text. `ok` is None until the verdict, and where a step was stopped at its time
-    limit; anything against the text makes it False.
+    """The results for one version of the kernel's text.
+
+    `ok` is None until the verdict, and also if a step was stopped at its time limit. Any fault makes it
+    False.
     """
 
     number: int
@@ -125,7 +134,7 @@ class AttemptState:
     ok: bool | None = None
 
     def with_stage(self, name: StageName, **changes: Any) -> AttemptState:
-        """The attempt with a stage changed, which comes last where it is new."""
+        """Return the attempt with one stage changed; a new stage is appended."""
         if all(stage.name != name for stage in self.stages):
             return replace(self, stages=(*self.stages, StageTime(name, **changes)))
         changed = (replace(one, **changes) if one.name == name else one for one in self.stages)
@@ -133,22 +142,22 @@ class AttemptState:
 
     @property
     def time(self) -> Result | None:
-        """Its own time, if it was taken."""
+        """The attempt's own timing, or None."""
         return next((one.result for one in self.times if one.name == "attempt"), None)
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """The steps that were asked for and not taken to their end."""
+        """The requested steps that did not finish."""
         return tuple(stage.name for stage in self.stages if stage.state != "done")
 
     @property
-    def judged(self) -> bool:
-        """Whether it ran on any problem: an adapter may lack what a kernel needs."""
+    def checked(self) -> bool:
+        """True if the kernel ran on any problem: an adapter may lack a feature that it needs."""
         return any(one.result.status != "skip" for one in self.shapes)
 
     @property
     def status(self) -> Status:
-        """How it ended, as its history tells."""
+        """The outcome, as the history shows it."""
         if self.ok is None:
             return "unjudged"
         if self.mistakes:
@@ -158,8 +167,9 @@ class AttemptState:
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryEntry:
-    """An attempt in the history; times are nanoseconds per dispatch of `problem`. `hinted` tells that a hint
-    explained what was wrong.
+    """An attempt in the history.
+
+    `median_ns` is in nanoseconds per dispatch of `problem`. `hinted` is True if a hint named the bug.
     """
 
     number: int
@@ -174,7 +184,7 @@ class HistoryEntry:
 
     @classmethod
     def of(cls, attempt: AttemptState) -> HistoryEntry:
-        """What the history keeps of an attempt."""
+        """Return the history entry of an attempt."""
         entry = cls(
             number=attempt.number,
             hash=attempt.hash,
@@ -196,7 +206,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class WatchedFile:
-    """The file that is watched. `base` is the digest of its text, from which an edit begins."""
+    """The watched file. `base` is the digest of the text that an edit starts from."""
 
     name: str
     path: str
@@ -207,19 +217,19 @@ class WatchedFile:
 
     @property
     def base(self) -> str:
-        """The digest of the text."""
+        """The SHA-256 of the text."""
         return text_digest(self.text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What is done at each save: nothing without `run`; `time` and `corpus` are further stages.
+    """The settings of a playground session.
 
-    `trace` is a filter of records, "" for all of them and None for no tracing. `rows` and `cols` are those of
-    the problem that is timed, None for what suits the adapter; `sizes` has sizes of any name for it. Every
-    problem has the `scalars`. `x` is the mean and the standard deviation of
-    one more x to be judged on, `lesson` the name of the lesson that is under way. `time_limit_s` is how long
-    a step may be silent, None for the usual.
+    Without `run`, a save starts nothing. `time` and `corpus` switch two optional stages. `trace` is a filter
+    of records: "" keeps all, None disables tracing. `rows`, `cols` and `sizes` set the sizes of the timed
+    problem; by default they suit the adapter. `scalars` apply to every problem. `x` is the mean and standard
+    deviation of an additional input. `lesson` names the current lesson. `time_limit_s` is how long a step may
+    send no message, in seconds; None means the default.
     """
 
     run: bool = True
@@ -231,7 +241,7 @@ class Settings:
     trace: str | None = None
     x: tuple[float, float] | None = None
     lesson: str | None = None
-    # As the command's options and the page's snapshots call them.
+    # The command's options and the page's snapshots use these two names.
     rows: int | None = None
     cols: int | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -241,8 +251,9 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """Everything that is shown. `good` is the last attempt whose text could be judged; `working` names the
-    stage that runs.
+    """Everything that a view shows.
+
+    `good` is the last attempt that could be checked. `working` names the running stage.
     """
 
     file: WatchedFile
@@ -257,7 +268,7 @@ class Snapshot:
 
 
 class PlaygroundState:
-    """The newest snapshot, changed by one thread and waited for by others."""
+    """The newest snapshot: threads change it, and others wait for changes."""
 
     def __init__(self, first: Snapshot) -> None:
         self._now, self._changed = first, threading.Condition()
@@ -268,39 +279,41 @@ class PlaygroundState:
         return self._now
 
     def change(self, **changes: Any) -> Snapshot:
-        """Follow the snapshot by one with these fields changed."""
+        """Publish a new snapshot with these fields changed, and return it."""
         with self._changed:
             self._now = replace(self._now, **changes, revision=self._now.revision + 1)
             self._changed.notify_all()
             return self._now
 
     def wait(self, revision: int, timeout_s: float) -> Snapshot | None:
-        """The newest snapshot once its revision is higher; None where it is not in time."""
+        """Return the newest snapshot once its revision is higher than `revision`; None after `timeout_s`."""
         return self.until(lambda now: now.revision > revision, timeout_s)
 
-    def until(self, holds: Callable[[Snapshot], object], timeout_s: float) -> Snapshot | None:
-        """The first snapshot from now on that is so; None where there is none in time."""
+    def until(self, condition: Callable[[Snapshot], object], timeout_s: float) -> Snapshot | None:
+        """Return the first snapshot from now on that meets a condition; None after `timeout_s`."""
         with self._changed:
-            self._changed.wait_for(lambda: holds(self._now), timeout_s)
-            return self._now if holds(self._now) else None
+            self._changed.wait_for(lambda: condition(self._now), timeout_s)
+            return self._now if condition(self._now) else None
 
 
 def text_digest(text: str) -> str:
-    """SHA-256 of a text, in hexadecimal."""
+    """Return the SHA-256 of a text, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def snapshot_as_json(value: Any) -> Any:
-    """A snapshot, or a part of one, as JSON has it: what is None is left out, and a number that is not finite
-    is text: "inf", "-inf", "nan". Results are those of results files. Text is UTF-8, whatever a path holds.
+    """Return a snapshot, or a part of one, as JSON values.
+
+    Fields that are None are omitted. A number that is not finite becomes text: "inf", "-inf" or "nan".
+    Results have the form of results files. Text is valid UTF-8 even if a path is not.
     """
     if isinstance(value, Result):
         return result_as_json(value)
     if is_dataclass(value) and not isinstance(value, type):
-        found = {one.name: snapshot_as_json(getattr(value, one.name)) for one in fields(value)}
+        values = {one.name: snapshot_as_json(getattr(value, one.name)) for one in fields(value)}
         if isinstance(value, WatchedFile):
-            found["base"] = value.base
-        return {name: one for name, one in found.items() if one is not None}
+            values["base"] = value.base
+        return {name: one for name, one in values.items() if one is not None}
     if isinstance(value, Mapping):
         return {name: snapshot_as_json(one) for name, one in value.items()}
     if isinstance(value, str):

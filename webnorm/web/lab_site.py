@@ -193,7 +193,7 @@ def _lab_bundle(offer: LabOffer, kernels: Sequence[Kernel], roots: tuple[Path, .
 
 
 def _only(variant: Variant, problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
-    """Choose this variant for all classes that can run it."""
+    """Return the variant for all classes that can run it."""
     refusal = variant.refusal(problem, traits)
     return (variant, "") if refusal is None else (None, refusal)
 

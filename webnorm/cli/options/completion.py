@@ -1,4 +1,4 @@
-"""The values that options have, and what a shell completes: no adapter is asked."""
+"""The values of options, for help and shell completion. No adapter is opened for them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from webnorm.kernels.headers.kernel import Kernel
 
 Values = Callable[[], Sequence[str]]
-# What the words before say, by the names of a verb's parameters.
+# The values of the words before the one to complete, by the names of a verb's parameters.
 Given = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A word that would do; typer asks for these three."""
+    """A possible completion, with the three fields that typer reads."""
 
     value: str
     help: str | None = None
@@ -27,12 +27,13 @@ class Candidate:
 
 
 def _listed(place: str) -> Values:
-    """The values that a module has at `place`, as a function or as they are. It is imported when they are
-    asked for, which takes longer than all else.
+    """Return a function that gives the values of the object at `place`, a sequence or a function.
+
+    The module is imported when the function is called, since the import takes longer than anything else here.
     """
 
     def values() -> Sequence[str]:
-        # `webnorm --help` needs no values.
+        # `webnorm --help` needs no values, and so not this import.
         import pkgutil
 
         found = pkgutil.resolve_name(place)
@@ -42,7 +43,7 @@ def _listed(place: str) -> Values:
 
 
 def _found(given: Given) -> list[Kernel]:
-    """The kernels of the op that is given, if one is, and of the user's folders."""
+    """Return the kernels of the given op, or of all ops, including those in the user's folders."""
     from webnorm.errors import WebnormError
     from webnorm.kernels.headers.library import survey
     from webnorm.op.registry import OPS
@@ -52,7 +53,7 @@ def _found(given: Given) -> list[Kernel]:
         kernels, _ = survey(given.get("wgsl") or ())
         ops = select_names(given.get("op") or "all", OPS, "op")
     except WebnormError:
-        # The verb will say what is wrong with them.
+        # The verb reports what is wrong with the options.
         return []
     return [kernel for kernel in kernels if kernel.op.name in ops]
 
@@ -72,12 +73,12 @@ def _kernels_and_auto(given: Given) -> Sequence[str]:
 
 
 def _sources(given: Given) -> Sequence[str]:
-    """What a new kernel can be a copy of."""
+    """Return the kernels that a new kernel can be a copy of."""
     return _names([kernel for kernel in _found(given) if not kernel.op.is_copy])
 
 
 def _axes(given: Given) -> Sequence[str]:
-    """The tune axes of the kernels that --kernel names, or of all."""
+    """Return the tune axes of the kernels in --kernel, or of all kernels."""
     from webnorm.op.selection import matches
 
     parts = [part for one in given.get("kernel") or () for part in one.split(",")]
@@ -92,14 +93,14 @@ def _cases() -> Sequence[str]:
 
 
 def _results() -> Sequence[str]:
-    """Baselines, and files beside them: a shell that is offered some names looks for no files."""
+    """Return baselines and JSON files. A shell that gets names does not complete files by itself."""
     return [*_BASELINES(), *sorted(path.name for path in Path().glob("*.json"))]
 
 
 _OPS = _listed("webnorm.op.registry:computing_ops")
 _BASELINES = _listed("webnorm.lab.report.baselines:baseline_names")
-# Few enough to be named in the help: the last of them, which no import is needed for, and all. What ops bring
-# is in no text: None.
+# Options with so few values that the help lists them: the last value, and all values. The last value shows
+# whether a help text lists them already, without an import. It is None for values that come from ops.
 _FEW: dict[str, tuple[str | None, Values]] = {
     "op": (None, _OPS),
     "--op": (None, _OPS),
@@ -108,7 +109,7 @@ _FEW: dict[str, tuple[str | None, Values]] = {
     "--target": ("browser", _listed("webnorm.kernels.rendering.render:TARGETS")),
     "--distribution": ("row_scales", _listed("webnorm.op.registry:distributions")),
     "--preset": ("h200", _listed("webnorm.op.presets:presets")),
-    "--as": ("github", _listed("webnorm.lab.report.history.formats:FORMATS")),
+    "--format": ("github", _listed("webnorm.lab.report.history.formats:FORMATS")),
 }
 _COMPLETED: dict[str, Values] = {
     **{name: values for name, (_, values) in _FEW.items()},
@@ -120,7 +121,7 @@ _COMPLETED: dict[str, Values] = {
     "old": _results,
     "new": _results,
 }
-# Those that the words before narrow down.
+# Options with values that depend on the words before.
 _NARROWED: dict[str, Callable[[Given], Sequence[str]]] = {
     "names": _kernels,
     "kernel": _kernels_and_auto,
@@ -132,18 +133,18 @@ _NARROWED: dict[str, Callable[[Given], Sequence[str]]] = {
 
 
 def unnamed(name: str, text: str) -> Sequence[str]:
-    """The values of an option, or argument, that its help is to name and does not.
+    """Return the values of an option or argument that the help must list but its `text` does not.
 
-    A text that has the last has all, and their source need not be imported, which takes longer than all else.
-    That of what ops bring always is.
+    A text that contains the last value contains all of them, and the module of the values is not imported.
+    Values that come from ops always need the import.
     """
     last, values = _FEW.get(name, ("", tuple))
     return () if last is not None and last in text else values()
 
 
 def complete(param: Any, name: str) -> None:
-    """Have a parameter of typer's offer the values of the option that is called so; others offer files."""
-    # What a verb takes its help says: the same option is a list with one, and a name with another.
+    """Make a parameter of typer complete the values of option `name`; other options complete files."""
+    # The same option takes a list in one verb and a name in another. Its help text says which.
     text = param.help or ""
     if name in _COMPLETED:
         values, more = _COMPLETED[name], ["all"] if "or all" in text else []
@@ -153,7 +154,7 @@ def complete(param: Any, name: str) -> None:
 
 
 def join_words() -> None:
-    """Join what bash has broken at "=", for which typer has no care: NAME=VALUE comes as three words."""
+    """Join the words that bash splits at "=". Typer does not expect NAME=VALUE as three words."""
     if not _in_bash():
         return
     words, at = os.environ["COMP_WORDS"].split("\n"), int(os.environ["COMP_CWORD"])
@@ -174,10 +175,10 @@ def _in_bash() -> bool:
 def _candidates(
     values: Callable[[Given], Sequence[str]], lists: bool, ctx: Any, incomplete: str
 ) -> list[Candidate]:
-    """The words that go on from an incomplete one; of a list its last part, with what stands before it."""
+    """Return the completions of a word; in a list, of its last part, with the parts before it."""
     *before, last = incomplete.split(",") if lists else [incomplete]
     known = (value for value in values(ctx.params) if value not in before)
     found = (",".join((*before, value)) for value in known if value.startswith(last))
-    # Bash puts a candidate behind the "=", where its word begins.
-    told = incomplete.rfind("=") + 1 if _in_bash() else 0
-    return [Candidate(value[told:]) for value in found]
+    # In bash the word begins behind the "=".
+    start = incomplete.rfind("=") + 1 if _in_bash() else 0
+    return [Candidate(value[start:]) for value in found]

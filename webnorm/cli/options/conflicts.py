@@ -1,6 +1,6 @@
-"""Which options of a verb exclude each other, and which need another: checked before the verb runs.
+"""Rules for options that exclude each other or need another, checked before a verb runs.
 
-An option that would be ignored is refused. `--help` shows what is declared here.
+An option that would have no effect is refused. `--help` shows the rules.
 """
 
 from __future__ import annotations
@@ -11,32 +11,33 @@ from typing import Any
 
 from webnorm.errors import WebnormError
 
-# Values of options and arguments by their names, of those that a command line has.
+# The values of the options and arguments on the command line, by name.
 Given = Mapping[str, Any]
+# Options that cannot be given together with some option, and the options that lift the rule.
+Excluded = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class Excludes:
-    """Options of which one has no effect where all of them are given, `unless` another is given as well."""
+    """Options that cannot all be given, `unless` another option is given as well."""
 
     options: tuple[str, ...]
     why: str
     unless: tuple[str, ...] = ()
 
     def objection(self, given: Given) -> str | None:
-        """What is wrong with a command line; None where nothing is."""
+        """Return what is wrong with a command line, or None."""
         if not all(_is_given(one, given) for one in self.options) or _any_given(self.unless, given):
             return None
-        return f"{_listed(self.options, 'and')} exclude each other: {self.why}"
+        return f"{_listed(self.options, 'and')} cannot be combined: {self.why}"
 
-    def notes(self, name: str) -> Iterator[str]:
-        """What the help of an option says of it."""
+    def excluded(self, name: str) -> Iterator[tuple[str, Excluded]]:
+        """Yield each value of an option ("" for any value) and the options that it excludes."""
         for at, option in enumerate(self.options):
-            others = [one for one in self.options if one != option]
-            # Of several, one has no effect together with the rest.
+            others = tuple(one for one in self.options if one != option)
+            # Only the first of several options has no effect next to all the others.
             if _name(option) == name and (at == 0 or len(others) == 1):
-                value = option.partition("=")[2]
-                yield f"{f'{value}: not' if value else 'Not'} with {_listed(others, 'and')}."
+                yield option.partition("=")[2], (others, self.unless)
 
 
 @dataclass(frozen=True)
@@ -48,41 +49,44 @@ class Needs:
     why: str
 
     def objection(self, given: Given) -> str | None:
-        """What is wrong with a command line; None where nothing is."""
+        """Return what is wrong with a command line, or None."""
         if not _is_given(self.option, given) or _any_given(self.others, given):
             return None
         return f"{self.option} needs {_listed(self.others, 'or')}: {self.why}"
 
     def notes(self, name: str) -> Iterator[str]:
-        """What the help of an option says of it."""
+        """Yield the sentence that the help of an option adds."""
         if name == self.option:
             yield f"Needs {_listed(self.others, 'or')}."
 
 
 @dataclass(frozen=True)
 class OnlyWith:
-    """An option with which nothing but a few others has an effect."""
+    """An option that can only be combined with a few others."""
 
     option: str
-    beside: tuple[str, ...]
+    allowed: tuple[str, ...]
     why: str
 
     def objection(self, given: Given) -> str | None:
-        """What is wrong with a command line; None where nothing is."""
-        others = [name for name in given if name not in (_name(self.option), *self.beside)]
+        """Return what is wrong with a command line, or None."""
+        others = [name for name in given if name not in (_name(self.option), *self.allowed)]
         if not _is_given(self.option, given) or not others:
             return None
-        return f"{_shown(self.option)} excludes {_listed(others, 'and')}: {self.why}"
+        return f"{_shown(self.option)} cannot be combined with {_listed(others, 'or')}: {self.why}"
 
     def notes(self, name: str) -> Iterator[str]:
-        """What the help of an option says of it."""
+        """Yield the sentence that the help of an option adds."""
         if name == _name(self.option):
             value = self.option.partition("=")[2]
-            only = f"with no more than {_listed(self.beside, 'and')}" if self.beside else "with nothing else"
-            yield f"{f'{value}: given' if value else 'Given'} {only}."
+            subject = f"The value {value} can" if value else "Can"
+            if self.allowed:
+                yield f"{subject} only be combined with {_listed(self.allowed, 'and')}."
+            else:
+                yield f"{subject}not be combined with other options."
 
 
-# What a verb refuses. An option is known by its name, and one of its values by NAME=VALUE.
+# Rules name an option, or one of its values as NAME=VALUE.
 OptionRule = Excludes | Needs | OnlyWith
 
 
@@ -106,7 +110,7 @@ def _name(option: str) -> str:
 
 
 def _shown(option: str) -> str:
-    """An option as a command line has it, an argument as the usage."""
+    """Return an option as users write it, and an argument as the usage line shows it."""
     from webnorm.cli.options.help import placeholder
 
     name, _, value = option.partition("=")
@@ -118,25 +122,25 @@ def _listed(options: Sequence[str], word: str) -> str:
     return f" {word} ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 
 
-_OF_AUTO = "auto chooses constants by itself"
-_OF_PRESET = "a preset has its own"
-_LISTS = "it prints a list and ends"
+_OF_AUTO = "auto chooses its own constants"
+_OF_PRESET = "a preset sets its own"
+_LISTS = "it prints a list and exits"
 _NOT_TIMED = "nothing is timed"
 
-# By verb, as `webnorm VERB` has it; --rows and --cols are the command line's names, whatever the op.
+# Rules by verb. --rows and --cols are names of the command line, whatever the op calls its sizes.
 RULES: Mapping[str, tuple[OptionRule, ...]] = {
-    "doctor": (Excludes(("--json", "--mend"), "--mend prints what it installs"),),
-    "list": (Excludes(("--json", "--verbose"), "the objects hold all that is known"),),
+    "doctor": (Excludes(("--json", "--fix"), "--fix prints what it installs"),),
+    "list": (Excludes(("--json", "--verbose"), "the JSON objects contain everything"),),
     "show": (
         Excludes(("--cost", "--target=browser"), "counts come from running the native text"),
-        Excludes(("--adapter", "--target=browser"), "a browser's text is made for any adapter"),
+        Excludes(("--adapter", "--target=browser"), "the browser's text is the same for every adapter"),
         Excludes(("--constant", "kernel=auto"), _OF_AUTO, unless=("--diff",)),
         Excludes(("--constant", "kernel=auto", "--diff=auto"), _OF_AUTO),
     ),
     "play": (
         Excludes(("--web", "--once"), "the page checks every save until Ctrl-C"),
-        Excludes(("--web", "--json"), "the page shows what the lines would hold"),
-        Needs("--port", ("--web",), "only the page has one"),
+        Excludes(("--web", "--json"), "the page shows what the JSON lines would contain"),
+        Needs("--port", ("--web",), "only the page has a port"),
         *(
             Excludes((size, "--quick", view), _NOT_TIMED)
             for size in ("--rows", "--cols")
@@ -145,8 +149,8 @@ RULES: Mapping[str, tuple[OptionRule, ...]] = {
     ),
     "check": (
         OnlyWith("--cases", ("--op", "--wgsl", "--seed"), _LISTS),
-        Excludes(("--input", "--case"), "your own array takes the place of the cases"),
-        Excludes(("--input", "--seed"), "nothing is drawn"),
+        Excludes(("--input", "--case"), "your own array replaces the cases"),
+        Excludes(("--input", "--seed"), "no random numbers are drawn"),
         Excludes(("--constant", "--kernel=auto"), _OF_AUTO),
         Excludes(("--all-constants", "--kernel=auto"), _OF_AUTO),
     ),
@@ -161,30 +165,30 @@ RULES: Mapping[str, tuple[OptionRule, ...]] = {
     ),
     "tune": (
         OnlyWith("--list", ("--out", "--adapter"), _LISTS),
-        OnlyWith("--forget", ("--out", "--adapter"), "it removes the file and ends"),
+        OnlyWith("--remove", ("--out", "--adapter"), "it removes the file and exits"),
         OnlyWith("--preset=help", (), _LISTS),
         *(Excludes(("--preset", option), _OF_PRESET) for option in ("--op", "--rows", "--cols")),
         Excludes(
             ("--quick", "--cols", "--dtype", "--budget"),
-            "--quick sets all that the others set",
+            "--quick sets everything that the others set",
             unless=("--preset",),
         ),
     ),
     "export": (
-        OnlyWith("--lab", ("--out", "--submit", "--wgsl", "--force"), "the lab has every op and kernel"),
-        Needs("--submit", ("--lab",), "a package's page sends nothing"),
+        OnlyWith("--lab", ("--out", "--submit", "--wgsl", "--force"), "the lab contains every op and kernel"),
+        Needs("--submit", ("--lab",), "only the lab's page can send results"),
     ),
     "collect": (
-        OnlyWith("--export", ("--store",), "nothing is received"),
-        Needs("--behind-proxy", ("--origin",), "the page that may post is not of this machine"),
+        OnlyWith("--export", ("--store",), "it receives nothing"),
+        Needs("--behind-proxy", ("--origin",), "the page that may post is on another machine"),
     ),
     "compare": (
         Needs("--fail-unclear", ("--fail-slower",), "without it nothing fails"),
         Needs("--allow-missing", ("--fail-slower",), "without it nothing fails"),
     ),
     "baselines": (
-        Excludes(("--forget", "--json"), "what is removed is not shown"),
-        Needs("--forget", ("kept",), "it removes those that are named, '*' all of them"),
+        Excludes(("--remove", "--json"), "removed baselines are not listed"),
+        Needs("--remove", ("kept",), "it removes the named baselines; '*' names all"),
     ),
 }
 
@@ -197,5 +201,26 @@ def check_options(verb: str, given: Given) -> None:
 
 
 def conflict_notes(verb: str, name: str) -> list[str]:
-    """What the help of an option, or an argument, of a verb says of the others."""
-    return [note for rule in RULES.get(verb, ()) for note in rule.notes(name)]
+    """Return the sentences about other options that the help of an option, or an argument, adds."""
+    notes: list[str] = []
+    excluded: dict[str, list[Excluded]] = {}
+    for rule in RULES.get(verb, ()):
+        if isinstance(rule, Excludes):
+            for value, others in rule.excluded(name):
+                excluded.setdefault(value, []).append(others)
+        else:
+            notes += rule.notes(name)
+    return [*notes, *(_exclusions(value, groups) for value, groups in excluded.items())]
+
+
+def _exclusions(value: str, groups: Sequence[Excluded]) -> str:
+    """Return one sentence for all groups of options that an option, or one of its values, excludes."""
+    single = [others[0] for others, unless in groups if len(others) == 1 and not unless]
+    parts = [_listed(single, "or")] if single else []
+    for others, unless in groups:
+        if len(others) > 1 or unless:
+            count = {1: "", 2: "both "}.get(len(others), "all of ")
+            excuse = f" unless {_listed(unless, 'or')} is given" if unless else ""
+            parts.append(f"{count}{_listed(others, 'and')}{excuse}")
+    subject = f"The value {value} cannot" if value else "Cannot"
+    return f"{subject} be combined with {', or with '.join(parts)}."

@@ -1,6 +1,6 @@
-"""What `--help` shows: options in panels by purpose, what stands for a value, exit statuses, examples.
+"""The pages of `--help`: options in panels by purpose, placeholders of values, exit statuses, examples.
 
-Verbs say what an option means. Here is, by its name, where it belongs and what is given to it.
+Each verb describes its own options. The tables here give an option's panel and the placeholder of its value.
 """
 
 from __future__ import annotations
@@ -16,91 +16,91 @@ if TYPE_CHECKING:
 
     from webnorm.cli.terminal.screen import Screen
 
-# Panel by panel, in the order of the help: options and arguments, and what stands for their values. Their
-# names are the command line's, those of the norms' sizes, scalars and flags among them.
+# The options and arguments of each panel with the placeholders of their values, in the order of the help.
 _PANELS = {
     "Kernels and files": (
         "kernel=KERNEL names=NAME name=NAME file=FILE files=FILE folder=DIR old=OLD new=NEW kept=NAME "
         "--kernel=NAME --from=KERNEL --constant=NAME=N,... --all-constants --wgsl=DIR --input=FILE "
-        "--case=NAME --cases --here --lab --schema"
+        "--case=NAME --cases --supported --lab --schema"
     ),
-    "The problem": (
+    "Problem": (
         "op=OP --op=OP --preset=NAME --size=NAME=N,... --rows=N,... --cols=N,... --scalar=NAME=X "
         "--dtype=DTYPE --option=NAME[=VALUE] "
         "--no-weight --no-bias --residual --zero-centered-weight --scale=X --eps=X --distribution=NAME "
         "--seed=N"
     ),
-    "How it is measured": (
+    "Measurement": (
         "--no-time --quick --budget=SECONDS --runs=N --at-once --profile --once --trace=RULE "
         "--without-subgroups "
-        "--time-limit=SECONDS --again --any-device"
+        "--time-limit=SECONDS --retune --any-device"
     ),
-    "What fails": "--allow-skipped --fail-slower=PERCENT --fail-unclear --allow-missing",
+    "Pass or fail": "--allow-skipped --fail-slower=PERCENT --fail-unclear --allow-missing",
     "Output": (
         "--target=NAME --diff=NAME --cost --verbose --web --json=FILE --csv=FILE --markdown=FILE "
         "--plot=FILE --save=NAME --baseline=NAME --out=PATH --name=NAME --minify --partial --submit=URL "
-        "--force --screenshot=FILE --store=FILE --export=DIR --as=FORMAT --last=N --copies --list --forget"
+        "--force --screenshot=FILE --store=FILE --export=DIR --format=FORMAT --last=N --copies --list "
+        "--remove"
     ),
-    "The server": "--host=ADDRESS --port=N --origin=URL --behind-proxy --rate=N --rate-all=N --capacity=N",
-    "Machine": "address=ADDRESS --adapter=ADAPTER --cluster=WHERE --browser=PATH|ADDRESS --mend",
+    "Server": "--host=ADDRESS --port=N --origin=URL --behind-proxy --rate=N --rate-all=N --capacity=N",
+    "Machine": "address=ADDRESS --adapter=ADAPTER --cluster=WHERE --browser=PATH|ADDRESS --fix",
     "Other": "--version --debug --install-completion --show-completion --help",
 }
-# By name: its panel, and what stands for a value.
+# The panel and the placeholder of each option and argument.
 _PLACES = {
     name: (panel, value)
     for panel, entries in _PANELS.items()
     for name, _, value in (entry.partition("=") for entry in entries.split())
 }
 
-# What 0 means, by verb, where it is more than that the command did its work.
+# The meaning of status 0, for verbs where it is more than that the command succeeded.
 _RIGHT = {
-    "doctor": "nothing that was looked for is missing",
-    "play": "with --once, every step was taken and the kernel is right; without it, the end",
-    "check": "everything that was asked for was checked and is right",
-    "judge": "the kernel is right",
-    "bench": "everything that was asked for was checked, is right and was timed",
-    "tune": "every problem has a choice",
-    "export": "written; shaders that could not be run here are listed",
-    "verify": "every step was taken and everything is right",
-    "compare": "compared; with --fail-slower, nothing is slower",
-    "store regressions": "every result was compared and nothing is slower",
+    "doctor": "Nothing is missing.",
+    "play": "You ended the command. With --once: every step ran and the kernel is correct.",
+    "check": "Every check that you asked for ran and passed.",
+    "evaluate": "The kernel is correct.",
+    "bench": "Every kernel that you asked for was checked and timed, and is correct.",
+    "tune": "Every problem has a recorded choice.",
+    "export": "The folder was written. Shaders that could not run on this machine are listed.",
+    "verify": "Every step ran and passed.",
+    "compare": "The results were compared. With --fail-slower: nothing is slower.",
+    "store regressions": "Every result was compared and nothing is slower.",
 }
-# What 1 means, by verb; of the others it is never the status.
+# The meaning of status 1. Other verbs never exit with it.
 _WRONG = {
-    "doctor": "what kernels need is missing, or with --browser what `webnorm verify` needs",
-    "play": "with --once, the kernel is wrong",
-    "check": "a kernel is wrong",
-    "judge": "the kernel is wrong, or was refused",
-    "bench": "a kernel is wrong",
-    "export": "a shader that was written is wrong natively",
-    "verify": "something in the folder is wrong",
-    "compare": "with --fail-slower, something is slower or broken",
-    "store regressions": "something is slower, or broken",
+    "doctor": "Something that kernels need is missing. With --browser: or something for `webnorm verify`.",
+    "play": "With --once: the kernel is wrong.",
+    "check": "A kernel is wrong.",
+    "evaluate": "The kernel is wrong or was refused.",
+    "bench": "A kernel is wrong.",
+    "export": "A shader is wrong on this machine's adapter, and nothing was written.",
+    "verify": "Something in the folder is wrong.",
+    "compare": "With --fail-slower: something is slower or broken.",
+    "store regressions": "Something is slower or broken.",
 }
-# What 2 means beside bad usage.
+# Another meaning of status 2, by verb.
 _LACKING = {
-    "doctor": "something that could not be installed",
-    "collect": "a port that is in use",
-    "baselines": "no such baseline",
-    "fleet": "nobody who answers",
-    "store": "a store that is none",
+    "doctor": "something could not be installed",
+    "collect": "the port is in use",
+    "baselines": "there is no such baseline",
+    "cluster": "the cluster does not answer",
+    "store": "the file is not a store",
 }
-# What 3 means, by verb: nothing was found to be wrong, and not everything is known.
+# The meaning of status 3: nothing was found to be wrong, but not everything is known.
 _UNKNOWN = {
-    "play": "with --once, nothing is wrong, and a step was skipped, failed or was stopped",
-    "check": "something that was asked for was skipped, or lost with a cluster's workers",
-    "judge": "no case of the corpus could be checked",
-    "bench": "something that was asked for was skipped, or lost with a cluster's workers; with --baseline, "
-    "everything is UNCLEAR",
-    "tune": "a problem has no choice: nothing was right and timed, or a cluster's workers are gone",
-    "verify": "nothing is wrong, and a step was skipped",
-    "compare": "everything is UNCLEAR; with --fail-slower, something is missing, unclear or interrupted",
-    "store regressions": "something is unclear, or nothing could be compared",
+    "play": "With --once: nothing is wrong, but a step was skipped, failed or was stopped.",
+    "check": "Something that you asked for was skipped, or was lost with a cluster's workers.",
+    "evaluate": "No case of the corpus could be checked.",
+    "bench": "Something that you asked for was skipped, or was lost with a cluster's workers. "
+    "With --baseline: everything is UNCLEAR.",
+    "tune": "A problem has no choice: no kernel was correct and timed, or the cluster's workers are gone.",
+    "verify": "Nothing is wrong, but a step was skipped.",
+    "compare": "Everything is UNCLEAR. With --fail-slower: something is missing, unclear or interrupted.",
+    "store regressions": "Something is unclear, or nothing could be compared.",
 }
-# Each is a command of a page of the docs, where a test runs it.
+# Each command is also on a page of the docs, where a test runs it.
 EXAMPLES = {
     "doctor": ("webnorm doctor", "webnorm doctor --json"),
-    "list": ("webnorm list --op rms_norm", "webnorm list registers", "webnorm list 'welford*' --here"),
+    "list": ("webnorm list --op rms_norm", "webnorm list registers", "webnorm list 'welford*' --supported"),
     "show": (
         "webnorm show registers --cols 768 --target browser",
         "webnorm show registers --cols 768 --diff two_pass",
@@ -113,7 +113,7 @@ EXAMPLES = {
         "webnorm check --kernel registers --kernel one_pass --case shift-1e4",
         "webnorm check --op rms_norm --dtype float16 --case residual-61",
     ),
-    "judge": ("webnorm judge kernels/softmax/naive.wgsl --op kernels/softmax --json",),
+    "evaluate": ("webnorm evaluate kernels/softmax/naive.wgsl --op kernels/softmax --json",),
     "bench": (
         "webnorm bench --quick --json out.json",
         "webnorm bench --kernel auto --rows 512 --cols 768 --budget 0.2",
@@ -126,33 +126,33 @@ EXAMPLES = {
         "webnorm collect --store visits.sqlite --export visits",
     ),
     "compare": ("webnorm compare out.json out.json",),
-    "baselines": ("webnorm baselines", "webnorm baselines 'before*' --forget"),
-    "fleet": (
-        "webnorm fleet --cluster tcp://127.0.0.1:8786",
-        "webnorm fleet worker tcp://127.0.0.1:8786 --adapter Vulkan",
+    "baselines": ("webnorm baselines", "webnorm baselines 'before*' --remove"),
+    "cluster": (
+        "webnorm cluster --cluster tcp://127.0.0.1:8786",
+        "webnorm cluster worker tcp://127.0.0.1:8786 --adapter Vulkan",
     ),
     "store": (
         "webnorm store add out.json",
         "webnorm store history --kernel registers --csv history.csv",
         "webnorm store regressions --last 10",
-        "webnorm store export out.json --as bencher --out bencher.json",
+        "webnorm store export out.json --format bencher --out bencher.json",
     ),
 }
 
-# As wide as that, names and what they mean stand side by side.
+# The least width at which names and their meanings are printed side by side.
 _LEAST_FOR_TWO = 60
 _INDENT = 2
 
 
 def assign_panel(param: Any) -> None:
-    """Give an option, or an argument, its panel and what stands for its value."""
-    # A test holds that none is forgotten; one that is costs no command.
+    """Set the panel of an option or argument, and the placeholder of its value."""
+    # A test finds options that the table lacks; the command still works with them.
     param.rich_help_panel, value = _PLACES.get(long_name(param), ("Other", "VALUE"))
     if getattr(param, "is_flag", False):
         value = ""
     elif param.type_descriptor.annotation is int:
         value = "N"
-    # A verb may know better what to call it.
+    # A verb may set a placeholder of its own.
     param.metavar = param.metavar or value
 
 
@@ -162,36 +162,37 @@ def placeholder(name: str) -> str:
 
 
 def panel_order(param: Any) -> int:
-    """Where in the help its panel stands."""
+    """Return the position of a parameter's panel in the help."""
     return [*_PANELS].index(param.rich_help_panel)
 
 
 def long_name(param: Any) -> str:
-    """The name that the tables here have: an option's long one."""
+    """Return the name that the tables here use: the long name of an option."""
     return str(max(param.opts, key=len))
 
 
 def exit_statuses(verb: str = "") -> Iterator[tuple[int, str]]:
-    """What a verb, such as "store add", or any of them, ends with, and what that means."""
-    yield OK, _RIGHT.get(verb, "done") if verb else "everything that was asked for was done, and is right"
-    wrong = _WRONG.get(verb) if verb else "something is wrong: a kernel, a file, a time"
+    """Yield the exit statuses of a verb such as "store add", or of any verb, with their meanings."""
+    done = "The command did everything that you asked for, and nothing is wrong."
+    yield OK, _RIGHT.get(verb, "The command succeeded.") if verb else done
+    wrong = _WRONG.get(verb) if verb else "A kernel is wrong, a file is wrong, or something became slower."
     if wrong:
         yield WRONG, wrong
-    lacking = _LACKING.get(verb.partition(" ")[0], "no adapter")
-    yield BAD_USAGE, f"bad usage, a file that cannot be read or written, or {lacking}"
-    unknown = _UNKNOWN.get(verb) if verb else "nothing is wrong, and not everything could be checked"
+    lacking = _LACKING.get(verb.partition(" ")[0], "there is no adapter")
+    yield BAD_USAGE, f"The arguments are wrong, a file cannot be read or written, or {lacking}."
+    unknown = _UNKNOWN.get(verb) if verb else "Nothing is wrong, but not everything could be checked."
     if unknown:
         yield INCONCLUSIVE, unknown
-    yield INTERRUPTED, "interrupted by Ctrl-C"
+    yield INTERRUPTED, "Ctrl-C interrupted the command."
 
 
 def examples(verb: str) -> list[str]:
-    """The commands that show a verb, those of a verb's own verb among the verb's."""
+    """Return the example commands of a verb, including the examples of its own verbs."""
     return [line for line in EXAMPLES[verb.partition(" ")[0]] if f"{line} ".startswith(f"webnorm {verb} ")]
 
 
 def panels(ctx: Any) -> dict[str, list[tuple[str, str]]]:
-    """A command's options and arguments by panel: what each is called, and what it means."""
+    """Return the headings and meanings of a command's options and arguments, by panel."""
     found: dict[str, list[tuple[str, str]]] = {}
     verb = ctx.command_path.partition(" ")[2]
     for one in ctx.command.get_params(ctx):
@@ -201,7 +202,7 @@ def panels(ctx: Any) -> dict[str, list[tuple[str, str]]]:
 
 
 def show_help(ctx: Any, verbs: Sequence[Any] = ()) -> None:
-    """Print a command's help: usage, what it does, the `verbs` below it, panels, exit statuses, examples."""
+    """Print a command's help: usage, description, its `verbs`, panels, exit statuses and examples."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -223,7 +224,7 @@ def show_help(ctx: Any, verbs: Sequence[Any] = ()) -> None:
 
 
 def _panel(console: Screen, title: str, rows: Sequence[tuple[str, str]]) -> None:
-    """Names with what they mean: in a box on a terminal, below a heading elsewhere."""
+    """Print names and their meanings: in a box on a terminal, below a heading elsewhere."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.panel import Panel
@@ -253,18 +254,18 @@ def _panel(console: Screen, title: str, rows: Sequence[tuple[str, str]]) -> None
 
 
 def _heading(param: Any) -> str:
-    """An option's names, the short one first, and what stands for its value."""
+    """Return an option's names, the short one first, and the placeholder of its value."""
     names = param.opts if param.param_type_name == "option" else ()
     return " ".join(filter(None, (", ".join(sorted(names, key=len)), param.metavar)))
 
 
 def _meaning(param: Any, verb: str) -> str:
-    """What an option says of itself, the values that it does not name, its default, and what it excludes."""
+    """Return the help of an option: its text, further values, default and conflicts."""
     text = param.help or ""
     values = completion.unnamed(long_name(param), text)
     if values:
-        # A value that is a number, such as max_workgroups=N.
-        one_of = "webnorm's own" if long_name(param) in ("op", "--op") else "One of"
+        # N stands for a number, as in max_workgroups=N.
+        one_of = "Built-in ops" if long_name(param) in ("op", "--op") else "Choices"
         text += f" {one_of}: {', '.join(f'{one}N' if one.endswith('=') else one for one in values)}."
     default = param.default
     if param.show_default and default is not None and default is not False:

@@ -1,4 +1,4 @@
-"""The options that several commands share."""
+"""The options that several verbs share."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import typer
 
 from webnorm.gpu import seconds
 
-# Sizes, scalars and flags of the norms are options of the command line. Which ops and options there are, the
-# registry says: help adds them when it is shown.
+# Sizes, scalars and flags of the norms are options of the command line. The registry lists the ops and their
+# options; the help adds them when it is shown.
 Op = Annotated[
     str | None,
     typer.Option(
-        help="What is computed: an op of webnorm, or a folder with an op.py. Default: the op of the folder "
-        "of a kernel's file, or the first that is listed."
+        help="Set the op: a built-in op, or a folder with an op.py. Default: the op of the kernel file's "
+        "folder, or the first built-in op."
     ),
 ]
 Ops = Annotated[
     str | None,
     typer.Option(
         "--op",
-        help="What is computed: an op of webnorm, a folder with an op.py, a list of them, a pattern such as "
-        "'rms*', or all. Default: the op of the folder of a kernel's file, or the first that is listed.",
+        help="Set the ops: a built-in op, a folder with an op.py, a list of them, a pattern such as 'rms*', "
+        "or all. Default: the op of the kernel file's folder, or the first built-in op.",
     ),
 ]
 Adapter = Annotated[
     str | None,
     typer.Option(
-        help="Index or part of the name, as `webnorm doctor` lists them. "
-        "Default: $WEBNORM_ADAPTER, or the first."
+        help="Use this adapter: its index, or a part of its name, from `webnorm doctor`. "
+        "Default: $WEBNORM_ADAPTER, or the first adapter."
     ),
 ]
 Kernel = Annotated[
@@ -38,34 +38,38 @@ Kernel = Annotated[
     typer.Option(
         "--kernel",
         "-k",
-        help="A kernel's name, a list or a pattern such as 'welford*', a .wgsl file, or auto, the one that "
-        "is chosen for the problem; repeatable. Default: all.",
+        help="Select kernels: a name, a list, a pattern such as 'welford*', a .wgsl file, or auto. "
+        "auto picks the best kernel for each problem. Repeatable. Default: all.",
     ),
 ]
 Wgsl = Annotated[
-    list[Path] | None, typer.Option(help="A folder of your own kernels, DIR/<op>/<kernel>.wgsl; repeatable.")
+    list[Path] | None,
+    typer.Option(help="Also load your own kernels from DIR/<op>/<kernel>.wgsl. Repeatable."),
 ]
 Constant = Annotated[
     list[str] | None,
     typer.Option(
         "--constant",
         "-c",
-        help="NAME=VALUE[,VALUE...]: values of a tune axis instead of the default, or a range of them as "
-        "32..256; repeatable.",
+        help="Use other values of a tune axis than the default, as NAME=VALUE[,VALUE...] or as a range "
+        "NAME=32..256. Repeatable.",
     ),
 ]
 AllConstants = Annotated[
-    bool, typer.Option("--all-constants", help="Every admitted point of every kernel's tune axes.")
+    bool, typer.Option("--all-constants", help="Use every allowed combination of each kernel's tune axes.")
 ]
 Eps = Annotated[
     float | None,
-    typer.Option(help="Added to the variance. Default: 1e-5; for rms_norm float32's machine epsilon."),
+    typer.Option(help="Add X to the variance. Default: 1e-5, or float32's machine epsilon for rms_norm."),
 ]
-Dtype = Annotated[str | None, typer.Option(help="Storage type: float32 (the default), float16 or bfloat16.")]
+Dtype = Annotated[
+    str | None, typer.Option(help="Set the storage type: float32 (the default), float16 or bfloat16.")
+]
 Dtypes = Annotated[
     str | None,
     typer.Option(
-        "--dtype", help="Storage types: float32 (the default), float16, bfloat16, a list of them, or all."
+        "--dtype",
+        help="Set the storage types: float32 (the default), float16, bfloat16, a list of them, or all.",
     ),
 ]
 Option = Annotated[
@@ -73,55 +77,63 @@ Option = Annotated[
     typer.Option(
         "--option",
         "-o",
-        help="NAME[=VALUE], what a problem adds to the plain computation of its op; repeatable.",
+        help="Set an option of the op, as NAME or NAME=VALUE. Repeatable.",
     ),
 ]
-Scale = Annotated[float, typer.Option(help="What y is multiplied by before it is rounded to a float8 type.")]
+Scale = Annotated[float, typer.Option(help="Multiply y by X before rounding it to a float8 type.")]
 Rows = Annotated[
     str | None,
-    typer.Option(help="Rows: a number, a list like 1024,4k, or a range that doubles, as 256..4k."),
+    typer.Option(
+        help="Set the number of rows: a number, a list such as 1024,4k, or a doubling range such as 256..4k."
+    ),
 ]
 Cols = Annotated[
     str | None,
-    typer.Option(help="Columns: a number, a list like 768,1k, or a range: 256..4k doubles, 1k..2k+256 adds."),
+    typer.Option(
+        help="Set the number of columns: a number, a list such as 768,1k, or a range. The range 256..4k "
+        "doubles at each step, and 1k..2k+256 adds 256."
+    ),
 ]
 Sizes = Annotated[
     list[str] | None,
     typer.Option(
         "--size",
-        help="NAME=N[,N...]: a size of the op, a list of them, or a range as 256..4k; repeatable. --rows and "
-        "--cols are short for --size rows= and --size cols=.",
+        help="Set a size of the op: a number NAME=N, a list NAME=N,N, or a range NAME=256..4k. Repeatable. "
+        "--rows and --cols are short for --size rows= and --size cols=.",
     ),
 ]
 Scalars = Annotated[
     list[str] | None,
-    typer.Option("--scalar", help="NAME=X: a scalar of the op, such as eps=1e-6; repeatable."),
+    typer.Option("--scalar", help="Set a scalar of the op, such as eps=1e-6. Repeatable."),
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show more: all constants, the worst case of every kernel.")
+    bool, typer.Option("--verbose", "-v", help="Show all constants, and the worst case of every kernel.")
 ]
-NoWeight = Annotated[bool, typer.Option("--no-weight", help="Leave the weight out.")]
-NoBias = Annotated[bool, typer.Option("--no-bias", help="Leave the bias out.")]
+NoWeight = Annotated[bool, typer.Option("--no-weight", help="Leave out the weight.")]
+NoBias = Annotated[bool, typer.Option("--no-bias", help="Leave out the bias.")]
 AllowSkipped = Annotated[
-    bool, typer.Option("--allow-skipped", help="Exit 0 even where something that was asked for was skipped.")
+    bool,
+    typer.Option("--allow-skipped", help="Exit with 0 even if something that you asked for was skipped."),
 ]
 Seed = Annotated[
     int | None,
     typer.Option(
-        help="Repeats the draws of a run that printed it. Default: others each time.", min=0, max=2**64 - 1
+        help="Draw the same random numbers as the run that printed this seed. Default: a new seed each time.",
+        min=0,
+        max=2**64 - 1,
     ),
 ]
+WHICH_CLUSTER = (
+    "`local` uses the adapters of this machine that are like --adapter, and `local:N` starts N workers on "
+    "them. Other values are a Dask scheduler's address or file. Needs webnorm[cluster]."
+)
 Cluster = Annotated[
-    str | None,
-    typer.Option(
-        help="Spread the work: `local` over the adapters of this machine that are like the one of --adapter, "
-        "`local:N` over N workers on them, or a Dask scheduler's address or file (webnorm[fleet])."
-    ),
+    str | None, typer.Option(help=f"Spread the work over the workers of a Dask cluster. {WHICH_CLUSTER}")
 ]
 TimeLimit = Annotated[
     float,
     typer.Option(
-        help="Seconds that a kernel or its compiler may be silent before it is given up.",
+        help="Give up on a kernel or compiler that is silent for this many seconds.",
         min=seconds.LEAST_SILENCE,
         max=seconds.MOST,
     ),

@@ -1,4 +1,4 @@
-"""The ops of the user's that a command line names, loaded before the verb runs."""
+"""The user's ops that a command line names. They are loaded before the verb runs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _FILES = ("kernel", "names", "name", "file", "files", "source")
 
 
 def load(params: MutableMapping[str, Any]) -> None:
-    """Load the ops in folders of --wgsl, those that --op gives as a path, and those of kernels' files.
+    """Load the ops in the folders of --wgsl, the ops that --op names by path, and the ops of kernel files.
 
-    A path of --op becomes the op's name; without --op a kernel's file gives it, if all files are of one op.
-    Raises WebnormError for an op that cannot be loaded, unless it is one of several in a folder of --wgsl.
+    The op's name replaces a path in --op. Without --op, the kernel files set the op if they are all of one
+    op. Raises WebnormError for an op that cannot be loaded, unless it is one of several in a folder of
+    --wgsl.
     """
     roots = params.get("wgsl") or ()
     if roots:
@@ -37,8 +38,9 @@ def load(params: MutableMapping[str, Any]) -> None:
 
 
 def with_folder(error: UnknownName, params: Iterable[Any]) -> WebnormError:
-    """The error for a name that is unknown, with the folder of the op that has it, if that lies one level
-    below the working folder. `params` are those of the verb.
+    """Return the error for an unknown name, with a hint if the name is an op's folder one level down.
+
+    `params` are the parameters of the verb.
     """
     folders = sorted(_folders_called(error.name)) if error.kind == "op" else []
     if not folders:
@@ -49,7 +51,7 @@ def with_folder(error: UnknownName, params: Iterable[Any]) -> WebnormError:
 
 
 def _folders_called(name: str) -> Iterator[str]:
-    """The folders of ops of this name one level below the working folder."""
+    """Yield the op folders of this name that are one level below the working folder."""
     from webnorm.op.registry import is_op_folder
 
     try:
@@ -62,7 +64,7 @@ def _folders_called(name: str) -> Iterator[str]:
 
 
 def _name(part: str) -> str:
-    """The name of the op that a part of --op stands for."""
+    """Return the name of the op for one part of --op."""
     from webnorm.op.registry import is_op_folder, load_op
 
     path = Path(part.strip())
@@ -71,13 +73,13 @@ def _name(part: str) -> str:
 
 
 def _folders(params: MutableMapping[str, Any]) -> Iterator[Path]:
-    """The folders of ops that kernels' files lie in."""
+    """Yield the op folders that contain kernel files of the command line."""
     for name in _FILES:
         given = params.get(name)
         for one in [given] if isinstance(given, str | Path) else given or ():
             path = Path(str(one))
             if path.suffix.casefold() == ".wgsl":
-                # Here: most commands name no file, and some need nothing that this imports.
+                # Imported here, because most commands name no file.
                 from webnorm.op.registry import is_op_folder
 
                 if is_op_folder(path.parent):

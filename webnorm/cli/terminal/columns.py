@@ -1,4 +1,4 @@
-"""Lines of cells under headings, one line a row whatever the width: what matters least is left out."""
+"""Tables with one line per row at any width: the least important columns are dropped first."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ _HEADING = "bold"
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its heading, and a cell for each row. On a narrow screen strips go in the order of `rank`,
-    the lowest first; None stays, and a `name` is cut short before a line would be.
+    """A column: its heading, and a cell for each row.
+
+    On a narrow screen columns are dropped in the order of `rank`, the lowest first. A column without a rank
+    stays. Cells of a `name` column are cut short if the line is still too wide.
     """
 
     heading: str
@@ -26,13 +28,13 @@ class Column:
 
     @property
     def width(self) -> int:
-        """In cells of a terminal."""
+        """The width in cells of a terminal."""
         return max(cell_len(self.heading), *(cell.cell_len for cell in self.cells), 0)
 
 
 @dataclass(frozen=True)
 class FittedTable:
-    """Columns. A console shows as many as fit side by side."""
+    """A table that shows as many of its columns as fit the console."""
 
     columns: Sequence[Column]
 
@@ -41,40 +43,38 @@ class FittedTable:
         yield from table_lines(fitting_columns(self.columns, width, gap=2), width, gap=2)
 
 
-def fitting_columns(strips: Sequence[Column], width: int, gap: int = 1) -> list[Column]:
-    """Those that have room side by side."""
-    kept = list(strips)
+def fitting_columns(columns: Sequence[Column], width: int, gap: int = 1) -> list[Column]:
+    """Return the columns that fit next to each other."""
+    kept = list(columns)
     while natural_width(kept, gap) > width:
-        less = [strip for strip in kept if strip.rank is not None]
-        if not less:
+        optional = [column for column in kept if column.rank is not None]
+        if not optional:
             break
-        kept.remove(min(less, key=lambda strip: strip.rank or 0))
+        kept.remove(min(optional, key=lambda column: column.rank or 0))
     return kept
 
 
-def natural_width(strips: Sequence[Column], gap: int = 1) -> int:
-    """How wide lines of strips are."""
-    return sum(strip.width for strip in strips) + gap * max(0, len(strips) - 1)
+def natural_width(columns: Sequence[Column], gap: int = 1) -> int:
+    """Return the width of a line with all columns."""
+    return sum(column.width for column in columns) + gap * max(0, len(columns) - 1)
 
 
-def table_lines(strips: Sequence[Column], width: int, gap: int = 1) -> list[Text]:
-    """The headings, where there are any, and the rows; no line is wider than `width` where names can give
-    way.
-    """
-    over = natural_width(strips, gap) - width
-    widths = [max(1, one.width - max(0, over)) if one.name else one.width for one in strips]
-    rows = list(zip(*(strip.cells for strip in strips), strict=True))
-    headings = [Text(strip.heading, _HEADING) for strip in strips]
-    if any(strip.heading for strip in strips):
+def table_lines(columns: Sequence[Column], width: int, gap: int = 1) -> list[Text]:
+    """Return the headings, if there are any, and the rows. Names are cut short so that lines fit `width`."""
+    over = natural_width(columns, gap) - width
+    widths = [max(1, one.width - max(0, over)) if one.name else one.width for one in columns]
+    rows = list(zip(*(column.cells for column in columns), strict=True))
+    headings = [Text(column.heading, _HEADING) for column in columns]
+    if any(column.heading for column in columns):
         rows.insert(0, tuple(headings))
-    return [_line(strips, widths, row, gap) for row in rows]
+    return [_line(columns, widths, row, gap) for row in rows]
 
 
-def _line(strips: Sequence[Column], widths: Sequence[int], row: Sequence[Text], gap: int) -> Text:
+def _line(columns: Sequence[Column], widths: Sequence[int], row: Sequence[Text], gap: int) -> Text:
     cells = [cell.copy() for cell in row]
-    for strip, width, cell in zip(strips, widths, cells, strict=True):
+    for column, width, cell in zip(columns, widths, cells, strict=True):
         cell.truncate(width, overflow="ellipsis")
-        cell.align("right" if strip.right else "left", width)
+        cell.align("right" if column.right else "left", width)
     line = Text(" " * gap, no_wrap=True, overflow="ignore").join(cells)
     line.rstrip()
     return line

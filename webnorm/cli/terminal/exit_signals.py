@@ -1,4 +1,4 @@
-"""Signals that end a command: it cleans up as after Ctrl-C, and then dies of the signal."""
+"""Signals that end a command: it cleans up as after Ctrl-C and then dies of the signal."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import Any
 
 from webnorm.cli.terminal import modes
 
-# A batch system or a service manager sends SIGTERM, a terminal that closes SIGHUP, Ctrl-\ SIGQUIT.
+# Batch systems and service managers send SIGTERM, a closing terminal sends SIGHUP, and Ctrl-\ sends SIGQUIT.
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
-# A shell reports the death of a command by a signal as this plus the number.
+# A shell reports a command that died of a signal as this number plus the signal's number.
 DIED = 128
-# How soon a signal is sent again whose exception Python dropped.
+# Seconds after which a signal is sent again if Python dropped its exception.
 _AGAIN_S = 0.05
 
 
 class EndedBySignal(KeyboardInterrupt):
-    """A signal asks the command to end. Whatever cleans up after Ctrl-C cleans up after this, too."""
+    """A signal asks the command to end. Code that cleans up after Ctrl-C also cleans up after this."""
 
 
 class _State:
-    """The signal that ends the command, if any has come; whether its death is already arranged."""
+    """The signal that ends the command, if any, and a mark that `_die` is registered."""
 
     received: int | None = None
     arranged = False
@@ -38,16 +38,16 @@ _state = _State()
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Have `SIGNALS` raise EndedBySignal in the main thread, where they would kill the process at once.
+    """Make `SIGNALS` raise EndedBySignal in the main thread instead of killing the process at once.
 
-    A signal that is ignored, as SIGHUP is under nohup, stays ignored.
+    An ignored signal, such as SIGHUP under nohup, stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     _state.received = None
     if not _state.arranged:
-        # The first to be registered is the last to run: what others clean up at exit is cleaned up by then.
+        # The function that is registered first runs last, after all other clean-up at exit.
         atexit.register(_die)
         _state.arranged = True
     watched = [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_DFL]
@@ -65,7 +65,7 @@ def watched() -> Iterator[None]:
 
 
 def ignore_interrupts() -> None:
-    """Have Ctrl-C change nothing any more: the command ends anyway, and a key held down sends many."""
+    """Ignore Ctrl-C from now on: the command ends anyway, and a key held down sends it many times."""
     if threading.current_thread() is not threading.main_thread():
         return
     ignored = False
@@ -78,19 +78,19 @@ def ignore_interrupts() -> None:
 
 
 def status() -> int | None:
-    """The exit status of a command that a signal ends; None where none has come."""
+    """Return the exit status of a command that a signal ends, or None without a signal."""
     return None if _state.received is None else DIED + _state.received
 
 
 def cause() -> str:
-    """What ended the command before its time."""
+    """Return the reason why the command ended early, for a message."""
     return "interrupted" if _state.received is None else f"ended by {signal.Signals(_state.received).name}"
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """End the command. While it cleans up, more signals change nothing: a terminal that closes sends two.
+    """End the command. More signals during the clean-up have no effect: a closing terminal sends two.
 
-    A second SIGQUIT ends it at once, for a clean-up that hangs.
+    A second SIGQUIT ends the command at once, in case the clean-up hangs.
     """
     if _state.received is None:
         _state.received = number
@@ -100,7 +100,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _again(dropped: Any) -> None:
-    """Where Python drops what a handler raises, as in a finalizer, send the signal again."""
+    """Send the signal again if Python drops the handler's exception, as in a finalizer."""
     number = _state.received
     if not isinstance(dropped.exc_value, EndedBySignal) or number is None:
         sys.__unraisablehook__(dropped)
@@ -112,7 +112,7 @@ def _again(dropped: Any) -> None:
 
 
 def _die() -> None:
-    """Die of the signal that ended the command, if one did."""
+    """Kill the process with the signal that ended the command, if there is one."""
     if _state.received is None:
         return
     modes.restore()
@@ -124,7 +124,7 @@ def _die() -> None:
 
 
 def _after_fork() -> None:
-    """In a forked child the signals kill at once, as in any other program: its parent cleans up."""
+    """Restore the default handlers in a forked child, where signals kill at once; its parent cleans up."""
     for number in SIGNALS:
         if signal.getsignal(number) is _end:
             signal.signal(number, signal.SIG_DFL)

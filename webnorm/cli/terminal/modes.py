@@ -1,4 +1,4 @@
-"""Changes to a terminal, which are taken back however the command ends, and while it is stopped."""
+"""Changes to a terminal, which are undone when the command ends or while it is stopped."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _LEAVE_ALTERNATE, _ENTER_ALTERNATE = b"\x1b[?1049l", b"\x1b[?1049h"
 
 
 class _State:
-    """The changes that are in place (what takes each back, and what makes it again), and how often the
-    command was continued after a stop.
+    """The current changes, each as functions that undo and redo it, and the number of continues after a
+    stop.
     """
 
     def __init__(self) -> None:
@@ -29,12 +29,12 @@ _state = _State()
 
 
 def continued() -> int:
-    """How often the command went on after a stop (Ctrl-Z): what was on the screen is gone then."""
+    """Return how often the command continued after a stop (Ctrl-Z), which clears the screen."""
     return _state.continued
 
 
 def restore() -> None:
-    """Take back what is still changed: nothing, but where clean-up was cut short."""
+    """Undo the remaining changes. There are some only if a clean-up was interrupted."""
     for undo, _ in reversed(_state.changes):
         undo()
     _state.changes.clear()
@@ -49,22 +49,21 @@ def drawn_on(number: int, alternate: bool = False) -> Iterator[None]:
         try:
             yield
         finally:
-            # What draws may have been cut short in its own clean-up. The same codes again change nothing.
+            # The clean-up of the drawing code may have been interrupted. Sending the codes twice does no
+            # harm.
             _write(number, leave)
 
 
 @contextmanager
 def unbuffered(number: int) -> Iterator[None]:
-    """Have a terminal give each key at once and show none. Raises OSError, or termios.error, where it does
-    not.
-    """
+    """Make a terminal return each key at once and echo none. Raises OSError or termios.error if it cannot."""
     import termios
     import tty
 
     before = termios.tcgetattr(number)
 
     def undo() -> None:
-        # A terminal that is gone has nothing to restore. Waiting for output to drain might wait for ever.
+        # A closed terminal has nothing to restore. TCSANOW, because waiting for output to drain could hang.
         with suppress(termios.error):
             termios.tcsetattr(number, termios.TCSANOW, before)
 
@@ -95,7 +94,7 @@ def _changed(undo: Callable[[], None], redo: Callable[[], None]) -> Iterator[Non
 
 
 def _watch() -> None:
-    """Hear of stops and of their end, which this thread can only if it is the main one."""
+    """Handle stops and continues; only the main thread can set signal handlers."""
     if not hasattr(signal, "SIGTSTP") or threading.current_thread() is not threading.main_thread():
         return
     for number, handler in ((signal.SIGTSTP, _stop), (signal.SIGCONT, _continue)):
@@ -110,12 +109,12 @@ def _unwatch() -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """Stop with the terminal as it was found."""
+    """Restore the terminal and stop."""
     for undo, _ in reversed(_state.changes):
         undo()
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
-    # Here it goes on, after SIGCONT.
+    # The process continues here after SIGCONT.
     signal.signal(number, _stop)
 
 
@@ -126,6 +125,6 @@ def _continue(number: int, frame: FrameType | None) -> None:
 
 
 def _write(number: int, codes: bytes) -> None:
-    """Write to a terminal past all buffers: a signal's handler must not wait for anybody's lock."""
+    """Write to a terminal without buffers, because a signal handler must not wait for a lock."""
     with suppress(OSError):
         os.write(number, codes)

@@ -1,4 +1,4 @@
-"""The console of the command, text for it that nobody's names can turn into anything else, and progress."""
+"""The console of the command, text that names cannot turn into markup or control codes, and progress."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from webnorm.errors import one_line, printable
 
 
 def escaped_line(text: str, style: str = "") -> Text:
-    """One line as it is, brackets and all, with escapes for control characters."""
+    """Return one line without markup, with escapes for control characters."""
     return Text(one_line(text), style)
 
 
 def wrapping_column(heading: str) -> Column:
-    """A column whose cells are broken over lines where the console is narrow."""
+    """Return a column with cells that wrap on a narrow console."""
     return Column(heading, overflow="fold")
 
 
 def number_column(heading: str) -> Column:
-    """A column of numbers, which are never broken: half of one would be another number."""
+    """Return a column of numbers, which never wrap: half a number would be another number."""
     return Column(heading, justify="right", no_wrap=True)
 
 
-# Colours of verdicts and of what a comparison says, which stand in words beside them.
+# Colours of verdicts and comparisons. The words themselves are printed too.
 STYLES = {
     "pass": "green",
     "FAIL": "bold red",
@@ -52,23 +52,23 @@ STYLES = {
     "BROKEN": "bold red",
     "UNCLEAR": "yellow",
 }
-# A name and a few figures find room. What is wider or higher than any screen would only take memory.
+# The least size has room for a name and a few numbers. Sizes beyond any screen would only take memory.
 _LEAST_WIDTH, _LEAST_HEIGHT, _MOST = 40, 2, 10_000
-# Cells of ^C, which may be pressed twice.
+# Cells of two ^C, which a terminal echoes.
 _ECHOED = 4
 _WORD = re.compile(r"\S+\s*")
-# Terminals that cannot move their cursor. Without a name, nothing is known of what they can.
+# Terminals that cannot move their cursor. A terminal without a name counts as one.
 _DUMB = ("dumb", "unknown")
-# Rich reads these as well, and takes a forced colour for a terminal; `Screen` decides from them instead.
+# Rich reads these variables too, and treats a forced colour as a terminal. `Screen` evaluates them instead.
 _DECIDED_HERE = ("COLUMNS", "LINES", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "TERM")
-# Less work than this foretells nothing: adapters are opened and shaders compiled first.
+# Less work than this predicts nothing, because adapters are opened and shaders compiled first.
 _LEAST_SHARE, _LEAST_S, _FEWEST = 0.05, 1.0, 3
-# The whole of the work and the half of it have to foretell totals that differ by no more than this factor.
+# The totals that follow from all the work so far and from its first half may differ by this factor.
 _AGREE = 1.25
 
 
 def is_tty(stream: IO[str] | None) -> bool:
-    """Whether a stream, which may be closed or missing, leads to a terminal."""
+    """Return whether a stream, which may be closed or missing, is a terminal."""
     try:
         return stream is not None and stream.isatty()
     except (AttributeError, ValueError):
@@ -76,15 +76,15 @@ def is_tty(stream: IO[str] | None) -> bool:
 
 
 def is_dumb() -> bool:
-    """Whether the terminal obeys no escape sequences, as far as $TERM says."""
+    """Return whether $TERM names a terminal without escape sequences."""
     name = os.environ.get("TERM", "").strip().lower()
     return name in _DUMB or (not name and sys.platform != "win32")
 
 
 def wants_colour() -> bool | None:
-    """What the environment says about colour: NO_COLOR, FORCE_COLOR, CLICOLOR_FORCE, CLICOLOR, in this order.
+    """Return the environment's choice of colour, or None if the terminal decides.
 
-    None where it leaves that to the terminal.
+    The variables are NO_COLOR, FORCE_COLOR, CLICOLOR_FORCE and CLICOLOR, in this order.
     """
     given = {name: os.environ.get(name, "") for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE")}
     if given["NO_COLOR"]:
@@ -97,7 +97,9 @@ def wants_colour() -> bool | None:
 
 
 def key_source() -> int | None:
-    """The descriptor of the terminal that keys are read from; None where standard input is none."""
+    """Return the descriptor of the terminal that keys are read from; None if standard input is no
+    terminal.
+    """
     if not is_tty(sys.stdin) or sys.platform == "win32":
         return None
     try:
@@ -107,7 +109,7 @@ def key_source() -> int | None:
 
 
 def _size_of(name: str, least: int) -> int | None:
-    """The number in $COLUMNS or $LINES, within what can be read."""
+    """Return the number in $COLUMNS or $LINES, limited to readable sizes."""
     text = os.environ.get(name, "")
     return _within(int(text), least) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
@@ -124,8 +126,8 @@ def _is_laid_out(stream: IO[str] | None) -> bool:
 class Screen(Console):
     """A console without markup, which writes no control characters but its own.
 
-    Whatever is printed passes here, so that it does not matter where a text came from. What is to be laid out
-    in columns is better escaped before: see `plain`.
+    All printed text passes here, so the origin of a text does not matter. Text for columns is escaped
+    before, with `escaped_line`, so that its width is right.
     """
 
     def __init__(self, *, stderr: bool = False) -> None:
@@ -140,35 +142,35 @@ class Screen(Console):
             markup=False,
             emoji=False,
             soft_wrap=False,
-            # Whoever reads a pipe breaks lines as it suits them.
+            # The reader of a pipe breaks lines itself.
             width=_size_of("COLUMNS", _LEAST_WIDTH) or (None if layout else _MOST),
             height=_size_of("LINES", _LEAST_HEIGHT),
-            # What terminals have had for forty years: a file may be shown on any.
+            # The 16 colours that every terminal has, since a file may be shown on any terminal.
             color_system="standard" if forced else "auto" if layout else None,
             no_color=forced is False,
             force_interactive=False,
             _environ=environ,
         )
-        # Rich's word for what may be drawn over.
+        # Rich's name for a screen that can be redrawn.
         self.is_interactive = self.animates
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it is laid out for a screen: lines are broken, panels drawn.
+        """Whether the layout is for a screen, with wrapped lines and panels.
 
-        TTY_COMPATIBLE says so of a pipe that a terminal's log is made of, or denies it.
+        TTY_COMPATIBLE=1 sets this for a pipe whose log looks like a terminal, and TTY_COMPATIBLE=0 clears it.
         """
         return _is_laid_out(self.file)
 
     @property
     def animates(self) -> bool:
-        """Whether what was drawn can be drawn over: by a terminal alone, whatever colours are asked for."""
+        """Whether the screen can be redrawn. Only a terminal can, whatever the colours."""
         quiet = os.environ.get("TTY_INTERACTIVE") == "0"
         return is_tty(self.file) and self.is_terminal and not is_dumb() and not quiet
 
     @property
     def size(self) -> ConsoleDimensions:
-        """Columns and lines: at least what can be read, since a terminal may have none at all."""
+        """Columns and lines. A terminal may report none, so there is a readable least size."""
         found = super().size
         return ConsoleDimensions(_within(found.width, _LEAST_WIDTH), _within(found.height, _LEAST_HEIGHT))
 
@@ -177,10 +179,10 @@ class Screen(Console):
         self._width, self._height = given
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print as rich does; a pipe gets no blanks at the ends of lines, which fill up a table's columns.
+        """Print as rich does, but without the blanks that tables leave at line ends in a pipe.
 
-        With `soft_wrap` a pipe gets each line whole, and a terminal breaks it between words; an indented one,
-        which quotes a command or a file, stays in one piece that can be copied.
+        With `soft_wrap` a pipe gets each line whole, and a terminal breaks it between words. An indented
+        line quotes a command or a file; it stays whole so that it can be copied.
         """
         if self.is_terminal:
             text = objects[0] if options.get("soft_wrap") else None
@@ -195,21 +197,21 @@ class Screen(Console):
             self.file.write(line.rstrip(" \n") + "\n" * line.endswith("\n"))
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """The text as rich's own, without control characters, so that it takes the room that it is given."""
+        """Return rich's text without control characters, so that its width is right."""
         return super().render_str(printable(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Rich's segments, without control characters in their text."""
+        """Yield rich's segments, without control characters in their text."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     def on_broken_pipe(self) -> NoReturn:
-        """Leave it to the command that nobody reads on; rich would end the process."""
+        """Raise BrokenPipeError for the command to handle; rich would end the process."""
         raise BrokenPipeError
 
 
 def _broken(text: Text, width: int) -> Text:
-    """The text with more line feeds: between words, so that lines fit which begin with one."""
+    """Return the text with line breaks between words, so that lines fit the width."""
     lines = []
     for line in text.split("\n", allow_blank=True):
         whole = line.plain.startswith(" ")
@@ -221,7 +223,7 @@ def _broken(text: Text, width: int) -> Text:
 
 
 def _beginnings(line: str, width: int) -> Iterator[int]:
-    """Where a line goes on as another; a word that is wider has one to itself."""
+    """Yield the positions at which to break a line; a word that is too wide gets its own line."""
     taken = 0
     for word in _WORD.finditer(line):
         if taken and taken + cell_len(word[0].rstrip()) > width:
@@ -231,11 +233,11 @@ def _beginnings(line: str, width: int) -> Iterator[int]:
 
 
 class TimeLeft:
-    """The rest of some work, from the shares that are done and the seconds that they took.
+    """An estimate of the remaining time, from the finished share of the work and the seconds spent.
 
-    Work does not go on as it began: a share of it may take ten times as long as another. So the rest counts
-    as known only while the total that follows from all the work so far is near the one that followed from its
-    first half. Where it proves too short it is not shown any more, until it fits what was shown.
+    One share of the work may take ten times as long as another. So the estimate counts as known only while
+    the total that follows from all the work so far is near the total that followed from its first half. An
+    estimate above the last one shown is not shown until it has come down again.
     """
 
     def __init__(self) -> None:
@@ -243,17 +245,17 @@ class TimeLeft:
         self._total: float | None = None
         self._shown = float("inf")
 
-    def saw(self, share: float, spent: float) -> None:
-        """Take note of the share that is done after so many seconds."""
+    def record(self, share: float, spent: float) -> None:
+        """Record the share that is done after `spent` seconds."""
         if self._seen and share < self._seen[-1][0]:
-            # Other work: nothing is known of it.
+            # A smaller share means that other work has begun.
             self._seen.clear()
         if not self._seen or share > self._seen[-1][0]:
             self._seen.append((share, spent))
-        self._total = self._foretold(spent)
+        self._total = self._predicted(spent)
 
-    def _foretold(self, spent: float) -> float | None:
-        """The seconds of the whole work; None where they are not known."""
+    def _predicted(self, spent: float) -> float | None:
+        """Return the seconds of the whole work, or None if unknown."""
         share = self._seen[-1][0]
         half = bisect_right(self._seen, share / 2, key=itemgetter(0)) - 1
         if share < _LEAST_SHARE or spent < _LEAST_S or len(self._seen) < _FEWEST or half < 0:
@@ -265,7 +267,7 @@ class TimeLeft:
         return total if before / _AGREE <= total <= before * _AGREE else None
 
     def text(self, spent: float) -> str:
-        """The rest after so many seconds, or these seconds."""
+        """Return the remaining time after `spent` seconds, or else the time spent."""
         rest = None if self._total is None else self._total - spent
         if rest is None or rest <= 0 or rest > self._shown:
             return in_words(spent)
@@ -274,32 +276,32 @@ class TimeLeft:
 
 
 def in_words(seconds: float) -> str:
-    """Seconds as a glance takes them in: 8 s, 3 min, 2.1 h."""
+    """Return a short text for a time: 8 s, 3 min, 2.1 h."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 class _TimeColumn(ProgressColumn):
-    """The time that is left, or the time spent as long as the rest is not known."""
+    """The remaining time, or the time spent while the remaining time is unknown."""
 
     def __init__(self, left: TimeLeft) -> None:
         self._left = left
         super().__init__(table_column=Column(no_wrap=True, min_width=9))
 
     def render(self, task: ProgressTask) -> Text:
-        """The column's text now."""
+        """Return the column's current text."""
         return Text(self._left.text(task.elapsed or 0.0), "cyan")
 
 
 class _Bar(Progress):
-    """Rich's, with room at its end for what a terminal echoes of Ctrl-C.
+    """Rich's progress bar, with room at its end for the ^C that a terminal echoes.
 
-    Behind a line that is full that would go to the next one, and leave this one on the screen for good.
+    On a full line the echo would wrap to the next line, and the bar would stay on the screen.
     """
 
     def get_renderable(self) -> RenderableType:
-        """The bar, less wide than the console."""
+        """Return the bar, which is narrower than the console."""
         return _Narrower(super().get_renderable())
 
 
@@ -313,10 +315,10 @@ class _Narrower:
 
 @contextmanager
 def progress(doing: str) -> Iterator[Callable[[str | None, float | None], None]]:
-    """A progress bar on stderr, where that can be animated: called with the work at hand and the share done.
+    """Show a progress bar on stderr if it can be animated, and yield a function that updates it.
 
-    None for the work takes the bar away until the next call, so that a line can be printed in its place.
-    None for the share leaves the bar where it is.
+    The function takes the current work and the finished share. None for the work hides the bar until the
+    next call, so that a line can be printed. None for the share keeps the last share.
     """
     console = Screen(stderr=True)
     if not console.animates:
@@ -346,7 +348,7 @@ def progress(doing: str) -> Iterator[Callable[[str | None, float | None], None]]
                 progress.stop()
                 return
             if share is not None:
-                left.saw(share, progress.tasks[0].elapsed or 0.0)
+                left.record(share, progress.tasks[0].elapsed or 0.0)
             progress.update(task, description=one_line(text), completed=share)
             progress.start()
 

@@ -1,4 +1,4 @@
-"""Standard output and standard error, which may be closed, full, a terminal, or read by nobody."""
+"""Standard output and standard error, which may be closed, full, a terminal, or a pipe without a reader."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from webnorm.errors import MOST, WebnormError, one_line, printable, shortened
 
 
 def say(text: str) -> None:
-    """Print lines that may hold names of anybody's."""
+    """Print lines, with escapes in place of control characters."""
     print(printable(text))
 
 
 def emit(text: str) -> None:
-    """Print data as they are; a terminal gets escapes in place of control characters."""
+    """Print data unchanged; a terminal gets escapes in place of control characters."""
     print(printable(text) if sys.stdout.isatty() else text)
 
 
@@ -24,7 +24,7 @@ def complain(text: str) -> None:
     """Print one line of bounded length to standard error; a terminal breaks it between words."""
     line = f"webnorm: {shortened(one_line(text), MOST)}"
     if sys.stderr.isatty():
-        # Rich takes longer to import than all else that a mistake needs.
+        # Imported here, because rich takes longer to import than everything else that an error needs.
         from webnorm.cli.terminal.screen import Screen
 
         Screen(stderr=True).print(line, soft_wrap=True)
@@ -33,14 +33,15 @@ def complain(text: str) -> None:
 
 
 def prepare() -> None:
-    """Make the standard streams fit for a command. WebnormError where standard output is closed.
+    """Prepare the standard streams for a command. Raises WebnormError if standard output is closed.
 
-    From now on what they cannot take is lost, and whoever prints goes on: `lost` tells of it at the end.
+    After this, text that a stream cannot take is dropped and printing continues. `lost` reports it at the
+    end.
     """
     for number in range(3):
         _open(number)
     closed = sys.stdout is None
-    # Streams that are not the process's own are their owner's business.
+    # Streams that a caller has replaced are left alone.
     if closed or _is(sys.stdout, 1):
         sys.stdout = _Guarded(_writer(sys.stdout, 1))
     if sys.stderr is None or _is(sys.stderr, 2):
@@ -50,15 +51,17 @@ def prepare() -> None:
 
 
 def unread() -> bool:
-    """Whether what is printed goes nowhere: the reader of standard output has left, or a disk is full."""
+    """Return whether printed text is lost, because the reader of standard output is gone or a disk is
+    full.
+    """
     sys.stdout.flush()
     return isinstance(sys.stdout, _Guarded) and sys.stdout.error is not None
 
 
 def lost() -> str | None:
-    """Why standard output has not all that was printed; None where it has, or where its reader has left.
+    """Return why printed text was lost; None if all was written or the reader of standard output is gone.
 
-    That, as in `webnorm show ... | head`, is no mistake.
+    A reader that stops early, as in `webnorm show ... | head`, is not an error.
     """
     try:
         sys.stdout.flush()
@@ -71,7 +74,7 @@ def lost() -> str | None:
 
 
 def _open(number: int) -> None:
-    """Give a closed descriptor to /dev/null: else the next file to be opened takes it, perhaps the user's."""
+    """Open /dev/null for a closed descriptor; otherwise the next opened file, perhaps the user's, gets it."""
     try:
         os.fstat(number)
     except OSError:
@@ -93,9 +96,9 @@ def _writer(stream: TextIO | None, number: int) -> io.TextIOWrapper:
 
 
 class _Guarded(io.TextIOWrapper):
-    """Writes where another stream does, whatever characters that cannot encode.
+    """A stream that writes to another stream's buffer and escapes characters that it cannot encode.
 
-    `error` is the first that it met; from there on all is dropped.
+    `error` is the first error. Everything after it is dropped.
     """
 
     def __init__(self, stream: io.TextIOWrapper) -> None:
@@ -106,7 +109,7 @@ class _Guarded(io.TextIOWrapper):
             line_buffering=stream.line_buffering,
             write_through=stream.write_through,
         )
-        # It would close the buffer as it ends.
+        # This reference keeps the other stream alive, which would close the buffer.
         self._stream = stream
         self.error: OSError | None = None
 
@@ -124,7 +127,7 @@ class _Guarded(io.TextIOWrapper):
             self._drop(error)
 
     def _drop(self, error: OSError) -> None:
-        """Drop what is left to be written, which would fail again at exit."""
+        """Drop the remaining text, which would fail again at exit."""
         self.error = self.error or error
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, self.fileno())

@@ -1,4 +1,4 @@
-"""`webnorm baselines`: what `webnorm bench --save` keeps."""
+"""`webnorm baselines`: list or remove the results that `webnorm bench --save` keeps."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from webnorm.cli.terminal.streams import emit, say
 
 def baselines(
     kept: Annotated[
-        list[str] | None, Argument(help="Names, or patterns like 'main*'. Default: all that there are.")
+        list[str] | None,
+        Argument(help="The baselines: names, or patterns such as 'main*'. Default: every baseline."),
     ] = None,
-    forget: Annotated[bool, Option("--forget", help="Remove those that are named, and stop.")] = False,
-    json: Annotated[
-        bool, Option("--json", help="A list of objects on standard output: a baseline each.")
-    ] = False,
+    remove: Annotated[bool, Option("--remove", help="Remove the named baselines and exit.")] = False,
+    json: Annotated[bool, Option("--json", help="Print a list of JSON objects, one per baseline.")] = False,
 ) -> None:
-    """`webnorm bench --baseline NAME` holds results against one, and `webnorm compare` two of them."""
+    """`webnorm bench --baseline NAME` compares results with a baseline. `webnorm compare` compares two
+    baselines.
+    """
     from webnorm.lab.report import baselines
 
     names = baselines.matching_baselines(kept)
-    if forget:
+    if remove:
         for name in names:
             say(f"removed {baselines.remove_baseline(name)}")
         return
@@ -35,9 +36,13 @@ def baselines(
         columns = [
             Column("baseline", [escaped_line(one.name, "cyan") for one in found]),
             Column("measured", [escaped_line(one.recorded) for one in found], rank=2),
-            Column("what", [escaped_line(one.what, "red" if one.reason else "") for one in found], name=True),
+            Column(
+                "content",
+                [escaped_line(one.summary, "red" if one.reason else "") for one in found],
+                name=True,
+            ),
             Column("device", [escaped_line(one.device) for one in found], rank=1),
         ]
         Screen().print(FittedTable(columns))
     else:
-        say("no baseline is kept; `webnorm bench --save NAME` keeps one")
+        say("there are no baselines; `webnorm bench --save NAME` keeps one")

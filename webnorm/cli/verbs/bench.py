@@ -1,4 +1,4 @@
-"""`webnorm bench`: kernels timed side by side."""
+"""`webnorm bench`: time kernels next to each other."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from webnorm.errors import WebnormError
 from webnorm.gpu import seconds
 
 if TYPE_CHECKING:
-    from webnorm.fleet.errands import WorkItem
+    from webnorm.fleet.work_items import WorkItem
     from webnorm.kernels.headers.traits import Traits
     from webnorm.lab.results.result import Report, Result
-    from webnorm.lab.results.tables import Usual
+    from webnorm.lab.results.tables import Defaults
     from webnorm.lab.run.bench import BenchRequest, Progress
     from webnorm.lab.run.requests import Coverage, Workload
     from webnorm.op.op import Task
 
-# Runs where results are kept, or held against kept ones: fewer do not tell what moves between runs.
+# Runs with --save or --baseline. Fewer runs do not show the variation between runs.
 _RUNS_TO_COMPARE = 3
-# Tables of more problems than that would push the matrix off the screen.
+# With more problems, their tables would push the matrix off the screen.
 _MOST_TABLES = 6
 
 
@@ -41,12 +41,13 @@ def bench(
     cols: shared.Cols = None,
     size: shared.Sizes = None,
     preset: Annotated[
-        str | None, Option(help="A named workload in place of --rows and --cols; `help` lists them.")
+        str | None,
+        Option(help="Run a named workload instead of --rows and --cols. `help` lists the workloads."),
     ] = None,
     dtype: shared.Dtypes = None,
     option: shared.Option = None,
     scale: shared.Scale = 1.0,
-    distribution: Annotated[str, Option(help="How x is drawn.")] = "normal",
+    distribution: Annotated[str, Option(help="Draw x from this distribution.")] = "normal",
     eps: shared.Eps = None,
     scalar: shared.Scalars = None,
     seed: shared.Seed = None,
@@ -54,11 +55,13 @@ def bench(
     no_bias: shared.NoBias = False,
     constant: shared.Constant = None,
     all_constants: shared.AllConstants = False,
-    quick: Annotated[bool, Option("--quick", help="One small shape, few samples: does it work?")] = False,
+    quick: Annotated[
+        bool, Option("--quick", help="Run one small shape with few samples, to see that it works.")
+    ] = False,
     budget: Annotated[
         float | None,
         Option(
-            help="Seconds of timing per shape and run, at most. Default: 20; with --quick 3.",
+            help="Time each shape for at most this many seconds per run. Default: 20, or 3 with --quick.",
             min=seconds.LEAST_BUDGET,
             max=seconds.MOST,
         ),
@@ -66,8 +69,8 @@ def bench(
     runs: Annotated[
         int | None,
         Option(
-            help="So many runs, each in a fresh process: to compare takes 3 or more on both sides. "
-            "Default: 1; with --save and --baseline 3.",
+            help="Repeat the measurement N times, each time in a new process. A comparison needs 3 or more "
+            "runs on both sides. Default: 1, or 3 with --save or --baseline.",
             min=1,
         ),
     ] = None,
@@ -75,39 +78,46 @@ def bench(
         bool,
         Option(
             "--at-once",
-            help="Time independent problems that may overlap on the device: its throughput. Default: each "
-            "call waits for the one before, as a caller's do.",
+            help="Measure throughput: time independent calls that can overlap on the device. By default each "
+            "call waits for the previous one.",
         ),
     ] = False,
     save: Annotated[
         str | None,
-        Option(help="Keep the results as the baseline of this NAME; what had it is NAME~ from then on."),
+        Option(help="Keep the results as baseline NAME. The previous baseline is renamed to NAME~."),
     ] = None,
     baseline: Annotated[
-        str | None, Option(help="Hold the results against those kept by --save NAME, or in a JSON file.")
+        str | None, Option(help="Compare the results with baseline NAME, or with a JSON file.")
     ] = None,
     wgsl: shared.Wgsl = None,
     adapter: shared.Adapter = None,
     cluster: shared.Cluster = None,
     time_limit: shared.TimeLimit = 60.0,
     allow_skipped: shared.AllowSkipped = False,
-    json: Annotated[Path | None, Option(help="Write results as JSON, - for standard output.")] = None,
-    csv: Annotated[Path | None, Option(help="Write results as CSV.")] = None,
-    markdown: Annotated[Path | None, Option(help="Write results as Markdown tables.")] = None,
-    plot: Annotated[Path | None, Option(help="Draw GB/s over columns into an .svg or .png file.")] = None,
+    json: Annotated[
+        Path | None, Option(help="Write the results to FILE as JSON; - is standard output.")
+    ] = None,
+    csv: Annotated[
+        Path | None, Option(help="Write the results to FILE as CSV; - is standard output.")
+    ] = None,
+    markdown: Annotated[
+        Path | None, Option(help="Write the results to FILE as Markdown tables; - is standard output.")
+    ] = None,
+    plot: Annotated[Path | None, Option(help="Plot GB/s over columns to an .svg or .png file.")] = None,
     profile: Annotated[
         bool,
         Option(
             "--profile",
-            help="Below each table, where the time goes with the fastest kernel: upload, dispatch, download, "
-            "and the render, compile and pipeline of its first use.",
+            help="Show the upload, dispatch and download times of the fastest kernel below each table. Also "
+            "show the render, compile and pipeline times of its first use.",
         ),
     ] = False,
     verbose: shared.Verbose = False,
 ) -> None:
     """Without --rows, --cols or --preset the shapes suit the adapter: large for a GPU, small for software.
 
-    Several problems are shown as one matrix, percent of the copy by kernel and shape, before a table of each.
+    With several problems `bench` first prints one matrix, the percentage of the copy by kernel and shape, and
+    then one table per problem.
     """
     from webnorm.cli.work.overview import show_presets
     from webnorm.lab.plot import throughput
@@ -149,7 +159,7 @@ def bench(
 
 
 def _before(save: str | None, baseline: str | None) -> Report | None:
-    """What to hold the results against; complains now about a name that they could not be kept under."""
+    """Return the report of the baseline; raise WebnormError now for a name that --save cannot use."""
     from webnorm.lab.report import baselines
 
     if save is not None:
@@ -184,9 +194,11 @@ def _request(
 
 @dataclass(kw_only=True)
 class _Bench(MeasuringJob):
-    """`finished` has the results of each task that has any, `standing` how far the next one is. `before` is
-    what they are held against, and `save` the name that they are kept under. `names` are those of kernels
-    that the request was made of.
+    """The work of `webnorm bench`.
+
+    `finished` maps tasks to their results, and `standing` is the progress of the current task. `before` is
+    the baseline to compare with, and `save` the name of the baseline to write. `names` are the kernels of
+    --kernel.
     """
 
     request: BenchRequest
@@ -227,7 +239,7 @@ class _Bench(MeasuringJob):
         self.request = replace(self.request, tasks=tasks, tuning=values.recorded_tuning(self.device))
 
     def work(self, opened: OpenWorker) -> None:
-        from webnorm.fleet.errands import profiled
+        from webnorm.fleet.work_items import profiled
         from webnorm.lab.run import bench
 
         opened.hide()
@@ -241,16 +253,16 @@ class _Bench(MeasuringJob):
                 continue
             if self.profile:
                 self._keep(number, profiled(results, opened.worker, self.request.rule))
-            self._tell(number)
+            self._print_outcome(number)
 
-    def errands(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
-        from webnorm.fleet.errands import BenchItem
+    def work_items(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
         from webnorm.fleet.shipped_files import ShippedFiles
+        from webnorm.fleet.work_items import BenchItem
 
-        errand = partial(
+        item = partial(
             BenchItem,
             time_limit_s=time_limit_s,
-            carried=ShippedFiles.of(self.names, self.request.roots),
+            files=ShippedFiles.of(self.names, self.request.roots),
             ops=self.workload.ops,
             chosen=self.request.chosen,
             every=self.request.every,
@@ -260,27 +272,27 @@ class _Bench(MeasuringJob):
             calls=self.request.calls,
             profile=self.profile,
         )
-        return [errand(task=task) for task in self.request.tasks]
+        return [item(task=task) for task in self.request.tasks]
 
-    def take(self, at: int, found: list[Result]) -> None:
+    def record(self, at: int, found: list[Result]) -> None:
         self._keep(at, found)
-        self._tell(at)
+        self._print_outcome(at)
 
-    def lack(self, at: int, reason: str, lost: bool) -> None:
+    def record_missing(self, at: int, reason: str, lost: bool) -> None:
         from webnorm.lab.run import bench
 
         self.lost += lost
         task = self.request.tasks[at]
-        self.take(at, bench.unrun_results(self.request.kernels, task, reason, lost=lost))
+        self.record(at, bench.unrun_results(self.request.kernels, task, reason, lost=lost))
 
     def of_platform(self, name: str) -> Self:
         if self.save is not None or self.before is not None:
             raise WebnormError(
-                "--save and --baseline are of one platform, there are several: choose one by --adapter"
+                "--save and --baseline need one platform, but there are several; choose one with --adapter"
             )
         return super().of_platform(name)
 
-    def _tell(self, number: int) -> None:
+    def _print_outcome(self, number: int) -> None:
         from webnorm.cli.verbs.bench_view import outcome
 
         if len(self.request.tasks) > 1:
@@ -293,26 +305,26 @@ class _Bench(MeasuringJob):
 
     @property
     def left(self) -> AfterInterrupt:
-        """As of any such job; --save keeps results, too."""
+        """The state of the work after Ctrl-C. --save keeps results too."""
         left = super().left
         return AfterInterrupt.KEPT if self.save is not None and left is AfterInterrupt.SHOWN else left
 
     def finish(self, complete: bool) -> None:
-        """As any such job; after Ctrl-C with what the rounds say that were done of a problem."""
+        """Save and show the remaining results, after Ctrl-C also from the rounds of an unfinished problem."""
         if self.standing is not None and (results := self.standing.so_far()):
             number = self.request.tasks.index(self.standing.task)
             self.finished[number] = results
-            self._tell(number)
+            self._print_outcome(number)
         super().finish(complete)
 
     def _keep(self, number: int, results: list[Result]) -> None:
         self.finished[number] = results
-        # A full disk may have room again; the last attempt tells.
+        # A full disk may have room again later. The last attempt reports the error.
         with suppress(WebnormError):
             run_each_step(*report_steps(self.report(), self.outputs)[0])
 
     def results(self) -> Sequence[Result]:
-        # On a cluster they are not finished in their order.
+        # A cluster finishes tasks out of order.
         return [result for number in sorted(self.finished) for result in self.finished[number]]
 
     def show_results(self) -> None:
@@ -329,7 +341,7 @@ class _Bench(MeasuringJob):
                 self._show_task(number)
             shown = [one for results in self.finished.values() for one in ranked(results)]
         else:
-            self.console.print(f"-v shows a table of each of the {len(self.finished)} problems")
+            self.console.print(f"-v shows one table for each of the {len(self.finished)} problems")
             shown = [one for results in self.finished.values() if (one := leader(results))]
         self.console.print()
         for line in bench.flag_meanings(shown):
@@ -349,8 +361,8 @@ class _Bench(MeasuringJob):
             self.console.print()
             self.console.print(profile_table(results, self.device.get("type") == "CPU"))
 
-    def _usual(self, task: Task) -> Usual | None:
-        """The constants that a table need not tell; None where it is to tell all."""
+    def _usual(self, task: Task) -> Defaults | None:
+        """Return the constants that a table leaves out, or None if it shows all."""
         from webnorm.choice.defaults import default_constants
 
         if self.verbose or self.traits is None:
@@ -358,8 +370,8 @@ class _Bench(MeasuringJob):
         kernels = (*self.request.kernels, *self.request.copies, *self.request.ladder)
         return default_constants(kernels, task, self.traits)
 
-    def further(self, report: Report) -> Sequence[Action]:
-        """Hold the results against the baseline, then keep them: in this order, as both may have one name."""
+    def final_steps(self, report: Report) -> Sequence[Action]:
+        """Return the steps that compare with the baseline and then save one, since both may have one name."""
         steps: list[Action] = []
         if self.before is not None and report.results:
             steps.append(partial(self._compare, self.before, report))
@@ -377,7 +389,7 @@ class _Bench(MeasuringJob):
         self.compared = verdicts.known
 
     def status(self) -> int:
-        """As of any such job; a comparison with a baseline of which nothing is known says so."""
+        """Return the exit status, which is INCONCLUSIVE if a comparison with a baseline decides nothing."""
         status = super().status()
         return INCONCLUSIVE if status == OK and not self.compared else status
 
@@ -386,8 +398,10 @@ class _Bench(MeasuringJob):
 
         name = self.save or ""
         before = (
-            f" (what had the name is {name}{baselines.BEFORE})" if name in baselines.baseline_names() else ""
+            f" (the previous baseline is now {name}{baselines.BEFORE})"
+            if name in baselines.baseline_names()
+            else ""
         )
         path = baselines.save_baseline(report, name)
-        cut = "" if report.complete else ", of a run that was interrupted"
+        cut = "" if report.complete else ", from an interrupted run"
         self.console.print(f"kept as {name}{before}{cut}: {path}", soft_wrap=True)

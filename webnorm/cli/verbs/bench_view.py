@@ -1,6 +1,6 @@
-"""What `bench` shows: a line for each kernel of a problem, and one matrix of all problems.
+"""The tables of `bench`: one line per kernel of a problem, and one matrix of all problems.
 
-Nothing here prints, and no meaning hangs on colour alone.
+Nothing here prints, and colour never carries the only meaning.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from webnorm.lab.results.ranking import best, by_problem, leader, verdict
 from webnorm.lab.results.result import MOST_GBPS, Result
 from webnorm.op.problem import Problem
 
-# The order in which columns go where a terminal is narrow: bars, then the first of these, whose texts go
-# below the lines.
+# The order in which a narrow terminal drops columns, after the bars. The texts of the first column move below
+# the lines.
 _RANKS = {"timing": 1, "max abs error": 2, "GB/s": 3, "+-%": 4, "#": 5}
 _HEADINGS = {"% of copy": "of copy", "max abs error": "error", "verdict": "", "timing": ""}
-# Verdicts that would take the room of three columns; the reason below says them in full.
+# Short forms of verdicts that are as wide as three columns. The reason below the table has the full form.
 _BRIEFLY = {"expected failure": "unstable"}
-# Shorter ones tell no more than the number beside them; longer ones take the eye too far from it.
+# Shorter bars show no more than the number next to them, and longer bars are hard to relate to it.
 _LEAST_BAR, _MOST_BAR = 6, 40
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _INDENT = 5
-# Names of sizes that are no words.
+# Words for names of sizes.
 _WORDS = {"cols": "columns"}
 
 
 @dataclass(frozen=True)
 class BenchTable:
-    """One problem: the best copy as the roofline, the rest by time, a line each, failures last; below them
-    how it was timed, what auto chose, and why kernels failed or were not run.
+    """The table of one problem: the best copy as the roofline, then kernels by time, failures last.
 
-    Constants are told where they differ from the `usual` ones, as tables.layout has it.
+    Lines below the table give the timing method, the choice of auto, and reasons for failures and skips.
+    Constants are shown if they differ from the `usual` ones, as in tables.problem_table.
     """
 
     results: Sequence[Result]
     title: str
-    usual: tables.Usual | None = None
+    usual: tables.Defaults | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = tables.problem_table(self.results, self.usual)
@@ -60,13 +60,15 @@ class BenchTable:
 
 
 def _rows(shown: tables.ProblemTable, width: int, ascii_only: bool) -> Iterator[RenderableType]:
-    """The lines of a table. Flags and constants stand at their ends where there is room, and else below them:
-    a narrow terminal is no reason to trust a figure.
+    """Yield the lines of a table. Flags and constants are at the end of a line, or below it on a narrow
+    terminal.
+
+    They are never dropped, since a number without its flags would look too good.
     """
     columns = {column: _strip(shown, column) for column in shown.columns if column != "constants"}
     strips = fitting_columns([*columns.values()], width)
-    told = [texts["constants"] for _, texts in shown.rows]
-    constants = [escaped_line("" if text == tables.NOTHING else text, "dim") for text in told]
+    texts_of_constants = [texts["constants"] for _, texts in shown.rows]
+    constants = [escaped_line("" if text == tables.NOTHING else text, "dim") for text in texts_of_constants]
     behind = [Column("", constants)] if any(constants) else []
     inline = natural_width([*strips, *behind]) <= width
     room = min(_MOST_BAR, width - natural_width([*strips, *(behind if inline else [])]) - 1)
@@ -105,7 +107,7 @@ def _strip(shown: tables.ProblemTable, column: str) -> Column:
 
 
 def _bars(results: Sequence[Result], width: int, ascii_only: bool) -> list[Text]:
-    """GB/s as bars, of which the copy's, or a longer one, is as wide as there is room."""
+    """Return bars of GB/s. The bar of the copy, or of a faster kernel, fills the width."""
     rates = [_gbps(result) for result in results]
     full = max(rates, default=0.0) or 1.0
     return [
@@ -122,15 +124,13 @@ def _bar(cells: float, ascii_only: bool) -> str:
 
 
 def _gbps(result: Result) -> float:
-    """GB/s of a right and timed result, or 0 for what is no rate: a NaN would make every bar a NaN."""
+    """Return GB/s of a correct and timed result, else 0, since one NaN would make every bar NaN."""
     rate = result.gbps if result.timed else None
     return rate if rate is not None and 0 < rate < MOST_GBPS else 0.0
 
 
 def outcome(results: Sequence[Result], title: str) -> Text:
-    """What came of a problem, in a line: the fastest kernel with its flags, and how far from it what auto
-    chose is.
-    """
+    """Return the line for a problem: the fastest kernel with its flags, and the distance of auto's choice."""
     wrong = sum(verdict(result) in ("FAIL", "error") for result in results)
     winner = leader(results)
     said = [f"{title}: no kernel was timed"]
@@ -147,22 +147,24 @@ def outcome(results: Sequence[Result], title: str) -> Text:
 
 @dataclass(frozen=True)
 class ShareMatrix:
-    """Kernels by shapes: the percent of the copy that each kernel's best variant has, the winners marked;
-    at the end what auto chose. One matrix for each op, type and options that has several shapes; GB/s where
-    no copy was timed.
+    """Matrices of kernels by shape: each kernel's best variant in percent of the copy, with the winners
+    marked.
+
+    The last line is the choice of auto. There is one matrix for each op, type and set of options with several
+    shapes. It shows GB/s if no copy was timed.
     """
 
     results: Sequence[Result]
 
     @property
     def families(self) -> dict[tuple[str, Problem], list[list[Result]]]:
-        """What has a matrix: the results of several problems by what these have in common."""
+        """The results of each matrix, problem by problem, with the op and the common part of the problems."""
         families: dict[tuple[str, Problem], list[list[Result]]] = {}
         for _, members in by_problem(self.results):
             first = next((one for one in members if not one.roofline), members[0])
             family = replace(first.problem, **cast(Any, dict.fromkeys(first.problem.SIZES, 1)), seed=0)
             families.setdefault((first.op, family), []).append(members)
-        # One column would say again what the line of the problem's outcome says.
+        # A matrix with one column would repeat the line of the problem.
         return {key: problems for key, problems in families.items() if len(problems) > 1}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -177,7 +179,7 @@ def _matrix(op: str, family: Problem, problems: Sequence[Sequence[Result]], widt
     same = next((name for name in family.SIZES if len({one.sizes[name] for one in shapes}) == 1), None)
     common = "" if same is None else f", {shapes[0].sizes[same]} {_WORDS.get(same, same)}"
     what = str(family).removeprefix(f"{family.shape_text} ")
-    yield escaped_line(f"{op} {what}{common}: {said}, * the fastest", "bold")
+    yield escaped_line(f"{op} {what}{common}: {said}, * is fastest", "bold")
     heads = ["x".join(str(size) for name, size in one.sizes.items() if name != same) for one in shapes]
     kernels = list(dict.fromkeys(one.kernel for members in problems for one in members if one.op == op))
     chosen = [any(one.auto for one in members) for members in problems]
@@ -192,13 +194,13 @@ def _matrix(op: str, family: Problem, problems: Sequence[Sequence[Result]], widt
     for block in _blocks(first, columns, width):
         yield from table_lines(block, width)
     if any(chosen) and not all(chosen):
-        yield escaped_line(f"auto: {tables.NOTHING} where its choice was not timed")
+        yield escaped_line(f"auto: {tables.NOTHING} means that its choice was not timed")
 
 
 def _column(
     op: str, kernels: Sequence[str], names: Sequence[str], members: Sequence[Result], copied: bool
 ) -> list[Text]:
-    """A shape's cells: a percent or GB/s, or the verdict of what has no time."""
+    """Return the cells of a shape: a percentage or GB/s, or the verdict if there is no time."""
     own = [one for one in members if one.op == op]
     winner = leader(members) or best(own)
     cells = []
@@ -217,7 +219,7 @@ def _column(
 
 
 def _blocks(first: Column, columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
-    """The columns in as many blocks as the width needs, each behind the names."""
+    """Yield the columns in blocks that fit the width, each with the names first."""
     block = [first]
     for column in columns:
         if len(block) > 1 and natural_width([*block, column]) > width:
@@ -228,10 +230,10 @@ def _blocks(first: Column, columns: Sequence[Column], width: int) -> Iterator[li
 
 
 def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
-    """Where the time of a problem's fastest result goes: upload, dispatch, download; below, its first use."""
+    """Return the table of --profile for the fastest result: upload, dispatch, download, and its first use."""
     result = next((result for result in results if result.upload_ns is not None), None)
     if result is None:
-        return Text("nothing to profile: no kernel was both right and timed", "dim")
+        return Text("nothing to profile: no kernel was both correct and timed", "dim")
     stages = (
         ("upload", result.upload_ns, result.upload_bytes),
         ("dispatch", result.median_ns, result.bytes),
@@ -241,23 +243,23 @@ def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
     remarks = [
         f"first use: render {tables.time_text(result.render_ns)}, "
         f"compile {tables.time_text(result.compile_ns)}, pipeline {tables.time_text(result.pipeline_ns)}",
-        f"upload and download by the wall clock, the wait for the device included; dispatch by "
-        f"{result.timing_method}",
+        "upload and download are timed by wall clock, including the wait for the device; "
+        f"dispatch is timed by {result.timing_method}",
     ]
     if result.call_ns is not None:
         remarks.append(
-            f"a call from Python, waited for: {tables.time_text(result.resident_call_ns)} on GpuArrays, "
-            f"{tables.time_text(result.call_ns)} on NumPy arrays"
+            f"a blocking call from Python: {tables.time_text(result.resident_call_ns)} with GpuArrays, "
+            f"{tables.time_text(result.call_ns)} with NumPy arrays"
         )
     if software:
-        remarks.append("a software adapter: its memory is the CPU's, and nothing passes a bus")
-    headings = map(number_column, ("time", "MB", "GB/s", "% of all"))
+        remarks.append("a software adapter: it uses CPU memory, so no data crosses a bus")
+    headings = map(number_column, ("time", "MB", "GB/s", "% of total"))
     table = Table("stage", *headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
     for stage, spent, size in stages:
         if spent and size is not None:
             rate, share = f"{size / spent:.4g}", tables.percent_text(100 * spent / whole if whole else None)
             table.add_row(stage, tables.time_text(spent), f"{size / 1e6:.4g}", rate, share)
     constants = one_line(f" {tables.constants_text(result.constants)}".rstrip())
-    title = Text("where the time goes with ").append(escaped_line(result.kernel)).append(constants, "dim")
-    # Lines around a table may be wider than it is, as its own title and caption are not.
+    title = Text("time by stage of ").append(escaped_line(result.kernel)).append(constants, "dim")
+    # Rich wraps a table's own title and caption at the width of the table.
     return Group(title, table, Text("\n".join(map(one_line, remarks))))

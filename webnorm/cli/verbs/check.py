@@ -1,4 +1,4 @@
-"""`webnorm check`: every kernel against float64."""
+"""`webnorm check`: check every kernel against float64."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from webnorm.cli.work.jobs import MeasuringJob, OpenWorker
 from webnorm.cli.work.outputs import check_outputs
 
 if TYPE_CHECKING:
-    from webnorm.fleet.errands import WorkItem
+    from webnorm.fleet.work_items import WorkItem
     from webnorm.kernels.headers.traits import Traits
     from webnorm.lab.results.result import Result
     from webnorm.lab.run.check import CheckRequest
     from webnorm.lab.run.requests import Coverage
 
-# Of a cluster's work, for each worker: fewer would leave some without at the end, more would open the adapter
-# more often. And of few cases none is opened for less.
+# The parts of the work per worker of a cluster. Fewer parts would leave workers idle at the end, and more
+# parts would open the adapter more often. The second number is the fewest cases of a part.
 _PARTS, _FEWEST_CASES = 4, 4
 
 
@@ -34,20 +34,21 @@ def check(
     dtype: shared.Dtypes = None,
     option: shared.Option = None,
     case: Annotated[
-        list[str] | None, Option(help="Only this case, a list, or a pattern such as 'cols-*'; repeatable.")
+        list[str] | None,
+        Option(help="Run only these cases: a name, a list, or a pattern such as 'cols-*'. Repeatable."),
     ] = None,
     seed: shared.Seed = None,
     input: Annotated[
         Path | None,
         Option(
-            help="Check your own array, an .npy file, in place of the corpus, in the type it has; "
-            "NumPy's files do not name bfloat16: --dtype bfloat16 does."
+            help="Check the array of an .npy file, in its own type, instead of the corpus. For "
+            "bfloat16, which .npy files do not name, add --dtype bfloat16."
         ),
     ] = None,
     eps: shared.Eps = None,
     scalar: shared.Scalars = None,
     scale: Annotated[
-        float | None, Option(help="What y is multiplied by before it is rounded to float8.")
+        float | None, Option(help="Multiply y by X before rounding it to a float8 type.")
     ] = None,
     constant: shared.Constant = None,
     all_constants: shared.AllConstants = False,
@@ -56,16 +57,18 @@ def check(
     cluster: shared.Cluster = None,
     time_limit: shared.TimeLimit = 60.0,
     allow_skipped: shared.AllowSkipped = False,
-    json: Annotated[Path | None, Option(help="Write the results, - for standard output.")] = None,
+    json: Annotated[
+        Path | None, Option(help="Write the results to FILE as JSON; - is standard output.")
+    ] = None,
     cases: Annotated[
         bool,
-        Option("--cases", help="List the corpus with its sources, with --op the cases of an op, and exit."),
+        Option("--cases", help="List the cases with their sources and exit; --op selects an op's cases."),
     ] = False,
     verbose: shared.Verbose = False,
 ) -> None:
-    """The corpus has cases for every option; --option asks for the same options in every case instead, and
-    --eps and --scale for the same values. Numbers are drawn anew in every run, and so are some shapes and
-    options: the seed that is printed repeats them.
+    """The corpus has cases for every option. --option, --eps and --scale use the same options and values in
+    every case instead. Random numbers, and some shapes and options, change in every run. Pass the printed
+    seed to --seed to repeat them.
     """
     from webnorm.cli.work.overview import corpus_table
     from webnorm.lab.run import requests
@@ -110,8 +113,10 @@ def check(
 
 @dataclass(kw_only=True)
 class _Check(MeasuringJob):
-    """`found` has the results by parts of the request, in whose order they are shown, and `said` of all. The
-    request was made of `names` of kernels, of `input`, and of what is `given` to a CheckItem, too.
+    """The work of `webnorm check`.
+
+    `found` maps parts of the request to their results, and `overall` are results about the whole corpus.
+    `names` are the kernels of --kernel. A CheckItem also gets `given`.
     """
 
     request: CheckRequest
@@ -121,11 +126,11 @@ class _Check(MeasuringJob):
     given: Mapping[str, Any]
     verbose: bool
     found: dict[int, list[Result]] = field(default_factory=dict, init=False)
-    said: list[Result] = field(default_factory=list, init=False)
+    overall: list[Result] = field(default_factory=list, init=False)
     parts: list[tuple[int, int]] = field(default_factory=list, init=False)
     left_to_gpus: Sequence[str] = field(default=(), init=False)
     times = False
-    done = "verified"
+    done = "checked"
 
     @property
     def coverage(self) -> Coverage:
@@ -147,12 +152,12 @@ class _Check(MeasuringJob):
             share = min(1.0, len(found) / expected)
             wrong += result.status in ("fail", "error") and not result.expected
             failed = f"; {wrong} FAIL" if wrong else ""
-            said = f"{result.op}, {result.problem.dtype}, {result.case}: {result.kernel}"
-            opened.update(f"{len(found)} of {max(expected, len(found))}{failed}: {said}", share)
+            current = f"{result.op}, {result.problem.dtype}, {result.case}: {result.kernel}"
+            opened.update(f"{len(found)} of {max(expected, len(found))}{failed}: {current}", share)
 
-    def errands(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
-        from webnorm.fleet.errands import CheckItem
+    def work_items(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
         from webnorm.fleet.shipped_files import ShippedFiles
+        from webnorm.fleet.work_items import CheckItem
 
         count = len(self.request.tasks)
         size = max(_FEWEST_CASES, -(-count // (_PARTS * workers)))
@@ -161,7 +166,7 @@ class _Check(MeasuringJob):
         item = partial(
             CheckItem,
             time_limit_s=time_limit_s,
-            carried=ShippedFiles.of(self.names, request.roots, self.input),
+            files=ShippedFiles.of(self.names, request.roots, self.input),
             chosen=request.chosen or {},
             every=request.every,
             changes=request.changes,
@@ -170,29 +175,29 @@ class _Check(MeasuringJob):
         )
         return [item(part=part) for part in self.parts]
 
-    def take(self, at: int, found: list[Result]) -> None:
+    def record(self, at: int, found: list[Result]) -> None:
         self.found[at] = found
 
-    def lack(self, at: int, reason: str, lost: bool) -> None:
+    def record_missing(self, at: int, reason: str, lost: bool) -> None:
         from webnorm.lab.run import bench
 
         tasks = self.request.tasks[slice(*self.parts[at])]
         self.lost += len(tasks) if lost else 0
         kernels = self.request.kernels
         gone = (bench.unrun_results(kernels, task, reason, case.name, lost) for case, task in tasks)
-        self.take(at, [result for results in gone for result in results])
+        self.record(at, [result for results in gone for result in results])
 
     def finish(self, complete: bool) -> None:
-        """As any such job; a whole corpus says something of all results."""
+        """Save and show the results; a complete corpus adds results about all of them."""
         from webnorm.lab.run import check
 
         if complete:
-            self.said = list(check.corpus_results(self.request, self.results()))
+            self.overall = list(check.corpus_results(self.request, self.results()))
         super().finish(complete)
 
     def results(self) -> Sequence[Result]:
         found = [result for at in sorted(self.found) for result in self.found[at]]
-        return [*found, *self.said]
+        return [*found, *self.overall]
 
     def show_results(self) -> None:
         from webnorm.cli.verbs.check_view import CheckTable
@@ -205,6 +210,4 @@ class _Check(MeasuringJob):
             self.console.print(mistake, soft_wrap=True)
         self.console.print(CheckTable(found, self.verbose))
         if self.left_to_gpus:
-            self.console.print(
-                f"too large for a program on the CPU, not tried: {', '.join(self.left_to_gpus)}"
-            )
+            self.console.print(f"too large for a software adapter, not run: {', '.join(self.left_to_gpus)}")

@@ -1,4 +1,4 @@
-"""What `check` shows: a line for each kernel, more of those that are wrong."""
+"""The table of `check`: one line per kernel, and more lines for wrong kernels."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from webnorm.lab.results.result import Result
 from webnorm.op.registry import OPS
 
 _INDENT = "  "
-# Names of cases in a line.
+# The most names of cases in a line.
 _MOST_CASES = 6
 
 
 @dataclass(frozen=True)
 class CheckTable:
-    """One line per op and kernel: how many cases passed, failed, and failed as an unstable kernel has to, and
-    the greatest error.
+    """One line per op and kernel: the cases that passed, failed and failed as expected, and the largest
+    error.
 
-    Below the line of a kernel that failed, and of every one if `verbose`, stands its worst case: an
-    unexpected failure if there is one, else the greatest error, of those in float32 if there are any. What
-    never gave an answer is told last, but for mistakes in files (see mistakes.py). Errors are relative to
-    max(1, |expected|).
+    The worst case is below the line of a wrong kernel, and below every line if `verbose`. It is an unexpected
+    failure, or else the case with the largest error, in float32 if there are float32 results. Results
+    without an answer come last, except compile errors (see compile_errors.py). Errors are relative to max(1,
+    |expected|).
     """
 
     results: Sequence[Result]
@@ -50,12 +50,12 @@ class CheckTable:
                 previous = op
             yield row
             yield from _more(members, self.verbose)
-        told = [
+        without_answer = [
             one
             for one in self.results
             if one.status in ("error", "skip") and compile_error_location(one) is None
         ]
-        yield from map(escaped_line, tables.notes(told))
+        yield from map(escaped_line, tables.notes(without_answer))
 
 
 def _strips(kernels: Sequence[Sequence[Result]]) -> list[Column]:
@@ -70,7 +70,8 @@ def _strips(kernels: Sequence[Sequence[Result]]) -> list[Column]:
         return Column(heading, cells, right=True, rank=rank)
 
     optional = [
-        # Some kernels have nothing else: it stays, and is short so that names do, too.
+        # No rank, because some kernels have only unstable cases. The heading is short, to leave room for
+        # names.
         numbers("unstable", STYLES["expected failure"], "expected failure"),
         numbers("skip", STYLES["skip"], "skip", rank=1),
     ]
@@ -78,32 +79,33 @@ def _strips(kernels: Sequence[Sequence[Result]]) -> list[Column]:
         Column("kernel", names, name=True),
         numbers("pass", STYLES["pass"], "pass"),
         numbers("FAIL", STYLES["FAIL"], "FAIL", "error"),
-        # A column of nothing but dashes tells nothing.
+        # A column that contains only dashes is left out.
         *(strip for strip in optional if any(cell.plain != tables.NOTHING for cell in strip.cells)),
         Column("max rel error", errors, right=True, rank=2),
     ]
 
 
 def _more(members: Sequence[Result], verbose: bool) -> Iterator[RenderableType]:
-    """The worst case: what is wrong there, or which element is nearest to its tolerance; then the names of
-    the others that fail.
+    """Yield the worst case with its error, and the names of the other wrong cases.
+
+    A correct case shows the element that is nearest to its tolerance.
     """
     worst = _worst(members)
     if worst is None or not (verbose or verdict(worst) == "FAIL"):
         return
     constants = tables.constants_text(worst.constants)
-    told = worst.reason if worst.status == "fail" else worst.worst
+    detail = worst.reason if worst.status == "fail" else worst.worst
     case = ", ".join(filter(None, (_case(worst), worst.problem.dtype if worst.case else "", constants)))
-    yield _below(f"worst: {case}" + (f": {told}" if told else ""))
+    yield _below(f"worst: {case}" + (f": {detail}" if detail else ""))
     # A case has several results where constants or storage types vary: each name appears once.
     failed = dict.fromkeys(_case(one) for one in members if verdict(one) == "FAIL")
     if others := [name for name in failed if name != _case(worst)]:
         more = f" and {len(others) - _MOST_CASES} more" if len(others) > _MOST_CASES else ""
-        yield _below(f"wrong, too: {', '.join(others[:_MOST_CASES])}{more}")
+        yield _below(f"also wrong: {', '.join(others[:_MOST_CASES])}{more}")
 
 
 def _below(text: str) -> RenderableType:
-    """What belongs to the kernel above it."""
+    """Return a line that belongs to the kernel above it."""
     return Padding(escaped_line(text, "dim"), (0, 0, 0, 2 * len(_INDENT)), expand=False)
 
 
@@ -112,20 +114,20 @@ def _case(result: Result) -> str:
 
 
 def _worst(members: Sequence[Result]) -> Result | None:
-    """None where nothing ran."""
+    """Return the worst result, or None if no case ran."""
     found = max(members, key=_badness)
     return found if found.status in ("pass", "fail") else None
 
 
 def _badness(result: Result) -> tuple[int, bool, float]:
-    """Unexpected failures first, then the largest error; what never ran has none.
+    """Return the sort key of a result: unexpected failures, then float32, then the largest error.
 
-    Rounding to a narrow type would hide the kernel's own error: results in float32 go before the others.
+    float32 goes before other types, because rounding to a narrow type hides the kernel's own error.
     """
-    grave = {"FAIL": 2, "pass": 1, "expected failure": 1}.get(verdict(result), 0)
+    severity = {"FAIL": 2, "pass": 1, "expected failure": 1}.get(verdict(result), 0)
     error = result.max_rel_error
-    # NaN compares with nothing, so max() would pass over it or keep it by accident.
-    # Results may be of an op that is not loaded here.
+    # max() would skip or keep a NaN by accident, so NaN counts as infinity. The op of a result may not be
+    # loaded.
     op = OPS.get(result.op)
     dtype = op.outputs(result.problem)[0].dtype(result.problem) if op else result.problem.dtype
-    return grave, dtype == "float32", -1.0 if error is None else math.inf if math.isnan(error) else error
+    return severity, dtype == "float32", -1.0 if error is None else math.inf if math.isnan(error) else error

@@ -1,4 +1,4 @@
-"""`webnorm collect`: what visitors of a lab's page send, received and kept."""
+"""`webnorm collect`: receive and store the results that visitors of a lab page send."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
     from webnorm.web.collection.collector import Collector
 
-# Requests that are answered at a time; of a small body each.
+# The most requests that are answered at the same time. Their bodies are small.
 _AT_ONCE = 64
 _LOOPBACK = ("127.0.0.1", "::1")
 
 
 def collect(
     store: Annotated[
-        Path | None, Option(help="The SQLite file to keep visits in; it is made where there is none.")
+        Path | None, Option(help="Store visits in this SQLite file, which is created if it is missing.")
     ] = None,
-    host: Annotated[str, Option(help="The address to listen on: 127.0.0.1 or ::1.")] = "127.0.0.1",
-    port: Annotated[int, Option(help="The port; 0 for any that is free.", min=0, max=65535)] = 8377,
+    host: Annotated[str, Option(help="Listen on this address: 127.0.0.1 or ::1.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="Listen on this port; 0 picks a free port.", min=0, max=65535)] = 8377,
     origin: Annotated[
         list[str] | None,
         Option(
-            help="Where a lab lies whose page may post, such as https://example.org; repeatable. "
+            help="Accept posts from the lab page at this origin, such as https://example.org. Repeatable. "
             "Default: pages of this machine."
         ),
     ] = None,
@@ -41,41 +41,46 @@ def collect(
         bool,
         Option(
             "--behind-proxy",
-            help="A proxy asks for visitors, and adds each one's address to X-Forwarded-For; any --host.",
+            help="Serve a proxy that adds each visitor's address to X-Forwarded-For. --host can then be any "
+            "address.",
         ),
     ] = False,
-    rate: Annotated[int, Option(help="Posts of one visitor in an hour.", min=1, max=100_000)] = 30,
-    rate_all: Annotated[int, Option(help="Posts of all visitors in an hour.", min=1, max=100_000)] = 600,
-    capacity: Annotated[int, Option(help="Mebibytes that the file may have.", min=1, max=1 << 20)] = 1024,
+    rate: Annotated[int, Option(help="Accept N posts per visitor and hour.", min=1, max=100_000)] = 30,
+    rate_all: Annotated[
+        int, Option(help="Accept N posts per hour from all visitors together.", min=1, max=100_000)
+    ] = 600,
+    capacity: Annotated[int, Option(help="Limit the file to N mebibytes.", min=1, max=1 << 20)] = 1024,
     export: Annotated[
         Path | None,
-        Option(help="Receive nothing: write each visit as a results file for `webnorm compare`."),
+        Option(help="Write each visit to DIR as a results file for `webnorm compare`, and exit."),
     ] = None,
 ) -> None:
-    """The other end of `webnorm export --lab --submit URL`. A post has a declared form and 256 KiB at most;
-    the same twice is kept once. No address is kept: visitors are counted by a hash whose salt ends with the
-    process. A visit is marked as a visitor's, and nothing is tuned or chosen by it. Ctrl-C ends it.
+    """`webnorm export --lab --submit URL` writes a page that sends results to this command. A post must match
+    a schema and has at most 256 KiB. Duplicates are stored once.
+
+    Addresses of visitors are not stored: they are counted by a hash whose salt ends with the process. Visits
+    are marked as such, and never used to tune or choose kernels. Ctrl-C stops the command.
     """
     from webnorm.web.collection.collector import AllowedOrigins, Collector, RateLimits
     from webnorm.web.collection.visit_store import VisitStore
     from webnorm.web.serving import bound_socket
 
     if store is None:
-        raise WebnormError("--store is missing; expected the file to keep visits in, such as visits.sqlite")
+        raise WebnormError("--store is missing; expected a file for the visits, such as visits.sqlite")
     if export is not None:
         _export(store, export)
         return
     if host not in _LOOPBACK and not behind_proxy:
         raise WebnormError(
-            f"--host is {host!r}; expected {' or '.join(_LOOPBACK)}, or --behind-proxy with it"
+            f"--host is {host!r}; expected {' or '.join(_LOOPBACK)}, or --behind-proxy as well"
         )
     origins, rates = AllowedOrigins(origin or ()), RateLimits(rate, rate_all)
     with bound_socket(host, port) as listener:
         here = listener.getsockname()[1]
         kept = VisitStore(store, capacity << 20)
         collector = Collector(kept, origins, rates, None if behind_proxy else here)
-        say(f"{store}: posts to http://{f'[{host}]' if ':' in host else host}:{here} are kept there")
-        say(f"Pages that may post: {', '.join(origin or ['those of this machine'])}. Ctrl-C ends it.")
+        say(f"Storing posts to http://{f'[{host}]' if ':' in host else host}:{here} in {store}")
+        say(f"Pages that may post: {', '.join(origin or ['pages of this machine'])}. Press Ctrl-C to stop.")
         sys.stdout.flush()
         with suppress(KeyboardInterrupt):
             serve(collector, listener)
@@ -83,14 +88,14 @@ def collect(
 
 
 def serve(collector: Collector, listener: socket) -> None:
-    """Answer requests until Ctrl-C, which is raised when those under way are answered."""
+    """Answer requests until Ctrl-C, which is raised after the current requests are answered."""
     from webnorm.web.serving import quiet_server
 
     asyncio.run(quiet_server(collector, _AT_ONCE).serve([listener]))
 
 
 def _export(store: Path, folder: Path) -> None:
-    """Write a file for each visit."""
+    """Write one file per visit."""
     from webnorm.files.atomic import write_text
     from webnorm.web.collection.visit_store import visits
 
@@ -99,7 +104,7 @@ def _export(store: Path, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise WebnormError(f"--export {folder}: cannot be made: {why}") from error
+        raise WebnormError(f"--export {folder}: cannot create the folder: {why}") from error
     for one in found:
         write_text(folder / f"visit-{one.number:06}.json", one.results())
-    say(f"{folder}: {len(found)} visit{'' if len(found) == 1 else 's'}, a file each")
+    say(f"{folder}: {len(found)} visit{'' if len(found) == 1 else 's'}, one file each")

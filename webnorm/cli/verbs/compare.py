@@ -1,4 +1,4 @@
-"""`webnorm compare`: two sets of results held against each other."""
+"""`webnorm compare`: compare two sets of results."""
 
 from __future__ import annotations
 
@@ -11,44 +11,47 @@ from typer import Argument, Option
 
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK, WRONG
 
-# A slowdown that no clock tells from a run that hangs.
+# The largest --fail-slower. A run this slow looks like a run that hangs.
 _MOST_PERCENT = 1e9
 
 
 def compare(
     old: Annotated[
-        str, Argument(help="Results of `webnorm bench`: a file of --json, or the NAME of --save.")
+        str, Argument(help="The old results: a JSON file of `webnorm bench`, or the NAME of a baseline.")
     ],
-    new: Annotated[str, Argument(help="Results to hold against them, given in the same way.")],
+    new: Annotated[str, Argument(help="The new results, given in the same way.")],
     fail_slower: Annotated[
         float | None,
         Option(
-            help="Exit 1 if anything is slower by more than so many percent or broken. Exit 3 if that is not "
-            "known: something is missing or unclear, a run was interrupted, or nothing could be compared.",
+            help="Exit with 1 if anything is broken, or slower by more than PERCENT. Exit with 3 if that is "
+            "not known: results are missing or unclear, or a run was interrupted.",
             min=0.0,
             max=_MOST_PERCENT,
         ),
     ] = None,
     fail_unclear: Annotated[
-        bool, Option("--fail-unclear", help="Exit 1 if anything is UNCLEAR, too.")
+        bool, Option("--fail-unclear", help="Also exit with 1 if anything is UNCLEAR.")
     ] = False,
     allow_missing: Annotated[
         bool,
         Option(
             "--allow-missing",
-            help="Results missing in NEW, and interrupted runs, are no failure.",
+            help="Ignore results that are missing in NEW, and interrupted runs.",
         ),
     ] = False,
     any_device: Annotated[
-        bool, Option("--any-device", help="Compare results of different devices all the same.")
+        bool, Option("--any-device", help="Compare results even if their devices differ.")
     ] = False,
-    json: Annotated[Path | None, Option(help="Write the comparison as JSON, - for standard output.")] = None,
+    json: Annotated[
+        Path | None, Option(help="Write the comparison to FILE as JSON; - is standard output.")
+    ] = None,
     markdown: Annotated[
-        Path | None, Option(help="Write it as Markdown for a pull request, - for standard output.")
+        Path | None,
+        Option(help="Write the comparison to FILE as Markdown for a pull request; - is standard output."),
     ] = None,
 ) -> None:
-    """Times are compared as multiples of the copy's, and held against what moves between runs: take both with
-    webnorm bench --runs 5, or more on a busy machine. Where nothing is known of any pair, the status is 3.
+    """Times are compared as multiples of the copy's time. A difference must be larger than the variation
+    between runs. Record both sides with `webnorm bench --runs 5`, or more runs on a busy machine.
     """
     from webnorm.cli.terminal.screen import Screen
     from webnorm.cli.verbs.compare_view import CompareTable
@@ -64,12 +67,12 @@ def compare(
     console.print(CompareTable(verdicts))
     status = OK if verdicts.known else INCONCLUSIVE
     if fail_slower is not None:
-        against = gate_failures(verdicts, fail_slower, fail_unclear=fail_unclear)
+        failures = gate_failures(verdicts, fail_slower, fail_unclear=fail_unclear)
         unknown = gate_unknowns(verdicts, fail_slower, allow_missing=allow_missing)
-        for line in [*against, *unknown] or [f"passed: nothing is slower by more than {fail_slower:g} %"]:
+        for line in [*failures, *unknown] or [f"passed: nothing is slower by more than {fail_slower:g} %"]:
             console.print(f"webnorm: {line}", soft_wrap=True)
         console.print(f"{verdicts.unclear} of {len(verdicts.comparisons)} are unclear")
-        status = WRONG if against else INCONCLUSIVE if unknown else OK
+        status = WRONG if failures else INCONCLUSIVE if unknown else OK
     texts = {
         json: comparison_text.to_json(verdicts),
         markdown: comparison_text.to_markdown(verdicts, old, new),

@@ -1,4 +1,4 @@
-"""What `compare` shows: what the copies did, then a line for each pair of results."""
+"""The table of `compare`: the drift of the copies, then one line per pair of results."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _INDENT = "  "
 
 @dataclass(frozen=True)
 class CompareTable:
-    """What the copies did, then for each problem a line per kernel: the ratio (above 1 is slower), its
-    interval, the verdict; below them what the figures are, and why some are unclear.
+    """The drift of the copies, then one line per kernel of each problem: ratio, interval and verdict.
+
+    A ratio above 1 is slower. Lines below explain the numbers and the UNCLEAR verdicts.
     """
 
     verdicts: Verdicts
@@ -28,21 +29,21 @@ class CompareTable:
         found = self.verdicts.comparisons
         yield escaped_line(comparison_text.drift_text(self.verdicts.drift), "bold")
         if found:
-            # One grid, so that all problems' columns stand below one another; their titles go between.
+            # One table for all problems, so that their columns align. The titles go between its rows.
             rows = iter(comparison_rows(found, options.max_width))
             yield next(rows)
             yield from titled(found, rows)
             yield escaped_line(comparison_text.counts_text(found), "bold")
         yield Text(
-            "ratio: new time over old, as multiples of the copy's in the same rounds; above 1 is slower; "
-            "with 95 % confidence all intervals hold"
+            "ratio: new time divided by old time, as multiples of the copy's time in the same rounds; "
+            "above 1 is slower; all intervals hold together with 95 % confidence"
         )
         yield from map(escaped_line, (*self.verdicts.remarks, *comparison_text.verdict_reasons(found)))
         yield from (escaped_line(line, "bold") for line in comparison_text.advice(self.verdicts))
 
 
 def comparison_rows(found: Sequence[Comparison], width: int, more: Sequence[Column] = ()) -> list[Text]:
-    """The heading, and a line for each comparison, with `more` columns before the verdict."""
+    """Return the heading and one line per comparison, with `more` columns before the verdict."""
     name = comparison_text.pair_labels(found)
     strips = [
         Column("kernel", [escaped_line(_INDENT + name(one)) for one in found], name=True),
@@ -55,7 +56,7 @@ def comparison_rows(found: Sequence[Comparison], width: int, more: Sequence[Colu
 
 
 def titled(found: Sequence[Comparison], rows: Iterator[Text]) -> Iterator[Text]:
-    """The next row for each comparison, those of a problem below its title."""
+    """Yield the next row for each comparison, with a title before the rows of each problem."""
     before = None
     for one in found:
         problem = comparison_text.problem_text(one)

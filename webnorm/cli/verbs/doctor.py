@@ -1,4 +1,4 @@
-"""`webnorm doctor`: what this machine has, and lacks."""
+"""`webnorm doctor`: show the adapters of this machine and what is missing."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
 
 def doctor(
     adapter: shared.Adapter = None,
-    mend: Annotated[
-        bool, Option("--mend", help="Install what is missing; each command is printed before it runs.")
+    fix: Annotated[
+        bool, Option("--fix", help="Install what is missing. Each command is printed before it runs.")
     ] = False,
     browser: Annotated[
-        bool, Option("--browser", help="Look also for what `webnorm verify` needs: a browser and Tint.")
+        bool, Option("--browser", help="Also check what `webnorm verify` needs: a browser and Tint.")
     ] = False,
-    json: Annotated[bool, Option("--json", help="One object on standard output, for programs.")] = False,
+    json: Annotated[bool, Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
-    """The last line says what will work here."""
+    """The last line lists what works on this machine."""
     from webnorm import system
 
     console = Screen()
-    with closing(run_isolated(partial(_look_for_adapters, adapter, not mend))) as events:
+    with closing(run_isolated(partial(_look_for_adapters, adapter, not fix))) as events:
         adapters: AdapterList = next(events)
-        # Who chose an adapter is content with it.
+        # A better driver is suggested only if the user did not choose an adapter.
         driver = None if adapters.used and adapters.chosen else system.adapter_fix(adapters.used)
-        lacking = _browser_mends() if browser else []
+        lacking = _browser_fixes() if browser else []
         missing = [*([driver] if driver is not None else []), *lacking]
-        if mend:
-            _mend(console, adapters, driver, missing, browser)
+        if fix:
+            _fix(console, adapters, driver, missing, browser)
             return
         if not json:
             if missing:
-                _show_missing(console, missing, f"webnorm doctor --mend{' --browser' if browser else ''}")
+                _show_missing(console, missing, f"webnorm doctor --fix{' --browser' if browser else ''}")
             _show_found(console, adapters, browser)
         description = next(events, None)
     works = _works(description, not lacking if browser else None)
@@ -66,7 +66,7 @@ def doctor(
         raise typer.Exit(WRONG)
 
 
-def _browser_mends() -> list[Fix]:
+def _browser_fixes() -> list[Fix]:
     from webnorm.web import tint
     from webnorm.web.browser import launch
 
@@ -83,8 +83,8 @@ def _show_missing(console: Screen, missing: Sequence[Fix], command: str) -> None
     console.print()
 
 
-def _mended(console: Screen, missing: Sequence[Fix]) -> dict[Fix, str]:
-    """Install what is missing; returns what could not be, with the reason."""
+def _install(console: Screen, missing: Sequence[Fix]) -> dict[Fix, str]:
+    """Install what is missing, and return what could not be installed, with the reasons."""
     from webnorm import system
 
     def say(text: str) -> None:
@@ -103,24 +103,24 @@ def _mended(console: Screen, missing: Sequence[Fix]) -> dict[Fix, str]:
     return failed
 
 
-def _mend(
+def _fix(
     console: Screen, adapters: AdapterList, driver: Fix | None, missing: Sequence[Fix], browser: bool
 ) -> None:
-    """Install what is missing, and tell what is used then; WebnormError where what is needed could not be."""
-    failed = _mended(console, missing)
+    """Install what is missing and show the result; raise WebnormError if something needed failed."""
+    failed = _install(console, missing)
     needed = [reason for one, reason in failed.items() if not one.optional]
     if needed:
         raise WebnormError(" ".join(needed))
     if browser:
         _show_browser(console)
-        # A package that is installed may be another one than was needed.
-        still = [one.missing for one in _browser_mends() if not one.optional]
+        # The installed package may not be the one that was needed.
+        still = [one.missing for one in _browser_fixes() if not one.optional]
         if still:
             raise WebnormError(" ".join(still))
     if driver is not None and driver not in failed:
         _look_again()
     else:
-        console.print(f"{'going on with' if failed else 'adapter:'} {adapters.used}", soft_wrap=True)
+        console.print(f"{'continuing with' if failed else 'adapter:'} {adapters.used}", soft_wrap=True)
 
 
 def _show_browser(console: Screen) -> None:
@@ -133,7 +133,7 @@ def _show_browser(console: Screen) -> None:
 
 
 def _show_found(console: Screen, adapters: AdapterList, browser: bool) -> None:
-    """The adapters, each by its index; and where the browser is."""
+    """Print the adapters by index, and the browser."""
     for one in adapters.found:
         used = " (used)" if one is adapters.used else ""
         features = ", ".join(one.features) or "no features"
@@ -144,12 +144,12 @@ def _show_found(console: Screen, adapters: AdapterList, browser: bool) -> None:
 
 
 def _show_device(console: Screen, description: Mapping[str, Any]) -> None:
-    """The opened device: what the probes found and the limits that matter, a line each."""
+    """Print the open device: the results of the probes and the most important limits, one per line."""
     software = description["type"] == "CPU"
     facts = {
         "subgroup size": f"{description.get('subgroup_size', 'no subgroups')} (probed)",
         "timing": f"by {_clock(description)}",
-        "software": "yes: its ranking of kernels is not a GPU's" if software else "no",
+        "software": "yes; it ranks kernels differently from a GPU" if software else "no",
         **{name: f"{value:,}" for name, value in description["limits"].items()},
         "webnorm, wgpu-py, Python": f"{__version__}, {description['wgpu']}, {platform.python_version()}",
     }
@@ -160,12 +160,12 @@ def _show_device(console: Screen, description: Mapping[str, Any]) -> None:
 
 
 def _show_line(console: Screen, text: str, style: str = "") -> None:
-    """A line, which breaks on terminals alone."""
+    """Print a line, which wraps only on terminals."""
     console.print(text, style=style, soft_wrap=not console.is_terminal)
 
 
 def _look_again() -> None:
-    """What a new process sees: wgpu looks for drivers only when it is loaded."""
+    """Run `webnorm doctor` in a new process, because wgpu looks for drivers only when it is loaded."""
     import subprocess
 
     status = subprocess.run([sys.executable, "-m", "webnorm", "doctor"], check=False).returncode
@@ -175,7 +175,7 @@ def _look_again() -> None:
 
 @dataclass(frozen=True)
 class SeenAdapter:
-    """An adapter as another process saw it: AdapterInfo without wgpu's object."""
+    """The description of an adapter from another process: AdapterInfo without wgpu's object."""
 
     index: int
     name: str
@@ -188,7 +188,7 @@ class SeenAdapter:
 
     @classmethod
     def of(cls, info: AdapterInfo) -> SeenAdapter:
-        """What is shown of an adapter."""
+        """Return the description of an adapter."""
         about = (info.index, info.name, info.vendor, info.driver, info.backend, info.type)
         return cls(*about, tuple(sorted(info.features)), info.limits)
 
@@ -198,7 +198,7 @@ class SeenAdapter:
 
 @dataclass(frozen=True)
 class AdapterList:
-    """All that wgpu finds, the one that is used, and whether it was chosen."""
+    """All adapters that wgpu finds, the one that is used, and whether the user chose it."""
 
     found: tuple[SeenAdapter, ...]
     used: SeenAdapter | None
@@ -206,10 +206,9 @@ class AdapterList:
 
 
 def _look_for_adapters(choice: str | None, open_it: bool) -> Iterator[Any]:
-    """Yield an AdapterList, then the description of the device that is used (see Device), where it is to be
-    opened.
+    """Yield an AdapterList, then, if `open_it`, the description of the open device (see Device).
 
-    Raises WebnormError for a choice that there is not.
+    Raises WebnormError for an adapter that does not exist.
     """
     from webnorm.gpu.device import adapters, chosen_name, find_adapter, open_device
 
@@ -228,7 +227,7 @@ def _clock(description: Mapping[str, Any]) -> str:
 
 
 def _works(description: Mapping[str, Any] | None, verify: bool | None) -> dict[str, bool | None]:
-    """What will work with a device, or without one; `verify` is None where that was not checked."""
+    """Return what works with a device, or without one; `verify` is None if it was not checked."""
     features = () if description is None else description["features"]
     return {
         "kernels": description is not None,
@@ -240,19 +239,19 @@ def _works(description: Mapping[str, Any] | None, verify: bool | None) -> dict[s
 
 
 def _works_line(works: Mapping[str, bool | None]) -> str:
-    """The same in words."""
+    """Return one line about what works."""
     if not works["kernels"]:
-        line = "works here: list, new, show --target browser, compare; no kernel runs without an adapter"
+        line = "works here: list, new, show --target browser, compare; kernels need an adapter"
     else:
         line = "works here: check, bench, tune, play, calls from Python"
-        line += ", with subgroups" if works["subgroups"] else "; no kernel that needs subgroups"
-        line += "; times are a GPU's" if works["gpu"] else "; times are a software adapter's, not a GPU's"
-    told = {
-        None: "`webnorm doctor --browser` looks for what verify needs",
-        True: "a browser and Tint are installed for verify",
-        False: "verify lacks what is named above",
+        line += ", with subgroups" if works["subgroups"] else "; kernels that need subgroups do not work"
+        line += "; times are GPU times" if works["gpu"] else "; times are software times, not GPU times"
+    about_verify = {
+        None: "`webnorm doctor --browser` checks what verify needs",
+        True: "verify has a browser and Tint",
+        False: "verify needs the missing tools named above",
     }
-    return f"{line}; {told[works['verify']]}"
+    return f"{line}; {about_verify[works['verify']]}"
 
 
 def _as_json(
@@ -261,7 +260,7 @@ def _as_json(
     missing: Sequence[Fix],
     works: Mapping[str, bool | None],
 ) -> str:
-    """All of it, for programs."""
+    """Return everything as one JSON object."""
     return json.dumps(
         {
             "webnorm": __version__,

@@ -1,4 +1,4 @@
-"""`webnorm export`: an npm package, or the lab as a site."""
+"""`webnorm export`: write an npm package, or the lab as a site."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ from webnorm.errors import WebnormError
 if TYPE_CHECKING:
     from webnorm.web.folder import Files
 
-# --cols, --residual, --eps and others are the command line's names for what the norms have.
+# Options such as --cols, --residual and --eps are the command line's names for sizes and options of the
+# norms.
 
 
 def export(
     op: Annotated[
-        str | None, Argument(help="The op to export: an op of webnorm, or a folder with an op.py.")
+        str | None, Argument(help="The op to export: a built-in op, or a folder with an op.py.")
     ] = None,
-    out: Annotated[Path | None, Option(help="The folder to write.")] = None,
+    out: Annotated[Path | None, Option(help="Write to this folder.")] = None,
     cols: Annotated[
         list[str] | None,
         Option(
-            help="Columns of a row; repeatable, or a list like 768,1024. Ops without a size cols take --size."
+            help="Set the columns of a row: a number, or a list such as 768,1024. Repeatable. Ops without a "
+            "size named cols take --size."
         ),
     ] = None,
     dtype: shared.Dtype = None,
     residual: Annotated[
-        bool, Option("--residual", help="Normalise h = x + residual, and give h too.")
+        bool, Option("--residual", help="Normalise h = x + residual, and return h too.")
     ] = False,
     no_weight: shared.NoWeight = False,
     no_bias: shared.NoBias = False,
     zero_centered_weight: Annotated[
-        bool, Option("--zero-centered-weight", help="Scale by 1 + weight.")
+        bool, Option("--zero-centered-weight", help="Multiply by 1 + weight instead of the weight.")
     ] = False,
     option: shared.Option = None,
     size: shared.Sizes = None,
@@ -47,38 +49,45 @@ def export(
     eps: shared.Eps = None,
     scale: shared.Scale = 1.0,
     kernel: Annotated[
-        str, Option("--kernel", "-k", help="A kernel's name or a .wgsl file; auto: the best for each device.")
+        str,
+        Option(
+            "--kernel",
+            "-k",
+            help="Export this kernel: a name, or a .wgsl file. auto picks the best one per device.",
+        ),
     ] = "auto",
-    name: Annotated[str | None, Option(help="The npm package's name. Default: webnorm-OP.")] = None,
-    minify: Annotated[bool, Option("--minify", help="Shaders without comments and white space.")] = False,
+    name: Annotated[str | None, Option(help="Set the npm package's name. Default: webnorm-OP.")] = None,
+    minify: Annotated[
+        bool, Option("--minify", help="Remove comments and white space from the shaders.")
+    ] = False,
     force: Annotated[
         bool,
         Option(
             "--force",
-            help="Write a wrong or unstable kernel, too, and into a folder that holds something else.",
+            help="Write even if a kernel is wrong or unstable, or if the folder contains something else.",
         ),
     ] = False,
     partial: Annotated[
         bool,
         Option(
             "--partial",
-            help="Write a package that has no shader for some devices, too, such as those without subgroups "
-            "or with the default limits.",
+            help="Write even if some devices get no shader, such as those without subgroups or with the "
+            "default limits.",
         ),
     ] = False,
     lab: Annotated[
-        bool, Option("--lab", help="In place of OP: a static site that checks and times every kernel.")
+        bool, Option("--lab", help="Instead of OP, write a static site that checks and times every kernel.")
     ] = False,
     submit: Annotated[
         str | None,
         Option(
-            help="Where `webnorm collect` receives. The lab's page then has a button that shows what "
-            "would be sent there, and sends it when that is confirmed."
+            help="Add a button to the lab's page that sends results to `webnorm collect` at URL. The page "
+            "shows the data first and asks for confirmation."
         ),
     ] = None,
     wgsl: shared.Wgsl = None,
 ) -> None:
-    """Example: webnorm export layer_norm --cols 768 --out dist/ln, then webnorm verify dist/ln."""
+    """Run `webnorm verify` on the folder afterwards."""
     from webnorm.cli.terminal.screen import progress
     from webnorm.kernels.headers.library import AUTO
     from webnorm.web.folder import check_folder
@@ -122,13 +131,15 @@ def export(
 
 
 def _of_own_op(size: Sequence[str] | None, scalar: Sequence[str] | None) -> dict[str, Any]:
-    """The sizes and scalars of --size and --scalar, as request_for takes them."""
+    """Return the sizes and scalars of --size and --scalar in the form of request_for."""
     sizes = {name: found for name, found in size_lists(size).items() if found}
     return {"sizes": sizes, "scalars": given_scalars(scalar)}
 
 
 def _name_left_out(files: Files, roots: Sequence[Path], out: Path) -> None:
-    """Name the user's kernels that serve an exported op and were left out, and the ops that a lab lacks."""
+    """Print the user's kernels of exported ops that were left out, and the user's ops that a lab leaves
+    out.
+    """
     from webnorm.files.atomic import lies_in
     from webnorm.kernels.headers.library import discover
     from webnorm.op.registry import user_ops
@@ -137,13 +148,13 @@ def _name_left_out(files: Files, roots: Sequence[Path], out: Path) -> None:
     exported, ops = kernels_of(files)
     for name in user_ops() if MANIFEST not in files else ():
         complain(
-            f"{out} lacks {name}: the lab's page computes what is right itself, for webnorm's own ops; "
-            f"`webnorm export` writes a package of {name} whose page proves it"
+            f"{out} does not contain {name}: the lab's page computes expected values for built-in ops only; "
+            f"`webnorm export` writes a package of {name} with a page that checks it"
         )
     why = (
         "auto chose others; --kernel exports the one that you name"
         if MANIFEST in files
-        else "no class of devices runs it with the lab's columns; `webnorm show` says what it needs"
+        else "no class of devices runs it with the lab's columns; `webnorm show` names what it needs"
     )
     for one in discover(roots) if roots else ():
         own = any(lies_in(one.path, root) for root in roots)
@@ -152,9 +163,9 @@ def _name_left_out(files: Files, roots: Sequence[Path], out: Path) -> None:
 
 
 def _write(files: Files, out: Path, read: Sequence[Path], force: bool) -> int:
-    """Write a folder, unless it would be a wrong package that nobody forced, and give the exit status.
+    """Write a folder and return the exit status. A wrong package is only written with --force.
 
-    Raises WebnormError where that would cost a file that was `read`.
+    Raises WebnormError if this would overwrite a file that was `read`.
     """
     from webnorm.files.atomic import lies_in, same_place
     from webnorm.web import folder
@@ -162,13 +173,15 @@ def _write(files: Files, out: Path, read: Sequence[Path], force: bool) -> int:
 
     for path in read:
         if lies_in(path, out) and any(same_place(path, out / one) for one in files):
-            raise WebnormError(f"--out {out}: {path} is read, and would be written; expected another folder")
+            raise WebnormError(
+                f"--out {out}: {path} is an input and would be overwritten; expected another folder"
+            )
     fault = npm.native_fault(files)
     if fault is not None and not force:
-        complain(f"{fault}. Nothing was written; --force writes it all the same")
+        complain(f"{fault}. Nothing was written; --force writes it anyway")
         return WRONG
     folder.write_folder(files, out)
     say(npm.package_summary(files, out))
     if fault is not None:
-        complain(f"{fault}. Written all the same")
+        complain(f"{fault}. It was written because of --force")
     return OK

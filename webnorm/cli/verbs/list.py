@@ -1,4 +1,4 @@
-"""`webnorm list`: the ops and kernels."""
+"""`webnorm list`: list the ops and kernels."""
 
 from __future__ import annotations
 
@@ -25,42 +25,46 @@ if TYPE_CHECKING:
     from webnorm.kernels.headers.kernel import Kernel
     from webnorm.op.problem import Problem
 
-# The shape that an adapter is asked about; a kernel may still refuse longer rows.
-# Of ops that have sizes of these names.
+# The problem of --supported, for ops with sizes of these names. A kernel may still refuse longer rows.
 _SIZES = {"rows": 1024, "cols": 1024}
 _INDENT = 2
-# What is said of a file whose ops all run on an adapter, or none, or some.
+# Styles of the answers for a file: the adapter supports all its ops, none, or some.
 _STYLES = {"yes": "green", "no": "red", "partly": "yellow"}
-# What is left of a summary on a narrow screen.
+# The least width of a summary on a narrow screen.
 _LEAST_ROOM = 12
 
 
 def list_kernels(
     names: Annotated[
         list[str] | None,
-        Argument(help="Kernels, patterns like 'welford*' or .wgsl files; one alone is shown in full."),
+        Argument(
+            help="List these kernels: names, patterns such as 'welford*' or .wgsl files. A single kernel is "
+            "shown in full."
+        ),
     ] = None,
     op: Annotated[
         str | None,
         Option(
-            help="Only kernels of this op, which may be a folder with an op.py, of a list of them, or of a "
+            help="List only kernels of these ops: an op, a folder with an op.py, a list of them, or a "
             "pattern such as 'rms*'."
         ),
     ] = None,
     dtype: shared.Dtype = None,
     option: shared.Option = None,
     verbose: Annotated[
-        bool, Option("--verbose", "-v", help="All that each kernel's header tells, not a line.")
+        bool, Option("--verbose", "-v", help="Show everything that each kernel's header declares.")
     ] = False,
     json: Annotated[
-        bool, Option("--json", help="A list of objects on standard output: an op and a kernel each.")
+        bool, Option("--json", help="Print a list of JSON objects, one per op and kernel.")
     ] = False,
-    here: Annotated[bool, Option("--here", help="Ask the adapter, and say which kernels it runs.")] = False,
+    supported: Annotated[
+        bool, Option("--supported", help="Show which kernels the adapter supports.")
+    ] = False,
     wgsl: shared.Wgsl = None,
     adapter: shared.Adapter = None,
 ) -> None:
-    """With --dtype and --option the ops that have no such problem are left out, and --here is about such a
-    problem. --adapter implies --here.
+    """--dtype and --option leave out ops without such a problem, and --supported then tests that problem.
+    --adapter implies --supported.
     """
     from webnorm.kernels.headers.library import survey
     from webnorm.op.registry import OPS
@@ -70,7 +74,7 @@ def list_kernels(
     kernels, broken = survey(wgsl or ())
     kernels = _named([*kernels, *_loaded(names or (), kernels)], [*ops], names)
     problems = _problems(kernels, dtype or "float32", option or ())
-    asked = here or adapter is not None
+    asked = supported or adapter is not None
     info = adapter_or_none(adapter) if asked else None
     found = [
         _answered(kernel, problem, info) if asked else _Listed(kernel)
@@ -90,7 +94,7 @@ def list_kernels(
 
 
 def _loaded(names: Sequence[str], known: Sequence[Kernel]) -> Iterator[Kernel]:
-    """The kernels of the files that are named, but for those that are known."""
+    """Yield the kernels of the named files, except those already known."""
     from webnorm.kernels.headers.header import load_all
     from webnorm.kernels.headers.sources import is_wgsl
 
@@ -100,7 +104,7 @@ def _loaded(names: Sequence[str], known: Sequence[Kernel]) -> Iterator[Kernel]:
 
 
 def _named(kernels: Sequence[Kernel], ops: Sequence[str], patterns: Sequence[str] | None) -> list[Kernel]:
-    """The kernels of some ops whose name, op/name or file is among those named; all where none is."""
+    """Return the kernels of some ops that match one of the patterns; all of them without patterns."""
     from webnorm.kernels.headers.library import unknown_kernel
     from webnorm.kernels.headers.sources import is_wgsl
 
@@ -122,7 +126,7 @@ def _fits(kernel: Kernel, pattern: str) -> bool:
 
 
 def _problems(kernels: Iterable[Kernel], dtype: str, options: Sequence[str]) -> dict[str, Problem]:
-    """The problem that is asked about, for each op that has it; WebnormError where none has."""
+    """Return the problem of each op that supports it; raise UnsupportedProblem if no op does."""
     from webnorm.op.op import UnsupportedProblem
     from webnorm.op.registry import options_of
 
@@ -138,7 +142,7 @@ def _problems(kernels: Iterable[Kernel], dtype: str, options: Sequence[str]) -> 
 
 
 def _answered(kernel: Kernel, problem: Problem, info: AdapterInfo | None) -> _Listed:
-    """A kernel with whether an adapter runs it, and why not."""
+    """Return a kernel with the answer whether an adapter runs it, and why not."""
     from webnorm.choice.defaults import default_variant
 
     if info is None:
@@ -159,7 +163,7 @@ class _Listed:
     reason: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """What programs get."""
+        """Return the JSON object of a kernel."""
         kernel = self.kernel
         return {
             "op": kernel.op.name,
@@ -176,12 +180,12 @@ class _Listed:
 
 
 def features(kernel: Kernel) -> dict[str, str]:
-    """The features that a kernel uses, each "required" or "optional"."""
+    """Return the features that a kernel uses, each "required" or "optional"."""
     return {name: "required" if tree == 1 else "optional" for name, tree in kernel.features.items()}
 
 
 def _by_file(found: Iterable[_Listed]) -> list[list[_Listed]]:
-    """The kernels of one file together, and the files that serve the same ops."""
+    """Return the kernels grouped by file, with files of the same ops next to each other."""
     files: dict[tuple[object, str], list[_Listed]] = {}
     for one in found:
         files.setdefault((one.kernel.path, one.kernel.name), []).append(one)
@@ -192,9 +196,10 @@ def _by_file(found: Iterable[_Listed]) -> list[list[_Listed]]:
 
 
 def _show_short(console: Screen, files: Sequence[Sequence[_Listed]], here: str | None = None) -> None:
-    """A line for each file below the ops that it serves, cut to fit; a pipe gets lines of any length.
+    """Print one line per file below its ops, cut to the width of the screen; a pipe gets whole lines.
 
-    Where an adapter was asked, `here` says which, and of what; lines then have "yes", or "no" and why.
+    `here` describes the adapter and the problem of --supported. Lines then contain "yes", or "no" with a
+    reason.
     """
     if here is not None:
         _say(console, escaped_line(f"runs here: {here}"), 0)
@@ -219,7 +224,7 @@ def _show_short(console: Screen, files: Sequence[Sequence[_Listed]], here: str |
 
 
 def _show_long(console: Screen, files: Sequence[Sequence[_Listed]]) -> None:
-    """All that the headers say."""
+    """Print everything in the headers."""
     for served in files:
         kernel = served[0].kernel
         axes = (f"{axis} {', '.join(map(str, values))}" for axis, values in kernel.tune.items())
@@ -252,18 +257,18 @@ def _notes(kernel: Kernel) -> Iterator[str]:
 
 
 def _answer(served: Sequence[_Listed]) -> str:
-    """Whether the kernels of a file run; empty where no adapter was asked."""
+    """Return "yes", "no" or "partly" for the kernels of a file; "" without --supported."""
     runs = [one.runs for one in served]
     return "" if None in runs else "yes" if all(runs) else "partly" if any(runs) else "no"
 
 
 def _features(kernel: Kernel) -> dict[str, str]:
-    """The features that a kernel uses, each "required" or "optional"."""
+    """Return the features that a kernel uses, each "required" or "optional"."""
     return {name: "required" if tree == 1 else "optional" for name, tree in kernel.features.items()}
 
 
 def _refused(served: Sequence[_Listed]) -> str | None:
-    """Why the kernels of a file do not run, once where that is the same for all; None where they do."""
+    """Return why the kernels of a file do not run, once if all have the same reason; None if they run."""
     reasons: Mapping[str, str] = {one.kernel.op.name: one.reason for one in served if one.reason is not None}
     if len(reasons) == len(served) and len({*reasons.values()}) == 1:
         return next(iter(reasons.values()))
@@ -271,7 +276,7 @@ def _refused(served: Sequence[_Listed]) -> str | None:
 
 
 def _say(console: Screen, line: Text, indent: int) -> None:
-    """A line, which breaks on terminals alone."""
+    """Print a line, which wraps only on terminals."""
     if console.is_terminal:
         console.print(Padding(line, (0, 0, 0, indent), expand=False))
     else:

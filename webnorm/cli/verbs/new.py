@@ -1,4 +1,4 @@
-"""`webnorm new`: a kernel of one's own, to begin with."""
+"""`webnorm new`: create a kernel file to start from."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
 
 def new(
-    name: Annotated[str, Argument(help="What the kernel is called: letters, digits and _, a letter first.")],
+    name: Annotated[str, Argument(help="The kernel's name: letters, digits and _, starting with a letter.")],
     op: shared.Op = None,
     source: Annotated[
         str | None,
         Option(
             "--from",
             metavar="KERNEL",
-            help="The kernel to copy, webnorm's or one of DIR. Default: the one that the op has for that, "
-            "such as two_pass of layer_norm.",
+            help="Copy this kernel, a built-in one or one of DIR. Default: the op's starter kernel, such as "
+            "two_pass of layer_norm.",
         ),
     ] = None,
     out: Annotated[
-        Path, Option(metavar="DIR", help="The folder of your kernels: writes DIR/OP/NAME.wgsl.")
+        Path, Option(metavar="DIR", help="Set the folder of your kernels. The file is DIR/OP/NAME.wgsl.")
     ] = Path("kernels"),
 ) -> None:
-    """Example: webnorm new quads --op layer_norm --from two_pass, then the commands that it prints."""
+    """The command prints the commands to run next."""
     from webnorm.files.atomic import write_text
     from webnorm.kernels.headers.drafts import draft, lesson_kernel
     from webnorm.kernels.headers.header import check_name
@@ -57,9 +57,9 @@ def new(
     write_text(path, text)
     console = Screen()
     console.print(escaped_line(f"wrote {path}, a copy of {kernel.label}."))
-    console.print("Change it in your editor, while this judges every save:")
+    console.print("Edit it while this command checks every save:")
     _print_command(console, ("play",), (path_argument(path),))
-    console.print("Then look at its text, hold it against float64 in every case, and time it:")
+    console.print("Then print its text, check it in every case, and time it:")
     where = [*([] if home is default_op() else [("--op", home.name)]), ("--wgsl", path_argument(out))]
     own = "--kernel", name
     for command in ([("show", name)], [("check",), own], [("bench",), own, ("--kernel", source)]):
@@ -67,8 +67,9 @@ def new(
 
 
 def _print_command(console: Screen, *parts: Sequence[str]) -> None:
-    """A command of webnorm's, in lines that the console has room for and a shell joins again; an option and
-    its value are one part.
+    """Print a webnorm command, in lines that fit the console and that a shell joins again.
+
+    An option and its value are one part, which is not split.
     """
     lines = ["  webnorm"]
     for part in map(shell_command, parts):
@@ -81,7 +82,7 @@ def _print_command(console: Screen, *parts: Sequence[str]) -> None:
 
 
 def _source(name: str, path: Path, op: Op, source: str, out: Path) -> Kernel:
-    """The kernel to copy; WebnormError for one of another op, and for a new one whose place is taken."""
+    """Return the kernel to copy; raise WebnormError if it is of another op or if the new name is taken."""
     from webnorm.kernels.headers.library import AUTO, select, survey
     from webnorm.kernels.headers.sources import wgsl_files
     from webnorm.op.registry import OPS, computing_ops, not_computing
@@ -89,12 +90,14 @@ def _source(name: str, path: Path, op: Op, source: str, out: Path) -> Kernel:
     if op.is_copy:
         raise unknown("op", op.name, computing_ops(), elsewhere=not_computing())
     if not _NAME.fullmatch(name):
-        raise WebnormError(f"NAME is {name!r}; expected letters, digits and _, at most 64, a letter first")
+        raise WebnormError(
+            f"NAME is {name!r}; expected at most 64 letters, digits and _, starting with a letter"
+        )
     if os.path.lexists(path):
-        raise WebnormError(f"{path} is there already; expected another NAME, or another folder with --out")
+        raise WebnormError(f"{path} already exists; expected another NAME, or another folder with --out")
     found, broken = survey([out] if any(any(wgsl_files(out / one)) for one in OPS) else [])
     if name in (AUTO, *OPS, *(kernel.name for kernel in found if kernel.op is op)):
-        raise WebnormError(f"NAME is {name!r}, which is taken; expected a name that nothing has")
+        raise WebnormError(f"NAME is {name!r}, which is taken; expected another name")
     kernel = select(found, source, op.name, (), broken)
     if kernel.op is not op:
         own = ", ".join(one.name for one in found if one.op is op)

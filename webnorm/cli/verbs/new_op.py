@@ -1,4 +1,4 @@
-"""`webnorm new-op`: the folder of an op of one's own, to begin with."""
+"""`webnorm new-op`: create the folder of a new op."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typer import Argument, Option
 from webnorm.cli.terminal.screen import Screen, escaped_line
 from webnorm.errors import WebnormError, path_argument, shell_command
 
-# Softmax, since it has what most ops have: reductions, a scalar, and mistakes that are easily made.
+# Softmax is typical: it has reductions, a scalar, and a likely mistake.
 _OP = '''"""Softmax over the last axis."""
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from webnorm.op import define_op, scalar, tensor
 
 op = define_op(
-    # Names of sizes, and what a benchmark takes.
+    # The sizes, with the values that a benchmark uses.
     sizes={"rows": 4096, "cols": 1024},
     inputs=[tensor("x", "rows cols")],
     outputs=[tensor("y", "rows cols")],
@@ -29,14 +29,14 @@ op = define_op(
 
 @op.reference
 def reference(x, scale):
-    """Return what kernels have to compute; arrays are float64."""
+    """Return the expected output, from float64 arrays."""
     e = np.exp(scale * (x - x.max(-1, keepdims=True)))
     return e / e.sum(-1, keepdims=True)
 
 
 @op.mistake("leaves the last column out of the sum")
 def without_last_column(x, scale):
-    """Return what a kernel computes that makes this mistake: `webnorm play` names it."""
+    """Return the output of a kernel with this mistake, which `webnorm play` then names."""
     e = np.exp(scale * (x - x.max(-1, keepdims=True)))
     return e / e[..., :-1].sum(-1, keepdims=True)
 '''
@@ -54,8 +54,8 @@ _KERNEL = """// /// webnorm
 // serial_terms = "cols"
 // ///
 
-// `params` has the scalars and `rows`, the size of the batch; other sizes are constants: `cols`. Elements are
-// loaded and stored as f32, whatever they are stored as.
+// `params` contains the scalars and `rows`, the batch size. The other size, `cols`, is a constant.
+// Elements are loaded and stored as f32, whatever their storage type.
 {% include "lib/tensors.wgsl" %}
 
 @compute @workgroup_size({{ workgroup_size }})
@@ -86,12 +86,13 @@ fn main(
 
 
 def new_op(
-    name: Annotated[str, Argument(help="What the op is called: letters, digits and _, a letter first.")],
+    name: Annotated[str, Argument(help="The op's name: letters, digits and _, starting with a letter.")],
     out: Annotated[
-        Path, Option(metavar="DIR", help="The folder of your ops: writes DIR/NAME/op.py and a kernel.")
+        Path,
+        Option(metavar="DIR", help="Set the folder of your ops. The files are DIR/NAME/op.py and a kernel."),
     ] = Path("kernels"),
 ) -> None:
-    """What is written computes a softmax: change the reference in op.py, and then the kernel."""
+    """The new op computes a softmax. Change the reference in op.py first, and then the kernel."""
     from webnorm.files.atomic import write_text
     from webnorm.op.definition import check_free
     from webnorm.op.registry import OP_FILE, OPS
@@ -101,17 +102,17 @@ def new_op(
         raise WebnormError(f"NAME is {name!r}, an op of webnorm; expected another name")
     folder = out / name
     if os.path.lexists(folder):
-        raise WebnormError(f"{folder} is there already; expected another NAME, or another folder with --out")
+        raise WebnormError(f"{folder} already exists; expected another NAME, or another folder with --out")
     try:
         folder.mkdir(parents=True)
         write_text(folder / "naive.wgsl", _KERNEL)
-        # Last: the folder is an op once it has this file.
+        # Written last, because this file makes the folder an op.
         write_text(folder / OP_FILE, _OP)
     except OSError as error:
         raise WebnormError(f"cannot write {folder}: {error.strerror or error}") from error
     console = Screen()
     console.print(
-        escaped_line(f"wrote {folder / OP_FILE} and {folder / 'naive.wgsl'}: a softmax to be changed.")
+        escaped_line(f"wrote {folder / OP_FILE} and {folder / 'naive.wgsl'}: a softmax to start from.")
     )
     console.print("Check and time the kernels of the folder, and watch one while you change it:")
     where = path_argument(folder)

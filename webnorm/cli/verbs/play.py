@@ -1,4 +1,4 @@
-"""`webnorm play`: a kernel's file, judged at every save."""
+"""`webnorm play`: check a kernel file on every save."""
 
 from __future__ import annotations
 
@@ -27,72 +27,74 @@ if TYPE_CHECKING:
     from webnorm.play.session import PlaygroundSession
     from webnorm.play.state import AttemptState, Settings, Snapshot
 
-# How often the screen is drawn at most, and how long a view waits for news at a time, in seconds.
+# The least time between two drawings of the screen, and the longest wait for a new state, in seconds.
 _DRAWN_S, _GLANCE_S = 0.05, 0.1
-# Of a constant: Python refuses to read some thousands of digits.
+# The most digits of a constant, because Python refuses to read thousands of digits.
 _MOST_DIGITS = 15
-# How much of an op's name stands in a file's that may be meant for it, as difflib counts.
-_ALIKE = 0.6
-# How long a step may be silent where nobody sits before it, and what else runs may take the processor.
-_NOBODY_WAITS_S = 60.0
-# What Ctrl-D sends, and what is given where the terminal has gone.
+# The least similarity, by difflib, between a file's name and an op that it may belong to.
+_SIMILAR = 0.6
+# The time limit of a step with --once, when no user waits and other programs may use the processor.
+_ONCE_LIMIT_S = 60.0
+# The character that Ctrl-D sends. It also stands for a closed terminal.
 _CTRL_D = "\x04"
 
 
 def play(
     file: Annotated[
         Path | None,
-        Argument(help="A kernel's file, as `webnorm new` writes it. With --web it may be left out."),
+        Argument(help="The kernel file, as `webnorm new` writes it. You can leave it out with --web."),
     ] = None,
-    web: Annotated[bool, Option("--web", help="Serve the playground's page, to this machine alone.")] = False,
-    port: Annotated[int, Option(help="The page's port; 0 for any that is free.", min=0, max=65535)] = 0,
-    once: Annotated[
-        bool, Option("--once", help="Judge the file once and end, with its exit status.")
+    web: Annotated[
+        bool, Option("--web", help="Serve the playground page, which only this machine can open.")
     ] = False,
+    port: Annotated[
+        int, Option(help="Serve the page on this port; 0 picks a free port.", min=0, max=65535)
+    ] = 0,
+    once: Annotated[bool, Option("--once", help="Check the file once and exit.")] = False,
     json: Annotated[
-        bool, Option("--json", help="Write a line of JSON after each step, with all that is known by then.")
+        bool, Option("--json", help="Print one JSON line after each step, with everything known so far.")
     ] = False,
-    quick: Annotated[bool, Option("--quick", help="The verdict alone: no times, no corpus.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Skip the timing and the corpus.")] = False,
     op: Annotated[
         str | None,
         Option(
-            help="What the kernel computes: an op of webnorm, or a folder with an op.py. Default: the op of "
-            "the file's folder."
+            help="Set the op of the kernel: a built-in op, or a folder with an op.py. Default: the op of the "
+            "file's folder."
         ),
     ] = None,
     dtype: shared.Dtype = None,
     option: shared.Option = None,
     constant: shared.Constant = None,
     rows: Annotated[
-        str | None, Option(metavar="N", help="Rows of the problem that is timed, as 1024 or 4k.")
+        str | None, Option(metavar="N", help="Set the rows of the timed problem, such as 1024 or 4k.")
     ] = None,
-    cols: Annotated[str | None, Option(metavar="N", help="Columns of the problem that is timed.")] = None,
+    cols: Annotated[str | None, Option(metavar="N", help="Set the columns of the timed problem.")] = None,
     size: Annotated[
         list[str] | None,
-        Option("--size", help="NAME=N: a size of the problem that is timed; repeatable."),
+        Option("--size", help="Set a size of the timed problem, as NAME=N. Repeatable."),
     ] = None,
     scalar: shared.Scalars = None,
     trace: Annotated[
         str | None,
-        Option(help="Which records of the kernel's trace(...) are kept, such as 'row == 3'; '' for all."),
+        Option(help="Keep the trace(...) records of the kernel that match RULE, such as 'row == 3'."),
     ] = None,
     adapter: shared.Adapter = None,
     time_limit: Annotated[
         float | None,
         Option(
-            help="Seconds that a kernel or its compiler may be silent before it is given up. Default: 5 for "
-            "the verdict, 10 for other steps; with --once 60.",
+            help="Give up on a kernel or compiler that is silent for this many seconds. Default: 5 for the "
+            "verdict, 10 for other steps, and 60 with --once.",
             min=seconds.LEAST_SILENCE,
             max=seconds.MOST,
         ),
     ] = None,
 ) -> None:
-    """Edit the file in any editor: each save is rendered, compiled, held against float64 and timed beside
-    the copy, the save before and the best kernel there is; what is wrong is shown with its place in the
-    file, where in the output, and what mistake would fit.
+    """Edit the file in any editor. Each save is rendered, compiled, checked against float64 and timed next to
+    the copy, the previous save and the best kernel. A report shows the line of each error, where the output
+    is wrong, and the likely bug.
 
-    Keys: r runs it again, t times it, c tries the corpus, x traces, u goes back to the attempt before, q
-    quits. Attempts are kept in the user's cache.
+    Keys: r runs the kernel again, t times it, c runs the corpus, x traces, u returns to the previous attempt,
+    q quits. Attempts are kept in your cache folder.
     """
     from webnorm.play.session import PlaygroundSession
     from webnorm.play.state import Settings
@@ -109,7 +111,7 @@ def play(
         cols=_size(cols, "--cols"),
         sizes=_sizes(size, rows, cols),
         scalars=given_scalars(scalar),
-        time_limit_s=time_limit or (_NOBODY_WAITS_S if once else None),
+        time_limit_s=time_limit or (_ONCE_LIMIT_S if once else None),
     )
     path = _file(file, web)
     _check_op(path, op)
@@ -134,25 +136,25 @@ def play(
 
 
 def _file(given: Path | None, web: bool) -> Path:
-    """The file to play with; without one, for the page, a draft that stays from one day to the next."""
+    """Return the kernel file; with --web and no file, a draft in the user's cache folder."""
     from webnorm.kernels.headers.header import check_name
 
     if given is not None:
         if not given.is_file():
-            raise WebnormError(f"{given} is no file; expected a kernel's, such as `webnorm new NAME` writes")
+            raise WebnormError(
+                f"{given} is not a file; expected a kernel file, such as `webnorm new NAME` writes"
+            )
         check_name(given)
         return given
     if not web:
-        raise WebnormError("FILE is missing; expected a kernel's file, or --web for the page")
+        raise WebnormError("FILE is missing; expected a kernel file, or --web for the page")
     from webnorm.play.attempt_store import scratch
 
     return scratch()
 
 
 def _check_op(path: Path, op: str | None) -> None:
-    """Refuse a file that is for other ops, or of which nothing says for which; what is wrong in its header is
-    the playground's to tell.
-    """
+    """Refuse a file of another op, or a file without an op. The playground reports errors in the header."""
     from webnorm.kernels.headers.header import home, load
     from webnorm.op.registry import OPS, computing_ops, op_named
 
@@ -161,10 +163,12 @@ def _check_op(path: Path, op: str | None) -> None:
     else:
         folder = home(path)[1]
         if folder not in OPS:
-            likely = nearest(path.stem, computing_ops(), _ALIKE) or nearest(folder, computing_ops(), _ALIKE)
-            listed = f"there is: {', '.join(computing_ops())}"
+            likely = nearest(path.stem, computing_ops(), _SIMILAR) or nearest(
+                folder, computing_ops(), _SIMILAR
+            )
+            listed = f"ops: {', '.join(computing_ops())}"
             hint = f"did you mean --op {likely}?" if likely else listed
-            raise WebnormError(f"{path} lies in no op's folder; expected --op with what it computes; {hint}")
+            raise WebnormError(f"{path} is not in the folder of an op; name its op with --op; {hint}")
         return
     try:
         served = load(path, op).op.name
@@ -179,32 +183,32 @@ def _serve(session: PlaygroundSession, port: int) -> None:
     from webnorm.play.api import PlaygroundApi
     from webnorm.play.server import PlaygroundServer
 
-    # The session ends first: no request waits for the worker then.
+    # The session ends first, so that no request waits for the worker.
     with PlaygroundServer(PlaygroundApi(session), port) as server, session:
         say(f"{session.path}: open {server.url}")
-        say("Ctrl-C ends it. The link is for you alone: who has it may write the file.")
+        say("Press Ctrl-C to stop. Keep the link private: anyone who has it can write the file.")
         sys.stdout.flush()
         server.wait()
 
 
 def _size(text: str | None, option: str) -> int | None:
-    """The one number that an option says; a playground has one problem to time."""
+    """Return the number of an option; a playground times one problem."""
     if text is None:
         return None
     found: tuple[int, ...] | None = None
     with suppress(WebnormError):
         found = integers(text, option)
     if found is None or len(found) != 1:
-        raise WebnormError(f"{option} is {text!r}; play takes one size from 1 up, as 1024 or 4k")
+        raise WebnormError(f"{option} is {text!r}; expected one size of 1 or more, such as 1024 or 4k")
     return found[0]
 
 
 def _sizes(pairs: list[str] | None, rows: str | None, cols: str | None) -> dict[str, int]:
-    """The value of each --size; a playground takes one."""
+    """Return the value of each --size; a playground takes one value."""
     found = {}
     for name, sizes in size_lists(pairs, rows, cols).items():
         if sizes is None or len(sizes) != 1:
-            raise WebnormError(f"--size {name} has several values; play times one problem")
+            raise WebnormError(f"--size {name} has several values; expected one")
         found[name] = sizes[0]
     return found
 
@@ -221,7 +225,7 @@ def _check_named(path: Path, op: str | None, settings: Settings) -> None:
 
 
 def _constants(pairs: list[str] | None) -> dict[str, int]:
-    """The values of --constant, of which a playground takes one each."""
+    """Return the values of --constant; a playground takes one value per constant."""
     found: dict[str, int] = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
@@ -232,13 +236,13 @@ def _constants(pairs: list[str] | None) -> dict[str, int]:
 
 
 def _once(session: PlaygroundSession, console: Screen, json: bool) -> int:
-    """Follow one attempt to its end. The exit status; a line on stderr names steps that were not taken."""
+    """Follow one attempt to its end and return the exit status; print the steps that were not taken."""
     _follow(session, console, json, once=True)
     now = session.state.now
     if now.attempt is None:
-        # The notices, if there are any, say why.
+        # Notices, if there are any, give the reason.
         if not now.notices:
-            complain("nothing could be judged")
+            complain("nothing could be checked")
         return BAD_USAGE
     if now.attempt.ok is False:
         return WRONG
@@ -249,27 +253,27 @@ def _once(session: PlaygroundSession, console: Screen, json: bool) -> int:
 
 
 def _follow(session: PlaygroundSession, console: Screen, json: bool, once: bool = False) -> None:
-    """Write what is new of each attempt, line by line, until the stream is closed."""
-    revision, told = -1, ShownAttempt(console, json)
+    """Write the news of each attempt, line by line, until the stream is closed."""
+    revision, shown = -1, ShownAttempt(console, json)
     while once or not unread():
         now = session.state.wait(revision, _GLANCE_S)
         if now is not None:
             revision = now.revision
-            told.of(now)
+            shown.write_news(now)
         elif once and session.idle(0.0) and session.state.now.revision == revision:
             return
 
 
 class ShownAttempt:
-    """What has been written of the attempt at hand."""
+    """The parts of the current attempt that have been written."""
 
     def __init__(self, console: Screen, json: bool) -> None:
         self.console, self.json = console, json
         self._number, self._ended, self._mistakes = 0, 0, 0
         self._notices: tuple[str, ...] = ()
 
-    def of(self, now: Snapshot) -> None:
-        """Write what is new."""
+    def write_news(self, now: Snapshot) -> None:
+        """Write the new parts of a snapshot."""
         for notice in now.notices:
             if notice not in self._notices:
                 complain(notice)
@@ -301,7 +305,7 @@ class ShownAttempt:
 
 
 def _watch(session: PlaygroundSession, console: Screen) -> None:
-    """One screen, drawn anew when something has changed, the terminal's size too; its own lines stay."""
+    """Draw one screen, again after each change of the state or of the terminal's size."""
     from rich.console import Group
     from rich.live import Live
 
@@ -326,8 +330,9 @@ def _watch(session: PlaygroundSession, console: Screen) -> None:
 
 @contextmanager
 def _keys(number: int | None) -> Iterator[Callable[[float], str]]:
-    """Give a function that waits so many seconds for a key of a terminal, known by its descriptor, and
-    returns it without Enter, or "" where none was pressed. Without a terminal to read, there are none.
+    """Yield a function that waits some seconds for a key and returns it, or "" if none was pressed.
+
+    `number` is the descriptor of the terminal; without a terminal there are no keys. Keys need no Enter.
     """
 
     def pressed(timeout_s: float) -> str:
@@ -345,7 +350,7 @@ def _keys(number: int | None) -> Iterator[Callable[[float], str]]:
 
 
 def _act(session: PlaygroundSession, key: str) -> bool:
-    """Do what a key says; False for the end."""
+    """Do the action of a key; return False to quit."""
     if key in ("q", _CTRL_D):
         return False
     match key:

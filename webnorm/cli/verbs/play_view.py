@@ -1,4 +1,4 @@
-"""What `webnorm play` shows of an attempt: mistakes with a caret, verdict, where and why, times, counts."""
+"""The screen of `webnorm play`: compile errors, verdict, error map, hints, times, counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MARKS = {"waiting": "·", "running": "…", "done": "✓", "failed": "✗", "sk
 _STYLES = {"waiting": "dim", "running": "yellow", "done": "green", "failed": "bold red", "skipped": "dim"}
 _ENDS = {"pass": "green", "unjudged": "yellow"}
 _GAP = "  "
-# Errors in units of the tolerance, from right to far off, and what an error beyond each is drawn with.
+# Errors in units of the tolerance, from correct to far off, with the mark and style of larger errors.
 _SHADES = (
     (0.0, "·", "dim"),
     (1.0, "░", "yellow"),
@@ -37,9 +37,9 @@ _RECORDS, _HINTS, _MISTAKES, _ATTEMPTS = 12, 4, 4, 5
 
 
 def screen(now: Snapshot) -> Iterator[RenderableType]:
-    """All of a snapshot, from the title to the history."""
+    """Yield all parts of a snapshot, from the title to the history."""
     yield _title(now)
-    # Not last: where the screen is too small the end is cut off.
+    # Not last, because a small screen cuts off the end.
     yield _Flow([Text(key, "dim") for key in _KEYS])
     yield from (escaped_line(notice, "yellow") for notice in now.notices[-2:])
     attempt = now.attempt
@@ -48,13 +48,13 @@ def screen(now: Snapshot) -> Iterator[RenderableType]:
         yield from findings(attempt)
         if attempt.mistakes and now.good is not None and now.good.number != attempt.number:
             yield DimmedLines(
-                f"the last that could be judged, attempt {now.good.number}:", tuple(findings(now.good))
+                f"attempt {now.good.number}, the last one that could be checked:", tuple(findings(now.good))
             )
     yield from _history(now)
 
 
 def findings(attempt: AttemptState) -> Iterator[RenderableType]:
-    """What is known of an attempt."""
+    """Yield all findings about an attempt."""
     before = None
     for mistake in attempt.mistakes[:_MISTAKES]:
         place = mistake.file, mistake.line, mistake.column
@@ -69,7 +69,7 @@ def findings(attempt: AttemptState) -> Iterator[RenderableType]:
 
 
 def news(attempt: AttemptState, known: int = 0, mistakes: int = 0) -> Iterator[RenderableType]:
-    """The stages that have ended, with what they found, and the mistakes, but for the first so many."""
+    """Yield finished stages with their findings, and mistakes; skip the first `known` and `mistakes` ones."""
     for stage in [stage for stage in attempt.stages if stage.ended][known:]:
         yield _stages([stage])
         yield from _note(attempt, stage)
@@ -80,7 +80,7 @@ def news(attempt: AttemptState, known: int = 0, mistakes: int = 0) -> Iterator[R
 
 
 def _note(attempt: AttemptState, stage: StageTime) -> Iterator[RenderableType]:
-    """Why a step was skipped, what it did not look at, or why it failed where no mistake says so."""
+    """Yield the note of a stage: why it was skipped, what it left out, or why it failed without a mistake."""
     if stage.note and (stage.state != "failed" or not attempt.mistakes):
         style = "yellow" if stage.state == "done" else _STYLES[stage.state]
         yield escaped_line(f"{stage.name}: {stage.note}", style)
@@ -95,13 +95,13 @@ def _where(attempt: AttemptState) -> Iterator[RenderableType]:
 def _why(attempt: AttemptState) -> Iterator[RenderableType]:
     for hint in attempt.hints[:_HINTS]:
         place = f"{hint.place.file}:{hint.place.line}" if hint.place else ""
-        # What a race says begins with it.
-        told = hint.text if place in hint.text else f"{hint.text} ({place})"
-        yield Text.assemble(("why: ", "bold"), escaped_line(told))
+        # Texts about races already begin with the place.
+        text = hint.text if place in hint.text else f"{hint.text} ({place})"
+        yield Text.assemble(("why: ", "bold"), escaped_line(text))
 
 
 class _Flow:
-    """Short texts one behind the other, of which none is broken over two lines."""
+    """Short texts in lines that break only between texts."""
 
     def __init__(self, parts: Sequence[Text]) -> None:
         self.parts = parts
@@ -117,7 +117,7 @@ class _Flow:
 
 
 class DimmedLines:
-    """What is no longer so, under a heading."""
+    """Outdated findings, dimmed, under a heading."""
 
     def __init__(self, heading: str, parts: Sequence[RenderableType]) -> None:
         self.heading, self.parts = heading, parts
@@ -129,7 +129,7 @@ class DimmedLines:
 
 
 def mistake_text(mistake: LocatedMistake, shown: bool = False) -> Text:
-    """Who complains of what and where, then the line with a caret, unless that place is `shown` already."""
+    """Return a mistake with its source and place, and its line with a caret unless already `shown`."""
     place = ""
     if mistake.file is not None and not shown:
         place = f"{mistake.file}:{mistake.line}:{mistake.column}: "
@@ -159,7 +159,7 @@ def _title(now: Snapshot) -> Text:
     if attempt.mistakes and attempt.ok is None:
         words, style = "stopped", "bold yellow"
     elif attempt.mistakes and not attempt.shapes:
-        words = "cannot be judged"
+        words = "cannot be checked"
     return text.append(words, style)
 
 
@@ -178,28 +178,28 @@ def _verdicts(attempt: AttemptState) -> Iterator[RenderableType]:
         style = {"pass": "green", "fail": "bold red", "error": "red"}.get(result.status, "dim")
         nearest = f"nearest to its tolerance: {result.worst}" if result.worst else None
         detail = "".join(f": {said}" for said in [result.reason or nearest] if said)
-        # No other number stands here: the largest error may be another element's, which is allowed more.
+        # The largest error is not shown: it may be of another element, with a larger tolerance.
         yield Text.assemble((status, style), " ", escaped_line(f"{one.problem}{detail}"))
 
 
 def heat_map(map: HeatMap) -> Iterator[RenderableType]:
-    """The error by row and column below what its marks mean: a wrong tail is a stripe, a row that leaks a
-    line.
+    """Yield the map of errors by row and column, below its legend.
+
+    A wrong tail of rows is a vertical stripe, and a wrong row is a horizontal line.
     """
     text = Text(
-        f"{one_line(map.output)}, {map.rows} rows down, {map.cols} columns across; error in tolerances: "
+        f"{one_line(map.output)}, {map.rows} rows down, {map.cols} columns across; "
+        "error in units of the tolerance: "
     )
     for least, mark, style in _SHADES[1:]:
         text.append(f"{mark} > {least:.0e}  " if least > 1 else f"{mark} > 1  ", style)
-    yield text.append("× no number", _NOT_A_NUMBER[1])
+    yield text.append("× not a number", _NOT_A_NUMBER[1])
     yield _Cells(map)
 
 
 @dataclass(frozen=True)
 class _Cells:
-    """A line for each row of cells; where they are wider than the console, neighbours share one, and the
-    largest error of them is shown.
-    """
+    """Lines of cells. If a line is too wide, neighbouring cells share one that shows their largest error."""
 
     map: HeatMap
 
@@ -218,7 +218,7 @@ def _shade(cell: float) -> tuple[str, str]:
 
 
 def _traced(attempt: AttemptState) -> Iterator[RenderableType]:
-    """The first records, and float64 beside what is known there."""
+    """Yield the first trace records, with the expected float64 values if they are known."""
     trace = attempt.trace
     if trace is None:
         return
@@ -250,7 +250,7 @@ def _numbers(values: Sequence[float]) -> str:
 
 
 def _times(attempt: AttemptState) -> Iterator[RenderableType]:
-    """A line for each time; a narrow console shows fewer numbers, but whose they are, and the medians."""
+    """Yield one line per time. A narrow console keeps the names and medians."""
     order = ("attempt", "previous", "best", "copy")
     own = attempt.time
     shown = sorted(attempt.times, key=lambda one: order.index(one.name))
@@ -266,8 +266,8 @@ def _times(attempt: AttemptState) -> Iterator[RenderableType]:
 
 
 def _time_columns(timed: Sequence[LiveTime], own_ns: float | None) -> list[Column]:
-    def cells(told: Callable[[LiveTime], str]) -> list[Text]:
-        return [escaped_line(told(one), "bold" if one.name == "attempt" else "") for one in timed]
+    def cells(text_of: Callable[[LiveTime], str]) -> list[Text]:
+        return [escaped_line(text_of(one), "bold" if one.name == "attempt" else "") for one in timed]
 
     def kernel(one: LiveTime) -> str:
         flags = one.result.flags if one.proved else ()
@@ -300,8 +300,8 @@ def _counts(attempt: AttemptState) -> Iterator[RenderableType]:
         "barriers": cost.barriers,
         "subgroup operations": cost.subgroup_operations,
     }
-    told = (f"{name} {'not counted' if value is None else f'{value:.3g}'}" for name, value in parts.items())
-    yield Text(f"per element and row: {', '.join(told)}; workgroup memory {cost.workgroup_bytes} bytes")
+    counts = (f"{name} {'not counted' if value is None else f'{value:.3g}'}" for name, value in parts.items())
+    yield Text(f"per element and row: {', '.join(counts)}; workgroup memory {cost.workgroup_bytes} bytes")
 
 
 def _corpus(attempt: AttemptState) -> Iterator[RenderableType]:
@@ -312,7 +312,7 @@ def _corpus(attempt: AttemptState) -> Iterator[RenderableType]:
     if corpus.wrong:
         text.append(f", {corpus.wrong} wrong", "bold red")
     if corpus.expected:
-        text.append(f", {corpus.expected} wrong as the header says", "dim")
+        text.append(f", {corpus.expected} wrong as expected", "dim")
     if corpus.skipped:
         text.append(f", {corpus.skipped} refused", "dim")
     yield Group(
@@ -320,7 +320,7 @@ def _corpus(attempt: AttemptState) -> Iterator[RenderableType]:
     )
 
 
-# What the end of a stage shows, by the stage's name.
+# The findings to show at the end of each stage.
 _FOUND = {
     "verdict": _verdicts,
     "where": _where,

@@ -1,4 +1,4 @@
-"""`webnorm show`: a kernel's text, and what it costs."""
+"""`webnorm show`: print a kernel's text, or its counts of accesses and barriers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from webnorm.lab.run.jobs import ShaderCost
     from webnorm.op.op import Op
 
-# --rows and --cols are the command line's names for sizes; of them an op takes those that it has.
-# The one theme of Pygments made for 16 ANSI colours: readable on dark and light terminals.
+# The theme of Pygments for 16 ANSI colours, which is readable on dark and light terminals.
 _THEME = "ansi_dark"
-# What a line of `show --cost` shows, and the field of a Cost that has it.
+# The lines of `show --cost`, with their fields of a Cost.
 _COUNTED = {
     "reads of rows per element": "row_reads",
     "reads of parameters per element": "parameter_reads",
@@ -32,47 +31,47 @@ _COUNTED = {
     "barriers per row": "barriers",
     "subgroup operations per row": "subgroup_operations",
 }
-# Sizes of the ops that come with webnorm.
+# Default sizes for built-in ops.
 _USUAL = {"rows": 1024, "cols": 1024}
 _MEMORY = "workgroup memory, bytes"
-_NOT_COUNTED = (
-    "'not counted': the kernel's own text does this without the helpers of wgsl/lib, or in several passes."
-)
+_NOT_COUNTED = "'not counted': the kernel does this without the helpers of wgsl/lib, or in several passes."
 
 
 def show(
-    kernel: Annotated[str, Argument(help="A kernel's name, op/kernel, the path of a .wgsl file, or auto.")],
+    kernel: Annotated[str, Argument(help="The kernel: a name, OP/NAME, a .wgsl file, or auto.")],
     op: shared.Op = None,
     rows: Annotated[
         int | None,
         Option(
             parser=values.size_of("--rows", least=0),
-            help="Rows of the problem, as 1024 or 4k. Default: 1024.",
+            help="Set the number of rows, such as 1024 or 4k. Default: 1024.",
         ),
     ] = None,
     cols: Annotated[
-        int | None, Option(parser=values.size_of("--cols"), help="Columns of the problem. Default: 1024.")
+        int | None,
+        Option(parser=values.size_of("--cols"), help="Set the number of columns. Default: 1024."),
     ] = None,
     size: shared.Sizes = None,
     dtype: shared.Dtype = None,
     option: shared.Option = None,
     target: Annotated[
-        str, Option(help="native (naga, through wgpu) or browser (Tint and others).")
+        str, Option(help="Render for native (naga, through wgpu) or browser (Tint and other compilers).")
     ] = "native",
     constant: shared.Constant = None,
     no_weight: shared.NoWeight = False,
     no_bias: shared.NoBias = False,
     diff: Annotated[
         str | None,
-        Option(help="Another kernel: + what this one has and that has not, - what that one has alone."),
+        Option(help="Print a unified diff from kernel NAME to KERNEL."),
     ] = None,
     cost: Annotated[
-        bool, Option("--cost", help="Count accesses, barriers and subgroup operations by running it.")
+        bool,
+        Option("--cost", help="Run the kernel and count its accesses, barriers and subgroup operations."),
     ] = False,
     wgsl: shared.Wgsl = None,
     adapter: shared.Adapter = None,
 ) -> None:
-    """A pipe gets the text alone: webnorm show layer_norm/welford --cols 768 > welford.wgsl."""
+    """A pipe gets the WGSL text alone, as in `webnorm show layer_norm/welford --cols 768 > welford.wgsl`."""
     from webnorm.choice.defaults import choose, chosen_variants
     from webnorm.kernels.headers.library import AUTO, check_axes, own_names, select, survey, without_auto
     from webnorm.kernels.headers.traits import BROWSER
@@ -84,7 +83,7 @@ def show(
         raise unknown("target", target, TARGETS)
     names = [kernel, *([] if diff is None else [diff])]
     roots, stems = tuple(wgsl or ()), {name.rpartition("/")[2] for name in names}
-    # A path, auto and what is misspelt have no name of their own: they take all kernels.
+    # Paths, auto and misspelt names are not names of kernels: they need all kernels.
     found, broken = survey(roots, stems if stems <= own_names() else None)
     home = op_named(op or default_op().name)
     named = without_auto(names) or ()
@@ -92,7 +91,7 @@ def show(
     values.report_unreadable(broken)
     info = values.adapter_or_none(adapter) if target == "native" else None
     traits = BROWSER if info is None else info.traits
-    # A page runs on other adapters than this one, of which no tuning tells.
+    # A page runs on other adapters, so the tuning of this adapter does not apply.
     tuning = values.recorded_tuning(info.description()) if info is not None and AUTO in names else None
     chosen = values.constant_values(constant)
     check_axes(chosen, list(asked.values()))
@@ -115,7 +114,7 @@ def show(
 
 
 def _sizes(op: Op, size: Sequence[str] | None, rows: int | None, cols: int | None) -> tuple[int, ...]:
-    """The sizes of the problem: those given, and what a benchmark takes first for the others."""
+    """Return the sizes of the problem: given sizes, and defaults for the others."""
     given = {name: found[0] for name, found in values.size_lists(size, least=0).items() if found}
     given |= {name: one for name, one in (("rows", rows), ("cols", cols)) if one is not None}
     usual = _USUAL if op.source is None else {}
@@ -123,7 +122,7 @@ def _sizes(op: Op, size: Sequence[str] | None, rows: int | None, cols: int | Non
 
 
 def _show_text(shaders: Sequence[Shader]) -> None:
-    """A shader, or a unified diff from another to it; pipes get it without colours and broken lines."""
+    """Print a shader, or a unified diff from a second shader; a pipe gets no colours and whole lines."""
     text = _text(shaders[0])
     if two := len(shaders) == 2:
         old, new = (_text(one).splitlines() for one in reversed(shaders))
@@ -131,7 +130,7 @@ def _show_text(shaders: Sequence[Shader]) -> None:
         text = "\n".join(difflib.unified_diff(old, new, names[0], names[1], lineterm=""))
     console = Screen()
     if console.is_terminal:
-        # Pygments is for terminals alone.
+        # Imported here, because only terminals need Pygments.
         from rich.syntax import Syntax
 
         language = "diff" if two else "wgsl"
@@ -141,7 +140,7 @@ def _show_text(shaders: Sequence[Shader]) -> None:
 
 
 def _text(shader: Shader) -> str:
-    """The WGSL behind a comment that says what it is."""
+    """Return the WGSL after a comment with the kernel, problem, target and constants."""
     from webnorm.kernels.headers.variants import format_constants
 
     variant = shader.variant
@@ -152,9 +151,7 @@ def _text(shader: Shader) -> str:
 
 
 def _show_cost(shaders: Sequence[Shader], roots: Sequence[Path], adapter: str | None) -> None:
-    """Accesses, barriers and subgroup operations of one variant or two: a line for each that says what was
-    run, and one for each count.
-    """
+    """Print the accesses, barriers and subgroup operations of one or two variants, one count per line."""
     from webnorm.lab.process.worker import Worker, explain_worker_failure
     from webnorm.lab.run.jobs import CostJob, VariantSpec, count_costs
 
@@ -166,13 +163,13 @@ def _show_cost(shaders: Sequence[Shader], roots: Sequence[Path], adapter: str | 
         console.print(escaped_line(f"counted by running {shader.variant}", "bold"))
     kernels = [shader.variant.kernel for shader in shaders]
     alike = len({kernel.name for kernel in kernels}) == 1
-    # One alone needs no name.
+    # A single kernel needs no name in the heading.
     names = [one_line(one.label if alike else one.name) for one in kernels] if len(kernels) > 1 else [""]
-    strips = [Column("", [Text(what) for what in (*_COUNTED, _MEMORY)], name=True)]
+    columns = [Column("", [Text(what) for what in (*_COUNTED, _MEMORY)], name=True)]
     for name, cost in zip(names, costs, strict=True):
         counts = (getattr(cost, field) for field in _COUNTED.values())
-        told = ["not counted" if count is None else f"{count:.3g}" for count in counts]
-        strips.append(Column(name, [*map(Text, told), Text(str(cost.workgroup_bytes))], right=True))
-    console.print(FittedTable(strips))
+        texts = ["not counted" if count is None else f"{count:.3g}" for count in counts]
+        columns.append(Column(name, [*map(Text, texts), Text(str(cost.workgroup_bytes))], right=True))
+    console.print(FittedTable(columns))
     if any(None in vars(cost).values() for cost in costs):
         console.print(_NOT_COUNTED, style="dim")

@@ -1,4 +1,4 @@
-"""`webnorm store`: results that are kept in one file, and what is asked of them."""
+"""`webnorm store`: store results in one file and query them."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from typer import Argument, Option
 from webnorm.cli.terminal.streams import say
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK, WRONG
 
-# Of each series, in files and pictures, by default.
+# The default number of runs of each series in files and pictures.
 _USUAL_RUNS = 10
-_Files = Annotated[
-    list[Path], Argument(help="Results of `webnorm bench` or `webnorm check`: files of --json.")
-]
+_Files = Annotated[list[Path], Argument(help="Results of `webnorm bench --json` or `webnorm check --json`.")]
 _Store = Annotated[
     Path | None,
-    Option(help="The SQLite file. Default: $WEBNORM_STORE, or webnorm/store.db of the data folder."),
+    Option(help="Use this SQLite file. Default: $WEBNORM_STORE, or webnorm/store.db in your data folder."),
 ]
 _Op = Annotated[
-    str | None, Option(help="Of what is kept an op, a list or a pattern such as 'rms*'. Default: all.")
+    str | None,
+    Option(help="Select ops of the store: an op, a list, or a pattern such as 'rms*'. Default: all."),
 ]
 _Kernel = Annotated[
     list[str] | None,
-    Option("--kernel", "-k", help="A kernel, a list or a pattern such as 'welford*'; repeatable."),
+    Option(
+        "--kernel", "-k", help="Select kernels: a name, a list, or a pattern such as 'welford*'. Repeatable."
+    ),
 ]
-_Adapter = Annotated[str | None, Option(help="A part of adapters' names.")]
+_Adapter = Annotated[str | None, Option(help="Select adapters by a part of their names.")]
 
 
 def add(files: _Files, store: _Store = None) -> None:
-    """All files are added, or, where one cannot be, none. What is there already, by the id of its run or else
-    by its content, stays as it is. Files are only read.
+    """If one file cannot be added, none is. Reports that the store already contains are not added again: it
+    compares the ids of runs, or else the contents. The files are not changed.
     """
     from webnorm.lab.report.history import store as kept
 
     place = store or kept.store_path()
     for one in kept.add_reports(place, files):
         count, timed = len(one.report.results), sum(result.timed for result in one.report.results)
-        say(f"{one.path}: {one.fate}, {count} result{'' if count == 1 else 's'}, {timed} of them with times")
-    say(f"kept in {place}")
+        say(f"{one.path}: {one.fate}, {count} result{'' if count == 1 else 's'}, {timed} with times")
+    say(f"stored in {place}")
 
 
 def history(
@@ -53,19 +54,23 @@ def history(
     last: Annotated[
         int | None,
         Option(
-            help="Show a line for each of the last so many runs. Default: the newest alone; files have 10.",
+            help="Show the last N runs, one line each. Default: the newest run, and 10 runs in files.",
             min=1,
             max=10_000,
         ),
     ] = None,
-    copies: Annotated[bool, Option("--copies", help="Show the copies, too.")] = False,
-    json: Annotated[Path | None, Option(help="Write it as JSON, - for standard output.")] = None,
-    csv: Annotated[Path | None, Option(help="Write it as CSV, - for standard output.")] = None,
-    plot: Annotated[Path | None, Option(help="Draw GB/s over the runs into an .svg or .png file.")] = None,
+    copies: Annotated[bool, Option("--copies", help="Show the copy kernels too.")] = False,
+    json: Annotated[
+        Path | None, Option(help="Write the history to FILE as JSON; - is standard output.")
+    ] = None,
+    csv: Annotated[
+        Path | None, Option(help="Write the history to FILE as CSV; - is standard output.")
+    ] = None,
+    plot: Annotated[Path | None, Option(help="Plot GB/s over the runs to an .svg or .png file.")] = None,
 ) -> None:
-    """A line for each variant and problem that was timed, platform by platform: how many runs there are, and
-    of the newest when it was, by which webnorm, its median, GB/s and share of the copy. Copies have lines
-    where --copies or --op copy asks for them, and in files.
+    """Each timed variant and problem of a platform has one line with the number of runs. The other columns
+    are from the newest run: its date, webnorm version, median, GB/s and share of the copy. Copy kernels are
+    shown with --copies or --op copy, and files always contain them.
     """
     from webnorm.cli.terminal.screen import Screen
     from webnorm.cli.verbs.store_view import HistoryTable
@@ -94,26 +99,28 @@ def regressions(
     op: _Op = None,
     kernel: _Kernel = None,
     adapter: _Adapter = None,
-    last: Annotated[int, Option(help="Against so many runs before the newest.", max=10_000)] = 10,
-    json: Annotated[Path | None, Option(help="Write it as JSON, - for standard output.")] = None,
+    last: Annotated[int, Option(help="Compare with the N runs before the newest.", max=10_000)] = 10,
+    json: Annotated[
+        Path | None, Option(help="Write the comparison to FILE as JSON; - is standard output.")
+    ] = None,
 ) -> None:
-    """The newest run of each platform against the median of those before it. SLOWER is what differs by more
-    than 2 percent, by more than three median deviations between runs, and by more than chance. Another driver
-    or wgpu begins anew.
+    """The newest run of each platform is compared with the median of the runs before it. SLOWER means a
+    difference of more than 2 %, of more than three median deviations between runs, and beyond chance. A new
+    driver or wgpu version starts a new platform.
     """
     from webnorm.cli.terminal.screen import Screen
     from webnorm.cli.verbs.store_view import RegressionsTable
     from webnorm.cli.work.outputs import check_outputs, write_or_print
-    from webnorm.lab.report.history import regressions as judging
+    from webnorm.lab.report.history import regressions as regression_report
     from webnorm.lab.report.history.series import SeriesQuery
     from webnorm.lab.report.history.store import store_path
 
     place = store or store_path()
     check_outputs({"--json": json}, [place])
-    found = judging.regressions(place, SeriesQuery(op, kernel or (), adapter), last)
+    found = regression_report.regressions(place, SeriesQuery(op, kernel or (), adapter), last)
     Screen(stderr=str(json) == "-").print(RegressionsTable(found))
     if json is not None:
-        write_or_print(judging.to_json(found), json)
+        write_or_print(regression_report.to_json(found), json)
     if any(one.worse for one in found):
         raise typer.Exit(WRONG)
     raise typer.Exit(INCONCLUSIVE if not found or any(one.unknown for one in found) else OK)
@@ -121,11 +128,11 @@ def regressions(
 
 def export(
     files: _Files,
-    form: Annotated[str, Option("--as", help="bencher, or github for github-action-benchmark.")],
-    out: Annotated[Path, Option(help="The file to write, - for standard output.")] = Path("-"),
+    form: Annotated[str, Option("--format", help="Write for bencher, or github (github-action-benchmark).")],
+    out: Annotated[Path, Option(help="Write to this file; - is standard output.")] = Path("-"),
 ) -> None:
-    """The medians of files of one device, in Bencher's metric format or as github-action-benchmark's
-    customSmallerIsBetter. The store is not asked.
+    """The output contains the medians of files of one device, in Bencher's metric format or as
+    github-action-benchmark's customSmallerIsBetter. This command does not read the store.
     """
     from webnorm.cli.work.outputs import check_outputs, write_or_print
     from webnorm.lab.report.history.formats import exported
@@ -136,11 +143,8 @@ def export(
 
 # name: (function, summary), in the order of `webnorm store --help`.
 VERBS: Mapping[str, tuple[Callable[..., None], str]] = {
-    "add": (add, "Keep results: reports of bench and check, as their --json wrote them."),
-    "history": (history, "What is kept: medians, GB/s and the share of the copy, the newest last."),
-    "regressions": (
-        regressions,
-        "What became slower: exit status 1 where anything did, 3 where that is not known.",
-    ),
-    "export": (export, "Results as other tools take them: Bencher, github-action-benchmark."),
+    "add": (add, "Add the JSON reports of `bench` and `check` to the store."),
+    "history": (history, "Show the stored medians, GB/s and percentages of the copy, the newest last."),
+    "regressions": (regressions, "Report the kernels that became slower."),
+    "export": (export, "Convert results for other tools: Bencher, github-action-benchmark."),
 }

@@ -1,4 +1,4 @@
-"""What `store history` and `store regressions` show, by platform and problem: a line each."""
+"""The tables of `store history` and `store regressions`, by platform and problem."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from webnorm.lab.results.result import Cell
 from webnorm.lab.results.tables import NOTHING, percent_text, time_text
 
 _INDENT = "  "
-# Characters of an id: as many as git shows of a commit.
+# The characters of an id that are shown, about as many as git shows of a commit.
 _SHORT = 8
 
 
 def platform_text(platform: Mapping[str, Cell]) -> str:
-    """A platform in a line: the device and what drives it."""
+    """Return one line for a platform: the device, its driver and the wgpu version."""
     driver, wgpu = (platform[name] or "unknown" for name in ("driver", "wgpu"))
     named = [str(platform[name]) for name in ("adapter", "backend") if platform[name]]
     return f"{', '.join(named) or 'unknown device'}, driver {driver}, wgpu {wgpu}"
@@ -32,7 +32,7 @@ def platform_text(platform: Mapping[str, Cell]) -> str:
 
 @dataclass(frozen=True)
 class HistoryTable:
-    """A line for each run of a series, the newest last; of the newest alone where that is asked for."""
+    """One line per run of each series, the newest last, or only the newest run if `newest`."""
 
     found: History
     newest: bool = False
@@ -42,19 +42,19 @@ class HistoryTable:
         if entries:
             yield from _titled(entries, self._strips(entries), options.max_width)
         reports, untimed = self.found.reports, self.found.untimed
-        told = [f"{reports} report{'' if reports == 1 else 's'}, {untimed} without times"]
+        counts = [f"{reports} report{'' if reports == 1 else 's'}, {untimed} without times"]
         copies = self.found.copies
         if copies:
-            told.append(f"{copies} series of copies left out: --copies shows them")
-        yield escaped_line("; ".join(told), "bold")
+            counts.append(f"{copies} series of copy kernels not shown: use --copies")
+        yield escaped_line("; ".join(counts), "bold")
 
     def _strips(self, entries: Sequence[Entry]) -> list[Column]:
         def texts(name: str) -> list[Text]:
             return [escaped_line(str(one[name] or NOTHING)[:_SHORT]) for one in entries]
 
-        def figures(name: str, told: Callable[[float | None], str]) -> list[Text]:
+        def figures(name: str, text_of: Callable[[float | None], str]) -> list[Text]:
             cells = [one[name] for one in entries]
-            return [Text(told(float(cell) if isinstance(cell, int | float) else None)) for cell in cells]
+            return [Text(text_of(float(cell) if isinstance(cell, int | float) else None)) for cell in cells]
 
         return [
             Column("kernel", [escaped_line(_INDENT + name) for name in _names(entries)], name=True),
@@ -75,7 +75,7 @@ class HistoryTable:
 
 
 def _titled(entries: Sequence[Entry], strips: Sequence[Column], width: int) -> Iterator[Text]:
-    """The lines, with a title where another platform or another problem begins."""
+    """Yield the lines, with a title before each platform and each problem."""
     heading, *rows = table_lines(fitting_columns(strips, width, gap=2), width, gap=2)
     yield heading
     platform, problem = "", ""
@@ -96,7 +96,7 @@ def _problem(one: Entry) -> str:
 
 
 def _names(entries: Sequence[Entry]) -> list[str]:
-    """Each line's kernel, with its constants where there are lines of others."""
+    """Return the kernel of each line, with its constants if other lines have other constants."""
     places = [(platform_text(one), _problem(one), str(one["kernel"])) for one in entries]
     constants = [str(one["constants"] or "").replace(";", " ") for one in entries]
     lines = [*zip(places, constants, strict=True)]
@@ -105,12 +105,12 @@ def _names(entries: Sequence[Entry]) -> list[str]:
 
 
 def _remark(one: Entry) -> Text:
-    """What is amiss: flags, a status that is no pass, a run that was interrupted."""
+    """Return warnings: flags, a status other than pass, an interrupted run."""
     words = [str(one["flags"]).replace(";", ", ")] if one["flags"] else []
     if one["status"] != "pass":
         words.append(str(one["status"]))
     if one["complete"] == 0:
-        words.append("of an interrupted run")
+        words.append("interrupted run")
     return escaped_line(", ".join(words), "red" if one["status"] in ("fail", "error") else "yellow")
 
 
@@ -120,59 +120,60 @@ def _rate(rate: float | None) -> str:
 
 @dataclass(frozen=True)
 class RegressionsTable:
-    """For each platform its newest run, and a line for each result of it that is judged: the time as a
-    multiple of that of the runs before, its interval, what is no change, how many runs those are, and the
-    verdict.
+    """The newest run of each platform, and one line for each of its results that is compared.
+
+    A line has the time as a multiple of the earlier runs' time, its interval, the band without a change, the
+    number of earlier runs, and the verdict.
     """
 
     found: Sequence[NewestRun]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        judged = [one for newest in self.found for one in newest.judged]
-        told = [one for one in judged if not one.open]
-        rows = iter(_rows(told, options.max_width))
-        if told:
+        results = [one for newest in self.found for one in newest.results]
+        compared = [one for one in results if not one.open]
+        rows = iter(_rows(compared, options.max_width))
+        if compared:
             yield next(rows)
         for newest in self.found:
             yield escaped_line(platform_text(newest.platform), "bold")
             yield escaped_line(_run(newest))
-            yield from titled([one.comparison for one in newest.judged if not one.open], rows)
-        yield escaped_line(_counts(judged, told), "bold")
-        if told:
+            yield from titled([one.comparison for one in newest.results if not one.open], rows)
+        yield escaped_line(_counts(results, compared), "bold")
+        if compared:
             yield Text(
-                "ratio: new time over the median of the runs before, as multiples of the copy's where all "
-                "have it; above 1 is slower; a change is beyond the band, and its interval is without 1"
+                "ratio: new time divided by the median of earlier runs, as multiples of the copy's time if "
+                "all have one; above 1 is slower; a change is outside the band and its interval excludes 1"
             )
-        yield from map(escaped_line, comparison_text.verdict_reasons([one.comparison for one in judged]))
+        yield from map(escaped_line, comparison_text.verdict_reasons([one.comparison for one in results]))
 
 
-def _counts(judged: Sequence[RegressionResult], told: Sequence[RegressionResult]) -> str:
-    """How many have which verdict."""
-    if not judged:
-        return "no run that came to its end has times"
-    parts = [comparison_text.counts_text([one.comparison for one in told])] if told else []
-    left = len(judged) - len(told)
-    return ", ".join([*parts, *([f"{left} not judged"] if left else [])])
+def _counts(results: Sequence[RegressionResult], compared: Sequence[RegressionResult]) -> str:
+    """Return the number of results with each verdict."""
+    if not results:
+        return "no complete run has times"
+    parts = [comparison_text.counts_text([one.comparison for one in compared])] if compared else []
+    left = len(results) - len(compared)
+    return ", ".join([*parts, *([f"{left} not compared"] if left else [])])
 
 
 def _run(newest: NewestRun) -> str:
-    """Which run is judged."""
-    if not newest.judged:
-        return "no run of it came to its end"
-    told = [newest.recorded or "at an unknown time"]
-    told += [f"run {newest.run[:_SHORT]}"] if newest.run else []
-    told += [f"commit {newest.commit[:_SHORT]}"] if newest.commit else []
-    told += [f"newer and interrupted: {newest.interrupted}"] if newest.interrupted else []
-    return ", ".join(told)
+    """Return the line about the newest run of a platform."""
+    if not newest.results:
+        return "no run is complete"
+    parts = [newest.recorded or "at an unknown time"]
+    parts += [f"run {newest.run[:_SHORT]}"] if newest.run else []
+    parts += [f"commit {newest.commit[:_SHORT]}"] if newest.commit else []
+    parts += [f"newer interrupted runs: {newest.interrupted}"] if newest.interrupted else []
+    return ", ".join(parts)
 
 
-def _rows(judged: Sequence[RegressionResult], width: int) -> list[Text]:
-    """The heading, and a line for each."""
+def _rows(results: Sequence[RegressionResult], width: int) -> list[Text]:
+    """Return the heading and one line per result."""
     more = (
-        Column("band", [Text(_band(one.band)) for one in judged], right=True, rank=0),
-        Column("runs", [Text(str(one.runs)) for one in judged], right=True, rank=2),
+        Column("band", [Text(_band(one.band)) for one in results], right=True, rank=0),
+        Column("runs", [Text(str(one.runs)) for one in results], right=True, rank=2),
     )
-    return comparison_rows([one.comparison for one in judged], width, more)
+    return comparison_rows([one.comparison for one in results], width, more)
 
 
 def _band(band: float | None) -> str:

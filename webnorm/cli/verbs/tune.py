@@ -1,4 +1,4 @@
-"""`webnorm tune`: the fastest kernel for each problem, recorded."""
+"""`webnorm tune`: find and record the fastest kernel for each problem."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from webnorm.gpu import seconds
 
 if TYPE_CHECKING:
     from webnorm.choice.tuning import Platform, TunedChoice, Tuning
-    from webnorm.fleet.errands import WorkItem
+    from webnorm.fleet.work_items import WorkItem
     from webnorm.kernels.headers.traits import Traits
     from webnorm.lab.run.tune import TuneRequest, TuneResult
     from webnorm.op.op import Task
@@ -33,26 +33,34 @@ def tune(
     op: Annotated[
         str | None,
         Option(
-            help="The op to tune, which may be a folder with an op.py, a list of them, or a pattern such as "
+            help="Tune these ops: an op, a folder with an op.py, a list of them, or a pattern such as "
             "'rms*'. Default: all."
         ),
     ] = None,
     dtype: Annotated[
-        str | None, Option(help="float32, float16, bfloat16, a list, or all. Default: the first two.")
+        str | None,
+        Option(
+            help="Set the storage types: float32, float16, bfloat16, a list of them, or all. "
+            "Default: float32 and float16."
+        ),
     ] = None,
     rows: Annotated[
         str | None,
         Option(
-            help="Rows, a list like 1024,4k or a range like 256..4k. Default: as many as make x 64 MiB; few "
-            "on software."
+            help="Set the number of rows: a number, a list such as 1024,4k, or a range such as 256..4k. "
+            "Default: enough for an x of 64 MiB, or few on a software adapter."
         ),
     ] = None,
     cols: Annotated[
-        str | None, Option(help="Columns, a list like 768,4k or a range like 256..4k. Default: 256..16k.")
+        str | None,
+        Option(
+            help="Set the number of columns: a number, a list such as 768,4k, or a range such as 256..4k. "
+            "Default: 256..16k."
+        ),
     ] = None,
     size: shared.Sizes = None,
     preset: Annotated[
-        str | None, Option(help="The tasks of a named workload instead; `help` lists them.")
+        str | None, Option(help="Tune the tasks of a named workload instead. `help` lists the workloads.")
     ] = None,
     option: shared.Option = None,
     no_weight: shared.NoWeight = False,
@@ -60,28 +68,31 @@ def tune(
     quick: Annotated[
         bool,
         Option(
-            "--quick", help="One small float32 problem of each op, or a few of the preset; some seconds each."
+            "--quick",
+            help="Tune one small float32 problem of each op, or a few of the preset. Each takes some "
+            "seconds.",
         ),
     ] = False,
     budget: Annotated[
         float | None,
         Option(
-            help="Seconds for each problem, beside what checking takes. Default: 20; with --quick 6.",
+            help="Spend at most this many seconds on each problem, checks not included. Default: 20, or 6 "
+            "with --quick.",
             min=0.1,
             max=seconds.MOST,
         ),
     ] = None,
-    again: Annotated[bool, Option("--again", help="Tune what is recorded already, too.")] = False,
-    show_recorded: Annotated[bool, Option("--list", help="Show what is recorded, and stop.")] = False,
-    forget: Annotated[bool, Option("--forget", help="Remove what is recorded, and stop.")] = False,
+    retune: Annotated[bool, Option("--retune", help="Also tune problems that are already recorded.")] = False,
+    show_recorded: Annotated[bool, Option("--list", help="Show the recorded choices and exit.")] = False,
+    remove: Annotated[bool, Option("--remove", help="Remove the recorded choices and exit.")] = False,
     out: Annotated[
-        Path | None, Option(help="The tuning file. Default: one in the user's cache folder.")
+        Path | None, Option(help="Use this tuning file. Default: a file in your cache folder.")
     ] = None,
     adapter: shared.Adapter = None,
     cluster: shared.Cluster = None,
     time_limit: shared.TimeLimit = 60.0,
 ) -> None:
-    """What is recorded is not tuned again: a run that was interrupted goes on where it stopped."""
+    """Recorded problems are not tuned again, so an interrupted run continues where it stopped."""
     from webnorm.cli.work.overview import show_presets
     from webnorm.gpu.device import find_adapter
     from webnorm.lab.run import tune
@@ -93,7 +104,7 @@ def tune(
     if preset == "help":
         return show_presets()
     console = Screen()
-    if show_recorded or forget:
+    if show_recorded or remove:
         return _recorded(find_adapter(adapter).description(), out, console if show_recorded else None)
     shapes = size_lists(size, rows, cols)
     given = option_pairs(option, no_weight, no_bias)
@@ -105,10 +116,10 @@ def tune(
         )
 
     job = _Tune(
-        console=console, tasks=tasks, out=out, again=again, budget_s=budget or (6.0 if quick else 20.0)
+        console=console, tasks=tasks, out=out, retune=retune, budget_s=budget or (6.0 if quick else 20.0)
     )
     if cluster is None:
-        # What is recorded already needs no device.
+        # A run with only recorded problems needs no device.
         info = find_adapter(adapter)
         job.device = info.description()
         job.begin(info.traits)
@@ -118,31 +129,35 @@ def tune(
 
 
 def _recorded(device: Mapping[str, Any], out: Path | None, console: Screen | None) -> None:
-    """Show what is recorded for a device, holds it here or not, on a console; without one, remove it."""
+    """Show the recorded choices of a device on a console, or remove them without a console."""
     from webnorm.choice import tuning
     from webnorm.cli.work import overview
 
     platform = tuning.Platform.of(device)
     path = out or tuning.path_of(platform)
     if console is None:
-        say(f"removed {path}" if tuning.forget(path) else f"there is no {path}")
+        say(f"removed {path}" if tuning.forget(path) else f"{path} does not exist")
     elif not path.exists():
-        console.print(f"nothing is recorded: there is no {path}", soft_wrap=True)
+        console.print(f"nothing is recorded: {path} does not exist", soft_wrap=True)
     else:
         recorded = tuning.read(path)
         objection = recorded.objection(platform)
         if objection is not None:
-            complain(f"the tuning {path} does not hold here: {objection}")
+            complain(f"the tuning {path} does not apply here: {objection}")
         console.print(overview.tuning_table(recorded))
 
 
 @dataclass(kw_only=True)
 class _Tune(SharedJob):
-    """`tasks` gives those for a software adapter, or another. What is `unsaved` is not in the file yet."""
+    """The work of `webnorm tune`.
+
+    `tasks` returns the tasks for a software adapter (True) or another one. `unsaved` choices are not in the
+    file yet.
+    """
 
     tasks: Callable[[bool], tuple[Task, ...]]
     out: Path | None
-    again: bool
+    retune: bool
     budget_s: float
     request: TuneRequest = field(init=False)
     platform: Platform = field(init=False)
@@ -171,10 +186,10 @@ class _Tune(SharedJob):
         if note is not None:
             complain(note)
         asked = self.tasks(traits.software)
-        left = tuple(task for task in asked if self.again or not self.recorded.has(task))
+        left = tuple(task for task in asked if self.retune or not self.recorded.has(task))
         if len(left) < len(asked):
             recorded = f"{len(asked) - len(left)} of {len(asked)} problems are recorded"
-            self.console.print(f"{recorded}: not tuned again")
+            self.console.print(f"{recorded} and not tuned again")
         if left:
             tuning.prepare(self.path)
         self.request = tune.TuneRequest(left, tuple(discover()), self.budget_s)
@@ -183,29 +198,29 @@ class _Tune(SharedJob):
         from webnorm.lab.run import tune
 
         for at, tuned in enumerate(opened.found(tune.run(self.request, opened.worker, opened.traits))):
-            self.take(at, tuned)
+            self.record(at, tuned)
 
-    def errands(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
-        from webnorm.fleet.errands import TuneItem
+    def work_items(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
+        from webnorm.fleet.work_items import TuneItem
 
         return [
             TuneItem(time_limit_s=time_limit_s, task=task, budget_s=self.request.budget_s)
             for task in self.request.tasks
         ]
 
-    def take(self, at: int, found: TuneResult) -> None:
+    def record(self, at: int, found: TuneResult) -> None:
         from webnorm.cli.work.overview import tuned_lines
 
         if found.choice is None:
             self.lacking.append(found.task)
         else:
             self.unsaved.append(found.choice)
-            # Where this fails the choice is shown all the same, and the next attempt tells.
+            # If this fails the choice is still shown, and the next attempt reports the error.
             with suppress(WebnormError):
                 self._save()
         self.console.print(tuned_lines(found), soft_wrap=True)
 
-    def lack(self, at: int, reason: str, lost: bool) -> None:
+    def record_missing(self, at: int, reason: str, lost: bool) -> None:
         self.lacking.append(self.request.tasks[at])
         self.console.print(f"{self.request.tasks[at]}: error: {reason}", soft_wrap=True)
 
@@ -223,7 +238,7 @@ class _Tune(SharedJob):
 
     @property
     def left(self) -> AfterInterrupt:
-        """Choices are in the tuning file."""
+        """The state of the work after Ctrl-C: choices are in the tuning file."""
         return AfterInterrupt.KEPT if self.saved else AfterInterrupt.NOTHING
 
     def finish(self, complete: bool) -> None:
@@ -234,7 +249,7 @@ class _Tune(SharedJob):
             self.console.print(f"{count} {choices} in {self.path}", soft_wrap=True)
 
     def status(self) -> int:
-        """Whether every problem has a choice; a line on stderr lists those that have none."""
+        """Return OK if every problem has a choice; else list the others on stderr."""
         from webnorm.lab.run.requests import first_names
 
         if not self.lacking:

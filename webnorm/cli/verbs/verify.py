@@ -1,4 +1,4 @@
-"""`webnorm verify`: an export proved, step by step."""
+"""`webnorm verify`: verify an export, step by step."""
 
 from __future__ import annotations
 
@@ -27,34 +27,40 @@ if TYPE_CHECKING:
 def verify(
     folder: Annotated[
         Path,
-        Argument(metavar="DIR", help="A folder that `webnorm export OP` or `webnorm export --lab` wrote."),
+        Argument(metavar="DIR", help="The folder that `webnorm export` wrote, with or without --lab."),
     ],
     browser: Annotated[
         str | None,
         Option(
-            help="The path of Chromium, Chrome or Edge, or ws://HOST:PORT/... of a Playwright server on "
-            "another machine. Default: $WEBNORM_BROWSER, or the first installed."
+            help="Use this browser: the path of Chromium, Chrome or Edge, or the ws:// address of a "
+            "Playwright server. Default: $WEBNORM_BROWSER, or the first installed."
         ),
     ] = None,
     without_subgroups: Annotated[
-        bool, Option("--without-subgroups", help="As in a browser that has no subgroups.")
+        bool, Option("--without-subgroups", help="Run the page as in a browser without subgroups.")
     ] = False,
-    quick: Annotated[bool, Option("--quick", help="Only check a package's answers, time nothing.")] = False,
-    screenshot: Annotated[Path | None, Option(help="Save a picture of the page as a .png file.")] = None,
+    quick: Annotated[
+        bool, Option("--quick", help="Check the package's results without timing them.")
+    ] = False,
+    screenshot: Annotated[Path | None, Option(help="Save a picture of the page to a .png file.")] = None,
     time_limit: Annotated[
         float,
-        Option(help="Seconds the browser has for starting, and for the page.", min=0.1, max=seconds.MOST),
+        Option(
+            help="Wait this many seconds for the browser to start, and again for the page.",
+            min=0.1,
+            max=seconds.MOST,
+        ),
     ] = 120.0,
 ) -> None:
-    """A step that lacks something is skipped, and named in the end.
+    """A step is skipped if its tools are missing. Skipped steps are listed at the end.
 
-    `webnorm doctor --mend --browser` brings Tint, Chromium and Playwright.
+    `webnorm doctor --fix --browser` installs Tint, Chromium and Playwright.
     """
     import logging
 
     from webnorm.web import verify
 
-    # Ctrl-C ends Playwright's own process too, and asyncio would tell of the broken connection.
+    # Ctrl-C also ends Playwright's process, and asyncio would log the broken connection.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
     if screenshot is not None and screenshot.suffix.lower() != ".png":
         raise WebnormError(f"--screenshot is {screenshot}; expected a .png file")
@@ -81,13 +87,13 @@ def verify(
 
 
 def _status(findings: Sequence[StepFinding]) -> int:
-    """The exit status; a line on stderr names the steps that were skipped."""
+    """Return the exit status, and print the skipped steps on stderr."""
     skipped = [finding for finding in findings if finding.passed is None]
     if skipped:
         fixable = any(finding.fixable for finding in skipped)
         complain(
             f"skipped: {', '.join(dict.fromkeys(finding.step for finding in skipped))}"
-            + ("; `webnorm doctor --mend --browser` brings what is missing" if fixable else "")
+            + ("; `webnorm doctor --fix --browser` installs what is missing" if fixable else "")
         )
     if any(finding.passed is False for finding in findings):
         return WRONG
@@ -95,22 +101,22 @@ def _status(findings: Sequence[StepFinding]) -> int:
 
 
 def _show(finding: StepFinding) -> None:
-    """Whether a step passed, what it looked at, and what it found."""
+    """Print a step: its verdict, its subject and its findings."""
     console = Screen()
-    # What is missing may name commands, which a broken line would break.
+    # A skipped step may name commands, which must not be wrapped.
     console.print(
         step_line(finding.passed, f"{finding.step}: {finding.text}"),
         soft_wrap=finding.passed is None,
     )
     for refused in finding.refused:
-        # The place in the shader's file as editors know it.
+        # The place in the shader's file, in the format of editors.
         for said in refused.messages:
             numbers = (str(n) for n in (said.line, said.column) if n)
             place = one_line(":".join((finding.exported.place(refused.name), *numbers)))
             console.print(f"{place}: {said.severity}: {sentence(said.text)}", soft_wrap=True)
     for style, sentences in (("", finding.remarks), ("red", finding.complaints)):
-        for told in sentences:
-            console.print(escaped_line(told, style), soft_wrap=True)
+        for line in sentences:
+            console.print(escaped_line(line, style), soft_wrap=True)
     if finding.seen is not None:
         console.print()
         console.print(VerifyTable(finding.seen))
@@ -119,15 +125,16 @@ def _show(finding: StepFinding) -> None:
 
 
 def step_line(passed: bool | None, text: str) -> Text:
-    """One step of `verify`: whether it passed, None if it could not be taken, and what it looked at."""
+    """Return the line of a step of `verify`; `passed` is None for a skipped step."""
     verdict = "skip" if passed is None else "pass" if passed else "FAIL"
     return Text.assemble((verdict, STYLES[verdict]), "  ", escaped_line(text))
 
 
 @dataclass(frozen=True)
 class VerifyTable:
-    """A package's shaders natively and in the browser, each on one line; below them the choices, and why some
-    did not run.
+    """A package's shaders, one per line, with their native and browser results.
+
+    The lines below give the chosen shaders, and reasons why some did not run.
     """
 
     seen: BrowserFindings
@@ -162,7 +169,7 @@ def _strips(shown: Sequence[ShaderComparison]) -> list[Column]:
 
 
 def _allowed(line: ShaderComparison) -> float | None:
-    """The tolerance where the error is largest: in the browser, or natively where it did not run there."""
+    """Return the tolerance at the largest error: in the browser, or natively if it did not run there."""
     return line.native.allowed if line.browser.allowed is None else line.browser.allowed
 
 
@@ -178,8 +185,8 @@ def _remarks(seen: BrowserFindings) -> Iterator[str]:
         yield from (f"{name}: not run {where}: {reason}" for name, reason in reasons if reason)
     yield from (f"warning: {line.name}: {line.loose}" for line in seen.lines if line.loose)
     if seen.adapter.get("software"):
-        yield "a software adapter: its times say nothing about GPUs"
-    yield from (f"on the console: {remark}" for remark in seen.remarks)
+        yield "a software adapter: its times do not predict GPU times"
+    yield from (f"browser console: {remark}" for remark in seen.remarks)
 
 
 def _seen_by(seen: BrowserFindings) -> str:

@@ -1,4 +1,4 @@
-"""A verb's work on a cluster: who is there, who shares it, what comes of it, a report for each platform."""
+"""A verb's work on a cluster: its adapters, the division of the work, one report per platform."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ Update = Callable[[str | None, float | None], None]
 
 
 def require_dask(what: str) -> None:
-    """WebnormError where Dask is not installed, or cannot be imported."""
-    # Those that are used, since a folder without files passes for a package.
+    """Raise WebnormError if Dask is not installed or cannot be imported."""
+    # The names that are used, because Python imports an empty folder as a package.
     names = ("Client", "Nanny", "Scheduler", "Security", "SpecCluster", "Worker", "get_worker")
-    library("distributed", what, "webnorm[fleet]", *names)
+    library("distributed", what, "webnorm[cluster]", *names)
 
 
 def run_on(cluster: str | None, job: SharedJob, adapter: str | None, time_limit_s: float) -> NoReturn:
-    """Do a job on a cluster, a part of it by each worker of a platform, all of it by each platform; without
-    one, here. It ends as `run_job` has it.
+    """Do a job on a cluster, or on this machine without one, and end the command as `run_job` does.
+
+    Each platform does the whole job. The workers of a platform share it.
     """
     if cluster is None:
         run_job(job, adapter, time_limit_s)
     require_dask("--cluster")
     from webnorm.fleet.cluster import connected
 
-    work = _Spread(job, time_limit_s)
+    work = _DividedJob(job, time_limit_s)
     complete = False
     try:
         with (
@@ -55,19 +56,19 @@ def run_on(cluster: str | None, job: SharedJob, adapter: str | None, time_limit_
     except WebnormError as error:
         if not complete:
             work.finish_what_is_found(error)
-        # All the work was done by then: no more than the cluster's end has failed.
+        # All the work was done before, and only the shutdown of the cluster failed.
         complain(str(error))
     run_each_step(*(partial(one.finish, complete) for one in work.jobs))
     if not complete:
         left = (one.left for one in work.jobs)
         raise Interrupted(max(left, key=[*AfterInterrupt].index, default=AfterInterrupt.NOTHING))
-    # Of several platforms a wrong kernel counts more than what could not be checked.
+    # With several platforms, a wrong kernel on one outweighs unchecked kernels on another.
     found = [one.status() for one in work.jobs]
     raise typer.Exit(WRONG if WRONG in found else max(found))
 
 
-class _Spread:
-    """A job, and those of the platforms that it becomes."""
+class _DividedJob:
+    """A job that is divided into one job per platform."""
 
     def __init__(self, job: SharedJob, time_limit_s: float) -> None:
         self._job, self._time_limit_s = job, time_limit_s
@@ -76,7 +77,7 @@ class _Spread:
         self._shown = -1
 
     def finish_what_is_found(self, error: WebnormError) -> NoReturn:
-        """Save and show what there is, and raise the error that ended the work."""
+        """Save and show the results so far, and raise the error that ended the work."""
 
         def fail() -> NoReturn:
             raise error
@@ -86,7 +87,7 @@ class _Spread:
         raise error
 
     def run(self, client: Client, where: str, adapter: str | None, update: Update) -> None:
-        """Have it done, and shown and saved as it comes."""
+        """Run the job, and show and save results as they arrive."""
         from webnorm.fleet.cluster import platforms
         from webnorm.fleet.dispatcher import ItemResult, run_items
 
@@ -96,13 +97,15 @@ class _Spread:
             complain(f"worker {one.name} is left out: {one.reason}")
         pools = [pool for group in groups for pool in self._pools(client, group, update)]
         if not pools:
-            raise WebnormError("the copy could not be timed on any card; `webnorm fleet` shows who is there")
+            raise WebnormError(
+                "the copy could not be timed on any adapter; `webnorm cluster` lists the workers"
+            )
         self._divide(pools)
         todo = [
-            (pool, one.errands(self._time_limit_s, len(pool.cards)))
+            (pool, one.work_items(self._time_limit_s, len(pool.cards)))
             for one, pool in zip(self.jobs, pools, strict=True)
         ]
-        only = sum(len(errands) for _, errands in todo) == 1
+        only = sum(len(items) for _, items in todo) == 1
         for event in run_items(client, todo):
             if isinstance(event, ItemResult):
                 update(None, None)
@@ -111,17 +114,17 @@ class _Spread:
                 update(event.text, event.share)
 
     def _pools(self, client: Client, group: Sequence[ClusterWorker], update: Update) -> Sequence[AdapterPool]:
-        """Those of one platform that have work to do."""
+        """Return the pools of equal adapters in a platform's workers."""
         from webnorm.fleet.adapters import AdapterPool
         from webnorm.fleet.dispatcher import pooled
 
-        def tell(told: DispatchProgress) -> None:
-            # It is no share of the work that follows.
-            update(f"copies of equal cards: {told.text}", None)
+        def report(progress: DispatchProgress) -> None:
+            # The copies are not part of the job, so they add no share to the progress bar.
+            update(f"copies of equal cards: {progress.text}", None)
 
         if not self._job.times:
             return [AdapterPool(tuple(one.card for one in group), {})]
-        found = pooled(client, group, self._time_limit_s, tell)
+        found = pooled(client, group, self._time_limit_s, report)
         update(None, None)
         timed = {device for pool in found for device in pool.devices}
         for host, index in dict.fromkeys(one.card.device for one in group if one.card.device not in timed):
@@ -129,17 +132,17 @@ class _Spread:
         then = "each does all of the work" if self._job.for_cards else "it is left out"
         for pool in found[1:]:
             for device in pool.devices:
-                first = found[0].said(found[0].devices[0])
-                complain(f"{pool.said(device)} is not pooled with {first}: {then}")
+                first = found[0].label(found[0].devices[0])
+                complain(f"{pool.label(device)} is not pooled with {first}: {then}")
         return found if self._job.for_cards else found[:1]
 
     def _divide(self, pools: Sequence[AdapterPool]) -> None:
-        """A job for each pool, with files of its own where there are several."""
+        """Make a job for each pool; each of several jobs has its own files."""
         self._names = _names(pools)
         if not self._job.for_cards and len({pool.card.platform.file_name for pool in pools}) < len(pools):
-            there = "; ".join(str(pool.card) for pool in pools)
+            cards = "; ".join(str(pool.card) for pool in pools)
             raise WebnormError(
-                f"tunings of one device lie in one file: choose a driver by --adapter: {there}"
+                f"the drivers of a device share one tuning file; choose one with --adapter: {cards}"
             )
         for pool, name in zip(pools, self._names, strict=True):
             one = self._job if len(pools) == 1 else self._job.of_platform(name)
@@ -148,25 +151,25 @@ class _Spread:
             self.jobs.append(one)
 
     def _take(self, found: ItemResult, only: bool) -> None:
-        """Show and save what came of an errand; a mistake in the only one that there is is the user's."""
+        """Show and save the result of a work item; raise WebnormError if the only item was refused."""
         from webnorm.fleet.dispatcher import ItemLost
         from webnorm.fleet.worker import ItemRefused
 
         job = self.jobs[found.pool]
-        # What is not timed is shown at the end, and begins with the device.
+        # Results without times are shown at the end, below a line with the device.
         if len(self.jobs) > 1 and job.times and self._shown != found.pool:
             self._shown = found.pool
             job.console.print(escaped_line(f"{self._names[found.pool]}:", "bold"))
         if isinstance(found.value, ItemRefused) and only:
             raise WebnormError(found.value.reason)
         if isinstance(found.value, ItemLost | ItemRefused):
-            job.lack(found.at, found.value.reason, isinstance(found.value, ItemLost))
+            job.record_missing(found.at, found.value.reason, isinstance(found.value, ItemLost))
         else:
-            job.take(found.at, found.value)
+            job.record(found.at, found.value)
 
 
 def _names(pools: Sequence[AdapterPool]) -> list[str]:
-    """What the files of each pool are called: its platform, and a number where several have that."""
+    """Return the file name of each pool: its platform, and a number if several pools share the platform."""
     names = [pool.card.platform.file_name.removesuffix(".json") for pool in pools]
     before = [names[:at].count(name) for at, name in enumerate(names)]
     return [f"{name}-{count + 1}" if count else name for name, count in zip(names, before, strict=True)]

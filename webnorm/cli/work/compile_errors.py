@@ -1,4 +1,4 @@
-"""Mistakes in kernels' files, as compilers tell them: editors find the place, and people see it."""
+"""Compile errors in kernel files, in the format of compilers, which editors can parse."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from webnorm.errors import SourceLocation, one_line
 from webnorm.files import atomic
 from webnorm.lab.results.result import Result
 
-# What a message begins with that has no more than a line.
+# The beginning of a message that has a line number but no column.
 _LINE = re.compile(r"(.+\.wgsl):(\d{1,9}): ", re.IGNORECASE)
 _INDENT = "  "
-# Characters of a quoted line: a longer one would fill the screen.
+# The most characters of a quoted line, since a longer one would fill the screen.
 _MOST = 200
 _TAB_WIDTH = 4
 
 
 def compile_error_location(result: Result) -> SourceLocation | None:
-    """Where a file has the mistake for which a result is an error; None where it is no file's."""
+    """Return the place of the error in a kernel file; None if the result has no error in a file."""
     if result.status != "error" or result.place is not None:
         return result.place
     found = _LINE.match(result.reason or "")
@@ -31,10 +31,10 @@ def compile_error_location(result: Result) -> SourceLocation | None:
 
 
 def compile_error_lines(results: Iterable[Result]) -> list[Text]:
-    """Each mistake once, as `file:line:column: error: what`, with the line of the file and a caret below.
+    """Return each error once, as `file:line:column: error: message`, with the source line and a caret below.
 
-    Of several complaints about a place one is told: the compiler's numbers of expressions differ from shape
-    to shape.
+    Only one of several messages about a place is shown, since they differ only in the compiler's expression
+    numbers.
     """
     found: dict[SourceLocation, Result] = {}
     for result in results:
@@ -47,11 +47,11 @@ def _message(place: SourceLocation, result: Result) -> Text:
     source = _source(place)
     what = (result.reason or "").removeprefix(f"{place.file}:{place.line}: ")
     if source is not None:
-        # The message quotes the line, which stands below it.
+        # The line is quoted below the message anyway.
         what = what.removesuffix(f": {source.strip()}")
     known = result.place is not None
     if Path(place.file).stem != result.kernel:
-        # What it includes is read together with it: a mistake just before shows there.
+        # The compiler sees the included file as part of the kernel's text.
         what += f" (in the text of {result.kernel})"
     where = str(place) if known else f"{place.file}:{place.line}"
     text = escaped_line(f"{where}: ", "bold").append("error: ", "bold red").append(one_line(what))
@@ -63,7 +63,7 @@ def _message(place: SourceLocation, result: Result) -> Text:
 
 
 def _source(place: SourceLocation) -> str | None:
-    """The line of the file, if that is still there."""
+    """Return the line of the file, or None if the file or the line is gone."""
     try:
         lines: Sequence[str] = atomic.read_bytes(Path(place.file)).decode("utf-8-sig", "replace").splitlines()
     except OSError:
@@ -72,10 +72,10 @@ def _source(place: SourceLocation) -> str | None:
 
 
 def source_line(source: str) -> str:
-    """Return a line of a file as messages quote it: tabs are spaces, control characters are escapes."""
+    """Return a source line for a message, with spaces for tabs and escapes for control characters."""
     return one_line(source.expandtabs(_TAB_WIDTH))
 
 
 def caret_line(source: str, column: int, length: int) -> str:
-    """Return carets that mark `length` characters of a quoted line from `column` on, which counts from 1."""
+    """Return carets below `length` characters of a quoted line, starting at `column` (1 is the first)."""
     return " " * cell_len(source_line(source[: column - 1])) + "^" * max(1, min(length, _MOST))

@@ -1,4 +1,4 @@
-"""Work that may crash, as where a driver is tried, in a forked process; one that crashes costs one line."""
+"""Work that may crash, such as opening a driver, in a forked process. A crash becomes an error message."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 from webnorm.errors import WebnormError, sentence
 
-# A driver that opens a device, or compiles a probe, is given up after so long.
+# The longest wait for a driver that opens a device or compiles a probe, in seconds.
 _SILENCE_S = 60.0
 
 
 def run_isolated(work: Callable[[], Iterator[Any]]) -> Generator[Any]:
-    """Yield what `work()` yields, in a forked process, as a driver may crash it; raises what it raises, and
-    WebnormError where its process ends or hangs.
+    """Run `work` in a forked process, which a driver may crash, and yield the values of `work`.
 
-    A fork costs milliseconds, where a process of its own imports all anew. Where forking is not safe, `work`
-    runs here: beside threads, or wgpu that is loaded already, and on systems other than Linux.
+    Raises the errors of `work`, and WebnormError if the process ends or hangs. A fork takes milliseconds,
+    while a new process would import everything again. `work` runs in this process if a fork is not safe:
+    with other threads, with wgpu loaded, or on systems other than Linux.
     """
     if not sys.platform.startswith("linux") or "wgpu" in sys.modules or threading.active_count() > 1:
         yield from work()
@@ -34,7 +34,7 @@ def run_isolated(work: Callable[[], Iterator[Any]]) -> Generator[Any]:
     try:
         while True:
             if not answers.poll(_SILENCE_S):
-                raise WebnormError(f"opening the adapter: nothing was heard for {_SILENCE_S:g} s")
+                raise WebnormError(f"opening the adapter: no answer for {_SILENCE_S:g} s")
             kind, value = answers.recv()
             if kind == "end":
                 return
@@ -50,14 +50,14 @@ def run_isolated(work: Callable[[], Iterator[Any]]) -> Generator[Any]:
 
 
 def _serve(work: Callable[[], Iterator[Any]], answers: Any) -> None:
-    # The parent decides what Ctrl-C means.
+    # The parent handles Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         for value in work():
             answers.send(("value", value))
     except WebnormError as error:
         answers.send(("raised", error))
-    except Exception as error:  # of the driver, or what wraps it
+    except Exception as error:  # an error of the driver or of wgpu-py
         answers.send(("raised", WebnormError(sentence(f"{type(error).__name__}: {error}"))))
     else:
         answers.send(("end", None))

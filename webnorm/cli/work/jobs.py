@@ -1,4 +1,4 @@
-"""Work in a worker process: progress while it runs, Ctrl-C, the report at its end, exit statuses."""
+"""Work in a worker process: progress, Ctrl-C, the report at the end, exit statuses."""
 
 from __future__ import annotations
 
@@ -28,31 +28,32 @@ from webnorm.errors import WebnormError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from webnorm.fleet.errands import WorkItem
+    from webnorm.fleet.work_items import WorkItem
     from webnorm.kernels.headers.traits import Traits
     from webnorm.lab.process.worker import Worker
     from webnorm.lab.results.result import Origin, Report, Result
     from webnorm.lab.run.bench import Progress
     from webnorm.lab.run.requests import Coverage
 
-# The exit statuses. OK: everything that was asked for was checked, and is right. WRONG: something is wrong.
-# BAD_USAGE: the command could not begin or end. INCONCLUSIVE: nothing was found to be wrong, but something
-# that was asked for could not be checked, or was measured and says nothing.
+# The exit statuses. OK: everything was checked and is right. WRONG: something is wrong. BAD_USAGE: the
+# command could not begin or end. INCONCLUSIVE: nothing was found to be wrong, but something could not be
+# checked, or the measurements decide nothing.
 OK, WRONG, BAD_USAGE, INCONCLUSIVE, INTERRUPTED = 0, 1, 2, 3, 130
 Found = TypeVar("Found")
 
 
 class AfterInterrupt(StrEnum):
-    """What Ctrl-C has left of a verb's work, from the least to the most."""
+    """The state of a verb's work after Ctrl-C, from the least to the most."""
 
-    NOTHING = "nothing was finished by then"
-    SHOWN = "what was finished is shown"
-    KEPT = "what was finished is kept"
+    NOTHING = "nothing was finished"
+    SHOWN = "finished results are shown"
+    KEPT = "finished results are kept"
 
 
 class Interrupted(Exception):
-    """Ctrl-C, or a signal that ends the command, after what was finished has been shown and written, if
-    anything was. Typer would swallow a KeyboardInterrupt. `left` says what there is of it.
+    """Ctrl-C, or a signal that ends the command, after finished results were shown and written.
+
+    Typer would swallow a KeyboardInterrupt. `left` describes the state of the work.
     """
 
     def __init__(self, left: str = AfterInterrupt.SHOWN) -> None:
@@ -61,18 +62,18 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True)
 class OpenWorker:
-    """A worker whose adapter is open, and the bar on which its progress is shown."""
+    """A worker with an open adapter, and the progress bar of its work."""
 
     worker: Worker
     traits: Traits
     update: Callable[[str | None, float | None], None]
 
     def hide(self) -> None:
-        """Take the bar away until there is more progress, so that something can be printed."""
+        """Hide the bar until the next progress, so that something can be printed."""
         self.update(None, None)
 
     def found(self, events: Iterable[Progress | Found]) -> Iterator[Found]:
-        """What is found among events, each while the bar is away; progress goes to the bar."""
+        """Yield the results among `events` while the bar is hidden; progress goes to the bar."""
         from webnorm.lab.run.bench import Progress
 
         for event in events:
@@ -85,33 +86,34 @@ class OpenWorker:
 
 @dataclass(kw_only=True)
 class WorkerJob(ABC):
-    """What a verb does in a worker. `device` describes its adapter, and is empty until that is open."""
+    """A verb's work in a worker process. `device` describes the adapter and is empty until it is open."""
 
     device: Mapping[str, Any] = field(default_factory=dict, init=False)
 
     @abstractmethod
     def work(self, opened: OpenWorker) -> None:
-        """Do it, and save and show what is finished; Ctrl-C ends this at any moment."""
+        """Do the work, and save and show results. Ctrl-C can end this at any moment."""
 
     @abstractmethod
     def finish(self, complete: bool) -> None:
-        """Save and show what has not been; not `complete` after Ctrl-C."""
+        """Save and show the remaining results; `complete` is False after Ctrl-C."""
 
     def status(self) -> int:
-        """The exit status of a job that came to its end."""
+        """Return the exit status of a completed job."""
         return OK
 
     @property
     @abstractmethod
     def left(self) -> AfterInterrupt:
-        """What there is of it after Ctrl-C."""
+        """The state of the work after Ctrl-C."""
 
 
 @dataclass(kw_only=True)
 class SharedJob(WorkerJob):
-    """A job that can be done by others, too, as errands. `times` tells whether something is timed, and
-    `for_cards` whether equal cards whose copies differ are each to do all of it: what is found is then of a
-    card, and not of a platform.
+    """A job that workers of a cluster can do, as work items.
+
+    `times` is True if the job times kernels. `for_cards` is True if equal cards with different copy speeds
+    each do the whole job: results then belong to a card and not to a platform.
     """
 
     console: Console
@@ -120,27 +122,27 @@ class SharedJob(WorkerJob):
 
     @abstractmethod
     def begin(self, traits: Traits) -> None:
-        """Say what is done, as soon as `device` and its traits are known."""
+        """Prepare and announce the work, once `device` and its traits are known."""
 
     @abstractmethod
-    def errands(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
-        """What so many workers are asked for."""
+    def work_items(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
+        """Return the work items for this number of workers."""
 
     @abstractmethod
-    def take(self, at: int, found: Any) -> None:
-        """Save and show what came of an errand."""
+    def record(self, at: int, found: Any) -> None:
+        """Save and show the result of work item `at`."""
 
     @abstractmethod
-    def lack(self, at: int, reason: str, lost: bool) -> None:
-        """The same where nothing did: the errand was refused, or it was `lost` with the workers."""
+    def record_missing(self, at: int, reason: str, lost: bool) -> None:
+        """Save and show that work item `at` has no result: it was refused, or `lost` with the workers."""
 
     @abstractmethod
     def of_platform(self, name: str) -> Self:
-        """The job of one of several platforms; WebnormError where it makes sense for a single one only."""
+        """Return the job of one of several platforms; raise WebnormError if there can be only one."""
 
 
 def run_job(job: WorkerJob, adapter: str | None, time_limit_s: float) -> NoReturn:
-    """Do a job in a worker on an adapter, finish it after Ctrl-C too, and end the command with its status."""
+    """Do a job in a worker process, finish it even after Ctrl-C, and end the command with its status."""
     from webnorm.cli.terminal.screen import progress
     from webnorm.lab.process.worker import Worker, explain_worker_failure
     from webnorm.lab.run import bench
@@ -169,11 +171,11 @@ def _origin() -> Origin:
 
 @dataclass(kw_only=True)
 class MeasuringJob(SharedJob):
-    """A job whose results go where `outputs` (paths by their options, as in check_outputs) say.
+    """A job that writes its results to `outputs`, which are paths by option as in check_outputs.
 
-    `seed` is None where nothing was drawn; `done` says what is done to a kernel. Where a part of what
-    `coverage` asks for was skipped, the status says so, unless `allow_skipped`. `lost` counts the problems
-    that no worker of a cluster was left for.
+    `seed` is None if no random numbers were drawn. `done` is the participle for messages, such as "timed".
+    The status shows if a part of `coverage` was skipped, unless `allow_skipped` is set. `lost` counts the
+    problems that were lost with a cluster's workers.
     """
 
     outputs: Mapping[str, Path | None]
@@ -186,24 +188,24 @@ class MeasuringJob(SharedJob):
     @property
     @abstractmethod
     def coverage(self) -> Coverage:
-        """What was asked for by its name."""
+        """The ops, types, kernels and cases that the user named."""
 
     @abstractmethod
     def results(self) -> Sequence[Result]:
-        """All that was found so far."""
+        """Return all results so far."""
 
     def of_platform(self, name: str) -> Self:
-        """The job of one of several platforms, which has files of its own."""
+        """Return the job of one of several platforms, with its own files."""
         for flag, path in self.outputs.items():
             if str(path) == "-":
-                raise WebnormError(f"{flag} is -, and there are several platforms: choose one by --adapter")
+                raise WebnormError(f"{flag} is -, but there are several platforms; choose one with --adapter")
         outputs = {flag: path_with_suffix(path, name) for flag, path in self.outputs.items()}
         check_outputs(outputs)
         return replace(self, outputs=outputs, origin=_origin())
 
     @property
     def left(self) -> AfterInterrupt:
-        """Results are kept in files alone."""
+        """The state after Ctrl-C: results are kept only if they are written to files."""
         if not self.results():
             return AfterInterrupt.NOTHING
         written = any(path is not None and str(path) != "-" for path in self.outputs.values())
@@ -211,10 +213,10 @@ class MeasuringJob(SharedJob):
 
     @abstractmethod
     def show_results(self) -> None:
-        """Print what has not been printed."""
+        """Print the results that have not been printed yet."""
 
     def report(self, complete: bool = False) -> Report:
-        """The results so far."""
+        """Return a report of the results so far."""
         from webnorm.lab.results.result import Report
 
         return Report(
@@ -225,17 +227,17 @@ class MeasuringJob(SharedJob):
         )
 
     def finish(self, complete: bool) -> None:
-        """Write, print and draw; an output that fails costs no other."""
+        """Write, print and plot the results. If one output fails, the others still succeed."""
         from webnorm.lab.plot import throughput
 
         report, picture = self.report(complete), self.outputs.get("--plot")
         drawn = [partial(throughput.plot, report, picture)] if picture is not None and report.results else []
         saved, printed = report_steps(report, self.outputs)
-        # Another library draws, which may fail or hang: everything else comes first.
-        run_each_step(*saved, self._show, *printed, *self.further(report), *drawn)
+        # The plot comes last, because the plotting library may fail or hang.
+        run_each_step(*saved, self._show, *printed, *self.final_steps(report), *drawn)
 
-    def further(self, report: Report) -> Sequence[Action]:
-        """What is done with a report that has been shown."""
+    def final_steps(self, report: Report) -> Sequence[Action]:
+        """Return the steps after a report has been shown."""
         return ()
 
     def _show(self) -> None:
@@ -249,8 +251,9 @@ class MeasuringJob(SharedJob):
             self.console.print(said)
 
     def status(self) -> int:
-        """Whether a kernel is wrong, else a part of the request could not be checked: a line on stderr
-        lists those parts.
+        """Return WRONG for a wrong kernel, else INCONCLUSIVE if parts of the request could not be checked.
+
+        A line on stderr lists these parts.
         """
         from webnorm.lab.run import bench
         from webnorm.lab.run.requests import first_names
@@ -260,10 +263,10 @@ class MeasuringJob(SharedJob):
             return WRONG
         if self.lost:
             problems = "1 problem" if self.lost == 1 else f"{self.lost} problems"
-            complain(f"not {self.done}: {problems}, for which no worker was left")
+            complain(f"not {self.done}: {problems}, because no worker was left")
             return INCONCLUSIVE
         unchecked = self.coverage.unchecked(results)
         if self.allow_skipped or not unchecked:
             return OK
-        complain(f"not {self.done}: {first_names(unchecked)} (--allow-skipped admits that)")
+        complain(f"not {self.done}: {first_names(unchecked)} (--allow-skipped accepts this)")
         return INCONCLUSIVE

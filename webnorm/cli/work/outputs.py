@@ -1,4 +1,4 @@
-"""Where results go: files that cost no other file, and what - asks for."""
+"""Outputs of results: files, which must not overwrite inputs or each other, and - for standard output."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from webnorm.lab.results.result import Report
 
 
-# Options for which - is standard output.
+# The options that accept - for standard output.
 _TO_STDOUT = ("--json", "--csv", "--markdown")
 Action = Callable[[], object]
 
 
 def command_line() -> str:
-    """The command as a shell would take it."""
+    """Return the command line, quoted for a shell."""
     return shell_command(["webnorm", *sys.argv[1:]])
 
 
 def check_outputs(given: Mapping[str, Path | None], inputs: Iterable[Path] = ()) -> None:
-    """Complain before the work begins about an output that cannot be written, or would cost another file.
+    """Raise WebnormError, before the work begins, for an output that cannot be written or overwrites a file.
 
-    `given` has them by their options; - is standard output.
+    `given` maps options to paths; - is standard output. `inputs` are files that must not be overwritten.
     """
     from webnorm.files.atomic import check_writable, same_place
 
@@ -44,14 +44,14 @@ def check_outputs(given: Mapping[str, Path | None], inputs: Iterable[Path] = ())
         for other, earlier in checked.items():
             named = "-" not in (str(path), str(earlier))
             if path == earlier or (named and same_place(path, earlier)):
-                raise WebnormError(f"{flag} is {path}, and so is {other}; expected a place for each")
+                raise WebnormError(f"{flag} and {other} are both {path}; expected different files")
         if str(path) != "-" and any(one.exists() and same_place(path, one) for one in kept):
-            raise WebnormError(f"{flag} is {path}, which is read; expected another file")
+            raise WebnormError(f"{flag} is {path}, which is an input; expected another file")
         checked[flag] = path
 
 
 def _refuse_stream(flag: str, path: Path) -> None:
-    """Complain about an output that standard output or standard error goes to: one would lose the other's."""
+    """Refuse an output file that standard output or standard error also writes to."""
     for stream, name in ((sys.stdout, "standard output"), (sys.stderr, "standard error")):
         try:
             same = os.path.samestat(path.stat(), os.fstat(stream.fileno()))
@@ -63,12 +63,12 @@ def _refuse_stream(flag: str, path: Path) -> None:
 
 
 def path_with_suffix(path: Path | None, name: str) -> Path | None:
-    """The file for one of several: out.json becomes out-NAME.json."""
+    """Return the file name for one of several platforms: out.json becomes out-NAME.json."""
     return None if path is None else path.with_name(f"{path.stem}-{name}{path.suffix}")
 
 
 def report_steps(report: Report, outputs: Mapping[str, Path | None]) -> tuple[list[Action], list[Action]]:
-    """The steps that write a report into the files asked for, and those that print what - asks for."""
+    """Return the steps that write a report to files, and the steps that print it for -."""
     from webnorm.lab.results import result_files, tables
 
     steps: tuple[list[Action], list[Action]] = ([], [])
@@ -85,7 +85,7 @@ def _put(report: Report, text: Callable[[Report], str], path: Path) -> None:
 
 
 def write_or_print(text: str, path: Path) -> None:
-    """Write a text into a file, or print it where that is -."""
+    """Write a text to a file, or print it if the path is -."""
     from webnorm.files import atomic
 
     if str(path) == "-":
@@ -95,7 +95,7 @@ def write_or_print(text: str, path: Path) -> None:
 
 
 def run_each_step(*steps: Action) -> None:
-    """Take every step; then WebnormError, of one line, for those that failed."""
+    """Take every step, then raise one WebnormError for all steps that failed."""
     failed = []
     for step in steps:
         try:

@@ -1,4 +1,4 @@
-"""What `bench`, `check` and `tune` put on the screen beside results: the device, presets, cases, choices."""
+"""Lines and tables of `bench`, `check` and `tune`: the device, presets, cases and tuned choices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from webnorm.lab.run.tune import TuneResult
 from webnorm.op.corpus import Case
 from webnorm.op.presets import presets
 
-# Characters of the reason why a kernel could not be watched: a compiler may say much.
+# The most characters of the reason why races were not checked, since a compiler's message can be long.
 _LONGEST_REASON = 200
 
 
@@ -27,26 +27,24 @@ def _bare(*columns: Column) -> Table:
 
 
 def device_line(description: Mapping[str, Any]) -> RenderableType:
-    """The device, and what a software adapter's figures are worth."""
+    """Return the line of the device, with a warning for a software adapter."""
     line = escaped_line(device_text(description), "bold") if description else Text("no device")
     if description.get("type") == "CPU":
-        line.append(
-            "\na software adapter: it ranks kernels by its own rules, which are not a GPU's", style="yellow"
-        )
+        line.append("\na software adapter: it ranks kernels differently from a GPU", style="yellow")
     return line
 
 
 def corpus_table(cases: Sequence[Case]) -> Table:
-    """The corpus of `check`: each case with its shape and where it comes from."""
+    """Return a table of the corpus of `check`: each case with its shape and source."""
     table = _bare(*map(wrapping_column, ("case", "shape", "source")))
     for case in cases:
-        unstable = f" ({case.must_fail} has to fail)" if case.must_fail else ""
+        unstable = f" ({case.must_fail} must fail)" if case.must_fail else ""
         table.add_row(escaped_line(case.name), case.shape_text, escaped_line(case.source + unstable))
     return table
 
 
 def tuning_table(tuning: Tuning) -> Table:
-    """The choices of a tuning, and what each gained."""
+    """Return a table of the choices of a tuning, with their gains."""
     recorded = tuning.platform
     table = _bare(
         *map(wrapping_column, ("problem", "kernel")), *map(number_column, ("gain", "% of copy", "tried"))
@@ -65,32 +63,33 @@ def tuning_table(tuning: Tuning) -> Table:
 
 
 def tuned_lines(tuned: TuneResult) -> str:
-    """What came of tuning one task: the choice and what it gained, then what was dropped, a line each."""
+    """Return the lines for one tuned task: the choice with its gain, and each dropped variant."""
     choice = tuned.choice
     dropped = [one_line(f"  dropped: {reason}") for reason in tuned.dropped]
     if choice is None:
-        return "\n".join([f"{tuned.task}: no variant is right", *dropped])
+        return "\n".join([f"{tuned.task}: no variant is correct", *dropped])
     named = f"{choice.kernel} {constants_text(choice.constants)}"
     gained = (
-        f"the rules' choice, {tuned.rules}, does not run"
+        f"the rules' choice {tuned.rules} does not run"
         if choice.speedup is None
-        else "the rules' choice stays"
+        else "the rules' choice is the fastest"
         if choice.speedup == 1
-        else f"{choice.speedup:.2f} x as fast as the rules' {tuned.rules}"
+        else f"{choice.speedup:.2f} x as fast as the rules' choice {tuned.rules}"
     )
     return "\n".join([f"{tuned.task}: {named}: {gained}; {choice.tried} variants tried", *dropped])
 
 
 def race_line(results: Sequence[Result]) -> str:
-    """What is known of races on workgroup memory, and of endless loops where there are any: right results
-    alone would show neither on a CPU. Where some runs could not be watched it has the first reason. Empty
-    where neither was looked for.
+    """Return the line about races on workgroup memory and endless loops; "" if neither was checked.
+
+    On a CPU, correct results do not show that there are no races. If some runs could not be checked, the line
+    contains the first reason.
     """
     watched = sum(result.watched is True for result in results)
     unwatched = sum(result.watched is False for result in results)
     seen = sum("a race" in (result.reason or "") for result in results if result.watched)
     reason = next((one_line(result.unwatched) for result in results if result.unwatched), None)
-    failed = "could not be watched" + (f" ({shortened(reason, _LONGEST_REASON)})" if reason else "")
+    failed = "could not be checked" + (f" ({shortened(reason, _LONGEST_REASON)})" if reason else "")
     if not watched:
         return f"races on workgroup memory: {_runs(unwatched)} {failed}" if unwatched else ""
     found = f"in {seen} of" if seen else "none in"
@@ -106,7 +105,7 @@ def _runs(count: int) -> str:
 
 def show_presets() -> None:
     """Print the named workloads, as `--preset help` asks."""
-    table = _bare(*map(wrapping_column, ("preset", "tasks", "where it comes from")))
+    table = _bare(*map(wrapping_column, ("preset", "tasks", "source")))
     for name, preset in presets().items():
         table.add_row(name, str(len(preset.tasks)), Text(preset.summary))
     Screen().print(table)

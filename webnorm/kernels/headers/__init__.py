@@ -1,1 +1,1 @@
-"""Kernels' files and their headers: what there is, tune axes, and the variants an adapter can run."""
+"""Kernel files and their headers: the library of kernels, tune axes, and the variants an adapter can run."""

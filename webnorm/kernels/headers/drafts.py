@@ -1,4 +1,4 @@
-"""A kernel to begin with: a copy of another whose header is its own and whose entry points stand in it."""
+"""Drafts of new kernels: a copy of another kernel with its own header and with its entry points inlined."""
 
 from __future__ import annotations
 
@@ -15,22 +15,31 @@ from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import SourceUnreadable, read, split_header, without_header
 from webnorm.op.op import Op
 
-# Columns and rows are said to the authors of kernels for webnorm's own ops.
 _KEY = re.compile(r"""["']?(\w+)["']?\s*=""")
 _INCLUDE = re.compile(r'^\{% include "(lib/[\w.]+)" %\}$', re.MULTILINE)
 
 
 def lesson_kernel(op: Op) -> str:
-    """The kernel of an op that is best to begin with."""
+    """Return the name of the op's kernel that is best to start from."""
     return op.starter or "naive"
 
 
 def draft(kernel: Kernel, roots: Sequence[Path], folder: str | None = None, advice: bool = True) -> str:
-    """The text of a copy of a kernel, for its op alone, that is to be changed.
+    """Return the text of a copy of a kernel, for its op alone, as a start for a new one.
 
-    `roots` are the folders that the copy's snippets are looked for in: of those that it includes it holds the
-    ones with entry points itself. In a `folder` of another name than the op's its header names the op; with
-    `advice` it says what to change first. Raises WebnormError for a kernel that cannot be read.
+    Parameters
+    ----------
+    roots
+        The folders to search for snippets. Included snippets with entry points are inlined.
+    folder
+        The name of the folder for the copy. The header names the op if that is not the folder's name.
+    advice
+        Whether a comment says what to change first.
+
+    Raises
+    ------
+    WebnormError
+        The kernel cannot be read.
     """
     source = _text(kernel.path, home(kernel.path)[0])
     header = _own_header(split_header(source, kernel.path)[1], kernel, folder)
@@ -40,7 +49,7 @@ def draft(kernel: Kernel, roots: Sequence[Path], folder: str | None = None, advi
 
 
 def _own_header(toml: str, kernel: Kernel, folder: str | None) -> str:
-    """The header of a copy: a summary of its own, no place on the ladder, the op of its folder."""
+    """Return the header of a copy, with its own summary, without a rung, and with the op if needed."""
     own = {"summary": f"A copy of {kernel.label}.", "differs": "Nothing yet."}
     lines, kept = toml.splitlines(), [f"{key} = {json.dumps(text)}" for key, text in own.items()]
     if folder not in (None, kernel.op.name):
@@ -54,7 +63,7 @@ def _own_header(toml: str, kernel: Kernel, folder: str | None) -> str:
 
 
 def _length(lines: Sequence[str]) -> int:
-    """How many of the lines are the value of the first one's key."""
+    """Return how many lines the first line's key and value take."""
     for count in range(1, len(lines)):
         try:
             tomllib.loads("\n".join(lines[:count]))
@@ -66,20 +75,20 @@ def _length(lines: Sequence[str]) -> int:
 
 def _advice(kernel: Kernel) -> str:
     said = (
-        f"To be changed. First: {_first_change(kernel)}. Then say in `summary` and `differs` what it is. "
-        "docs/add-a-kernel.md and the playground's page have what header and body may use."
+        f"Change this copy. A first step: {_first_change(kernel)}. Then describe it in `summary` and "
+        "`differs`. docs/kernel-file.md and the playground's page list what header and body may use."
     )
     return textwrap.fill(said, 110, initial_indent="// ", subsequent_indent="// ", break_on_hyphens=False)
 
 
 def _first_change(kernel: Kernel) -> str:
     if kernel.derive.get("vector_width", 4) != 4:
-        return "`vector_width = 4` in the table [derive] has it read four columns at a time"
-    return "the values of an axis under [tune], or what it keeps of a row from one sweep to the next"
+        return "set `vector_width = 4` in the table [derive], so that it reads four columns at a time"
+    return "change the values of an axis in [tune], or what it keeps of a row between sweeps"
 
 
 def _written_out(found: re.Match[str], roots: Sequence[Path]) -> str:
-    """A snippet's text in the place of its include, if an entry point is in it."""
+    """Return a snippet's text in place of its include if it contains an entry point."""
     root = next((root for root in roots if (root / found[1]).exists()), None)
     text = "" if root is None else _text(root / found[1], root).strip()
     return text if "@compute" in text else found[0]

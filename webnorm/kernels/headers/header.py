@@ -1,4 +1,4 @@
-"""Reading a kernel's file: its header, checked table by table."""
+"""Parsing of a kernel's file and its header, table by table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Table = Mapping[str, Any]
 TABLES = ("features", "tune", "default", "derive")
 KNOWN_FEATURES = ("subgroups", "shader-f16")
 _ARRAYS = ("require", "pass", "scratch")
-# What headers of plain WGSL may have beside the others.
+# Additional keys for headers of plain WGSL.
 _PLAIN_KEYS = ("bindings", "workgroup_count")
 _KEYS = {
     "ops",
@@ -44,10 +44,10 @@ _KEYS = {
     *_ARRAYS,
 }
 MOST_ON_AXIS, LARGEST_ON_AXIS = 128, 2**31
-# Points of the axes times the parts of the rules that are worked out at each: six times what it is with the
-# gradients' registers, of which half a second tells what can run.
+# Points of the axes times the parts of the rules evaluated at each: six times the value of the gradients'
+# `registers`, whose filtering takes half a second.
 MOST_WORK = 1 << 28
-# What a template or an expression does not take for a name.
+# Words that cannot be names in a template or an expression.
 _RESERVED = {
     "true",
     "false",
@@ -62,10 +62,10 @@ _RESERVED = {
 
 @cache
 def layouts() -> Mapping[str, Table]:
-    """The layouts by name: how rows are shared out among invocations, which many headers have in common.
+    """Return the layouts by name: header tables that many kernels share.
 
-    A layout is a TOML file of webnorm's own with tables of a header: axes, derived constants, rules, scratch
-    buffers and passes. It may name a layout that it completes in turn.
+    A layout describes how rows are distributed over invocations. It is a TOML file of webnorm with axes,
+    derived constants, rules, scratch buffers and passes. It may itself extend another layout.
     """
     tables: dict[str, Table] = {
         path.stem: tomllib.loads(path.read_text(encoding="utf-8"))
@@ -79,11 +79,13 @@ def _whole(table: Table, tables: Mapping[str, Table]) -> Table:
 
 
 def laid_out(header: Table, layout: Table) -> dict[str, Any]:
-    """A header with what its layout says. The header goes first: its axes and derived constants take the
-    place of the layout's of the same name, its passes that of the same entry point; its passes and scratch
-    buffers come before the layout's, its rules behind. Derived constants stand behind those that they need.
+    """Merge a header with its layout.
+
+    The header's axes and derived constants replace the layout's of the same name, and its passes replace
+    passes with the same entry point. Its passes and scratch buffers come before the layout's, its rules after
+    them. Derived constants are sorted by dependency.
     """
-    # What is an axis in one place and derived in the other is what the header says.
+    # If a name is an axis in one file and derived in the other, the header decides.
     fixed, free = header.get("derive", {}).keys(), header.get("tune", {}).keys()
     dropped = {"tune": fixed, "default": fixed, "derive": free}
     whole = dict(header)
@@ -101,7 +103,7 @@ def laid_out(header: Table, layout: Table) -> dict[str, Any]:
 
 
 def _in_order(derived: Table) -> dict[str, Any]:
-    """What needs no other first; the rest as it is where each needs another."""
+    """Sort derived constants by dependency; circular ones keep their order."""
     left, placed = dict(derived), dict[str, Any]()
     while left:
         ready = (
@@ -115,11 +117,11 @@ def _in_order(derived: Table) -> dict[str, Any]:
 
 
 def home(path: Path) -> tuple[Path, str]:
-    """The folder that a kernel's file and its snippets have to lie in, and the name of the file's folder.
+    """Return the folder that must contain a kernel and its snippets, and the name of the kernel's folder.
 
-    It is the folder above that of the op, as with --wgsl, or the file's own where that is no op.
+    It is the parent of the op's folder, as with --wgsl, or the file's folder if that is not an op's.
     """
-    # Not resolved: a link in the place of an op's folder may lead out, too.
+    # Not resolved, because an op's folder may be a link to another place.
     try:
         folder = absolute(path).parent
         if is_op_folder(folder):
@@ -132,28 +134,29 @@ def home(path: Path) -> tuple[Path, str]:
 
 
 def unreadable(path: Path, error: OSError) -> WebnormError:
-    """The error for a file of a kernel that cannot be opened."""
+    """Return the error for a kernel's file that cannot be opened."""
     return WebnormError(f"{path}: cannot read the kernel: {error.strerror or error}")
 
 
 def check_name(path: Path) -> None:
-    """Raise WebnormError for a file whose name would be shown as something else, or whose folders have names
-    that does not fit in one line of a template's text (kernels.source_map.markers).
+    """Raise WebnormError for a path that cannot be displayed, or that would break markers in templates.
+
+    The markers (kernels.source_map.markers) contain the path and have to fit one line.
     """
     for what, name, forbidden in (
         ("name", path.name, rf"{sources.FORBIDDEN.pattern}|[\t\n]"),
         ("path", str(absolute(path)), "[\n\r\ufdd0\ufdd1]"),
     ):
         if found := re.search(forbidden, name):
-            held = sources.code_point(found[0])
-            raise WebnormError(f"{sentence(str(path))}: its {what} holds {held}; rename it")
+            character = sources.code_point(found[0])
+            raise WebnormError(f"{sentence(str(path))}: its {what} contains {character}; rename it")
 
 
 @signals.holding
 def load(path: Path, op_name: str | None = None) -> Kernel:
-    """Read a kernel file for one of the ops that it serves: `op_name` if that is one, else the first.
+    """Read a kernel file for one of its ops: `op_name` if it serves that, else the first.
 
-    Raises WebnormError that names the file and, where there is one, the line.
+    The message of a WebnormError names the file and, if known, the line.
     """
     source, default = _read(path, op_name)
     header = _header_of(path, source)
@@ -165,9 +168,9 @@ def load(path: Path, op_name: str | None = None) -> Kernel:
 
 @signals.holding
 def load_all(path: Path, only: str | None = None) -> list[Kernel]:
-    """Read a kernel file in an op's folder: a kernel for each op that it serves, or for that one alone.
+    """Read a kernel file in an op's folder, and return a kernel for each of its ops, or for `only` alone.
 
-    Raises as `load` does; what does not serve that one is hardly looked at.
+    It raises errors as `load` does. Files that do not serve `only` are not parsed.
     """
     source, default = _read(path, None)
     header = _header_of(path, source, default if only is None else only, default)
@@ -188,25 +191,24 @@ def _header_of(path: Path, source: str, only: str, default: str) -> _Header | No
 
 
 def _header_of(path: Path, source: str, only: str = "", default: str = "") -> _Header | None:
-    """The header of a kernel's text; None where it cannot be one of the op `only`.
+    """Return the header of a kernel's text; None if the kernel cannot serve the op `only`.
 
-    That of plain WGSL may be a TOML file of the same name, or be left out in part: what the text says is
-    taken from there.
+    The header of plain WGSL may be in a TOML file of the same name. Missing parts are taken from the text.
     """
-    beside = path.with_suffix(".toml")
+    toml_path = path.with_suffix(".toml")
     if not sources.has_header(source) and is_plain(source):
-        start, toml = 0, _toml_beside(beside)
-        place = beside if toml else path
+        start, toml = 0, _toml_text(toml_path)
+        place = toml_path if toml else path
         return _Header(place, start, toml, path, source)
     start, toml = sources.split_header(source, path)
-    # A header serves its folder's op, or those that it names: most need not be parsed.
+    # A header serves its folder's op or the ops it names, so a search of the text avoids most parsing.
     if only not in ("", default) and not re.search(rf"\b{only}\b", toml):
         return None
     body = sources.without_header(source, path)
     return _Header(path, start, toml, path, body if is_plain(body) else None)
 
 
-def _toml_beside(path: Path) -> str:
+def _toml_text(path: Path) -> str:
     if not path.exists():
         return ""
     try:
@@ -216,7 +218,7 @@ def _toml_beside(path: Path) -> str:
 
 
 def _read(path: Path, op_name: str | None) -> tuple[str, str]:
-    """A file's text, and the op that it serves where it names none: its folder, else `op_name`."""
+    """Return a file's text, and the op that it serves unless it names one: its folder, else `op_name`."""
     root, folder = home(path)
     check_name(path)
     try:
@@ -231,15 +233,15 @@ def _read(path: Path, op_name: str | None) -> tuple[str, str]:
 
 
 def _along_x(one: Mapping[str, Any], wide: bool) -> dict[str, Any]:
-    """The count of a pass of plain WGSL as it is meant: along x, unless the text looks how wide a grid is."""
+    """Put all workgroups of a plain WGSL pass along x, unless the text reads the grid's width."""
     count = one.get("workgroup_count")
     return {} if wide or isinstance(count, list) or count is None else {"workgroup_count": [count, 1]}
 
 
 def written_out(value: object) -> object:
-    """Return the text of a default that is a list of [test, value] and, last, the value where no test holds.
+    """Return the expression for a default that is a list of [test, value] pairs and a final value.
 
-    A value may be such a list, too. What is neither stays as it is.
+    A value may itself be such a list. Any other default is returned unchanged.
     """
     if not isinstance(value, list) or len(value) < 2:
         return value
@@ -251,10 +253,10 @@ def written_out(value: object) -> object:
 
 
 class _Header(TomlFields):
-    """A header, table by table."""
+    """A parser of a header's tables."""
 
     def free(self, name: object, known: Sequence[str], kind: str, holding: str = "") -> str:
-        """A name that is not taken yet, by Jinja, the header or the problem."""
+        """Return a name after checking that Jinja, the header and the problem do not use it."""
         if not isinstance(name, str):
             raise self.unfit("name", kind, name, "a name")
         if (
@@ -263,7 +265,7 @@ class _Header(TomlFields):
             or name in template_names_of(self.op)
             or name in _RESERVED
         ):
-            raise self.complaint(name, f"{kind} {name!r} is no free identifier", holding)
+            raise self.complaint(name, f"{kind} {name!r} is not an identifier, or is in use", holding)
         return name
 
     def axis(self, name: str, values: object) -> tuple[int, ...]:
@@ -288,7 +290,7 @@ class _Header(TomlFields):
         self.only(self.table, _KEYS if plain is None else {*_KEYS, *_PLAIN_KEYS}, "header")
         if plain is not None:
             self.table = {**self.table, **self._said_by_text(plain)}
-        # What the file itself defines, not its layout.
+        # The file's own definitions, without the layout's.
         self.own = self.table
         if "layout" in self.table:
             for table in TABLES:
@@ -300,7 +302,7 @@ class _Header(TomlFields):
             self.table = laid_out(self.table, known[name])
 
     def _said_by_text(self, text: str) -> dict[str, Any]:
-        """What a header of plain WGSL may leave out, where it does."""
+        """Return the keys that a plain WGSL header leaves out, derived from the text."""
         found: dict[str, Any] = {}
         table = self.table
         axes = {*table.get("tune", ()), *table.get("derive", ())}
@@ -311,12 +313,14 @@ class _Header(TomlFields):
         if "pass" not in table:
             if len(entries) != 1:
                 listed = ", ".join(entries) or "none"
-                raise self.at(0, f"the text has the compute entry points {listed}; expected [[pass]] tables")
+                raise self.at(
+                    0, f"the text has the compute entry points {listed}; expected one, or [[pass]] tables"
+                )
             if counts is None:
                 raise self.at(
                     0,
-                    f"nothing says how many workgroups {next(iter(entries))} takes; expected a header, or "
-                    f"{self.kernel_path.stem}.toml next to it, with workgroup_count, such as "
+                    f"the number of workgroups of {next(iter(entries))} is unknown; add workgroup_count to a "
+                    f"header or to {self.kernel_path.stem}.toml next to the file, such as "
                     'workgroup_count = "rows"',
                 )
             found["pass"] = [{"entry_point": next(iter(entries)), "workgroup_count": counts}]
@@ -332,7 +336,7 @@ class _Header(TomlFields):
         return found
 
     def plain_text(self, op: Op, scratch: Sequence[str], constants: Sequence[str]) -> PlainText | None:
-        """The interface of plain WGSL; None for a template."""
+        """Return the interface of plain WGSL; None for a template."""
         if self.plain is None:
             return None
         names = self.mapping("bindings")
@@ -343,7 +347,7 @@ class _Header(TomlFields):
         return read_plain(self.kernel_path, self.plain, op, names, scratch, constants)
 
     def ops(self, folder: str) -> tuple[str, ...]:
-        """The ops that the kernel serves: `folder`, unless the header names them."""
+        """Return the ops that the kernel serves: the folder's, unless the header names them."""
         named = self.table.get("ops", [folder])
         if not isinstance(named, list) or not named:
             raise self.unfit("ops", "ops", named, "a list of ops")
@@ -352,10 +356,10 @@ class _Header(TomlFields):
         return tuple(dict.fromkeys(named))
 
     def kernel(self, op_name: str) -> Kernel:
-        """The kernel for an op."""
+        """Return the kernel for an op."""
         op = self.op = OPS[op_name]
         tune = {name: self.axis(name, values) for name, values in self.mapping("tune").items()}
-        # What an expression may use grows from table to table.
+        # Each table adds names for the expressions of the next.
         known = [*names_of(op)]
         default = self.defaults(tune, known)
         derive = self.derived(known)
@@ -369,7 +373,7 @@ class _Header(TomlFields):
             name=self.kernel_path.stem,
             path=self.kernel_path,
             summary=self.text("summary"),
-            # What an op of the user's has may be its only kernel.
+            # A user's op may have only one kernel.
             differs=self.text("differs") if op.source is None else str(self.table.get("differs", "")),
             rung=rung,
             preference=self.tree("preference", self.table.get("preference", rung), names_of(op)),
@@ -388,18 +392,18 @@ class _Header(TomlFields):
         return kernel
 
     def defaults(self, tune: Mapping[str, Sequence[int]], known: list[str]) -> dict[str, Tree]:
-        """Of each axis, which is known from then on."""
+        """Return the default of each axis, and add the axes to the known names."""
         given = self.mapping("default")
         self.only(given, set(tune), "default")
         default: dict[str, Tree] = {}
         for axis in tune:
-            # Its line comes after the one that has the axis's values.
+            # Index 1, because the axis's values are on an earlier line with the same key.
             default[axis] = self.tree(axis, written_out(given.get(axis, tune[axis][0])), known, 1)
             known.append(axis)
         return default
 
     def derived(self, known: list[str]) -> dict[str, Tree]:
-        """The derived constants, each of which is known from then on."""
+        """Return the derived constants, and add them to the known names."""
         derive: dict[str, Tree] = {}
         for name, text in self.mapping("derive").items():
             self.free(name, known, "derived constant", str(text))
@@ -415,9 +419,9 @@ class _Header(TomlFields):
         return features
 
     def check_read(self, kernel: Kernel, source: str) -> None:
-        """Complain about a name of the file's own that nothing reads: it may be misspelt.
+        """Raise WebnormError for a name of the file that nothing reads, which may be misspelt.
 
-        Of webnorm's kernels a test holds that there is none.
+        webnorm's own kernels are skipped, because a test checks them.
         """
         if kernel.path.is_relative_to(sources.wgsl_root()) or kernel.plain is not None:
             return
@@ -445,7 +449,7 @@ class _Header(TomlFields):
             raise self.complaint("name", f"nothing reads the scratch buffer {name!r}", name, meant=name)
 
     def require_walkable(self, kernel: Kernel) -> None:
-        """Complain about axes that nobody can walk over."""
+        """Raise WebnormError if the axes have too many points."""
         points = math.prod(len(values) for values in kernel.tune.values())
         trees = [*kernel.derive.values(), *(require.rule for require in kernel.require)]
         trees += [tree for each in kernel.passes for tree in (each.workgroup_size, each.iterations)]
@@ -453,8 +457,8 @@ class _Header(TomlFields):
         if points > MOST_POINTS or points * parts > MOST_WORK:
             raise self.complaint(
                 "tune",
-                f"the axes have {points} points, with rules of {parts} parts to be worked out at each; "
-                f"expected at most {min(MOST_POINTS, MOST_WORK // max(parts, 1))} points",
+                f"the axes have {points} points, and the rules have {parts} parts to evaluate at each; "
+                f"the limit is {min(MOST_POINTS, MOST_WORK // max(parts, 1))} points",
             )
 
     def requires(self, known: Sequence[str]) -> Iterator[Requirement]:
@@ -466,11 +470,10 @@ class _Header(TomlFields):
         keys = {"entry_point", "workgroup_size", "workgroup_count"}
         entries = list(self.tables("pass", keys, {"per", "bindings", "when", "iterations"}))
         if not entries:
-            raise self.complaint("summary", "a kernel has at least one [[pass]] table; this header has none")
+            raise self.complaint("summary", "the header has no [[pass]] table; add at least one [[pass]]")
         names = {*(tensor.name for tensor in op.tensors), *scratch}
         for entry in entries:
-            # A header names the size that is cut.
-            # An op without such a size has one slice.
+            # `per` names the size that is cut into slices. An op without such a size has one slice.
             pers: dict[str, Per] = {op.problem_type.BATCH or "slice": "slice", "call": "call"}
             per = pers[self.one_of("per", entry.get("per", next(iter(pers))), pers, " or ".join(pers))]
             bound = entry.get("bindings")
@@ -488,7 +491,7 @@ class _Header(TomlFields):
             )
 
     def grid(self, counts: object, known: Sequence[str]) -> list[Tree]:
-        """The workgroups in each direction: one count that a plan arranges, or a list of two or three."""
+        """Return the workgroups: one total count, or a count for each of two or three directions."""
         if not isinstance(counts, list):
             return [self.tree("workgroup_count", counts, known)]
         if len(counts) not in (2, 3):
@@ -498,7 +501,7 @@ class _Header(TomlFields):
         return [self.tree("workgroup_count", one, known) for one in counts]
 
     def entry_point(self, name: object) -> str:
-        """The name of a function, as WGSL takes it."""
+        """Return the name of an entry point after checking that it is valid in WGSL."""
         if isinstance(name, str) and name.isidentifier() and name != "_" and not name.startswith("__"):
             return name
         holding = name if isinstance(name, str) else ""

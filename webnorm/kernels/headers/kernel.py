@@ -1,4 +1,4 @@
-"""Kernels: template files with a header that says what they are and which constants they admit."""
+"""Kernels: template files with a header that describes them and their tunable constants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Per = Literal["slice", "call"]
 
 @dataclass(frozen=True)
 class Requirement:
-    """A rule that a variant has to meet, and the reason a reader is told when it does not."""
+    """A rule that a variant has to meet, and the reason to show if it does not."""
 
     rule: Tree
     why: str
@@ -27,10 +27,22 @@ class Requirement:
 
 @dataclass(frozen=True)
 class KernelPass:
-    """One dispatch. With `per` "slice" it is repeated for each slice of the batch and `workgroup_count`
-    counts workgroups for one slice; with "call" it runs once. `bindings` names the tensors and scratch
-    buffers it uses, None all of them. A pass whose `when` is 0 is left out. `iterations` counts those of an
-    invocation's loops, where they depend on the batch.
+    """One dispatch of a kernel.
+
+    Attributes
+    ----------
+    per
+        "slice" repeats the pass for each slice of the batch; "call" runs it once.
+    workgroup_count
+        The workgroups of one slice, or of the call.
+    bindings
+        The names of the tensors and scratch buffers it uses; None for all of them.
+    when
+        A pass whose `when` is 0 is left out.
+    iterations
+        The iterations of an invocation's loops, if they depend on the batch.
+    grid
+        The workgroups in each direction; empty if the plan chooses them.
     """
 
     entry_point: str
@@ -40,15 +52,14 @@ class KernelPass:
     bindings: tuple[str, ...] | None = None
     when: Tree = 1
     iterations: Tree = 0
-    # The workgroups in each direction; empty where a plan arranges them.
     grid: tuple[Tree, ...] = ()
 
 
 @dataclass(frozen=True)
 class ScratchBuffer:
-    """A float32 buffer between passes: `records` of `words` floats, which every slice of the batch adds to.
+    """A float32 buffer between passes with `records` of `words` floats, to which all slices add.
 
-    `batched` tells a buffer with a record for each element of the batch.
+    A `batched` buffer has a record for each element of the batch.
     """
 
     name: str
@@ -59,8 +70,11 @@ class ScratchBuffer:
 
 @dataclass(frozen=True)
 class AccuracyRules:
-    """What the tolerance depends on: float32 terms added one after another into one accumulator, for an
-    element of the batch and for a sum over it, and how often a mean is rounded to float32 (see HeaderTerms).
+    """The properties of a kernel that its tolerance depends on (see HeaderTerms).
+
+    `serial_terms` and `column_terms` count the float32 terms added one by one into one accumulator, for an
+    element of the batch and for a sum over the batch. `rounded_mean` counts the roundings of a mean to
+    float32.
     """
 
     serial_terms: Tree
@@ -70,10 +84,44 @@ class AccuracyRules:
 
 @dataclass(frozen=True, repr=False)
 class Kernel:
-    """One template file. `rung` orders the ladder: higher means later and usually faster.
+    """A kernel file: its header and its path.
 
-    Of the kernels that can run a problem on an adapter, the one of the highest `preference` is chosen where
-    nobody named one.
+    Attributes
+    ----------
+    op : Op
+        The op that the kernel computes.
+    name : str
+        The name, such as "naive".
+    path : pathlib.Path
+        The file.
+    summary : str
+        The description in the header.
+    differs : str
+        The difference from the kernel on the rung below.
+    rung : int
+        The position on the ladder: a higher rung is later and usually faster.
+    preference : Tree
+        The rank for `auto`, which picks the highest preference among the kernels that can run a problem.
+    unstable : str or None
+        The reason why wrong results are expected; None for a stable kernel.
+    features : mapping of str to Tree
+        The WebGPU features, and the conditions under which they are needed.
+    tune : mapping of str to tuple of int
+        The values of each tune axis.
+    default : mapping of str to Tree
+        The default of each tune axis.
+    derive : mapping of str to Tree
+        Constants that are computed from the others.
+    require : tuple of Requirement
+        The rules that a variant must satisfy.
+    passes : tuple of KernelPass
+        The dispatches.
+    scratch : tuple of ScratchBuffer
+        The buffers between the passes.
+    accuracy : AccuracyRules
+        The inputs of the tolerance.
+    plain : PlainText or None
+        The parsed text of a file of plain WGSL; None for a template.
     """
 
     op: Op
@@ -92,7 +140,7 @@ class Kernel:
     passes: tuple[KernelPass, ...]
     scratch: tuple[ScratchBuffer, ...]
     accuracy: AccuracyRules
-    # For a file that is no template but plain WGSL.
+    # Set for a file with plain WGSL instead of a template.
     plain: PlainText | None = None
 
     def __repr__(self) -> str:
@@ -100,19 +148,19 @@ class Kernel:
 
     @property
     def rule_numbers(self) -> list[int]:
-        """The numbers of its requirements that may be sizes."""
+        """The numbers in the kernel's requirements that may be sizes."""
         return sizes_in(one.rule for one in self.require)
 
     @property
     def label(self) -> str:
-        """The kernel as a person names it: `op/kernel`, or just the op when both are the same."""
+        """The display name, which is `op/kernel`, or the op alone if both are the same."""
         return self.name if self.name == self.op.name else f"{self.op.name}/{self.name}"
 
     @property
     def compiles_batch_in(self) -> bool:
-        """Whether anything but a count of workgroups or records depends on the size of the batch."""
+        """True if more than the number of workgroups or records depends on the size of the batch."""
         if self.plain is not None:
-            # Its constants may be made of any size.
+            # Constants of plain WGSL may depend on any size.
             return True
         trees = [*self.derive.values(), *self.features.values(), *(scratch.words for scratch in self.scratch)]
         trees += [tree for each in self.passes for tree in (each.workgroup_size, each.when)]
@@ -120,25 +168,43 @@ class Kernel:
 
     @property
     def takes_slices(self) -> bool:
-        """Whether the batch can be cut where it does not fit a binding: no pass of the whole call reads or
-        writes what is batched.
-        """
+        """True if the batch can be cut into slices, since no pass of the whole call uses a batched tensor."""
         batched = {tensor.name for tensor in self.op.tensors if tensor.batched}
         if self.plain is not None:
-            # It does not know where a slice begins.
+            # Plain WGSL has no parameter for the begin of a slice.
             return False
         whole = (each for each in self.passes if each.per == "call")
         return all(each.bindings is not None and batched.isdisjoint(each.bindings) for each in whole)
 
     def mistake(self, what: str, message: object) -> WebnormError:
-        """The error for what a part of the header comes to."""
+        """Return the error for a part of the header."""
         return WebnormError(f"{self.path}: {what}: {message}")
 
     def value(
         self, what: str, tree: Tree, values: Mapping[str, int], least: int = -expression.LARGEST
     ) -> int:
-        """What an expression of the header comes to; raises WebnormError that names the header and `what`,
-        for less than `least` too.
+        """Evaluate an expression of the header.
+
+        Parameters
+        ----------
+        what : str
+            The name of the expression, for the error.
+        tree : Tree
+            The expression.
+        values : mapping of str to int
+            The values of the names in it.
+        least : int, optional
+            The smallest valid value.
+
+        Returns
+        -------
+        int
+            The value.
+
+        Raises
+        ------
+        WebnormError
+            The expression cannot be evaluated, or its value is less than `least`.
         """
         try:
             value = expression.evaluate(tree, values)

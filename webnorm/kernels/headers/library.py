@@ -1,4 +1,4 @@
-"""Which kernels there are: webnorm's and those of a user's folders, found by name."""
+"""The library of kernels: webnorm's own and those in a user's folders, found by name."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from webnorm.op.op import Op
 from webnorm.op.registry import OPS, default_op, user_ops
 from webnorm.op.selection import is_pattern, matches
 
-# What stands for no kernel but for the choice of one (webnorm/choice/defaults.py).
+# Stands for the automatic choice of a kernel (webnorm/choice/defaults.py).
 AUTO = "auto"
-# A name that is no pattern and no path.
+# A name that is neither a pattern nor a path.
 _PLAIN = re.compile(r"\w+", re.ASCII)
 
 
 @dataclass(frozen=True)
 class UnreadableKernel:
-    """A file of the user's that is no kernel, and why: one line, with file and line where there is one."""
+    """A user's kernel file that cannot be read, and the reason in one line, with file and line number."""
 
     op: Op
     name: str
@@ -34,7 +34,7 @@ class UnreadableKernel:
 
     @property
     def label(self) -> str:
-        """What the kernel would be called."""
+        """The name that the kernel would have."""
         return self.name if self.name == self.op.name else f"{self.op.name}/{self.name}"
 
 
@@ -42,13 +42,26 @@ class UnreadableKernel:
 def survey(
     extra: Sequence[Path] = (), own: Set[str] | None = None
 ) -> tuple[list[Kernel], list[UnreadableKernel]]:
-    """Every kernel of webnorm and of the user's own folders (`DIR/<op>/<kernel>.wgsl`), by op and rung, and
-    those of the user's that are broken.
+    """Read all kernels of webnorm and of the user's folders (`DIR/<op>/<kernel>.wgsl`), by op and rung.
 
-    Where `own` names some of webnorm's, no others of those are read. A user's kernel of the same op and name
-    takes the place of webnorm's, and leaves it empty where it is broken.
+    A user's kernel replaces webnorm's kernel of the same op and name, even if it is broken.
 
-    Raises WebnormError for a folder that is none, or holds no kernel.
+    Parameters
+    ----------
+    extra
+        The user's folders.
+    own
+        The names of webnorm's kernels to read; None for all.
+
+    Returns
+    -------
+    kernels, broken
+        The kernels, and the user's files that cannot be read.
+
+    Raises
+    ------
+    WebnormError
+        A folder does not exist or contains no kernel.
     """
     check_kind("extra", extra, Sequence, "a sequence of folders")
     for folder in extra:
@@ -68,7 +81,7 @@ def survey(
                 op = OPS[path.parent.name]
                 served = [UnreadableKernel(op, sentence(path.stem), path, _reason(path, error))]
             for kernel in served:
-                # Not in the place of the one that it replaces: those of a folder stay together.
+                # Removed first, so that a replacement is listed with its own folder.
                 found.pop((kernel.op.name, path.stem), None)
                 found[kernel.op.name, path.stem] = kernel
     kernels = sorted((one for one in found.values() if isinstance(one, Kernel)), key=_place)
@@ -82,14 +95,14 @@ def _place(kernel: Kernel) -> tuple[int, int, str]:
 def _kernel_files(root: Path) -> list[Path]:
     try:
         if not root.is_dir():
-            raise WebnormError(f"{root}: expected a folder of kernels, <op>/<kernel>.wgsl")
+            raise WebnormError(f"{root}: not a folder; expected a folder of kernels, <op>/<kernel>.wgsl")
         paths = [path for op in OPS for path in wgsl_files(root / op)]
     except (OSError, ValueError) as error:
         raise WebnormError(f"{root}: cannot read the folder of kernels: {error}") from error
     if not paths:
         raise WebnormError(
-            f"{root}: holds no kernel; expected <op>/<kernel>.wgsl there, of an op with an op.py or of "
-            f"{', '.join(OPS)}"
+            f"{root}: contains no kernel; expected <op>/<kernel>.wgsl in it, for an op with an op.py or for "
+            f"one of {', '.join(OPS)}"
         )
     return paths
 
@@ -101,7 +114,30 @@ def _reason(path: Path, error: Exception) -> str:
 
 
 def discover(extra: Sequence[Path] = ()) -> list[Kernel]:
-    """Every kernel, as `survey` finds them; raises WebnormError for the first that is broken."""
+    """List every kernel of webnorm, of the user ops, and of some folders.
+
+    Parameters
+    ----------
+    extra : sequence of pathlib.Path, optional
+        Folders of kernels of your own, `DIR/<op>/<kernel>.wgsl`. They replace webnorm's kernels of the same
+        op and name.
+
+    Returns
+    -------
+    list of Kernel
+        The kernels, sorted by op and rung.
+
+    Raises
+    ------
+    WebnormError
+        A kernel is broken, or a folder contains none.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> "naive" in {kernel.name for kernel in webnorm.discover()}
+    True
+    """
     kernels, broken = survey(extra)
     for one in broken:
         raise WebnormError(one.reason)
@@ -109,14 +145,12 @@ def discover(extra: Sequence[Path] = ()) -> list[Kernel]:
 
 
 def own_names() -> frozenset[str]:
-    """What the kernels that come with webnorm are called; none is read."""
+    """Return the names of webnorm's own kernels without reading them."""
     return frozenset(path.stem for path in _kernel_files(wgsl_root()))
 
 
 def own_kernels(op: str) -> list[Kernel]:
-    """The kernels of one op that come with webnorm, as `discover` has them; those of others are not made. An
-    op of the user's has those of its folder.
-    """
+    """Return webnorm's own kernels of one op; for a user's op, the kernels in its folder."""
     if op in user_ops():
         return [kernel for kernel in discover() if kernel.op.name == op]
     found = (kernel for path in _kernel_files(wgsl_root()) for kernel in load_all(path, op))
@@ -124,9 +158,9 @@ def own_kernels(op: str) -> list[Kernel]:
 
 
 def own_kernel(op: str, name: str) -> Kernel | None:
-    """The kernel of that name among them, None without one; no other file is read."""
+    """Return the kernel of that name among `own_kernels`, or None, without reading other files."""
     if op in user_ops():
-        # Their files change while a process runs.
+        # Not cached, because a user's files may change while the process runs.
         return next((kernel for kernel in own_kernels(op) if kernel.name == name), None)
     return _own_kernel(op, name)
 
@@ -138,9 +172,7 @@ def _own_kernel(op: str, name: str) -> Kernel | None:
 
 
 def select_for(kernels: Sequence[Kernel], names: Sequence[str] | None, ops: Sequence[str]) -> list[Kernel]:
-    """The kernels of some ops: all of them where names is None, else those in any of the ops that are
-    called so, or whose names a pattern fits.
-    """
+    """Return the kernels of some ops that match one of `names` (names or patterns); None selects all."""
     if names is None:
         return [kernel for kernel in kernels if kernel.op.name in ops]
     found: dict[tuple[Path, str], Kernel] = {}
@@ -157,9 +189,9 @@ def select_each(
     names: Sequence[str] | None,
     ops: Sequence[str],
 ) -> tuple[list[Kernel], list[UnreadableKernel]]:
-    """`select_for`, and of the broken those that were asked for, by name or by path.
+    """Do `select_for`, and return the requested ones among the broken kernels as well.
 
-    Raises WebnormError for a name that nothing has, and for what is broken where nothing else is left.
+    Raises WebnormError for an unknown name, and if all requested kernels are broken.
     """
     own = [one for one in broken if one.op.name in ops]
     if names is None:
@@ -190,10 +222,39 @@ def select(
     also: Sequence[str] = (AUTO,),
     broken: Sequence[UnreadableKernel] = (),
 ) -> Kernel:
-    """The kernel called `name`: a path to a file, `op/kernel`, or the name of one of `op`'s kernels.
+    """Find a kernel by name or by path.
 
-    `also` are other names that the caller takes, which the error for an unknown one may suggest. One of the
-    `broken` is refused with its reason.
+    Parameters
+    ----------
+    kernels : sequence of Kernel
+        The kernels to search, such as those from `webnorm.discover`.
+    name : str
+        `op/kernel`, the name of a kernel of `op`, or the path of a .wgsl file.
+    op : str, optional
+        The name of the op. Default: layer_norm.
+    also : sequence of str, optional
+        Other names that the error for an unknown name may suggest.
+    broken : sequence of UnreadableKernel, optional
+        Kernels whose names raise the reason why they are broken.
+
+    Returns
+    -------
+    Kernel
+        The kernel.
+
+    Raises
+    ------
+    WebnormError
+        The name or the op is unknown, or the file cannot be read as a kernel.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> kernels = webnorm.discover()
+    >>> webnorm.select(kernels, "naive").label
+    'layer_norm/naive'
+    >>> webnorm.select(kernels, "rms_norm/naive").op.name
+    'rms_norm'
     """
     check_kind("kernels", kernels, Sequence, "a sequence of kernels")
     for one in kernels:
@@ -217,36 +278,37 @@ def select(
 def unknown_kernel(
     name: str, kernels: Iterable[Kernel], ops: Sequence[str], also: Sequence[str] = ()
 ) -> WebnormError:
-    """The error for a name, or a pattern, that no kernel of these ops has: of which others there is one, what
-    finds such a file, or what is near.
+    """Return the error for a name or pattern without a kernel in these ops.
+
+    It names other ops with such a kernel, the option that finds such a file, or the nearest name.
     """
     others = dict.fromkeys(
         kernel.op.name for kernel in kernels if matches(name, kernel.name) and kernel.op.name not in ops
     )
     if others:
         return WebnormError(f"kernel {shown(name)} is for {', '.join(others)}, not for {', '.join(ops)}")
-    for path in _lying(name):
+    for path in _nearby_files(name):
         return WebnormError(f"unknown kernel {shown(name)}; --wgsl {path.parent.parent} finds {path}")
     return unknown("kernel", name, {*also, *(kernel.name for kernel in kernels if kernel.op.name in ops)})
 
 
-def _lying(name: str) -> list[Path]:
-    """Files in the working folder, or one below it, that would be kernels of that name."""
+def _nearby_files(name: str) -> list[Path]:
+    """Return files in the working folder, or one level below, that would be kernels of that name."""
     if not _PLAIN.fullmatch(name):
         return []
     return sorted(path for op in OPS for at in ("", "*/") for path in Path().glob(f"{at}{op}/{name}.wgsl"))
 
 
 def without_auto(names: Sequence[str] | None) -> list[str] | None:
-    """The names of kernels without auto; None where no name was given."""
+    """Return the names of kernels without "auto"; None if no name was given."""
     return [name for name in names if name != AUTO] if names else None
 
 
 def check_axes(names: Iterable[str], kernels: Sequence[Kernel]) -> None:
-    """Raise WebnormError for the name of a tune axis that none of the kernels has."""
+    """Raise WebnormError if none of the kernels has a tune axis of a name."""
     axes = {axis for kernel in kernels for axis in kernel.tune}
     for name in names:
         if name not in axes:
             others = (axis for kernel in survey()[0] for axis in kernel.tune)
-            elsewhere = dict.fromkeys(others, "is of other kernels")
+            elsewhere = dict.fromkeys(others, "belongs to other kernels")
             raise unknown("constant", name, axes, elsewhere=elsewhere)

@@ -1,4 +1,4 @@
-"""Plain WGSL as a kernel: a file with bindings of its own, which are matched to an op's tensors by name."""
+"""Plain WGSL as a kernel: a file whose bindings are matched to an op's tensors by name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ALIAS = re.compile(r"\balias\s+(\w+)\s*=\s*([^;]+?)\s*;")
 _LENGTH = re.compile(r"\barrayLength\s*\(\s*&\s*(\w+)(?:\s*\.\s*\w+)?\s*\)")
 _ARRAY = re.compile(r"array\s*<\s*(?:vec[234]\s*<\s*)?(?:atomic\s*<\s*)?(\w+)\s*>?\s*(?:,\s*\w+\s*)?>")
 _VECTORS = {"f": "f32", "i": "i32", "u": "u32", "h": "f16"}
-# What elements of a buffer are, by what may be stored there.
+# The storage types that fit each WGSL element type.
 _FITS = {
     "f32": ("float32",),
     "f16": ("float16",),
@@ -56,10 +56,10 @@ _BYTES = {"f32": 4, "f16": 2, "i32": 4, "u32": 4}
 
 @dataclass(frozen=True)
 class StorageVariable:
-    """A storage binding of a plain text: its name, the type of its elements, and where its numbers stand.
+    """A storage binding of a plain text.
 
-    `numbers` has the characters of the numbers of @group and @binding, `mode` those of the access mode, where
-    it has one. `holds` is the tensor, or the scratch buffer, that it is.
+    `numbers` has the character ranges of the numbers of @group and @binding, `mode` the range of the access
+    mode, if it has one. `holds` names its tensor or scratch buffer.
     """
 
     name: str
@@ -75,8 +75,8 @@ class StorageVariable:
 class PlainText:
     """A plain WGSL text and its interface.
 
-    `words` are the members of the uniform in order, each a size or a scalar of the op with its type in WGSL.
-    `overrides` has pipeline-overridable constants: the characters of each declaration, its name, type, and
+    `words` are the members of the uniform in order: a size or a scalar of the op, and its WGSL type.
+    `overrides` are the pipeline-overridable constants: the character range of the declaration, name, type and
     default.
     """
 
@@ -88,21 +88,21 @@ class PlainText:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def objection(self, op: Op, problem: Problem) -> str | None:
-        """Why the text cannot compute a problem: its arrays are of other types."""
+        """Return the reason why the text cannot compute a problem, or None."""
         for one in self.variables:
             tensor = op.named.get(one.holds)
             if tensor is not None and tensor.present(problem):
                 dtype = tensor.dtype(problem)
                 if dtype not in _FITS.get(one.element, ()):
-                    return f"{one.name} is an array of {one.element}; {one.holds} is {dtype} here"
+                    return f"{one.name} is an array of {one.element}, but {one.holds} is {dtype}"
         absent = [one for one in self.variables if one.holds in op.named]
         for one in absent:
             if not op.named[one.holds].present(problem):
-                return f"{one.name} is {one.holds}, which the problem does not have"
+                return f"{one.name} is bound to {one.holds}, which the problem does not have"
         bound = {one.holds for one in self.variables}
         for tensor in op.outputs(problem):
             if tensor.name not in bound:
-                return f"no variable of the text is {tensor.name}, an output of the problem"
+                return f"no variable of the text is bound to {tensor.name}, an output of the problem"
         return None
 
     def rendered(
@@ -113,8 +113,10 @@ class PlainText:
         problem: Problem,
         names: Mapping[str, int],
     ) -> str:
-        """The text with the binding numbers of a plan, by the names of tensors and scratch buffers, and with
-        the values of overridable constants that are sizes or scalars.
+        """Return the text with a plan's binding numbers and with values for overridable constants.
+
+        `indices` and `modes` map tensors and scratch buffers to binding numbers and access modes. Constants
+        that are sizes or scalars get the problem's values.
         """
         edits: list[tuple[int, int, str]] = []
         for one in self.variables:
@@ -124,7 +126,7 @@ class PlainText:
         if self.uniform:
             edits += [(*self.uniform["group"], "0"), (*self.uniform["binding"], "0")]
             edits.append((*self.uniform["space"], "uniform"))
-        # A buffer is longer than its array here; elsewhere it is not.
+        # webnorm's buffers have guards, so arrayLength would be too large.
         elements = {one.name: (one, op.named[one.holds]) for one in self.variables if one.holds in op.named}
         for found in _LENGTH.finditer(_code(self.text)):
             if found[1] in elements:
@@ -145,18 +147,18 @@ class PlainText:
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text, without its header, is plain WGSL: it has bindings and no templates."""
+    """Return whether a text without a header is plain WGSL: it has bindings and no template tags."""
     code = _code(text)
     return "@binding" in code and not _TEMPLATE.search(code)
 
 
 def entry_points(text: str, axes: Collection[str] = ()) -> dict[str, str]:
-    """The compute entry points of a text, with the workgroup size of each as an expression of numbers."""
+    """Return the compute entry points of a text, each with its workgroup size as an expression."""
     code = _code(text)
     known = dict(_CONSTANT.findall(code))
 
     def value(text: str, depth: int = 0) -> str:
-        """An expression of constants in the header's language."""
+        """Translate an expression of constants to the header's language."""
         text = _LITERAL.sub(lambda one: str(int(one[1], 0)), text.strip()).replace("/", "//")
         if depth > 20:
             return text
@@ -187,9 +189,19 @@ def read_plain(
 ) -> PlainText:
     """Return the interface of a plain text for an op.
 
-    `names` says what variables and members of the uniform are, where they are not called as the op's tensors,
-    sizes and scalars; `scratch` names the header's scratch buffers. Raises WebnormError, with the line, for a
-    variable that nothing is called like, and for types that are not known here.
+    Parameters
+    ----------
+    names
+        The [bindings] table: tensors, sizes and scalars for variables and uniform members with other names.
+    scratch
+        The names of the header's scratch buffers.
+    constants
+        The names of the header's axes and derived constants.
+
+    Raises
+    ------
+    WebnormError
+        A variable matches no tensor, or a type is not supported. The message includes the line.
     """
     code = _code(text)
     aliases = dict(_ALIAS.findall(code))
@@ -205,79 +217,104 @@ def read_plain(
         numbers_only = kind in structs and structs[kind] and all(of in _LAYOUT for _, of, _ in structs[kind])
         if space == "uniform" or (numbers_only and name not in op.named):
             if uniform:
-                raise _error(path, line, "a second uniform variable; expected one struct with all of them")
-            # A struct of numbers in storage is a uniform by another name.
+                raise _error(
+                    path, line, "the text has a second uniform variable; use one struct for all values"
+                )
+            # A struct of numbers in storage serves as a uniform.
             last = found.end(3) if found[3] else found.end(2)
             uniform = {**numbers, "space": (found.start(2), last)}
             words = _words(path, line, name, kind, structs, op, names, constants, used)
             continue
         used.add(name)
-        holds = _held(path, line, name, names, [*op.named, *scratch])
+        holds = _bound_tensor(path, line, name, names, [*op.named, *scratch])
         mode = found.span(3) if found[3] else None
         element, width = _element(path, line, kind, structs)
         variables.append(StorageVariable(name, element, line, numbers, mode, holds, width * _BYTES[element]))
     _check_variables(path, variables, op)
     overrides = tuple((one.span(), one[1], one[2] or "", one[3] or "") for one in _OVERRIDE.finditer(code))
+    _check_names(path, code, overrides, op, names, constants, used)
+    single = {name: one for name, one in names.items() if isinstance(one, str)}
+    return PlainText(text, tuple(variables), uniform, words, overrides, single)
+
+
+def _check_names(
+    path: Path,
+    code: str,
+    overrides: Sequence[tuple[tuple[int, int], str, str, str]],
+    op: Op,
+    names: Mapping[str, str | Sequence[str]],
+    constants: Sequence[str],
+    used: set[str],
+) -> None:
+    """Raise WebnormError for an override without a value, and for an unused name of [bindings]."""
     for span, name, _, default in overrides:
         given = names.get(name, name)
         if given in (*op.problem_type.SIZES, *op.problem_type.SCALARS, *constants):
             used.add(name)
         elif not default:
             line = code.count("\n", 0, span[0]) + 1
-            raise _error(path, line, f"override {name} has no default, and is no size or scalar of {op.name}")
+            raise _error(
+                path,
+                line,
+                f"override {name} is not a size or scalar of {op.name} and has no default; give it a default",
+            )
     for name in names.keys() - used:
         raise _error(
-            path, 1, f"[bindings] names {name}, which is no variable, member or override of the text"
+            path, 1, f"[bindings] names {name}, which is not a variable, member or override of the text"
         )
-    single = {name: one for name, one in names.items() if isinstance(one, str)}
-    return PlainText(text, tuple(variables), uniform, words, overrides, single)
 
 
 def _numbers(path: Path, line: int, found: re.Match[str]) -> dict[str, tuple[int, int]]:
-    """Where the numbers of @group and @binding of a variable stand."""
+    """Return the character ranges of the numbers of a variable's @group and @binding."""
     numbers = {
         one[1]: (found.start(1) + one.start(2), found.start(1) + one.end(2))
         for one in _NUMBER.finditer(found[1])
     }
     if numbers.keys() != {"group", "binding"}:
-        raise _error(path, line, f"{found[4]} has no @group and @binding with numbers")
+        raise _error(path, line, f"{found[4]} lacks @group and @binding with numbers")
     return numbers
 
 
-def _held(
+def _bound_tensor(
     path: Path, line: int, name: str, names: Mapping[str, str | Sequence[str]], known: Sequence[str]
 ) -> str:
-    """The tensor, or the scratch buffer, that a storage variable is."""
+    """Return the tensor or scratch buffer that a storage variable is bound to."""
     said = names.get(name, name)
     holds = said if isinstance(said, str) else ", ".join(said)
     if holds not in known:
         near = nearest(holds, known)
-        hint = f"did you mean {near!r}?" if near else f"there is {', '.join(known)}"
-        raise _error(path, line, f"storage variable {name} is no tensor: {hint}; [bindings] says what it is")
+        hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(known)}"
+        raise _error(
+            path, line, f"storage variable {name} is not a tensor: {hint}; or name its tensor in [bindings]"
+        )
     return holds
 
 
 def _check_variables(path: Path, variables: Sequence[StorageVariable], op: Op) -> None:
-    """Raise WebnormError for a tensor that two variables are, and for one that none is."""
+    """Raise WebnormError for a tensor with two variables, and for one without a variable."""
     bound = {one.holds for one in variables}
     for tensor in op.tensors:
         if tensor.access == "read" and tensor.option is None and tensor.name not in bound:
             raise _error(
                 path,
                 1,
-                f"no variable of the text is {tensor.name}, an input of {op.name}; [bindings] says what "
-                "variables are, and a kernel that works in place has to read another one than it writes",
+                f"no variable of the text is bound to {tensor.name}, an input of {op.name}; bind one in "
+                "[bindings]. A kernel that works in place needs separate variables to read and to write.",
             )
     holds = [one.holds for one in variables]
     for one in variables:
         if holds.count(one.holds) > 1:
-            raise _error(path, one.line, f"two storage variables are {one.holds}; expected one")
+            raise _error(path, one.line, f"two storage variables are bound to {one.holds}; expected one")
     if not any(op.named[name].access == "read_write" for name in holds if name in op.named):
         outputs = [one.name for one in op.tensors if one.access == "read_write"]
-        raise _error(path, 1, f"no storage variable is an output of {op.name}: {', '.join(outputs)}")
+        raise _error(
+            path,
+            1,
+            f"no storage variable is bound to an output of {op.name}; expected one of {', '.join(outputs)}",
+        )
 
 
-# Bytes and alignment of what a uniform may be made of.
+# Size and alignment in bytes, components and scalar type of the types that a uniform may contain.
 _LAYOUT = {
     **{of: (4, 4, 1, of) for of in ("u32", "i32", "f32")},
     **{
@@ -299,14 +336,12 @@ def _words(
     constants: Sequence[str],
     used: set[str],
 ) -> tuple[tuple[str, str], ...]:
-    """The uniform's words, as sizes, scalars and constants of the header; "" is a word that nothing reads."""
+    """Return the uniform's words: names of sizes, scalars and constants, "" for a word that nothing reads."""
     members = structs.get(kind, [(variable, kind, "")])
     found: list[tuple[str, str]] = []
     for member, of, attributes in members:
         if of not in _LAYOUT:
-            raise _error(
-                path, line, f"{member} is {of}; expected numbers of u32, i32 and f32, and vectors of them"
-            )
+            raise _error(path, line, f"{member} is {of}; expected u32, i32 or f32, or a vector of them")
         size, align, width, scalar = _LAYOUT[of]
         if given := re.search(r"@align\s*\(\s*(\d+)", attributes):
             align = int(given[1])
@@ -321,7 +356,7 @@ def _words(
             parts = [""] * width
         if len(parts) != width:
             raise _error(
-                path, line, f"{member} is {of}; [bindings] gives it {len(parts)} names, expected {width}"
+                path, line, f"{member} is {of}; [bindings] has {len(parts)} names for it, expected {width}"
             )
         where = f"member {member} of {kind}" if kind in structs else f"uniform {member}"
         found += [(_word(path, line, where, name, scalar, op, constants), scalar) for name in parts]
@@ -330,19 +365,19 @@ def _words(
 
 
 def _word(path: Path, line: int, where: str, name: str, of: str, op: Op, constants: Sequence[str]) -> str:
-    """What one word of the uniform is called in a schedule."""
+    """Return the name of one word of the uniform in a schedule."""
     sizes, scalars = op.problem_type.SIZES, op.problem_type.SCALARS
     known = [*sizes, *scalars, *constants]
     if not name:
         return ""
     if name not in known:
         near = nearest(name, known)
-        hint = f"did you mean {near!r}?" if near else f"{op.name} has {', '.join(known)}"
+        hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(known)}"
         raise _error(
             path,
             line,
-            f"{where} is no size or scalar: {hint}; [bindings] says what it is, and [derive] what follows "
-            f'from sizes, such as {name} = "{next(iter(sizes))} // 4"',
+            f"{where} is not a size or scalar: {hint}; name its value in [bindings], or compute it in "
+            f'[derive], such as {name} = "{next(iter(sizes))} // 4"',
         )
     if name in scalars:
         wanted = "u32 or i32" if scalars[name].whole else "f32"
@@ -361,7 +396,7 @@ def _without_aliases(kind: str, aliases: Mapping[str, str]) -> str:
 
 def _members(body: str, aliases: Mapping[str, str]) -> list[tuple[str, str, str]]:
     found = []
-    # A comma inside of <> is part of a type, and one inside of () of an attribute.
+    # A comma inside <> is part of a type, and one inside () is part of an attribute.
     for part in re.split(r"[,;](?![^<]*>)(?![^(]*\))", body):
         member = _MEMBER.search(part.strip())
         if member:
@@ -372,9 +407,9 @@ def _members(body: str, aliases: Mapping[str, str]) -> list[tuple[str, str, str]
 def _element(
     path: Path, line: int, kind: str, structs: Mapping[str, list[tuple[str, str, str]]]
 ) -> tuple[str, int]:
-    """The scalar type that a storage variable's array is made of, and how many make an element."""
+    """Return the scalar type of a storage variable's array, and the scalars per element."""
     if kind in structs and len(structs[kind]) == 1:
-        # A struct around one array, as older texts have it.
+        # Older WGSL wraps the array in a struct.
         kind = structs[kind][0][1]
     found = re.fullmatch(r"(?:array<)?(?:vec([234])<|atomic<)?(\w+?)>?(?:,\w+)?>?", kind)
     if found is None or found[2] not in _FITS:
@@ -384,7 +419,7 @@ def _element(
 
 
 def _code(text: str) -> str:
-    """The text with blanks in place of comments: every character has its place."""
+    """Replace comments by blanks, so that positions stay the same."""
     try:
         return without_comments(text)
     except UnterminatedComment:

@@ -1,6 +1,4 @@
-"""Files of kernels and snippets: read whole, within bounds and inside their folder; headers taken off; the
-names that their templates look up.
-"""
+"""Source files of kernels and snippets: bounded reads inside their folder, headers, and template names."""
 
 from __future__ import annotations
 
@@ -21,56 +19,54 @@ from webnorm.files.atomic import absolute, resolved
 _TAG = re.compile(r"\{[{%](.*?)[%}]\}", re.DOTALL)
 _COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
 _WORD = re.compile(r"[^\W\d]\w*")
-# What a tag reads another file with, and its name where that is a text.
+# The tags that read another file, and its name if that is a literal.
 _INCLUDE = re.compile(r"""\{%[-+]?\s*(?:include|import|from)\b\s*(?:"([^"]*)"|'([^']*)'|)""")
-# Ten times webnorm's whole library.
+# The largest source file: ten times webnorm's whole library.
 MOST_BYTES = 1 << 20
-# What no kernel's text may hold: what nobody would see, and the two characters that mark where a line came
-# from (kernels.rendering.templates).
+# Characters that no kernel's text may contain: invisible ones, and the two that mark a line's origin
+# (kernels.source_map.markers).
 FORBIDDEN = NOT_TO_SHOW
 _OPEN, _CLOSE = "// /// webnorm", "// ///"
-# A line that its author may have meant for one that opens or closes a header.
+# Lines that are probably meant to open or close a header.
 _ALMOST_OPEN = re.compile(r"\W*(?:webnorm|/{3}\s*web\w*)\W*", re.IGNORECASE)
 _ALMOST_CLOSE = re.compile(r"[\s/]*//[\s/]*\W*")
 _SUFFIX = ".wgsl"
-# The identity of a file's content: device, inode, time of its last write, time of its last change of any kind
-# (tools that restore the first cannot set this one), size; None without a file.
+# The identity of a file's content: device, inode, mtime, ctime (which tools that restore the mtime cannot
+# set) and size; None without a file.
 Stamp = tuple[int, int, int, int, int] | None
-# For the kernels that `revision` was asked about: what it said last, and the files that the text was made of.
+# For each kernel that `revision` was called for: the last result, and the files of its text.
 _made_of: OrderedDict[Path, tuple[int, Mapping[str, Stamp]]] = OrderedDict()
 _revisions = itertools.count()
 _MOST_FOLLOWED = 256
 
 
 class SourceUnreadable(Exception):
-    """Why a file is not read, in a few words, and the line and column of the character that is to blame where
-    there is one.
-    """
+    """A file cannot be read: a short reason, and the line and column of the faulty character, if any."""
 
     def __init__(self, reason: str, line: int | None = None, column: int = 1) -> None:
         super().__init__(reason)
         self.reason, self.line, self.column = reason, line, column
 
     def named(self, file: str) -> tuple[str, SourceLocation | None]:
-        """What messages begin with, and the place, for a file as they name it."""
+        """Return the begin of a message, and the place, for a file's display name."""
         if self.line is None:
             return file, None
         return f"{file}:{self.line}", SourceLocation(file, self.line, self.column, 1)
 
 
 def is_wgsl(name: str) -> bool:
-    """Whether a name is that of a WGSL file: the suffix may be in upper case."""
+    """Return whether a name ends in .wgsl, in upper or lower case."""
     return name.casefold().endswith(_SUFFIX)
 
 
 def wgsl_files(folder: Path) -> Iterator[Path]:
-    """The WGSL files of a folder by name; none where there is no such folder. May raise OSError."""
+    """Yield the WGSL files of a folder by name; none if the folder is missing. May raise OSError."""
     if folder.is_dir():
         yield from sorted(path for path in folder.iterdir() if is_wgsl(path.name))
 
 
 def stamp(path: str) -> Stamp:
-    """The stamp of what is at a path."""
+    """Return the stamp of the file at a path."""
     try:
         return _stamp(os.stat(path))
     except (OSError, ValueError):
@@ -82,29 +78,29 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def read(path: str | Path, root: str | Path) -> tuple[str, str, Stamp]:
-    """A file's text, where it lies without links, and its stamp.
+    """Return a file's text, its real path, and its stamp.
 
-    Raises SourceUnreadable for what lies outside of `root`, is no plain file or is too large, before any of
-    it is read, and for what is no plain text.
+    Raises SourceUnreadable before reading if the file is outside of `root`, is not a regular file, or is too
+    large; and after reading if it is not plain text.
     """
     try:
         real = os.path.realpath(path, strict=True)
         if not Path(real).is_relative_to(os.path.realpath(root)):
-            raise SourceUnreadable(f"it lies outside of {root}")
+            raise SourceUnreadable(f"it is outside of {root}")
         with atomic.opened(real, MOST_BYTES, links=False) as file:
             status = os.fstat(file.fileno())
             data = atomic.read_whole(file, MOST_BYTES)
     except OSError as error:
         raise SourceUnreadable(error.strerror or type(error).__name__) from error
     except ValueError as error:
-        raise SourceUnreadable("it is no name of a file") from error
+        raise SourceUnreadable("it is not a valid file name") from error
     return _decoded(data), real, _stamp(status)
 
 
 def _decoded(data: bytes) -> str:
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise SourceUnreadable("not UTF-8 text but UTF-16; save it as UTF-8", 1)
-    # Editors of Windows begin a file with a byte order mark, which says nothing in UTF-8.
+    # Editors on Windows write a byte order mark, which has no meaning in UTF-8.
     data = data.removeprefix(codecs.BOM_UTF8)
     try:
         text = data.decode("utf-8")
@@ -114,41 +110,43 @@ def _decoded(data: bytes) -> str:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     found = FORBIDDEN.search(text)
     if found:
-        raise SourceUnreadable(f"it holds {code_point(found[0])}", *_line_and_column(text[: found.start()]))
+        raise SourceUnreadable(
+            f"it contains {code_point(found[0])}", *_line_and_column(text[: found.start()])
+        )
     return text
 
 
 def _line_and_column(before: str) -> tuple[int, int]:
-    """Those of what stands behind a text."""
+    """Return the line and column, from 1, of the character after a text."""
     return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
 def code_point(character: str) -> str:
-    """A character that must not be shown, as a message names it."""
+    """Return the name of a character that must not be displayed, for a message."""
     return f"the character U+{ord(character):04X}"
 
 
 def has_header(source: str) -> bool:
-    """Whether a text has the line that opens a header."""
+    """Return whether a text has the line that opens a header."""
     return any(line.rstrip() == _OPEN for line in source.splitlines())
 
 
 def split_header(source: str, path: Path) -> tuple[int, str]:
-    """The header's TOML and the number of the line that opens it; raises WebnormError without one."""
+    """Return the number of the line that opens the header, and its TOML. Raises WebnormError without one."""
     lines = [line.rstrip() for line in source.splitlines()]
     if _OPEN not in lines:
         message = f"no header: expected a line {_OPEN!r} and after it a line {_CLOSE!r}"
         raise _no_header(path, lines, 0, message)
     start = lines.index(_OPEN)
     if _CLOSE not in lines[start + 1 :]:
-        message = f"the header is not closed: expected a line {_CLOSE!r} behind it"
+        message = f"the header is not closed: expected a line {_CLOSE!r} after it"
         raise _no_header(path, lines, start, message)
     end = lines.index(_CLOSE, start + 1)
     toml = []
     for number, line in enumerate(lines[start + 1 : end], start + 2):
         if line != "//" and not line.startswith("// "):
             raise WebnormError(
-                f"{path}:{number}: a header line starts with '// ', got {shown(line)}",
+                f"{path}:{number}: a header line must start with '// ', got {shown(line)}",
                 SourceLocation(str(path), number, 1, len(line)),
             )
         toml.append(line[3:])
@@ -156,7 +154,7 @@ def split_header(source: str, path: Path) -> tuple[int, str]:
 
 
 def _no_header(path: Path, lines: Sequence[str], start: int, message: str) -> WebnormError:
-    """The error for a header's line that is missing; it names the line that may be meant for it."""
+    """Return the error for a missing line of a header; it names a line that is probably meant for it."""
     almost = _ALMOST_CLOSE if _OPEN in lines else _ALMOST_OPEN
     for number, line in enumerate(lines[start:], start + 1):
         if line not in (_OPEN, "//") and almost.fullmatch(line):
@@ -166,7 +164,7 @@ def _no_header(path: Path, lines: Sequence[str], start: int, message: str) -> We
 
 
 def without_header(source: str, path: Path) -> str:
-    """The template's body with the header's lines left blank, so that line numbers stay true."""
+    """Return the template's body with blank lines for the header, so that line numbers stay the same."""
     start, toml = split_header(source, path)
     lines = source.splitlines()
     count = len(toml.splitlines()) + 2
@@ -176,12 +174,12 @@ def without_header(source: str, path: Path) -> str:
 
 @cache
 def wgsl_root() -> Path:
-    """The folder of the kernels that come with webnorm."""
+    """Return the folder of webnorm's own kernels."""
     return atomic.shipped("wgsl")
 
 
 class _Words(NamedTuple):
-    """The words of a template's tags and of its text, and what it includes, None for what it works out."""
+    """The words in a template's tags and text, and the names it includes (None for a computed name)."""
 
     tags: frozenset[str]
     text: frozenset[str]
@@ -189,8 +187,9 @@ class _Words(NamedTuple):
 
 
 class TemplateNames(NamedTuple):
-    """The words of all tags that a kernel is rendered with, and of all text. It is not `whole` where some of
-    it lies elsewhere, or only rendering can know.
+    """The words in all tags and all text of a kernel and its snippets.
+
+    `whole` is False if a snippet was not found, or its name is only known in rendering.
     """
 
     tags: frozenset[str]
@@ -199,7 +198,7 @@ class TemplateNames(NamedTuple):
 
 
 def looked_up(body: str, root: Path) -> TemplateNames:
-    """What a kernel's template, the snippets of its folder `root` and webnorm's look up."""
+    """Return the names that a kernel's template looks up, with its snippets from `root` and webnorm's."""
     tags, text, whole = set[str](), set[str](), True
     waiting, seen = [_words(body)], set[str | None]()
     while waiting:
@@ -240,10 +239,9 @@ def _words(template: str) -> _Words:
 
 
 def revision(path: Path) -> int:
-    """A number for what a kernel's file and its snippets hold, which changes when one of them has changed
-    since it was last rendered.
+    """Return a number that changes when a kernel's file or one of its snippets has changed since rendering.
 
-    It costs a look at each place that a snippet was looked for in, and none at what the files hold.
+    It checks the stamps of all paths that were searched, and reads no file.
     """
     real = resolved(path)
     number, files = _made_of.get(real, (None, {}))
@@ -256,7 +254,7 @@ def revision(path: Path) -> int:
 
 
 def note_files(path: Path, made_of: Mapping[str, Stamp]) -> None:
-    """Have `revision` know what a kernel's text was made of."""
+    """Record the files of a kernel's text for `revision`."""
     if path in _made_of:
         number, files = _made_of[path]
         if any(made_of.get(file, known) != known for file, known in files.items()):
@@ -265,7 +263,10 @@ def note_files(path: Path, made_of: Mapping[str, Stamp]) -> None:
 
 
 def identity(path: Path) -> tuple[str, int]:
-    """Where a kernel's file lies, links as they are, and its revision; WebnormError where there is none."""
+    """Return the absolute path of a kernel's file, with its links, and its revision.
+
+    Raises WebnormError if the file does not exist.
+    """
     try:
         place = absolute(path)
         place.stat()

@@ -1,4 +1,4 @@
-"""TOML that is looked at before it is used: bounds, kinds, names; complaints with their place."""
+"""Checks of a header's TOML: limits, types and names. Errors include the place."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from webnorm.errors import SourceLocation, WebnormError, sentence, unknown
 from webnorm.op import expression
 from webnorm.op.expression import Tree
 
-# Bounds of a header, several times what webnorm's own have: characters, values and tables, and how deep they
-# are nested; characters of a name and of a sentence; entries of a table; values of an axis.
+# Limits of a header, several times the sizes of webnorm's own: characters, values and tables, nesting depth,
+# characters of a name and of a sentence, and entries of each table.
 MOST_HEADER, MOST_VALUES, MOST_LEVELS = 1 << 15, 2000, 8
 MOST_NAME, MOST_SENTENCE = 64, 2000
 MOST_ENTRIES = {"tune": 24, "derive": 64, "require": 48, "pass": 16, "scratch": 12}
-# What stands before a line's TOML.
+# The prefix of each header line.
 _COMMENT = "// "
-# A value behind its key, as far as it is on that line.
+# A value after its key, up to the end of the line.
 _VALUE = re.compile(
     r"""["']?\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|\[.*\]|\{.*\}|[^\s,#\]}](?:[^,#\]}]*[^\s,#\]}])?)"""
 )
@@ -30,12 +30,12 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
 
 
 def quoted(value: object) -> str:
-    """A value of a header, in a few words."""
+    """Return a short representation of a header's value."""
     return sentence(_REPR.repr(value), 120)
 
 
 class TomlFields:
-    """TOML of a file from a line on; `table` is what it says."""
+    """The TOML of a file from a line on; `table` is the parsed content."""
 
     def __init__(self, path: Path, start: int, toml: str) -> None:
         self.path, self.start, self.lines = path, start, toml.splitlines()
@@ -45,21 +45,21 @@ class TomlFields:
             self.table = tomllib.loads(toml)
         except tomllib.TOMLDecodeError as error:
             match = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
-            message = "header is not TOML: " + re.sub(r" \(at .*\)", "", str(error))
+            message = "header is not valid TOML: " + re.sub(r" \(at .*\)", "", str(error))
             line, column = (int(match[1]), int(match[2])) if match else (len(self.lines), None)
             raise self.at(line, message, column, 1) from error
         except (ValueError, RecursionError) as error:
-            # tomllib has no line for a number of thousands of digits and for brackets in brackets.
+            # tomllib reports no line for numbers of thousands of digits and for deep nesting.
             longest = max(range(len(self.lines)), key=lambda at: len(self.lines[at]))
             what = "a value is nested too deeply" if isinstance(error, RecursionError) else str(error)
-            raise self.at(longest + 1, f"header is not TOML: {what}") from error
+            raise self.at(longest + 1, f"header is not valid TOML: {what}") from error
         self.measure()
 
     def at(self, line: int, message: str, column: int | None = 1, length: int = 0) -> WebnormError:
-        """The error with a line of the header, from 1, and what is meant of it; None is its end."""
+        """Return the error for a place in the header. Lines count from 1; column None is the line's end."""
         before, text = (_COMMENT, self.lines[line - 1]) if 1 <= line <= len(self.lines) else ("", "")
         column = min(column or len(text) + 1, len(text) + 1)
-        # Of a file without a header it is the first line.
+        # In a file without a header this is the first line.
         number = max(1, self.start + line)
         place = SourceLocation(
             str(self.path), number, len(before) + column, min(length, len(text) + 1 - column)
@@ -67,7 +67,7 @@ class TomlFields:
         return WebnormError(f"{self.path}:{number}: {sentence(message)}", place)
 
     def measure(self) -> None:
-        """Complain about what no header needs, before anything else looks at it."""
+        """Raise WebnormError for a header that exceeds the limits, before it is used."""
         waiting: list[tuple[str, Any, int]] = [("", self.table, 0)]
         for count in itertools.count():
             if not waiting:
@@ -90,10 +90,19 @@ class TomlFields:
     def complaint(
         self, near: str, message: str, holding: str = "", index: int = 0, meant: str | None = ""
     ) -> WebnormError:
-        """The error with the line of the key or table `near`: the one that holds a text, or the index-th.
+        """Return an error at the line of a key or table.
 
-        A key deeper in a line (an inline table) is the second choice; the header's first line the last. The
-        place is what is `meant` of its value, None for all of it; the key where that is not found, or empty.
+        Parameters
+        ----------
+        near
+            The key or table. A key inside a line (an inline table) is the second choice, the header's first
+            line the last.
+        holding
+            Text that the line must contain, if several lines have the key.
+        index
+            The number of the line among several, from 0.
+        meant
+            The part of the value to mark; None for the whole value, "" for the key.
         """
         key = rf"{re.escape(near)}\b"
         for pattern in (re.compile(rf"\s*\[*\s?[\"']?{key}"), re.compile(rf".*\b{key}")):
@@ -110,34 +119,34 @@ class TomlFields:
     def unfit(
         self, near: str, what: str, value: object, wanted: str, holding: str = "", index: int = 0
     ) -> WebnormError:
-        """The error for a value of another kind than is wanted."""
+        """Return the error for a value that is not of the `wanted` kind."""
         message = f"{what} is {quoted(value)}; expected {wanted}"
         return self.complaint(near, message, holding, index, meant=None)
 
     def check_known(self, near: str, kind: str, name: str, names: Collection[str], holding: str = "") -> None:
-        """Complain about a name that is none of those that there are."""
+        """Raise WebnormError for a name that is not in `names`."""
         if name not in names:
             raise self.complaint(near, str(unknown(kind, name, names)), holding, meant=name)
 
     def one_of(self, key: str, value: object, names: Collection[str], wanted: str) -> str:
-        """A value that has to be one of some names."""
+        """Return a value that has to be one of some names."""
         if not isinstance(value, str):
             raise self.unfit(key, key, value, wanted)
         self.check_known(key, key, value, names, value)
         return value
 
     def text(self, key: str) -> str:
-        """A sentence of the header."""
+        """Return the sentence of a header key."""
         return self.sentence(key, self.table.get(key), f"header key {key!r}")
 
     def sentence(self, near: str, value: object, what: str) -> str:
-        """A text that is not empty."""
+        """Return a value that has to be a text and not empty."""
         if not isinstance(value, str) or not value:
             raise self.unfit(near, what, value, "a sentence")
         return value
 
     def mapping(self, key: str) -> Mapping[str, Any]:
-        """A table of the header; empty where there is none."""
+        """Return a table of the header; empty if it is missing."""
         value = self.table.get(key, {})
         if not isinstance(value, dict):
             raise self.unfit(key, f"header key {key!r}", value, "a table")
@@ -145,12 +154,12 @@ class TomlFields:
         return value
 
     def check_few(self, near: str, what: str, count: int, most: int | None, of: str = "entries") -> None:
-        """Complain about more than any header needs."""
+        """Raise WebnormError if `count` exceeds `most`."""
         if most is not None and count > most:
             raise self.complaint(near, f"{what} has {count} {of}; expected at most {most}")
 
     def tree(self, near: str, text: object, known: Sequence[str], index: int = 0) -> Tree:
-        """An expression over known names; `index` as `complaint` has it."""
+        """Parse an expression over known names; `index` is as in `complaint`."""
         if not isinstance(text, str | int):
             raise self.unfit(near, near, text, "an expression", index=index)
         try:
@@ -161,12 +170,12 @@ class TomlFields:
         return tree
 
     def only(self, table: Mapping[str, Any], keys: set[str], where: str) -> None:
-        """Complain about keys that mean nothing."""
+        """Raise WebnormError for an unknown key."""
         for key in table:
             self.check_known(key, f"{where} key", key, keys)
 
     def array(self, key: str) -> Sequence[Mapping[str, Any]]:
-        """An array of tables; empty where there is none."""
+        """Return an array of tables; empty if it is missing."""
         entries = self.table.get(key, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise self.unfit(key, key, entries, f"[[{key}]] tables")
@@ -176,7 +185,7 @@ class TomlFields:
     def tables(
         self, key: str, keys: set[str], optional: Set[str] = frozenset()
     ) -> Iterator[Mapping[str, Any]]:
-        """An array of tables, each with these keys."""
+        """Yield the tables of an array after checking that each has these keys."""
         for index, entry in enumerate(self.array(key)):
             self.only(entry, keys | optional, key)
             for name in sorted(keys - set(entry)):
@@ -185,7 +194,7 @@ class TomlFields:
 
 
 def _meant(key: re.Match[str], near: str, meant: str | None) -> tuple[int, int]:
-    """Where something begins and ends in a line, behind its key, which a match ends with."""
+    """Return the begin and end of a part of a value in a line; the match ends with the key."""
     line, behind, found = key.string, key.end(), None
     if meant is None:
         found = _VALUE.match(line, behind)

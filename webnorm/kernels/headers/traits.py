@@ -1,4 +1,4 @@
-"""What a shader may count on: the limits and features of an adapter, or those of every browser."""
+"""The limits and features that a shader may rely on: an adapter's, or the guaranteed ones of browsers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Traits:
-    """What of an adapter decides which variants run on it and which constants are the default.
+    """The properties of an adapter that determine which variants run on it and which constants are default.
 
-    `features` has WebGPU's names, `max_invocations` counts them per workgroup, `workgroup_storage`
-    is in bytes, and `software` tells an adapter that is a program on the CPU.
+    `features` has WebGPU's names, `max_invocations` is per workgroup, `workgroup_storage` is in bytes, and
+    `software` is set for an adapter that runs on the CPU.
     """
 
     features: frozenset[str]
@@ -19,5 +19,5 @@ class Traits:
     software: bool
 
 
-# The limits that a page gets without asking (WebGPU, "Limits"), and subgroups where it asks for them.
+# WebGPU's default limits, and subgroups, which a page has to request.
 BROWSER = Traits(frozenset({"subgroups"}), max_invocations=256, workgroup_storage=16384, software=False)

@@ -1,6 +1,4 @@
-"""Points of a kernel's tune axes: which there are, and which an adapter can run; the names that a header's
-expressions and templates may use.
-"""
+"""Variants: points of a kernel's tune axes that an adapter can run, and the names for header expressions."""
 
 from __future__ import annotations
 
@@ -19,16 +17,16 @@ from webnorm.op.op import Op
 from webnorm.op.problem import Problem
 from webnorm.op.registry import flag_names
 
-# The derived constant that says how much workgroup memory a variant needs, before it is rendered.
+# The derived constant with the bytes of workgroup memory that a variant needs, known before rendering.
 WORKGROUP_BYTES = "workgroup_bytes"
-# What the snippets count with, where a header has it.
+# Header names that the snippets use as counts.
 COUNTS = ("steps", "threads_per_row", "rows_per_workgroup", "vector_width", "workgroup_size")
-# In all loops of an invocation together, seen with Mesa 22.3.
+# Mesa 22.3's llvmpipe ends an invocation after this many iterations of all its loops.
 SOFTWARE_ITERATIONS = 65535
-# The points of a kernel's axes that are walked over; webnorm's gradients have two hundred thousand, of
-# which half a second tells those that run.
+# The most points of a kernel's axes. webnorm's gradients have two hundred thousand, and filtering them takes
+# half a second.
 MOST_POINTS = 1 << 20
-# What `render` hands a template beside the header's names, and those of the op's own.
+# The names that `render` gives a template in addition to the header's and the op's.
 _TEMPLATE_NAMES = (
     "tensors",
     "buffers",
@@ -48,7 +46,15 @@ _TEMPLATE_NAMES = (
 
 @dataclass(frozen=True, repr=False)
 class Variant:
-    """A kernel with one point of its tune axes."""
+    """A kernel with one value for each of its tune axes.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        The kernel.
+    constants : mapping of str to int
+        The values of the tune axes.
+    """
 
     kernel: Kernel
     constants: Mapping[str, int]
@@ -60,14 +66,14 @@ class Variant:
         return f"<Variant {one_line(str(self))}>"
 
     def names(self, problem: Problem, traits: Traits) -> dict[str, int]:
-        """Every name the header's expressions and the template can use, with its value."""
+        """Return the values of all names that the header's expressions and the template can use."""
         values = {**header_names(self.kernel.op, problem, traits), **self.constants}
         for name, tree in self.kernel.derive.items():
             values[name] = self.kernel.value(f"derived {name}", tree, values)
         return values
 
     def features(self, problem: Problem, traits: Traits) -> frozenset[str]:
-        """The WebGPU features that this variant uses."""
+        """Return the WebGPU features that this variant uses."""
         values = self.names(problem, traits)
         return frozenset(
             name
@@ -76,7 +82,7 @@ class Variant:
         )
 
     def refusal(self, problem: Problem, traits: Traits) -> str | None:
-        """Why this variant cannot run the problem on such an adapter; None when it can."""
+        """Return the reason why the variant cannot run the problem on such an adapter; None if it can."""
         self.kernel.op.check(problem)
         if self.kernel.plain is not None and (found := self.kernel.plain.objection(self.kernel.op, problem)):
             return found
@@ -88,9 +94,7 @@ class Variant:
 
 
 def _demands(kernel: Kernel, traits: Traits) -> Iterator[tuple[Tree, str, Tree]]:
-    """The rules that a variant has to meet on such an adapter. With each the reason that a reader is told
-    when it does not, and what its {} stands for.
-    """
+    """Yield the rules for a variant on an adapter, each with the reason to show and the value of its {}."""
     for require in kernel.require:
         yield require.rule, require.why, 0
     for feature in sorted(kernel.features.keys() - traits.features):
@@ -106,25 +110,48 @@ def _demands(kernel: Kernel, traits: Traits) -> Iterator[tuple[Tree, str, Tree]]
         if traits.software:
             why = (
                 "an invocation's loops take {} iterations; "
-                f"Mesa's llvmpipe ends them after {SOFTWARE_ITERATIONS} without a word"
+                f"Mesa's llvmpipe silently ends them after {SOFTWARE_ITERATIONS}"
             )
             yield ["<=", each.iterations, SOFTWARE_ITERATIONS], why, each.iterations
 
 
 def format_constants(constants: Mapping[str, int]) -> str:
-    """The constants as `name=value, name=value`."""
+    """Return the constants as `name=value, name=value`."""
     return ", ".join(f"{name}={value}" for name, value in constants.items())
 
 
 def check_kinds(kernel: Kernel, problem: Problem, traits: Traits) -> None:
-    """Refuse what is none, before anything is asked of it."""
+    """Raise WebnormError for arguments of other types."""
     check_kind("kernel", kernel, Kernel)
     check_kind("problem", problem, Problem)
     check_kind("traits", traits, Traits)
 
 
 def all_variants(kernel: Kernel) -> Iterator[Variant]:
-    """Every point of the tune axes, those that cannot run included."""
+    """Iterate over every point of a kernel's tune axes, including those that cannot run.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+
+    Yields
+    ------
+    Variant
+        One variant per point; the last axis changes fastest.
+
+    Raises
+    ------
+    WebnormError
+        The axes have more than 1048576 points.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> kernel = webnorm.select(webnorm.discover(), "naive")
+    >>> str(next(webnorm.all_variants(kernel)))
+    'layer_norm/naive(workgroup_size=32)'
+    """
     check_kind("kernel", kernel, Kernel)
     _require_walkable(kernel, kernel.tune)
     for point in itertools.product(*kernel.tune.values()):
@@ -134,11 +161,43 @@ def all_variants(kernel: Kernel) -> Iterator[Variant]:
 def runnable_variants(
     kernel: Kernel, problem: Problem, traits: Traits, tune: Mapping[str, Sequence[int]] | None = None
 ) -> Iterator[Variant]:
-    """Those of all_variants that such an adapter can run the problem with, in the same order; `tune` takes
-    the place of the kernel's axes. Raises WebnormError for a problem that the op does not have.
+    """Iterate over the variants that can run a problem on an adapter, in the order of `all_variants`.
 
-    A rule is worked out as far as the axes that already have a value go, and no further once it refuses: a
-    gradient has a hundred thousand points, of which it refuses nine in ten.
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    problem : Problem
+        A problem of the kernel's op.
+    traits : Traits
+        The limits and features of the adapter: `Device.traits`.
+    tune : mapping of str to sequence of int, optional
+        Values of the tune axes. Default: all values of the kernel's axes.
+
+    Yields
+    ------
+    Variant
+        A variant that can run.
+
+    Raises
+    ------
+    WebnormError
+        The op does not have the problem, or the axes have more than 1048576 points.
+
+    Notes
+    -----
+    A rule is evaluated as soon as its axes have values, and prunes all points below. A gradient has more than
+    a hundred thousand points, and its rules reject nine in ten.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> kernel = webnorm.select(webnorm.discover(), "naive")
+    >>> traits = webnorm.find_adapter().traits
+    >>> sizes = [variant.constants["workgroup_size"] for variant in
+    ...          webnorm.runnable_variants(kernel, webnorm.Problem(rows=4, cols=8), traits)]
+    >>> 64 in sizes
+    True
     """
     check_kinds(kernel, problem, traits)
     kernel.op.check(problem)
@@ -167,16 +226,12 @@ def runnable_variants(
 def _require_walkable(kernel: Kernel, tune: Mapping[str, Sequence[int]]) -> None:
     count = math.prod(len(values) for values in tune.values())
     if count > MOST_POINTS:
-        raise WebnormError(
-            f"kernel {kernel.label}: its axes have {count} points; at most {MOST_POINTS} are walked over"
-        )
+        raise WebnormError(f"kernel {kernel.label}: its axes have {count} points; the limit is {MOST_POINTS}")
 
 
 @dataclass(frozen=True)
 class _Rules:
-    """What is left of a kernel's demands where some names have a value, with the derived constants that they
-    look up.
-    """
+    """A kernel's rules, partially evaluated for known names, and the derived constants that they use."""
 
     derived: Sequence[tuple[str, Tree]]
     demands: Sequence[Tree]
@@ -197,7 +252,7 @@ class _Rules:
         return 0 in self.demands
 
     def narrowed(self, values: Mapping[str, int]) -> _Rules:
-        """What is left when more names have a value."""
+        """Return the rules partially evaluated for more names."""
         known = dict(values)
         derived = []
         for name, tree in self.derived:
@@ -214,10 +269,9 @@ class _Rules:
 
 
 def header_names(op: Op, problem: Problem, traits: Traits) -> dict[str, int]:
-    """Return what a header's expressions may use beside its own axes and derived constants.
+    """Return the names that header expressions may use in addition to axes and derived constants.
 
-    These are the problem's sizes, the op's own names and constants, its options that are flags, and what is
-    known of the adapter.
+    They are the problem's sizes, the op's names and constants, its flags, and the adapter's traits.
     """
     flags = {name: int(getattr(problem.options, option)) for name, option in flag_names(op).items()}
     return {
@@ -235,13 +289,13 @@ def header_names(op: Op, problem: Problem, traits: Traits) -> dict[str, int]:
 
 @cache
 def names_of(op: Op) -> tuple[str, ...]:
-    """Return the names that headers of an op may use: the same for all problems and adapters."""
+    """Return the names that headers of an op may use; they are the same for all problems and adapters."""
     return tuple(header_names(op, _smallest(op), BROWSER))
 
 
 @cache
 def template_names_of(op: Op) -> tuple[str, ...]:
-    """Return the names that templates of an op have beside those of headers."""
+    """Return the names that templates of an op have in addition to the header names."""
     return (*_TEMPLATE_NAMES, *op.template_names(_smallest(op)))
 
 

@@ -1,1 +1,1 @@
-"""From a variant and a problem to the text of a shader: templates, the sandbox, traces."""
+"""Rendering of a variant and a problem to the text of a shader: templates, the sandbox, traces."""

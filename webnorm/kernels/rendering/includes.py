@@ -1,4 +1,4 @@
-"""What one template may ask for by name: a file of the kernel's folders, and none that is being included."""
+"""Checks of a template's includes: names inside the kernel's folders, and no circular includes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_NAME = 255
 
 
 class IncludeRefused(Exception):
-    """An include that is refused: unlike one that is not found, none that a template can ignore."""
+    """A refused include. A template cannot ignore it, unlike an include that is not found."""
 
     def __init__(self, name: object, reason: str) -> None:
         super().__init__(f"cannot include {sentence(repr(name), 80)}: {reason}")
@@ -22,31 +22,28 @@ class IncludeRefused(Exception):
 
 @lru_cache(maxsize=256)
 def check_name(template: str) -> None:
-    """Raise IncludeRefused for the name of what must not be included."""
+    """Raise IncludeRefused for a name that must not be included."""
     if len(template) > _MOST_NAME:
-        raise IncludeRefused(
-            template, f"its name has {len(template)} characters; expected at most {_MOST_NAME}"
-        )
+        raise IncludeRefused(template, f"its name has {len(template)} characters; the limit is {_MOST_NAME}")
     path = PurePosixPath(template.replace("\\", "/"))
     if path.is_absolute() or PureWindowsPath(template).anchor or ".." in path.parts:
-        raise IncludeRefused(template, "it lies outside of the kernel's folders")
+        raise IncludeRefused(template, "it is outside of the kernel's folders")
     if sources.FORBIDDEN.search(template):
-        raise IncludeRefused(template, "it is no name of a file")
+        raise IncludeRefused(template, "it is not a valid file name")
 
 
 def note_include(includes: dict[str, set[str]], template: str, included: str) -> None:
-    """Note that a template includes another, among all that a rendering includes; raises IncludeRefused where
-    that leads back to it.
+    """Record that a template includes another. Raises IncludeRefused for a circular include.
 
-    Without that Python's stack fills up, which takes seconds and ends at a line that is not to blame.
+    Without this check Python's stack would overflow, which takes seconds and reports an unrelated line.
     """
     includes.setdefault(template, set()).add(included)
-    if circle := _way(includes, included, template):
+    if circle := _include_path(includes, included, template):
         raise IncludeRefused(included, f"circular: {' -> '.join([template, *circle])}")
 
 
-def _way(includes: Mapping[str, Set[str]], start: str, end: str) -> list[str]:
-    """The templates from one to another, each included by the one before; none where none leads there."""
+def _include_path(includes: Mapping[str, Set[str]], start: str, end: str) -> list[str]:
+    """Return a chain of includes from one template to another; empty if there is none."""
     ways = {start: [start]}
     waiting = [start]
     while waiting:

@@ -1,4 +1,4 @@
-"""Rendering: a variant, a problem and a target become WGSL text whose lines know where they came from."""
+"""Rendering of a variant, a problem and a target to WGSL text with the origin of each line."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from webnorm.op.problem import Problem
 
 Target = Literal["native", "browser"]
 TARGETS: tuple[Target, ...] = ("native", "browser")
-# Storage buffers that WebGPU grants every pass ("Limits", maxStorageBuffersPerShaderStage).
+# WebGPU's default limit of storage buffers per pass (maxStorageBuffersPerShaderStage).
 MOST_BUFFERS = 8
-# Floats of a scratch buffer's record: no binding holds more.
+# The most floats in a record of a scratch buffer: no binding is larger.
 MOST_WORDS = 1 << 30
-# What an `enable` directive calls a feature. naga has subgroups without asking and refuses the directive.
+# The names of features in `enable` directives. naga enables subgroups by itself and rejects their directive.
 _ENABLE = {"subgroups": "subgroups", "shader-f16": "f16"}
 _PARAMETERS = "parameters"
-# The uniform of a problem that nothing has to be said of: WGSL has no empty struct.
+# The uniform of a problem without parameters, because WGSL has no empty struct.
 _NO_WORDS = ("unused",)
 
-# Folders beside webnorm's own, by paths without links, whose templates are rendered in this process with
-# no bounds of time and memory. A program may name some that it trusts as its own text; no file can.
+# Additional folders whose templates are rendered in this process, without limits of time and memory. The
+# paths contain no links. Only a program can add folders that it trusts; no file can.
 trusted_roots: list[Path] = []
 
 
 @dataclass(frozen=True)
 class RenderedPass:
-    """One pass with its sizes worked out; `workgroup_count` and `iterations` still depend on the batch."""
+    """One pass with evaluated sizes; `workgroup_count` and `iterations` still depend on the batch."""
 
     entry_point: str
     workgroup_size: int
@@ -64,14 +64,38 @@ class RenderedPass:
 
 @dataclass(frozen=True, repr=False)
 class Shader:
-    """Rendered WGSL for one variant, problem and target.
+    """Rendered WGSL for one variant, problem and target, from `webnorm.render_shader`.
 
-    `origins[i]` is the file and line that line i of `text` came from. `names` are the values that the
-    header's expressions see, with the batch left to each slice. `params` are the words of the uniform.
+    Attributes
+    ----------
+    variant : Variant
+        The kernel with its constants.
+    problem : Problem
+        The problem.
+    target : {"native", "browser"}
+        The WebGPU implementation that the text is for.
+    text : str
+        The WGSL.
+    origins : tuple of (str, int)
+        The template's file and line of each line of `text`.
+    bindings : tuple of Binding
+        The storage buffers.
+    passes : tuple of RenderedPass
+        The dispatches.
+    params : tuple of str
+        The words of the uniform.
+    names : mapping of str to int
+        The values of the header's names, except for the batch, which differs between slices.
+    features : frozenset of str
+        The WebGPU features that the text needs.
+    workgroup_bytes : int
+        The workgroup memory that it uses, in bytes.
+    request : RenderRequest
+        The arguments of the rendering.
     """
 
     variant: Variant
-    # Of its op's own type.
+    # An instance of the op's own problem type.
     problem: Any
     target: Target
     text: str
@@ -89,29 +113,39 @@ class Shader:
         return f"<Shader of {one_line(of)}: {len(self.origins)} lines>"
 
     def names_for(self, batch: int) -> dict[str, int]:
-        """The names for a slice of so many elements of the batch."""
+        """Return the values of the header's names for a slice of `batch` elements of the batch."""
         return {**self.names, self.problem.BATCH: batch}
 
     def workgroup_count(self, rendered: RenderedPass, batch: int) -> int:
-        """Workgroups that a slice of `batch` elements takes; raises WebnormError for less than none."""
+        """Return the number of workgroups of a pass for a slice of `batch` elements of the batch.
+
+        Raises
+        ------
+        WebnormError
+            The header gives a negative number.
+        """
         what = f"workgroup_count of pass {rendered.entry_point}"
         return self.variant.kernel.value(what, rendered.workgroup_count, self.names_for(batch), least=0)
 
     def grid(self, rendered: RenderedPass, batch: int) -> tuple[int, ...]:
-        """Workgroups in each direction, where the header says so; else nothing."""
+        """Return the number of workgroups in each direction; empty if the header leaves it to the plan."""
         what, names = f"workgroup_count of pass {rendered.entry_point}", self.names_for(batch)
         return tuple(self.variant.kernel.value(what, tree, names, least=0) for tree in rendered.grid)
 
     def records(self, binding: Binding, batch: int) -> int:
-        """Records of a scratch buffer where the largest slice has `batch` elements; raises WebnormError for
-        less than none.
+        """Return the number of records of a scratch buffer, for a largest slice of `batch` elements.
+
+        Raises
+        ------
+        WebnormError
+            The header gives a negative number.
         """
         assert binding.records is not None
         what = f"records of {binding.name}"
         return self.variant.kernel.value(what, binding.records, self.names_for(batch), least=0)
 
     def located_error(self, message: str) -> WebnormError:
-        """A compiler's message in one line, with the template's file and line and the text quoted."""
+        """Return the error for a compiler's message: one line with the template's file, line and text."""
         report = read_report(message, self._lines)
         line, complaint, column, length = report
         if line is None or not 1 <= line <= len(self.origins):
@@ -128,14 +162,28 @@ class Shader:
         return WebnormError(f"{file}:{number}: {complaint}: {quoted}", place)
 
     def caller(self, line: int) -> SourceLocation | None:
-        """The tag of the author's that had a line of a snippet of webnorm's made; None for another line."""
+        """Return the tag of the template that inserted a line of a webnorm snippet; None for other lines."""
         return self._again[line - 1][2] if 1 <= line <= len(self._again) else None
 
     def place(self, line: int, column: int | None = None, length: int = 0) -> SourceLocation | None:
-        """Where the template has what stands in the text; line and column, in characters, are from 1.
+        """Return the place in the template of a place in the text.
 
-        Without a column it is the line's first visible character. None for a line that there is none of. The
-        first call renders the text once more: where files have changed since, a place is but a line.
+        The first call renders the text again to find columns. If a file has changed since, the place is only
+        a line.
+
+        Parameters
+        ----------
+        line : int
+            The line of the text, from 1.
+        column : int, optional
+            The column in characters, from 1. Default: the first visible character of the line.
+        length : int, default 0
+            The length in characters.
+
+        Returns
+        -------
+        SourceLocation or None
+            The place in the template; None if the text has no such line.
         """
         if not 1 <= line <= min(len(self._lines), len(self.origins)):
             return None
@@ -150,8 +198,19 @@ class Shader:
         return found or SourceLocation(*self.origins[line - 1])
 
     def author_calls(self, line: int) -> tuple[str, list[SourceLocation]]:
-        """The function of a snippet of webnorm's that contains a line of the text, from 1, and the author's
-        calls of it in the template; an empty name and none for another line.
+        """Return the snippet function that contains a line of the text, and the author's calls of it.
+
+        Parameters
+        ----------
+        line : int
+            The line of the text, from 1.
+
+        Returns
+        -------
+        name : str
+            The name of the function; empty if the line is not in a webnorm snippet.
+        places : list of SourceLocation
+            The calls in the author's template.
         """
         if self.caller(line) is None:
             return "", []
@@ -171,7 +230,7 @@ class Shader:
 
     @cached_property
     def _again(self) -> Sequence[tuple[str, Sequence[LineSegment], SourceLocation | None]]:
-        """The lines of a second rendering, each with what of it came from where and who had it made."""
+        """The lines of a second rendering, each with its segments and its caller."""
         with suppress(WebnormError):
             again = _rendered(replace(self.request, runs=True))
             if again.origins == self.origins:
@@ -180,15 +239,16 @@ class Shader:
 
 
 class RenderCache:
-    """Renderings, each kept for requests that differ from its own in names that no template of it looked up:
-    adapters differ in more than a text depends on. Files are taken not to change meanwhile.
+    """A cache of renderings that ignores names which the templates do not look up.
+
+    Adapters differ in more properties than a text depends on. The cache assumes that files do not change.
     """
 
     def __init__(self) -> None:
         self._known: list[tuple[templates.RenderRequest, Rendering]] = []
 
     def find(self, request: templates.RenderRequest) -> Rendering | None:
-        """What a request would give, as far as that is known."""
+        """Return the cached rendering for a request, or None."""
         for known, found in self._known:
             same = replace(known, context=request.context) == request
             if same and all(known.context.get(name) == request.context.get(name) for name in found.names):
@@ -196,21 +256,21 @@ class RenderCache:
         return None
 
     def keep(self, request: templates.RenderRequest, rendering: Rendering) -> None:
-        """Know what a request gives."""
+        """Cache the rendering of a request."""
         self._known.append((request, rendering))
 
 
 def display_path(file: str) -> str:
-    """A template's file as messages name it: from `wgsl/` on for webnorm's own."""
+    """Return a template's file for messages: webnorm's own start with `wgsl/`."""
     return templates.display_path(file, str(wgsl_root().resolve()))
 
 
 def _bindings(
     variant: Variant, problem: Problem, names: Mapping[str, int]
 ) -> tuple[tuple[Binding, ...], tuple[TensorView, ...]]:
-    """The storage bindings, and where each tensor lies in them.
+    """Return the storage bindings, and the position of each tensor in them.
 
-    Where a pass would have more buffers than a page can count on, the parameters share one.
+    If a pass would need more buffers than WebGPU guarantees, the parameters share one.
     """
     present = variant.kernel.op.present(problem)
     scratch = _scratch(variant.kernel, names)
@@ -253,19 +313,19 @@ def _bindings(
 
 
 def _scratch(kernel: Kernel, names: Mapping[str, int]) -> list[tuple[ScratchBuffer, int]]:
-    """The scratch buffers that a problem needs, with the words of a record."""
+    """Return the scratch buffers that a problem needs, with the words per record."""
     scratch = []
     for one in kernel.scratch:
         words = kernel.value(f"words of {one.name}", one.words, names, least=0)
         if words > MOST_WORDS:
-            raise kernel.mistake(f"words of {one.name}", f"{words}; expected at most {MOST_WORDS}")
+            raise kernel.mistake(f"words of {one.name}", f"{words}; the limit is {MOST_WORDS}")
         if words > 0:
             scratch.append((one, words))
     return scratch
 
 
 def _sharing(kernel: Kernel, present: Sequence[Tensor], scratch: Sequence[str]) -> list[Tensor]:
-    """The tensors that share a buffer, since a pass would bind more of them than a page can count on."""
+    """Return the tensors that share a buffer because a pass would exceed WebGPU's guaranteed number."""
     names = [*(tensor.name for tensor in present), *scratch]
     most = max(
         sum(each.bindings is None or name in each.bindings for name in names) for each in kernel.passes
@@ -278,7 +338,7 @@ def _sharing(kernel: Kernel, present: Sequence[Tensor], scratch: Sequence[str]) 
 def _passes(
     variant: Variant, problem: Problem, names: Mapping[str, int], bindings: Sequence[Binding]
 ) -> Iterator[RenderedPass]:
-    """The passes of a problem: the op's own first, then those of the kernel's that it needs."""
+    """Yield the passes of a problem: first the op's own, then the kernel's passes that it needs."""
     kernel = variant.kernel
     for tensor in kernel.op.present(problem):
         if tensor.opening is not None:
@@ -304,8 +364,10 @@ def _passes(
 
 
 def _params(kernel: Kernel, problem: Problem, bindings: Sequence[Binding]) -> tuple[str, ...]:
-    """The words of the uniform: where a slice starts in each buffer; how many records there are, and whether
-    slices before this one have written them. Of plain WGSL the members of its own uniform.
+    """Return the words of the uniform; for plain WGSL the members of its own uniform.
+
+    They are the start of a slice in each buffer, the number of records of each scratch buffer, and whether
+    earlier slices have written them.
     """
     if kernel.plain is not None:
         return tuple(name for name, _ in kernel.plain.words) or _NO_WORDS
@@ -330,12 +392,51 @@ def render_shader(
     tracing: str | None = None,
     texts: RenderCache | None = None,
 ) -> Shader:
-    """Render a variant for one problem and target.
+    """Render a variant as WGSL for one problem and target.
 
-    `roots` are folders of the user's whose `lib/` snippets go before webnorm's. `count_cost` renders
-    the helpers with counters (see lab.run.jobs), `tracing` traces with what they call, filtered by its
-    text (see lab.diagnose.trace). What is among `texts` is not rendered again, and what is rendered is kept
-    there. Raises WebnormError with the template's file and line.
+    Parameters
+    ----------
+    variant : Variant
+        The kernel with its constants.
+    problem : Problem
+        A problem of the kernel's op.
+    target : {"native", "browser"}
+        "native" is for wgpu; "browser" is for browsers.
+    traits : Traits
+        The limits and features of the adapter: `Device.traits`.
+    roots : sequence of pathlib.Path, optional
+        Folders whose `lib/` snippets replace webnorm's.
+    count_cost : bool, default False
+        Add counters to the helpers (see lab.run.jobs).
+    tracing : str, optional
+        Render traces and the functions that they call, filtered by this text (see lab.diagnose.trace). An
+        empty text keeps all of them. Default: leave the traces out.
+    texts : RenderCache, optional
+        Renderings to reuse. New ones are added.
+
+    Returns
+    -------
+    Shader
+        The rendered text with its bindings and passes.
+
+    Raises
+    ------
+    WebnormError
+        The template cannot be rendered (the message names its file and line), or the op does not have the
+        problem.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> kernel = webnorm.select(webnorm.discover(), "naive")
+    >>> problem = webnorm.Problem(rows=4, cols=8)
+    >>> traits = webnorm.find_adapter().traits
+    >>> variant = webnorm.default_variant(kernel, problem, traits)
+    >>> shader = webnorm.render_shader(variant, problem, "browser", traits)
+    >>> "@compute" in shader.text
+    True
+    >>> [binding.name for binding in shader.bindings]
+    ['x', 'weight', 'bias', 'y']
     """
     _check_arguments(variant, problem, target, traits, roots)
     kernel = variant.kernel
@@ -390,19 +491,19 @@ def _check_arguments(variant: object, problem: object, target: object, traits: o
 
 
 def _check_passes(variant: Variant, problem: Problem, target: Target, passes: Sequence[RenderedPass]) -> None:
-    """Raise WebnormError where there is none, and for a page where one binds more than it can count on."""
+    """Raise WebnormError without passes, and for a browser's pass with more buffers than guaranteed."""
     if not passes:
-        raise variant.kernel.mistake("[[pass]]", f"every pass is left out for {problem}")
+        raise variant.kernel.mistake("[[pass]]", f"`when` leaves out every pass for {problem}")
     for each in passes:
         if target == "browser" and len(each.bindings) > MOST_BUFFERS:
             raise WebnormError(
                 f"{variant}: pass {each.entry_point} binds {len(each.bindings)} storage buffers; "
-                f"a page can count on {MOST_BUFFERS}"
+                f"browsers guarantee only {MOST_BUFFERS}"
             )
 
 
 def _check_counts(variant: Variant, names: Mapping[str, int]) -> None:
-    """Raise WebnormError for numbers of a header that no problem makes sense of."""
+    """Raise WebnormError for counts of a header that are too small for the problem."""
     kernel = variant.kernel
     for name in COUNTS:
         if names.get(name, 1) < 1:
@@ -428,7 +529,7 @@ def _request(
 
 
 def _rendered(request: templates.RenderRequest, texts: RenderCache | None = None) -> Rendering:
-    """The text: made in this process where all of it is webnorm's own, else in the confined one."""
+    """Render in this process if all files are trusted, else in the sandbox."""
     if texts is not None and (known := texts.find(request)) is not None:
         return known
     own = (Path(request.own), *trusted_roots)
@@ -442,7 +543,7 @@ def _rendered(request: templates.RenderRequest, texts: RenderCache | None = None
 
 
 def _context(kernel: Kernel, problem: Problem, names: Mapping[str, int]) -> dict[str, Any]:
-    """What a template sees of its header, its op and its problem."""
+    """Return the names that a template sees of its header, its op and its problem."""
     return {
         **{name: value for name, value in names.items() if name != problem.BATCH},
         "op": kernel.op.name,
@@ -461,7 +562,7 @@ def _rendered_plain(
     names: Sequence[str],
     values: Mapping[str, int],
 ) -> Rendering:
-    """Plain WGSL with the binding numbers of a plan."""
+    """Return plain WGSL with the binding numbers of a plan."""
     path, plain = kernel.path, kernel.plain
     assert plain is not None
     text = plain.rendered(
@@ -482,7 +583,7 @@ def _rendered_plain(
 def _traced(
     rendering: Rendering, filter: str | None, bindings: Sequence[Binding], passes: Sequence[RenderedPass]
 ) -> Rendering:
-    """The rendering with its traces where they are asked for; their buffer is bound behind the others."""
+    """Add the traces if requested; their buffer is bound after the others."""
     if filter is None:
         return rendering
     wanted, entry_points = parse_filter(filter).condition, [each.entry_point for each in passes]

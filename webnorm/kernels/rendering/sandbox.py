@@ -1,8 +1,8 @@
-"""Templates of the user's, rendered in a child process with bounds of time and memory.
+"""Rendering of a user's templates in a child process with limits of time and memory.
 
-One child serves all renderings of this process, one after another. It is told what to render as a pickle, and
-answers in JSON, which runs nothing here. It ends when this process does. On Windows, where Python has neither
-`resource` nor timers of a process, memory and processor time have no bound but that of waiting.
+One child serves all renderings of this process, one after another. It receives requests as pickles and
+replies in JSON, which cannot run code here. It ends with this process. On Windows Python has neither
+`resource` nor process timers. There the only limit is the waiting time.
 """
 
 from __future__ import annotations
@@ -29,23 +29,22 @@ from webnorm.kernels.rendering.templates import Rendering, RenderRequest
 from webnorm.kernels.source_map.markers import LineSegment
 
 _START_LIMIT_S = 60.0
-# Of a reply: the longest text as JSON, and its lines' origins.
+# Bytes of a reply: the longest text as JSON, with the origins of its lines.
 _MOST_REPLY = 96 << 20
-# What is imported when Python starts may print something before it.
+# Marks the begin of the replies, because modules that Python imports at its start may print text.
 _READY = b"\0webnorm renders\0"
 _MOST_PRINTED = 1 << 20
 _LENGTH = struct.Struct("!Q")
-# What a timer of processor time ends a process with.
+# The signal of a timer of processor time, which ends the process.
 _SPENT = getattr(signal, "SIGPROF", None)
 
 
 @dataclasses.dataclass(frozen=True)
 class RenderLimits:
-    """What a rendering may take: seconds of processor time, seconds that it is waited for, bytes of memory,
-    and characters of text.
+    """Limits of a rendering: seconds of processor time, seconds to wait, bytes of memory, characters of text.
 
-    webnorm's own kernels take milliseconds, and a fortieth of the text. Others may have the processor
-    meanwhile, which is no fault of the template's; who waits for a worker has less than a minute's patience.
+    webnorm's own kernels take milliseconds, and a fortieth of the text. The waiting time is longer than the
+    processor time, because other processes may use the processor. It is below the callers' limit of a minute.
     """
 
     time_s: float = 10.0
@@ -54,19 +53,19 @@ class RenderLimits:
     text: int = templates.MOST_TEXT
 
 
-# Of this process's renderings; who wants tighter ones sets them.
+# The limits of this process's renderings, which callers may tighten.
 limits = RenderLimits()
 
 
 @signals.holding
 def render(request: RenderRequest) -> Rendering:
-    """Render in the child within `limits`; raises WebnormError with the template's file and line."""
+    """Render in the child within `limits`. Raises WebnormError with the template's file and line."""
     with _lock:
         used = _child is not None
         reply = _answer(request)
         if reply.get("spent"):
             stop()
-            # What other templates left there may have been too much.
+            # Earlier templates may have used up the memory, so a new child tries once more.
             if used and (reply := _answer(request)).get("spent"):
                 stop()
     if "error" in reply:
@@ -89,7 +88,7 @@ def render(request: RenderRequest) -> Rendering:
 
 
 def start() -> None:
-    """Have the child ready for the next rendering, which otherwise starts it."""
+    """Start the child now; otherwise the next rendering does."""
     global _child
     with _lock:
         try:
@@ -99,7 +98,7 @@ def start() -> None:
 
 
 def stop() -> None:
-    """End the child; the next rendering starts another."""
+    """End the child; the next rendering starts another one."""
     global _child
     if _child is not None:
         _child.end()
@@ -119,27 +118,27 @@ def _answer(request: RenderRequest) -> Any:
     except _Spent as end:
         stop()
         raise LimitReached(
-            f"{place}: rendering took longer than {limits.time_s:g} s of processor time: stopped; expected "
-            "loops and macros that end sooner"
+            f"{place}: rendering was stopped after {limits.time_s:g} s of processor time; use loops and "
+            "macros that end sooner"
         ) from end
     except _Late as end:
         stop()
         raise LimitReached(
-            f"{place}: rendering was not done within {limits.wait_s:g} s, though it had less than "
-            f"{limits.time_s:g} s of processor time: stopped; try again when the machine is less busy"
+            f"{place}: rendering was stopped after {limits.wait_s:g} s, with less than {limits.time_s:g} s "
+            "of processor time; try again when the machine is less busy"
         ) from end
     except _Ended as end:
         stop()
         raise WebnormError(f"{place}: {end}") from end
     except BaseException:
-        # Ctrl-C: whoever asks next must not get this answer.
+        # After Ctrl-C the next request must not get this reply.
         stop()
         raise
 
 
 @contextmanager
 def killed_after(limit_s: float, process: subprocess.Popen[Any]) -> Iterator[threading.Event]:
-    """Kill a process that is asked for something and does not answer in so many seconds: the event tells."""
+    """Kill a process unless the block ends within `limit_s` seconds; the event is set if it was killed."""
     expired = threading.Event()
 
     def give_up() -> None:
@@ -157,22 +156,22 @@ def killed_after(limit_s: float, process: subprocess.Popen[Any]) -> Iterator[thr
 
 
 class _Ended(Exception):
-    """Why there is no answer."""
+    """The child ended without a reply; the message is the reason."""
 
 
 class _Spent(_Ended):
-    """It took all of its processor time."""
+    """The child used all of its processor time."""
 
 
 class _Late(_Ended):
-    """It was waited for long enough."""
+    """The waiting time is over."""
 
 
 class _Child:
-    """The process, from the parent's side."""
+    """The child process, from the parent's side."""
 
     def __init__(self) -> None:
-        # Nothing is imported before the path is this process's: a folder may hold a json.py.
+        # Sets the path before any import, because the working folder may contain a json.py.
         code = (
             f"import sys; sys.path[:] = {sys.path!r}; "
             "from webnorm.kernels.rendering import sandbox; sandbox.serve()"
@@ -186,19 +185,20 @@ class _Child:
                 stderr=subprocess.DEVNULL,
             )
         except OSError as error:
-            raise _Ended(f"cannot start the process that renders: {error.strerror}") from error
+            raise _Ended(f"cannot start the rendering process: {error.strerror}") from error
         try:
             self.receive(_START_LIMIT_S)
         except _Late as late:
             self.end()
-            raise _Ended(f"the process that renders did not start within {_START_LIMIT_S:g} s") from late
+            raise _Ended(f"the rendering process did not start within {_START_LIMIT_S:g} s") from late
         except BaseException:
             self.end()
             raise
 
     def receive(self, limit_s: float, message: bytes | None = None) -> bytes:
-        """Send a message and wait for the answer, or for the child's start where there is none; raises _Ended
-        where nothing comes in time.
+        """Send a message and wait for the reply; without a message, wait for the child's start.
+
+        Raises _Ended if there is no reply in time.
         """
         assert self.process.stdin is not None and self.process.stdout is not None
         with signals.waiting(), killed_after(limit_s, self.process) as expired:
@@ -220,16 +220,16 @@ class _Child:
         if -code == _SPENT:
             raise _Spent
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        raise _Ended(f"the process that renders ended with {how}")
+        raise _Ended(f"the rendering process ended with {how}")
 
     def end(self) -> None:
-        """End it, and leave nothing of it."""
+        """End the child and close its pipes."""
         self.process.kill()
         self.process.wait()
         self.leave()
 
     def leave(self) -> None:
-        """Close what leads to it."""
+        """Close the pipes to the child."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
         self.process.stdout.close()
@@ -240,12 +240,12 @@ _lock = threading.Lock()
 
 
 def _forget() -> None:
-    """In a process that was forked: the child is the parent's, and so is whoever held the lock."""
+    """Reset the state after a fork: the child belongs to the parent, and so does a locked lock."""
     global _child, _lock
     _lock = threading.Lock()
     if _child is not None:
         _child.leave()
-        # It is no child of this process, which must neither wait for it nor warn of it.
+        # Marks it as ended, so that this process neither waits for it nor warns about it.
         _child.process.returncode = 0
         _child = None
 
@@ -262,7 +262,7 @@ def _send(pipe: IO[bytes], message: bytes) -> None:
 
 
 def _receive(pipe: IO[bytes]) -> bytes | None:
-    """The next message; None where the other end is gone, or speaks no sense."""
+    """Return the next message; None if the other end is closed or the length is invalid."""
     head = _exactly(pipe, _LENGTH.size)
     if head is None or (size := _LENGTH.unpack(head)[0]) > _MOST_REPLY:
         return None
@@ -270,7 +270,7 @@ def _receive(pipe: IO[bytes]) -> bytes | None:
 
 
 def _skipped(pipe: IO[bytes]) -> bytes | None:
-    """What comes up to the sign that the child is ready; None where that does not come."""
+    """Read up to the mark that the child is ready; None if the mark does not arrive."""
     printed = bytearray()
     while not printed.endswith(_READY):
         byte = pipe.read(1)
@@ -295,10 +295,10 @@ def _exactly(pipe: IO[bytes], size: int) -> bytes | None:
 
 
 def serve() -> None:
-    """The child's loop: render what is asked for until nothing more is."""
-    # The parent decides what Ctrl-C means.
+    """Render requests in a loop until the parent closes the pipe. This runs in the child."""
+    # The parent handles Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What else writes there does not belong to the answers.
+    # Replies get their own descriptor, so that other output to stdout does not mix with them.
     answers = os.dup(1)
     os.dup2(2, 1)
     with (
@@ -307,7 +307,7 @@ def serve() -> None:
     ):
         set_limit("RLIMIT_CORE", 0)
         sink.write(_READY)
-        # Read beside the work, so that the end of the parent is noticed at once.
+        # A thread reads the requests, so that the child notices the end of the parent at once.
         messages: SimpleQueue[bytes] = SimpleQueue()
         threading.Thread(target=_read, args=(source, messages), daemon=True).start()
         while True:
@@ -319,7 +319,7 @@ def serve() -> None:
 
 
 def _end_after(time_s: float) -> None:
-    """End this process after so many seconds of its processor time from now on; 0 for never."""
+    """End this process after `time_s` more seconds of its processor time; 0 for never."""
     if _SPENT is not None:
         signal.signal(_SPENT, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, time_s)
@@ -337,7 +337,7 @@ def _reply(request: RenderRequest, within: RenderLimits) -> dict[str, Any]:
     except (templates.OutOfMemory, MemoryError) as error:
         what = str(error) or "rendering takes too much memory"
         place = getattr(error, "place", None)
-        message = f"{what}: expected at most {within.memory >> 20} MiB"
+        message = f"{what}; the limit is {within.memory >> 20} MiB"
         return {"error": message, "place": place and dataclasses.astuple(place), "spent": True}
     except WebnormError as error:
         return {"error": str(error), "place": error.place and dataclasses.astuple(error.place)}
@@ -357,7 +357,7 @@ def _reply(request: RenderRequest, within: RenderLimits) -> dict[str, Any]:
 
 
 def set_limit(name: str, value: int) -> None:
-    """Take no more than that, where the system knows such a limit."""
+    """Lower a resource limit of this process, if the system supports it."""
     try:
         import resource
 

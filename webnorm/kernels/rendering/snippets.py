@@ -1,9 +1,9 @@
-"""webnorm's snippets in a rendered text: declarations that nothing names are left out; who calls a function.
+"""webnorm's snippets in a rendered text: removal of unused declarations, and a call graph.
 
-Snippets declare what any kernel may call. A user's line stays, and so does all that its words name, comments
-included: the compiler sees what a user wrote as it was written.
+Snippets declare everything that any kernel may call. A user's lines stay unchanged, and so do all
+declarations that their words name, even in comments.
 
-A declaration of webnorm's begins in the first column, and ends in the same line or at the next brace in the
+A declaration in a snippet begins in the first column. It ends in the same line or at the next brace in the
 first column. tests/kernels/test_strip_unused.py checks every kernel.
 """
 
@@ -24,7 +24,7 @@ _FUNCTION = re.compile(r"fn +(\w+)")
 
 
 class _Declaration(NamedTuple):
-    """A declaration in the lines from `begin`, where its comment begins, to before `end`."""
+    """A declaration with its comment, in the lines from `begin` up to, but not including, `end`."""
 
     name: str
     begin: int
@@ -32,8 +32,9 @@ class _Declaration(NamedTuple):
 
 
 def strip_unused(lines: Sequence[str], own: Sequence[bool]) -> tuple[list[str], list[int]]:
-    """The lines without declarations that nothing names, and the number of each; `own` says which of them are
-    webnorm's.
+    """Return the lines without unused declarations, and their original numbers.
+
+    `own` marks the lines that come from webnorm's files; all others stay.
     """
     words = [_words(line, mine) for line, mine in zip(lines, own, strict=True)]
     removable: dict[str, list[_Declaration]] = {}
@@ -42,7 +43,7 @@ def strip_unused(lines: Sequence[str], own: Sequence[bool]) -> tuple[list[str], 
         removable.setdefault(one.name, []).append(one)
         outside[one.begin : one.end] = [False] * (one.end - one.begin)
     named = set[str]().union(*(words[at] for at, is_outside in enumerate(outside) if is_outside))
-    # What is declared twice stays, for the compiler to complain of it.
+    # Duplicate declarations stay, so that the compiler reports them.
     named |= {name for name, some in removable.items() if len(some) > 1}
     waiting = [*named & removable.keys()]
     while waiting:
@@ -53,13 +54,13 @@ def strip_unused(lines: Sequence[str], own: Sequence[bool]) -> tuple[list[str], 
     return _tidied(lines, [at for at in range(len(lines)) if at not in dropped])
 
 
-@lru_cache(maxsize=1 << 13)  # many texts share lines of the library
+@lru_cache(maxsize=1 << 13)  # the library's lines occur in many texts
 def _words(line: str, own: bool) -> frozenset[str]:
     return frozenset(_WORD.findall(_COMMENT.sub("", line) if own else line))
 
 
 def _declarations(lines: Sequence[str], own: Sequence[bool]) -> Iterator[_Declaration]:
-    """Webnorm's declarations without attributes: others are what a pipeline is made with."""
+    """Yield webnorm's declarations without attributes; the others belong to the interface of a pipeline."""
     closed = [at for at, line in enumerate(lines) if line.startswith("}")]
     end = 0
     for at, line in enumerate(lines):
@@ -78,7 +79,7 @@ def _declarations(lines: Sequence[str], own: Sequence[bool]) -> Iterator[_Declar
 
 
 def _tidied(lines: Sequence[str], kept: Sequence[int]) -> tuple[list[str], list[int]]:
-    """What is left, without blank lines that follow one another or come before a brace."""
+    """Remove repeated blank lines, and blank lines before a closing brace."""
     found, numbers = list[str](), list[int]()
     for at in kept:
         line = lines[at]
@@ -92,14 +93,15 @@ def _tidied(lines: Sequence[str], kept: Sequence[int]) -> tuple[list[str], list[
 
 
 class CallGraph:
-    """The functions of webnorm's snippets in a text, and who calls them; `library` says which lines are
-    theirs. Each begins and ends in the first column.
+    """The functions of webnorm's snippets in a text, and their callers.
+
+    `library` marks the lines that come from snippets. Each function begins and ends in the first column.
     """
 
     def __init__(self, lines: Sequence[str], library: Sequence[bool]) -> None:
         self._library = library
         self._lines: list[str] = []
-        # The function that contains a line; empty where none does.
+        # For each line the function that contains it, or "".
         self._around: list[str] = []
         try:
             self._lines = without_comments("\n".join(lines)).split("\n")
@@ -114,11 +116,11 @@ class CallGraph:
                 name = ""
 
     def around(self, line: int) -> str:
-        """The library's function that contains a line, from 1; empty where none does."""
+        """Return the library function that contains a line, from 1; empty if none does."""
         return self._around[line - 1] if self._around else ""
 
     def calls(self, name: str) -> list[int]:
-        """The lines of the author's that call a function, or one of the library's that does so in turn."""
+        """Return the author's lines that call a function, directly or through library functions."""
         waiting, seen, found = [name], {name, ""}, set[int]()
         while waiting:
             call = re.compile(rf"(?<!\w)(?<!\bfn ){waiting.pop()} *\(")

@@ -1,6 +1,6 @@
-"""Templates to text: Jinja in a sandbox, includes that stay in their folders, lines that know their origin.
+"""Rendering of templates: Jinja's sandbox, includes confined to their folders, and the origin of each line.
 
-What stands here imports little: it also runs in the child process of webnorm.kernels.rendering.sandbox.
+This module imports little, because it also runs in the child process of webnorm.kernels.rendering.sandbox.
 """
 
 from __future__ import annotations
@@ -58,27 +58,25 @@ from webnorm.op.expression import Tree
 
 _FOLDER = "templates"
 _OF_JINJA = ("lexer", "parser", "nodes", "visitor", "idtracking", "optimizer", "compiler")
-# What makes code of a template's text, Jinja's part and webnorm's. (To ask for the version of an installed
-# package takes 10 ms.)
+# The files of Jinja and webnorm that compile templates. (Reading the version of an installed package takes
+# 10 ms.)
 _MAKERS = (
     *(Path(jinja2.__file__).with_name(f"{name}.py") for name in _OF_JINJA),
     *(Path(__file__).parents[1] / name for name in ("source_map/markers.py", "rendering/templates.py")),
 )
-# Of a rendered text, in characters and lines: forty times webnorm's longest.
+# The limits of a rendered text in characters and lines: forty times webnorm's longest.
 MOST_TEXT, MOST_LINES = 4 << 20, 100_000
-# How much longer a text may be with its markers.
+# The factor by which a text may be longer with its markers.
 _MARKED = 4
-# What templates look up is noted under a name that none of them can have.
+# The key of the set of looked-up names. No name in a template is empty.
 _NOTED = ""
 
 
 class TemplateCodeGenerator(CodeGenerator):
-    """Writes a template's code; Jinja's own writes a template's name between quotes as it is."""
+    """A code generator that omits the template's name where Jinja does not escape it."""
 
     def visit_CondExpr(self, node: nodes.CondExpr, frame: Frame) -> None:
-        """Write an inline `if`, whose error names the line and not the template: a folder may have a quote in
-        its name.
-        """
+        """Write an inline `if` without the template's name, which may contain a quote."""
         name, self.name = self.name, None
         try:
             super().visit_CondExpr(node, frame)
@@ -87,55 +85,53 @@ class TemplateCodeGenerator(CodeGenerator):
 
 
 class TemplateBytecodeCache(BytecodeCache):
-    """webnorm's own templates as Jinja compiled them, kept for the next process: a file for each template,
-    which a newer text of it takes over.
-    """
+    """A cache of webnorm's compiled templates across processes, with one file per template."""
 
     def get_cache_key(self, name: str, filename: str | None = None) -> str:
-        """The name of a template's file; Jinja's own takes only paths that UTF-8 has."""
+        """Return the name of a template's file. Jinja's own method fails for paths that are not UTF-8."""
         return blake2b(os.fsencode(f"{name}|{filename}"), digest_size=20).hexdigest()
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        """Have the bucket hold what is kept of its template, if that is there and sound."""
+        """Load the cached code of a template into the bucket, if there is any."""
         with suppress(OSError):
             data = user_cache.load(_FOLDER, _key_of(bucket))
             if data is not None:
                 bucket.bytecode_from_string(data)
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Keep what the bucket holds, if that can be done."""
+        """Store the bucket's code, if possible."""
         with suppress(OSError):
             user_cache.store(_FOLDER, _key_of(bucket), bucket.bytecode_to_string())
 
 
 class ReadOnlyBytecodeCache(TemplateBytecodeCache):
-    """Beside a user's templates: what is kept of webnorm's is read, of others nothing, and nothing is kept.
+    """A cache for processes that render a user's templates: it only reads code of webnorm's templates.
 
-    A template is webnorm's by the file that was read, not by its name, which a user's snippet may have, too.
-    A process that rendered something of a user's is not trusted to leave code for others.
+    The path of the file decides whether a template is webnorm's, because a user's snippet may have the same
+    name. A process that rendered a user's template must not store code for other processes.
     """
 
     def __init__(self, own: str) -> None:
         self.own = Path(own)
 
     def get_bucket(self, environment: Environment, name: str, filename: str | None, source: str) -> Bucket:
-        """The bucket of a template, with what is kept of it where it is webnorm's."""
+        """Return the bucket of a template, with its cached code if it is webnorm's."""
         if filename is not None and Path(filename).is_relative_to(self.own):
             return super().get_bucket(environment, name, filename, source)
         return Bucket(environment, self.get_cache_key(name, filename), self.get_source_checksum(source))
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
 
 def _key_of(bucket: Bucket) -> bytes:
-    """OSError where the makers' files are not there."""
+    """Return the cache key of a template. Raises OSError if a file of the compiler is missing."""
     return bucket.key.encode() + _made_by()
 
 
 @cache
 def _made_by() -> bytes:
-    """What identifies the Python, Jinja and webnorm that made code, a working tree's changes included."""
+    """Return a digest of the Python, Jinja and webnorm versions that compile, including local changes."""
     made = blake2b(MAGIC_NUMBER)
     for path in _MAKERS:
         made.update(path.read_bytes())
@@ -146,10 +142,19 @@ def _made_by() -> bytes:
 class StorageBinding:
     """One storage binding of a shader, in group 0; binding 0 is the uniform `params`.
 
-    `width` counts elements of one element of the batch, or of the whole where it is not `batched`; `wide`
-    tells that these depend on the problem's sizes. `itemsize` are the bytes of an element. `tensors` names
-    what lies in it, one behind the other, each from a multiple of 16 bytes on; nothing for a scratch buffer,
-    whose `records` have `width` floats each.
+    Attributes
+    ----------
+    width
+        The array elements per batch element, or in total if it is not `batched`. In a scratch buffer, the
+        floats per record.
+    wide
+        Whether `width` depends on the problem's sizes.
+    itemsize
+        The bytes per array element.
+    tensors
+        The tensors in the buffer, in order, each at a multiple of 16 bytes; empty for a scratch buffer.
+    records
+        The number of records of a scratch buffer.
     """
 
     index: int
@@ -165,19 +170,20 @@ class StorageBinding:
 
     @property
     def inner_bytes(self) -> int:
-        """Bytes of one element of the batch, or of each tensor where it is not batched."""
+        """The bytes of one batch element, or of each tensor if it is not batched."""
         return self.width * self.itemsize
 
     @property
     def stride(self) -> int:
-        """Bytes from one of its tensors to the next."""
+        """The bytes from one of its tensors to the next."""
         return -(-self.inner_bytes // 16) * 16
 
 
 @dataclass(frozen=True)
 class TensorView:
-    """A tensor as a template sees it: in which buffer, from which byte on, and how many elements belong to an
-    element of the batch, or to all of it where it is not batched.
+    """A tensor for a template: its buffer, its first byte (`base`), and its number of array elements.
+
+    `elements` is the number per batch element, or all if the tensor is not batched.
     """
 
     name: str
@@ -192,11 +198,18 @@ class TensorView:
 
 @dataclass(frozen=True)
 class RenderRequest:
-    """What to render: a kernel's file, with the names that its template sees.
+    """A rendering request: a kernel's file and the names that its template sees.
 
-    It lies in one of the folders `roots`, in which includes are looked for, in order. `own` is the folder of
-    webnorm's kernels, whose files messages name from its name on. No path goes through a link. `runs` asks
-    for where each character came from, too.
+    Attributes
+    ----------
+    kernel
+        The path of the file. It is in one of the `roots`, and contains no links.
+    roots
+        The folders to search for includes, in order.
+    own
+        The folder of webnorm's kernels. Messages name its files relative to its parent.
+    runs
+        Whether to record the origin of each character.
     """
 
     kernel: str
@@ -209,13 +222,22 @@ class RenderRequest:
 
 @dataclass(frozen=True)
 class Rendering:
-    """A text, and for each of its lines the file and line that it came from; `runs`, where they were asked
-    for, are what of it came from where, and `callers` for each line of webnorm's snippets the tag of another
-    template that had it made.
+    """A rendered text with the origin of its lines.
 
-    `workgroup_bytes` is the workgroup memory of its entry points; `files` are the places that were looked at
-    for it, with the stamp of what was there. `names` are those that its templates looked up: where they have
-    the same values, the text is the same.
+    Attributes
+    ----------
+    origins
+        The file and line of each line.
+    workgroup_bytes
+        The workgroup memory of its entry points.
+    files
+        The paths that were searched, with the stamps of the files there.
+    names
+        The names that its templates looked up. The same values of these names give the same text.
+    runs
+        The segments of each line, if requested.
+    callers
+        For each line of webnorm's snippets, the tag of another template that includes it, if requested.
     """
 
     text: str
@@ -228,21 +250,21 @@ class Rendering:
 
 
 class OutOfMemory(WebnormError):
-    """Rendering took more memory than there is for it."""
+    """Rendering exceeded its memory limit."""
 
 
 class _Noting(Context):
-    """What a template knows by name; notes which names it looks up."""
+    """A template's context that records which names are looked up."""
 
     def resolve_or_missing(self, key: str) -> Any:
-        """The value of a name."""
+        """Return the value of a name, and record the lookup."""
         if (noted := self.parent.get(_NOTED)) is not None:
             noted.add(key)
         return super().resolve_or_missing(key)
 
 
 class TemplateEnvironment(SandboxedEnvironment):
-    """Jinja for kernels: what one template asks for by name stays in the folders, and text is marked."""
+    """A Jinja environment for kernels, with confined includes and marked text."""
 
     context_class = _Noting
     code_generator_class = TemplateCodeGenerator
@@ -253,23 +275,23 @@ class TemplateEnvironment(SandboxedEnvironment):
 
     @cached_property
     def lexer(self) -> Lexer:
-        """What finds text and tags."""
+        """The lexer that adds markers."""
         return MarkingLexer(self)
 
     def join_path(self, template: str, parent: str) -> str:
-        """The name of what a template includes; only the kernel itself has an absolute one."""
+        """Check and return the name of an included template. Only the kernel's own name is absolute."""
         if not isinstance(template, str):
-            raise IncludeRefused(template, "expected the name of a file")
+            raise IncludeRefused(template, "expected a file name")
         check_name(template)
         note_include(self.includes, parent, template)
         return template
 
 
 class _Loader(BaseLoader):
-    """Finds snippets in the user's folders first, then in webnorm's, and takes headers off.
+    """A loader that searches the user's folders before webnorm's, and removes headers.
 
-    `looked_at` has the stamp of every place that it has looked at. Of what it has read, `shown` is the file
-    as messages name it, and `lines` its content, by template and by file; `owned` are webnorm's own.
+    `looked_at` has the stamp of every path it has searched. For each template and file that it has read,
+    `shown` is the display name and `lines` the content; `owned` are webnorm's own.
     """
 
     def __init__(self, roots: Sequence[str], own: str) -> None:
@@ -277,7 +299,7 @@ class _Loader(BaseLoader):
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Reset all state."""
         self.looked_at: dict[str, sources.Stamp] = {}
         self.shown: dict[str, str] = {"": ""}
         self.lines: dict[str, Sequence[str]] = {"": ()}
@@ -285,16 +307,16 @@ class _Loader(BaseLoader):
         self._kernels, self._outdated = set[str](), set[str]()
 
     def refresh(self) -> bool:
-        """Have kernels that have changed read anew; False where a snippet has, or another takes its place.
+        """Mark changed kernels as outdated; return False if a snippet has changed or is now found elsewhere.
 
-        A kernel is nobody's snippet: no other template holds anything of it.
+        No template includes a kernel, so only the kernel itself has to be read again.
         """
         changed = {path for path, known in list(self.looked_at.items()) if sources.stamp(path) != known}
         self._outdated |= changed
         return changed <= self._kernels
 
     def find(self, template: str) -> tuple[str, str]:
-        """The file of a template, and the folder that it has to lie in; raises TemplateNotFound."""
+        """Return a template's file and the folder that must contain it. Raises TemplateNotFound."""
         path = Path(template)
         if path.is_absolute():
             return template, next((root for root in self.roots if path.is_relative_to(root)), self.own)
@@ -330,7 +352,7 @@ class _Loader(BaseLoader):
 
 @lru_cache(maxsize=16)
 def _environment(roots: tuple[str, ...], own: str) -> tuple[TemplateEnvironment, _Loader]:
-    """Templates are parsed once for each search path, and again when a file has changed."""
+    """Return the environment of a search path. It parses each template once, and again after a change."""
     loader = _Loader(roots, own)
     environment = TemplateEnvironment(
         loader=loader,
@@ -344,13 +366,13 @@ def _environment(roots: tuple[str, ...], own: str) -> tuple[TemplateEnvironment,
 
 @signals.holding
 def render(request: RenderRequest, most_text: int = MOST_TEXT) -> Rendering:
-    """Render in this process, at most so many characters; WebnormError has the template's file and line."""
+    """Render at most `most_text` characters in this process. Errors have the template's file and line."""
     environment, loader = _environment(tuple(dict.fromkeys(request.roots)), request.own)
     if not loader.refresh():
         loader.forget()
         cast(Any, environment.cache).clear()
     environment.includes.clear()
-    # What `trace` gives depends on that.
+    # The result of `trace` depends on this name.
     noted = {"tracing"}
     try:
         text, lines = _checked_text(request, environment, loader, most_text, noted)
@@ -372,16 +394,16 @@ def render(request: RenderRequest, most_text: int = MOST_TEXT) -> Rendering:
 
 
 def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> WebnormError:
-    """What went wrong in rendering as a user is told it, with its place."""
+    """Convert an error in rendering to a WebnormError with its place."""
     file, line = _template_line(error, request, loader)
     kind = WebnormError
     match error:
         case TemplateSyntaxError():
             file, line, message = error.filename or file, error.lineno, str(error.message)
         case TemplateNotFound():
-            message = f"includes {sentence(repr(error.name), 80)}, which is in none of its folders"
+            message = f"includes {sentence(repr(error.name), 80)}, which does not exist in its folders"
         case SyntaxError():
-            # What Jinja made of the template is more than Python takes.
+            # Python cannot compile the code that Jinja generated.
             message = str(error.msg)
         case MemoryError():
             kind, message = OutOfMemory, "rendering takes too much memory"
@@ -392,7 +414,7 @@ def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> Webno
             if name in request.context:
                 why = "; its macro was imported without `with context`"
             elif name and file.rpartition("/")[0].endswith("lib"):
-                why = "; the library reads it: define it in [tune] or [derive] of the kernel's header"
+                why = "; the library uses it: define it in [tune] or [derive] of the kernel's header"
             else:
                 why = ""
             message = f"{error}{why}"
@@ -417,8 +439,9 @@ def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> Webno
 def _checked_text(
     request: RenderRequest, environment: Environment, loader: _Loader, most_text: int, noted: set[str]
 ) -> tuple[str, list[UnmarkedLine]]:
-    """The text and its lines, with their runs if these were asked for; the names that were looked up go to
-    `noted`. Raises WebnormError for what is too much for a compiler.
+    """Return the text and its lines, with their runs if requested, and add the looked-up names to `noted`.
+
+    Raises WebnormError for a text that is too large for a compiler.
     """
     place = display_path(request.kernel, request.own)
     context = {**request.context, "trace": tag(request.context), _NOTED: noted}
@@ -428,7 +451,7 @@ def _checked_text(
     if marked is None or len(text) > most_text or len(lines) > MOST_LINES:
         size = "" if marked is None else f": {len(text)} and {len(lines)}"
         raise WebnormError(
-            f"{place}: renders to more than {most_text} characters or {MOST_LINES} lines{size}"
+            f"{place}: the rendered text exceeds {most_text} characters or {MOST_LINES} lines{size}"
         )
     wrong = _wrong(text)
     if wrong is None:
@@ -441,10 +464,10 @@ def _checked_text(
 
 
 def _wrong(text: str) -> tuple[int, int, str] | None:
-    """The line and column, from 0, of what no compiler should be given, and what it is."""
+    """Return the line and column, from 0, and a description of text that a compiler must not get."""
     if found := sources.FORBIDDEN.search(text):
         before = text[: found.start()]
-        what = f"the rendered text holds {sources.code_point(found[0])}"
+        what = f"the rendered text contains {sources.code_point(found[0])}"
         return before.count("\n"), len(before) - before.rfind("\n") - 1, what
     try:
         code = without_comments(text)
@@ -459,7 +482,7 @@ def _wrong(text: str) -> tuple[int, int, str] | None:
 
 
 def _lines_of(marked: str, loader: _Loader, runs: bool) -> list[UnmarkedLine]:
-    """The lines, plain in what webnorm's own files gave."""
+    """Return the lines without markers and without unused declarations of webnorm's snippets."""
     snippets = {name for name in loader.owned if not Path(name).is_absolute()} if runs else None
     lines = without_markers(marked, loader.lines, snippets)
     _, kept = strip_unused([one.text for one in lines], [one.makers <= loader.owned for one in lines])
@@ -471,7 +494,7 @@ def _shown_runs(one: UnmarkedLine, loader: _Loader) -> tuple[LineSegment, ...]:
 
 
 def _at_most(most: int, pieces: Iterable[str]) -> str | None:
-    """The pieces as one, None where they are longer."""
+    """Join the pieces; None if they are longer than `most`."""
     kept, size = [], 0
     for piece in pieces:
         size += len(piece)
@@ -482,7 +505,7 @@ def _at_most(most: int, pieces: Iterable[str]) -> str | None:
 
 
 def _template_line(error: BaseException, request: RenderRequest, loader: _Loader) -> tuple[str, int | None]:
-    """The template's file and line that an error came through: Jinja puts them in the traceback."""
+    """Return the template's file and line of an error, which Jinja puts into the traceback."""
     place: tuple[str, int | None] = (request.kernel, None)
     frame = error.__traceback__
     while frame is not None:
@@ -494,7 +517,7 @@ def _template_line(error: BaseException, request: RenderRequest, loader: _Loader
 
 
 def display_path(file: str, own: str) -> str:
-    """A template's file as messages name it: from `wgsl/` on for webnorm's own."""
+    """Return a template's file for messages: webnorm's own start with `wgsl/`."""
     path, root = Path(file), Path(own)
     if not path.is_absolute():
         return str(Path(root.name) / path)

@@ -1,15 +1,15 @@
-"""`{{ trace("mean") }}` in a kernel: nothing ordinarily, and under tracing a record of the value.
+"""Traces: `{{ trace("mean") }}` in a kernel records a value if tracing is on, else it renders to nothing.
 
-The call leaves a block whose names spell the expression, so that nothing beside the text has to travel:
+The call renders to a block whose names encode the expression, so that the text contains all information:
 
     { let traced_at_6d65616e: traced_at_6d65616e_type = mean; traced_at_6d65616e_put(...); }
 
-`traced` numbers them and adds what they call. Only the compiler knows of which type a value is: it says so
-of a `let` that has another, see `with_types`.
+`with_trace` numbers the blocks and adds the functions that they call. Only the compiler knows the type of a
+value: its error for a `let` of another type contains it, see `with_types`.
 
-A filter says which records a trace keeps: a condition of `row`, `invocation` and `workgroup`, in the header's
-language or in WGSL's spelling. Nothing of what was written is handed on: the condition is made from the tree
-that was read.
+A filter selects the records to keep. It is a condition of `row`, `invocation` and `workgroup`, in the
+header's language or in WGSL's syntax. The user's text is parsed and the condition is generated from its tree,
+so that no part of the text is copied into the shader.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from webnorm.kernels.wgsl.tokens import CannotInstrument, TokenizedShader, entry
 from webnorm.op import expression
 from webnorm.op.expression import Tree
 
-# Those of the filters' language; a row is an element of the batch.
+# The names in filters. A row is an element of the batch.
 NAMES = ("row", "invocation", "workgroup")
 MOST_FILTER, MOST_NUMBERS = 500, 16
-# Numbers are compared as i32, so that what lies below 0 on the way is no large number.
+# Numbers are compared as i32, so that negative intermediate values do not wrap around.
 _LARGEST = 2**31 - 1
 _FILTER_TOKEN = re.compile(
     r"\s*(?:(?P<number>[0-9]+)[ui]?\b|(?P<name>[A-Za-z_]\w*)"
     r"|(?P<mark>&&|\|\||==|!=|<=|>=|//|[-!<>+*/%(),]))",
     re.ASCII,
 )
-# WGSL's spelling to the header's.
+# WGSL's operators -> operators of the header's language.
 _SPELLED = {"&&": "and", "||": "or", "!": "not", "/": "//"}
 _COMPARES = ("==", "!=", "<", "<=", ">", ">=")
 _CALLS = {"//": "traced_div", "%": "traced_mod", "ceil_div": "traced_ceil_div", "min": "min", "max": "max"}
@@ -45,8 +45,8 @@ Origin = tuple[str, int]
 
 EXAMPLE = '{{ trace("mean") }}'
 MOST_RECORDS = 4096
-# Of a record: site, workgroup, invocation, row, the first column of a step, and four of the value. Before
-# all of them go their count, and the filter's numbers.
+# A record has 9 words: site, workgroup, invocation, row, the first column of a step, and four for the value.
+# The buffer begins with the number of records and the filter's numbers.
 WORDS, HEAD = 9, 1 + MOST_NUMBERS
 NO_ROW = 0xFFFFFFFF
 MOST_EXPRESSION, MOST_SITES = 200, 256
@@ -62,9 +62,9 @@ _LIBRARY = Path(__file__).with_suffix(".wgsl")
 
 @dataclass(frozen=True)
 class TraceFilter:
-    """A condition as an expression of WGSL; see tracing.wgsl for what it calls.
+    """A condition as a WGSL expression; tracing.wgsl has the functions that it calls.
 
-    `numbers` are those in it, which the shader reads from its buffer: a compiler need not see another row.
+    The shader reads `numbers` from its buffer, so that another row needs no new compilation.
     """
 
     condition: str
@@ -72,14 +72,14 @@ class TraceFilter:
 
 
 def parse_filter(text: str) -> TraceFilter:
-    """The filter that a text describes, one that keeps everything for an empty one.
+    """Parse a filter; an empty text keeps all records.
 
-    One that names the row keeps nothing where the row is not known. Raises WebnormError for what is no
-    condition, or too long.
+    A filter that names the row keeps no record whose row is unknown. Raises WebnormError for an invalid or
+    too long condition.
     """
     check_kind("filter", text, str)
     if len(text) > MOST_FILTER:
-        raise WebnormError(f"filter has {len(text)} characters; expected at most {MOST_FILTER}")
+        raise WebnormError(f"filter has {len(text)} characters; the limit is {MOST_FILTER}")
     if not text.strip():
         return TraceFilter("true", ())
     try:
@@ -93,7 +93,7 @@ def parse_filter(text: str) -> TraceFilter:
 
 
 def _spelled(text: str) -> str:
-    """The text in the header's language."""
+    """Translate a filter to the header's language."""
     words, at = list[str](), 0
     while at < len(text):
         found = _FILTER_TOKEN.match(text, at)
@@ -104,15 +104,15 @@ def _spelled(text: str) -> str:
             )
         word = found[found.lastgroup]
         if word == "!" and text[found.end() :].lstrip()[:1] not in ("(", "!"):
-            # WGSL's binds more tightly than the header's `not`.
-            raise WebnormError("! stands before brackets, as in !(row == 3)")
+            # WGSL's `!` binds more tightly than the header's `not`.
+            raise WebnormError("! needs brackets after it, as in !(row == 3)")
         words.append(_SPELLED.get(word, word))
         at = found.end()
     return " ".join(words)
 
 
 class _Written:
-    """A tree as text, and the numbers that it reads."""
+    """The WGSL text of a tree, and the numbers that it reads."""
 
     def __init__(self, tree: Tree) -> None:
         self.numbers: list[int] = []
@@ -142,7 +142,7 @@ class _Written:
                 return f"({self._number(left)} {operator} {self._number(right)})"
             case [operator, first, *others] if operator in _CALLS:
                 if operator in _DIVISIONS and not (isinstance(others[0], int) and others[0] > 0):
-                    raise WebnormError(f"{expression.shown(tree)}: the divisor is no number above 0")
+                    raise WebnormError(f"{expression.shown(tree)}: the divisor must be a number above 0")
                 written = self._number(first)
                 for other in others:
                     written = f"{_CALLS[operator]}({written}, {self._number(other)})"
@@ -151,17 +151,18 @@ class _Written:
 
     def _read(self, number: int) -> str:
         if abs(number) > _LARGEST:
-            raise WebnormError(f"{number} is too large; expected at most {_LARGEST}")
+            raise WebnormError(f"{number} is too large; the limit is {_LARGEST}")
         if len(self.numbers) == MOST_NUMBERS:
-            raise WebnormError(f"it has more than {MOST_NUMBERS} numbers")
+            raise WebnormError(f"it has more than {MOST_NUMBERS} numbers; use fewer")
         self.numbers.append(number)
         return f"traced_records.numbers[{len(self.numbers) - 1}]"
 
 
 @dataclass(frozen=True)
 class TraceTag:
-    """A trace in a rendered text: its expression, the step that it was given, the place in the template.
-    `variable` holds the value in the text.
+    """A trace in a rendered text: its expression, its step, and its place in the template.
+
+    `variable` is the name of the `let` that has the value.
     """
 
     name: str
@@ -172,15 +173,15 @@ class TraceTag:
 
 @dataclass(frozen=True)
 class TraceType:
-    """A type that can be traced: so many scalars of a kind, 1 to 4 of f32, f16, i32, u32 or bool."""
+    """A type that can be traced: 1 to 4 scalars of f32, f16, i32, u32 or bool."""
 
     count: int
     scalar: str
 
     @classmethod
     def of(cls, name: str) -> TraceType | None:
-        """The kind of a type's name; None for what is neither scalar nor vector."""
-        # Of numbers without a suffix.
+        """Parse the name of a type; None unless it is a scalar or a vector."""
+        # Numbers without a suffix have abstract types.
         found = _TYPE.fullmatch(name.replace("{AbstractInt}", "i32").replace("{AbstractFloat}", "f32"))
         return cls(int(found[1] or 1), found[2] or found[3]) if found else None
 
@@ -192,7 +193,7 @@ class TraceType:
 
     @property
     def words(self) -> str:
-        """Text that makes four words of `value`."""
+        """A WGSL expression that converts `value` to four words."""
         unsigned = self._vector("u32")
         words = {
             "u32": "value",
@@ -206,12 +207,12 @@ FLOAT = TraceType(1, "f32")
 
 
 def tag(context: Mapping[str, Any]) -> Callable[..., str]:
-    """`trace` for a template that is rendered with a context."""
+    """Return the function `trace` for a template that is rendered with a context."""
     tracing = context.get("tracing", False)
 
     def trace(expression: object, step: object = "") -> str:
         written = _checked(expression)
-        # A number is one of a loop of the template's.
+        # A number comes from a loop of the template.
         place = f"{step}u" if isinstance(step, int) else _checked(step) if step != "" else ""
         name = f"traced_at_{chr(10).join((written, place)).encode().hex()}"
         column = f"traced_column({place}, thread)" if place else "0u"
@@ -222,9 +223,11 @@ def tag(context: Mapping[str, Any]) -> Callable[..., str]:
 
 
 def _checked(expression: object) -> str:
-    """The text of an expression on one line; ValueError for what would end it."""
+    """Return an expression on one line. Raises ValueError for text that could end the statement."""
     if not isinstance(expression, str):
-        raise ValueError(f"trace() takes the text of an expression, as in {EXAMPLE}; not {shown(expression)}")
+        raise ValueError(
+            f"trace() got {shown(expression)}; expected the text of an expression, as in {EXAMPLE}"
+        )
     written = " ".join(expression.split())
     if not written or len(written) > MOST_EXPRESSION or not _closed(written) or _UNFIT.search(written):
         raise ValueError(
@@ -235,7 +238,7 @@ def _checked(expression: object) -> str:
 
 
 def _closed(text: str) -> bool:
-    """Whether brackets belong together."""
+    """Return whether all brackets match."""
     opened: list[str] = []
     for mark in re.findall(r"[][()]", text):
         if mark not in _BRACKETS:
@@ -248,13 +251,14 @@ def _closed(text: str) -> bool:
 def with_trace(
     text: str, origins: Sequence[Origin], wanted: str, binding: int, entry_points: Sequence[str]
 ) -> tuple[str, tuple[Origin, ...]]:
-    """A text rendered under tracing, with what its traces call and the buffer that they write, as a binding
-    of group 0; every value is taken for an f32. A trace has a line to itself, and comments are gone. `wanted`
-    is the condition on which records are kept.
+    """Add the trace functions and their buffer, a binding of group 0, to a text rendered with tracing.
 
-    Raises WebnormError for a text whose entry points are not understood, or with too many traces.
+    All values are declared as f32. Each trace gets its own line, and comments are removed. `wanted` is the
+    WGSL condition for the records to keep.
+
+    Raises WebnormError for too many traces, or if an entry point is not understood.
     """
-    parts = list(_numbered(_told(text, entry_points, origins), origins))
+    parts = list(_numbered(_with_invocations(text, entry_points, origins), origins))
     lines, places = [line for line, _ in parts], [origin for _, origin in parts]
     found = trace_tags("\n".join(lines), places)
     lines += [
@@ -270,7 +274,7 @@ def with_trace(
 
 
 def _numbered(text: str, origins: Sequence[Origin]) -> Iterator[tuple[str, Origin]]:
-    """The lines, with a number for each expression at each place, and where they came from."""
+    """Yield the lines and their origins, with a number for each expression at each place."""
     numbers: dict[tuple[str, Origin], int] = {}
     for line, origin in zip(text.splitlines(), origins, strict=True):
 
@@ -281,11 +285,13 @@ def _numbered(text: str, origins: Sequence[Origin]) -> Iterator[tuple[str, Origi
             if part.strip():
                 yield _UNNUMBERED.sub(numbered, part), origin
         if len(numbers) > MOST_SITES:
-            raise WebnormError(f"{origin[0]}:{origin[1]}: the text has more than {MOST_SITES} traces")
+            raise WebnormError(
+                f"{origin[0]}:{origin[1]}: the text has more than {MOST_SITES} traces; remove some"
+            )
 
 
-def _told(text: str, entry_points: Sequence[str], origins: Sequence[Origin]) -> str:
-    """The text with entry points that say which workgroup and invocation they are."""
+def _with_invocations(text: str, entry_points: Sequence[str], origins: Sequence[Origin]) -> str:
+    """Add code to the entry points that stores the numbers of workgroup and invocation."""
     try:
         code = TokenizedShader(text)
         changes = dict[int, str]()
@@ -299,13 +305,13 @@ def _told(text: str, entry_points: Sequence[str], origins: Sequence[Origin]) -> 
 
 
 def _declaration(variable: str, number: int, kind: TraceType) -> str:
-    """The line that declares a site's type and its function."""
+    """Return the line that declares a trace's type and function."""
     put = f"fn {variable}_put(value: {variable}_type, column: u32)"
     return f"alias {variable}_type = {kind}; {put} {{ traced_put({number}u, column, {kind.words}); }}"
 
 
 def trace_tags(text: str, origins: Sequence[Origin]) -> tuple[TraceTag, ...]:
-    """The traces of a text that `traced` made, by their numbers, which follow the text."""
+    """Return the traces in a text from `with_trace`, by their numbers, which follow the text."""
     found: dict[int, TraceTag] = {}
     for line, origin in zip(text.splitlines(), origins, strict=True):
         for variable, number, spelled in _BLOCK.findall(line):
@@ -315,7 +321,7 @@ def trace_tags(text: str, origins: Sequence[Origin]) -> tuple[TraceTag, ...]:
 
 
 def with_types(text: str, kinds: Mapping[str, TraceType]) -> str:
-    """The text with other types for the values that some variables hold."""
+    """Return the text with other types for some variables."""
 
     def declared(found: re.Match[str]) -> str:
         kind = kinds.get(found[1])

@@ -1,9 +1,9 @@
-// What a text with traces ends with: a trace adds a record to a buffer, and counts on where that is full.
-// traced_records, traced_most, traced_numbers and traced_wanted are declared beside.
+// The end of a text with traces: a trace adds a record to a buffer, and only counts when that is full.
+// traced_records, traced_most, traced_numbers and traced_wanted are declared before.
 
-const traced_no_row = 0xffffffffu;  // the text does not tell which
-const traced_past = 0xfffffffeu;  // one behind the last, which is worked on for nobody
-const traced_nowhere = 0x80000000u;  // columns of which none exists
+const traced_no_row = 0xffffffffu;  // the row is unknown
+const traced_past = 0xfffffffeu;  // a row past the last one, whose results are discarded
+const traced_nowhere = 0x80000000u;  // columns past the row's end
 
 var<private> traced_row: u32 = traced_no_row;
 var<private> traced_workgroup: u32;
@@ -31,7 +31,7 @@ fn traced_put(site: u32, column: u32, value: vec4<u32>) {
     traced_records.words[at + 8u] = value.w;
 }
 
-// As in headers: rounded down, and with the sign of the divisor, which is above 0.
+// As in headers: division rounds down, and the remainder is not negative. The divisor is above 0.
 fn traced_mod(a: i32, b: i32) -> i32 {
     return (a % b + b) % b;
 }

@@ -1,1 +1,1 @@
-"""From a line of rendered text back to the template line that a user wrote."""
+"""The mapping from a line of rendered text to the template line that a user wrote."""

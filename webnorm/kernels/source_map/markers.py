@@ -1,8 +1,8 @@
-"""Markers in template text that tell where each piece of a rendered text came from.
+"""Markers in template text that record the origin of each piece of a rendered text.
 
-The lexer puts one before each line of template text, and each piece of one; they are taken out again after
-rendering. A filter may have changed what a marker says, or the text behind it: what names no template is
-passed over, and only what stands there is taken to have come from there.
+The lexer puts a marker before each line, or piece of a line, of template text. After rendering the markers
+are removed. A filter may change a marker or the text after it. So markers without a known template are
+ignored, and only text that equals the template's counts as coming from it.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from jinja2.lexer import Lexer
 
 from webnorm.errors import SourceLocation
 
-# Noncharacters of Unicode: no file of a kernel holds them.
+# Noncharacters of Unicode, which no kernel's file may contain.
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
-# The template, the line, and the column where it is not the first.
+# The template, the line, and the column unless it is 1.
 _MARK = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*):([0-9]{{1,7}})(?:\\.([0-9]{{1,7}}))?{_CLOSE}")
 
 # A template's name and a line of it.
 Origin = tuple[str, int]
-# A template's name, and a line and column of it, if there is one.
+# A template's name, line and column, or None.
 Caller = tuple[str, int, int] | None
-# The lines of each template by its name; the name "" has none.
+# The lines of each template by its name. The name "" has no lines.
 Templates = Mapping[str, Sequence[str]]
 
 
 class LineSegment(NamedTuple):
-    """Characters of a rendered line, from `start` on, that stand as they are in a template.
+    """Characters of a rendered line, from `start` on, that were copied from a template.
 
-    `line` and `column` are the template's, from 1, and `start` is from 0. What stands between two runs is
-    what the template has between them: an expression that gave it, or what became something shorter.
+    `line` and `column` are the template's and count from 1; `start` counts from 0. Text between two segments
+    comes from the template's text between them: an expression, or text that became shorter.
     """
 
     start: int
@@ -44,18 +44,19 @@ class LineSegment(NamedTuple):
 
     @property
     def after(self) -> int:
-        """The template's column behind it."""
+        """The template's column after the segment."""
         return self.column + self.length
 
     def end(self) -> LineSegment:
-        """The place behind it, as what a line begins with."""
+        """Return an empty segment for the place after this one, at the begin of a rendered line."""
         return LineSegment(0, 0, self.file, self.line, self.after)
 
 
 def source_location(runs: Sequence[LineSegment], at: int, length: int = 0) -> SourceLocation | None:
-    """The place of characters of a line, from 0, by its runs; None where none stands before them.
+    """Return the template's place of characters of a rendered line; None if no segment precedes them.
 
-    What an expression gave has the expression's place: from `{{` to `}}` where nothing stands between.
+    Text from an expression gets the expression's place, from `{{` to `}}` if there is nothing else between.
+    `at` counts from 0.
     """
     first = _around(runs, at)
     if first is None:
@@ -67,9 +68,7 @@ def source_location(runs: Sequence[LineSegment], at: int, length: int = 0) -> So
 
 
 def _around(runs: Sequence[LineSegment], at: int) -> tuple[str, int, int, int] | None:
-    """File, line and columns, from one to before the other, of a character of a line; the second column is
-    that of the first where it is not known.
-    """
+    """Return file, line, and the half-open range of columns of a character; an empty range if unknown."""
     before = [run for run in runs if run.start <= at]
     if not before:
         return None
@@ -82,9 +81,9 @@ def _around(runs: Sequence[LineSegment], at: int) -> tuple[str, int, int, int] |
 
 
 def with_markers(tokens: Iterable[tuple[int, str, str]], source: str) -> Iterator[tuple[int, int, str, str]]:
-    """The lexer's tokens of a text, each behind the offset at which it begins.
+    """Yield the lexer's tokens of a text, each with its offset.
 
-    Between two of them is nothing but white space that a tag's `-` takes away, and before a tag only.
+    Between two tokens there is only white space that a tag's `-` removes.
     """
     at = 0
     for line, kind, value in tokens:
@@ -94,12 +93,12 @@ def with_markers(tokens: Iterable[tuple[int, str, str]], source: str) -> Iterato
 
 
 class MarkingLexer(Lexer):
-    """Puts a marker before each line of template text, and each piece of one."""
+    """A lexer that puts a marker before each line, or piece of a line, of template text."""
 
     def tokeniter(
         self, source: str, name: str | None, filename: str | None = None, state: str | None = None
     ) -> Iterator[tuple[int, str, str]]:
-        """The tokens of a template: line, kind and value."""
+        """Yield the tokens of a template: line, kind and value."""
         tokens = super().tokeniter(source, name, filename, state)
         for at, line, kind, value in with_markers(tokens, source):
             yield line, kind, value if kind != "data" else _marked(value, name, line, at - _begin(source, at))
@@ -110,7 +109,7 @@ def _begin(text: str, at: int) -> int:
 
 
 def _marked(text: str, name: str | None, line: int, before: int) -> str:
-    """Template text with its markers; `before` characters stand before it on its first line."""
+    """Add markers to template text that has `before` characters before it on its first line."""
     column = f".{before + 1}" if before else ""
     first, *others = text.split("\n")
     marked = [f"{_OPEN}{name}:{line}{column}{_CLOSE}{first}"]
@@ -119,11 +118,10 @@ def _marked(text: str, name: str | None, line: int, before: int) -> str:
 
 
 class UnmarkedLine(NamedTuple):
-    """A line of the rendered text, its origin, and the names of all templates that have text in it, "" for
-    text of unknown origin.
+    """A line of the rendered text, its origin, and the names of all templates with text in it.
 
-    `runs` are what of it came from where, with the names of templates. `caller` of a snippet's line is where
-    the last other template ends before it: at the tag that includes or calls what gave the line.
+    The name "" stands for text of unknown origin. `runs` are the line's segments. For a snippet's line,
+    `caller` is the end of the preceding text of another template: the tag that includes or calls the snippet.
     """
 
     text: str
@@ -139,8 +137,9 @@ _NO_LINE = UnmarkedLine("", ("", 0), frozenset())
 def without_markers(
     marked: str, templates: Templates, snippets: Container[str] | None = None
 ) -> list[UnmarkedLine]:
-    """Take the markers out; leave out lines that held nothing but template tags. Where names of `snippets`
-    are given, lines have their runs and callers.
+    """Remove the markers, and lines that contained only template tags.
+
+    If the names of `snippets` are given, the lines include their runs and callers.
     """
     lines: list[UnmarkedLine] = []
     caller: Caller = None
@@ -165,7 +164,7 @@ def without_markers(
 
 
 def _caller(line: str, before: Caller, snippets: Container[str]) -> Caller:
-    """The end of the last template text of a line that is none of a snippet's, up to a snippet's own text."""
+    """Return the end of the last text in a line that is not a snippet's, before the snippet's own text."""
     found, marks = before, list(_MARK.finditer(line))
     for mark, end in zip(marks, [*(mark.start() for mark in marks[1:]), len(line)], strict=True):
         if mark[1] not in snippets:
@@ -175,13 +174,11 @@ def _caller(line: str, before: Caller, snippets: Container[str]) -> Caller:
     return found
 
 
-# Lines of the library stand in text after text.
+# Cached because the library's lines occur in many texts.
 @lru_cache(maxsize=1 << 13)
 def _unmarked_line(line: str) -> tuple[str, Origin | None, frozenset[str]]:
-    """A line without its markers, what the marker before its first visible character says, and the
-    templates whose markers come before its visible text.
-    """
-    # For each marker its name, line and column, and the text behind it.
+    """Return a line without markers, the origin of its first visible character, and all templates in it."""
+    # For each marker its name, line and column, and the text after it.
     before, *marks = _MARK.split(line)
     pieces = marks[3::4]
     text = "".join([before, *pieces]).rstrip()
@@ -196,14 +193,15 @@ def _unmarked_line(line: str) -> tuple[str, Origin | None, frozenset[str]]:
 
 
 def _is_blank(origin: Origin, templates: Templates) -> bool:
-    """Whether the template has an empty line there."""
+    """Return whether the template's line is empty."""
     name, number = origin
     return 1 <= number <= len(templates[name]) and not templates[name][number - 1].strip()
 
 
 def _runs(line: str, text: str, templates: Templates, before: Sequence[LineSegment]) -> Iterator[LineSegment]:
-    """What of a marked line came from where. What stands before all markers is what an expression of a line
-    above goes on with.
+    """Yield the segments of a marked line.
+
+    Text before the first marker continues an expression of an earlier line.
     """
     marks = list(_MARK.finditer(line))
     if before and (not marks or text[: marks[0].start()].strip()):
@@ -214,14 +212,13 @@ def _runs(line: str, text: str, templates: Templates, before: Sequence[LineSegme
         if name in templates:
             is_there = 1 <= number <= len(templates[name]) and column
             source = templates[name][number - 1][column - 1 :] if is_there else ""
-            yield LineSegment(
-                mark.start() - taken, _alike(line[mark.end() : end], source), name, number, column
-            )
+            same = _common_prefix(line[mark.end() : end], source)
+            yield LineSegment(mark.start() - taken, same, name, number, column)
         taken += len(mark[0])
 
 
-def _alike(one: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
+def _common_prefix(one: str, other: str) -> int:
+    """Return the length of the common prefix of two texts."""
     if other.startswith(one):
         return len(one)
     pairs = enumerate(zip(one, other, strict=False))

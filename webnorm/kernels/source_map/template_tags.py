@@ -1,4 +1,4 @@
-"""Which part of a template's tags a mistake is about that Jinja tells of with nothing but a line."""
+"""The column of a mistake in a template's tags: Jinja reports only the line."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from webnorm import signals
 from webnorm.errors import SourceLocation, nearest, sentence
 from webnorm.kernels.source_map.markers import with_markers
 
-# The messages that quote what is meant. Others quote types, too, which may be names of filters.
+# The messages that quote the faulty text. Others quote types, which may be names of filters.
 _MEANT = re.compile(
     r"(?:got|unexpected(?: char)?|unknown tag|(?:filter|test) named|has no attribute|access to attribute"
     r"|^macro|^imports) '(.+?)'|^(?:includes|cannot include) '(?P<file>.+?)'|^'(?P<name>\w+)' is undefined"
 )
-# What Jinja says where a name is used that was imported and is not there.
+# Jinja's message for the use of an imported name that does not exist.
 _NOT_EXPORTED = re.compile(
     r"the template (.+) \(imported on line (\d+) in (.+)\) does not export the requested name '(\w+)'"
 )
 _EXPORT = re.compile(r"\{%[-+]?\s*(?:macro|set)\s+(\w+)")
-# As what the parser describes a token that is not quoted.
+# The parser's descriptions of tokens that it does not quote.
 _KINDS = {
     "begin of print statement": "variable_begin",
     "begin of statement block": "block_begin",
@@ -46,7 +46,7 @@ class _Token(NamedTuple):
 
 
 class _NotingLexer(Lexer):
-    """Notes the tokens that a parser has asked for: behind the last it found its mistake."""
+    """A lexer that records the tokens that the parser has read: the mistake is at the last one."""
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
@@ -75,9 +75,9 @@ class _NotingEnvironment(Environment):
 
 
 def find_tag(lines: Sequence[str], line: int, message: str) -> tuple[int, int]:
-    """The column, from 1, and the length of what a message means on a line of a template, from 1.
+    """Return the column, from 1, and the length of the text that a message is about, on a line of a template.
 
-    Where that is not known it is the line's first visible character, with a length of 0.
+    If that is unknown, the place is the line's first visible character, with the length 0.
     """
     if not 1 <= line <= len(lines):
         return 1, 0
@@ -90,7 +90,7 @@ def find_tag(lines: Sequence[str], line: int, message: str) -> tuple[int, int]:
 
 
 def tag_location(source: Sequence[str], file: str, line: int, column: int) -> SourceLocation:
-    """The place of the tag that begins at a column of a template, or else of the whole line."""
+    """Return the place of the tag that begins at a column of a template, or else of the whole line."""
     text = source[line - 1] if 1 <= line <= len(source) else ""
     end = text.find(_CLOSED_BY.get(text[column - 1 : column + 1], "\n"), column)
     if end < 0:
@@ -100,13 +100,15 @@ def tag_location(source: Sequence[str], file: str, line: int, column: int) -> So
 
 
 def not_exported(message: str, lines: Mapping[str, Sequence[str]]) -> tuple[str, int, str] | None:
-    """The template and the line that import what a message says is not there, and what is told of it; None
-    for another message. `lines` has the text of templates by their names.
+    """Return the template and line that import a missing name, and a message; None for another error.
+
+    `lines` maps the names of templates to their lines.
     """
     found = _NOT_EXPORTED.fullmatch(message)
     if found is None:
         return None
-    imported, importing = ({repr(name): name for name in lines}.get(told, "") for told in found.group(1, 3))
+    by_repr = {repr(name): name for name in lines}
+    imported, importing = (by_repr.get(quoted, "") for quoted in found.group(1, 3))
     near = nearest(found[4], _EXPORT.findall("\n".join(lines.get(imported, ()))))
     advice = f"; did you mean {near!r}?" if near else ""
     return importing, int(found[2]), f"imports {found[4]!r}, which is not in {sentence(imported)}{advice}"
@@ -131,5 +133,5 @@ def _meant(source: str, line: int, meant: re.Match[str]) -> _Token | None:
     ]
     if meant["name"]:
         found = [token for token in found if not token.is_attribute] or found
-    # The parser ends at its mistake; what is read in full goes wrong at the first of several.
+    # The parser stops at a mistake. If it reads the whole text, the error comes from the first match.
     return found[0 if parsed else -1] if found else None

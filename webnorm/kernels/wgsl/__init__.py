@@ -1,1 +1,1 @@
-"""WGSL as text: its tokens, limits of its size, and naga's messages about it."""
+"""WGSL as text: tokens, limits on its size, and naga's error messages."""

@@ -1,7 +1,7 @@
-"""Reading naga's error reports: which part of the shader is meant, and what is wrong with it.
+"""A parser of naga's error reports: the location in the shader and the message.
 
-Numbers of expressions, functions and types become the text that they denote. Where text ends too early and
-another file goes on, naga complains of what it finds there: `find_truncation` says what the end lacks.
+Numbers of expressions, functions and types are replaced by the text that they denote. If a file ends too
+early, naga reports the first token of the next file; `find_truncation` finds the end that lacks something.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import NamedTuple
 from webnorm.errors import SourceLocation, nearest
 from webnorm.kernels.wgsl.tokens import CannotInstrument, WgslToken, tokenize, without_comments
 
-# naga draws the source: "12 │ text" for a line, and below it "   │   ^^^ label" for what it means.
+# naga prints source lines as "12 │ text", followed by a line "   │   ^^^ label" with a marker.
 _SOURCE_LINE = re.compile(r"^\s*(\d+) │")
 _MARK = re.compile(r"^\s*│.*\^+ ?(.*)$")
 _PLACE = re.compile(r"┌─ (?:wgsl)?:(\d+):(\d+)")
 _HEADLINE = re.compile(r"^(?:Shader '.*?' parsing error: |Shader validation error: )(.+)$")
 _MISTYPED = re.compile(r"the type of `(\w+)` is expected to be `[^`]*`, but got `([^`]+)`")
-# A label below the line of carets, in the column of its own.
+# A label below the line of carets.
 _LABEL = re.compile(r"(?<=│ )[^│\s].*$|(?<= )[^│\s=].*$")
 _NOTE = re.compile(r"^\s*= (.+)$")
-# What marks some characters of one line, and not the end of several.
+# Carets that mark characters of one line. Markers of several lines end in "─^".
 _CARETS = re.compile(r"(?<![─^])\^+")
-# Of a drawn source (codespan_reporting::term::Config).
+# Columns of a tab in naga's output (codespan_reporting::term::Config).
 _TAB = 4
 _NO_ENTRY_POINT = re.compile(r"Unable to find entry point '(\w+)'")
 _OF_WGPU = re.compile(r"(?:Validation Error|Caused by:|In wgpu\w+)")
 _NOT_IN_SCOPE = re.compile(r"^no definition in scope for identifier: `(\w+)`$")
 _NAME = re.compile(r"\b[^\W\d]\w*")
-# WGSL's own functions and types that normalisation is written with (https://www.w3.org/TR/WGSL/).
+# WGSL's functions and types that are useful in norms (https://www.w3.org/TR/WGSL/).
 _WGSL_NAMES = (
     "abs", "all", "any", "array", "arrayLength", "atomic", "atomicAdd", "atomicLoad", "atomicMax",
     "atomicStore", "bitcast", "bool", "ceil", "clamp", "countOneBits", "dot", "exp", "exp2", "extractBits",
@@ -45,7 +45,7 @@ _WGSL_NAMES = (
     "subgroupShuffleXor", "trunc", "u32", "unpack2x16float", "vec2f", "vec2u", "vec3f", "vec3u", "vec4f",
     "vec4i", "vec4u", "workgroupBarrier", "workgroupUniformLoad",
 )  # fmt: skip
-# What CUDA, HLSL, GLSL and Metal call them.
+# The names for them in CUDA, HLSL, GLSL and Metal.
 _NAMED_ELSEWHERE = {
     "float": "f32",
     "half": "f16",
@@ -58,9 +58,9 @@ _NAMED_ELSEWHERE = {
     "inversesqrt": "inverseSqrt",
     **dict.fromkeys(("barrier", "__syncthreads", "threadgroup_barrier"), "workgroupBarrier"),
 }
-# How near a name has to be (difflib's ratio), and of how many the nearest is looked for, 10 us each.
+# The least similarity of a suggested name (difflib's ratio), and the most names to compare, at 10 us each.
 _NEAR, _MOST_NAMES = 0.76, 2000
-# Labels of a drawn source, and what naga says of them.
+# Labels in naga's output, and naga's sentences about them.
 _EXPRESSION = re.compile(r"naga::ir::Expression \[(\d+)\]")
 _CALLED = re.compile(r"([^\W\d]\w*)\s*\((.*)\)", re.DOTALL)
 _SCALARS = {("Float", "4"): "f32", ("Float", "2"): "f16", ("Sint", "4"): "i32", ("Uint", "4"): "u32"}
@@ -69,28 +69,29 @@ _SCALAR = re.compile(r"Scalar\((Scalar \{ kind: \w+, width: \d+ \})\)|Scalar \{ 
 _VECTOR = re.compile(r"Vector \{ size: (Bi|Tri|Quad), scalar: ([\w]+) \}")
 _ARGUMENT = re.compile(r"Argument (\d+) value \[\d+\] doesn't match the type \[\d+\]")
 _CALL = re.compile(r"Call to \[\d+\] is invalid")
-# Of numbers without a suffix.
+# The types of numbers without a suffix.
 _ABSTRACT = re.compile(r"\{(Abstract\w+)\}")
 _FUNCTION = re.compile(r"Function \[\d+\] '(\w+)'")
 _FOUND = re.compile(r'found "((?:[^"\\]|\\.)*)"')
 _NUMBER = re.compile(r"(?P<word>\b[A-Za-z]+ )?\[(?P<number>\d+)\]")
-# Words that need no number behind them.
+# Nouns that read well without a number.
 _NOUNS = ("condition", "expression", "index", "value", "type", "function", "variable", "pointer")
-# naga's words for a single sign that is missing before what it found.
+# naga's message for a single missing character before the token it found.
 _MISSING = re.compile(r"expected (`[^`\w]+`), found ")
-# What begins nowhere but outside functions and structures.
+# Tokens that can only begin a declaration at module scope.
 _GLOBAL = re.compile(
     r"(?:fn|struct|alias|override)\b"
     r"|@\s*(?:compute|workgroup_size|group|binding|id|must_use)\b"
     r"|var\s*<\s*(?:workgroup|private|storage|uniform)\b"
 )
-# How many tokens of such a beginning naga may have read by then: `var<workgroup`.
+# The most tokens of such a declaration that naga reads before it reports: `var<workgroup`.
 _READ = 3
 
 
 class NagaReport(NamedTuple):
-    """What a report says: the line of the shader, from 1, and the complaint in one sentence; the column in
-    characters, from 1, where it is known, and how many are marked.
+    """The content of a report: the shader's line, from 1, and the message in one sentence.
+
+    `column` counts characters from 1, None if unknown; `length` is the number of marked characters.
     """
 
     line: int | None
@@ -100,10 +101,10 @@ class NagaReport(NamedTuple):
 
 
 def read_report(report: str, lines: Sequence[str] = ()) -> NagaReport:
-    """What a report says of a shader of these lines.
+    """Parse a report about a shader with these lines.
 
-    A parse error marks one place. A validation error names the function and marks several places in it; the
-    one with words of its own is meant, else the last that is not the whole function.
+    A parse error marks one place. A validation error names the function and marks several places in it. The
+    result is the place with its own message, else the last one that is not the whole function.
     """
     line: int | None = None
     current: int | None = None
@@ -130,7 +131,7 @@ def read_report(report: str, lines: Sequence[str] = ()) -> NagaReport:
     column, length = place[1] if line == place[0] else None, 0
     if line is not None and line <= len(lines):
         spans = _spans(lines[line - 1], drawn, carets)
-        # Of several in a line the one that naga names, else the one that the label belongs to.
+        # Of several spans in a line, the one that naga names, else the one with the label.
         column, length = next((span for span in spans if span[0] == column), (spans or [(column, 0)])[-1])
     if notes and headline:
         labels = dict(_labels(report, lines))
@@ -140,17 +141,17 @@ def read_report(report: str, lines: Sequence[str] = ()) -> NagaReport:
 
 
 def _unplaced(report: str) -> str:
-    """What a report says that marks nothing of the text: wgpu's causes, without its own functions."""
+    """Return the message of a report without a location: wgpu's causes, without its function names."""
     if missing := _NO_ENTRY_POINT.search(report):
-        return f"no entry point `{missing[1]}`; expected a function of that name with @compute"
+        return f"no entry point `{missing[1]}`; expected a function with this name and @compute"
     parts = [part.strip() for part in report.splitlines() if part.strip()]
     return "; ".join([part for part in parts if not _OF_WGPU.match(part)] or parts)
 
 
 def _labels(report: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The labels of a drawn source, each with the text that it marks."""
+    """Yield the labels in naga's output, each with the text that it marks."""
     number, drawn = 0, ""
-    # By the column of the first caret.
+    # Keyed by the column of the first caret.
     marked: dict[int, str] = {}
     for text in report.splitlines():
         if match := _SOURCE_LINE.match(text):
@@ -167,7 +168,7 @@ def _labels(report: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _advice(complaint: str, lines: Sequence[str]) -> str:
-    """For a name that there is none of: the nearest one of those in the text and of WGSL's own."""
+    """Suggest the nearest name in the text or in WGSL for an undefined name."""
     found = _NOT_IN_SCOPE.match(complaint)
     if not found:
         return ""
@@ -181,7 +182,10 @@ def _advice(complaint: str, lines: Sequence[str]) -> str:
 
 
 def _spans(line: str, drawn: str, carets: str) -> list[tuple[int | None, int]]:
-    """The columns, from 1, and lengths of what is marked in a line, as it is drawn and below it."""
+    """Return the columns, from 1, and lengths of the marked parts of a line.
+
+    `drawn` is naga's output for the line, and `carets` the line below it.
+    """
     text = "".join(" " * width if character == "\t" else character for character, width in _cells(line))
     if not text or not drawn.endswith(text):
         return []
@@ -195,7 +199,7 @@ def _spans(line: str, drawn: str, carets: str) -> list[tuple[int | None, int]]:
 
 
 def _cells(line: str) -> list[tuple[str, int]]:
-    """The characters of a line, each with the cells of a terminal that it takes up."""
+    """Return the characters of a line, each with its width in terminal cells."""
     cells, at = [], 0
     for character in line:
         if character == "\t":
@@ -210,20 +214,18 @@ def _cells(line: str) -> list[tuple[str, int]]:
 
 
 def characters(line: str, units: int) -> int:
-    """How many characters of a line so many UTF-16 units are, as browsers count columns."""
+    """Convert a column in UTF-16 units, as browsers count, to a number of characters."""
     return len(line.encode("utf-16-le", "surrogatepass")[: 2 * units].decode("utf-16-le", "ignore"))
 
 
 def mistyped(report: str) -> tuple[str, str] | None:
-    """The variable that a report says to be of another type than it was declared with, and that type."""
+    """Return the variable whose type differs from its declaration in a report, and its actual type."""
     found = _MISTYPED.search(report)
     return (found[1], found[2]) if found else None
 
 
 class TruncatedText(NamedTuple):
-    """The line of the rendered text, from 1, that lacks something at its end, the complaint, and the place
-    behind what stands there last.
-    """
+    """A truncated file: its last line in the rendered text, from 1, the message, and the place of its end."""
 
     line: int
     complaint: str
@@ -233,10 +235,10 @@ class TruncatedText(NamedTuple):
 def find_truncation(
     text: str, report: NagaReport, place: Callable[[int, int, int], SourceLocation | None]
 ) -> TruncatedText | None:
-    """What a file lacks before the first token of another's, which a report complains of.
+    """Find a file that ends too early if a report is about the first token of the next file.
 
-    `place` is Shader.place. None unless it is certain: the report is of another token, or what stands before
-    it is whole.
+    `place` is Shader.place. The result is None if the report is about another token, or if the text before
+    the token is complete.
     """
     try:
         code = without_comments(text)
@@ -260,19 +262,19 @@ def find_truncation(
 
 
 def _column_of(code: str, token: WgslToken) -> int:
-    """From 1."""
+    """Return the column of a token, from 1."""
     return token.start - code.rfind("\n", 0, token.start)
 
 
 def _marked(code: str, tokens: Sequence[WgslToken], report: NagaReport) -> int:
-    """The number of the token that a report marks; 0 where it marks none."""
+    """Return the number of the token that a report marks; 0 if it marks none."""
     place = report.line, report.column
     found = (at for at, one in enumerate(tokens) if (one.line, _column_of(code, one)) == place)
     return next(found, 0)
 
 
 def _in_braces(tokens: Sequence[WgslToken]) -> bool:
-    """Whether the innermost bracket that these leave open is a brace."""
+    """Return whether the innermost open bracket after these tokens is a brace."""
     opened = []
     for token in tokens:
         if token.text in ("(", "[", "{"):
@@ -283,9 +285,7 @@ def _in_braces(tokens: Sequence[WgslToken]) -> bool:
 
 
 def without_handles(note: str, labels: Mapping[str, str], text: Sequence[str]) -> str:
-    """A sentence of naga's without numbers that only naga knows. `labels` has for each label of the drawn
-    source what it marks.
-    """
+    """Replace naga's internal numbers in a sentence; `labels` maps labels to the text that they mark."""
     note = _ABSTRACT.sub(r"\1", note.removeprefix("note: "))
     call = _CALLED.fullmatch(labels.get("invalid function call", ""))
     if _CALL.fullmatch(note):
@@ -307,13 +307,13 @@ def without_handles(note: str, labels: Mapping[str, str], text: Sequence[str]) -
 
 
 def plain_words(said: str) -> str:
-    """What naga says first, as plain text: functions by their names, characters as they are written."""
+    """Return naga's first sentence as plain text, with function names and unescaped characters."""
     said = _FUNCTION.sub(r"Function `\1`", _ABSTRACT.sub(r"\1", said))
     return _FOUND.sub(lambda found: "found " + _unescaped(found[1]), said)
 
 
 def _unescaped(quoted: str) -> str:
-    """A token that naga quotes as Rust would."""
+    """Return a token that naga quotes in Rust's syntax."""
     text = re.sub(r"\\(.)", lambda found: {"n": " "}.get(found[1], found[1]), quoted)
     return "the end of the text" if not text else f"`{text}`" if text != quoted else f'"{text}"'
 
@@ -324,17 +324,17 @@ def _scalar(found: re.Match[str]) -> str:
 
 
 def _argument(number: int, call: re.Match[str] | None, text: str) -> str:
-    """What is wrong with an argument, from 0, of a call: its text, and the parameter that it is for."""
+    """Describe a wrong argument of a call: its text and its parameter. `number` counts from 0."""
     given = dict(enumerate(_parts(call[2]))).get(number) if call else None
     declared = re.search(rf"\bfn\s+{call[1]}\s*\(", text) if call else None
     parameters = dict(enumerate(_parts(text[declared.end() :]))) if declared else {}
     what = f"argument {number + 1}" + (f", `{given}`," if given else "")
     wanted = f"`{parameters[number]}`" if number in parameters else "another type"
-    return f"{what} does not fit the parameter {wanted}" if number in parameters else f"{what} is of {wanted}"
+    return f"{what} does not fit the parameter {wanted}" if number in parameters else f"{what} has {wanted}"
 
 
 def _parts(text: str) -> Iterator[str]:
-    """What commas separate, up to the bracket that closes."""
+    """Yield the parts of a text between commas, up to the closing bracket."""
     depth, part = 0, ""
     for character in text:
         depth += (character in "([{<") - (character in ")]}>")

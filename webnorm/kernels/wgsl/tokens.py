@@ -1,5 +1,6 @@
-"""WGSL as tokens: what is code, where a statement ends, which brackets belong together; and bounds of a text
-that no driver reports politely: workgroup memory, and how deep it is nested.
+"""WGSL as tokens, with matching brackets and ends of statements, and checks of size.
+
+The checks cover workgroup memory and nesting depth, for which drivers report no useful errors.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# A line comment ends where WGSL says that a line does, which is before a form feed, too.
+# A line comment ends at any of WGSL's line breaks, which include the form feed.
 _COMMENT = re.compile(r"//[^\n-\r\x85\u2028\u2029]*|/\*")
 _NESTED = re.compile(r"/\*|\*/")
 _TOKEN = re.compile(
@@ -36,19 +37,19 @@ _VECTOR = re.compile(r"vec([234])(?:<(\w+)>|([fuih]))")
 
 
 class CannotInstrument(Exception):
-    """A text that is not understood, so that nothing can be noted of what it does."""
+    """The text was not understood, so it cannot be instrumented."""
 
 
 class UnterminatedComment(CannotInstrument):
-    """A comment that does not end; it begins at `start`."""
+    """A comment is not closed; it begins at `start`."""
 
     def __init__(self, start: int) -> None:
-        super().__init__("a comment that does not end")
+        super().__init__("the comment is not closed; expected */")
         self.start = start
 
 
 class WgslToken(NamedTuple):
-    """A word, a number, or one character of anything else: `>>` are two, which may close two templates."""
+    """A word, a number, or any other single character: `>>` is two tokens, because it may close two types."""
 
     text: str
     kind: str
@@ -57,10 +58,10 @@ class WgslToken(NamedTuple):
 
 
 class TokenizedShader:
-    """A text's tokens by their numbers. `partner` has the other end of each bracket, and `around` for each
-    token the opening one of the innermost pair that it stands in, -1 where it stands in none.
+    """The numbered tokens of a text; raises CannotInstrument if the text is not understood.
 
-    Raises CannotInstrument.
+    `partner` maps each bracket to its other end. `around` has, for each token, the opening bracket of the
+    innermost pair around it, or -1.
     """
 
     def __init__(self, text: str) -> None:
@@ -74,7 +75,7 @@ class TokenizedShader:
             self._places[token.text].append(number)
             if token.text in _CLOSING:
                 if not opened or self[opened[-1]] != _CLOSING[token.text]:
-                    raise CannotInstrument(f"line {token.line}: {token.text} closes nothing")
+                    raise CannotInstrument(f"line {token.line}: {token.text} has no opening bracket")
                 first = opened.pop()
                 self.partner[first], self.partner[number] = number, first
             self.around.append(opened[-1] if opened else -1)
@@ -84,31 +85,31 @@ class TokenizedShader:
             raise CannotInstrument(f"line {self.tokens[opened[-1]].line}: {self[opened[-1]]} is not closed")
 
     def __getitem__(self, number: int) -> str:
-        """The text of a token, empty before the first and behind the last."""
+        """Return the text of a token, empty for a number out of range."""
         return self.tokens[number].text if 0 <= number < len(self.tokens) else ""
 
     def places(self, *texts: str) -> list[int]:
-        """The tokens that are one of these, in order."""
+        """Return the numbers of the tokens with one of these texts, in order."""
         return sorted(number for text in set(texts) for number in self._places.get(text, ()))
 
     def follows(self, number: int, *texts: str) -> bool:
-        """Whether the tokens from a number on are these."""
+        """Return whether the tokens from a number on have these texts."""
         return all(self[number + more] == text for more, text in enumerate(texts))
 
     def operator(self, number: int, pattern: re.Pattern[str]) -> str | None:
-        """What matches a pattern where a token begins: an operator of several characters has no blanks."""
+        """Match a pattern at the begin of a token: an operator of several characters contains no blanks."""
         found = pattern.match(self.text, self.tokens[number].start) if number < len(self.tokens) else None
         return found[0] if found else None
 
     def end_of_statement(self, number: int) -> int:
-        """The semicolon that ends the statement of a token."""
+        """Return the number of the semicolon that ends the statement of a token."""
         for end in range(number, len(self.tokens)):
             if self[end] == ";" and self.around[end] == self.around[number]:
                 return end
-        raise CannotInstrument(f"line {self.tokens[number].line}: a statement without an end")
+        raise CannotInstrument(f"line {self.tokens[number].line}: the statement lacks a semicolon")
 
     def changed(self, changes: Mapping[int, str]) -> str:
-        """The text, line by line as before, with other texts in the places of some tokens."""
+        """Return the text with some tokens replaced; line numbers stay the same."""
         parts, after = [], 0
         for number, text in sorted(changes.items()):
             token = self.tokens[number]
@@ -119,9 +120,10 @@ class TokenizedShader:
 
 @dataclass(frozen=True)
 class EntryPointInfo:
-    """An entry point whose invocations know who they are: `index` is text for the number of one within its
-    workgroup, `group` for that of the workgroup. `changes` to the tokens add the parameters that it lacks;
-    `body` is the token that its body begins with.
+    """An entry point with access to the numbers of its invocation and workgroup.
+
+    `index` is WGSL text for the invocation's number within its workgroup, `group` for the workgroup's number.
+    `changes` to the tokens add the missing parameters; `body` is the first token of its body.
     """
 
     index: str
@@ -131,31 +133,29 @@ class EntryPointInfo:
 
 
 def entry_point(code: TokenizedShader, name: str, prefix: str) -> EntryPointInfo:
-    """The entry point of a name; what it lacks of parameters is named with the prefix. Raises
-    CannotInstrument.
-    """
+    """Find an entry point by name; added parameters start with the prefix. Raises CannotInstrument."""
     start = next((at for at in code.places("fn") if code[at + 1] == name), -1)
     if start < 0:
-        raise CannotInstrument("an entry point that is not found")
+        raise CannotInstrument(f"the entry point {name} was not found")
     opened = start + 2
     closed = code.partner.get(opened, opened)
     body = next((at for at in range(closed, len(code.tokens)) if code[at] == "{"), -1)
     if code[opened] != "(" or body < 0:
-        raise CannotInstrument(f"line {code.tokens[start].line}: an entry point that is not understood")
+        raise CannotInstrument(f"line {code.tokens[start].line}: the entry point {name} was not understood")
     names, added = dict[str, str](), ""
     for builtin, kind in _BUILTINS.items():
         names[builtin] = _parameter(code, range(opened, closed), builtin)
         if not names[builtin]:
             names[builtin] = f"{prefix}{builtin}"
             added += f", @builtin({builtin}) {names[builtin]}: {kind}"
-    # A parameter before them may end with a comma of its own, or there may be none.
+    # The parameters before them may end with a comma, or there may be none.
     changes = {closed: (added.removeprefix(",") if code[closed - 1] in (",", "(") else added) + ")"}
     index, group, counts = names.values()
     return EntryPointInfo(index, f"{group}.y * {counts}.x + {group}.x", changes, body)
 
 
 def _parameter(code: TokenizedShader, inside: range, builtin: str) -> str:
-    """The parameter that is a builtin, empty where none is."""
+    """Return the name of the parameter for a builtin, empty if there is none."""
     named = False
     for at in inside:
         named = named or code.follows(at, "@", "builtin", "(", builtin)
@@ -165,13 +165,13 @@ def _parameter(code: TokenizedShader, inside: range, builtin: str) -> str:
 
 
 def tokenize(text: str) -> list[WgslToken]:
-    """The tokens of a text without comments. Raises CannotInstrument."""
+    """Return the tokens of a text without comments. Raises CannotInstrument."""
     tokens = []
     at, line = 0, 1
     while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None or found.lastgroup is None:
-            raise CannotInstrument(f"line {line}: {text[at]!r} begins no token")
+            raise CannotInstrument(f"line {line}: {text[at]!r} is not the start of a WGSL token")
         if found.lastgroup == "space":
             line += found[0].count("\n")
         else:
@@ -181,7 +181,7 @@ def tokenize(text: str) -> list[WgslToken]:
 
 
 def without_comments(text: str) -> str:
-    """The text with blanks for comments, line by line as before. Raises UnterminatedComment."""
+    """Replace comments by blanks, so that positions stay the same. Raises UnterminatedComment."""
     parts, after = [], 0
     for start, end in comments(text):
         parts += [text[after:start], re.sub(r"[^\n]", " ", text[start:end])]
@@ -190,7 +190,7 @@ def without_comments(text: str) -> str:
 
 
 def comments(text: str) -> Iterator[tuple[int, int]]:
-    """Where each comment of a text begins and ends. Raises UnterminatedComment for one that does not end."""
+    """Yield the begin and end of each comment. Raises UnterminatedComment for one that is not closed."""
     end = 0
     while found := _COMMENT.search(text, end):
         end, depth = found.end(), int(found[0] == "/*")
@@ -204,9 +204,9 @@ def comments(text: str) -> Iterator[tuple[int, int]]:
 
 
 def workgroup_bytes(text: str, entry_points: Iterable[str]) -> int:
-    """Bytes of workgroup memory of the entry point that uses most, as WebGPU counts them.
+    """Return the bytes of workgroup memory of the entry point that uses most, as WebGPU counts them.
 
-    Each variable is rounded up to 16; WGSL lays a vec3 out as a vec4.
+    Each variable is rounded up to 16 bytes, and a vec3 takes the space of a vec4.
     """
     aliases = dict(_ALIAS.findall(text))
     sizes: dict[str, int] = {}
@@ -233,13 +233,13 @@ def workgroup_bytes(text: str, entry_points: Iterable[str]) -> int:
 
 
 def _bytes_of(kind: str) -> int:
-    """Bytes of a scalar or a vector of WGSL."""
+    """Return the bytes of a WGSL scalar or vector type."""
     vector = _VECTOR.fullmatch(kind)
     lanes, scalar = (vector[1], vector[2] or vector[3]) if vector else ("1", kind)
     return (2 if scalar in ("f16", "h") else 4) * (4 if lanes == "3" else int(lanes))
 
 
-# Compilers descend into what is nested, one call for each level and operator, until their stack is full.
+# Compilers recurse for each nesting level and operator, until their stack overflows.
 _MOST_NESTED, _MOST_OPERATORS = 200, 2000
 _OPERATOR = r"\}\s*else\b|[-+*/%&|^<>!~=.]"
 _OPERATORS = re.compile(_OPERATOR)
@@ -249,11 +249,14 @@ _NESTING = re.compile(rf"[([{{]|{_OPERATOR}|[)\]}}]|[;,]")
 
 
 def nesting_too_deep(code: str) -> tuple[int, str] | None:
-    """The line, from 0 on, of what a compiler may not survive, and what it is; of a text without comments."""
+    """Return the line, from 0, and a description of nesting that may crash a compiler, else None.
+
+    The text must not contain comments.
+    """
     if _is_shallow(code):
         return None
-    # For each open bracket the operators of the statement, or the argument, that is being read, with those in
-    # brackets that closed since it began; and the most that an argument before it has.
+    # For each open bracket, `counts` has the operators of the current statement or argument, including those
+    # in brackets already closed within it. `most` has the largest count of the earlier arguments.
     counts, most = [0], [0]
 
     def close() -> int:
@@ -280,14 +283,14 @@ def nesting_too_deep(code: str) -> tuple[int, str] | None:
                 close()
             counts[-1] += 1
         if len(counts) > _MOST_NESTED:
-            return code.count("\n", 0, found.start()), f"more than {_MOST_NESTED} brackets in each other"
+            return code.count("\n", 0, found.start()), f"brackets are nested more than {_MOST_NESTED} deep"
         if counts[-1] > _MOST_OPERATORS:
             return code.count("\n", 0, found.start()), f"more than {_MOST_OPERATORS} operators in a row"
     return None
 
 
 def _is_shallow(code: str) -> bool:
-    """Whether a text is far from any bound, as most are: found in a third of the time."""
+    """Return whether a text is clearly within the limits, as most are. This takes a third of the time."""
     brackets = _BRACKETS.sub("", code).translate(_ROUND)
     deep = 0
     while "()" in brackets and deep < _MOST_NESTED:

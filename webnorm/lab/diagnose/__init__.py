@@ -1,1 +1,1 @@
-"""Why a wrong output may be wrong: error maps, patterns, hints and traces."""
+"""Diagnosis of wrong outputs: error maps, error patterns, hints and traces."""

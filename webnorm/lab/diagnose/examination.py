@@ -1,4 +1,4 @@
-"""A wrong variant looked at: it runs again, and what it gives says where it is wrong, and what that fits."""
+"""Examination of a wrong variant: it runs again, and its outputs show error locations and likely bugs."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from webnorm.lab.verify.races import find_fault
 from webnorm.op.dtypes import Array
 from webnorm.op.op import Task
 
-# What is found out from the numbers alone leaves no question that a race would answer.
+# Hints that explain an error completely, so that a search for races is not needed.
 _SURE = ("poison", "guard", "formula")
 _MOVED = (
-    "right at first, and wrong when every {} had moved on by one: fits a kernel that keeps something from "
-    "one dispatch to the next"
+    "right at first, and wrong after every {} was shifted by one: fits a kernel that keeps data from one "
+    "dispatch to the next"
 )
 _APART = (
-    "every dispatch was right on its own: fits a kernel that reads what an earlier dispatch left in outputs, "
+    "each dispatch alone was right: fits a kernel that reads what an earlier dispatch left in outputs, "
     "scratch or workgroup memory"
 )
 
 
 @dataclass(frozen=True)
 class Examination:
-    """Where a result is wrong and what that fits: the worst element, and the map, of the first output that is
-    wrong; None where all of them were right this time. The surest hint comes first.
+    """The locations of a result's errors, and hints at their cause, the most certain hint first.
+
+    `worst` and `map` describe the first wrong output. They are None if all outputs were right this time.
     """
 
     worst: WorstElement | None
@@ -40,7 +41,7 @@ class Examination:
 
 
 def examine(board: ProblemBuffers, plan: Plan) -> Examination:
-    """Run a plan that was found wrong again, twice on each version of the inputs, until one is wrong."""
+    """Run a wrong plan again, twice per version of the inputs, until an output is wrong."""
     for version in range(board.versions):
         first, again = (board.read(plan, version, board.run(plan, version)) for _ in range(2))
         found = _examined(board, plan, version, first, again)
@@ -56,10 +57,10 @@ def _examined(
     first: Mapping[str, tuple[Array, bool]],
     again: Mapping[str, tuple[Array, bool]],
 ) -> Examination | None:
-    """What two runs on a version of the inputs gave; None where both are right."""
+    """Return the examination of two runs on a version of the inputs; None if both are right."""
     shader = plan.shader
     for outputs in (first, again):
-        accuracy = board.judged(plan, outputs, version)
+        accuracy = board.assess(plan, outputs, version)
         failure = WrongResult(
             Task(shader.variant.kernel.op, shader.problem),
             board.arrays_of(version),
@@ -83,9 +84,7 @@ def _examined(
 
 
 def race_hint(board: ProblemBuffers, variant: Variant) -> tuple[Hint, ...]:
-    """The endless loop, or the race on workgroup memory, that is seen; whatever goes wrong in watching says
-    nothing.
-    """
+    """Return the endless loop or race on workgroup memory that is found; errors in the search are ignored."""
     if not board.problem.batch_size:
         return ()
     try:

@@ -1,4 +1,4 @@
-"""Where an output is wrong: a map of its errors, and the rows and columns that something is true of."""
+"""Error locations of an output: a heat map, and the rows and columns that contain errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from webnorm.lab.verify.deviations import OutputComparison
 from webnorm.op.blocks import map_row_blocks
 from webnorm.op.dtypes import DTYPES, Array
 
-# Rows and columns are those of an output as a matrix; the playground's snapshots have them by these names.
-# Cells of a map at most: a terminal shows it beside what else there is to say.
+# Rows and columns refer to the output as a matrix. The playground's snapshots contain these names.
+# The largest map, which leaves space for other text in a terminal.
 MOST_ROWS, MOST_COLS = 32, 64
 # Ranges of rows or columns that a sentence lists.
 _MOST_RANGES = 6
@@ -23,11 +23,11 @@ _LONGEST_PERIOD = 64
 
 @dataclass(frozen=True)
 class HeatMap:
-    """The errors of an output (rows, cols): each of `cells`, by rows and then columns, stands for `row_step`
-    times `col_step` elements, fewer at the ends, and holds their largest error in units of its tolerance.
+    """A map of the errors of an output (rows, cols).
 
-    Above 1 is wrong; infinite where something is no number, or was never written. An output without rows is
-    one row.
+    `cells` contains rows of cells. A cell covers `row_step` x `col_step` elements, fewer at the ends, and
+    contains their largest error in units of the tolerance. Above 1 is wrong. A cell is infinite if an element
+    is not a number or was never written. An output without rows is one row.
     """
 
     output: str
@@ -39,7 +39,7 @@ class HeatMap:
 
 
 def heat_map(one: OutputComparison) -> HeatMap:
-    """The map of an output beside its answer, of at most MOST_ROWS x MOST_COLS cells whatever its size."""
+    """Return the error map of an output, with at most MOST_ROWS x MOST_COLS cells."""
     flat = one.answer.value.ndim == 1
     rows, cols = (1, one.rows) if flat else (one.rows, one.cols)
     row_step, col_step = -(-rows // MOST_ROWS) or 1, -(-cols // MOST_COLS) or 1
@@ -48,7 +48,7 @@ def heat_map(one: OutputComparison) -> HeatMap:
     def of(part: slice) -> tuple[int, Array]:
         ratio = one.of(part).ratio
         if one.dtype != "float32":
-            # Of narrow types and integers poison is now and then a number.
+            # Poison can be a valid number of a narrow type or an integer.
             ratio[never_written(one.got, part) & (ratio > 1.0)] = np.inf
         if flat:
             return part.start, _largest(ratio[None, :], part.start, col_step, axis=1)
@@ -63,7 +63,7 @@ def heat_map(one: OutputComparison) -> HeatMap:
 
 
 def _largest(values: Array, first: int, step: int, axis: int) -> Array:
-    """The largest of each group of `step` along an axis, whose first element has the number `first`."""
+    """Return the largest of each group of `step` elements along an axis; the first has the index `first`."""
     starts = np.arange(first, first + values.shape[axis])
     begins = np.flatnonzero((starts % step == 0) | (starts == first))
     found: Array = np.maximum.reduceat(values, begins, axis=axis)
@@ -71,10 +71,10 @@ def _largest(values: Array, first: int, step: int, axis: int) -> Array:
 
 
 def never_written(got: Array, rows: slice) -> Array:
-    """Which elements of some rows, as they were read, hold the poison that was there before.
+    """Return the mask of elements of some rows that still contain poison.
 
-    Its bits tell, at their place in a word. Of one byte a number is like them now and then: whole words have
-    to be.
+    The bits are compared at their position in a word. A one-byte number can equal them by chance, so that
+    whole words have to agree.
     """
     size, mine = got.dtype.itemsize, np.ascontiguousarray(got[rows])
     poison = np.frombuffer(POISON.tobytes(), f"u{size}")
@@ -90,8 +90,10 @@ def never_written(got: Array, rows: slice) -> Array:
 
 @dataclass(frozen=True)
 class ErrorLocations:
-    """The elements of an output that something is true of: `count`, which rows and columns have `some` and
-    which have nothing else, and the `first` of them.
+    """The locations of certain elements of an output, for example wrong ones.
+
+    `some_rows` and `some_cols` mark the rows and columns with at least one such element, `whole_rows` and
+    `whole_cols` those with no other elements. `first` is the index of the first one.
     """
 
     count: int
@@ -103,7 +105,10 @@ class ErrorLocations:
 
 
 def error_locations(true_of: Callable[[slice], Array], rows: int, cols: int) -> ErrorLocations:
-    """The elements for which `true_of` some rows is true, (rows, cols) or (rows,) in all."""
+    """Return the locations of elements for which `true_of` gives true.
+
+    `true_of` takes a slice of rows. All rows together have the shape (rows, cols) or (rows,).
+    """
 
     def of(part: slice) -> tuple[Any, ...]:
         mask = true_of(part)
@@ -125,17 +130,20 @@ def error_locations(true_of: Callable[[slice], Array], rows: int, cols: int) -> 
 
 
 def wrong_elements(one: OutputComparison) -> ErrorLocations:
-    """The elements of an output that are beyond their tolerance."""
+    """Return the locations of elements of an output that exceed their tolerance."""
     return error_locations(lambda part: one.of(part).ratio > 1.0, one.rows, one.cols)
 
 
 def locations_text(mask: Array) -> str:
-    """The numbers of what is true: "3", "5 to 9", "0, 4 and so on to 60 (every 4th)", "1 to 7 of every 8"."""
+    """Return the true indices as text.
+
+    Examples are "3", "5 to 9", "0, 4, ... 60 (every 4th)" and "1 to 7 of every 8".
+    """
     numbers = np.flatnonzero(mask)
     steps = set(np.diff(numbers).tolist())
     if len(numbers) > 3 and len(steps) == 1 and steps != {1}:
         step = steps.pop()
-        return f"{numbers[0]}, {numbers[1]} and so on to {numbers[-1]} (every {ordinal(step)})"
+        return f"{numbers[0]}, {numbers[1]}, ... {numbers[-1]} (every {ordinal(step)})"
     ranges = list(_ranges(numbers))
     if len(ranges) <= _MOST_RANGES:
         return ", ".join(ranges)
@@ -146,7 +154,7 @@ def locations_text(mask: Array) -> str:
 
 
 def short_text(mask: Array) -> bool:
-    """Whether `told` leaves none of them out."""
+    """Return true if `locations_text` lists all true indices."""
     numbers = np.flatnonzero(mask)
     steps = np.diff(numbers).tolist()
     few = len(steps) - steps.count(1) < _MOST_RANGES
@@ -154,13 +162,13 @@ def short_text(mask: Array) -> bool:
 
 
 def _period(mask: Array) -> int | None:
-    """After how many numbers it begins again."""
+    """Return the period of a mask, or None."""
     periods = range(2, min(_LONGEST_PERIOD, len(mask) // 3) + 1)
     return next((period for period in periods if (mask[period:] == mask[:-period]).all()), None)
 
 
 def _ranges(numbers: Array) -> Iterator[str]:
-    """Rising numbers, neighbours as one range."""
+    """Yield ascending numbers as text, consecutive ones as one range."""
     ends = np.flatnonzero(np.diff(numbers) != 1)
     for begin, end in zip([0, *(ends + 1)], [*ends, len(numbers) - 1], strict=True):
         first, last = numbers[begin], numbers[end]
@@ -168,6 +176,6 @@ def _ranges(numbers: Array) -> Iterator[str]:
 
 
 def ordinal(number: int) -> str:
-    """Such as "2nd"."""
+    """Return an ordinal such as "2nd"."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"

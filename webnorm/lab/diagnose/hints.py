@@ -1,4 +1,4 @@
-"""Why an output may be wrong: what it fits, never what it is. What its wrong elements have in common."""
+"""Hints at the cause of a wrong output: formulas that it fits, and patterns of its wrong elements."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from webnorm.lab.verify.deviations import OutputComparison, batch_part, compare_
 from webnorm.op.dtypes import INTEGERS, Array, finfo
 from webnorm.op.op import Expected, ExpectedOutputs, Task, ToleranceFactors
 
-# Hints name rows and columns: those of an output as a matrix (OutputComparison).
+# Rows and columns in hints refer to the output as a matrix (OutputComparison).
 Kind = Literal["poison", "guard", "unsteady", "race", "loop", "formula", "statistics", "place", "precision"]
-# Elements of the rows that formulas are tried on: all of them at once take tens of megabytes.
+# Elements of the rows that formulas are tried on; all formulas together need tens of megabytes for them.
 _MOST_ELEMENTS = 1 << 16
-# Times its tolerance that an output may be from a formula that it fits "but for rounding": the tolerance is
-# that of the right formula, whose numbers are smaller now and then.
+# The largest distance to a formula that an output fits "but for rounding", in units of the tolerance. The
+# tolerance belongs to the right formula, whose numbers can be smaller.
 _NEAR = 8.0
-# Times as far as from a formula that the output has to be from the right answer.
+# The distance to the right answer has to be this many times the distance to a formula.
 _FAR = 10.0
-# Columns that most formulas are ruled out by.
+# Most formulas are ruled out by this many columns.
 _GLANCE = 32
-# Of so many wrong elements of a narrow type one may look as if it had never been written.
+# One in this many wrong elements of a narrow type may look like poison by chance.
 _CHANCE = 500
-# So many formulas that all fit tell nothing.
+# If more formulas fit, none is named.
 _MOST_FORMULAS = 4
-# The share of the elements of some rows and some columns that makes a report name these rows and columns.
+# Rows and columns are named if this share of their elements is wrong.
 _FILLED = 0.9
-# Errors of so many times the tolerance are of the last digits.
+# Errors up to this many times the tolerance are errors of the last digits.
 _DIGITS = 50.0
-# Elements whose answers are looked at all at once.
+# The largest output whose answers are searched for a pattern.
 _MOST_SORTED = 1 << 22
 
 
 @dataclass(frozen=True)
 class Hint:
-    """What a wrong result fits, in a sentence without a full stop, and where in the template, if known."""
+    """A hint at the cause of a wrong result: a sentence without full stop, and its place in the template."""
 
     kind: Kind
     text: str
@@ -57,9 +57,10 @@ class Hint:
 
 @dataclass(frozen=True)
 class WrongResult:
-    """A wrong result: the outputs, each with whether its guard is intact, beside the float64 answers.
+    """A wrong result: its outputs and the float64 answers.
 
-    `arrays` are the inputs. `again` has the outputs of a second run on the same inputs.
+    `outputs` contains each output with true if its guard is intact. `arrays` are the inputs, and `again`
+    contains the outputs of a second run on the same inputs.
     """
 
     task: Task
@@ -71,13 +72,13 @@ class WrongResult:
 
     @cached_property
     def comparisons(self) -> tuple[OutputComparison, ...]:
-        """Every output beside its answer, the main one first."""
+        """Every output with its answer, the main output first."""
         found = compare_outputs(self.outputs, self.answers, self.task, self.allowed)
         return tuple(one for one, _ in found)
 
     @cached_property
     def wrong(self) -> tuple[OutputComparison, ErrorLocations] | None:
-        """The first output that is beyond its tolerance, and where; one that feeds others before them."""
+        """The first output with errors, and their locations; outputs that feed others come first."""
         if not self.task.problem.batch_size:
             return None
         found = [(one, at) for one in self.comparisons if (at := wrong_elements(one)).count]
@@ -86,7 +87,7 @@ class WrongResult:
 
 
 def hints(failure: WrongResult) -> tuple[Hint, ...]:
-    """What a result fits, the surest first; nothing for one that is right."""
+    """Return the hints for a result, the most certain first; a right result has none."""
     found = [*_poison(failure), *_guards(failure), *_unsteady(failure)]
     if any(hint.kind == "poison" for hint in found):
         return tuple(found)
@@ -95,7 +96,7 @@ def hints(failure: WrongResult) -> tuple[Hint, ...]:
     return (*found, *(_formulas(failure, *failure.wrong) or _numbers(failure, *failure.wrong)))
 
 
-# --- what was written, and when
+# --- Writes: elements without a write, writes past the end, and races.
 
 
 def _poison(failure: WrongResult) -> Iterator[Hint]:
@@ -103,18 +104,18 @@ def _poison(failure: WrongResult) -> Iterator[Hint]:
         got = failure.outputs[one.name][0]
 
         def left(part: slice, one: OutputComparison = one, got: Array = got) -> Array:
-            """Of narrow types a number may look like poison, and a right one does so by chance."""
+            """Return the mask of elements with poison, without right numbers that equal it by chance."""
             mask = never_written(got, part)
             return mask if one.got is not got or not mask.any() else mask & (one.of(part).ratio > 1.0)
 
         found = error_locations(left, len(got), got.size // len(got))
-        # Where nearly all is wrong, some of a narrow type looks like poison by chance.
+        # If nearly all elements are wrong, some of a narrow type look like poison by chance.
         if found.count and (got.dtype.itemsize > 2 or _CHANCE * found.count > wrong_elements(one).count):
             yield Hint("poison", _left_out(one.name, got, found))
 
 
 def _left_out(name: str, got: Array, left: ErrorLocations) -> str:
-    """Which elements were never written."""
+    """Return a sentence about the elements that were never written."""
     rows, cols = len(got), got.size // len(got)
     if left.count == got.size:
         return f"{name} was never written"
@@ -139,8 +140,8 @@ def _guards(failure: WrongResult) -> Iterator[Hint]:
         if not intact:
             yield Hint(
                 "guard",
-                f"what lies behind the end of {name} has changed: fits stores that are not guarded by the "
-                "number of rows, or of columns",
+                f"memory after the end of {name} has changed: fits stores without a check of the number of "
+                "rows or columns",
             )
 
 
@@ -153,29 +154,27 @@ def _unsteady(failure: WrongResult) -> Iterator[Hint]:
             at = ", ".join(str(int(index)) for index in np.argwhere(unlike)[0])
             yield Hint(
                 "unsteady",
-                f"{int(unlike.sum())} of {unlike.size} elements of {name} differ from run to run, the first "
-                f"{name}[{at}]: fits a race (a barrier is missing, or two invocations write one word), or "
-                "memory that is read before it is written",
+                f"{int(unlike.sum())} of {unlike.size} elements of {name} differ between runs, the first is "
+                f"{name}[{at}]: fits a race (a missing barrier, or two invocations that write one word) or "
+                "a read of memory before it is written",
             )
             return
 
 
-# --- what was computed
+# --- Numbers: formulas, precision and error patterns.
 
 
 @dataclass(frozen=True)
-class _Few:
-    """A part of a failure's batch: a task of its own, whose arrays have what was written of outputs that feed
-    others.
-    """
+class _BatchPart:
+    """A part of a failure's batch as a task. Its arrays include the written outputs that feed others."""
 
     part: slice
     task: Task
     arrays: Mapping[str, Array]
 
     @classmethod
-    def of(cls, failure: WrongResult, at: ErrorLocations) -> _Few:
-        """The first rows, or those from the first wrong one on."""
+    def of(cls, failure: WrongResult, at: ErrorLocations) -> _BatchPart:
+        """Return the first rows, or the rows from the first wrong one on."""
         problem = failure.task.problem
         count = max(1, min(problem.batch_size, _MOST_ELEMENTS // problem.inner))
         first = at.first[0] if at.first and len(at.some_rows) == problem.batch_size else 0
@@ -189,19 +188,19 @@ class _Few:
 
 
 def _formulas(failure: WrongResult, one: OutputComparison, at: ErrorLocations) -> list[Hint]:
-    """The wrong formulas that the output fits."""
-    few = _Few.of(failure, at)
-    whole = few.task.problem.batch_size == failure.task.problem.batch_size
+    """Return a hint that names the wrong formulas that the output fits."""
+    sample = _BatchPart.of(failure, at)
+    whole = sample.task.problem.batch_size == failure.task.problem.batch_size
     compared = {each.name: each for each in failure.comparisons}
-    right = {name: _farthest(each, few.part) for name, each in compared.items() if len(each.got)}
+    right = {name: _farthest(each, sample.part) for name, each in compared.items() if len(each.got)}
     fits: dict[str, float] = {}
-    named, mistakes = few.task.op.named, few.task.op.hook("mistakes")
-    for name, outputs in (mistakes(few.task, few.arrays) if mistakes is not None else {}).items():
-        # Of a part of the batch nothing is known that is of all of it.
+    named, mistakes = sample.task.op.named, sample.task.op.hook("mistakes")
+    for name, outputs in (mistakes(sample.task, sample.arrays) if mistakes is not None else {}).items():
+        # Outputs over the whole batch are unknown for a part of it.
         known = {output: value for output, value in outputs.items() if whole or named[output].batched}
         if one.name not in known or np.isnan(known[one.name]).mean() > 0.5:
             continue
-        far = max(_distance(compared[output], few.part, value) for output, value in known.items())
+        far = max(_distance(compared[output], sample.part, value) for output, value in known.items())
         if far <= _NEAR and far * _FAR <= max(right[output] for output in known):
             fits[name] = far
     exact = [name for name, far in fits.items() if far <= 1.0]
@@ -217,8 +216,9 @@ def _farthest(one: OutputComparison, part: slice) -> float:
 
 
 def _distance(one: OutputComparison, part: slice, value: Array) -> float:
-    """The largest error against a formula's values, in units of what would be tolerated of these; that of a
-    few columns, where these are too far off.
+    """Return the largest error relative to a formula's values, in units of their tolerance.
+
+    If a few columns already are too far off, the rest is not computed.
     """
     if value.ndim == 2 and value.shape[1] > 2 * _GLANCE:
         far = _distance_at(one, (part, slice(0, _GLANCE)), value[:, :_GLANCE])
@@ -241,10 +241,12 @@ def _distance_at(one: OutputComparison, part: tuple[slice, ...], value: Array) -
 
 
 def _numbers(failure: WrongResult, one: OutputComparison, at: ErrorLocations) -> list[Hint]:
-    """What the errors are like: what the op itself finds in them, the last digits, a place."""
-    few = _Few.of(failure, at)
+    """Return hints about the pattern of errors: the op's own diagnosis, the last digits, or locations."""
+    sample = _BatchPart.of(failure, at)
     diagnose = failure.task.op.hook("diagnosis")
-    own = diagnose(one, few.task, few.arrays, few.part, failure) if diagnose is not None else iter(())
+    own = (
+        diagnose(one, sample.task, sample.arrays, sample.part, failure) if diagnose is not None else iter(())
+    )
     place = location_pattern(one, at)
     found = []
     if precision := next(own, None):
@@ -254,22 +256,22 @@ def _numbers(failure: WrongResult, one: OutputComparison, at: ErrorLocations) ->
     elif explained := next(own, None):
         found.append(Hint(*explained))
     if not found and not place:
-        place = f"{wrong_everywhere(one, at)}, and fits no formula that is known here"
+        place = f"{wrong_everywhere(one, at)}, and fits no known formula"
     return [*found, *([Hint("place", place)] if place else [])]
 
 
 def _neighbours(failure: WrongResult) -> Iterator[Hint]:
-    """Of a narrow type whose elements are all within their tolerance, too many may be a neighbour."""
+    """Yield a hint if too many elements of a narrow type are one step off the answer."""
     for one in failure.comparisons if failure.task.problem.batch_size else ():
         unequal = sum(found.unequal for found in one.map_blocks(one.of))
         if too_many_neighbours(one, unequal):
-            text = f"{share_text(unequal, one.got.size)} of {one.name} are a neighbour of the rounded answer"
-            yield Hint("precision", f"{text}: fits a rounding to {one.dtype} that is not to the nearest")
+            text = f"{share_text(unequal, one.got.size)} of {one.name} are one step off the rounded answer"
+            yield Hint("precision", f"{text}: fits a rounding to {one.dtype} that is not to nearest")
 
 
 def location_pattern(one: OutputComparison, at: ErrorLocations) -> str | None:
-    """Where an output is wrong, if that is not everywhere."""
-    what, size = _what(one, at), one.got.size
+    """Return a sentence about the locations of errors, None if they are everywhere."""
+    what, size = _error_kind(one, at), one.got.size
     if one.got.ndim == 1:
         if at.some_rows.all():
             return None
@@ -278,7 +280,7 @@ def location_pattern(one: OutputComparison, at: ErrorLocations) -> str | None:
     words = []
     if not at.some_rows.all():
         words.append(f"{element_groups('row', at.some_rows)} of {one.rows}")
-    # Columns here and there are not what the wrong ones have in common.
+    # Scattered columns are not a pattern.
     filled = at.count >= _FILLED * at.some_rows.sum() * at.some_cols.sum() and short_text(at.some_cols)
     if not at.some_cols.all() and filled:
         words.append(f"{element_groups('column', at.some_cols)} of {one.cols}{_tail(at.some_cols)}")
@@ -290,25 +292,25 @@ def location_pattern(one: OutputComparison, at: ErrorLocations) -> str | None:
 
 
 def wrong_everywhere(one: OutputComparison, at: ErrorLocations) -> str:
-    """How much of an output is wrong that has no such place."""
-    where = "in all rows and columns" if at.some_rows.all() and at.some_cols.all() else "here and there"
-    return f"{one.name} {_what(one, at)} in {share_text(at.count, one.got.size)}, {where}"
+    """Return a sentence about the number of errors in an output without a pattern of locations."""
+    where = "in all rows and columns" if at.some_rows.all() and at.some_cols.all() else "scattered"
+    return f"{one.name} {_error_kind(one, at)} in {share_text(at.count, one.got.size)}, {where}"
 
 
-def _what(one: OutputComparison, at: ErrorLocations) -> str:
-    """What is the matter with the wrong elements."""
+def _error_kind(one: OutputComparison, at: ErrorLocations) -> str:
+    """Return "is NaN or Inf" if all wrong elements are, and "is wrong" otherwise."""
     broken = sum(one.map_blocks(lambda part: int(np.isinf(one.of(part).ratio).sum())))
     return "is NaN or Inf" if broken == at.count else "is wrong"
 
 
 def _tail(mask: Array) -> str:
-    """Whether these are the last ones and no others."""
+    """Return a remark if the mask marks the last elements and no others."""
     first = int(np.flatnonzero(mask)[0])
     return ", the last: fits a tail" if first and mask[first:].all() else ""
 
 
 def _values(one: OutputComparison, at: ErrorLocations) -> str | None:
-    """Which answers are missed, where their sign or size shows it."""
+    """Return a sentence about the sign or size of the answers that are wrong, if that is a pattern."""
 
     def of(part: slice) -> tuple[Array, Array]:
         found = one.of(part)
@@ -321,8 +323,8 @@ def _values(one: OutputComparison, at: ErrorLocations) -> str | None:
     tests = (
         ("negative", bad < 0, good < 0),
         ("positive", bad > 0, good > 0),
-        (f"{np.abs(bad).min():.4g} or more in size", np.abs(bad) > 0, np.abs(good) >= np.abs(bad).min()),
-        (f"{np.abs(bad).max():.4g} or less in size", np.abs(bad) >= 0, np.abs(good) <= np.abs(bad).max()),
+        (f"at least {np.abs(bad).min():.4g} in size", np.abs(bad) > 0, np.abs(good) >= np.abs(bad).min()),
+        (f"at most {np.abs(bad).max():.4g} in size", np.abs(bad) >= 0, np.abs(good) <= np.abs(bad).max()),
     )
     for words, of_bad, of_good in tests:
         if of_bad.all() and of_good.sum() <= (1.0 - _FILLED) * bad.size and not of_good.all():
@@ -333,7 +335,7 @@ def _values(one: OutputComparison, at: ErrorLocations) -> str | None:
 
 
 def last_digits_pattern(one: OutputComparison) -> str | None:
-    """How far an output is off that is right but for its last digits."""
+    """Return a sentence about an output that is wrong in its last digits only, or None."""
 
     def of(part: slice) -> tuple[float, bool, bool]:
         if one.dtype != "float32":
@@ -346,13 +348,14 @@ def last_digits_pattern(one: OutputComparison) -> str | None:
     if all(cut):
         return f"{one.name} fits values that are cut off instead of rounded to {one.dtype}"
     if one.dtype != "float32":
-        return f"{one.name} is wrong in the last digit of {one.dtype} alone"
+        return f"{one.name} is wrong only in the last digit of {one.dtype}"
     return f"only the last digits of {one.name} are wrong, by at most {max(ratios):.3g} times the tolerance"
 
 
 def _narrow_digits(one: OutputComparison, part: slice) -> tuple[float, bool, bool]:
-    """No ratio, but whether some rows are within a unit in the last place of a narrow type, and whether they
-    are all nearer to 0 than the answer.
+    """Return 0.0, true if some rows are within a unit in the last place, and true if they are truncated too.
+
+    This is the form of `of` in `last_digits_pattern` for narrow types.
     """
     found = one.of(part)
     if not np.isfinite(found.got).all():
@@ -368,10 +371,10 @@ def _narrow_digits(one: OutputComparison, part: slice) -> tuple[float, bool, boo
 
 
 def share_text(count: int, size: int) -> str:
-    """Such as "3 of 7 elements"."""
+    """Return a share such as "3 of 7 elements"."""
     return f"{count} of {size} elements"
 
 
 def element_groups(word: str, mask: Array) -> str:
-    """Such as "rows 3 to 5"."""
+    """Return a group such as "rows 3 to 5"."""
     return f"{word}{'s' if mask.sum() > 1 else ''} {locations_text(mask)}"

@@ -1,4 +1,4 @@
-"""What a kernel's traces say: the values of its variables for each row, beside float64's."""
+"""Traces of kernels: the values of variables for each row, with the float64 values."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from webnorm.op.dtypes import LARGEST_FLOAT32, Array
 from webnorm.op.op import Float64Array, Task
 from webnorm.op.problem import Problem
 
-# Elements of the batch that are run at most, and elements of x in them.
+# The largest batch of a traced run, and its largest number of elements of x.
 _MOST_BATCH, _ELEMENTS = 1024, 1 << 20
 _BUFFERS = "max-storage-buffers-per-shader-stage"
 Words = npt.NDArray[np.uint32]
 _VIEWS = {"f32": np.float32, "f16": np.float32, "i32": np.int32, "u32": np.uint32, "bool": np.uint32}
-# What a variable's name has behind that of the tensor whose element it seems to be: h3 is one of h.
+# The suffix of a variable whose name starts with a tensor's name: h3 is taken for an element of h.
 _SUFFIX = re.compile(r"(_value)?[0-9]*$")
 
 
 @dataclass(frozen=True)
 class TracedExpression:
-    """A trace in the text: its expression, where it stands, and the WGSL type of its value."""
+    """A trace in the text: its expression, its place, and the WGSL type of its value."""
 
     name: str
     place: SourceLocation | None
@@ -45,12 +45,12 @@ class TracedExpression:
 
 @dataclass(frozen=True)
 class TraceRecord:
-    """A value that an invocation came to. `site` is a number among the trace's sites, `invocation` the
-    local_invocation_index; `row` is None where the text does not tell it.
+    """A value that an invocation computed.
 
-    `values` has a number for each component, 0 and 1 for a bool. Of a step of a row these are the columns
-    from `column` on, those that exist. `expected` is float64's for names that are known (see
-    ops.norms.row_statistics), and `departs` marks the first record that is beyond its tolerance.
+    `site` is an index into the trace's sites and `invocation` the local_invocation_index. `row` is None if
+    the text does not give it. `values` contains one number per component, 0 or 1 for a bool. For a step of a
+    row these are the existing columns from `column` on. `expected` contains the float64 values of known names
+    (see ops.norms.row_statistics). `departs` marks the first record beyond its tolerance.
     """
 
     site: int
@@ -65,9 +65,10 @@ class TraceRecord:
 
 @dataclass(frozen=True)
 class Trace:
-    """The records of a run by site, in the order of the text, then by row, workgroup and invocation, each
-    invocation's as they came. `count` is how many there were: a record for each that there was room for.
-    `filter` picked them, "" all.
+    """The records of a run, sorted by site, row, workgroup and invocation, and otherwise by time.
+
+    Sites are in the order of the text. `count` is the number of records that the kernel made; `records`
+    contains as many as fit. `filter` selected them; "" selects all.
     """
 
     sites: tuple[TracedExpression, ...]
@@ -84,11 +85,11 @@ def trace(
     roots: Sequence[Path] = (),
     filter: str = "",
 ) -> Trace:
-    """Run a problem's first rows once, 1024 of them at most, with the traces of a kernel's text.
+    """Run a problem's first rows once, at most 1024, with the traces in a kernel's text.
 
-    `filter` says which records to keep, see kernels.rendering.tracing; rows are counted from 0. Raises
-    WebnormError for a text without traces, an expression that the compiler refuses (with its place in the
-    template), a filter that is none, and where the variant cannot run.
+    `filter` selects the records to keep, see kernels.rendering.tracing; rows count from 0. Raises
+    WebnormError for a text without traces, an expression that the compiler rejects (with its place in the
+    template), an invalid filter, and if the variant cannot run.
     """
     problem = problem.with_batch(
         min(problem.batch_size, max(1, min(_MOST_BATCH, _ELEMENTS // problem.inner)))
@@ -97,12 +98,13 @@ def trace(
     found = tracing.trace_tags(shader.text, shader.origins)
     if not found:
         raise WebnormError(
-            f"{display_path(str(variant.kernel.path))}: its text has no trace; write {tracing.EXAMPLE} as a "
-            "statement where mean is known"
+            f"{display_path(str(variant.kernel.path))} contains no trace; write {tracing.EXAMPLE} as a "
+            "statement after mean is computed"
         )
     if max(len(each.bindings) for each in shader.passes) >= device.limits[_BUFFERS]:
         raise WebnormError(
-            f"{variant}: a pass binds as many buffers as this device has; none is left to trace"
+            f"{variant}: a pass binds all buffers that this device allows, so that none is left for traces; "
+            "trace a variant or a device with a free binding"
         )
     kinds = _kinds(device, shader, found)
     shader = replace(shader, text=tracing.with_types(shader.text, kinds))
@@ -123,7 +125,7 @@ def trace(
 def _run(
     device: Device, shader: Shader, arrays: Mapping[str, Array], numbers: Sequence[int]
 ) -> tuple[int, Words]:
-    """How many records there were, and those that are kept, (records, WORDS)."""
+    """Return the number of records that the kernel made, and the kept ones, of shape (records, WORDS)."""
     written = device.create_buffer(4 * (tracing.HEAD + tracing.WORDS * tracing.MOST_RECORDS))
     write(device, written, np.array((0, *numbers), np.int32).view(np.uint8))
     outputs = Outputs(device, shader.problem, shader.variant.kernel.op.outputs(shader.problem))
@@ -136,51 +138,53 @@ def _run(
 
 
 def _kinds(device: Device, shader: Shader, found: Sequence[tracing.TraceTag]) -> dict[str, tracing.TraceType]:
-    """The types of the values by their variables, which the compiler tells one at a time; those of one place
-    in the template are likely to be alike.
+    """Return the types of the values by variable.
+
+    The compiler's errors reveal one type at a time. Traces from one place in the template are assumed to have
+    the same type until an error shows otherwise.
     """
     kinds = {site.variable: tracing.FLOAT for site in found}
-    told = set[str]()
+    known = set[str]()
     places = {site.variable: site for site in found}
     while report := refusal(device, tracing.with_types(shader.text, kinds)):
         variable, name = mistyped(report) or ("", "")
         if variable not in places:
             raise _refused(shader, found, report)
         site, kind = places[variable], tracing.TraceType.of(name)
-        if variable in told:
-            why = f"{_told(site)}: it is of type {kinds[variable]} and of type {name} there"
-            raise WebnormError(why, SourceLocation(*site.origin))
+        if variable in known:
+            reason = f"{_cannot_trace(site)}: its type is both {kinds[variable]} and {name} there"
+            raise WebnormError(reason, SourceLocation(*site.origin))
         if kind is None:
-            why = f"{_told(site)}: it is of type {name}; expected a scalar or a vector"
-            raise WebnormError(why, SourceLocation(*site.origin))
-        told.add(variable)
-        alike = {other.variable for other in found if other.origin == site.origin} - told
-        kinds.update(dict.fromkeys({variable, *alike}, kind))
+            reason = f"{_cannot_trace(site)}: its type is {name}; it must be a scalar or a vector"
+            raise WebnormError(reason, SourceLocation(*site.origin))
+        known.add(variable)
+        siblings = {other.variable for other in found if other.origin == site.origin} - known
+        kinds.update(dict.fromkeys({variable, *siblings}, kind))
     return kinds
 
 
-def _told(site: tracing.TraceTag) -> str:
+def _cannot_trace(site: tracing.TraceTag) -> str:
     file, line = site.origin
     return f"{file}:{line}: cannot trace {sentence(site.name, 200)!r}"
 
 
 def _refused(shader: Shader, found: Sequence[tracing.TraceTag], report: str) -> WebnormError:
-    """What the compiler says, of a trace where one stands in the line."""
+    """Return the compiler's error, located at a trace if the line contains one."""
     line, complaint, *_ = read_report(report)
     lines = shader.text.splitlines()
     text = lines[line - 1] if line is not None and line <= len(lines) else ""
     site = next((site for site in found if f"let {site.variable}:" in text), None)
     if site is None:
         return shader.located_error(report)
-    return WebnormError(f"{_told(site)}: {complaint}", SourceLocation(*site.origin))
+    return WebnormError(f"{_cannot_trace(site)}: {complaint}", SourceLocation(*site.origin))
 
 
 @dataclass
 class _Reading:
-    """Records read from words, beside what float64 says of the rows that they are about. `row` and `column`
-    are names of filters and of the playground's snapshots.
+    """Records decoded from words, with the float64 values of their rows.
 
-    `traced` has values by name and element of the batch, for those that are relative to them.
+    `row` and `column` are names of filters and of the playground's snapshots. `traced` contains values by
+    name and element of the batch, for expectations that are relative to them.
     """
 
     shader: Shader
@@ -192,23 +196,23 @@ class _Reading:
     of_columns: Mapping[str, TraceExpectation] = field(default_factory=dict)
 
     def records(self, words: Words) -> tuple[TraceRecord, ...]:
-        """The records in order, of which the first that departs is marked."""
+        """Return the records in order; the first one beyond its tolerance is marked."""
         site, workgroup, invocation, row = words.T[:4]
         order = np.lexsort((np.arange(len(words)), invocation, workgroup, row, site))
-        self._know(np.unique(row[row < self.shader.problem.batch_size]))
+        self._compute_expectations(np.unique(row[row < self.shader.problem.batch_size]))
         records, departed = [], False
         for record in map(self._read, words[order]):
-            beside = self._beside(record)
-            if beside is not None:
-                expected, tolerances = beside
+            expectation = self._expectation(record)
+            if expectation is not None:
+                expected, tolerances = expectation
                 departs = any(map(beyond_tolerance, record.values, expected, tolerances))
                 record = replace(record, expected=expected, departs=departs and not departed)
                 departed = departed or departs
             records.append(record)
         return tuple(records)
 
-    def _know(self, rows: Words) -> None:
-        """Ask float64 about these rows, where the op says what values of their names are."""
+    def _compute_expectations(self, rows: Words) -> None:
+        """Compute the float64 values of these rows, if the op defines values of names."""
         op, problem = self.shader.variant.kernel.op, self.shader.problem
         self.at = {row: at for at, row in enumerate(rows.tolist())}
         known = op.hook("trace_expectations")
@@ -226,14 +230,14 @@ class _Reading:
         values = words[5 : 5 + kind.count].view(_VIEWS[kind.scalar]).astype(np.float64)
         first = None
         if self.sites[site].step:
-            # Columns before the row's first wrap to numbers past its last.
+            # Columns before the row's first one wrap around to numbers past its last one.
             live = (column + np.arange(kind.count)) % 2**32 < self.shader.problem.inner
             values, first = values[live], (column + int(live.argmax())) % 2**32
         row = None if row == tracing.NO_ROW else row
         return TraceRecord(site, workgroup, invocation, row, tuple(values.tolist()), column=first)
 
-    def _beside(self, record: TraceRecord) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-        """What float64 says in the place of a record's values, and how far they may be off."""
+    def _expectation(self, record: TraceRecord) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        """Return the float64 values of a record and their tolerances, None for unknown names."""
         name = self.sites[record.site].name
         at = None if record.row is None else self.at.get(record.row)
         if at is None or record.row is None:
@@ -257,10 +261,9 @@ class _Reading:
 
 @dataclass(frozen=True)
 class TraceExpectation:
-    """A value in float64 and how far float32 may be off, each with the batch first.
+    """A float64 value and the tolerance of float32, each with the batch first.
 
-    With `relative_to` the traced value is what is left of this one when the traced one of that name is taken
-    off.
+    With `relative_to` the traced value is this one minus the traced value of that name.
     """
 
     value: Float64Array
@@ -269,10 +272,12 @@ class TraceExpectation:
 
 
 def beyond_tolerance(value: float, expected: float, tolerance: float) -> bool:
-    """Whether a value is off by more, denormals aside. Past float32's range the order of additions decides
-    between an infinity and NaN.
+    """Return true if a value is off by more than its tolerance, apart from denormals.
+
+    Beyond float32's range any non-finite value is accepted, because the order of additions decides between
+    infinity and NaN.
     """
     if not abs(expected) <= LARGEST_FLOAT32:
         return bool(np.isfinite(value))
-    # The tolerance of a row past float32's range is none.
+    # The tolerance of a row beyond float32's range can be NaN.
     return not (value == expected or abs(value - expected) <= tolerance + DENORMAL)

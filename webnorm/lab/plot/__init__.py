@@ -1,1 +1,1 @@
-"""Results as pictures, drawn by matplotlib in a process of its own."""
+"""Plots of results, drawn by matplotlib in a child process."""

@@ -1,7 +1,7 @@
-"""Pictures, drawn by matplotlib in a process of its own.
+"""Plots drawn by matplotlib in a child process.
 
-A `matplotlibrc` in the working folder or the user's, `MPLBACKEND` and other variables decide how matplotlib
-draws, and whether it can be imported at all. The process sees none of them, and a caller's own matplotlib
+A `matplotlibrc` in the working folder or the user's folder, `MPLBACKEND` and other variables change how
+matplotlib draws, and can prevent its import. The child process ignores them, and the caller's own matplotlib
 keeps its state.
 """
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LIBRARY = "matplotlib"
-# Only ends a hang: to look through all fonts of a machine, for the first time, may take a minute.
+# Only ends a hang: the first search for fonts on a machine can take a minute.
 _LIMIT_S = 600.0
-# Comes before the answer.
+# Precedes the answer.
 _MARK = b"\0webnorm draws\0"
-# It finds modules where this process does. A warning is no reason to draw nothing.
+# The child searches modules on this process' path and ignores warnings.
 _FLAGS = ("-P", "-W", "ignore", "-c")
 _CODE = "import sys; sys.path[:] = sys.argv[1:]; from webnorm.lab.plot.drawing import serve; serve()"
 
 
 def is_installed() -> bool:
-    """Whether matplotlib is there; it may be broken."""
+    """Return true if matplotlib is installed; it may be broken."""
     return system.is_installed(LIBRARY)
 
 
 def check_drawing(form: str) -> None:
-    """Raise WebnormError where matplotlib is missing, or cannot draw in this format."""
+    """Raise WebnormError if matplotlib is missing or cannot draw in this format."""
     draw_in_process(form, _nothing)
 
 
@@ -50,10 +50,10 @@ def draw_in_process(
     settings: Mapping[Any, Any] = SETTINGS,
     background: str | None = None,
 ) -> bytes:
-    """Return the picture of `figure(*arguments)`, which the process calls under matplotlib's own settings and
-    these, as "svg" or "png"; without a background unless one is named.
+    """Return the picture of `figure(*arguments)`, called in a child process, as "svg" or "png".
 
-    Raises WebnormError, in one line, where matplotlib is missing or fails.
+    `settings` apply on top of matplotlib's defaults. The background is transparent unless one is named.
+    Raises WebnormError if matplotlib is missing or fails.
     """
     order = pickle.dumps((form, figure, arguments, dict(settings), background))
     own = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
@@ -63,17 +63,17 @@ def draw_in_process(
             input=order,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            # It has no matplotlibrc, which would come before all others.
+            # This folder has no matplotlibrc, which would take precedence over all others.
             cwd=Path(__file__).parent,
             env={**own, "MATPLOTLIBRC": os.devnull},
             timeout=_LIMIT_S,
             check=False,
         )
     except OSError as error:
-        raise WebnormError(f"cannot start a process that draws: {error.strerror}") from error
+        raise WebnormError(f"cannot start a process for {LIBRARY}: {error.strerror}") from error
     except subprocess.TimeoutExpired:
-        raise WebnormError(f"{LIBRARY} has drawn nothing for {_LIMIT_S:g} s: stopped") from None
-    # Before it, what is imported when Python starts may have printed something.
+        raise WebnormError(f"{LIBRARY} was stopped: it drew nothing for {_LIMIT_S:g} s") from None
+    # Modules that Python imports at startup may have printed something before the mark.
     _, answered, answer = done.stdout.partition(_MARK)
     if answered:
         picture, reason = pickle.loads(answer)
@@ -85,7 +85,7 @@ def draw_in_process(
 
 
 def _absolute(path: str) -> str:
-    """Where modules are found, for a process in another folder."""
+    """Return an entry of the module path for a process in another folder."""
     try:
         return path if os.path.isabs(path) else os.path.abspath(path)
     except FileNotFoundError:  # the working folder is gone
@@ -93,10 +93,10 @@ def _absolute(path: str) -> str:
 
 
 def serve() -> None:
-    """Draw what standard input asks for, in the process; answer with the picture, or why there is none."""
-    # The parent decides what Ctrl-C means.
+    """Read an order from standard input in the child process, and answer with the picture or the error."""
+    # The parent handles Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What a library prints does not belong to the answer.
+    # Libraries may print to standard output; that must not mix with the answer.
     sink = os.dup(1)
     os.dup2(2, 1)
     try:
@@ -121,7 +121,7 @@ def _picture(
     matplotlib = system.library(LIBRARY, "a plot", LIBRARY, "rc_context")
     system.library(f"{LIBRARY}.figure", "a plot", LIBRARY, "Figure")
     stream = io.BytesIO()
-    # An SVG contains the date of its making by default.
+    # By default an SVG contains the date, and equal reports would give different files.
     metadata = {"Date": None} if form == "svg" else {}
     face = {"transparent": True} if background is None else {"facecolor": background}
     with matplotlib.rc_context(settings):

@@ -1,4 +1,4 @@
-"""How a plot looks on white and on dark pages: colours, marks, and where labels stand."""
+"""Style of plots for light and dark pages: colours, markers, and positions of labels."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 from webnorm.errors import one_line, shortened
 
-# Found by a search for the greatest distance between any two. That is 18.7 (CIEDE2000), and 13.6 for
-# protanopes, deuteranopes and tritanopes; for the first five 18.3. Six of Okabe and Ito's colours, all but
-# black and yellow, come to 10.9. Each has a contrast of 3:1, which WCAG 2.2 (1.4.11) asks of graphics, with
-# white and with #0d1117, a dark page of GitHub's. That leaves L* from 40 to 62: in greyscale some are alike,
-# and markers tell them apart.
+# A search maximized the smallest distance between two of them: 18.7 (CIEDE2000). For protanopes, deuteranopes
+# and tritanopes it is 13.6, and 18.3 for the first five. Six of Okabe and Ito's colours, all but black and
+# yellow, reach 10.9. Each has a contrast of at least 3:1 to white and to #0d1117, GitHub's dark page, as
+# WCAG 2.2 (1.4.11) demands for graphics. That limits L* to 40 to 62: some look the same in greyscale, where
+# markers distinguish them.
 COLOURS = (
     "#1745FF",
     "#C30F00",
@@ -27,16 +27,16 @@ COLOURS = (
     "#4E6E4E",
     "#FF469F",
 )
-# One more than there are colours: 110 pairs, and no two of the first ten share either.
+# One more than the colours. That makes 110 pairs, and the first ten share neither colour nor marker.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "*")
-# Of text, axes and the roofline: 4.35:1 with white and with #0d1117. No colour has more with both.
+# For text, axes and the roofline: a contrast of 4.35:1 to both white and #0d1117, the highest possible.
 INK = "#797979"
 
 SETTINGS: dict[Any, Any] = {
-    # Text stays text (searchable, small), and equal reports give equal files.
+    # Text stays text, which is searchable and small. The salt makes equal reports give equal files.
     "svg.fonttype": "none",
     "svg.hashsalt": "webnorm",
-    # A name is no formula, whatever its dollar signs enclose.
+    # Dollar signs in names must not start a formula.
     "text.parse_math": False,
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
     "grid.color": INK,
@@ -48,16 +48,16 @@ SETTINGS: dict[Any, Any] = {
     "font.size": 9,
 }
 
-# Characters of a label: a longer one would leave no room for the picture.
+# Characters of a label. Longer labels would leave no space for the axes.
 _MOST_LABEL = 60
-# Characters of a title in an inch.
+# Characters of a title per inch.
 _IN_AN_INCH = 14
-# What a digit of a number takes up of an axis' length.
+# The width of a digit as a share of an axis' length.
 _DIGIT = 0.024
 
 
 def styles(kernels: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """A colour and a marker for each kernel."""
+    """Return a colour and a marker for each kernel."""
     return {
         kernel: (COLOURS[at % len(COLOURS)], MARKERS[at % len(MARKERS)])
         for at, kernel in enumerate(dict.fromkeys(kernels))
@@ -65,22 +65,23 @@ def styles(kernels: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 def label(name: str) -> str:
-    """A name from a file or a device, in one line that leaves room for the picture."""
+    """Return a name from a file or a device, in one line that leaves space for the axes."""
     return shortened(one_line(name), _MOST_LABEL)
 
 
 def wrapped(title: str, inches: float) -> str:
-    """A title in lines that are not wider."""
+    """Return a title wrapped to lines of this width."""
     return textwrap.fill(title, int(_IN_AN_INCH * inches))
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places at least `gap` apart, in the order of those wanted and as near to them as can be.
+    """Return positions at least `gap` apart, in the order of `wanted` and as close to it as possible.
 
-    The sum of squared moves is the least within `low` to `high`; what does not fit there goes beyond `high`.
+    The positions between `low` and `high` minimize the sum of squared moves. If they do not fit, they go
+    beyond `high`.
     """
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
-    # Less their gaps, places have only to ascend: neighbours that do not are pooled at their mean.
+    # Without their gaps, positions only have to ascend: isotonic regression pools those that do not.
     pools: list[tuple[float, int]] = []
     for rank, index in enumerate(order):
         mean, count = wanted[index] - rank * gap, 1
@@ -95,8 +96,9 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 
 
 def places(sizes: Sequence[int]) -> tuple[str, dict[int, float]]:
-    """Where ascending sizes stand on an axis, from 0 to 1, on that scale, "linear" or "log", which leaves the
-    nearest two further apart.
+    """Return a scale, "linear" or "log", and the positions of ascending sizes on it, from 0 to 1.
+
+    The scale is the one that leaves more space between the two closest sizes.
     """
 
     def shared(values: Sequence[float]) -> list[float]:
@@ -111,7 +113,7 @@ def places(sizes: Sequence[int]) -> tuple[str, dict[int, float]]:
 
 
 def ticks(at: Mapping[int, float]) -> list[int]:
-    """Sizes that have room for their number where they stand; multiples of greater powers of two first."""
+    """Return the sizes that get a number on the axis; multiples of larger powers of two take precedence."""
     chosen: list[int] = []
     for one in sorted(at, key=lambda n: (-(n & -n), n)):
         if all(abs(at[one] - at[n]) >= _DIGIT * (len(str(one)) + len(str(n))) / 2 for n in chosen):

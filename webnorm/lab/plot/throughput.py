@@ -1,4 +1,4 @@
-"""Throughput as a picture: GB/s over the sizes of the axis, the device's name above, a panel for each op."""
+"""Throughput plots: GB/s over the sizes of the axis, one panel per op, titled with the device's name."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
     from matplotlib.text import Annotation
 
-# Panels side by side before a new line of them begins.
+# Panels per row.
 _PANELS_ACROSS = 2
-# Inches: the axes' width in one panel and in each of several, what stands beside and above the axes, and
-# above and below all panels.
-_ALONE, _OF_SEVERAL, _BESIDE, _ABOVE, _AROUND = 4.8, 3.8, 0.9, 0.9, 0.7
+# Inches: the axes' width in a single panel and in each of several, the margins next to and above the axes,
+# and the margin around all panels.
+_ALONE, _OF_SEVERAL, _MARGIN, _ABOVE, _AROUND = 4.8, 3.8, 0.9, 0.9, 0.7
 # The colour and the marker of each kernel.
 Looks = Mapping[str, tuple[str, str]]
 _RATE = "GB/s (median, p20 to p80)"
-# Inches: the least height of lines' axes, and from a label, or a row, to the next.
+# Inches: the least height of axes with lines, and the distance between labels, and between rows.
 _LINES_HIGH, _LABEL_HIGH, _ROW_HIGH = 2.8, 0.18, 0.25
-# Of the axes' width: where labels begin.
+# The start of labels, as a multiple of the axes' width.
 _LABELS_AT = 1.05
-# Points: markers, those of more points than would stand apart, what rings add, the gap between texts.
+# Points: markers, markers of lines with many points, the extra size of rings, the gap between texts.
 _MARK, _SMALL_MARK, _RING_ADDS, _GAP = 5.5, 3.0, 5.5, 10
 _MOST_APART = 16
 ROOFLINE: dict[str, Any] = {"color": INK, "linestyle": "--", "linewidth": 1.4}
@@ -45,40 +45,40 @@ _RING: dict[str, Any] = {
     "markeredgewidth": 1.2,
     "linestyle": "",
 }
-# Axes do not distinguish less from 0.
+# Smaller values look like 0 on the axes.
 _LEAST_GBPS = 1e-9
 
 
 def file_format(path: Path) -> str:
-    """The format that the name of a picture asks for, "svg" or "png"; WebnormError for any other."""
+    """Return the format of a picture from its file name, "svg" or "png"; raise WebnormError for others."""
     suffix = path.suffix.lower()
     if suffix not in (".svg", ".png"):
-        raise WebnormError(f"cannot draw {path}: its suffix is {suffix!r}; expected .svg or .png")
+        raise WebnormError(f"cannot draw {path}: its suffix is {suffix!r}; it must be .svg or .png")
     return suffix[1:]
 
 
 def check_plot(path: Path) -> None:
-    """Raise WebnormError where a picture of this name cannot be drawn here, whatever it shows."""
+    """Raise WebnormError if no picture of this name can be drawn on this machine."""
     drawing.check_drawing(file_format(path))
 
 
 def plot(report: Report, path: Path) -> None:
     """Draw the report's right and timed results into an .svg or .png file without a background.
 
-    GB/s (the op's minimum bytes over the median time) over the sizes of the axis, the best variant of each
-    kernel at each size, a band from p20 to p80, a panel for each op and batch. A single size becomes a row
-    for each kernel. Rings mark what auto chooses; where that was not timed the legend says so.
-    Raises WebnormError for another suffix, without matplotlib, and where nothing was timed.
+    The plot shows GB/s (the op's minimum bytes over the median time) over the sizes of the axis, with one
+    panel per op and batch. A line shows the best variant of a kernel at each size, with a band from p20 to
+    p80. A single size gives one row per kernel. Rings mark the choices of `auto`; the legend says if they
+    were not timed. Raises WebnormError for another suffix, without matplotlib, and if nothing was timed.
     """
     form = file_format(path)
     if not panels(report.results):
         raise WebnormError(f"cannot draw {path}: no result in the report is both right and timed")
-    with replacing(path) as beside:
-        beside.write_bytes(_drawn(report, form))
+    with replacing(path) as new:
+        new.write_bytes(_drawn(report, form))
 
 
 def svg(report: Report) -> str:
-    """The same as an SVG element, for a page; "" without matplotlib, and where nothing is right and timed."""
+    """Return the plot as an SVG element; "" without matplotlib, and if nothing is right and timed."""
     if not (drawing.is_installed() and panels(report.results)):
         return ""
     text = _drawn(report, "svg").decode()
@@ -91,7 +91,7 @@ def _drawn(report: Report, form: str) -> bytes:
 
 
 def _figure(found: Sequence[PlotPanel], adapter: str) -> Figure:
-    """The panels in a grid, of which those of one line are equally high."""
+    """Return the figure: a grid of panels with equal heights in each row."""
     from matplotlib.figure import Figure
 
     looks = styles(kernel for panel in found for kernel in panel.lines)
@@ -99,9 +99,9 @@ def _figure(found: Sequence[PlotPanel], adapter: str) -> Figure:
     wide = _ALONE if across == 1 else _OF_SEVERAL
     lines = [found[at : at + across] for at in range(0, len(found), across)]
     heights = [max(map(_height, line)) for line in lines]
-    # Axes of one column begin and end together.
+    # All axes of a column have the same left and right end.
     left, right = map(max, zip(*(_room(panel, looks) for panel in found), strict=True))
-    size = across * (left + wide + right + _BESIDE), sum(heights) + len(lines) * _ABOVE + _AROUND
+    size = across * (left + wide + right + _MARGIN), sum(heights) + len(lines) * _ABOVE + _AROUND
     figure = Figure(figsize=size, dpi=150, layout="constrained")
     axes = list(figure.subplots(len(lines), across, squeeze=False, height_ratios=heights).flat)
     drawn = [_draw(ax, panel, looks) for ax, panel in zip(axes, found, strict=False)]
@@ -118,17 +118,17 @@ def _figure(found: Sequence[PlotPanel], adapter: str) -> Figure:
 
 
 def _legend_of_auto(found: Sequence[PlotPanel]) -> Line2D:
-    """What the legend says of auto's choices, with their mark where any has a ring."""
+    """Return the legend entry of auto's choices, with their mark if any has a ring."""
     from matplotlib.lines import Line2D
 
     rings, every = sum(len(panel.auto) for panel in found), sum(len(panel.sizes) for panel in found)
-    where = ("" if rings == every else ", where it was timed") if rings else " was not timed"
+    note = ("" if rings == every else " (where timed)") if rings else " (not timed)"
     mark = _MARK + _RING_ADDS if rings else 0.0
-    return Line2D([], [], label=f"what auto chooses{where}", markersize=mark, **_RING)
+    return Line2D([], [], label=f"auto's choice{note}", markersize=mark, **_RING)
 
 
 def _panel_title(panel: PlotPanel, found: Sequence[PlotPanel]) -> str:
-    # What the problem says of itself after its sizes and dtype, such as "no bias".
+    # The end of the problem's text, after its sizes and dtype, such as "no bias".
     _, _, extras = str(panel.family).partition(panel.family.dtype)
     several = len({one.family.dtype for one in found}) > 1
     parts = (
@@ -141,11 +141,11 @@ def _panel_title(panel: PlotPanel, found: Sequence[PlotPanel]) -> str:
     return "".join(parts)
 
 
-# --- panels: what each shows, and how it is drawn
+# --- Panels: their data, and drawing them.
 
 
 class PlotPoint(NamedTuple):
-    """GB/s at the median, and at p80 and p20 of the time, where those are known; the share of the copy."""
+    """GB/s at the median and, if known, at p80 and p20 of the time; the percentage of the copy."""
 
     gbps: float
     low: float
@@ -155,9 +155,10 @@ class PlotPoint(NamedTuple):
 
 @dataclass(frozen=True)
 class PlotPanel:
-    """Lines of one op: kernel -> size of the axis -> point. `family` is the problem but for that size.
+    """The lines of one op: kernel -> size of the axis -> point.
 
-    `auto` has the kernel that auto takes for each size and the point of that very variant.
+    `family` is the problem without that size. `auto` contains the kernel that auto chooses for each size, and
+    the point of that variant.
     """
 
     op: str
@@ -168,7 +169,7 @@ class PlotPanel:
 
     @property
     def sizes(self) -> set[int]:
-        """The sizes of the axis that the kernels have points at."""
+        """The sizes of the axis for which kernels have points."""
         return {size for line in self.lines.values() for size in line}
 
     @property
@@ -178,7 +179,7 @@ class PlotPanel:
 
 
 def panels(results: Sequence[Result]) -> list[PlotPanel]:
-    """In order of appearance, the batch ascending within an op; copies alone make panels of their own."""
+    """Return the panels: ops in order of appearance, batches ascending; copies only if there are no ops."""
     drawable = [result for result in results if result.timed and _point(result)]
     others = [result for result in drawable if not result.roofline]
     copies = [result for result in drawable if others and result.roofline]
@@ -186,11 +187,11 @@ def panels(results: Sequence[Result]) -> list[PlotPanel]:
     found = []
     for (op, family), members in families.items():
         lines = {kernel: _best_points(own) for (_, kernel), own in by_kernel(members).items()}
-        beside = [one for one in copies if shape(_without_axis(one.problem)) == shape(family)]
+        own_copies = [one for one in copies if shape(_without_axis(one.problem)) == shape(family)]
         auto = {
             one.problem.axis: (one.kernel, point) for one in members if one.auto and (point := _point(one))
         }
-        found.append(PlotPanel(op, family, lines, _best_points(beside), auto))
+        found.append(PlotPanel(op, family, lines, _best_points(own_copies), auto))
     ops = list(dict.fromkeys(panel.op for panel in found))
     return sorted(found, key=lambda panel: (ops.index(panel.op), panel.family.batch_size))
 
@@ -219,7 +220,7 @@ def _point(result: Result) -> PlotPoint | None:
 
 
 class _Entry(NamedTuple):
-    """What has a label: a kernel or the copy."""
+    """A line with a label: a kernel or the copy."""
 
     name: str
     colour: str
@@ -228,12 +229,12 @@ class _Entry(NamedTuple):
 
     @property
     def last(self) -> PlotPoint:
-        """The point at the line's right end, the only one of a single size."""
+        """The point at the line's right end; for a single size the only point."""
         return list(self.line.values())[-1]
 
 
 def _height(panel: PlotPanel) -> float:
-    """Inches that the axes need for their labels."""
+    """Return the height of the axes that the labels need, in inches."""
     many = len(panel.lines) + bool(panel.copy)
     if len(panel.lengths) > 1:
         return max(_LINES_HIGH, many * _LABEL_HIGH)
@@ -241,16 +242,16 @@ def _height(panel: PlotPanel) -> float:
 
 
 def _room(panel: PlotPanel, looks: Looks) -> tuple[float, float]:
-    """Inches that the labels take up at the left and at the right of the axes."""
+    """Return the width of the labels at the left and at the right of the axes, in inches."""
     entries = _entries(panel, looks)
     if len(panel.lengths) > 1:
         return 0.0, widest(_end(one, panel) for one in entries)
-    numbers = [widest(told(one.last) for one in entries) for told in (_rate, _share)]
+    numbers = [widest(text_of(one.last) for one in entries) for text_of in (_rate, _share)]
     return widest(one.name for one in entries), sum(numbers)
 
 
 def _draw(ax: Axes, panel: PlotPanel, looks: Looks) -> list[Annotation]:
-    """Draw a panel; gives the labels that `finish` has to move."""
+    """Draw a panel and return the labels that `finish` has to move."""
     entries = _entries(panel, looks)
     if len(panel.lengths) == 1:
         _draw_rows(ax, panel, sorted(entries, key=lambda one: one.last.gbps))
@@ -265,18 +266,18 @@ def finish(figure: Figure, axes: Sequence[Axes], drawn: Sequence[Sequence[Annota
     for ax in axes[len(drawn) :]:
         ax.set_visible(False)
     figure.draw_without_rendering()
-    # Labels move within the room that they were given.
+    # Moving labels must not change the layout.
     figure.set_layout_engine("none")
     for ax, labels in zip(axes, drawn, strict=False):
         _move_apart(ax, labels)
 
 
 def _move_apart(ax: Axes, labels: Sequence[Annotation]) -> None:
-    """Move labels up and down until none covers another; the figure has to have been drawn."""
+    """Move labels up and down until none covers another; call it after drawing the figure."""
     from matplotlib.text import Text
 
     wanted = [float(ax.transData.transform(one.xy)[1]) for one in labels]
-    # An Annotation's own extent has its line in it.
+    # An Annotation's own extent includes its line.
     gap = 1.1 * max((Text.get_window_extent(one).height for one in labels), default=0.0)
     for one, place in zip(labels, spread(wanted, gap, ax.bbox.y0, ax.bbox.y1), strict=True):
         one.xyann = (_LABELS_AT, ax.transData.inverted().transform((ax.bbox.x0, place))[1])
@@ -289,14 +290,14 @@ def _entries(panel: PlotPanel, looks: Looks) -> list[_Entry]:
 
 def _draw_lines(ax: Axes, panel: PlotPanel, entries: Sequence[_Entry]) -> None:
     mark = _MARK if len(panel.lengths) <= _MOST_APART else _SMALL_MARK
-    # Where many bands lie above one another, lines have to be seen through them.
+    # Lines have to stay visible through many overlapping bands.
     alpha = min(0.15, 1.5 / len(entries))
     for one in entries:
         sizes, (gbps, low, high, _) = list(one.line), zip(*one.line.values(), strict=True)
         if one.line is panel.copy:
             ax.plot(sizes, gbps, marker="_" if len(sizes) == 1 else "", **ROOFLINE)
         else:
-            # The edge is what is seen of a line of one point.
+            # The edge is the only visible part of a band with one point.
             ax.fill_between(sizes, low, high, color=one.colour, alpha=alpha, linewidth=1)
             ax.plot(sizes, gbps, color=one.colour, marker=one.marker, markersize=mark, linewidth=1.6)
     rings = [point.gbps for _, point in panel.auto.values()]
@@ -312,10 +313,10 @@ def _draw_lines(ax: Axes, panel: PlotPanel, entries: Sequence[_Entry]) -> None:
     ax.grid(axis="y")
 
 
-def label_line(ax: Axes, end: tuple[float, float], said: str, colour: str) -> Annotation:
-    """What is said beside the axes, led to from the line's end, wherever that is."""
+def label_line(ax: Axes, end: tuple[float, float], text: str, colour: str) -> Annotation:
+    """Add a label next to the axes, with a dotted line to the end of its line."""
     return ax.annotate(
-        said,
+        text,
         end,
         (_LABELS_AT, end[1]),
         textcoords=("axes fraction", "data"),
@@ -334,14 +335,14 @@ def label_line(ax: Axes, end: tuple[float, float], said: str, colour: str) -> An
 
 
 def _end(one: _Entry, panel: PlotPanel) -> str:
-    """The label of a line: the share is that of its last size, which is named where others go further."""
+    """Return the label of a line, with the percentage at its last size; the size too if others go further."""
     size = max(one.line)
     words = [_share(one.last), "" if size == panel.lengths[-1] else f"at {size}"]
     return f"{one.name}  {' '.join(filter(None, words))}".rstrip()
 
 
 def _draw_rows(ax: Axes, panel: PlotPanel, entries: Sequence[_Entry]) -> None:
-    """The first one is the lowest."""
+    """Draw one row per entry, the first at the bottom."""
     for at, one in enumerate(entries):
         point = one.last
         ends = [[max(0.0, point.gbps - point.low)], [max(0.0, point.high - point.gbps)]]
@@ -362,17 +363,17 @@ def _draw_rows(ax: Axes, panel: PlotPanel, entries: Sequence[_Entry]) -> None:
 
 
 def _write_rows(ax: Axes, entries: Sequence[_Entry]) -> None:
-    """Names at the left, at the right the numbers in columns."""
+    """Write names at the left and columns of numbers at the right."""
     ax.set_yticks(range(len(entries)), [one.name for one in entries])
     ax.tick_params(axis="y", length=0)
     for text, one in zip(ax.get_yticklabels(), entries, strict=True):
         text.set_color(one.colour)
     right = 0.0
-    for told in (_rate, _share):
-        right += _GAP + 72 * widest(told(one.last) for one in entries)
+    for text_of in (_rate, _share):
+        right += _GAP + 72 * widest(text_of(one.last) for one in entries)
         for at, one in enumerate(entries):
             ax.annotate(
-                told(one.last),
+                text_of(one.last),
                 (1, at),
                 (right, 0),
                 xycoords=("axes fraction", "data"),
@@ -388,12 +389,12 @@ def _rate(point: PlotPoint) -> str:
 
 
 def _share(point: PlotPoint) -> str:
-    """The percentage of copy, "" where there was none."""
+    """Return the percentage of the copy, "" without a copy."""
     return "" if point.percent_of_copy is None else f"{percent_text(point.percent_of_copy)} %"
 
 
 def widest(texts: Iterable[str]) -> float:
-    """Inches that the widest of some texts takes up."""
+    """Return the width of the widest text, in inches."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 

@@ -1,12 +1,13 @@
 """A child process that owns the device.
 
-A shader that panics the compiler aborts its process, and one that never ends hangs its device; neither may
-take a run down. The parent sends a generator function and a job, the child sends back what it yields, and
-every silence longer than the time limit ends the child. Work on its own arrays is none: only a kernel, or its
-compiler, can be silent for long. A task can be given up between two signs of life, and the child lives on.
+A shader that makes the compiler panic aborts its process, and a shader without end hangs its device. A run
+has to survive both. The parent sends a generator function and a job, and the child sends back the generator's
+values. A silence longer than the time limit ends the child. Work on arrays sends signs of life, so that only
+a kernel or its compiler can be silent for long. A task can be cancelled between two signs of life, and the
+child stays alive.
 
-The child is no child of `multiprocessing`: a daemonic process may have it, and a script needs no main guard
-where its tasks are not its own.
+The child is not started by `multiprocessing`. Daemonic processes can therefore start one, and a script needs
+a main guard only if it defines its own tasks.
 """
 
 from __future__ import annotations
@@ -34,31 +35,31 @@ from webnorm.lab.process.channel import Channel, ChannelClosed, ChannelSilent
 from webnorm.op.blocks import on_progress
 from webnorm.op.registry import user_ops
 
-# A child whose end of the channel is closed has so long to end by itself.
+# Seconds that a child has to end by itself after its end of the channel is closed.
 _END_S = 5.0
-# Why a child ends whose device is gone; wgpu panics where that happens to it in the middle of a submission.
+# The reason for the end of a child that lost its device. wgpu panics if that happens during a submission.
 LOST = "the device was lost"
-# The last of what the child printed, in which its panic is looked for.
+# The part at the end of the child's output that is searched for a panic.
 _LAST_WORDS = 1 << 16
-# The child finds modules where its parent does.
+# The child uses the parent's module path.
 _CODE = (
     "import sys; handle, nice, *sys.path[:] = sys.argv[1:]; sys.argv[1:] = []; "
     "from webnorm.lab.process.worker import serve; serve(int(handle), int(nice))"
 )
 TIME_LIMIT_S = 60.0
-# Between two signs of life of a child that is at work; time limits are seconds.
+# Seconds between two signs of life of a working child.
 _ALIVE_S = 0.2
-# A child that is told to leave its task, and gives no sign of life, is killed after so long.
+# A child that gets the order to cancel its task and gives no sign of life is killed after these seconds.
 _GRACE_S = 0.25
 _numbers = itertools.count()
 Work = Callable[[Any, Any], Iterator[Any]]  # run in the child: (device, job) -> events, all picklable
 
 
 class ChildProcess:
-    """The process, from the parent's side."""
+    """The child process as seen by its parent."""
 
     def __init__(self, nice: int) -> None:
-        # What the child prints.
+        # The child's output.
         self._stderr = unnamed()
         self.channel, theirs = Channel.pair()
         handle, handed_on = theirs.for_child()
@@ -78,17 +79,17 @@ class ChildProcess:
             theirs.close()
 
     def send(self, message: bytes, limit: float) -> None:
-        """Send a message, whole; threads take turns."""
+        """Send a message as a whole; threads take turns."""
         with self._sending:
             self.channel.send(message, limit)
 
     def end(self, patience_s: float) -> None:
-        """Kill it, and leave nothing of it."""
+        """Kill the process and close its channel and output."""
         self.process.kill()
         try:
             self.process.wait(patience_s)
         except subprocess.TimeoutExpired:
-            # One that the system cannot end is left to it.
+            # The system cannot end the process yet, so that a thread waits for it.
             threading.Thread(target=self.process.wait, daemon=True).start()
         self._close()
 
@@ -97,11 +98,11 @@ class ChildProcess:
         self._stderr.close()
 
     def last_words(self) -> str:
-        """Why the child ended: the panic it printed, else its exit status."""
+        """Return the reason why the child ended: the panic that it printed, or its exit status."""
         try:
             code = self.process.wait(_END_S)
         except subprocess.TimeoutExpired:
-            return "the process closed its end of the channel: stopped"
+            return "the process was stopped: it closed its end of the channel"
         size = self._stderr.seek(0, 2)
         self._stderr.seek(max(0, size - _LAST_WORDS))
         text = self._stderr.read().decode(errors="replace")
@@ -113,21 +114,21 @@ class ChildProcess:
         if code < 0:
             known = {each.value: each.name for each in signal.Signals}
             name = known.get(-code, f"signal {-code}")
-            guess = ", as where memory runs out" if name == "SIGKILL" else ""
+            guess = ", perhaps because memory ran out" if name == "SIGKILL" else ""
             return f"the process crashed with {name}{guess}"
         return f"the process ended with exit status {code}"
 
 
 class WorkerDied(Exception):
-    """The child crashed or was killed for its silence; the message says which in one line."""
+    """The child crashed, or was killed because it was silent; the message is one line."""
 
 
 class WorkerTimedOut(WorkerDied):
-    """The child was killed for its silence, or for not being done: a machine may be busy."""
+    """The child was killed because it exceeded a time limit; the machine may have been busy."""
 
 
 class TaskFailed(Exception):
-    """A task went wrong in a way that nobody foresaw, memory that ran out included; the child lives on.
+    """A task raised an unexpected exception, including exhausted memory; the child stays alive.
 
     The message is one line: the exception's type and text. `details` is its traceback.
     """
@@ -141,11 +142,11 @@ class TaskFailed(Exception):
 
 
 class TaskCancelled(Exception):
-    """The task was given up because somebody asked for it."""
+    """The task was cancelled on request."""
 
 
 class TaskLimits:
-    """A task's time limits, in seconds, of silence and of the whole; and a way to give it up."""
+    """A task's time limits in seconds, for silence and for the whole task, and a way to cancel it."""
 
     def __init__(self, time_limit_s: float | None = None, whole_limit_s: float | None = None) -> None:
         self.time_limit_s = TIME_LIMIT_S if time_limit_s is None else time_limit_s
@@ -154,13 +155,13 @@ class TaskLimits:
         self._ends = float("inf")
         self._lock = threading.Lock()
         self._task: tuple[ChildProcess, int] | None = None
-        # Whether the child has the task; whether its stream waits, and the child was killed meanwhile.
+        # True if the child has the task, if its stream waits, and if the child was killed during that wait.
         self.answered = self._waits = self.killed = False
 
     def leave(self) -> None:
-        """Have the task end at its next sign of life; from any thread, and before it began, too.
+        """Cancel the task at its next sign of life, from any thread, even before it starts.
 
-        Where none comes within a short grace, the child is killed.
+        Without a sign of life within a short time the child is killed.
         """
         with self._lock:
             first, self.left = not self.left, True
@@ -173,14 +174,14 @@ class TaskLimits:
                 child.send(pickle.dumps(number), _GRACE_S)
 
     def _kill(self) -> None:
-        # Who does not wait has no answer because it did not ask: then the grace begins when it does.
+        # A stream that does not wait gets no sign of life either. Its grace period starts when it waits.
         with self._lock:
             if self._waits and self._task is not None:
                 self.killed = True
                 self._task[0].process.kill()
 
     def begin(self, child: ChildProcess, number: int) -> None:
-        """The task is going to be the child's; raises TaskCancelled where it was given up before."""
+        """Assign the task to a child; raise TaskCancelled if it was cancelled before."""
         with self._lock:
             if self.left:
                 raise TaskCancelled
@@ -190,7 +191,7 @@ class TaskLimits:
 
     @contextmanager
     def waiting(self) -> Iterator[float]:
-        """How long to wait for the child now; raises ChannelSilent where that time is over."""
+        """Provide the seconds to wait for the child now; raise ChannelSilent if that time is over."""
         with self._lock:
             self._waits = True
         try:
@@ -203,7 +204,7 @@ class TaskLimits:
                 self._waits = False
 
     def exceeded(self) -> str:
-        """Which limit was."""
+        """Return a sentence about the exceeded limit."""
         if time.monotonic() >= self._ends:
             return f"not done within {self.whole_limit_s:g} s: stopped"
         return f"no sign of life for {self.time_limit_s:g} s: stopped"
@@ -211,7 +212,7 @@ class TaskLimits:
 
 @contextmanager
 def explain_worker_failure(what: str, hint: str = "") -> Iterator[None]:
-    """Have a WebnormError say that something failed because a worker inside did."""
+    """Raise a worker's failure as a WebnormError that says what failed."""
     try:
         yield
     except (WorkerDied, TaskFailed) as failure:
@@ -219,9 +220,9 @@ def explain_worker_failure(what: str, hint: str = "") -> Iterator[None]:
 
 
 class Worker:
-    """Runs tasks in a child that is started when needed and again after it died.
+    """Runs tasks in a child process, which is started when needed, and again after it died.
 
-    A child that does not end within `patience_s` of being killed is waited for beside the work.
+    If a killed child does not end within `patience_s` seconds, a thread waits for it.
     """
 
     def __init__(
@@ -233,7 +234,7 @@ class Worker:
         self.adapter, self.patience_s = adapter, patience_s
         self.time_limit_s = TIME_LIMIT_S if time_limit_s is None else time_limit_s
         self._child: ChildProcess | None = None
-        # Tells the tasks apart: who leaves off in the middle of one leaves its child in the middle, too.
+        # The number of the child's task. A stream that is abandoned leaves its child in the middle of a task.
         self._running: int | None = None
 
     def __enter__(self) -> Worker:
@@ -244,21 +245,21 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """The child's number, where there is one."""
+        """The child's process id, or None."""
         return None if self._child is None else self._child.process.pid
 
     @signals.holding_steps
     def stream(self, work: Work, job: Any, limits: TaskLimits | None = None) -> Iterator[Any]:
-        """Yield what `work(device, job)` yields in the child.
+        """Yield the values that `work(device, job)` yields in the child.
 
-        Raises WorkerDied when the child crashes or exceeds a time limit, of the limits or else the worker's;
-        TaskCancelled when it was given up; WebnormError for a mistake found there, TaskFailed for whatever
-        else happens to the work, its job or its events.
+        Raises WorkerDied if the child crashes or exceeds a time limit of `limits` or the worker. Raises
+        TaskCancelled after a cancellation, WebnormError if the work raises it, and TaskFailed for all other
+        exceptions in the work, the job or the events.
         """
         if getattr(process.current_process(), "_inheriting", False):
             raise WebnormError(
-                "the worker process reads a script again whose tasks are its own; "
-                'expected it to start a worker below `if __name__ == "__main__":` only'
+                "the worker process imports the script that defines its tasks, and the script started "
+                'another worker; start workers only below `if __name__ == "__main__":`'
             )
         if self._running is not None:
             self.stop()
@@ -282,11 +283,11 @@ class Worker:
                 self.stop()
 
     def _events(self, child: ChildProcess, number: int, limits: TaskLimits) -> Iterator[Any]:
-        """The events of a task until its end; none after it was given up."""
+        """Yield the events of a task until it ends or is cancelled."""
         while self._running == number:
             kind, value = self._next(child, limits)
             if kind == "end":
-                # A child that says itself that it is of no use any more is stopped as one in the middle is.
+                # A child that reports itself unusable is stopped like one in the middle of a task.
                 if not isinstance(value, WorkerDied):
                     self._running = None
                 if limits.left:
@@ -296,12 +297,10 @@ class Worker:
             elif kind == "event" and not limits.left:
                 yield value
                 if self._running != number:
-                    raise WorkerDied("the worker was given another task")
+                    raise WorkerDied("the worker started another task")
 
     def _next(self, child: ChildProcess, limits: TaskLimits) -> Any:
-        """The next message of the child: an "event", "alive" while it is at work on arrays of its own, or the
-        "end" with what was raised, if anything.
-        """
+        """Return the child's next message: an "event", "alive", or "end" with an exception or None."""
         try:
             with limits.waiting() as limit, signals.waiting():
                 message = child.channel.receive(limit)
@@ -314,28 +313,28 @@ class Worker:
             raise _failure(error, "an event cannot be read: ") from None
 
     def start(self, nice: int = 0) -> ChildProcess:
-        """The child, started where there is none: so much nicer to others than this process."""
+        """Return the child; start it if necessary, with `nice` added to this process' niceness."""
         if self._child is None:
             self._child = ChildProcess(nice)
         return self._child
 
     def kill(self) -> None:
-        """Kill the child, from any thread; a stream that waits for it raises WorkerDied."""
+        """Kill the child, from any thread; a stream that waits for it then raises WorkerDied."""
         child = self._child
         if child is not None:
             child.process.kill()
 
     def stop(self) -> None:
-        """End the child; the next task has a fresh one."""
+        """End the child; the next task starts a new one."""
         child, self._child, self._running = self._child, None, None
         if child is not None:
             child.end(self.patience_s)
 
 
 def _packed(number: int, work: Work, job: Any, adapter: str | None) -> bytes:
-    """The first message of a task; what of it is the script's own has the script read again."""
+    """Return the first message of a task. The child imports the script if the task refers to it."""
     try:
-        # Kernels' files name ops; those of the user's are loaded in the child before it reads the job.
+        # Kernel files name ops. The child loads user ops before it reads the job.
         sources = [op.source for op in user_ops().values()]
         packed = pickle.dumps((sources, pickle.dumps((work, job))))
         main = spawn.get_preparation_data("") if b"__main__" in packed else {}
@@ -348,48 +347,48 @@ def _packed(number: int, work: Work, job: Any, adapter: str | None) -> bytes:
 
 
 def _unpacked(packed: bytes) -> Any:
-    """What `_packed` packed, once the ops of the user's are loaded."""
+    """Load the user ops, and return the contents of a packed message."""
     sources, rest = pickle.loads(packed)
     for source in sources:
-        # One whose files have changed since matters to a job that is about it, which says so.
+        # An op whose files have changed is reported by the jobs that use it.
         with suppress(WebnormError):
             source.op()
     return pickle.loads(rest)
 
 
 def _failure(error: BaseException, before: str = "") -> TaskFailed:
-    """What the parent is told of an exception, whatever its own code does."""
+    """Return the failure that reports an exception to the parent, even if the exception's own code fails."""
     try:
-        said = sentence(str(error))
+        text = sentence(str(error))
     except Exception:
-        said = ""
+        text = ""
     try:
         details = "".join(traceback.format_exception(error))
     except Exception:
         details = ""
-    return TaskFailed(f"{before}{type(error).__name__}{': ' if said else ''}{said}", details)
+    return TaskFailed(f"{before}{type(error).__name__}{': ' if text else ''}{text}", details)
 
 
 class _Leaving(BaseException):
-    """Ends a task that the parent gave up, in the middle of work that nobody waits for."""
+    """Ends a cancelled task in the middle of its work."""
 
 
 class _Orders:
-    """What the parent says, in the child: a task, or the number of one that is given up."""
+    """The parent's orders, in the child: a task, or the number of a cancelled one."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._number = self._left = -1
 
     def task(self) -> tuple[str | None, dict[str, str], bytes]:
-        """The next task: the adapter, what of it is the script's own, and the work with its job."""
+        """Return the next task: the adapter, the data to import the script, and the work with its job."""
         while isinstance(message := self._receive(), int):
             self._left = message
         self._number, *task = message
         return tuple(task)
 
     def heed(self) -> None:
-        """Raise _Leaving where the parent has given the task up."""
+        """Raise _Leaving if the parent has cancelled the task."""
         while self._channel.waits():
             self._left = self._receive()
         if self._left == self._number:
@@ -400,8 +399,8 @@ class _Orders:
 
 
 def serve(handle: int, nice: int) -> None:
-    """The child's loop: open the device with the first task, answer until the parent is gone."""
-    # The parent decides what Ctrl-C means.
+    """Run the child's loop: open the device with the first task, and answer until the parent ends."""
+    # The parent handles Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _come_last(nice)
     channel = Channel.inherited(handle)
@@ -419,7 +418,7 @@ def serve(handle: int, nice: int) -> None:
         try:
             adapter, main, packed = orders.task()
             raised: Exception | None = None
-            # Whatever ends this process from here on, the task did it.
+            # If this process dies after this message, the task is the cause.
             send("alive")
             if main:
                 _read_main(main)
@@ -427,7 +426,7 @@ def serve(handle: int, nice: int) -> None:
             if device is None:
                 device = _opened(adapter)
             for value in work(device, job):
-                # What is found on a device that is gone says nothing of a kernel.
+                # Results from a lost device say nothing about a kernel.
                 if device.lost:
                     break
                 send("event", value)
@@ -436,7 +435,7 @@ def serve(handle: int, nice: int) -> None:
         except _Leaving:
             pass
         except BaseException as error:
-            raised = _told(error)
+            raised = _for_parent(error)
         work = job = value = None
         if device is not None and device.lost:
             raised = WorkerDied(LOST)
@@ -449,8 +448,8 @@ def _opened(adapter: str | None) -> Any:
     return open_device(find_adapter(adapter))
 
 
-def _told(error: BaseException) -> Exception:
-    """What is raised in the parent for what was raised here."""
+def _for_parent(error: BaseException) -> Exception:
+    """Return the exception that the parent raises for an exception in the child."""
     if not isinstance(error, WebnormError):
         return _failure(error)
     kind = LimitReached if isinstance(error, LimitReached) else WebnormError
@@ -458,16 +457,16 @@ def _told(error: BaseException) -> Exception:
 
 
 def _come_last(nice: int) -> None:
-    """Leave processor and memory to others where they are short."""
+    """Leave scarce processor time and memory to other processes."""
     if hasattr(os, "nice"):
         os.nice(nice)
-    # Where a compiler takes all memory, the system ends this process and no other of the user's.
+    # If a compiler uses up the memory, the system ends this process and no other of the user's.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _now_and_then(do: Callable[[], None]) -> Callable[[], None]:
-    """Do something at most every few tenths of a second, however often it is asked for."""
+    """Return a function that calls `do` at most every _ALIVE_S seconds."""
     last = 0.0
 
     def ask() -> None:
@@ -481,7 +480,7 @@ def _now_and_then(do: Callable[[], None]) -> Callable[[], None]:
 
 
 def _read_main(main: dict[str, str]) -> None:
-    """Read the parent's script, as `multiprocessing` does; it must not start workers meanwhile."""
+    """Import the parent's script as `multiprocessing` does; it must not start workers during that."""
     current: Any = process.current_process()
     current._inheriting = True
     try:

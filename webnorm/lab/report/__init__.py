@@ -1,1 +1,1 @@
-"""What is said of finished runs: comparisons, baselines, history, and data for notebooks."""
+"""Reports of finished runs: comparisons, baselines, history, and data for notebooks."""

@@ -1,4 +1,4 @@
-"""Results kept under a name, to hold later ones against: a file each in the user's data folder."""
+"""Baselines: named results that later runs are compared with, one file each in the user's data folder."""
 
 from __future__ import annotations
 
@@ -18,34 +18,37 @@ from webnorm.lab.results import result_files
 from webnorm.lab.results.result import Report
 from webnorm.op.selection import matches
 
-# A file's name on any system, and no path.
+# Valid as a file name on any system, without a folder.
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)
 _SUFFIX = ".json"
-# Behind the name, for what a newer one has replaced: nothing is lost by saving twice.
+# The suffix of the previous baseline: a save renames it, so that saving twice loses nothing.
 BEFORE = "~"
-# Lists of names in a message.
+# The longest list of names in a message.
 _MOST_LISTED = 12
 
 
 def baselines_folder() -> Path:
-    """Where baselines are: $WEBNORM_BASELINES, or a folder of the user's data."""
+    """Return the folder of baselines: $WEBNORM_BASELINES, or a folder in the user's data."""
     return Path(os.environ.get("WEBNORM_BASELINES") or data_folder("baselines"))
 
 
 def baseline_path(name: str) -> Path:
-    """A baseline's file; it need not exist. WebnormError for what is no name."""
+    """Return a baseline's file, which need not exist; raise WebnormError for an invalid name."""
     if name.endswith(_SUFFIX):
-        raise WebnormError(f"a baseline's name is {shown(name)}; expected none of a file: --json writes one")
+        raise WebnormError(
+            f"the baseline name is {shown(name)}; it must not be a file name: use --json to write a file"
+        )
     if not _NAME.fullmatch(name.removesuffix(BEFORE)):
         raise WebnormError(
-            f"a baseline's name is {shown(name)}; expected letters, digits, and . _ + - behind the first"
+            f"the baseline name is {shown(name)}; it must start with a letter or digit, followed by letters, "
+            "digits and . _ + -"
         )
     return baselines_folder() / f"{name}{_SUFFIX}"
 
 
 @signals.holding
 def baseline_names() -> list[str]:
-    """Those that there are."""
+    """Return the names of all baselines."""
     try:
         found = sorted(path.name.removesuffix(_SUFFIX) for path in baselines_folder().glob(f"*{_SUFFIX}"))
     except OSError:
@@ -54,20 +57,23 @@ def baseline_names() -> list[str]:
 
 
 def matching_baselines(patterns: Sequence[str] | None) -> list[str]:
-    """Those whose name is, or fits, one of the patterns; all where there is none. WebnormError for a pattern
-    that none fits.
+    """Return the baselines that match one of the patterns, or all without patterns.
+
+    Raises WebnormError for a pattern that matches no baseline.
     """
     found = baseline_names()
     for pattern in patterns or ():
         if not any(matches(pattern, name) for name in found):
-            raise WebnormError(f"no baseline {shown(pattern)}; {_there_are(pattern)}")
+            raise WebnormError(f"no baseline {shown(pattern)}; {_suggestion(pattern)}")
     return [name for name in found if not patterns or any(matches(pattern, name) for pattern in patterns)]
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """A baseline: when it was measured (UTC, ISO 8601), the adapter's name, and what was measured in how many
-    runs, "" and None where that is not known; or the reason why it cannot be read.
+    """A baseline's summary, or the `reason` why its file cannot be read.
+
+    `recorded` is the time of the measurement (UTC, ISO 8601) and `device` the adapter's name. Unknown values
+    are "" or None.
     """
 
     name: str
@@ -80,8 +86,8 @@ class Baseline:
     reason: str | None = None
 
     @property
-    def what(self) -> str:
-        """What it has, in some words."""
+    def summary(self) -> str:
+        """The runs and problems in a few words, or the reason why the file cannot be read."""
         if self.reason is not None:
             return self.reason
         cut = ", interrupted" if self.complete is False else ""
@@ -89,18 +95,18 @@ class Baseline:
 
 
 def to_json(found: Sequence[Baseline]) -> str:
-    """A list of objects, for programs."""
-    told = []
+    """Return the baselines as JSON, a list of objects."""
+    objects = []
     for one in found:
         data = {**vars(one), "path": str(one.path)}
         unknown = {"reason"} if one.reason is None else data.keys() - {"name", "path", "reason"}
-        told.append({name: value for name, value in data.items() if name not in unknown})
-    return json.dumps(told, indent=1)
+        objects.append({name: value for name, value in data.items() if name not in unknown})
+    return json.dumps(objects, indent=1)
 
 
 @signals.holding
 def inspect_baseline(name: str) -> Baseline:
-    """A baseline that there is, readable or not."""
+    """Return the summary of an existing baseline, readable or not."""
     path = baseline_path(name)
     try:
         report = result_files.read(path)
@@ -118,7 +124,7 @@ def inspect_baseline(name: str) -> Baseline:
 
 
 def remove_baseline(name: str) -> Path:
-    """Remove a baseline; WebnormError where that cannot be."""
+    """Remove a baseline's file and return its path; raise WebnormError if that fails."""
     path = baseline_path(name)
     try:
         path.unlink()
@@ -128,10 +134,11 @@ def remove_baseline(name: str) -> Path:
 
 
 def prepare_baseline(name: str) -> Path:
-    """A baseline's file, about to be written; WebnormError now if it could not be written later."""
+    """Return the file of a baseline that will be saved; raise WebnormError if it cannot be written."""
     path = baseline_path(name)
     if name.endswith(BEFORE):
-        raise WebnormError(f"{shown(name)} is what `{name.removesuffix(BEFORE)}` was before; save that")
+        current = name.removesuffix(BEFORE)
+        raise WebnormError(f"{shown(name)} is the previous version of `{current}`; save `{current}` instead")
     result_files.make_folder(path.parent)
     check_writable(path)
     return path
@@ -139,12 +146,12 @@ def prepare_baseline(name: str) -> Path:
 
 @signals.holding
 def save_baseline(report: Report, name: str) -> Path:
-    """Keep a report. What had the name has it with BEFORE behind it, in place of what had that."""
+    """Save a report as baseline and return its file. The previous baseline is renamed to NAME~."""
     path = prepare_baseline(name)
-    # Who saves at the same moment replaces what is saved here, not what was there before.
-    with lock(path), replacing(path) as beside:
-        beside.write_text(result_files.to_json(report), encoding="utf-8")
-        # Only now: where there is no room for the new one, both old ones stay.
+    # The lock keeps a concurrent save from renaming the same previous baseline.
+    with lock(path), replacing(path) as new:
+        new.write_text(result_files.to_json(report), encoding="utf-8")
+        # The rename comes last, so that a full disk leaves both old files in place.
         with suppress(FileNotFoundError):
             old = path.read_bytes()
             with replacing(baseline_path(name + BEFORE)) as before:
@@ -154,31 +161,31 @@ def save_baseline(report: Report, name: str) -> Path:
 
 @signals.holding
 def read_baseline(name: str) -> Report:
-    """The report kept under a name; WebnormError without one, naming those that there are."""
+    """Return a baseline's report; raise WebnormError, listing all baselines, if it does not exist."""
     path = baseline_path(name)
     if not path.exists():
-        raise WebnormError(f"no baseline {shown(name)}; {_there_are(name)}")
+        raise WebnormError(f"no baseline {shown(name)}; {_suggestion(name)}")
     return result_files.read(path)
 
 
 @signals.holding
 def read_file_or_baseline(given: str) -> Report:
-    """The report in a file, or of a baseline where there is no such file."""
+    """Return the report in a file, or in the baseline of that name if there is no such file."""
     if not given:
-        raise WebnormError("the report is ''; expected a file, or the name of a baseline")
+        raise WebnormError("the report is ''; it must be a file or the name of a baseline")
     path = Path(given)
     named = _NAME.fullmatch(given.removesuffix(BEFORE)) is not None and not given.endswith(_SUFFIX)
     if path.exists() or not named:
         return result_files.read(path)
     if not baseline_path(given).exists():
-        raise WebnormError(f"{shown(given)} is no file, and no baseline; {_there_are(given)}")
+        raise WebnormError(f"{shown(given)} is neither a file nor a baseline; {_suggestion(given)}")
     return read_baseline(given)
 
 
-def _there_are(name: str) -> str:
+def _suggestion(name: str) -> str:
     found = baseline_names()
     near = nearest(name, found)
     if near:
         return f"did you mean {near!r}?"
     listed = ", ".join(found[:_MOST_LISTED]) + (", ..." if len(found) > _MOST_LISTED else "")
-    return f"there is: {listed}" if found else "`webnorm bench --save NAME` keeps one"
+    return f"baselines: {listed}" if found else "`webnorm bench --save NAME` saves one"

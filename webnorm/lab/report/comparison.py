@@ -1,4 +1,4 @@
-"""Two reports held side by side: what became faster, what slower, and what cannot be told."""
+"""Comparison of two reports: which results are faster, slower or unclear."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from webnorm.op.problem import Problem
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "BROKEN", "NOT TIMED", "ONLY IN OLD", "ONLY IN NEW"]
 
-# A difference this small is none: nobody would change a kernel for it.
+# Smaller differences count as no difference: they are not worth changing a kernel for.
 BAND = 0.02
-# What has to agree before times of two reports mean the same.
+# Two devices are the same for a comparison of times if these agree.
 DEVICE_KEYS = ("adapter", "vendor", "driver", "backend", "type")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One variant on one problem in two reports; which one, `result` says, of the older report that has it.
+    """The comparison of one variant on one problem in two reports.
 
-    `ratio` is the new time over the old one, each as a multiple of the copy's in the same rounds where there
-    is a copy; above 1 is slower. `low` and `high` bound it: with 95 % confidence all intervals of two reports
-    hold. They are None where there is nothing to divide, or where what moves between runs is not known;
-    `reason` then says why. `timed_before` tells whether the old report has a time.
+    `result` is the result of the old report, or of the new one if only the new report contains it.
+    `ratio` is the new time divided by the old time; above 1 is slower. If a copy ran in the same rounds, both
+    times are multiples of the copy's time. `low` and `high` bound `ratio`: with 95 % confidence all intervals
+    of the two reports are right. They are None without two times, or if the variation between runs is
+    unknown; `reason` then says why. `timed_before` is true if the old report has a time.
     """
 
     result: Result
@@ -46,7 +47,7 @@ class Comparison:
     timed_before: bool = True
 
     def row(self) -> dict[str, Cell]:
-        """Flat, as a line of a table: what was compared, and what came of it."""
+        """Return a flat table row: the variant, the problem, and the verdict with its numbers."""
         of = self.result.row()
         named = ("op", "kernel", "constants", *PROBLEM_KEYS, "case")
         found = {name: getattr(self, name) for name in ("verdict", "ratio", "low", "high", "reason")}
@@ -55,12 +56,12 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """What the copies did between two reports: what a machine does to code that nobody changed.
+    """The change of the copies between two reports: the machine's effect on unchanged code.
 
-    `ratio` is the new time over the old one, the geometric mean over `problems` problems; `low` and `high`
-    bound it with 95 % confidence, and `spread` is the standard deviation from run to run, as a share of the
-    time. These are None where one run does not tell. The rates are GB/s, of a single problem, by the same
-    times: divided by each other they are the ratio.
+    `ratio` is the new time divided by the old time, as geometric mean over `problems` problems. `low` and
+    `high` bound it with 95 % confidence. `spread` is the standard deviation between runs, as a share of the
+    time. These three are None if there is only one run. The rates are in GB/s and known for a single problem
+    only. They come from the same times, so that their quotient is the ratio.
     """
 
     problems: int
@@ -74,9 +75,9 @@ class Drift:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What two reports say of each other; `drift` is None where they have no copy in common.
+    """The comparisons of two reports; `drift` is None if the reports share no copy.
 
-    `incomplete` says which of them is of a run that was interrupted.
+    `incomplete` lists the reports ("OLD", "NEW") of interrupted runs.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -86,23 +87,23 @@ class Verdicts:
 
     @property
     def unclear(self) -> int:
-        """How many comparisons are UNCLEAR."""
+        """The number of UNCLEAR comparisons."""
         return sum(one.verdict == "UNCLEAR" for one in self.comparisons)
 
     @property
     def known(self) -> bool:
-        """Whether anything is known: a time that is the same, faster or slower, or a broken kernel."""
-        told = (one for one in self.comparisons if one.verdict != "UNCLEAR")
-        return any(one.verdict == "BROKEN" or one.ratio is not None for one in told)
+        """True if any comparison has a result: the same time, a faster or slower one, or a broken kernel."""
+        clear = (one for one in self.comparisons if one.verdict != "UNCLEAR")
+        return any(one.verdict == "BROKEN" or one.ratio is not None for one in clear)
 
     def rows(self) -> list[dict[str, Cell]]:
-        """The comparisons as flat rows, such as pandas.DataFrame takes."""
+        """Return the comparisons as flat rows, for example for pandas.DataFrame."""
         return [one.row() for one in self.comparisons]
 
 
 @dataclass(frozen=True)
 class ComparedSide:
-    """A result of one report, and the copies that were timed in its rounds by what they are called."""
+    """A result of one report, and the copies that were timed in its rounds, by variant name."""
 
     result: Result
     copies: Mapping[Hashable, Result] = field(default_factory=dict)
@@ -110,8 +111,10 @@ class ComparedSide:
 
 @dataclass(frozen=True)
 class _Open:
-    """A comparison that awaits how many there are, and log(time) in each run of the old and the new report,
-    as a multiple of a copy's if `shares`. `moved` is by how much log(time) of that copy itself grew.
+    """A comparison without its interval, whose width depends on the number of comparisons.
+
+    `old` and `new` are log(time) of each run, as multiples of a copy's time if `shares`. `moved` is the
+    increase of log(time) of that copy.
     """
 
     comparison: Comparison
@@ -122,12 +125,12 @@ class _Open:
 
 
 def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:
-    """Pair the results by op, kernel, constants, problem and case, and judge each pair.
+    """Pair the results by op, kernel, constants, problem and case, and compare each pair.
 
-    Problem by problem, the order is the old report's, followed by what is only in the new one. Copies are
-    what the others are held against; one that was timed in both, or is in one alone, is compared only where
-    nothing else was run. Raises WebnormError when the devices differ, unless `any_device`, and where no
-    problem is in both.
+    Results are grouped by problem, in the old report's order; those that only the new report contains follow.
+    Copies are the yardstick of the other results. A copy that was timed in both reports, or that only one
+    report contains, is compared only if there are no other results. Raises WebnormError if the devices
+    differ, unless `any_device`, and if the reports share no problem.
     """
     if not any_device:
         require_same_device(old.device, new.device)
@@ -135,17 +138,21 @@ def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:
     require_common(problem_labels(old.results, copies), problem_labels(new.results, copies))
     before, after = pair_results(old.results), pair_results(new.results)
     pairs = [(before.get(key), after.get(key)) for key in dict.fromkeys((*before, *after))]
-    judged = [_judge(*pair) for pair in pairs if not _is_aside(*pair)] or [_judge(*pair) for pair in pairs]
-    # All intervals are to hold at once: else of twenty kernels that nobody changed one would have a verdict.
-    tests = sum(isinstance(one, _Open) for one in judged)
+    compared = [_compare_pair(*pair) for pair in pairs if not _is_yardstick(*pair)]
+    compared = compared or [_compare_pair(*pair) for pair in pairs]
+    # All intervals have to be right at once. Otherwise one of twenty unchanged kernels would get a verdict.
+    tests = sum(isinstance(one, _Open) for one in compared)
     confidence = 1 - (1 - intervals.CONFIDENCE) / max(1, tests)
-    bare = sum(isinstance(one, _Open) and not one.shares for one in judged)
-    remark = f"{bare} beside no copy that is in both: times are compared, and what the machine did is in them"
+    bare = sum(isinstance(one, _Open) and not one.shares for one in compared)
+    remark = (
+        f"{bare} without a copy that both reports contain: plain times are compared, which include changes "
+        "of the machine"
+    )
     found = [
         with_verdict(one.comparison, *intervals.difference(one.old, one.new, confidence), one.moved)
         if isinstance(one, _Open)
         else one
-        for one in judged
+        for one in compared
     ]
     problems = grouped(found, lambda one: problem_key(one.result.op, one.result.problem, one.result.case))
     return Verdicts(
@@ -157,11 +164,12 @@ def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:
 
 
 def gate_failures(verdicts: Verdicts, percent: float, *, fail_unclear: bool = False) -> list[str]:
-    """What fails a gate against slowdowns of more than `percent`, a line each. WebnormError unless `percent`
-    is 0 or more.
+    """Return one line per reason to fail a gate against slowdowns of more than `percent`.
+
+    Raises WebnormError unless `percent` is 0 or more.
     """
     if not (percent >= 0 and math.isfinite(percent)):
-        raise WebnormError(f"percent is {percent}; expected a finite number of 0 or more")
+        raise WebnormError(f"percent is {percent}; it must be a finite number of at least 0")
     limit = 1 + percent / 100
     slower = sum(one.verdict == "SLOWER" and (one.ratio or math.inf) > limit for one in verdicts.comparisons)
     broken = sum(one.verdict == "BROKEN" for one in verdicts.comparisons)
@@ -170,11 +178,11 @@ def gate_failures(verdicts: Verdicts, percent: float, *, fail_unclear: bool = Fa
 
 
 def gate_unknowns(verdicts: Verdicts, percent: float, *, allow_missing: bool = False) -> list[str]:
-    """What the same gate cannot know, a line each: what is missing, and what is UNCLEAR and may be slower by
-    more than `percent`.
+    """Return one line per reason why the gate cannot pass or fail.
 
-    `allow_missing` admits results that only the old report has, or that have no time in the new one, and
-    reports of interrupted runs.
+    Reasons are missing results, and UNCLEAR ones that may be slower by more than `percent`. `allow_missing`
+    accepts results that only the old report contains, results without a time in the new report, and reports
+    of interrupted runs.
     """
     limit = 1 + percent / 100
     missing = doubtful = 0
@@ -183,7 +191,7 @@ def gate_unknowns(verdicts: Verdicts, percent: float, *, allow_missing: bool = F
         doubtful += one.verdict == "UNCLEAR" and (one.high is None or one.high > limit)
     lines = [] if allow_missing else _counted(missing, "missing in NEW")
     if not allow_missing:
-        lines += [f"{age} is of a run that was interrupted" for age in verdicts.incomplete]
+        lines += [f"{age} comes from an interrupted run" for age in verdicts.incomplete]
     if not any(one.low is not None for one in verdicts.comparisons):
         return [*lines, "nothing could be compared"]
     return [*lines, *_counted(doubtful, f"unclear, and may be slower by more than {percent:g} %")]
@@ -194,30 +202,31 @@ def _counted(count: int, what: str) -> list[str]:
 
 
 def require_same_device(old: Mapping[str, object], new: Mapping[str, object]) -> None:
-    """Raise WebnormError where two reports' devices differ in what times depend on."""
+    """Raise WebnormError if two reports' devices differ in anything that affects times."""
     for key in DEVICE_KEYS:
         if old.get(key) != new.get(key):
             raise WebnormError(
                 f"the devices differ: {key} is {old.get(key)!r} in the old report and {new.get(key)!r} in "
-                "the new one; times are compared on one device, with --any-device (any_device=True) on any"
+                "the new one; use --any-device (any_device=True) to compare times of different devices"
             )
 
 
 def problem_labels(results: Sequence[Result], copies: bool = False) -> dict[Hashable, str]:
-    """The problems that results are of, in words, each by what has to agree for two to be one. The `copies`
-    of a shape are one only where there is nothing to hold against them.
+    """Return the label of each problem in the results, by the problem's key.
+
+    Problems of copies count only if `copies`: they say nothing if there are other results to compare.
     """
     own = (one for one in results if copies or not one.roofline)
     return dict(problem_key(one.op, one.problem, one.case) for one in own)
 
 
 def problem_key(op: str, problem: Problem, case: str | None = None) -> tuple[Hashable, str]:
-    """A problem as an entry of `problems`. Numbers are drawn anew in every run, which changes no time."""
+    """Return a problem's key and label. The key ignores the seed, which changes no time."""
     return (op, replace(problem, seed=0), case), f"{op}, {problem}" + (f", {case}" if case else "")
 
 
 def require_common(old: Mapping[Hashable, str], new: Mapping[Hashable, str]) -> None:
-    """Raise WebnormError where two reports have no problem in common: see `problems`."""
+    """Raise WebnormError if two reports have no problem in common; arguments come from `problem_labels`."""
     if not old.keys() & new.keys():
         found = (
             f"{first_and_more([*own.values()])} in the {age} one" for age, own in (("old", old), ("new", new))
@@ -226,13 +235,13 @@ def require_common(old: Mapping[Hashable, str], new: Mapping[Hashable, str]) -> 
 
 
 def first_and_more(names: Sequence[str]) -> str:
-    """The first of some names, and how many more there are."""
+    """Return the first name and the number of further ones."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{names[0]}{more}" if names else "none"
 
 
 def pair_results(results: Sequence[Result]) -> dict[Hashable, ComparedSide]:
-    """By what makes a pair; what was measured twice is paired in order."""
+    """Return the results by the key that pairs them; repeated measurements are paired in order."""
     seen: Counter[Hashable] = Counter()
     found: dict[Hashable, ComparedSide] = {}
     for members in _tasks(results):
@@ -245,7 +254,7 @@ def pair_results(results: Sequence[Result]) -> dict[Hashable, ComparedSide]:
 
 
 def _tasks(results: Sequence[Result]) -> Iterator[list[Result]]:
-    """The results that were timed together: the copies of a problem stand before what ran beside them."""
+    """Yield the results that were timed together: the copies of a problem come before the other results."""
     members: list[Result] = []
     for result in results:
         began = result.roofline and members and not members[-1].roofline
@@ -261,27 +270,28 @@ def _name(result: Result) -> Hashable:
     return problem, result.kernel, frozenset(result.constants.items())
 
 
-def _is_aside(old: ComparedSide | None, new: ComparedSide | None) -> bool:
-    """Whether this is a copy that was timed in both reports, or is in one alone: of nine none says more."""
+def _is_yardstick(old: ComparedSide | None, new: ComparedSide | None) -> bool:
+    """Return true for a copy that was timed in both reports, or that only one report contains."""
     found = [side.result for side in (old, new) if side]
     return found[0].roofline and (len(found) == 1 or all(one.timed for one in found))
 
 
 def yardsticks(sides: Sequence[ComparedSide]) -> list[Result]:
-    """One copy in all reports, the fastest of the first, whose samples stand in the results' rounds: of each
-    report the result; none where there is no such copy.
+    """Return one copy's result in each report: the first report's fastest copy that ran in the same rounds.
+
+    The list is empty if no copy of all reports ran in the rounds of the results.
     """
     first = sides[0].copies
     common = [
         name
         for name in first
-        if all(name in one.copies and one.copies[name].beside(one.result) for one in sides)
+        if all(name in one.copies and one.copies[name].shares_rounds(one.result) for one in sides)
     ]
     best = min(common, key=lambda name: first[name].median_ns or math.inf, default=None)
     return [] if best is None else [one.copies[best] for one in sides]
 
 
-def _judge(old: ComparedSide | None, new: ComparedSide | None) -> Comparison | _Open:
+def _compare_pair(old: ComparedSide | None, new: ComparedSide | None) -> Comparison | _Open:
     either = old or new
     assert either is not None
     timed_before = old is not None and old.result.timed
@@ -296,13 +306,13 @@ def _judge(old: ComparedSide | None, new: ComparedSide | None) -> Comparison | _
     for what, was, now in (
         ("timing method", before.timing_method, after.timing_method),
         ("cache", before.cache, after.cache),
-        ("the way of calls", before.calls, after.calls),
+        ("call method", before.calls, after.calls),
     ):
         if was != now:
             return replace(blank, reason=f"{what} was {was!r} and is {now!r}")
     if not (before.sampled and after.sampled):
-        return replace(blank, reason="a sample is not a positive, finite time, or there are none")
-    # Equal lists are one recording and not two: chance does not repeat a list of nanoseconds.
+        return replace(blank, reason="samples are missing, or one is not a positive, finite time")
+    # Equal lists are one recording: two measurements never give the same list of nanoseconds.
     if before.samples_ns == after.samples_ns:
         return replace(
             blank, verdict="SAME", ratio=1.0, low=1.0, high=1.0, reason="the samples are identical"
@@ -319,25 +329,24 @@ def _judge(old: ComparedSide | None, new: ComparedSide | None) -> Comparison | _
 
 
 def timing_doubt(results: Sequence[Result], copies: Sequence[Result]) -> str | None:
-    """Why nothing can be said of two timed results, None where it can."""
+    """Return the reason why two timed results cannot be compared, or None."""
     for age, result in zip(("old", "new"), results, strict=True):
         if result.flags:
             return f"the {age} result {flags_phrase(result.flags)}"
     for age, copy in zip(("old", "new"), copies, strict=False):
-        # The noise of its times is in the shares, and so in the interval.
+        # A noisy copy widens the interval of the ratios, so that it needs no reason of its own.
         if flags := [flag for flag in copy.flags if flag != "noisy"]:
             return f"the {age} copy {flags_phrase(flags)}"
     fewest, most = sorted(len(result.samples_by_run) for result in results)
     if fewest < intervals.FEWEST_RUNS:
         many = f"{fewest} run{'s' if fewest > 1 else ''} {'each' if fewest == most else 'on one side'}"
-        return (
-            f"{many}; at least {intervals.FEWEST_RUNS} tell what moves between runs: webnorm bench --runs 5"
-        )
+        few = intervals.FEWEST_RUNS
+        return f"{many}; at least {few} show the variation between runs: webnorm bench --runs 5"
     return None
 
 
 def flags_phrase(flags: Sequence[str]) -> str:
-    """Flags as the end of a sentence: one is no adjective."""
+    """Return the flags as the end of a sentence: "is noisy", "has few samples"."""
     few = [flag for flag in flags if flag == "few samples"]
     others = [flag for flag in flags if flag not in few]
     said = [f"is {', '.join(others)}"] if others else []
@@ -345,7 +354,7 @@ def flags_phrase(flags: Sequence[str]) -> str:
 
 
 def untimed_comparison(blank: Comparison, old: Result, new: Result) -> Comparison:
-    """A comparison of two results of which not both have a time."""
+    """Return the comparison of two results if one or both have no time."""
     if not old.timed and not new.timed and old.status == new.status:
         return replace(blank, verdict="SAME", reason=f"neither was timed: {new.status!r} in both")
     age, result = ("new", new) if old.timed else ("old", old)
@@ -361,12 +370,14 @@ def untimed_comparison(blank: Comparison, old: Result, new: Result) -> Compariso
 def with_verdict(
     blank: Comparison, shift: float, low: float, high: float, moved: float, band: float = BAND
 ) -> Comparison:
-    """A comparison with its verdict: log(new / old) and its interval, by how much log(time) of a copy that
-    both are multiples of grew, and the share of the time that is a trifle.
+    """Return a comparison with its verdict.
+
+    `shift`, `low` and `high` are log(new / old) and its interval. `moved` is the increase of log(time) of the
+    copy that both times are multiples of. Changes below `band`, a share of the time, are negligible.
     """
     ratio, least, most = map(_ratio, (shift, low, high))
     found = replace(blank, ratio=ratio, low=least, high=most, verdict=_verdict(ratio, least, most, band))
-    # What slows a copy down slows nothing else down by just as much.
+    # A machine that slows the copy down does not slow other kernels down by exactly as much.
     if found.verdict in ("FASTER", "SLOWER") and abs(shift) <= abs(moved):
         reason = f"the copy itself takes {time_ratio_text(math.exp(moved), 0)}, which is a larger change"
         return replace(found, verdict="UNCLEAR", reason=reason)
@@ -374,12 +385,12 @@ def with_verdict(
 
 
 def _ratio(logarithm: float) -> float:
-    # The interval of a few runs that are far apart goes beyond float64.
+    # The interval of a few runs with very different times can exceed float64.
     return math.exp(min(logarithm, 700.0))
 
 
 def _verdict(ratio: float, low: float, high: float, band: float) -> Verdict:
-    """A change needs both: an interval without 1 (not chance) and a ratio beyond the band (not a trifle)."""
+    """Return the verdict. A change needs an interval without 1 (no chance) and a ratio beyond the band."""
     if low >= 1 - band and high <= 1 + band:
         return "SAME"
     if low > 1 and ratio > 1 + band:
@@ -390,12 +401,12 @@ def _verdict(ratio: float, low: float, high: float, band: float) -> Verdict:
 
 
 def _gbps(copy: Result, levels: Array) -> float | None:
-    """GB/s at the mean of log(time) over the runs, which a comparison goes by."""
+    """Return GB/s at the mean of log(time) over the runs, which comparisons use."""
     return None if copy.bytes is None else copy.bytes / math.exp(float(levels.mean()))
 
 
 def _drift(pairs: Sequence[tuple[ComparedSide | None, ComparedSide | None]]) -> Drift | None:
-    """What became of the copies that results are held against."""
+    """Return the change of the copies that serve as yardstick."""
     found = {
         (_name(copies[0]), copies[0].samples_ns): copies
         for old, new in pairs
@@ -414,7 +425,7 @@ def _drift(pairs: Sequence[tuple[ComparedSide | None, ComparedSide | None]]) -> 
     counts = {(len(old), len(new)) for old, new in levels}
     if len(counts) != 1 or min(min(counts)) < 2:
         return drift
-    # Each run has seen all problems: their mean in a run is one figure.
+    # Each run measures all problems, so that their mean is one number per run.
     old, new = (np.mean([pair[side] for pair in levels], axis=0) for side in (0, 1))
     _, low, high = map(_ratio, intervals.difference(old, new, intervals.CONFIDENCE))
     spread = math.sqrt((old.var(ddof=1) + new.var(ddof=1)) / 2)

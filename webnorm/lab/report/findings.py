@@ -1,4 +1,4 @@
-"""What `webnorm.bench`, `check` and `compare` give: rows for a data frame, files, a table in a notebook."""
+"""Results of `webnorm.bench`, `check` and `compare`: rows for data frames, files, and tables in notebooks."""
 
 from __future__ import annotations
 
@@ -23,18 +23,28 @@ from webnorm.op.op import Task
 from webnorm.op.registry import OPS
 
 _STYLE = "text-align:{};padding:0 .6em;white-space:nowrap"
-# Behind a number of percent: readable on light and on dark.
+# A bar next to a percentage, readable on light and dark backgrounds.
 _BAR = "display:inline-block;height:.7em;width:{:.0f}px;background:#1f77b4"
 _BAR_WIDTH = 160
 
 
 @dataclass(frozen=True, repr=False)
 class Findings:
-    """The results of a benchmark or a check. In a notebook it shows a table of each problem, and a plot.
+    """The results of a benchmark or a check, from `webnorm.bench` or `webnorm.check`.
 
-    The tables tell constants that are not the default ones of `kernels` on a device of these `traits`, and
-    all of them where these are not known. `unchecked` lists the parts of the request that could not be
-    checked: everything there was skipped.
+    A notebook shows a table per problem and a plot. The tables show only constants that are not the default
+    of `kernels` on a device with these `traits`, or all constants if the traits are unknown.
+
+    Attributes
+    ----------
+    report : Report
+        The results and the description of the device.
+    kernels : tuple of Kernel
+        The kernels of the request.
+    traits : Traits or None
+        The limits and features of the device.
+    unchecked : tuple of str
+        The parts of the request that could not be checked, since every case in them was skipped.
     """
 
     report: Report
@@ -44,76 +54,111 @@ class Findings:
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """A Result for each kernel, constants and problem, the copies among them."""
+        """One Result per kernel, constants and problem, including the copies."""
         return self.report.results
 
     @property
     def ok(self) -> bool:
-        """Whether everything was checked and is right: no part of the request is `unchecked`, and no kernel
-        is wrong or broken, except those that are declared unstable.
+        """True if every part of the request was checked, and every result is right.
+
+        A wrong or broken kernel does not count if its header declares it unstable.
         """
         wrong = any(verdict(result) in ("FAIL", "error") for result in self.results)
         return bool(self.results) and not wrong and not self.unchecked
 
     def rows(self) -> list[dict[str, Cell]]:
-        """Flat rows, such as pandas.DataFrame takes: see Result.row."""
+        """Return one flat row per result, such as pandas.DataFrame accepts; see `Result.row`."""
         return self.report.rows()
 
     def best(self) -> list[Result]:
-        """The fastest right result of each problem, where one was timed: the first of its table."""
+        """Return the fastest right result of each problem that has one."""
         winners = (leader(members) for _, members in by_problem(self.results))
         return [winner for winner in winners if winner is not None]
 
     def save(self, path: str | Path) -> None:
-        """Write the results as JSON, which `compare` reads; WebnormError where they cannot be written."""
+        """Write the results as JSON, which `webnorm.compare` reads.
+
+        Parameters
+        ----------
+        path : str or pathlib.Path
+            The file to write.
+
+        Raises
+        ------
+        WebnormError
+            The file cannot be written.
+        """
         write_text(Path(path), result_files.to_json(self.report))
 
     def markdown(self) -> str:
-        """A table of each problem."""
+        """Return a Markdown table per problem."""
         return tables.to_markdown(self.report)
 
     def plot(self, path: str | Path) -> None:
-        """Draw GB/s over columns into an .svg or .png file; WebnormError as `plot.plot` has it."""
+        """Plot the throughput in GB/s over the columns into a file.
+
+        Parameters
+        ----------
+        path : str or pathlib.Path
+            The .svg or .png file to write.
+
+        Raises
+        ------
+        WebnormError
+            matplotlib is missing, nothing was timed, or the file cannot be written.
+        """
         throughput.plot(self.report, Path(path))
 
     def __repr__(self) -> str:
         counts = Counter(map(verdict, self.results))
-        said = ", ".join(f"{count} {name}" for name, count in counts.items()) or "no results"
-        return f"<Findings on {one_line(str(self.report.device.get('adapter', 'no device')))}: {said}>"
+        text = ", ".join(f"{count} {name}" for name, count in counts.items()) or "no results"
+        return f"<Findings on {one_line(str(self.report.device.get('adapter', 'no device')))}: {text}>"
 
     def _repr_html_(self) -> str:
         parts = [f"<p><b>{escape(tables.device_text(self.report.device))}</b></p>"]
         for title, members in by_problem(self.results):
-            usual = None
+            defaults = None
             if self.traits is not None:
                 task = Task(OPS[members[0].op], members[0].problem)
-                usual = default_constants(self.kernels, task, self.traits)
-            parts += [f"<p>{escape(title)}</p>", _table(members, usual)]
+                defaults = default_constants(self.kernels, task, self.traits)
+            parts += [f"<p>{escape(title)}</p>", _table(members, defaults)]
         return "".join([*parts, _picture(self.report)])
 
 
 @dataclass(frozen=True, repr=False)
 class Changes:
-    """What became of the results of one report in another. In a notebook it shows a table."""
+    """The comparison of two reports, from `webnorm.compare`. A notebook shows it as a table.
+
+    Attributes
+    ----------
+    verdicts : Verdicts
+        One comparison per pair of results, and the drift of the copies.
+    """
 
     verdicts: Verdicts
 
     @property
     def known(self) -> bool:
-        """Whether anything is known of any pair; what to do where it is not, `advice` says."""
+        """True if at least one pair has a verdict other than UNCLEAR. Otherwise see `advice`."""
         return self.verdicts.known
 
     @property
     def advice(self) -> str | None:
-        """What to measure next where something is UNCLEAR; None where measuring does not help."""
+        """The next measurement to make if a pair is UNCLEAR; None if measuring does not help."""
         return next(iter(comparison_text.advice(self.verdicts)), None)
 
     def rows(self) -> list[dict[str, Cell]]:
-        """Flat rows, such as pandas.DataFrame takes: see Comparison.row."""
+        """Return one flat row per pair, such as pandas.DataFrame accepts; see `Comparison.row`."""
         return self.verdicts.rows()
 
     def markdown(self, old: str = "old", new: str = "new") -> str:
-        """The comparison as text for a pull request; the two reports are called so."""
+        """Return the comparison as Markdown for a pull request.
+
+        Parameters
+        ----------
+        old, new : str
+            The names of the two reports in the text.
+        """
         return comparison_text.to_markdown(self.verdicts, old, new)
 
     def __repr__(self) -> str:
@@ -126,15 +171,15 @@ class Changes:
 
 
 def _picture(report: Report) -> str:
-    """The plot, or why there is none; nothing where matplotlib is not installed."""
+    """Return the plot, or the error that prevents it; nothing if matplotlib is not installed."""
     try:
         return throughput.svg(report)
     except WebnormError as error:
         return f"<p>{escape(str(error))}</p>"
 
 
-def _table(results: list[Result], usual: tables.Usual | None) -> str:
-    shown = tables.problem_table(results, usual)
+def _table(results: list[Result], defaults: tables.Defaults | None) -> str:
+    shown = tables.problem_table(results, defaults)
     columns = list(shown.columns)
     at = columns.index("% of copy") + 1
     rows = []
@@ -143,13 +188,13 @@ def _table(results: list[Result], usual: tables.Usual | None) -> str:
         share = min(1.0, max(0.0, (result.percent_of_copy or 0.0) / 100)) if result.timed else 0.0
         rows.append([*row[:at], f'<span style="{_BAR.format(share * _BAR_WIDTH)}"></span>', *row[at:]])
     columns.insert(at, "")
-    said = [*shown.remarks, *tables.notes(results, usual)]
-    below = "".join(f"<div>{escape(one_line(line))}</div>" for line in said)
+    notes = [*shown.remarks, *tables.notes(results, defaults)]
+    below = "".join(f"<div>{escape(one_line(line))}</div>" for line in notes)
     return _html(columns, rows) + below
 
 
 def _html(columns: tuple[str, ...] | list[str], rows: list[list[str]]) -> str:
-    """A table of cells that are HTML already."""
+    """Return a table of cells that already are HTML."""
     aligned = [_STYLE.format("right" if column in tables.NUMERIC else "left") for column in columns]
 
     def line(tag: str, cells: Iterable[str]) -> str:

@@ -1,1 +1,1 @@
-"""Results of check and bench: their statistics, order, tables and files."""
+"""Results of `check` and `bench`: their statistics, order, tables and files."""

@@ -1,7 +1,7 @@
-"""What samples of several runs say: a figure for each run, and intervals from how far the runs are apart.
+"""Statistics over runs: one number per run, and confidence intervals from the variation between runs.
 
-Times are nanoseconds. The samples of one problem in one run were taken in turn, so that those of two variants
-with the same index belong to the same round.
+Times are in nanoseconds. Within a run, the variants of one problem are sampled in turn. Samples of two
+variants with the same index therefore belong to the same round.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import numpy as np
 from webnorm.op.dtypes import Array
 
 CONFIDENCE = 0.95
-# With two runs there is one difference to estimate their spread from, and a t interval of one degree of
-# freedom is 13 times as wide as its standard error.
+# Two runs give a single difference to estimate their spread, and a t interval with one degree of freedom is
+# 13 times as wide as its standard error.
 FEWEST_RUNS = 3
 
 
 def midmean(values: Array) -> float:
-    """The mean of the middle half of values.
+    """Return the mean of the middle half of the values.
 
-    What else a machine does delays a few samples a lot, which does not reach this mean; and where it has two
-    speeds, a median jumps from one to the other.
+    Other work on the machine delays a few samples a lot, which this mean ignores. On a machine with two
+    speeds a median would jump between them.
     """
     ordered = np.sort(values)
     cut = len(ordered) // 4
@@ -31,16 +31,17 @@ def midmean(values: Array) -> float:
 
 
 def log_ratios(over: Sequence[Array], under: Sequence[Array]) -> Array:
-    """The midmean of log(over / under) in each run, round by round."""
+    """Return the midmean of log(over / under) of each run; samples are paired by round."""
     return np.array([midmean(np.log(a / b)) for a, b in zip(over, under, strict=True)])
 
 
 def difference(old: Array, new: Array, confidence: float) -> tuple[float, float, float]:
-    """mean(new) - mean(old) of figures of independent runs, two or more on each side, and its interval.
+    """Return mean(new) - mean(old) and its confidence interval, for one number per independent run.
 
-    The means leave out a tenth of the runs at either end: on a busy machine one in thirty was disturbed as a
-    whole. The interval is Student's t for such means: K. K. Yuen, "The two-sample trimmed t for unequal
-    population variances", Biometrika 61 (1974); with fewer than ten runs it is B. L. Welch's.
+    Each side needs at least two runs. The means are trimmed by a tenth of the runs at either end, because on
+    a busy machine one run in thirty was disturbed as a whole. The interval is Student's t for trimmed means:
+    K. K. Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61 (1974). With fewer
+    than ten runs nothing is trimmed and the interval is B. L. Welch's.
     """
     (old_mean, old_square, old_freedom), (new_mean, new_square, new_freedom) = map(_trimmed, (old, new))
     shift, square = new_mean - old_mean, old_square + new_square
@@ -52,25 +53,25 @@ def difference(old: Array, new: Array, confidence: float) -> tuple[float, float,
 
 
 def reach_of_one(values: Array, confidence: float) -> float:
-    """How far from the mean of figures of independent runs, two or more, one more such figure may lie."""
+    """Return the distance from the mean of at least two runs within which one more run should lie."""
     _, square, freedom = _trimmed(values)
     return t_quantile(confidence, freedom) * math.sqrt(square * (1 + len(values)))
 
 
 def _trimmed(values: Array) -> tuple[float, float, int]:
-    """The trimmed mean, the square of its standard error, and the degrees of freedom of that."""
+    """Return the trimmed mean, the square of its standard error, and the degrees of freedom."""
     ordered = np.sort(values)
     count = len(ordered)
     cut = count // 10
     kept = ordered[cut : count - cut]
-    # What is left out counts as the last that is not.
+    # The variance is winsorized: trimmed values count as the nearest value that is kept.
     squares = float(np.clip(ordered, kept[0], kept[-1]).var()) * count
     return float(kept.mean()), squares / (len(kept) * (len(kept) - 1)), len(kept) - 1
 
 
 def t_quantile(confidence: float, freedom: float) -> float:
-    """T such that |T| <= t with this probability, for Student's T with 1 degree of freedom or more."""
-    # With T = sqrt(freedom) tan(angle) the density of the angle is cos(angle)^(freedom - 1): it has an end.
+    """Return t such that |T| <= t with this probability, for Student's T with `freedom` >= 1."""
+    # With T = sqrt(freedom) tan(angle) the angle has the density cos(angle)^(freedom - 1) on a finite range.
     steps = 1 << 16
     angles = (np.arange(steps) + 0.5) * (math.pi / 2 / steps)
     below = np.cumsum(np.cos(angles) ** (freedom - 1))
@@ -79,10 +80,10 @@ def t_quantile(confidence: float, freedom: float) -> float:
 
 
 def median_interval(values: Array) -> tuple[float, float]:
-    """The 95 % interval of the median of independent values, whatever their distribution: two of them.
+    """Return the 95 % interval of the median of independent values of any distribution.
 
-    Half the values are expected on each side of the true median, so that their number is binomial. With
-    fewer than six values no two of them are apart enough: (-inf, inf).
+    The number of values below the true median is binomial with probability one half, so that two of the
+    values bound the interval. Fewer than six values are not enough: the interval is (-inf, inf).
     """
     ordered = np.sort(values)
     count = len(ordered)
@@ -96,8 +97,9 @@ def median_interval(values: Array) -> tuple[float, float]:
 
 
 def ratio_interval(over: Sequence[Array], under: Sequence[Array]) -> tuple[float, float]:
-    """The 95 % interval of over / under, round by round: from run to run where there are enough, else from
-    round to round of all.
+    """Return the 95 % interval of over / under, with samples paired by round.
+
+    It uses the variation between runs if there are enough runs, and the variation between rounds otherwise.
     """
     if len(over) >= FEWEST_RUNS:
         ratios = log_ratios(over, under)

@@ -1,4 +1,4 @@
-"""The order of results: the best copy, who is faster than whom, and whom noise does not part."""
+"""The ranking of results: the best copy first, then variants by speed; variants within noise share a rank."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def by_problem(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
-    """The results of each op and problem with a title, each with the copies of the same shape.
+    """Return the results of each op and problem with a title, including the copies of the same shape.
 
-    Copies form a group of their own only where no other op was asked for.
+    Copies form groups of their own only if no other op was requested.
     """
     others = [result for result in results if not result.roofline]
     groups = grouped(others or results, lambda result: (result.op, result.problem))
@@ -34,12 +34,12 @@ def by_problem(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
 
 
 def by_kernel(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
-    """The results of each op and kernel."""
+    """Return the results of each op and kernel."""
     return grouped(results, lambda result: (result.op, result.kernel))
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """The items of each key, in the order in which keys are first."""
+    """Return the items of each key, in the order in which the keys first appear."""
     groups: dict[Key, list[Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -47,25 +47,25 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
 
 
 def shape(problem: Problem) -> tuple[int, int, str]:
-    """What a copy and another op must share to be compared: batch, elements of one of it, and dtype."""
+    """Return the key by which copies belong to other ops: batch size, elements per batch entry, and dtype."""
     return problem.batch_size, problem.inner, problem.dtype
 
 
 def best(results: Sequence[Result]) -> Result | None:
-    """The fastest right result, by median; None where nothing is both right and timed."""
+    """Return the fastest right result, by median; None if no result is both right and timed."""
     return min((result for result in results if result.timed), key=_median, default=None)
 
 
 def standings(results: Sequence[Result]) -> list[tuple[Result, str]]:
-    """The results of one problem in the order of a table, each with its rank: the best copy, which has none,
-    then by rank, failures last.
+    """Return the results of one problem in table order, with their ranks.
 
-    Ranks go by the median of own sample over the copy's sample of the same round. On llvmpipe, of 209 runs on
-    a busy machine 7 had two kernels that are over 10 % apart in the wrong order; by medians of times it was
-    17. Those that noise does not part share a rank ("2=" and "2=") and stand by their medians, which are what
-    is shown of them. A result shares the rank before it unless it is slower than the first of that rank,
-    round by round, with 95 % confidence. Samples so few that no confidence can be had of them part nothing:
-    nobody has a rank ("").
+    The best copy comes first and has no rank; failures come last. Results are ranked by the median of their
+    sample divided by the copy's sample of the same round. On llvmpipe on a busy machine, 7 of 209 runs put
+    two kernels that differ by over 10 % in the wrong order; with medians of times it was 17.
+
+    Results within noise share a rank ("2=" and "2=") and are sorted by their medians, which the table shows.
+    A result gets a new rank only if it is slower, round by round, than the first result of the rank before,
+    with 95 % confidence. Without enough samples for that confidence no result gets a rank ("").
     """
     copies = [result for result in results if result.roofline]
     others = [result for result in results if not result.roofline]
@@ -76,12 +76,12 @@ def standings(results: Sequence[Result]) -> list[tuple[Result, str]]:
 
 
 def ranked(results: Sequence[Result]) -> list[Result]:
-    """The results in the order of `standings`."""
+    """Return the results in the order of `standings`."""
     return [result for result, _ in standings(results)]
 
 
 def leader(results: Sequence[Result]) -> Result | None:
-    """The first of `ranked` that is timed and no copy; None where there is none."""
+    """Return the first timed result of `ranked` that is not a copy, or None."""
     return next((result for result in ranked(results) if result.timed and not result.roofline), None)
 
 
@@ -90,31 +90,35 @@ def _placed(results: Sequence[Result], copy: Result | None) -> list[tuple[Result
     ranks = _ranks(timed)
     shared = Counter(ranks)
     placed = sorted(zip(ranks, timed, strict=True), key=lambda pair: (pair[0], _median(pair[1])))
-    said = [(one, f"{rank}=" if shared[rank] > 1 else str(rank)) for rank, one in placed]
+    labels = [(one, f"{rank}=" if shared[rank] > 1 else str(rank)) for rank, one in placed]
     untimed = sorted((one for one in results if not one.timed), key=order_of)
-    return [*(said if all(ranks) else [(one, "") for one, _ in said]), *((one, "") for one in untimed)]
+    return [
+        *(labels if all(ranks) else [(one, "") for one, _ in labels]),
+        *((one, "") for one in untimed),
+    ]
 
 
 def ratio_to_copy(result: Result, copy: Result | None) -> float:
-    """A result's time as a multiple of a copy's, round by round where they stand in the same ones; without a
-    copy its median.
+    """Return a result's time as a multiple of a copy's; without a copy its median in nanoseconds.
+
+    Samples are paired by round if both were sampled in the same rounds.
     """
     if copy is None or copy.median_ns is None or not copy.timed:
         return _median(result)
-    if not result.beside(copy):
+    if not result.shares_rounds(copy):
         return _median(result) / copy.median_ns
     return float(np.median(np.divide(result.samples_ns or (), copy.samples_ns or ())))
 
 
 def _ranks(timed: Sequence[Result]) -> list[int]:
-    """The rank of each, counted from 1; 0 where nothing can be told apart. The fastest is the first."""
+    """Return the ranks, counted from 1, of results that are sorted by speed; all 0 with too few samples."""
     own = [result.samples_by_run for result in timed if result.sampled]
     if any(intervals.ratio_interval(samples, samples)[1] == math.inf for samples in own):
         return [0] * len(timed)
     ranks: list[int] = []
     first = None
     for at, result in enumerate(timed):
-        if first is not None and result.beside(first):
+        if first is not None and result.shares_rounds(first):
             low, _ = intervals.ratio_interval(result.samples_by_run, first.samples_by_run)
         else:
             low = math.inf
@@ -125,7 +129,7 @@ def _ranks(timed: Sequence[Result]) -> list[int]:
 
 
 def verdict(result: Result) -> str:
-    """The status in words: "pass", "FAIL", "expected failure", "skip" or "error"."""
+    """Return the status in words: "pass", "FAIL", "expected failure", "skip" or "error"."""
     if result.status == "fail":
         return "expected failure" if result.expected else "FAIL"
     return result.status
@@ -136,6 +140,6 @@ def _median(result: Result) -> float:
 
 
 def order_of(result: Result) -> tuple[int, float]:
-    """Timed ones by median, then the untimed, then from harmless to grave: the last line is read first."""
+    """Return the sort key: timed results by median, then untimed ones, the worst last where it is noticed."""
     grave = ("pass", "skip", "expected failure", "error", "FAIL")
     return (0, _median(result)) if result.timed else (1 + grave.index(verdict(result)), 0.0)

@@ -1,4 +1,4 @@
-"""Results of `check` and `bench`, and where they come from: which run, when, by what command, what host."""
+"""Results of `check` and `bench`, and their origin: run, time, command and host."""
 
 from __future__ import annotations
 
@@ -26,47 +26,65 @@ Status = Literal["pass", "fail", "skip", "error"]
 Cache = Literal["cold", "warm"]
 Calls = Literal["one by one", "at once"]
 Source = Literal["tuning", "rules"]
-# Nanoseconds. What lies beyond is no measurement, and its ratios could leave float64's range.
+# Times outside of this range are no measurements, and their ratios could exceed float64.
 SHORTEST_NS, LONGEST_NS = 1e-9, 1e21
-# Names of the files' format, which older files hold: sizes and scalars of the ops that come with webnorm.
+# Sizes and scalars of the built-in ops. The names are fixed, because older files contain them.
 PROBLEM_KEYS = ("rows", "cols", "dtype", "eps", "distribution", "seed", "options")
-# What stands in a cell of a table of results.
+# The type of a cell in a table of results.
 Cell = str | int | float | bool | None
-# GB/s that no memory has.
+# No memory reaches this many GB/s.
 MOST_GBPS = 1e12
 
 
 def usable(times: Sequence[float]) -> bool:
-    """Whether these are times that can be divided by one another: NaN, infinity, 0 and 1e300 ns are not."""
+    """Return true if all times can be divided by one another: NaN, infinity, 0 and 1e300 ns cannot."""
     return all(SHORTEST_NS < time < LONGEST_NS for time in times)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What is known of one variant on one problem; None where nothing was measured.
+    """The result of one variant on one problem. Values that were not measured are None.
 
-    `place` is where a file has the mistake that is the `reason`.
-    Times are nanoseconds per dispatch, `gbps` is `bytes` (the op's minimum) over the median, and `gflops`
-    `flops` over the median, where the op says how many there are.
-    `expected` marks the failure of a kernel declared unstable where the corpus says it must fail.
-    `worst` names the element nearest to or furthest beyond its tolerance, with what was got and expected.
-    `watched` says whether its loops and its use of workgroup memory were watched, and could be; `unwatched`
-    is the reason why they could not.
-    `flags` holds remarks such as "noisy", "throttled" and "suspicious". `auto` marks the variant that
-    kernel="auto" takes for this problem, and says what named it; with `tried` it stands beside the fastest of
-    so many variants that tuning tried.
-    `runs` is how many of the samples each run gave, None for one run. Results of one problem in one run were
-    sampled in turn: samples with the same index stand in the same round.
-    The first use took `render_ns` for the text, `compile_ns` for wgpu to parse and check it and `pipeline_ns`
-    for the driver's compiler. `upload_ns` and `download_ns` are what all inputs took to the device, and all
-    outputs back; `call_ns` and `resident_call_ns` a call of the Python interface, on NumPy arrays and on
-    GpuArrays.
+    Attributes
+    ----------
+    reason, place
+        The reason of the status, and the source location of a mistake in the kernel's file.
+    expected
+        True for the failure of an unstable kernel on a case that the corpus expects to fail.
+    worst
+        The element that is closest to or furthest beyond its tolerance, with its actual and expected
+        value.
+    watched, unwatched
+        True if loops and accesses to workgroup memory were watched for races, and
+        otherwise the reason why they were not.
+    median_ns, p20_ns, p80_ns, samples_ns
+        Nanoseconds per dispatch.
+    runs
+        The number of samples of each run; None for a single run. Results of one problem in one run were
+        sampled in turn, so that samples with the same index belong to the same round.
+    bytes, gbps
+        The op's minimum of bytes, and that number divided by the median.
+    flops, gflops
+        The op's number of operations, if it is known, and that number divided by the median.
+    flags
+        Remarks such as "noisy", "throttled" and "suspicious".
+    auto
+        Set for the variant that kernel="auto" uses for this problem: the source of that choice.
+    tried
+        The number of variants that tuning tried. The report contains the fastest and auto's.
+    render_ns, compile_ns, pipeline_ns
+        The time of rendering the text, of wgpu's parser and validator,
+        and of the driver's compiler at the first use.
+    upload_ns, download_ns
+        The time to copy all inputs to the device, and all outputs back.
+    call_ns, resident_call_ns
+        The time of a Python call on NumPy arrays and on GpuArrays.
     """
 
     op: Name
     kernel: Name
     constants: Mapping[Name, int]
-    # Of its op's own type.
+    # The type depends on the op.
     problem: Any
     status: Status
     reason: Text | None = None
@@ -110,7 +128,7 @@ class Result:
 
     @property
     def timed(self) -> bool:
-        """Whether this is a right answer with a usable time."""
+        """True for a right result with a usable time."""
         return self.status == "pass" and self.median_ns is not None and usable((self.median_ns,))
 
     @property
@@ -120,12 +138,12 @@ class Result:
         return np.split(samples, np.cumsum(self.runs or (0,))[:-1])
 
     def levels(self, copy: Result | None = None) -> Array:
-        """log(time) of each run, as a multiple of a copy's in the same rounds where there is one."""
+        """Return log(time) of each run, as a multiple of the copy's time in the same rounds if given."""
         own = self.samples_by_run
         return intervals.log_ratios(own, copy.samples_by_run if copy else [np.ones_like(one) for one in own])
 
-    def beside(self, other: Result) -> bool:
-        """Whether the two have samples, all of them usable, of the same rounds of the same runs."""
+    def shares_rounds(self, other: Result) -> bool:
+        """Return true if both have usable samples from the same rounds of the same runs."""
         if not (self.sampled and other.sampled):
             return False
         mine, others = ([len(samples) for samples in one.samples_by_run] for one in (self, other))
@@ -133,20 +151,20 @@ class Result:
 
     @cached_property
     def sampled(self) -> bool:
-        """Whether there are samples, all of them usable."""
+        """True if there are samples and all of them are usable."""
         return bool(self.samples_ns) and usable(self.samples_ns or ())
 
     @property
     def roofline(self) -> bool:
-        """Whether this is a copy, which the other ops are held against."""
+        """True for a copy, the yardstick of the other ops."""
         return self.op == "copy"
 
     def row(self) -> dict[str, Cell]:
-        """The result without its samples, flat, as a line of a table: FLAT names the cells.
+        """Return the result without its samples as a flat table row with the cells FLAT.
 
         Sizes, constants, options and flags are joined by semicolons.
         """
-        # An op of the user's has other sizes and scalars than those that have columns of their own.
+        # User ops can have sizes and scalars without a column of their own.
         cells: dict[str, Cell] = {**dict.fromkeys(PROBLEM_KEYS), **self.problem.as_json()}
         cells["sizes"] = ";".join(f"{name}={size}" for name, size in self.problem.sizes.items())
         cells |= {name: getattr(self, name) for name in FLAT if name not in (*PROBLEM_KEYS, "sizes")}
@@ -166,10 +184,10 @@ FLAT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """A run's random id, its beginning (UTC, ISO 8601), the command as it was typed, and the host's name.
+    """The origin of a report: a random run id, the start time (UTC, ISO 8601), the typed command, the host.
 
-    `commit` is that of webnorm's source, with "-dirty" behind it where files were changed; None where webnorm
-    is no git checkout.
+    `commit` is the commit of webnorm's source, followed by "-dirty" if files were changed. It is None if
+    webnorm is not a git checkout.
     """
 
     run: Text
@@ -181,11 +199,10 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything one run found: the device (name, driver, type...), and the results in order.
+    """The report of a run: the device (name, driver, type...) and the results in order.
 
-    `webnorm` is the version that measured, which a file keeps when a later version rewrites it. `complete` is
-    False while a run goes on, and after it was interrupted; that and `origin` are None where a file is older
-    than they are.
+    `webnorm` is the version that measured; later versions that rewrite a file keep it. `complete` is False
+    during a run and after an interruption. `complete` and `origin` are None in older files without them.
     """
 
     device: Mapping[str, Any]
@@ -195,12 +212,12 @@ class Report:
     origin: Origin | None = None
 
     def rows(self) -> list[dict[str, Cell]]:
-        """The results as flat rows, such as pandas.DataFrame takes: see Result.row."""
+        """Return the results as flat rows, for example for pandas.DataFrame: see Result.row."""
         return [result.row() for result in self.results]
 
 
 def origin_of(command: str) -> Origin:
-    """The origin of a run that begins now."""
+    """Return the origin of a run that starts now."""
     return Origin(
         run=uuid.uuid4().hex,
         recorded=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -211,12 +228,11 @@ def origin_of(command: str) -> Origin:
 
 
 def commit_of(folder: Path) -> str | None:
-    """The commit that a folder is a checkout of; None where it is none, or git is not there to ask."""
-    # A package installed inside somebody else's checkout is not that checkout.
+    """Return the commit of a git checkout; None if the folder is none, or git is not available."""
+    # `git` would find a parent folder's checkout if the package is installed inside another project.
     if not (folder / ".git").exists():
         return None
-    # Not `git describe --dirty`: it takes the lock of the index from whoever works there, and leaves it if it
-    # is killed.
+    # `git describe --dirty` would take the lock of the index, and leave it behind if it is killed.
     git = ["git", "--no-optional-locks", "-C", str(folder)]
     try:
         commit, changed = (

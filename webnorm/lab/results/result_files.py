@@ -1,4 +1,4 @@
-"""Results in JSON: written strictly, read with every value held against what it can be."""
+"""Report files: strict JSON on writing, validation of every value on reading."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from webnorm.lab.results.result import PROBLEM_KEYS, Origin, Report, Result
 from webnorm.op.registry import OPS, problem_from_json
 
 SCHEMA = 1
-# What may be "inf", "-inf" or "nan".
+# Fields that may be "inf", "-inf" or "nan".
 _NUMBERS = {field.name for field in fields(Result) if "float" in str(field.type)}
 
 
 def to_json(report: Report) -> str:
-    """The report as strict JSON, a result per line; a number that is not finite is a string: "inf"."""
+    """Return the report as strict JSON, one result per line; non-finite numbers are strings such as "inf"."""
     head = {"schema": SCHEMA, "webnorm": report.webnorm, "complete": report.complete}
     head |= {**(asdict(report.origin) if report.origin else {}), "device": _strict(report.device)}
     text = json_lines(head, "results", map(result_as_json, report.results)) + "\n"
-    # The one control character that the library leaves as it is.
+    # DEL is the one control character that the json module does not escape.
     return text.replace("\x7f", r"\u007f")
 
 
 def json_lines(head: Mapping[str, Any], name: str, entries: Iterable[Mapping[str, Any]]) -> str:
-    """An object with what is `known` of a head and, under a name, of a list of entries, one per line."""
+    """Return a JSON object with the `known` values of a head and, under `name`, of entries, one per line."""
     lines = ",\n".join(json.dumps(known(one), allow_nan=False) for one in entries)
     return f'{json.dumps(known(head), allow_nan=False)[:-1]}, "{name}": [\n{lines}\n]}}'
 
 
 def known(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that there are, without numbers that are not finite."""
+    """Return the values that are not None, without non-finite numbers."""
     return {
         name: value
         for name, value in values.items()
@@ -49,13 +49,13 @@ def known(values: Mapping[str, Any]) -> dict[str, Any]:
 
 @signals.holding
 def read(path: Path) -> Report:
-    """The report kept in a JSON file; WebnormError where that cannot be read or understood."""
+    """Return the report in a JSON file; raise WebnormError if the file cannot be read or is invalid."""
     return read_with_data(path)[1]
 
 
 @signals.holding
 def read_with_data(path: Path) -> tuple[Any, Report]:
-    """A JSON file's data, and the report that they are; WebnormError as `read` has it."""
+    """Return a JSON file's data and the report in it; raise WebnormError as `read` does."""
     try:
         data = atomic.read_json(path)
     except OSError as error:
@@ -67,19 +67,19 @@ def read_with_data(path: Path) -> tuple[Any, Report]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder of results where there is none; WebnormError where that cannot be."""
+    """Create a folder for results if it does not exist; raise WebnormError if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
-        raise WebnormError(f"cannot make {folder}: {getattr(error, 'strerror', None) or error}") from error
+        raise WebnormError(f"cannot create {folder}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def report_from_json(data: Any) -> Report:
-    """The report that JSON's data are; WebnormError for what does not fit."""
+    """Return the report in JSON data; raise WebnormError if the data are invalid."""
     head = forms.read(data, ReportHead)
     _refuse_null(data)
-    forms.read(head.device, _Shown, "device")
-    # Older files call the moment `time`.
+    forms.read(head.device, _DeviceText, "device")
+    # Older files use the key `time`.
     older = {"recorded": data["time"]} if "time" in data else {}
     return Report(
         device=head.device,
@@ -90,12 +90,12 @@ def report_from_json(data: Any) -> Report:
     )
 
 
-# An op of the user's has sizes and scalars of its own.
+# Other keys depend on the op.
 _KEYS_OF_EVERY_PROBLEM = ("dtype", "distribution", "seed", "options")
 
 
 class ReportHead(Struct):
-    """What stands before the results."""
+    """The head of a report file, before the results."""
 
     schema: Literal[1]
     webnorm: Name
@@ -104,12 +104,12 @@ class ReportHead(Struct):
     complete: bool | None = None
 
 
-# Of what a file is made: its own keys are those of the first two.
+# The parts of a file. The keys of its top level are the fields of the first two.
 FORMS = (ReportHead, Origin, Result)
 
 
-class _Shown(Struct):
-    """What is shown of a device, where the file has it."""
+class _DeviceText(Struct):
+    """The parts of a device's description that messages and tables show."""
 
     adapter: Name = ""
     vendor: Name = ""
@@ -120,7 +120,7 @@ class _Shown(Struct):
 
 
 def result_as_json(result: Result) -> dict[str, Any]:
-    """A result as it stands in a file: what is not known has no key."""
+    """Return a result as stored in a file; unknown values have no key."""
     given = {field.name: getattr(result, field.name) for field in fields(Result)}
     given["problem"] = result.problem.as_json()
     given["constants"] = {name: int(value) for name, value in result.constants.items()}
@@ -142,15 +142,13 @@ def _strict(value: Any) -> Any:
 
 
 def _result(entry: dict[str, Any], place: str) -> Result:
-    """A result. Keys that are not known here are passed over: a later webnorm may add some without a new
-    schema.
-    """
+    """Return a result. Unknown keys are ignored: a later webnorm may add keys without a new schema."""
     _refuse_null(entry, place)
     values = {name: _number(value) if name in _NUMBERS else value for name, value in entry.items()}
     if "problem" in entry:
         data = forms.read(entry["problem"], dict[str, Any], f"{place}.problem")
         known = OPS.get(str(entry.get("op")))
-        # A copy has the problem of the op that it was timed next to.
+        # A copy has the problem of the op that it was timed with.
         own = known is not None and known.source is None and not known.is_copy
         keys = PROBLEM_KEYS if own else _KEYS_OF_EVERY_PROBLEM
         for key in keys:
@@ -160,18 +158,21 @@ def _result(entry: dict[str, Any], place: str) -> Result:
             values["problem"] = problem_from_json(entry.get("op"), data)
     result = forms.read(values, Result, place)
     if result.runs is not None and sum(result.runs) != len(result.samples_ns or ()):
-        raise WebnormError(f"{place}.runs is {result.runs}; expected them to add up to samples_ns")
+        raise WebnormError(
+            f"{place}.runs is {result.runs}; the sum must be the number of samples_ns, "
+            f"{len(result.samples_ns or ())}"
+        )
     return result
 
 
 def _refuse_null(data: Mapping[str, Any], place: str = "") -> None:
     for name, value in data.items():
         if value is None:
-            raise WebnormError(f"{place}.{name} is null; expected a value, or no such key".removeprefix("."))
+            raise WebnormError(f"{place}.{name} is null; set a value or remove the key".removeprefix("."))
 
 
 def _number(value: Any) -> Any:
-    """A number, or several, as it was before it was written."""
+    """Return one or several numbers, with strings such as "inf" converted back."""
     if isinstance(value, list):
         return [_number(one) for one in value]
     return float(value) if value in ("inf", "-inf", "nan") else value

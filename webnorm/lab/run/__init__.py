@@ -1,1 +1,1 @@
-"""What a user asks the lab for: benchmarks, checks, tuning, the evaluation of one file."""
+"""The lab's entry points: benchmarks, checks, tuning, and the evaluation of one file."""

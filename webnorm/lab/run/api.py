@@ -1,4 +1,4 @@
-"""What the commands bench, check and compare do as functions, for scripts and notebooks."""
+"""The commands bench, check and compare as functions, for scripts and notebooks."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ Names = str | Sequence[str]
 
 
 class OpLike(Protocol):
-    """What `load_op` returns, as far as the lab knows it."""
+    """The part of `load_op`'s result that the lab uses."""
 
     op: Op
 
 
 Sizes = SupportsIndex | str | Iterable[SupportsIndex]
 Constants = Mapping[str, int | Iterable[int]]
-# Told where work stands: str(progress) in words, progress.share of all of it.
-Told = Callable[[Progress], object]
+# Is called with the progress: str(progress) is text, progress.share the finished share of the work.
+ProgressCallback = Callable[[Progress], object]
 
 
 @signals.holding
@@ -73,52 +73,87 @@ def bench(
     wgsl: Sequence[str | Path] = (),
     adapter: str | int | None = None,
     time_limit: float = 60.0,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Findings:
-    """Time kernels side by side with a copy, each checked against float64 before and after.
+    """Time kernels next to a copy, and check each against the float64 reference before and after.
 
-    A text may be a list as of the command line: op="rms*", dtype="all", cols="256..4k". The work is done in a
-    process of its own, which ends with the call.
+    The function starts a process for the work, which ends with the call. Texts may be lists, as on the
+    command line: op="rms*", dtype="all", cols="256..4k".
 
-    Args:
-        kernels: names, patterns such as "welford*", or paths of .wgsl files; None for all.
-        op: the operations: layer_norm, rms_norm and their gradients, "all", or what `load_op` returned.
-        rows: the numbers of rows; None for some that suit the adapter.
-        cols: the numbers of columns; None likewise.
-        sizes: the sizes of an op of your own, by name.
-        preset: a named workload in place of op, rows and cols.
-        dtype: the storage types; None for float32, or a preset's own.
-        options: those of the op, such as "residual" or "out_dtype=int8"; "weight=false" leaves it out.
-        distribution: how x is drawn.
-        eps: added to the variance; None for the op's default.
-        scale: what y is multiplied by before it is rounded to a float8 type.
-        scalars: the scalars of an op of your own, by name.
-        seed: what the numbers are drawn from; None for any.
-        constants: values of tune axes instead of the default, by name.
-        all_constants: every admitted point of every kernel's tune axes.
-        quick: one small shape, few samples.
-        budget: seconds of timing per problem and run, at most; 0.01 or more.
-        runs: so many runs, each in a fresh process; `compare` needs 3 or more on both sides.
-        at_once: time independent problems that may overlap on the device.
-        wgsl: folders of kernels of your own, DIR/<op>/<kernel>.wgsl.
-        adapter: index or part of the name; None for $WEBNORM_ADAPTER, or the first.
-        time_limit: seconds that a kernel or its compiler may be silent before it is given up; 0.1 or more.
-        progress: is called with where the work stands.
+    Parameters
+    ----------
+    kernels : str or sequence of str, optional
+        Names, patterns such as "welford*", or paths of .wgsl files. Default: all kernels.
+    op : str, sequence of str or LoadedOp, default "layer_norm"
+        The ops: layer_norm, rms_norm and their gradients, "all", or the result of `load_op`.
+    rows, cols : int, str or iterable of int, optional
+        The numbers of rows and columns. Default: some that suit the adapter.
+    sizes : mapping of str to sizes, optional
+        The sizes of an op of your own by name.
+    preset : str, optional
+        A named workload, which replaces op, rows and cols.
+    dtype : str or sequence of str, optional
+        The storage types. Default: float32, or the types of the preset.
+    options : str or sequence of str, optional
+        Options of the op, such as "residual" or "out_dtype=int8". "weight=false" leaves the weight out.
+    distribution : str, default "normal"
+        The distribution of x.
+    eps : float, optional
+        Number added to the variance. Default: the op's default.
+    scale : float, default 1.0
+        Factor that multiplies a float8 y before it is rounded.
+    scalars : mapping of str to float, optional
+        The scalars of an op of your own by name.
+    seed : int, optional
+        Seed of the inputs. Default: a random seed.
+    constants : mapping of str to int or iterable of int, optional
+        Values of tune axes by name. Default: the default of each kernel.
+    all_constants : bool, default False
+        Time every valid point of every kernel's tune axes.
+    quick : bool, default False
+        Use one small shape and few samples.
+    budget : float, optional
+        Largest time for timing in seconds, per problem and run; 0.01 or more.
+    runs : int, default 1
+        The number of runs, each in a new process. `compare` needs 3 or more on both sides.
+    at_once : bool, default False
+        Time independent problems that may overlap on the device.
+    wgsl : sequence of str or pathlib.Path, optional
+        Folders of kernels of your own, `DIR/<op>/<kernel>.wgsl`.
+    adapter : str or int, optional
+        Index or part of the name. Default: $WEBNORM_ADAPTER, or the first adapter.
+    time_limit : float, default 60.0
+        Seconds that a kernel or its compiler may take without progress; 0.1 or more.
+    progress : callable, optional
+        A function that receives the progress: `str(progress)` in words, and `progress.share` from 0 to 1.
 
-    Returns:
-        The results of every kernel and of the copies, wrong ones included. `Findings.ok` is False if there is
-        a wrong one, or if something that was asked for could not be checked; `Findings.unchecked` lists that.
+    Returns
+    -------
+    Findings
+        The results of every kernel and of the copies, including wrong ones. `Findings.ok` is False if a
+        result is wrong or a part of the request could not be checked; `Findings.unchecked` lists these parts.
 
-    Raises:
-        WebnormError: an unknown name, a value that makes no sense, or no adapter.
+    Raises
+    ------
+    WebnormError
+        A name is unknown, a value is invalid, or there is no adapter.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> found = webnorm.bench("naive", rows=4, cols=8, quick=True, budget=0.01)
+    >>> found.ok
+    True
+    >>> [result.kernel for result in found.best()]
+    ['naive']
     """
     op = _names_of_ops(op)
     if preset is not None and (rows is not None or cols is not None):
-        raise WebnormError("preset names its own op and shapes; leave op, rows and cols out")
+        raise WebnormError("preset sets its own op and shapes; leave out op, rows and cols")
     work = requests.Workload(
         op=op,
         dtype=dtype,
-        # Public arguments, whose names and default op are those of the ops that come with webnorm.
+        # `rows` and `cols` are sizes of the built-in ops.
         sizes={
             name: _sizes(given, name)
             for name, given in {"rows": rows, "cols": cols, **(sizes or {})}.items()
@@ -132,7 +167,7 @@ def bench(
         seed=requests.seed_or_random(seed),
     )
     if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
-        raise WebnormError(f"runs is {shown(runs)}; expected an int of 1 or more")
+        raise WebnormError(f"runs is {shown(runs)}; it must be an int of at least 1")
     if budget is not None:
         check_seconds("budget", budget, LEAST_BUDGET)
     request = requests.bench_request(
@@ -158,7 +193,7 @@ def bench(
 def _opened(
     adapter: str | int | None, time_limit_s: float
 ) -> Iterator[tuple[Worker, Mapping[str, Any], Traits, Tuning | None]]:
-    """A worker whose adapter is open, what is known of that, and the tuning that holds on it."""
+    """Provide a worker with an open adapter, the adapter's description and traits, and its tuning."""
     check_seconds("time_limit", time_limit_s, LEAST_SILENCE)
     with Worker(None if adapter is None else str(adapter), time_limit_s) as worker:
         with explain_worker_failure("opening the adapter", "; webnorm.adapters() lists them"):
@@ -168,9 +203,9 @@ def _opened(
 
 
 def _last_of_each(
-    events: Iterable[Progress | list[Result]], tasks: int, progress: Told | None
+    events: Iterable[Progress | list[Result]], tasks: int, progress: ProgressCallback | None
 ) -> tuple[Result, ...]:
-    """The results of each task, of which every run gives a list that has those before it."""
+    """Return the last list of results of each task; it contains the results of all runs."""
     found: list[list[Result]] = []
     for event in events:
         if isinstance(event, list):
@@ -200,18 +235,41 @@ def check(
     time_limit: float = 60.0,
     progress: Callable[[Result], object] | None = None,
 ) -> Findings:
-    """Hold every kernel against float64 on the inputs that broke other implementations.
+    """Check every kernel against the float64 reference, on inputs that broke other implementations.
 
-    Arguments, results and errors are those of `bench`, except for these.
+    Arguments that are not listed are as for `bench`.
 
-    Args:
-        cases: names or patterns of the corpus, such as "cols-*"; None for all of it.
-        dtype: the storage types; None for float32, or that of `input`. An `input` of another type is
-            refused; bytes, as which NumPy's files keep bfloat16, are read so where that is among them.
-        input: your own array in place of the corpus, or the .npy file that it is in: (..., cols), float32,
-            float16 or bfloat16.
-        options: for every case in place of its own; None for the cases' own.
-        progress: is called with each result as soon as it is known.
+    Parameters
+    ----------
+    cases : str or sequence of str, optional
+        Names or patterns of cases of the corpus, such as "cols-*". Default: all cases.
+    dtype : str or sequence of str, optional
+        The storage types. Default: float32, or the type of `input`. Another type than that of `input` is an
+        error. NumPy's files store bfloat16 as bytes, which are read as bfloat16 if it is among the types.
+    input : str, pathlib.Path or numpy.ndarray, optional
+        An array of your own, or its .npy file, which replaces the corpus. Shape (..., cols); float32, float16
+        or bfloat16.
+    options : str or sequence of str, optional
+        Options for every case, which replace the case's own. Default: the options of each case.
+    progress : callable, optional
+        A function that receives each Result as soon as it is known.
+
+    Returns
+    -------
+    Findings
+        The results of all cases, including wrong and skipped ones.
+
+    Raises
+    ------
+    WebnormError
+        A name is unknown, a value is invalid, or there is no adapter.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> found = webnorm.check("naive", cases="cols-1")
+    >>> found.ok
+    True
     """
     op = _names_of_ops(op)
     seed = requests.seed_or_random(seed)
@@ -252,22 +310,37 @@ def _findings(report: Report, kernels: Sequence[Kernel], traits: Traits, coverag
 def compare(
     old: Findings | Report | str | Path, new: Findings | Report | str | Path, *, any_device: bool = False
 ) -> Changes:
-    """Say of each kernel and problem in two reports whether it is SAME, FASTER, SLOWER, UNCLEAR or BROKEN.
+    """Compare two reports, kernel by kernel and problem by problem.
 
-    Times are compared as multiples of the copy's and held against what moves between runs, of which there
-    have to be three or more on both sides.
+    Each verdict is SAME, FASTER, SLOWER, UNCLEAR or BROKEN. Times are compared as multiples of the copy's
+    time. The threshold is the variation between runs, so both reports need three runs or more.
 
-    Args:
-        old: what `bench` gave, a JSON file of results, or the name of a baseline.
-        new: the same, to be held against it.
-        any_device: compare results of different devices all the same.
+    Parameters
+    ----------
+    old : Findings, Report, str or pathlib.Path
+        The result of `bench`, a JSON file of results, or the name of a baseline.
+    new : Findings, Report, str or pathlib.Path
+        The report to compare with it.
+    any_device : bool, default False
+        Compare results of different devices.
 
-    Returns:
-        A verdict for each pair. `Changes.known` is False where all are UNCLEAR; `Changes.advice` says what
-        tells more.
+    Returns
+    -------
+    Changes
+        One verdict per pair. `Changes.known` is False if all are UNCLEAR; `Changes.advice` then says what to
+        measure next.
 
-    Raises:
-        WebnormError: what cannot be read, and different devices unless `any_device`.
+    Raises
+    ------
+    WebnormError
+        A report cannot be read, or the devices differ and `any_device` is False.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> found = webnorm.bench("naive", rows=4, cols=8, quick=True, budget=0.01)
+    >>> len(webnorm.compare(found, found).rows())
+    1
     """
     return Changes(comparing.compare(_report(old), _report(new), any_device=any_device))
 
@@ -280,11 +353,13 @@ def _report(given: Findings | Report | str | Path) -> Report:
             return given
         case str() | Path():
             return baselines.read_file_or_baseline(str(given))
-    raise WebnormError(f"a report is {shown(given)}; expected what bench gave, a file, or a baseline's name")
+    raise WebnormError(
+        f"the report is {shown(given)}; it must be a result of bench, a file, or the name of a baseline"
+    )
 
 
 def _names_of_ops(given: Names | OpLike) -> Names:
-    """Return the names of the ops; for what `load_op` returned, its op's name."""
+    """Return the names of the ops; an op from `load_op` is replaced by its name."""
     op = getattr(given, "op", given)
     return op.name if isinstance(op, Op) else cast(Names, given)
 
@@ -297,7 +372,7 @@ def _names(given: Names | None) -> list[str] | None:
 
 def _folders(given: Sequence[str | Path]) -> list[Path]:
     if isinstance(given, str | bytes) or not all(isinstance(folder, str | Path) for folder in given):
-        raise WebnormError(f"wgsl is {shown(given)}; expected a list of folders, such as ['wgsl']")
+        raise WebnormError(f"wgsl is {shown(given)}; it must be a list of folders, such as ['wgsl']")
     return [Path(folder) for folder in given]
 
 
@@ -310,11 +385,13 @@ def _sizes(given: Sizes | None, name: str) -> tuple[int, ...] | None:
         with suppress(TypeError, ValueError):
             return tuple(operator.index(size) for size in given)  # type: ignore[union-attr]
     raise WebnormError(
-        f"{name} is {shown(given)}; expected an integer, some of them, or a text like '256..4k'"
+        f"{name} is {shown(given)}; it must be an integer, several integers, or a string such as '256..4k'"
     )
 
 
 def _constants(given: Constants | None) -> dict[str, tuple[int, ...]]:
     if not isinstance(given or {}, Mapping):
-        raise WebnormError(f"constants is {shown(given)}; expected values by name, as {{'threads': 64}}")
+        raise WebnormError(
+            f"constants is {shown(given)}; it must map names to values, such as {{'threads': 64}}"
+        )
     return {name: _sizes(value, f"constants[{name!r}]") or () for name, value in (given or {}).items()}

@@ -1,4 +1,4 @@
-"""The benchmark: kernels x constants x problems, each beside the copy kernel, one problem after another."""
+"""The benchmark: kernels x constants x problems, each next to the copy kernel, one problem after another."""
 
 from __future__ import annotations
 
@@ -34,37 +34,44 @@ from webnorm.op.op import Task
 from webnorm.op.problem import Problem
 from webnorm.op.registry import OPS, as_copy_problem
 
-# Buffers of all sets together: four times the largest cache, so that what a dispatch reads has been evicted
-# since the last time. Small problems take many sets: 64 of 128 rows of 768 float16 are 25 MB, which lie in an
-# H200's L2.
+# The total size of all sets of buffers: four times the largest cache, so that data are evicted before a
+# dispatch reads them again. Small problems need many sets: 64 sets of 128 rows of 768 float16 are 25 MB, and
+# still fit into an H200's L2.
 COLD_BYTES = 4 * LARGEST_CACHE
 MOST_SETS = 1024
-# What the flags of results mean.
+# The meanings of the flags of results.
 FLAGS = {
-    "few samples": f"fewer than {FEW_SAMPLES}, which tell neither ranks nor whether the device is noisy",
-    "noisy": f"p20 to p80, of samples or of runs, spans more than {100 * NOISY_SPREAD:.0f} % of the median",
+    "few samples": f"fewer than {FEW_SAMPLES} samples, too few for ranks and for a check of the noise",
+    "noisy": f"p20 to p80 of samples or runs spans more than {100 * NOISY_SPREAD:.0f} % of the median",
     "throttled": f"the last third took over {100 * (THROTTLED_RATIO - 1):.0f} % more time than the first",
-    "drifting": f"by the end the copy's own time moved by over {100 * DRIFTING:.0f} %, and over its noise",
-    "unsettled": "the device had not come to rest when it was timed",
+    "drifting": f"the copy's own time changed by over {100 * DRIFTING:.0f} % and by more than its noise",
+    "unsettled": "the device's speed had not settled when timing began",
     "suspicious": (
-        f"more than {SUSPICIOUS_PERCENT:.0f} % of the copy, or {SUSPICIOUS_ONE_SIDED_PERCENT:.0f} % "
-        "for an op that only reads, and in proportion between"
+        f"faster than {SUSPICIOUS_PERCENT:.0f} % of the copy, or {SUSPICIOUS_ONE_SIDED_PERCENT:.0f} % "
+        "for an op that only reads; the limit is in proportion for ops between"
     ),
-    "interrupted": "Ctrl-C ended the timing early, or came before it was proved that the work was done",
+    "interrupted": "Ctrl-C ended the timing early, or came before the proof that the work was done",
 }
 
-# Given a task and the kernel that calls take, None where they take none: has a worker measure, and
-# gives what that yields. Its last has fields of a Result.
+# Takes a task and the kernel that calls use, or None; has a worker measure and yields its events. The last
+# event has fields of a Result.
 Measure = Callable[[Task, str | None], Iterator[Any]]
 
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """What to run: each task's problem with the kernels of its op.
+    """A request for a benchmark: each task's problem with the kernels of its op.
 
-    `chosen` picks values of tune axes, `every` takes all admitted constants. What auto chooses from `ladder`
-    and `tuning` is marked where it is run; `with_auto` runs it in any case. `runs` repeats everything in so
-    many fresh processes.
+    Attributes
+    ----------
+    chosen, every
+        Values of tune axes, or all allowed constants.
+    ladder, tuning
+        The sources of auto's choice, which is marked in the results.
+    with_auto
+        Run auto's choice even if it is not among the requested variants.
+    runs
+        The number of runs, each in a new process.
     """
 
     tasks: tuple[Task, ...]
@@ -84,12 +91,20 @@ class BenchRequest:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where work on a list of tasks stands: the task, what is being done, and the share of all that is done;
-    from whom no list is known, the share of the task.
+    """The progress of work on a list of tasks.
 
-    `place` says where several runs or tasks stand, such as "run 2 of 3". `so_far` gives the task's results by
-    the rounds that are done by the time it is called, flagged "interrupted"; none before there is a round of
-    all variants, and where an earlier run has results.
+    Attributes
+    ----------
+    task, doing
+        The task and the current step.
+    place
+        The position among several runs or tasks, such as "run 2 of 3".
+    share
+        The finished share of all tasks, or of this task if the list is unknown.
+    so_far
+        Returns the task's results from the rounds that are finished when it is called, flagged
+        "interrupted". There are none before the first round of all variants, and none if an earlier run
+        has results.
     """
 
     task: Task
@@ -99,16 +114,17 @@ class Progress:
     so_far: Callable[[], list[Result]] = field(default=list, repr=False, compare=False)
 
     def __str__(self) -> str:
-        # What changes comes first: a narrow terminal cuts the end.
+        # The changing part comes first, because a narrow terminal cuts the end.
         return f"{self.doing}: {', '.join(filter(None, (self.place, str(self.task))))}"
 
 
-class _Standing:
-    """Where one problem stands, from what its worker reports of those that are `left`: of `kernels`, the
-    variants' names, that have no `results` yet.
+class _ProblemProgress:
+    """The progress of one problem, from the worker's events.
+
+    `kernels` are the names of the variants; `left` are the indices of those without `results`.
     """
 
-    # How much of a problem's time each step takes, as begin and end of its share: none is known before.
+    # The begin and end of each step as a share of a problem's time, which are guesses.
     _STEPS: ClassVar = {"checking": (0.0, 0.4), "timing": (0.4, 0.85), "proving": (0.85, 1.0)}
 
     def __init__(
@@ -122,7 +138,7 @@ class _Standing:
         self._rounds: list[tuple[float, ...]] = []
 
     def so_far(self) -> list[Result]:
-        """The results, by the rounds that are done where timing goes on; none before all have any."""
+        """Return the results from the finished rounds; none until all variants have one."""
         samples = zip(*self._rounds, strict=True)
         timed = {
             self.left[index]: replace(with_samples(result, own), flags=(*timing.flags(own), "interrupted"))
@@ -132,8 +148,8 @@ class _Standing:
         whole = timed and len(found) == len(self._whole)
         return with_share_of_copy([found[index] for index in self._whole]) if whole else []
 
-    def heard(self, event: object) -> Iterator[Progress]:
-        """What an event changes, if it does."""
+    def after(self, event: object) -> Iterator[Progress]:
+        """Update the state for an event, and yield the progress if it changed."""
         match event:
             case jobs.VariantReady(index, result):
                 self._ready[index] = result
@@ -158,7 +174,7 @@ class _Standing:
 
 
 def sets_for(task: Task, traits: Traits) -> int:
-    """How many sets of buffers keep the cache out; one on a software adapter, which has the CPU's."""
+    """Return the number of sets of buffers that exceed the cache; 1 on a software adapter."""
     if traits.software:
         return 1
     size = max(1, task.op.minimum_bytes(task.problem))
@@ -166,7 +182,7 @@ def sets_for(task: Task, traits: Traits) -> int:
 
 
 def copies_of(kernels: Sequence[Kernel], problem: Problem, traits: Traits) -> list[Variant]:
-    """The copy in all its constants."""
+    """Return the copy kernels with all their constants."""
     return [
         variant
         for kernel in kernels
@@ -175,7 +191,7 @@ def copies_of(kernels: Sequence[Kernel], problem: Problem, traits: Traits) -> li
 
 
 def _auto_choice(request: BenchRequest, task: Task, traits: Traits) -> ChosenVariant | None:
-    """What auto chooses for a task; None for a copy, and where nothing can run it but kernels are named."""
+    """Return auto's choice for a task; None for a copy, and if no kernel can run it but kernels are named."""
     if task.op.is_copy or not request.ladder:
         return None
     try:
@@ -187,16 +203,16 @@ def _auto_choice(request: BenchRequest, task: Task, traits: Traits) -> ChosenVar
 
 
 def run(request: BenchRequest, worker: Worker, traits: Traits) -> Iterator[Progress | list[Result]]:
-    """Yield progress, and a problem's results as soon as they are whole; with several runs, what all runs so
-    far have found, so that the last of a problem's lists is the one that counts.
+    """Yield progress, and a problem's results as soon as they are complete.
 
-    A generator that is closed early (Ctrl-C) has yielded everything that was finished.
+    With several runs each list contains the results of all runs so far, so that a problem's last list counts.
+    If the generator is closed early (Ctrl-C), it has yielded everything that was finished.
     """
     found: list[list[list[Result]]] = [[] for _ in request.tasks]
     for number in range(request.runs):
         place = f"run {number + 1} of {request.runs}" if request.runs > 1 else ""
         if number:
-            # What moves between runs is a process's memory and moment, too.
+            # A new process is part of the variation between runs, for example through its memory layout.
             worker.stop()
         for at, (task, so_far) in enumerate(zip(request.tasks, found, strict=True)):
             for event in _run_task(request, task, worker, traits):
@@ -211,7 +227,7 @@ def run(request: BenchRequest, worker: Worker, traits: Traits) -> Iterator[Progr
 def _run_task(
     request: BenchRequest, task: Task, worker: Worker, traits: Traits
 ) -> Iterator[Progress | list[Result]]:
-    """One task; a mistake in it is a result for each kernel, and raised where there is no other task."""
+    """Run one task. A mistake in it is raised if it is the only task, and otherwise a result per kernel."""
     try:
         chosen = _auto_choice(request, task, traits)
         own, broken = each_chosen(request.kernels, task, traits, request.chosen, request.every)
@@ -219,7 +235,7 @@ def _run_task(
         if request.with_auto and chosen is not None and chosen.variant not in asked:
             asked.append(chosen.variant)
         broken += [one for one in request.broken if one.op is task.op]
-        whole = partial(_whole, asked, chosen, [unreadable(one, task.problem) for one in broken])
+        whole = partial(_all_results, asked, chosen, [unreadable(one, task.problem) for one in broken])
 
         def so_far(timed: Callable[[], list[Result]]) -> list[Result]:
             found = timed()
@@ -239,8 +255,10 @@ def _run_task(
 def unrun_results(
     kernels: Sequence[Kernel], task: Task, reason: str, case: str | None = None, lost: bool = False
 ) -> list[Result]:
-    """A result for each kernel of a task's op, or of auto alone, that says why there is none: an error, or
-    where the task was `lost` with a cluster's workers nothing that speaks against a kernel.
+    """Return a result with the reason for each kernel of a task's op, or for auto if there is none.
+
+    The status is "error". If the task was `lost` with a cluster's workers it is "skip", because that says
+    nothing about a kernel.
     """
     gone = [UnreadableKernel(one.op, one.name, one.path, reason) for one in kernels if one.op is task.op]
     gone = gone or [UnreadableKernel(task.op, AUTO, Path(), reason)]
@@ -248,10 +266,10 @@ def unrun_results(
     return [replace(unreadable(one, task.problem, case), status=status) for one in gone]
 
 
-def _whole(
+def _all_results(
     asked: Sequence[Variant], chosen: ChosenVariant | None, broken: Sequence[Result], timed: list[Result]
 ) -> list[Result]:
-    """A task's results: of those that are `timed` what auto chose is marked, and what is broken follows."""
+    """Return a task's results: the `timed` ones with auto's choice marked, then the broken kernels."""
     found = [*timed, *broken]
     if chosen is not None and chosen.variant in asked:
         at = asked.index(chosen.variant)
@@ -269,14 +287,14 @@ def measure(
     calls: Calls = "one by one",
     repeated: bool = False,
 ) -> Iterator[Progress | list[Result]]:
-    """Yield progress, then a result for each variant in their order, those that took the worker down too.
+    """Yield progress, then a result for each variant in order, including those that crashed the worker.
 
-    Where rows are `repeated`, a block of them is held against float64, and the others against the block.
+    If rows are `repeated`, a block of rows is compared with float64, and the other rows with the block.
     """
     results: dict[int, Result] = {}
     while len(results) < len(asked):
-        standing = _Standing(task, [one.kernel.name for one in asked], results)
-        left = standing.left
+        progress = _ProblemProgress(task, [one.kernel.name for one in asked], results)
+        left = progress.left
         specs = tuple(jobs.VariantSpec.of(asked[index]) for index in left)
         job = jobs.TimingJob(task, specs, roots, sets_for(task, traits), rule, calls, repeated)
         at = left[0]
@@ -287,22 +305,22 @@ def measure(
                         at = left[index]
                     case jobs.VariantResult(index, result):
                         results[left[index]] = expect_instability(result, asked[left[index]].kernel)
-                yield from standing.heard(event)
+                yield from progress.after(event)
         except (WorkerDied, TaskFailed) as failure:
-            # The others are tried again without the culprit.
+            # The other variants run again without this one.
             results[at] = blank_result(asked[at], task.problem, reason=str(failure))
     yield with_share_of_copy([results[index] for index in range(len(asked))])
 
 
 def with_share_of_copy(results: Sequence[Result]) -> list[Result]:
-    """The results with their share of the best copy, and "suspicious" where that is too good."""
+    """Return the results with their percentage of the best copy; too fast ones are flagged "suspicious"."""
     fastest = max((r.gbps for r in results if r.roofline and r.gbps), default=None)
     if fastest is None:
         return list(results)
     found = []
     for result in results:
         if result.gbps:
-            # In this order the fastest has 100 exactly.
+            # This order of operations gives the fastest copy exactly 100.
             percent = 100 * (result.gbps / fastest)
             most = 100.0 if result.roofline else suspicious_percent(OPS[result.op], result.problem)
             flags = (*result.flags, "suspicious") if percent > most else result.flags
@@ -312,7 +330,7 @@ def with_share_of_copy(results: Sequence[Result]) -> list[Result]:
 
 
 def merge_runs(found: Sequence[Sequence[Result]]) -> list[Result]:
-    """A problem's results of several runs as one list: the samples of all runs, and the flags that stand.
+    """Merge a problem's results of several runs: the samples of all runs, and the flags of most runs.
 
     A variant that is wrong in one run is wrong.
     """
@@ -320,17 +338,17 @@ def merge_runs(found: Sequence[Sequence[Result]]) -> list[Result]:
         return list(found[0])
     together = with_share_of_copy([_merged(members) for members in zip(*found, strict=True)])
     yardstick = best([one for one in together if one.roofline])
-    return [_noted(one, yardstick) if one.timed else one for one in together]
+    return [_with_noise_flag(one, yardstick) if one.timed else one for one in together]
 
 
 def _merged(members: Sequence[Result]) -> Result:
-    """One variant's results as one."""
+    """Merge one variant's results of several runs."""
     for number, one in enumerate(members, 1):
         if not one.timed:
-            why = f"in run {number} of {len(members)}" + (f": {one.reason}" if one.reason else "")
-            return replace(one, reason=why if number > 1 else one.reason)
+            reason = f"in run {number} of {len(members)}" + (f": {one.reason}" if one.reason else "")
+            return replace(one, reason=reason if number > 1 else one.reason)
     samples = [sample for one in members for sample in one.samples_ns or ()]
-    # One run that was disturbed is no fault of the whole; what most runs have is.
+    # A flag counts if at least half of the runs have it: single runs may be disturbed.
     raised = Counter(flag for one in members for flag in one.flags if flag != "suspicious")
     return replace(
         with_samples(members[0], samples),
@@ -339,35 +357,35 @@ def _merged(members: Sequence[Result]) -> Result:
     )
 
 
-def _noted(result: Result, yardstick: Result | None) -> Result:
-    """The result, "noisy" if its runs are apart, each taken beside the copy: they make up for noisy samples.
+def _with_noise_flag(result: Result, yardstick: Result | None) -> Result:
+    """Return the result, flagged "noisy" if its runs differ too much relative to the copy.
 
-    With too few runs for that their own flags stand.
+    This replaces the runs' own flags about noise, unless there are too few runs.
     """
     if len(result.samples_by_run) < intervals.FEWEST_RUNS:
         return result
-    beside = yardstick and yardstick is not result and yardstick.beside(result)
-    levels = np.exp(result.levels(yardstick if beside else None))
+    shared = yardstick and yardstick is not result and yardstick.shares_rounds(result)
+    levels = np.exp(result.levels(yardstick if shared else None))
     flags = [flag for flag in result.flags if flag not in ("noisy", "few samples")]
     noisy = timing.statistics(levels.tolist()).spread > NOISY_SPREAD
     return replace(result, flags=(*flags, *(["noisy"] if noisy else [])))
 
 
 def flag_meanings(results: Sequence[Result]) -> list[str]:
-    """What those flags mean that results have, a line each: docs/measuring.md has more."""
+    """Return a line about the meaning of each flag in the results; docs/measuring.md explains more."""
     raised = {flag for result in results for flag in result.flags}
     return [f"{flag}: {meaning}" for flag, meaning in FLAGS.items() if flag in raised]
 
 
 def has_failures(results: Sequence[Result]) -> bool:
-    """Whether a run has a result that makes it a failure: wrong or broken, and not expected to be."""
+    """Return true if a result is wrong or broken, and not expected to be."""
     return any(result.status in ("fail", "error") and not result.expected for result in results)
 
 
 def profiled(results: Sequence[Result], measure: Measure) -> list[Result]:
-    """One problem's results; the fastest that is right has the times of the transfers, too.
+    """Return one problem's results, with the times of transfers for the fastest right one.
 
-    Raises WebnormError when the worker dies over them.
+    Raises WebnormError if the worker dies while it measures them.
     """
     fastest = best([result for result in results if not result.roofline])
     if fastest is None:
@@ -380,6 +398,6 @@ def profiled(results: Sequence[Result], measure: Measure) -> list[Result]:
 
 
 def device_of(worker: Worker) -> tuple[dict[str, Any], Traits]:
-    """The description and the traits of the worker's device."""
+    """Return the description and the traits of the worker's device."""
     ((description, traits),) = worker.stream(jobs.describe_device, None)
     return description, traits

@@ -1,4 +1,4 @@
-"""The check: every kernel against every case of the corpus, or against a user's own array."""
+"""The check: every kernel on every case of the corpus, or on the user's own array."""
 
 from __future__ import annotations
 
@@ -29,18 +29,29 @@ from webnorm.op.presets import smallest_problem
 from webnorm.op.problem import Problem
 from webnorm.op.registry import options_of
 
-_FOR_GPUS = "too large for a program on the CPU: this case is tried on GPUs only"
-# Cases that a kernel may end the process in, or hang, before it is left alone.
+_FOR_GPUS = "too large for an adapter on the CPU: this case runs on GPUs only"
+# A kernel that crashes or hangs the process in this many cases is not run any more.
 _MOST_ENDED = 3
 
 
 @dataclass(frozen=True)
 class CheckRequest:
-    """What to check. `every` takes all admitted constants of every kernel; `changes` replace the cases'.
+    """A request for a check.
 
-    What auto chooses from `ladder` and `tuning` is checked too; an empty ladder leaves it out. The cases are
-    a `whole` corpus where nobody chose among them. What is `broken` was asked for, too. `part` says from
-    which of the tasks to which others leave them to this request.
+    Attributes
+    ----------
+    changes
+        Options and scalars that replace the cases' own.
+    chosen, every
+        Values of tune axes, or all allowed constants of every kernel.
+    ladder, tuning
+        The sources of auto's choice, which is checked too. An empty ladder omits it.
+    whole
+        True if the cases are a whole corpus and not a selection.
+    broken
+        Requested kernels that cannot be read.
+    part
+        The range of tasks that this request covers, if several requests share the work.
     """
 
     kernels: tuple[Kernel, ...]
@@ -58,12 +69,12 @@ class CheckRequest:
 
     @property
     def ops(self) -> list[Op]:
-        """The ops that have kernels here."""
+        """The ops of the requested kernels."""
         return list({kernel.op.name: kernel.op for kernel in (*self.kernels, *self.ladder)}.values())
 
     @cached_property
     def tasks(self) -> list[tuple[Case, Task]]:
-        """Each case as a problem of an op."""
+        """The cases with their problems of each op."""
         found = [
             (case, Task(op, problem))
             for op in self.ops
@@ -72,7 +83,7 @@ class CheckRequest:
         return found[slice(*self.part)]
 
     def count(self) -> int:
-        """How many results there will be, where every kernel has one variant."""
+        """Return the number of results, if every kernel has one variant."""
         return sum(
             sum(kernel.op is task.op for kernel in self.kernels) + bool(self.ladder) for _, task in self.tasks
         )
@@ -80,7 +91,7 @@ class CheckRequest:
     def variants(
         self, case: Case, task: Task, traits: Traits
     ) -> tuple[list[Variant], list[UnreadableKernel]]:
-        """What a task of a case is checked with, and the kernels that make no sense of it."""
+        """Return the variants to check on a task of a case, and the kernels that cannot handle it."""
         extremes = case.varies_constants and not self.chosen and not self.every
         found, broken = each_chosen(self.kernels, task, traits, self.chosen or {}, self.every, extremes)
         if self.ladder:
@@ -89,22 +100,22 @@ class CheckRequest:
         return found, broken
 
     def left_to_gpus(self, traits: Traits) -> list[str]:
-        """The cases of a whole corpus that are not tried on this adapter."""
+        """Return the cases of a whole corpus that do not run on this adapter."""
         names = dict.fromkeys(case.name for case, _ in self.tasks if case.for_gpus)
         return [*names] if self.whole and traits.software else []
 
     def refuse_options(self) -> None:
-        """Raise WebnormError for changes that the kernels' ops refuse: these are why there is no task."""
+        """Raise WebnormError for changes that the kernels' ops reject, which is why there is no task."""
         for op in self.ops:
             smallest = smallest_problem(op, options_of(op, self.changes.options or ()))
             op.problem(*smallest.sizes.values(), options=smallest.options, **cast(Any, self.changes.given))
 
 
 def user_array_case(given: Path | Array, dtypes: Sequence[str] = ()) -> ArrayCase:
-    """A case of the user's own: an array (..., cols), perhaps in an .npy file.
+    """Return a case with the user's own array (..., cols), given directly or as an .npy file.
 
-    Raises WebnormError for what is no such array, or of none of the dtypes, where there are any (see npy),
-    and for one without rows: nothing would be compared.
+    Raises WebnormError if it is not such an array, if `dtypes` exclude its type, and if it has no rows. Empty
+    `dtypes` allow all types.
     """
     if isinstance(given, Path):
         (x, dtype), name, source = read_rows(given, dtypes), given.name, str(given)
@@ -112,12 +123,12 @@ def user_array_case(given: Path | Array, dtypes: Sequence[str] = ()) -> ArrayCas
         (x, dtype), name, source = as_rows(given, "input", dtypes), "input", "an array of the caller's"
     if not len(x):
         where = given if isinstance(given, Path) else name
-        raise WebnormError(f"{where} has no rows; expected 1 or more to check")
+        raise WebnormError(f"{where} has no rows; a check needs at least 1")
     return ArrayCase(name, source, x, dtype)
 
 
 def run(request: CheckRequest, worker: Worker, traits: Traits) -> Iterator[Result]:
-    """Yield a result for each kernel, constants and case; behind them what `overall` says."""
+    """Yield a result for each kernel, constants and case, followed by `corpus_results`."""
     found = []
     for result in case_results(request, worker, traits):
         found.append(result)
@@ -131,7 +142,7 @@ def case_results(request: CheckRequest, worker: Worker, traits: Traits) -> Itera
     for case, task in request.tasks:
         found, broken = request.variants(case, task, traits)
         if case.for_gpus and traits.software:
-            # A whole corpus does not ask for it by name.
+            # Only cases that were selected by name are reported as skipped.
             if not request.whole:
                 for one in found:
                     yield replace(blank_result(one, task.problem, case.name, _FOR_GPUS), status="skip")
@@ -142,13 +153,14 @@ def case_results(request: CheckRequest, worker: Worker, traits: Traits) -> Itera
 
 
 def corpus_results(request: CheckRequest, found: Iterable[Result]) -> Iterator[Result]:
-    """A result for each file that is no kernel, and of a whole corpus one for each kernel that has refused
-    most of the cases of a storage type that it takes, as what was `found` says.
+    """Yield a result for each unreadable kernel, and for each kernel that refuses most of a whole corpus.
+
+    The second kind counts the cases in `found` of a storage type that the kernel supports.
     """
-    # Cases, not results: of some a kernel has one for each of several constants.
+    # Cases are counted, since a kernel can have several results per case, one for each of its constants.
     taken: defaultdict[tuple[str, str, str], set[str | None]] = defaultdict(set)
     refused: defaultdict[tuple[str, str, str], set[str | None]] = defaultdict(set)
-    # Which rows are cut no caller chooses: what takes all of them at once may refuse those cases.
+    # Kernels that process all rows at once may refuse cases with cut rows, which no caller can choose.
     narrow = {case.name for case in request.cases if case.narrow is not None}
     for result in found:
         if result.case not in narrow:
@@ -159,12 +171,12 @@ def corpus_results(request: CheckRequest, found: Iterable[Result]) -> Iterator[R
     if request.whole:
         for kernel, dtype in itertools.product(request.kernels, request.dtypes):
             name = kernel.op.name, kernel.name, dtype
-            # A kernel may be for other types.
+            # The kernel may support other types.
             some = any(taken[kernel.op.name, kernel.name, one] for one in request.dtypes)
             if len(refused[name]) > len(taken[name]) and (taken[name] or not some):
                 cases = f"{len(refused[name])} of {len(taken[name] | refused[name])} cases"
-                reason = f"refuses {cases}: what it gets right on the others proves little"
-                # One of those that it refused stands for the corpus.
+                reason = f"refuses {cases}: passing the others proves little"
+                # A refused problem represents the corpus.
                 problem = next(task.problem for _, task in request.tasks if task.op is kernel.op)
                 blank = blank_result(Variant(kernel, {}), problem, "whole corpus", reason)
                 yield replace(blank, status="fail")
@@ -173,9 +185,7 @@ def corpus_results(request: CheckRequest, found: Iterable[Result]) -> Iterator[R
 def _given(
     request: CheckRequest, case: Case, task: Task, variants: list[Variant], traits: Traits
 ) -> Iterator[tuple[Task, list[Variant]]]:
-    """The task with the variants it is checked with; those that refuse it get another instead, where the op
-    has one for them.
-    """
+    """Yield the task with its variants; those that refuse it get another task if the op has one."""
     refusing = [one for one in variants if one.refusal(task.problem, traits) is not None]
     left, others = list(variants), list[tuple[Task, list[Variant]]]()
     for label in dict.fromkeys(one.kernel.label for one in refusing):
@@ -194,7 +204,7 @@ def _given(
 
 
 def _other_task(case: Case, task: Task, refusing: Sequence[Variant], traits: Traits) -> Task:
-    """The task that some variants of one kernel get instead of one that they refuse."""
+    """Return the task that variants of one kernel get instead of one that they refuse."""
 
     def fits(problem: Any) -> bool:
         return any(one.refusal(problem, traits) is None for one in refusing)
@@ -210,12 +220,13 @@ def _check(
     worker: Worker,
     ended: Counter[str],
 ) -> Iterator[Result]:
-    """A result for each variant on a case. Those that have `ended` the process too often, or had to be
-    stopped, are not run: each time takes as long as the time limit.
+    """Yield a result for each variant on a case.
+
+    Kernels that have `ended` the process too often are skipped, since each hang takes the whole time limit.
     """
     for variant in variants:
         if ended[variant.kernel.label] >= _MOST_ENDED:
-            reason = f"not run: it ended the process, or had to be stopped, in {_MOST_ENDED} cases before"
+            reason = f"not run: it crashed the process or hung in {_MOST_ENDED} earlier cases"
             yield blank_result(variant, task.problem, case.name, reason)
     left = [one for one in variants if ended[one.kernel.label] < _MOST_ENDED]
     arrays = case.draw(task) if left else {}
@@ -237,7 +248,7 @@ def _check(
             ended[left[at].kernel.label] += isinstance(failure, WorkerDied)
             done = at + 1
         except WebnormError as error:
-            # A case that this machine has no room for, say, is no reason to give up the others.
+            # For example, this machine may lack memory for one case; the other cases still run.
             if not request.whole:
                 raise
             yield from (blank_result(one, task.problem, case.name, str(error)) for one in left[done:])
@@ -246,14 +257,13 @@ def _check(
 
 
 def with_expectation(result: Result, kernel: Kernel, case: Case) -> Result:
-    """The result, marked as expected or turned into a failure where the kernel is declared unstable, and into
-    a skip where it is right but not known to end.
+    """Return the result with the kernel's declared instability taken into account.
 
-    An unstable kernel has to fail where the corpus says its formula must: if it passes, the check has gone
-    blind. It may fail where a stable kernel must not.
+    An unstable kernel has to fail if the corpus says that its formula must; if it passes, the check is blind.
+    It may fail where a stable kernel must not. A right result becomes a skip if its kernel may never end.
     """
     if kernel.unstable and result.status == "pass" and is_meant_to_fail(kernel, case, result.problem):
-        reason = f"passed a case that its formula cannot: {kernel.unstable}"
+        reason = f"passed a case that its formula cannot pass: {kernel.unstable}"
         return replace(result, status="fail", reason=reason)
     if result.status == "pass" and result.reason:
         return replace(result, status="skip")
@@ -261,8 +271,8 @@ def with_expectation(result: Result, kernel: Kernel, case: Case) -> Result:
 
 
 def is_meant_to_fail(kernel: Kernel, case: Case, problem: Problem) -> bool:
-    """Whether a kernel cannot be right here by its formula.
+    """Return true if a kernel's formula cannot be right on this case.
 
-    x of a narrower type is rounded so coarsely that its variance may be large where float32's is small.
+    Narrower types round x so coarsely that its variance can be large although float32's is small.
     """
     return kernel.name == case.must_fail and problem.dtype == "float32"

@@ -1,4 +1,4 @@
-"""A kernel's file, checked from header to verdict, and timed; each step is reported when it is done."""
+"""Evaluation of a kernel's file, from its header to verdict and timing; each step is reported when done."""
 
 from __future__ import annotations
 
@@ -45,15 +45,17 @@ from webnorm.op.op import Op, Task
 from webnorm.op.problem import Problem
 from webnorm.op.registry import default_op, options_of
 
-# As --option takes it.
+# In the form of --option.
 _CAPPED = "max_workgroups=2"
 
 
 @dataclass(frozen=True)
 class EvaluationJob:
-    """A kernel's file, for one of the ops that it serves, with what its problems are to have and values of
-    its tune axes that the user chose. `x` is the mean and the standard deviation of one more x, `scalars` the
-    scalars that are not the op's defaults.
+    """A kernel's file to evaluate for one of its ops.
+
+    `dtype`, `options` and `scalars` apply to its problems; `scalars` contains those that differ from the op's
+    defaults. `constants` are the user's values of tune axes. `x` is the mean and the standard deviation of an
+    additional x.
     """
 
     path: Path
@@ -66,13 +68,13 @@ class EvaluationJob:
     scalars: Mapping[str, float] = field(default_factory=dict)
 
     def variant(self, kernel: Kernel, problem: Problem, traits: Traits) -> Variant:
-        """The kernel with its constants for a problem."""
+        """Return the kernel with its constants for a problem."""
         return chosen_variants(kernel, problem, traits, self.constants)[0]
 
 
 @dataclass(frozen=True)
 class HeaderRead:
-    """The header could be read: the op and the name of the kernel."""
+    """The event of a valid header: the op and the name of the kernel."""
 
     op: str
     kernel: str
@@ -80,12 +82,12 @@ class HeaderRead:
 
 @dataclass(frozen=True)
 class TextsCompiled:
-    """The texts were accepted."""
+    """The event of shaders that compiled."""
 
 
 @dataclass(frozen=True)
 class ProblemVerdict:
-    """The verdict on one problem; `given` marks that of the x that somebody chose."""
+    """The verdict on one problem; `given` marks the problem with the user's own x."""
 
     problem: str
     result: Result
@@ -93,10 +95,11 @@ class ProblemVerdict:
 
 
 def evaluate(device: Device, job: EvaluationJob) -> Iterator[Any]:
-    """The worker's task: HeaderRead, then the Shader of the first problem, that it is Compiled, a
-    ProblemVerdict for each problem; of the first that is wrong an Examination.
+    """Evaluate a file as a task of the worker.
 
-    Raises WebnormError, with a place where there is one, for a header, a template or a text that is refused.
+    Yields HeaderRead, the Shader of the first problem, TextsCompiled, and a ProblemVerdict for each problem.
+    The first wrong problem gives an Examination at the end. Raises WebnormError, with a place if known, for a
+    header, a template or a text that is rejected.
     """
     kernel = load(job.path, job.op)
     for axis in job.constants:
@@ -110,7 +113,7 @@ def evaluate(device: Device, job: EvaluationJob) -> Iterator[Any]:
         refusal = variant.refusal(task.problem, device.traits)
         if refusal is not None:
             skipped = replace(blank_result(variant, task.problem, reason=refusal), status="skip")
-            yield posed.judged(skipped)
+            yield posed.verdict(skipped)
             continue
         board = ProblemBuffers(device, task, posed.draw(), job.roots)
         shader = render_shader(variant, task.problem, "native", device.traits, roots=job.roots)
@@ -121,8 +124,8 @@ def evaluate(device: Device, job: EvaluationJob) -> Iterator[Any]:
     wrong = None
     for posed, board, plan in boards:
         result = try_plan(board, plan)[0]
-        # What a header declares is of hard values: each kernel has to be right on gentle ones.
-        yield posed.judged(result if posed.x is None else expect_instability(result, kernel))
+        # A kernel may be unstable on difficult inputs only; the other problems have none.
+        yield posed.verdict(result if posed.x is None else expect_instability(result, kernel))
         if result.status == "fail" and wrong is None:
             wrong = board, plan
     if wrong is not None:
@@ -131,8 +134,10 @@ def evaluate(device: Device, job: EvaluationJob) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class RaceCheckResult:
-    """A problem on which loops and workgroup memory were watched: the endless loop or the race that was seen,
-    and why they could not be watched; it is `refused` where the kernel does not take the problem.
+    """The result of a search for endless loops and races on one problem.
+
+    `fault` is the fault that was found. `unwatched` is the reason if the search was not possible. `refused`
+    is true if the kernel does not support the problem.
     """
 
     fault: Hint | None = None
@@ -141,8 +146,10 @@ class RaceCheckResult:
 
 
 def check_races(device: Device, job: EvaluationJob) -> Iterator[RaceCheckResult]:
-    """The worker's task: endless loops, and races on workgroup memory, in the odd problem, also where few
-    workgroups walk over all of its rows. What is right may race: most races do no harm on most adapters.
+    """Search for endless loops and races on workgroup memory, as a task of the worker.
+
+    The search uses the problem with odd sizes, also with few workgroups that loop over all rows. Right
+    kernels can contain races, because most races do no harm on most adapters.
     """
     kernel = load(job.path, job.op)
     capped = (_CAPPED,) if _CAPPED.partition("=")[0] in kernel.op.options else ()
@@ -158,7 +165,7 @@ def check_races(device: Device, job: EvaluationJob) -> Iterator[RaceCheckResult]
             found = find_fault(device, variant, problem, posed.draw(), job.roots)
         except Exception as error:
             signals.let_through(error)
-            # The text has run by now: whatever goes wrong in watching it is no fault of the kernel's.
+            # The kernel has run before, so that errors of the instrumented text are not the kernel's fault.
             yield RaceCheckResult(
                 unwatched=str(error) if isinstance(error, CannotInstrument) else exception_text(error)
             )
@@ -167,8 +174,9 @@ def check_races(device: Device, job: EvaluationJob) -> Iterator[RaceCheckResult]
 
 
 def warm_up(device: Device, roots: tuple[Path, ...]) -> None:
-    """Do once what takes a process longest the first time: compiling, on a kernel of webnorm's own, and
-    reading the snippets that kernels in `roots` are made of. Whatever stands in `roots`, it is not run.
+    """Do the slow first steps of a process: compile a built-in kernel, and read the snippets in `roots`.
+
+    Kernels in `roots` do not run.
     """
     op = default_op()
     own = EvaluationJob(wgsl_root() / op.name / f"{lesson_kernel(op)}.wgsl", None, ())
@@ -183,7 +191,7 @@ def warm_up(device: Device, roots: tuple[Path, ...]) -> None:
 
 @dataclass(frozen=True)
 class TraceJob:
-    """A kernel's file to be traced on one of the problems that it is judged on, by its number."""
+    """A kernel's file to trace on one of its evaluation problems, given by index."""
 
     job: EvaluationJob
     index: int
@@ -191,7 +199,7 @@ class TraceJob:
 
 
 def trace_file(device: Device, job: TraceJob) -> Iterator[Trace]:
-    """The worker's task: the trace; raises WebnormError as `trace` does."""
+    """Yield the trace, as a task of the worker; raises WebnormError as `trace` does."""
     kernel = load(job.job.path, job.job.op)
     posed = _posed(kernel, job.job, device.traits)[job.index]
     problem = posed.task.problem
@@ -201,7 +209,7 @@ def trace_file(device: Device, job: TraceJob) -> Iterator[Trace]:
 
 @dataclass(frozen=True)
 class _Posed:
-    """A problem that a kernel is judged on; `x` is the mean and the deviation of one that somebody chose."""
+    """A problem of an evaluation; `x` is the mean and the standard deviation of the user's own x."""
 
     task: Task
     x: tuple[float, float] | None = None
@@ -212,20 +220,20 @@ class _Posed:
         drawn: dict[str, Array] = draw(self.task, *(self.x or ()))
         return drawn
 
-    def judged(self, result: Result) -> ProblemVerdict:
-        told = "" if self.x is None else ", x {:g} ± {:g}".format(*self.x)
-        return ProblemVerdict(f"{self.task.problem}{told}", result, self.x is not None)
+    def verdict(self, result: Result) -> ProblemVerdict:
+        suffix = "" if self.x is None else ", x {:g} ± {:g}".format(*self.x)
+        return ProblemVerdict(f"{self.task.problem}{suffix}", result, self.x is not None)
 
 
 def _posing(op: Op) -> Any:
-    """The module that poses the problems of an op; one for any op where it has none of its own."""
+    """Return the module with the evaluation problems of an op: its own, or the generic one."""
     return op.hook("evaluation") or import_module("webnorm.op.small_problems")
 
 
 def _posed(kernel: Kernel, job: EvaluationJob, traits: Traits) -> list[_Posed]:
-    """The problems that a kernel is checked on, which meet its requirements where such problems are found.
+    """Return the evaluation problems of a kernel, adapted to its requirements if possible.
 
-    Raises WebnormError for options and scalars that its op lacks.
+    Raises WebnormError for unknown options and scalars of its op.
     """
     posing, options = _posing(kernel.op), options_of(kernel.op, job.options)
     found = [_Posed(task) for task in posing.playground_tasks(kernel.op, job.dtype, options)]
@@ -237,13 +245,13 @@ def _posed(kernel: Kernel, job: EvaluationJob, traits: Traits) -> list[_Posed]:
 
 
 def _fits(kernel: Kernel, job: EvaluationJob, traits: Traits) -> Callable[[Problem], bool]:
-    """Whether a kernel takes a problem."""
+    """Return a function that is true for problems that the kernel supports."""
     return lambda problem: job.variant(kernel, problem, traits).refusal(problem, traits) is None
 
 
 @dataclass(frozen=True)
 class RenderFailure:
-    """A text that browsers would get, and why there is none."""
+    """The reason why there is no shader for browsers."""
 
     reason: str
 
@@ -251,9 +259,9 @@ class RenderFailure:
 def render_for_browsers(
     device: Device, job: EvaluationJob
 ) -> Iterator[Shader | RenderFailure | WebnormError]:
-    """The worker's task: each text that browsers get, with subgroups and without, or why there is none.
+    """Yield each shader for browsers, with and without subgroups, or a reason, as a task of the worker.
 
-    Where the default constants need more than a page has, the texts are those that an export would have.
+    If the default constants exceed a browser's limits, the shaders are the ones that an export would contain.
     """
     kernel = load(job.path, job.op)
     tasks = [posed.task for posed in _posed(kernel, job, device.traits)]
@@ -267,7 +275,7 @@ def render_for_browsers(
                     nearest = None if job.constants else nearest_variant(kernel, task.problem, traits)[0]
                     if nearest is None:
                         which = "with" if traits.features else "without"
-                        yield RenderFailure(f"no text for browsers {which} subgroups: {refusal}")
+                        yield RenderFailure(f"no shader for browsers {which} subgroups: {refusal}")
                         continue
                     variant = nearest
                 shader = render_shader(variant, task.problem, "browser", traits, roots=job.roots)
@@ -276,14 +284,14 @@ def render_for_browsers(
                 continue
             if shader.text not in texts:
                 texts.add(shader.text)
-                # Worked out here: who asks for places renders nothing.
+                # Computes the places in this process, because the parent does not render.
                 shader.place(1)
                 yield shader
 
 
 @dataclass(frozen=True)
 class CaseJob:
-    """A case of the corpus, as a task, for a kernel's file."""
+    """A case of the corpus as a task, for a kernel's file."""
 
     job: EvaluationJob
     case: str
@@ -291,7 +299,7 @@ class CaseJob:
 
 
 def try_case(device: Device, job: CaseJob) -> Iterator[Result]:
-    """The worker's task: the verdict on a case, as `webnorm check` has it."""
+    """Yield the verdict on a case, the same as `webnorm check`'s, as a task of the worker."""
     kernel, task = load(job.job.path, job.job.op), job.task
     case = steady_cases(task.op)[job.case]
     fits = _fits(kernel, job.job, device.traits)
@@ -322,23 +330,23 @@ def other_constants(result: Result, own: Variant) -> str:
     return f", with {' '.join(found)}" if found else ""
 
 
-# --- an attempt, timed in turn with the copy, the attempt before it and the best there is
+# --- Live timing: an attempt, in turn with the copy, the attempt before it and the best kernel.
 
-# A user waits: what is known of the others is kept from one attempt to the next, and times are
-# shown before they are proved.
+# The user waits for these times. Results of the other kernels are kept between attempts, and times are shown
+# before their proof.
 
 TimedName = Literal["attempt", "previous", "best", "goal", "copy"]
-# What is timed, by what its text is known.
+# A timed variant with its role and a key of its text.
 Asked = tuple[TimedName, str, Variant]
-# What differs by less than a few per cent is for `webnorm bench` to separate.
+# The rule is short, because differences of a few percent are left to `webnorm bench`.
 RULE = timing.StoppingRule(least=5, most=15, spread=0.03, budget_s=1.0, settle_s=0.2)
-# Rounds after which a time is reported that is not proved yet.
-_TOLD_AFTER = 3
+# Times are reported after this number of rounds, before their proof.
+_REPORTED_AFTER = 3
 
 
 @dataclass(frozen=True)
 class KernelRevision:
-    """A kernel's file and what distinguishes its text, snippets included, from others."""
+    """A kernel's file and the hash of its text, including snippets."""
 
     path: Path
     hash: str
@@ -346,8 +354,10 @@ class KernelRevision:
 
 @dataclass(frozen=True)
 class LiveTimingJob:
-    """A kernel to be timed on a task, with values of its tune axes that a user chose; `previous` is an
-    earlier text of it, `goal` a kernel of the op's that is timed, too. `roots` have snippets of both texts.
+    """A kernel to time on a task.
+
+    `constants` are the user's values of tune axes. `previous` is an earlier text of the kernel, and `goal`
+    another kernel of the op to time. `roots` contain the snippets of both texts.
     """
 
     task: Task
@@ -361,7 +371,7 @@ class LiveTimingJob:
 
 @dataclass(frozen=True)
 class LiveResult:
-    """A result, and what it is to the attempt; `proved` once it is known that the work was done."""
+    """A result with its role; `proved` is true after the proof that the timed work was done."""
 
     name: TimedName
     result: Result
@@ -369,19 +379,19 @@ class LiveResult:
 
 
 @dataclass
-class _Stand:
-    """What lasts from one attempt to the next: a task's buffers and clock, and variants that are right."""
+class _TimingState:
+    """The state between attempts: a task's buffers and clock, and its right variants."""
 
     setup: TimingSetup
     right: dict[str, tuple[Result, Plan, Golden]] = field(default_factory=dict)
     proved: set[str] = field(default_factory=set)
-    # The fastest, once it is known.
+    # The fastest copy, if known.
     copy: Variant | None = None
 
     def tried(
         self, key: str, variant: Variant, own: Plan | None = None
     ) -> tuple[Result, Plan | None, Golden]:
-        """As try_variant, once for each key; of a plan where it was made already."""
+        """Return the same as try_variant, computed once per key; `own` is the plan if it exists already."""
         if key in self.right:
             return self.right[key]
         board = self.setup.board
@@ -392,57 +402,59 @@ class _Stand:
 
 
 def time_live(device: Device, job: LiveTimingJob) -> Iterator[LiveResult | timing.RoundDone]:
-    """The worker's task: rounds as they are done, and each result, before and after it is proved.
+    """Yield finished rounds and each result, before and after its proof, as a task of the worker.
 
-    Raises WebnormError for a kernel that cannot be read, and for a task that there is no room for.
+    Raises WebnormError for a kernel that cannot be read, and for a task that exceeds the memory.
     """
-    stand = _stand(device, job)
-    asked = list(_asked(stand, device, job))
+    state = _state(device, job)
+    asked = list(_asked(state, device, job))
     running = []
-    # The attempt is right on other problems, or it would not be timed: whether it is on this one takes longer
-    # than its first time.
-    own = stand.setup.board.prepare(asked[0][2])
+    # The attempt is right on other problems, or it would not be timed. The check on this problem comes after
+    # timing, because it takes longer than the first rounds.
+    own = state.setup.board.prepare(asked[0][2])
     unproved = replace(blank_result(asked[0][2], job.task.problem), status="pass")
     for index, (_, key, variant) in enumerate(asked):
-        result, plan, golden = stand.tried(key, variant) if index else (unproved, own, ())
+        result, plan, golden = state.tried(key, variant) if index else (unproved, own, ())
         if plan is not None:
-            running.append(jobs.timed_variant(stand.setup, index, result, plan, golden))
-    for event in jobs.fill_samples(stand.setup, running, job.rule):
+            running.append(jobs.timed_variant(state.setup, index, result, plan, golden))
+    for event in jobs.fill_samples(state.setup, running, job.rule):
         if isinstance(event, timing.RoundDone):
             yield event
-            if event.done == _TOLD_AFTER:
-                so_far = {one.index: jobs.with_times(stand.setup, one.result, one) for one in running}
-                yield from _told(asked, so_far, proved=False)
-    result, plan, golden = stand.tried(asked[0][1], asked[0][2], own)
+            if event.done == _REPORTED_AFTER:
+                so_far = {one.index: jobs.with_times(state.setup, one.result, one) for one in running}
+                yield from _live_results(asked, so_far, proved=False)
+    result, plan, golden = state.tried(asked[0][1], asked[0][2], own)
     if plan is None:
         yield LiveResult("attempt", expect_instability(result, asked[0][2].kernel), True)
         return
     running[0].result, running[0].golden = result, golden
-    yield from _proved(stand, asked, running)
+    yield from _proved(state, asked, running)
 
 
-def _proved(stand: _Stand, asked: Sequence[Asked], running: Sequence[TimedVariant]) -> Iterator[LiveResult]:
-    """The results once it is known that the work was done."""
+def _proved(
+    state: _TimingState, asked: Sequence[Asked], running: Sequence[TimedVariant]
+) -> Iterator[LiveResult]:
+    """Yield the results after the proof that the timed work was done."""
     found: dict[int, Result] = {}
-    known = {one.index for one in running if asked[one.index][1] in stand.proved}
-    for verdict in jobs.check_all_timed_work(stand.setup, running, known):
+    known = {one.index for one in running if asked[one.index][1] in state.proved}
+    for verdict in jobs.check_all_timed_work(state.setup, running, known):
         if isinstance(verdict, jobs.VariantResult):
             _, key, variant = asked[verdict.index]
             found[verdict.index] = expect_instability(verdict.result, variant.kernel)
             if verdict.result.status == "pass":
-                stand.proved.add(key)
-    _remember(stand, asked, found)
-    yield from _told(asked, found, proved=True)
+                state.proved.add(key)
+    _remember(state, asked, found)
+    yield from _live_results(asked, found, proved=True)
 
 
-def _asked(stand: _Stand, device: Device, job: LiveTimingJob) -> Iterator[Asked]:
-    """What is timed, and by what its text is known. An earlier one that cannot run any more is left out."""
+def _asked(state: _TimingState, device: Device, job: LiveTimingJob) -> Iterator[Asked]:
+    """Yield the variants to time; an earlier text that cannot run any more is left out."""
     task, traits = job.task, device.traits
 
     def chosen(name: TimedName, text: KernelRevision) -> Asked:
         kernel = load(text.path, task.op.name)
         if kernel.op != task.op:
-            raise WebnormError(f"{kernel.label} is no kernel of {task.op.name}")
+            raise WebnormError(f"{kernel.label} is not a kernel of {task.op.name}; save one of that op")
         variant = chosen_variants(kernel, task.problem, traits, job.constants)[0]
         return name, f"{text.hash} {variant}", variant
 
@@ -455,28 +467,28 @@ def _asked(stand: _Stand, device: Device, job: LiveTimingJob) -> Iterator[Asked]
         variant = choose(kernels, task, traits).variant
         yield "best", str(variant), variant
     if job.goal is not None:
-        # The text may be of another op by now.
+        # The text may belong to another op by now.
         with suppress(WebnormError):
             kernel = select(kernels, job.goal, task.op.name)
             variant = chosen_variants(kernel, task.problem, traits, {})[0]
             yield "goal", str(variant), variant
     copies = copies_of([one for one in kernels if one.op.is_copy], task.problem, traits)
-    for variant in copies if stand.copy is None else [stand.copy]:
+    for variant in copies if state.copy is None else [state.copy]:
         yield "copy", str(variant), variant
 
 
-def _remember(stand: _Stand, asked: Sequence[Asked], found: Mapping[int, Result]) -> None:
-    """Keep what the next attempt is timed beside: the fastest copy, and what was timed now."""
+def _remember(state: _TimingState, asked: Sequence[Asked], found: Mapping[int, Result]) -> None:
+    """Keep the fastest copy and the variants timed now, for the next attempt."""
     copies = {index: found[index] for index in found if asked[index][0] == "copy"}
     fastest = best(list(copies.values()))
-    stand.copy = next((asked[index][2] for index, one in copies.items() if one is fastest), stand.copy)
-    keys = {key for name, key, variant in asked if name != "copy" or variant == stand.copy}
-    stand.right = {key: one for key, one in stand.right.items() if key in keys}
-    stand.proved &= keys
+    state.copy = next((asked[index][2] for index, one in copies.items() if one is fastest), state.copy)
+    keys = {key for name, key, variant in asked if name != "copy" or variant == state.copy}
+    state.right = {key: one for key, one in state.right.items() if key in keys}
+    state.proved &= keys
 
 
-def _told(asked: Sequence[Asked], found: Mapping[int, Result], proved: bool) -> Iterator[LiveResult]:
-    """The results with their share of the copy; only the fastest copy is reported."""
+def _live_results(asked: Sequence[Asked], found: Mapping[int, Result], proved: bool) -> Iterator[LiveResult]:
+    """Yield the results with their percentage of the copy; only the fastest copy is reported."""
     results = dict(zip(found, with_share_of_copy(list(found.values())), strict=True))
     fastest = best([one for one in results.values() if one.roofline])
     for index, result in results.items():
@@ -484,14 +496,14 @@ def _told(asked: Sequence[Asked], found: Mapping[int, Result], proved: bool) -> 
             yield LiveResult(asked[index][0], result, proved)
 
 
-# The last one of the process: to draw inputs and to work out answers takes longer than the timing.
-_stands: dict[str, _Stand] = {}
+# The last state of the process is kept, since inputs and answers take longer to compute than the timing.
+_states: dict[str, _TimingState] = {}
 
 
-def _stand(device: Device, job: LiveTimingJob) -> _Stand:
+def _state(device: Device, job: LiveTimingJob) -> _TimingState:
     key = repr((job.task.op.name, job.task.problem, job.roots))
-    if key not in _stands:
-        _stands.clear()
+    if key not in _states:
+        _states.clear()
         board = jobs.buffers_for_task(device, job.task, job.roots, sets_for(job.task, device.traits))
-        _stands[key] = _Stand(timing_setup(board, job.rule.settle_s))
-    return _stands[key]
+        _states[key] = _TimingState(timing_setup(board, job.rule.settle_s))
+    return _states[key]

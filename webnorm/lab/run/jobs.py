@@ -1,4 +1,4 @@
-"""What the worker process is asked for: to hold variants against float64, to time, to count their cost."""
+"""Jobs of the worker process: check variants against float64, time them, and count their cost."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from webnorm.op.op import Task, make_inputs
 from webnorm.op.problem import Problem
 from webnorm.op.registry import OPS, as_copy_problem
 
-# Who leads is worked out no more often than somebody can read it.
+# The leader is reported no more often than a user can read it.
 _BETWEEN_LOOKS_S = 0.25
 
 
 @dataclass(frozen=True)
 class VariantSpec:
-    """A variant as it travels to the worker: the kernel is read again there."""
+    """A variant in the form that is sent to the worker, which reads the kernel's file again."""
 
     path: Path
     op: str
@@ -53,24 +53,24 @@ class VariantSpec:
 
     @classmethod
     def of(cls, variant: Variant) -> VariantSpec:
-        """The spec of a variant."""
+        """Return the spec of a variant."""
         return cls(variant.kernel.path, variant.kernel.op.name, dict(variant.constants))
 
     def variant(self) -> Variant:
-        """The variant that this spec describes; raises WebnormError when its file has become unreadable."""
+        """Return the variant of this spec; raise WebnormError if its file has become unreadable."""
         return Variant(load(self.path, self.op), self.constants)
 
 
 @dataclass(frozen=True)
 class VariantBegan:
-    """The worker has turned to a variant: whatever goes wrong next is its doing."""
+    """The event of the start of work on a variant; a crash after it is the variant's fault."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class VariantResult:
-    """A variant's result is known."""
+    """The event of a variant's final result."""
 
     index: int
     result: Result
@@ -78,7 +78,7 @@ class VariantResult:
 
 @dataclass(frozen=True)
 class VariantReady:
-    """A variant is right and about to be timed; the result is what is known but its times."""
+    """The event of a right variant that will be timed; the result has no times yet."""
 
     index: int
     result: Result
@@ -86,19 +86,19 @@ class VariantReady:
 
 @dataclass(frozen=True)
 class RoundSampled:
-    """A round is done: a sample of each variant that is ready, in their order."""
+    """The event of a finished round: one sample of each ready variant, in order."""
 
     samples: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class CheckingTimedWork:
-    """Timing is over; what follows is whether the work was done."""
+    """The event of the end of timing; the check of the timed work follows."""
 
 
 @dataclass(frozen=True)
 class LeadingVariant:
-    """The variant that is the fastest so far, and its percent of the best copy."""
+    """The fastest variant so far, and its percentage of the best copy."""
 
     index: int
     percent: float
@@ -106,9 +106,10 @@ class LeadingVariant:
 
 @dataclass(frozen=True)
 class TimingJob:
-    """Variants to try and time side by side on one problem, the copies as well as those of the task's op.
-    `sets` > 1 keeps a cache from helping. Where rows are `repeated`, inputs and checks take little of the
-    time; else each row is another.
+    """Variants to check and time in turn on one problem, including the copies.
+
+    More than one of `sets` keeps data out of the cache. With `repeated` rows inputs and checks are fast;
+    otherwise all rows differ.
     """
 
     task: Task
@@ -121,7 +122,7 @@ class TimingJob:
 
 
 def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
-    """Try each variant, then time those that are right in turn; the last round is checked again."""
+    """Check each variant, then time the right ones in turn; the last round is checked again."""
     board = buffers_for_job(device, job)
     right: list[tuple[int, Result, Plan, Golden]] = []
     for index, spec in enumerate(job.variants):
@@ -151,7 +152,7 @@ def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
 
 
 def _leader(task: Task, running: Sequence[TimedVariant]) -> Iterator[LeadingVariant]:
-    """Who is the fastest, where there are copies to hold it against."""
+    """Yield the fastest variant, if there are copies to compare it with."""
     medians = {one.index: timing.statistics(one.samples).median for one in running}
     copies = [one for one in running if one.result.roofline]
     others = [one for one in running if not one.result.roofline]
@@ -163,8 +164,8 @@ def _leader(task: Task, running: Sequence[TimedVariant]) -> Iterator[LeadingVari
 
 
 def buffers_for_job(device: Device, job: TimingJob) -> ProblemBuffers:
-    """The board of a job; WebnormError where there is no room for it."""
-    # What a tolerance is derived from takes minutes for a large problem.
+    """Return the buffers of a job; raise WebnormError if memory is too small."""
+    # Deriving a tolerance takes minutes for a large problem.
     derived = job.task.op.source is not None and bool(job.task.problem.BATCH)
     if not job.repeated and not derived:
         return buffers_for_task(device, job.task, job.roots, job.sets, job.calls)
@@ -176,7 +177,7 @@ def buffers_for_job(device: Device, job: TimingJob) -> ProblemBuffers:
 def buffers_for_task(
     device: Device, task: Task, roots: Sequence[Path], sets: int, calls: Calls = "one by one"
 ) -> ProblemBuffers:
-    """A task's board with inputs drawn as its problem says; WebnormError where there is no room for it."""
+    """Return a task's buffers with random inputs; raise WebnormError if memory is too small."""
     check_memory(task, device, sets)
     check_reference(task.problem)
     return ProblemBuffers(device, task, make_inputs(task.op, task.problem), roots, sets, calls)
@@ -185,7 +186,7 @@ def buffers_for_task(
 def timed_variant(
     setup: TimingSetup, index: int, result: Result, plan: Plan, golden: Golden | None
 ) -> TimedVariant:
-    """A variant that is right, about to be timed."""
+    """Return a right variant, prepared for timing."""
     setup.pace.ready()
     running = TimedVariant(index, result, plan, golden, *sampler(setup, plan), [])
     setup.pace.worked()
@@ -198,7 +199,7 @@ def fill_samples(
     rule: timing.StoppingRule,
     between: timing.Between | None = None,
 ) -> Iterator[VariantBegan | timing.RoundDone]:
-    """Fill the samples of all in turn."""
+    """Sample all variants in turn, and append to their samples."""
     samplers, samples = [one.sampler for one in running], [one.samples for one in running]
     for event in timing.take_turns(samplers, samples, rule, setup.pace, between):
         yield VariantBegan(running[event.index].index) if isinstance(event, timing.SampleRequest) else event
@@ -207,13 +208,14 @@ def fill_samples(
 def check_all_timed_work(
     setup: TimingSetup, running: Sequence[TimedVariant], proved_before: Collection[int] = ()
 ) -> Iterator[VariantBegan | VariantResult]:
-    """Hold those that have their samples against what shows that they did the work, copies first. Of those
-    that went through all of it before nothing but the outputs is looked at.
+    """Check that timed variants did the work that was timed, copies first.
+
+    Variants in `proved_before` only get a check of their outputs.
     """
     others = [one for one in running if not one.result.roofline]
     copies = [one for one in running if one.result.roofline]
     copies.sort(key=lambda one: timing.statistics(one.samples).median)
-    # What the copies went through, everything did.
+    # A drift of the copies affects all variants.
     drifted = bool(copies) and timing.drifting(copies[0].samples)
     usual_ns = clobber_overhead(setup)
     too_fast = impossible_times(setup, running)
@@ -221,7 +223,7 @@ def check_all_timed_work(
     for one in copies + others:
         yield VariantBegan(one.index)
         if one.index in proved_before or (one.result.roofline and measured_against):
-            # It would be no yardstick if it remembered something: nobody is measured against a slower copy.
+            # Only the yardstick needs the full check: nothing is compared with a slower copy.
             result = check_ragged_samples(setup, one)
         else:
             result = check_timed_work(setup, one, usual_ns)
@@ -238,7 +240,7 @@ def check_all_timed_work(
 def try_named(
     board: ProblemBuffers, spec: VariantSpec, case: str | None = None, watch: bool = False
 ) -> tuple[Result, Plan | None, Golden]:
-    """As `try_variant`, of a variant whose kernel could be read before, and perhaps no longer can."""
+    """Return the same as `try_variant` for a spec whose kernel file may have become unreadable."""
     try:
         variant = spec.variant()
     except Exception as error:
@@ -251,13 +253,13 @@ def try_named(
 def with_times(
     setup: TimingSetup, result: Result, one: TimedVariant, remarks: tuple[str, ...] = ()
 ) -> Result:
-    """The result with its times so far; `remarks` are flags of the whole run."""
+    """Return the result with its times so far; `remarks` are flags of the whole run."""
     found = with_samples(_untimed(setup, result, one), one.samples)
     return replace(found, flags=(*timing.flags(one.samples), *remarks))
 
 
 def _untimed(setup: TimingSetup, result: Result, one: TimedVariant) -> Result:
-    """The result with how it is timed, and what a dispatch has to move."""
+    """Return the result with its timing method, and the bytes and operations of a dispatch."""
     board, variant = setup.board, one.plan.shader.variant
     op, problem = variant.kernel.op, board.problem_of(variant)
     return replace(
@@ -273,8 +275,9 @@ def _untimed(setup: TimingSetup, result: Result, one: TimedVariant) -> Result:
 
 @dataclass(frozen=True)
 class CheckJob:
-    """One problem with given arrays, and the variants to hold against float64 on it. `narrow` says how rows
-    are to be cut, `watch` whether to look for races.
+    """One problem with its arrays, and the variants to compare with float64.
+
+    `narrow` forces rows to be split, and `watch` enables the search for races.
     """
 
     case: str
@@ -287,7 +290,7 @@ class CheckJob:
 
 
 def check_variants(device: Device, job: CheckJob) -> Iterator[Any]:
-    """Try each variant and say how it went."""
+    """Check each variant and yield its result."""
     check_memory(job.task, device)
     board = ProblemBuffers(device, job.task, job.arrays, job.roots, narrow=job.narrow)
     for index, spec in enumerate(job.variants):
@@ -296,11 +299,11 @@ def check_variants(device: Device, job: CheckJob) -> Iterator[Any]:
 
 
 def describe_device(device: Device, job: None) -> Iterator[Any]:
-    """The device's description and traits."""
+    """Yield the device's description and traits."""
     yield device.description(), device.traits
 
 
-# --- the cost of a shader in accesses, barriers and subgroup operations, counted by running it
+# --- The cost of a shader in accesses, barriers and subgroup operations, counted in a run.
 
 # The order of `counters` in wgsl/lib/cost.wgsl.
 _COUNTERS = ("row_reads", "parameter_reads", "writes", "barriers", "subgroup_operations")
@@ -312,11 +315,11 @@ _DECLARED = "@group(0) @binding({}) var<storage, read_write> cost: array<atomic<
 
 @dataclass(frozen=True)
 class ShaderCost:
-    """What a shader does, None where its template does it without the library's helpers.
+    """The operations of a shader; None for those that its template does without the library's helpers.
 
-    Reads and writes of tensors are per element of x: `row_reads` of those with rows, `parameter_reads` of the
-    others; scratch buffers are left out. Barriers are those that a workgroup passes, and subgroup operations
-    those that a subgroup executes, both per row; barriers of several passes are not added up.
+    Reads and writes of tensors are per element of x, without scratch buffers. `row_reads` are reads of
+    tensors with rows, and `parameter_reads` of the others. `barriers` of a workgroup and
+    `subgroup_operations` of a subgroup are per row. Barriers of several passes are not added up.
     """
 
     row_reads: float | None
@@ -330,7 +333,7 @@ class ShaderCost:
 def count_cost(device: Device, variant: Variant, problem: Problem, roots: Sequence[Path] = ()) -> ShaderCost:
     """Run an instrumented rendering on a few rows and read its counters.
 
-    Raises WebnormError when the variant cannot run on the device.
+    Raises WebnormError if the variant cannot run on the device.
     """
     op = variant.kernel.op
     problem = op.copied_problem(problem).with_batch(_BATCH)
@@ -347,8 +350,8 @@ def count_cost(device: Device, variant: Variant, problem: Problem, roots: Sequen
     counted = dict(zip(_COUNTERS, words.tolist(), strict=True))
 
     def accesses(kind: str, batched: bool, counter: str) -> float | None:
-        """Such accesses per element; None where the kernel's own text has some."""
-        # A text that uses neither the library nor its `tally` may call tensors by other names.
+        """Return accesses per element; None if the kernel's own text contains such accesses."""
+        # A text that uses neither the library nor its `tally` can rename tensors.
         if "&cost[" not in shader.text:
             return None
         names = [b.name for b in shader.bindings if b.tensors and (b.access, b.batched) == (kind, batched)]
@@ -368,27 +371,27 @@ def count_cost(device: Device, variant: Variant, problem: Problem, roots: Sequen
 
 
 def _with_counter(found: re.Match[str]) -> str:
-    """Each invocation counts before it comes to the line's operation."""
+    """Return the line with a counter before its operation."""
     counter = _COUNTERS.index("barriers" if found[2] == "workgroupBarrier" else "subgroup_operations")
     return f"{found[1]}atomicAdd(&cost[{counter}u], 1u); "
 
 
 @dataclass(frozen=True)
 class CostJob:
-    """Variants to count, each on a problem's columns and options, in a worker process."""
+    """Variants whose cost a worker process counts, each with a problem."""
 
     variants: tuple[tuple[Problem, VariantSpec], ...]
     roots: tuple[Path, ...]
 
 
 def count_costs(device: Device, job: CostJob) -> Iterator[ShaderCost]:
-    """The worker's task: the cost of each variant."""
+    """Yield the cost of each variant, as a task of the worker."""
     for problem, spec in job.variants:
         yield count_cost(device, spec.variant(), problem, job.roots)
 
 
 def _counted(shader: Shader, access: str, value: float) -> float | None:
-    """The value, unless the kernel's own text has such an access and does not tally what it does."""
+    """Return the value, or None if the kernel's own text contains such an access and does not tally it."""
     kernel = shader.variant.kernel
     own = (
         line

@@ -1,5 +1,6 @@
-"""What is asked of the lab, from names to requests, and which parts of that were checked: the same for the
-command and for calls from Python.
+"""Requests to the lab, built from names, and the parts of a request that were checked.
+
+The command and the Python functions share this module.
 """
 
 from __future__ import annotations
@@ -33,31 +34,31 @@ from webnorm.op.op import Task
 from webnorm.op.registry import OPS
 from webnorm.op.selection import ALL, dtypes_named, is_pattern, ops_named, select_names
 
-# Seeds that nobody gave: short enough to be typed.
+# Random seeds are short enough to type.
 _SEEDS = 10**6
-# What one size stands for where only the other is given.
+# The default of a size if only the other one is given.
 _OTHER_SIZE = (1024,)
-# Parts that are listed in a message.
+# The number of parts that a message lists.
 _MOST_LISTED = 3
 
 
 def seed_or_random(seed: int | None) -> int:
-    """The seed, or any where none was given: what a kernel knows of one says little of others."""
+    """Return the seed, or a random one: a kernel that is right for one seed may be wrong for others."""
     return secrets.randbelow(_SEEDS) if seed is None else seed
 
 
 def kernel_names(given: Sequence[str] | None) -> list[str] | None:
-    """Names and paths of kernels, of which each text may be a list; None where nothing was given."""
+    """Split lists of kernel names; paths stay whole. Return None for no names."""
     if not given:
         return None
-    # A path may have a comma of its own.
+    # A path can contain a comma.
     return [part for text in given for part in ([text] if is_wgsl(text) else text.split(","))]
 
 
 def requested_kernels(
     names: Sequence[str] | None, ops: Sequence[str], roots: Sequence[Path]
 ) -> tuple[list[Kernel], list[Kernel], list[UnreadableKernel]]:
-    """The kernels asked for, those of the copy that they are measured against, and what of both is broken."""
+    """Return the requested kernels, the copy kernels, and the unreadable kernels among both."""
     found, broken = survey(roots)
     chosen, failed = select_each(found, broken, names, ops)
     return (
@@ -69,10 +70,10 @@ def requested_kernels(
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What is to be timed: ops by types by shapes, or a preset. Mistakes in it are found at once.
+    """The workload of a benchmark: ops x types x shapes, or a preset. The constructor finds mistakes.
 
-    Shapes that nobody named depend on the adapter; no types are the default one, or a preset's own. `options`
-    are as Options.changed takes them, of a preset's `quick` a few tasks are taken.
+    Default shapes depend on the adapter. Without types the default one is used, or a preset's own. `options`
+    have the form of Options.changed. `quick` selects a few tasks of a preset.
     """
 
     op: str | Sequence[str] | None = None
@@ -96,7 +97,7 @@ class Workload:
         return tuple(dict.fromkeys(task.op.name for task in self.tasks(None)))
 
     def tasks(self, traits: Traits | None) -> tuple[Task, ...]:
-        """One after another, for an adapter of these traits."""
+        """Return the tasks for an adapter with these traits."""
         software = traits is not None and traits.software
         dtypes = dtypes_named(self.dtype)
         if self.preset is not None:
@@ -120,7 +121,7 @@ class Workload:
         return tuple(found)
 
     def _check_sizes(self) -> None:
-        """Raise WebnormError for a size that none of the ops has."""
+        """Raise WebnormError for a size that no op has."""
         given = [size for size, values in self.sizes.items() if values is not None]
         known = {size for name in self.ops for size in OPS[name].problem_type.SIZES}
         if any(size not in known for size in given):
@@ -137,9 +138,9 @@ def bench_request(
     rule: timing.StoppingRule,
     budget_s: float | None = None,
 ) -> BenchRequest:
-    """The kernels to time, and how long; on which tasks, once and one by one or not, others say.
+    """Return a request with the kernels to time and the stopping rule, but without tasks.
 
-    `chosen` picks values of tune axes and `every` takes all constants, as BenchRequest has it.
+    `chosen` and `every` are those fields of BenchRequest.
     """
     kernels, copies, broken = requested_kernels(without_auto(names), ops, roots)
     check_axes(chosen or {}, [*kernels, *copies])
@@ -165,7 +166,7 @@ def check_request(
     chosen: Mapping[str, Sequence[int]] | None = None,
     every: bool = False,
 ) -> CheckRequest:
-    """The kernels to check; with which cases, types and options others say."""
+    """Return a request with the kernels to check; `with_cases` adds cases, types and options."""
     others = without_auto(names)
     kernels, copies, broken = requested_kernels(others, ops, roots)
     if not kernels and (others or all(OPS[op].is_copy for op in ops)):
@@ -189,10 +190,10 @@ def with_cases(
     dtype: str | Sequence[str] | None,
     changes: Overrides,
 ) -> CheckRequest:
-    """The request with the cases of these names, or that patterns like "cols-*" fit, all where none is given,
-    or a user's own array (see user_array_case) in place of them, and storage types.
+    """Return the request with cases and storage types.
 
-    Raises WebnormError for a case that there is not, and where nothing is left to check.
+    The cases are selected by names or patterns such as "cols-*", all without a selection, or the user's own
+    array (see user_array_case). Raises WebnormError for an unknown case, and if nothing is left to check.
     """
     by_name = {one.name: one for one in corpus}
     names = _case_names(cases, corpus, request) if cases else by_name
@@ -207,23 +208,25 @@ def with_cases(
         found.refuse_options()
         if cases and input is None:
             _refuse_cases(cases, corpus, found)
-        raise WebnormError("nothing to check: no case has these options, or they are of other ops")
+        raise WebnormError(
+            "nothing to check: the selected ops have no case with these options; change --option or --op"
+        )
     return found
 
 
 def _refuse_cases(asked: str | Sequence[str], corpus: Sequence[Case], request: CheckRequest) -> None:
-    """Raise WebnormError where all cases of a request are of other ops, whatever the options."""
+    """Raise WebnormError if all cases of a request belong to other ops."""
     ops = [op.name for op in request.ops]
     if not {*cases_of(corpus, ops)} & {*request.cases}:
         names = asked if isinstance(asked, str) else ",".join(asked)
         raise WebnormError(
             f"no case of {', '.join(ops)} matches {shown(names)}; "
-            "`webnorm check --cases`, with the same --op, lists them"
+            "`webnorm check --cases` with the same --op lists them"
         )
 
 
 def _case_names(asked: str | Sequence[str], corpus: Sequence[Case], request: CheckRequest) -> tuple[str, ...]:
-    """The names of the cases asked for; the error for an unknown one lists those of the request's ops."""
+    """Return the selected case names; the error for an unknown one lists the cases of the request's ops."""
     try:
         return select_names(asked, [case.name for case in corpus], "case")
     except WebnormError:
@@ -235,10 +238,11 @@ def _case_names(asked: str | Sequence[str], corpus: Sequence[Case], request: Che
 
 @dataclass(frozen=True)
 class Coverage:
-    """What a request names. Every op and storage type needs a result that was checked; so does each name of
-    an op, a storage type, a kernel or a case. A pattern, "all" and a default ask for what runs here.
+    """The names in a request that need a checked result.
 
-    With `timed` a result counts when it has a time, and every problem needs one.
+    Every op and storage type in the results needs one too. Patterns, "all" and defaults add no names, since
+    they select what runs on this machine. With `timed` only results with a time count, and every problem
+    needs one.
     """
 
     ops: tuple[str, ...] = ()
@@ -257,11 +261,11 @@ class Coverage:
         *,
         timed: bool = False,
     ) -> Coverage:
-        """The coverage that the arguments of `check` or `bench` ask for."""
+        """Return the coverage that the arguments of `check` or `bench` request."""
         return cls(_names(op), _names(dtype), _names(kernels), _names(cases), timed)
 
     def unchecked(self, results: Sequence[Result]) -> list[str]:
-        """The parts of the request without a checked result, in words; "everything" where none has one."""
+        """Return the parts of the request without a checked result; "everything" if no result was checked."""
         own = [one for one in results if not one.roofline] or results
         parts: dict[str, bool] = {}
         kernels: dict[tuple[str, str], bool] = {}
@@ -269,7 +273,7 @@ class Coverage:
             part, checked = self._part(one), self._checked(one)
             parts[part] = parts.get(part, False) or checked
             if any(_is_of(name, one) for name in self.kernels):
-                # A kernel that is declared unstable may have to fail, and then has no time.
+                # An unstable kernel may have to fail, and then has no time.
                 failed = one.status == "fail" and bool(one.expected)
                 kernels[one.kernel, part] = kernels.get((one.kernel, part), False) or checked or failed
         if not any(self._checked(one) for one in own):
@@ -282,13 +286,13 @@ class Coverage:
         absent = (name for name in (*self.ops, *self.dtypes, *self.cases) if name not in given)
         return [
             *(part for part, checked in parts.items() if not checked),
-            # Where nothing of a part was checked, no kernel was.
+            # Kernels of an unchecked part are not listed again.
             *(f"{name} ({part})" for (name, part), checked in kernels.items() if parts[part] and not checked),
             *absent,
         ]
 
     def _part(self, one: Result) -> str:
-        """The part of the request that a result belongs to."""
+        """Return the part of the request that a result belongs to."""
         what = f"{one.op}, {one.problem if self.timed else one.problem.dtype}"
         return f"{what}, case {one.case}" if one.case in self.cases else what
 
@@ -297,18 +301,18 @@ class Coverage:
 
 
 def first_names(parts: Sequence[str]) -> str:
-    """The first parts, and how many more there are."""
+    """Return the first parts and the number of further ones."""
     more = len(parts) - _MOST_LISTED
     return "; ".join(parts[:_MOST_LISTED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The names of a list, without patterns."""
+    """Return the names in a list, without patterns."""
     parts = given.split(",") if isinstance(given, str) else given or ()
     return tuple(part for part in map(str.strip, parts) if part != ALL and not is_pattern(part))
 
 
 def _is_of(name: str, one: Result) -> bool:
-    """Whether a name of a kernel, a label or a path means a result's kernel."""
+    """Return true if a kernel's name, label or path means a result's kernel."""
     stem = Path(name).stem if is_wgsl(name) else name
     return one.kernel == stem or f"{one.op}/{one.kernel}" == name

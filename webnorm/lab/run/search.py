@@ -1,8 +1,8 @@
 """The search for the fastest variant of one problem, in the worker process.
 
-Every sample is set against one of the same reference variant taken just before it, so that a slow moment of
-the machine falls on both. What sets a bar for others has been held against float64: a wrong variant may well
-be the fastest.
+Every sample is divided by a sample of the reference variant taken just before it, so that a slow moment of
+the machine affects both. A variant that sets the bar for others is checked against float64 first, because the
+fastest variant may be wrong.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.lab.verify.timed_work import timing_setup
 from webnorm.lab.verify.trial import try_variant, wgpu_refusal
 
-# A kernel's first variant has the constants that its header chooses: three times the time of another kernel's
-# is more than other constants make up for.
+# A kernel's first variant has its header's default constants. If it takes three times as long as another
+# kernel, other constants do not make up for that.
 SLOW_KERNEL = 3.0
-# Pairs of samples that a variant gets at first: the median of three forgives one slow moment.
+# The first pairs of samples of a variant: a median of three tolerates one slow moment.
 FIRST_PAIRS = 3
-# What stays, and how many rounds those take part in then: variants within this ratio of the leader, at most
-# so many. The first is wide, since three pairs may flatter a leader; the last are measured as in a benchmark.
+# Stages: the largest ratio to the leader that stays, the largest number of variants that stay, and the rounds
+# they then run. The first ratio is wide, since three pairs may flatter a leader. The finalists of the last
+# stage are measured as in a benchmark.
 STAGES = ((1.5, 16, 4), (1.1, 8, 8), (1.03, 4, 0))
-# Of the budget, for trying variants; the rest is for telling the good ones apart.
+# The share of the budget for trying variants; the rest is for comparing the good ones.
 EXPLORING = 2 / 3
 
 
 @dataclass(frozen=True)
 class SearchProgress:
-    """What the search is at, in words, and the share of its budget that is spent."""
+    """The search's current step as text, and the spent share of its budget."""
 
     what: str
     share: float = 0.0
@@ -50,7 +51,7 @@ class SearchProgress:
 
 @dataclass(frozen=True)
 class VariantDropped:
-    """A variant is out because it cannot run or is wrong."""
+    """The event of a variant that is dropped because it cannot run or is wrong."""
 
     index: int
     reason: str
@@ -58,7 +59,7 @@ class VariantDropped:
 
 @dataclass(frozen=True)
 class Finalists:
-    """What is left beside the reference, the fastest first, of so many that were tried."""
+    """The finalists other than the reference, the fastest first, and the number of tried variants."""
 
     indices: tuple[int, ...]
     tried: int
@@ -70,9 +71,9 @@ Event = jobs.VariantBegan | SearchProgress | VariantDropped | Finalists
 class Search:
     """Finds the fastest of the candidates while `spent`, the share of the budget, is below 1.
 
-    The first candidate that runs and is right is the reference. The first of each kernel is a probe, tried
-    before any other, whatever is spent. Then come, in turn, the first of the others, since candidates are in
-    the order of what is expected of them, and the one whose constants are nearest to the best so far.
+    The first candidate that runs and is right is the reference. The first candidate of each kernel is a probe
+    and is tried before the others, regardless of the budget. Then two choices alternate: the next candidate
+    in the given order of expected speed, and the candidate whose constants are closest to the best so far.
     """
 
     def __init__(
@@ -80,15 +81,15 @@ class Search:
     ) -> None:
         self.candidates, self.trials, self.spent = candidates, trials, spent
         self.untried = np.ones(len(candidates), bool)
-        # By the names of kernels, in the order in which they are first.
+        # The kernels are in the order of their first candidates.
         kernels = grouped(range(len(candidates)), self.kernel)
         self.neighbourhoods = {
             name: _Neighbourhood(np.array(indices), np.array([_doublings(candidates[i]) for i in indices]))
             for name, indices in kernels.items()
         }
-        # The times of those still in the race, over the reference's.
+        # The times of the remaining candidates as multiples of the reference's.
         self.ratios: dict[int, list[float]] = {}
-        # Each kernel's fastest so far.
+        # Each kernel's fastest candidate so far.
         self.best: dict[str, int] = {}
         self.reference: int | None = None
         self.right: set[int] = set()
@@ -97,7 +98,7 @@ class Search:
         self.probed = False
 
     def run(self) -> Iterator[Event]:
-        """What is tried and found, at last the finalists."""
+        """Yield the events of the search, and the finalists at the end."""
         for kernel in self.neighbourhoods:
             yield from self.probe(kernel)
         self.probed = True
@@ -116,20 +117,20 @@ class Search:
             for _ in range(rounds if len(self.ratios) > 1 else 0):
                 if self.spent() >= 1:
                     break
-                yield self.doing(f"{len(self.ratios)} in the race")
+                yield self.doing(f"{len(self.ratios)} remaining")
                 yield from self.round()
         yield Finalists(tuple(i for i in self.ranking() if i != self.reference), self.tried)
 
     def kernel(self, index: int) -> str:
-        """The name of a candidate's kernel."""
+        """Return the name of a candidate's kernel."""
         return self.candidates[index].kernel.name
 
     def ratio(self, index: int) -> float:
-        """A candidate's time over the reference's."""
+        """Return a candidate's time as a multiple of the reference's."""
         return statistics.median(self.ratios[index])
 
     def ranking(self) -> list[int]:
-        """Those still in the race, the fastest first."""
+        """Return the remaining candidates, the fastest first."""
         return sorted(self.ratios, key=self.ratio)
 
     def probe(self, kernel: str) -> Iterator[Event]:
@@ -140,7 +141,7 @@ class Search:
                 return
 
     def attempt(self, index: int, check: bool = False) -> Iterator[Event]:
-        """Time a candidate for the first time, unless one that was tried runs the same text."""
+        """Time a candidate for the first time, unless another one ran the same text."""
         self.untried[index] = False
         yield jobs.VariantBegan(index)
         try:
@@ -171,13 +172,13 @@ class Search:
         yield self.doing(f"{self.tried} of {len(self.candidates)} tried")
 
     def doing(self, what: str) -> SearchProgress:
-        """What the search is at, with how many times as fast as the reference the best so far is."""
+        """Return the progress, with the best speedup over the reference so far."""
         best = min(map(self.ratio, self.ratios), default=1.0)
-        # To look at what is spent begins the budget, which the probes are not part of.
+        # The first call of `spent` starts the budget, which excludes the probes.
         return SearchProgress(f"{what}, best {1 / best:.2f}x", min(1.0, self.spent()) if self.probed else 0.0)
 
     def pair(self, index: int) -> float:
-        """A sample of a candidate over one of the reference; 1 for the reference itself."""
+        """Return a sample of a candidate divided by one of the reference; 1 for the reference itself."""
         if self.reference is None:
             self.trials.time([index])
             return 1.0
@@ -185,7 +186,7 @@ class Search:
         return own / reference
 
     def nearest(self) -> int:
-        """Of the kernel with the best ratio so far the untried candidate that is nearest to what had it."""
+        """Return the untried candidate closest to its kernel's best one, from the fastest kernel with any."""
         for best in sorted(self.best.values(), key=self.ratio):
             neighbourhood = self.neighbourhoods[self.kernel(best)]
             if self.untried[neighbourhood.indices].any():
@@ -193,7 +194,7 @@ class Search:
         return int(np.argmax(self.untried))
 
     def prune(self, bar: float, most: int) -> Iterator[Event]:
-        """Keep what is near the fastest right candidate."""
+        """Drop the candidates that are much slower than the fastest right one."""
         while self.ratios:
             leader = self.ranking()[0]
             if leader in self.right:
@@ -210,12 +211,12 @@ class Search:
                 self.leave(index)
 
     def leave(self, index: int) -> None:
-        """Take a candidate out of the race."""
+        """Remove a candidate from the search."""
         del self.ratios[index]
         self.trials.release(index)
 
     def round(self) -> Iterator[Event]:
-        """One more sample of everything in the race, in turn."""
+        """Take one more sample of each remaining candidate in turn."""
         for index in [i for i in self.ratios if i != self.reference]:
             yield jobs.VariantBegan(index)
             try:
@@ -226,12 +227,12 @@ class Search:
 
 
 def distance(one: Variant, other: Variant) -> int:
-    """Doublings along the tune axes from one variant of a kernel to another; from 0 to 1 is one too."""
+    """Return the doublings along the tune axes between two variants of a kernel; 0 to 1 counts as one."""
     return int(_distances(_doublings(one), other))
 
 
 def _distances(places: Any, variant: Variant) -> Any:
-    """From each place, along the last axis, to a variant."""
+    """Return the distances from places, along the last axis, to a variant."""
     return np.abs(places - _doublings(variant)).sum(axis=-1)
 
 
@@ -241,29 +242,30 @@ def _doublings(variant: Variant) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 @dataclass(frozen=True)
 class _Neighbourhood:
-    """The candidates of a kernel by their indices, and where they are along its axes, in doublings."""
+    """The candidates of a kernel: their indices, and their places along its axes in doublings."""
 
     indices: np.ndarray[Any, np.dtype[np.int64]]
     places: np.ndarray[Any, np.dtype[np.int64]]
 
     def nearest(self, variant: Variant, untried: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
-        """The index of the untried candidate that is nearest to a variant."""
+        """Return the index of the untried candidate that is closest to a variant."""
         left = untried[self.indices]
         return int(self.indices[left][np.argmin(_distances(self.places[left], variant))])
 
 
-# --- on a device
+# --- The search on a device.
 
 
 def search_variants(device: Device, job: jobs.TimingJob) -> Iterator[Any]:
-    """Search among variants on a device, of which the first is the one to set others against. The budget
-    begins when inputs, answers and probes are done.
+    """Search among a job's variants on a device; the first right one is the reference.
+
+    The budget starts after inputs, answers and probes.
     """
     board = jobs.buffers_for_job(device, job)
     files = dict.fromkeys((spec.path, spec.op) for spec in job.variants)
     kernels = {file: load(*file) for file in files}
     candidates = [Variant(kernels[spec.path, spec.op], spec.constants) for spec in job.variants]
-    # It starts with the first look at it.
+    # The time starts with the first call.
     began = cache(timing.clock)
 
     def spent() -> float:
@@ -273,7 +275,7 @@ def search_variants(device: Device, job: jobs.TimingJob) -> Iterator[Any]:
 
 
 class SearchDevice:
-    """What the search asks of a device; candidates go by their index."""
+    """The search's access to a device; candidates are given by index."""
 
     def __init__(self, board: ProblemBuffers, candidates: Sequence[Variant]) -> None:
         self.board, self.candidates = board, candidates
@@ -282,7 +284,10 @@ class SearchDevice:
         self.samplers: dict[int, timing.Sampler] = {}
 
     def fingerprint(self, index: int) -> Hashable:
-        """Equal for candidates that run the same text in the same way; WebnormError if there is none."""
+        """Return a value that is equal for candidates with the same text and dispatches.
+
+        Raises WebnormError if a candidate cannot be rendered.
+        """
         problem = self.board.problem
         shader = render_shader(
             self.candidates[index], problem, "native", self.board.device.traits, roots=self.board.roots
@@ -294,7 +299,7 @@ class SearchDevice:
         return shader.text, counts, records
 
     def time(self, indices: Sequence[int]) -> list[float]:
-        """Take a sample of each, in nanoseconds per dispatch; raises WebnormError if one cannot run."""
+        """Take one sample of each in nanoseconds per dispatch; raise WebnormError if one cannot run."""
         try:
             for index in indices:
                 if index not in self.samplers:
@@ -311,10 +316,10 @@ class SearchDevice:
             raise WebnormError(wgpu_refusal(error)) from error
 
     def fault(self, index: int) -> str | None:
-        """What is wrong with its answer; None when it is right."""
+        """Return the error of a candidate's answer, or None if it is right."""
         result, plan, _ = try_variant(self.board, self.candidates[index])
         return None if plan is not None else result.reason or "it is wrong"
 
     def release(self, index: int) -> None:
-        """Give up what it holds on the device, until it is timed again."""
+        """Release a candidate's resources on the device until it is timed again."""
         self.samplers.pop(index, None)

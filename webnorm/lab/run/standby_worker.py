@@ -1,7 +1,7 @@
-"""A worker whose successor stands ready: for kernels that are being written, which take theirs down.
+"""A worker with a spare child process, for kernels under development that may crash theirs.
 
-Two children have their device open. The first does the tasks; when it dies the second is the first at once,
-and another is opened in the background.
+Two children have the device open. The first one runs the tasks. When it dies the second one replaces it at
+once, and another child starts in the background.
 """
 
 from __future__ import annotations
@@ -31,45 +31,45 @@ from webnorm.lab.process.worker import (
 from webnorm.lab.run import jobs
 from webnorm.lab.run.evaluation import warm_up
 
-# What is edited is rendered with every save: a text that takes long is a mistake.
+# A file is rendered at every save, so that a text that takes longer is a mistake.
 _RENDERING = sandbox.RenderLimits(time_s=2.0, text=2 << 20)
-# Nobody waits for a child that was killed; the system may take long to end one that hangs in its driver.
+# The time to wait for a killed child. The system may need long to end one that hangs in its driver.
 _PATIENCE_S = 0.05
-# Opening a device takes cores from the task that runs: a spare waits until none has run for a moment, though
-# not for ever.
+# Opening a device takes cores from a running task. The spare therefore waits for a moment without tasks, but
+# not longer than the second time.
 _QUIET_S, _AT_LATEST_S = 0.5, 5.0
-# It comes behind the first one then, but not far: it stays as nice when it is the hot one.
+# The spare's niceness. It is small, because the spare keeps it when it becomes the first child.
 _NICE = 5
-# Of the machine's memory, the share that a child may fill.
+# The share of the machine's memory that a child may fill.
 _SHARE = 0.5
 
 
-# A task goes to so many children that had died before they heard of it.
+# The number of children that a task is sent to if they die before they receive it.
 _ATTEMPTS = 3
 
 
-class _Unheard(WorkerDied):
-    """The child died before it took the task, which is not to blame."""
+class _TaskNotReceived(WorkerDied):
+    """The child died before it received the task, so that the task is not the cause."""
 
 
 class StandbyWorker:
-    """Runs tasks, one at a time, in the first of two children that have their device open. The second has
-    read the snippets in `roots`, where the kernels that are judged find theirs.
+    """Runs tasks, one at a time, in the first of two children that have the device open.
 
-    `deaths` counts the children that were lost, those that did not let themselves be interrupted included.
+    The second child has read the snippets in `roots`, which kernels include. `deaths` counts the lost
+    children, including those that had to be killed because a cancellation failed.
     """
 
     def __init__(self, adapter: str | None = None, roots: tuple[Path, ...] = ()) -> None:
         self.adapter, self.roots, self.deaths = adapter, roots, 0
         self._changed = threading.Condition()
-        # The hot one first, then the spare.
+        # The active child first, then the spare.
         self._ready: list[Worker] = []
         self._opening: Worker | None = None
         self._keeper: threading.Thread | None = None
         self._described: tuple[dict[str, Any], Traits] | None = None
-        # Why the last one could not be opened.
+        # The reason why the last child could not open the device.
         self._failure: Exception | None = None
-        # Of the task that runs; and when the last one ended.
+        # The limits of the running task, and the time at which the last one ended.
         self._limits: TaskLimits | None = None
         self._rests_since = 0.0
         self._stopped = False
@@ -82,19 +82,19 @@ class StandbyWorker:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The numbers of the children that are ready, the hot one's first."""
+        """The process ids of the ready children, the active one first."""
         with self._changed:
             return tuple(worker.pid for worker in self._ready if worker.pid is not None)
 
     def start(self) -> None:
-        """Begin to open the device in two children, one after the other, and return at once."""
+        """Start to open the device in two children, one after the other, in the background."""
         with self._changed:
             if self._keeper is None and not self._stopped:
                 self._keeper = threading.Thread(target=self._keep, name="hot worker", daemon=True)
                 self._keeper.start()
 
     def opened(self) -> tuple[dict[str, Any], Traits]:
-        """The device's description and traits, as soon as it is open; WebnormError where it cannot be."""
+        """Wait for the device and return its description and traits; raise WebnormError if that fails."""
         self._wait(TaskLimits())
         assert self._described is not None
         return self._described
@@ -102,19 +102,20 @@ class StandbyWorker:
     def stream(
         self, work: Work, job: Any, time_limit_s: float, whole_limit_s: float | None = None
     ) -> Iterator[Any]:
-        """Yield what `work(device, job)` yields in the hot child.
+        """Yield the values that `work(device, job)` yields in the active child.
 
-        The limits are of silence, and of the whole task from its sending on. Raises what `Worker.stream`
-        raises; TaskCancelled after `leave` or `stop`. Who leaves off in the middle leaves the task.
+        `time_limit_s` limits silence, and `whole_limit_s` the whole task after it is sent. Raises the
+        exceptions of `Worker.stream`, and TaskCancelled after `leave` or `stop`. Closing the iterator cancels
+        the task.
         """
         limits = TaskLimits(time_limit_s, whole_limit_s)
         with self._changed:
             if self._limits is not None:
-                raise RuntimeError("a task runs already; expected one at a time")
+                raise RuntimeError("a task is running already; run one at a time")
             self._limits = limits
         try:
             for _ in range(_ATTEMPTS - 1):
-                with suppress(_Unheard):
+                with suppress(_TaskNotReceived):
                     yield from self._attempt(work, job, limits)
                     return
             yield from self._attempt(work, job, limits)
@@ -124,11 +125,11 @@ class StandbyWorker:
                 self._rests_since = time.monotonic()
 
     def _attempt(self, work: Work, job: Any, limits: TaskLimits) -> Iterator[Any]:
-        """The events from the hot child; raises _Unheard where that had died before."""
+        """Yield the events from the active child; raise _TaskNotReceived if it died before the task."""
         worker = self._wait(limits)
         events = worker.stream(work, job, limits)
         try:
-            for event in events:  # noqa: UP028 - who closes this one leaves the task, not the child
+            for event in events:  # noqa: UP028 - closing this generator cancels the task, not the child
                 yield event
         except GeneratorExit:
             limits.leave()
@@ -136,23 +137,22 @@ class StandbyWorker:
                 next(events)
             raise
         except WorkerDied as death:
-            raise death if limits.answered else _Unheard(str(death)) from None
+            raise death if limits.answered else _TaskNotReceived(str(death)) from None
         finally:
             with self._changed:
                 if self._stopped or worker.pid is None:
                     self._drop(worker)
 
     def allow(self, time_limit_s: float) -> None:
-        """From now on the task that runs may be silent for so long."""
+        """Set the time limit for silence of the running task."""
         with self._changed:
             if self._limits is not None:
                 self._limits.time_limit_s = time_limit_s
 
     def leave(self) -> None:
-        """Give up the task that runs, from any thread and without waiting: its stream raises TaskCancelled.
+        """Cancel the running task, if any, from any thread and without waiting.
 
-        The child lives on where it gives a sign of life within a short grace. Where no task runs nothing
-        happens.
+        Its stream raises TaskCancelled. The child stays alive if it gives a sign of life within a short time.
         """
         with self._changed:
             limits = self._limits
@@ -162,14 +162,14 @@ class StandbyWorker:
                 self._changed.notify_all()
 
     def stop(self) -> None:
-        """End all children, from any thread; no task begins any more."""
+        """End all children, from any thread; no more tasks start."""
         with self._changed:
             self._stopped = True
             if self._limits is not None:
                 self._limits.left = True
             busy = self._ready[0] if self._ready and self._limits is not None else None
             for worker in (busy, self._opening):
-                # Its own thread clears it away.
+                # Its own thread cleans up.
                 if worker is not None:
                     worker.kill()
             for worker in self._ready:
@@ -179,11 +179,11 @@ class StandbyWorker:
             self._changed.notify_all()
 
     def _wait(self, limits: TaskLimits) -> Worker:
-        """The hot worker, as soon as there is one."""
+        """Wait for the active worker and return it."""
         self.start()
         with self._changed:
             if not self._ready:
-                # What failed before may do better now.
+                # An earlier failure may not happen again.
                 self._failure = None
                 self._changed.notify_all()
             self._changed.wait_for(lambda: self._ready or self._failure or self._stopped or limits.left)
@@ -201,7 +201,7 @@ class StandbyWorker:
         self._changed.notify_all()
 
     def _keep(self) -> None:
-        """Have two children ready, until nobody wants any."""
+        """Keep two children ready until the worker is stopped."""
         while (worker := self._next()) is not None:
             failure: Exception | None = None
             described = None
@@ -222,20 +222,20 @@ class StandbyWorker:
                 self._changed.notify_all()
 
     def _next(self) -> Worker | None:
-        """The next worker that has to be opened, its child started; None where no more are."""
+        """Wait until a worker has to be opened, and start its child; return None after a stop."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or (len(self._ready) < 2 and self._failure is None))
             self._wait_for_quiet()
             if self._stopped:
                 return None
             self._opening = worker = Worker(self.adapter, patience_s=_PATIENCE_S)
-            # What hinders it is told by the stream, which tries again.
+            # The stream tries again and raises the error.
             with suppress(WebnormError):
                 worker.start(_NICE if self._ready else 0)
             return worker
 
     def _wait_for_quiet(self) -> None:
-        """Where one is ready, leave it alone with its task for a while."""
+        """Wait until the ready child has had no task for a moment."""
         latest = time.monotonic() + _AT_LATEST_S
         while self._ready and not self._stopped and (now := time.monotonic()) < latest:
             rest = 0.0 if self._limits is not None else now - self._rests_since
@@ -245,9 +245,7 @@ class StandbyWorker:
 
 
 def _open(device: Device, roots: tuple[Path, ...] | None) -> Iterator[Any]:
-    """The first task of a child: to be ready for the others. With `roots`, a spare's, it has the time to
-    rehearse.
-    """
+    """Prepare a child, as its first task. A spare child gets `roots` and has time to warm up."""
     sandbox.limits = _RENDERING
     sandbox.start()
     _bound_memory()
@@ -257,9 +255,9 @@ def _open(device: Device, roots: tuple[Path, ...] | None) -> Iterator[Any]:
 
 
 def _bound_memory() -> None:
-    """Have this process take no more than a share of the machine's memory, where the system knows of that.
+    """Limit this process to a share of the machine's memory, if the system supports that.
 
-    Drivers map far more address space than there is memory: what counts is data, beyond what it has by now.
+    The limit applies to data beyond their current size, because drivers map more address space than memory.
     """
     with suppress(AttributeError, ValueError, OSError):
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,4 +1,4 @@
-"""One kernel's text, evaluated for a program: compiled, checked, explained and timed, as one typed result."""
+"""Evaluation of one kernel's text: compiled, checked, explained and timed, as one typed result."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from webnorm.op.op import Op, Task
 from webnorm.op.registry import is_op_folder, load_op, op_named, options_of
 
 SCHEMA = 1
-# The name of the file that a text is written to which has none, and which messages show.
+# The file name of a text without a file, which messages show.
 _FILE = Path("submission.wgsl")
 _MOST_EXAMPLES = 5
 
@@ -49,7 +49,7 @@ EvaluationStatus = Literal["pass", "fail", "error", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class WrongCase:
-    """A case that the kernel failed: its name, the problem, the constants, and what is wrong."""
+    """A case that the kernel failed: its name, the problem, the constants and the reason."""
 
     case: str
     problem: str
@@ -59,24 +59,66 @@ class WrongCase:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is known of one kernel's text.
+    """The evaluation of one kernel's text.
 
-    `status` is "pass" if every case that could be checked is right, "fail" if one is wrong, "error" if the
-    text is refused, by the header's reader, the template, the compiler or the driver, or ended its process,
-    and "unknown" if no case could be checked. `message` says why, with `line` and `column` of the text, from
-    1, where they are known.
-
-    `passed`, `failed` and `skipped` count cases. Some cases run with several constants; `wrong` has the
-    first runs that failed, and `hint` what the first wrong output fits, if it fits anything. `max_rel_error`
-    is the largest relative error of all cases.
-
-    Times are those of one problem, `timed`, in nanoseconds: `median_ns`, `percent_of_copy` (of the speed of a
-    copy of as many bytes), and `time_over_best`, the median over that of `best_kernel`, the fastest of the
-    op's own kernels. A kernel of the op with the same text is left out; without another one both are None.
-    Times are None unless the status is "pass". `device_shared` says that another evaluation used the adapter
-    meanwhile: then times are worth little. `flags` are remarks on the times, such as "noisy".
-
-    `seed` repeats the draws.
+    Attributes
+    ----------
+    schema : int
+        The version of the JSON schema.
+    webnorm : str
+        The version of webnorm.
+    op : str
+        The name of the op.
+    dtype : str
+        The storage type.
+    device : str
+        The name of the adapter.
+    seed : int
+        Seed of the inputs. Pass it to `evaluate` to repeat them.
+    status : {"pass", "fail", "error", "unknown"}
+        "pass": every case that could be checked is right. "fail": a case is wrong. "error": the text was
+        rejected by the header's reader, the template, the compiler or the driver, or ended its process.
+        "unknown": no case could be checked.
+    message : str or None
+        The reason of the status.
+    line : int or None
+        The line of the mistake in the text, from 1.
+    column : int or None
+        The column of the mistake in characters, from 1.
+    passed : int
+        The number of right cases. Some cases run with several constants.
+    failed : int
+        The number of wrong cases.
+    skipped : int
+        The number of cases that could not be checked.
+    wrong : tuple of WrongCase
+        The first runs that failed.
+    hint : str or None
+        The likely mistake, if the first wrong output fits one.
+    max_rel_error : float or None
+        The largest relative error of all cases.
+    timed : str or None
+        The problem that was timed. It and all times are None unless the status is "pass".
+    median_ns : float or None
+        The median time in nanoseconds.
+    p20_ns : float or None
+        The 20th percentile of the time in nanoseconds.
+    p80_ns : float or None
+        The 80th percentile of the time in nanoseconds.
+    gbps : float or None
+        The throughput in GB/s.
+    gflops : float or None
+        The throughput in GFLOP/s.
+    percent_of_copy : float or None
+        Speed in percent of a copy of as many bytes.
+    best_kernel : str or None
+        The fastest other kernel of the op. A kernel with the same text does not count.
+    time_over_best : float or None
+        The median divided by the median of `best_kernel`.
+    device_shared : bool or None
+        True if another evaluation used the adapter at the same time. The times are then unreliable.
+    flags : tuple of str
+        Remarks on the times, such as "noisy".
     """
 
     schema: int
@@ -108,19 +150,19 @@ class Evaluation:
     flags: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The evaluation as the JSON schema describes it: what is not known is null."""
+        """Return the evaluation as the JSON schema describes it. Unknown values are null."""
         return cast(dict[str, Any], msgspec.to_builtins(self))
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of an evaluation."""
+    """Return the JSON schema of an evaluation."""
     schema: dict[str, Any] = json.loads(json.dumps(msgspec.json.schema(Evaluation)))
     return schema
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Submission:
-    """A text in its file, what that is called in messages, and what is asked of it."""
+    """A kernel's text to evaluate: its file, the file's name in messages, and the requested problem."""
 
     path: Path
     known: Path
@@ -149,37 +191,52 @@ def evaluate(
     adapter: str | int | None = None,
     time_limit: float = 30.0,
 ) -> Evaluation:
-    """Evaluate one kernel's text for an op.
+    """Compile, check and time the text of one kernel.
 
-    The work is done in a process of its own, which ends with the call. Several evaluations may run at once:
-    they take turns where something is timed.
+    The function starts a process for the work, which ends with the call. Several evaluations may run at once:
+    they take turns to measure time.
 
     Parameters
     ----------
-    text
+    text : str or pathlib.Path
         The kernel: WGSL with or without a header, or the path of a file.
-    op
-        The name of an op, the folder of one, or what `load_op` returned.
-    dtype
+    op : str, pathlib.Path, LoadedOp or Op
+        The name of an op, its folder, or the result of `load_op`.
+    dtype : str, default "float32"
         The storage type of the problem: float32, float16 or bfloat16.
-    sizes
-        Sizes of the problem that is timed; what is left out is as the op has it.
-    options, scalars, constants
-        Options as the command takes them, scalars by name, and values of the kernel's tune axes.
-    seed
-        What the inputs are drawn from; None for any.
-    budget
-        Seconds of timing, at most; None times nothing.
-    adapter
-        Index or part of the name of an adapter.
-    time_limit
-        Seconds that a compiler, or a dispatch, may be silent before the process is ended.
+    sizes : mapping of str to int, optional
+        Sizes of the problem that is timed. Default: the op's own.
+    options : sequence of str, optional
+        Options in the form of `--option`, such as "residual".
+    scalars : mapping of str to float, optional
+        Scalars by name. Default: the op's own.
+    constants : mapping of str to int or sequence of int, optional
+        Values of the kernel's tune axes. Default: the kernel's own.
+    seed : int, optional
+        Seed of the inputs. Default: a random seed.
+    budget : float, optional
+        Largest time for timing in seconds; 2.0 by default, 0.01 or more. None skips the timing.
+    adapter : str or int, optional
+        Index or part of the name. Default: $WEBNORM_ADAPTER, or the first adapter.
+    time_limit : float, default 30.0
+        Seconds that a compiler or a dispatch may take without progress; 0.1 or more.
+
+    Returns
+    -------
+    Evaluation
+        The verdict. Mistakes in the text are part of it, and raise no exception.
 
     Raises
     ------
     WebnormError
-        For an unknown op, sizes that it does not have, and no adapter. What is wrong with the text is in the
-        result.
+        The op is unknown, it does not have the sizes, a value is invalid, or there is no adapter.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> found = webnorm.evaluate("fn main() {", "layer_norm", budget=None)
+    >>> found.status, found.line
+    ('error', 1)
     """
     check_seconds("time_limit", time_limit, LEAST_SILENCE)
     if budget is not None:
@@ -194,9 +251,9 @@ def evaluate(
         path = Path(folder) / found.name / known.name
         path.parent.mkdir()
         path.write_text(_text_of(text), encoding="utf-8")
-        if isinstance(text, Path) and (beside := text.with_suffix(".toml")).is_file():
-            # The header of plain WGSL.
-            path.with_suffix(".toml").write_text(_text_of(beside), encoding="utf-8")
+        if isinstance(text, Path) and (header := text.with_suffix(".toml")).is_file():
+            # Plain WGSL has its header in a file of its own.
+            path.with_suffix(".toml").write_text(_text_of(header), encoding="utf-8")
         submission = _Submission(
             path=path,
             known=known,
@@ -230,14 +287,14 @@ def _text_of(text: str | Path) -> str:
     if isinstance(text, Path):
         try:
             if text.stat().st_size > MOST_BYTES:
-                raise WebnormError(f"{text} has more than {MOST_BYTES} bytes; expected a kernel's text")
+                raise WebnormError(f"{text} has more than {MOST_BYTES} bytes, too many for a kernel's text")
             return text.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise WebnormError(
                 f"{text}: cannot be read: {getattr(error, 'strerror', None) or error}"
             ) from error
     if not isinstance(text, str):
-        raise WebnormError(f"text is {shown(text)}; expected the text of a kernel, or a Path")
+        raise WebnormError(f"text is {shown(text)}; it must be a kernel's text or a Path")
     return text
 
 
@@ -278,16 +335,16 @@ def _refused(known: Evaluation, error: Exception, submission: _Submission) -> Ev
 
 
 def _shortened(message: str, submission: _Submission) -> str:
-    """A message that calls the file what its user calls it."""
+    """Return a message with the user's name of the file instead of the temporary one."""
     for path in (submission.path.resolve(), submission.path):
         message = message.replace(str(path), str(submission.known))
     return message
 
 
 def _first_hint(submission: _Submission, worker: Worker) -> str | None:
-    """Have the text compiled and tried on two small problems; what a wrong output fits, if anything.
+    """Compile the text and run it on two small problems; return a hint at the bug in a wrong output.
 
-    Raises WebnormError for a text that is refused, and what the worker raises.
+    Raises WebnormError for a text that is rejected, and the worker's exceptions.
     """
     job = EvaluationJob(
         submission.path,
@@ -321,7 +378,7 @@ def _checked(
         chosen=submission.constants,
         whole=True,
     )
-    # A header may say that its kernel is unstable: to a judge it is wrong all the same.
+    # Unstable kernels count as wrong here, even if their header declares the instability.
     results = [*check.case_results(request, worker, traits)]
     wrong = [one for one in results if one.status in ("fail", "error")]
     passed = [one for one in results if one.status == "pass"]
@@ -347,7 +404,7 @@ def _checked(
             hint = _hint_of(request, kernel, wrong[0], worker)
         return replace(found, message=message, hint=hint, line=place.line if place else None)
     if not passed:
-        reason = next((one.reason for one in results if one.reason), "no case of the corpus takes it")
+        reason = next((one.reason for one in results if one.reason), "it supports no case of the corpus")
         return replace(found, message=_shortened(reason, submission))
     if submission.budget_s is None:
         return found
@@ -362,7 +419,7 @@ def _wrong_case(one: Result, submission: _Submission) -> WrongCase:
 
 
 def examine_case(device: Device, job: jobs.CheckJob) -> Iterator[Any]:
-    """The worker's task: what the wrong output of a variant on a case fits."""
+    """Yield the examination of a variant's wrong output on a case, as a task of the worker."""
     board = ProblemBuffers(device, job.task, job.arrays, job.roots, narrow=job.narrow)
     yield examine(board, board.prepare(job.variants[0].variant()))
 
@@ -432,7 +489,7 @@ def _copies(task: Task, traits: Traits) -> list[Variant]:
 
 
 def _others(submission: _Submission, task: Task, traits: Traits) -> list[Variant]:
-    """The op's own stable kernels of another text that can run the problem, with their default constants."""
+    """Return the op's own stable kernels with other texts for the problem, with default constants."""
     own = _files_of(submission.path)
     found = (
         fitting_variant(kernel, task.problem, traits)[0]
@@ -443,25 +500,25 @@ def _others(submission: _Submission, task: Task, traits: Traits) -> list[Variant
 
 
 def _files_of(kernel: Path) -> list[str]:
-    """The text of a kernel's file, and of the header next to it where plain WGSL has one."""
+    """Return the text of a kernel's file, and the text of its header file if there is one."""
     files = [path for path in (kernel, kernel.with_suffix(".toml")) if path.is_file()]
     return [path.read_text(encoding="utf-8") for path in files]
 
 
-# --- several evaluations on one adapter
+# --- Several evaluations on one adapter.
 
 
 class _Presence:
-    """An evaluation among those of this user on one adapter: who else is there, and whose turn to time it is.
+    """The presence of an evaluation on an adapter, which finds other evaluations and waits for its turn.
 
-    Each holds a lock on a file of its own as long as it runs; a process that ends leaves none.
+    Each evaluation locks its own file while it runs. The lock ends with the process.
     """
 
     def __init__(self, folder: Path, own: Path) -> None:
         self._folder, self._own = folder, own
 
     def others(self) -> bool:
-        """Whether another evaluation is running."""
+        """Return true if another evaluation is running."""
         for path in self._folder.glob("*.active"):
             if path == self._own:
                 continue

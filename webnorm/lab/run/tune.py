@@ -1,4 +1,4 @@
-"""The parent's side of a tuning: which variants, restarts after a death, the last measurement, the choice."""
+"""Tuning in the parent process: candidates, restarts after a crash, the final measurement, the choice."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from webnorm.op.presets import check_batch, ops_with_options, tasks_of_each, usu
 from webnorm.op.registry import computing_ops, op_named
 
 DTYPES_TUNED = ("float32", "float16")
-# Powers of two: what lies between them has other best constants now and then, and is tuned where it matters.
+# Powers of two. Lengths between them can have other best constants; users tune those that matter.
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 SOFTWARE_LENGTHS = (256, 1024, 4096)
 QUICK_LENGTHS = (1024,)
-# A software adapter takes a millisecond for so many elements: long enough for the clock.
+# A software adapter needs a millisecond for this many elements, long enough for the clock.
 SOFTWARE_ELEMENTS = 1 << 19
-# What a choice has to gain to take the place of the rules': less may be luck, and saves nobody time.
+# The smallest speedup over the rules' choice that counts: less may be chance, and saves little time.
 LEAST_GAIN = 1.01
-# Of a problem's budget, for the final measurement; the rest is for the search.
+# The share of a problem's budget for the final measurement; the search gets the rest.
 MEASURING = 0.25
 
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """The tasks to tune, the kernels to choose from, and the seconds that each task may take, at most.
+    """The tasks to tune, the kernels to choose from, and the most seconds per task.
 
-    Making the inputs, probing each kernel and checking what is left come on top.
+    The budget excludes making inputs, probing each kernel and checking the finalists.
     """
 
     tasks: tuple[Task, ...]
@@ -54,7 +54,10 @@ class TuneRequest:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What came of a task: the choice to record, None where nothing was right; what was dropped, and why."""
+    """The result of tuning a task: the choice to record, or None if no variant was right.
+
+    `rules` is the rules' choice, and `dropped` lists variants that were dropped, with the reasons.
+    """
 
     task: Task
     choice: TunedChoice | None
@@ -70,13 +73,13 @@ def tuning_tasks(
     software: bool,
     quick: bool,
 ) -> tuple[Task, ...]:
-    """The tasks of those ops asked for, or of all that compute, that have the options: with `sizes`, and what
-    is None or not there as the adapter has it; for an op of the user's as its benchmarks have it.
+    """Return the tasks to tune for the requested ops, or for all computing ops with the options.
 
-    A batch that is not named makes the data so large on a GPU that a choice serves all that are larger.
-    Raises WebnormError for a problem that an op does not have.
+    Missing or None `sizes` get defaults that suit the adapter; a user op gets its benchmarks' sizes. The
+    default batch on a GPU is so large that the choice also serves larger ones. Raises WebnormError for a
+    problem that an op does not support.
     """
-    usual = QUICK_LENGTHS if quick else SOFTWARE_LENGTHS if software else LENGTHS
+    default_lengths = QUICK_LENGTHS if quick else SOFTWARE_LENGTHS if software else LENGTHS
     dtypes = dtypes or (DTYPES_TUNED[:1] if quick else DTYPES_TUNED)
     found: list[Task] = []
     for name in ops_with_options(computing_ops() if asked is None else asked, options):
@@ -91,17 +94,21 @@ def tuning_tasks(
         for dtype in dtypes:
             full = LARGE_BYTES // DTYPES[dtype].itemsize
             elements = SOFTWARE_ELEMENTS if software else full
-            pairs = [(m, n) for n in lengths or usual for m in batches or (max(1, elements // max(1, n)),)]
+            pairs = [
+                (m, n)
+                for n in lengths or default_lengths
+                for m in batches or (max(1, elements // max(1, n)),)
+            ]
             found += tasks_of_each([name], [dtype], pairs, options)
     return without_duplicates(found)
 
 
 def candidates(kernels: Sequence[Kernel], task: Task, traits: Traits, rules: Variant) -> list[Variant]:
-    """Every variant that may win: first the rules' choice; then each kernel's default, which the rules' next
-    follow, in the order in which they are expected to be fast; then all others.
+    """Return every variant that may win, in the order in which they are tried.
 
-    Left out are unstable kernels, what cannot run, and whatever rounds the mean where the rules' choice does
-    not: speed is not bought with accuracy.
+    The rules' choice comes first, then each kernel's default, then the rules' next suggestions by expected
+    speed, then all others. Unstable kernels and variants that cannot run are left out. Variants that round
+    the mean are left out unless the rules' choice does too, so that tuning does not lose accuracy.
     """
     exact = not _rounds_mean(rules, task, traits)
     own = {kernel.name: kernel for kernel in kernels if kernel.op is task.op and kernel.unstable is None}
@@ -133,7 +140,7 @@ def _rounds_mean(variant: Variant, task: Task, traits: Traits) -> bool:
 
 
 def run(request: TuneRequest, worker: Worker, traits: Traits) -> Iterator[Progress | TuneResult]:
-    """Yield progress, and what came of each task as soon as it is known."""
+    """Yield progress, and the result of each task as soon as it is known."""
     count = len(request.tasks)
     for at, task in enumerate(request.tasks):
         for event in _tune(request, task, worker, traits):
@@ -160,12 +167,12 @@ def _tune(
     for measured in bench.measure(task, [*copies, *last], rule, request.roots, worker, traits, repeated=True):
         if isinstance(measured, Progress):
             share = 1 - MEASURING + MEASURING * measured.share
-            yield replace(measured, doing=f"the best: {measured.doing}", share=share)
+            yield replace(measured, doing=f"finalists: {measured.doing}", share=share)
             continue
         results = measured[len(copies) :]
         faults = [(asked[index], reason) for index, reason in dropped.items()]
         faults += [
-            (variant, result.reason or "it has no time")
+            (variant, result.reason or "it was not timed")
             for variant, result in zip(last, results, strict=True)
             if not result.timed and all(variant is not asked[index] for index in dropped)
         ]
@@ -180,9 +187,9 @@ def _search(
     worker: Worker,
     traits: Traits,
 ) -> Generator[Progress, None, search.Finalists | None]:
-    """The finalists among those asked for that are not dropped, and more of the dropped.
+    """Search for the finalists among the variants that are not dropped; add further ones to `dropped`.
 
-    None when one took the worker down, and with it what was known of the others.
+    Returns None if a variant crashed the worker, which loses the results of the others.
     """
     left = [index for index in range(len(asked)) if index not in dropped]
     rule = replace(timing.StoppingRule(), budget_s=request.budget_s * (1 - MEASURING))
@@ -203,8 +210,8 @@ def _search(
                 case search.Finalists(indices, tried):
                     finalists = search.Finalists(tuple(left[index] for index in indices), tried)
     except (WorkerDied, TaskFailed) as failure:
-        # Before the first variant it is the inputs' or the answers' failure, and would be again. Of another
-        # kernel than the rules' nothing more is tried: each death costs all that was found.
+        # A crash before the first variant comes from inputs or answers and would happen again. All variants
+        # of the crashed kernel are dropped, except of the rules' kernel: each crash loses all results.
         culprit = None if at is None else asked[at].kernel
         for index in left:
             given_up = asked[index].kernel is culprit and culprit is not asked[0].kernel
@@ -215,13 +222,13 @@ def _search(
 
 
 def _reasons(faults: Sequence[tuple[Variant, str]]) -> Iterator[str]:
-    """Why variants were dropped, a line for each kernel and reason."""
+    """Yield one line per kernel and reason why variants were dropped."""
     for (label, reason), members in grouped(faults, lambda one: (one[0].kernel.label, one[1])).items():
         yield f"{members[0][0] if len(members) == 1 else f'{len(members)} variants of {label}'}: {reason}"
 
 
 def _choice(task: Task, results: Sequence[Result], tried: int) -> TunedChoice | None:
-    """The fastest result; the first, of the rules' choice, unless another is clearly faster."""
+    """Return the fastest result, or the rules' choice (the first one) unless another is clearly faster."""
     rules = results[0]
     winner = best(results)
     if winner is None:
@@ -243,8 +250,6 @@ def _choice(task: Task, results: Sequence[Result], tried: int) -> TunedChoice | 
 
 
 def _clearly_faster(old: Result, new: Result) -> bool:
-    """Whether the new median is faster by LEAST_GAIN and, round by round, its 95 % interval excludes that it
-    is not.
-    """
-    gained = new.beside(old) and (old.median_ns or 0.0) / (new.median_ns or math.inf) >= LEAST_GAIN
+    """Return true if the new median is faster by LEAST_GAIN and its 95 % interval confirms a speedup."""
+    gained = new.shares_rounds(old) and (old.median_ns or 0.0) / (new.median_ns or math.inf) >= LEAST_GAIN
     return gained and intervals.ratio_interval(new.samples_by_run, old.samples_by_run)[1] < 1

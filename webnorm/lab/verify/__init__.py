@@ -1,1 +1,1 @@
-"""Whether a kernel is right: outputs against float64, races, loops, and proof that timed work was done."""
+"""Verification of kernels: outputs against float64, races, endless loops, and the proof of timed work."""

@@ -1,4 +1,4 @@
-"""Accuracy: one result held against the float64 answer, with a tolerance that has a reason."""
+"""Accuracy of one result: a comparison with the float64 reference, and a tolerance with a reason."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from webnorm.op import expression
 from webnorm.op.dtypes import Array
 from webnorm.op.op import ExpectedOutputs, HeaderTerms, Task, ToleranceFactors
 
-# A tolerance so many times that of the kernels that `auto` picks is worth a warning.
+# A tolerance this many times larger than `auto`'s kernels have gives a warning.
 LOOSE = 10.0
-# So many are no share of a small output: rows of narrow types hold the same value several times.
+# A share is not meaningful for this many elements: rows of narrow types contain the same value several times.
 FEW = 8
-# Why nothing speaks against a result, and nothing for it.
-VAGUE = "not compared: the tolerance that its header declares is as large as the answers"
-WITHOUT_NUMBERS = "not compared: no answer is a number, and int8 has nothing else"
-# Where more answers than this lie at boundaries, they are not spread over the type's steps: a few values of a
-# coarse x make up the row.
+# Reasons why a result is neither right nor wrong.
+VAGUE = "not compared: the header's tolerance is as large as the answers"
+WITHOUT_NUMBERS = "not compared: all answers are NaN or Inf, which int8 cannot represent"
+# If more answers lie at rounding boundaries, they are not spread over the type's steps: a coarse x makes rows
+# of few values.
 AMBIGUOUS_SHARE = 0.03
 
 
 @dataclass(frozen=True)
 class WorstElement:
-    """The element that is furthest beyond, or nearest to, its tolerance."""
+    """The element that exceeds its tolerance the most, or comes closest to it."""
 
     output: str
     index: tuple[int, ...]
@@ -46,14 +46,30 @@ class WorstElement:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Errors of one result, and the `reason` why it is wrong, if it is.
+    """The errors of one result, from `webnorm.assess`.
 
-    `allowed` is the tolerance of the element that has `max_abs_error`, `tolerance` that of `worst`. The
-    errors and `worst` are those of the op's main output, unless another one is wrong. They are against
-    the answer before it is rounded to its storage type. `non_finite` counts NaN and Inf where a number was
-    expected. Where the answer is NaN or Inf, so has to be the result; but for int8, which has neither.
-    `not_compared` says why that shows nothing: at least half of an output's elements may be off by as much
-    as they are, or int8 is to hold what is no number.
+    Errors are distances to the float64 answer before it is rounded. They belong to the op's main output,
+    unless another output is wrong.
+
+    Attributes
+    ----------
+    max_abs_error : float
+        The largest absolute error.
+    max_rel_error : float
+        The largest relative error: the error divided by max(1, abs(answer)).
+    allowed : float
+        The tolerance of the element with `max_abs_error`.
+    worst : WorstElement or None
+        The element that exceeds its tolerance the most, or comes closest to it.
+    tolerance : float
+        The tolerance of `worst`.
+    non_finite : int
+        The number of NaN and Inf where the answer is a number.
+    reason : str or None
+        The reason why the result is wrong; None if it is right.
+    not_compared : str or None
+        The reason why the comparison proves nothing: half of an output's elements have a tolerance as large
+        as the answer, or an int8 output would have to store NaN or Inf.
     """
 
     max_abs_error: float
@@ -67,33 +83,56 @@ class Accuracy:
 
     @property
     def ok(self) -> bool:
-        """Whether it is right: False for anything that cannot be shown to be, NaN included."""
+        """True if the result is right. NaN where the answer is a number is wrong."""
         return self.reason is None
 
 
 def tolerance(shader: Shader) -> ToleranceFactors:
-    """The tolerance that a kernel's header and the problem's size give."""
+    """Return the tolerance of a kernel for a problem, derived from its header and the problem's size.
+
+    Parameters
+    ----------
+    shader : Shader
+        A shader from `webnorm.render_shader`.
+
+    Returns
+    -------
+    ToleranceFactors
+        The allowed error of an element is base * error_scale + slope * mean_error_scale + adding * abs_sum,
+        with the scales from the op's reference.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> kernel = webnorm.select(webnorm.discover(), "copy", "copy")
+    >>> problem = kernel.op.problem(4, 8)
+    >>> traits = webnorm.find_adapter().traits
+    >>> variant = webnorm.default_variant(kernel, problem, traits)
+    >>> webnorm.tolerance(webnorm.render_shader(variant, problem, "native", traits)).reason
+    'a copy is exact'
+    """
     check_kind("shader", shader, Shader)
     op, rules, problem = shader.variant.kernel.op, shader.variant.kernel.accuracy, shader.problem
     if op.is_copy:
         return ToleranceFactors(0.0, 0.0, 0.0, 1.0, "a copy is exact")
     names = shader.names_for(problem.batch_size)
-    # Both have them in the same order.
+    # Both have their fields in the same order.
     terms = HeaderTerms(*(int(expression.evaluate(tree, names)) for tree in vars(rules).values()))
     found: ToleranceFactors = op.hook("tolerance")(terms, problem)
     return found
 
 
 def loose_tolerance_warning(shader: Shader) -> str | None:
-    """Say how a header's tolerance is far looser than that of the op's best kernels, such as those that
-    `auto` picks; None where it is not. With a slope the allowed error grows to any size.
+    """Return a warning if a header's tolerance is far looser than the best kernels of the op need.
+
+    A slope lets the allowed error grow without a bound. The result is None if the tolerance is not loose.
     """
     own = tolerance(shader)
     if not own.best_of or (not own.slope and own.base <= LOOSE * own.best):
         return None
     return (
-        f"the tolerance of its header is loose ({own.reason}): what passes may be far off; "
-        f"{own.best_of} are held to {own.best:.0e}"
+        f"the header's tolerance is loose ({own.reason}): results that pass may be far off; "
+        f"the tolerance of {own.best_of} is {own.best:.0e}"
     )
 
 
@@ -103,29 +142,61 @@ def assess(
     shader: Shader,
     allowed: ToleranceFactors | None = None,
 ) -> Accuracy:
-    """Hold every output, an array and whether its guard is intact, against its answer, element by element.
+    """Compare the outputs of a shader with their float64 answers, element by element.
 
-    A float32 output may be off by the tolerance. One of a narrower type has to be the answer rounded to that
-    type, or a neighbour where the answer is as near to the rounding boundary as the tolerance.
+    A float32 element may differ by the tolerance. An element of a narrower type must be the answer rounded to
+    that type. It may be a neighbor if the answer is closer to the rounding boundary than the tolerance.
+
+    Parameters
+    ----------
+    outputs : mapping of str to (numpy.ndarray, bool)
+        Each output, and True if its guard words are unchanged: `Outputs.read_all()`.
+    answers : dict of str to Expected
+        The float64 answers: `op.reference(arrays, problem)`.
+    shader : Shader
+        The shader that wrote the outputs.
+    allowed : ToleranceFactors, optional
+        The tolerance. Default: `webnorm.tolerance(shader)`.
+
+    Returns
+    -------
+    Accuracy
+        The errors, and the reason if an output is wrong.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> kernel = webnorm.select(webnorm.discover(), "naive")
+    >>> problem = webnorm.Problem(rows=4, cols=8)
+    >>> traits = webnorm.find_adapter().traits
+    >>> variant = webnorm.default_variant(kernel, problem, traits)
+    >>> shader = webnorm.render_shader(variant, problem, "native", traits)
+    >>> arrays = webnorm.make_inputs(kernel.op, problem)
+    >>> answers = kernel.op.reference(arrays, problem)
+    >>> rounded = answers["y"].value.astype("float32")
+    >>> webnorm.assess({"y": (rounded, True)}, answers, shader).ok
+    True
+    >>> webnorm.assess({"y": (rounded + 1, True)}, answers, shader).ok
+    False
     """
     allowed = allowed or tolerance(shader)
     task = Task(shader.variant.kernel.op, shader.problem)
     found = [assess_output(*one) for one in compare_outputs(outputs, answers, task, allowed)]
     wrong = [accuracy for accuracy in found if not accuracy.ok]
-    # The main output speaks for the op unless another one is wrong and it is not; what was never written goes
-    # first, since others are held against it: y against the norm of the h that was stored.
+    # The main output represents the op, unless only another one is wrong. Outputs that were never written
+    # come first, because others are compared with them: y with the norm of the stored h.
     main = next((accuracy for accuracy in wrong if accuracy.non_finite), next(iter(wrong), found[0]))
     return replace(main, not_compared=next(filter(None, (each.not_compared for each in found)), None))
 
 
 def assess_output(one: OutputComparison, guard_intact: bool = True) -> Accuracy:
-    """`assess` for one output."""
+    """Compare one output with its answer: `assess` for a single output."""
     size, allowed = one.got.size, one.allowed
     errors = _together(one.map_blocks(lambda part: _errors(one, part)))
     reason = _objection(one.name, errors, size, allowed, guard_intact)
     if reason is None and too_many_neighbours(one, errors.unequal):
         neighbours = f"{errors.unequal} of {size} elements of {one.name}"
-        reason = f"{neighbours} are a neighbour of the answer rounded to {one.dtype}"
+        reason = f"{neighbours} are one step off the answer rounded to {one.dtype}"
     return Accuracy(
         max_abs_error=errors.max_abs_error,
         max_rel_error=errors.max_rel_error,
@@ -139,14 +210,14 @@ def assess_output(one: OutputComparison, guard_intact: bool = True) -> Accuracy:
 
 
 def _not_compared(one: OutputComparison, errors: _Errors) -> str | None:
-    """Why an output shows nothing, right or wrong."""
+    """Return the reason why the comparison of an output proves nothing; None if it proves something."""
     if errors.counted:
         return VAGUE if 2 * errors.vague >= errors.counted else None
     return WITHOUT_NUMBERS if one.dtype == "int8" and one.got.size else None
 
 
 def too_many_neighbours(one: OutputComparison, unequal: int) -> bool:
-    """Whether more elements than chance has are `unequal` to the rounded answer, though within tolerance."""
+    """Return True if more elements than chance allows differ from the rounded answer."""
     size = one.got.size
     if unequal <= (1.0 - one.allowed.equal_share) * size + FEW:
         return False
@@ -155,8 +226,10 @@ def too_many_neighbours(one: OutputComparison, unequal: int) -> bool:
 
 @dataclass(frozen=True)
 class _Errors:
-    """Errors of some rows; `ratio` is the largest error in units of its tolerance, at `worst`. `stray` counts
-    what should not have been finite, or of the other sign; for `counted` and `vague` see Deviations.
+    """The errors of some rows; `ratio` is the largest error in units of its tolerance, at `worst`.
+
+    `stray` counts elements that should be NaN or Inf, or have the other sign. For `counted` and `vague` see
+    Deviations.
     """
 
     ratio: float
@@ -176,7 +249,7 @@ _NO_ERRORS = _Errors(0.0, 0.0, 0.0, 0.0, 0, 0, 0, 0, 0, None)
 
 
 def _together(parts: Sequence[_Errors]) -> _Errors:
-    """The errors of all rows."""
+    """Merge the errors of parts into those for all rows."""
     largest = max(parts, key=lambda part: part.ratio, default=_NO_ERRORS)
     furthest = max(parts, key=lambda part: part.max_abs_error, default=_NO_ERRORS)
     return replace(
@@ -191,23 +264,23 @@ def _together(parts: Sequence[_Errors]) -> _Errors:
 def _objection(
     name: str, errors: _Errors, size: int, allowed: ToleranceFactors, guard_intact: bool
 ) -> str | None:
-    """What is wrong with an output; None where every element is within its tolerance."""
+    """Return the reason why an output is wrong; None if every element is within its tolerance."""
     of_all, first = f"of {size} elements of {name}", f"first {errors.worst}"
     if not guard_intact:
-        return f"wrote past the end of {name}: the guard words behind it have changed"
+        return f"wrote past the end of {name}: the guard words after it have changed"
     if errors.non_finite:
         return f"{errors.non_finite} {of_all} are NaN or Inf or were never written, {first}"
     if errors.stray:
-        return f"{errors.stray} {of_all} are unlike an answer that is not finite, {first}"
+        return f"{errors.stray} {of_all} differ from an answer that is NaN or Inf, {first}"
     if errors.ratio <= 1.0:
         return None
-    # Nothing is derived where nothing is allowed: an integer that no rounding decides.
+    # A tolerance of 0 has no derivation: an integer that does not depend on rounding.
     exact = errors.worst is not None and errors.worst.tolerance == 0.0
     return str(errors.worst) if exact else f"{errors.worst} ({allowed.reason})"
 
 
 def _errors(one: OutputComparison, part: slice) -> _Errors:
-    """The errors of some rows."""
+    """Return the errors of some rows."""
     found = one.of(part)
     ratio, error = found.ratio, found.error
     with np.errstate(invalid="ignore", over="ignore"):

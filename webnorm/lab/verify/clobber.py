@@ -1,8 +1,8 @@
-"""What happens to buffers beside kernels, on the device, where reading gigabytes back would take longer.
+"""Work on buffers on the device, where reading back gigabytes would take longer.
 
-What a kernel could remember of the dispatch before is written over: outputs, scratch, workgroup memory. A
-kernel that finds its answers where it left them can do without computing them; whoever calls it has other
-arrays each time. And buffers are held against each other, bit by bit.
+A `Clobberer` overwrites everything that a kernel could remember of an earlier dispatch: outputs, scratch and
+workgroup memory. Otherwise a kernel could find its old answers and skip the computation, while real callers
+pass other arrays each time. A `BufferComparer` compares buffers bit by bit.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from webnorm.gpu.schedule import Plan
 from webnorm.op.dtypes import DTYPES, Array
 
 _INVOCATIONS = 256
-# Numbers such as a norm gives, of which there are enough not to look like one row.
+# The count of noise numbers, which look like a norm's output. A prime keeps rows from repeating.
 _NUMBERS = 4099
-# No one's who draws inputs: noise that begins as x does would be taken for what belongs to x.
+# No inputs use this seed: noise that starts like x could be taken for values that belong to x.
 _SEED = (0x5701, 0x11)
-# So many workgroups fill the memory of every core, whichever the device gives them. A software adapter hands
-# them to its threads in equal shares, of which it has one for each processor.
+# This many workgroups reach the memory of every core, however the device distributes them. A software adapter
+# distributes them equally over its threads, one per processor.
 _WORKGROUPS = 1024
 _KINDS = ("read-only-storage", "storage")
 _COMPARED = ("uniform", *["read-only-storage"] * 2, "storage")
-# A buffer, where what is bound of it begins, and its bytes.
+# A buffer with the begin and the size in bytes of its bound part.
 _Part = tuple[Any, int, int]
 _FILL = f"""
 @group(0) @binding(0) var<storage, read> numbers: array<u32>;
@@ -52,8 +52,9 @@ fn main(
 
 
 def _comparing(params: str, difference: str) -> str:
-    """Text that says whether any word of `others` is not what it should be by `first`: in the word `at` the
-    bits of `difference` differ.
+    """Return a shader that checks whether `others` differ from `first`.
+
+    `difference` is the expression for the bits that differ in the word `at`.
     """
     return f"""
 struct Params {{ {params} }}
@@ -76,17 +77,17 @@ fn main(
 """
 
 
-# `partial` is the word, if any, of which the bits of `mask` alone are data.
+# `partial` is the index of the word, if any, in which only the bits of `mask` are data.
 _ALIKE = _comparing(
     "partial: u32, mask: u32",
     "(first[at] ^ others[at]) & select(0xffffffffu, params.mask, at == params.partial)",
 )
-# `begin` is the word of the whole that the bound part begins at.
+# `begin` is the index of the first word of the bound part.
 _REPEATING = _comparing("begin: u32, period: u32", "others[at] ^ first[(params.begin + at) % params.period]")
 
 
 def _memory_text(words: int) -> str:
-    """Fills workgroup memory with NaN. It is read again, so that no compiler leaves the writes out."""
+    """Return a shader that fills workgroup memory with NaN; it reads it, so that compilers keep writes."""
     return f"""
 @group(0) @binding(0) var<storage, read> numbers: array<u32>;
 @group(0) @binding(1) var<storage, read_write> remembered: array<u32>;
@@ -102,7 +103,7 @@ fn main(@builtin(local_invocation_index) place: u32) {{
 
 
 class WritableBuffer(NamedTuple):
-    """A buffer that a kernel may write, its bytes of data without a guard, and the type of its elements."""
+    """A buffer that a kernel may write, its bytes of data without guard, and the type of its elements."""
 
     buffer: Any
     data_bytes: int
@@ -110,7 +111,7 @@ class WritableBuffer(NamedTuple):
 
 
 def output_buffers(outputs: Outputs, at: int) -> list[WritableBuffer]:
-    """A set of outputs."""
+    """Return the buffers of a set of outputs."""
     return [
         WritableBuffer(buffers[at], tensor.data_bytes(outputs.problem), tensor.dtype(outputs.problem))
         for tensor, buffers in zip(outputs.tensors.values(), outputs.buffers.values(), strict=True)
@@ -118,12 +119,12 @@ def output_buffers(outputs: Outputs, at: int) -> list[WritableBuffer]:
 
 
 def scratch_buffers(plan: Plan, shared: Iterable[Any] = ()) -> list[WritableBuffer]:
-    """What no other plan writes: its scratch, and the buffers that its dispatches have in common."""
+    """Return the buffers that only this plan writes: its scratch, and buffers that its dispatches share."""
     return [WritableBuffer(buffer, buffer.size, "float32") for buffer in (*plan.scratch.values(), *shared)]
 
 
 class Clobberer:
-    """Puts other numbers into buffers and workgroup memory of one device."""
+    """Overwrites buffers and workgroup memory of one device with noise."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -138,7 +139,7 @@ class Clobberer:
         self._memory = memory.on(((zeros, 0, zeros.size), (kept, 0, kept.size)), self._workgroups)
 
     def over(self, remembered: Sequence[WritableBuffer], memory: bool = True) -> PreparedDispatches:
-        """What spoils these buffers, guards excepted, and then, if asked, all workgroup memory."""
+        """Return dispatches that overwrite these buffers, except guards, and then all workgroup memory."""
         fills = []
         for buffer, data_bytes, dtype in remembered:
             numbers = self._numbers_as(dtype)
@@ -148,7 +149,7 @@ class Clobberer:
         return PreparedDispatches.of([*fills, *([self._memory] if memory else [])])
 
     def _numbers_as(self, dtype: str) -> Any:
-        """A buffer of numbers of a type."""
+        """Return a buffer of noise of a type."""
         if dtype not in self._numbers:
             numbers: Array = np.random.default_rng(_SEED).standard_normal(_NUMBERS * 4)
             if dtype == "int8":
@@ -161,11 +162,10 @@ class Clobberer:
 
 @dataclass(frozen=True)
 class ClobberedDispatches:
-    """Dispatches of a plan among others that spoil what they leave; without a plan the others alone, to be
-    timed beside.
+    """A plan's dispatches with others between them that overwrite their results.
 
-    `noise` goes over everything before the dispatch of number `first` and then before every so many, `each`
-    comes before the ones between.
+    Without a plan only the other dispatches run, to be timed separately. `noise` overwrites everything before
+    dispatch number `first` and every `every` dispatches after it. `each` runs before the other dispatches.
     """
 
     noise: PreparedDispatches
@@ -175,7 +175,7 @@ class ClobberedDispatches:
     first: int = 0
 
     def encode(self, compute: Any, index: int = 0) -> None:
-        """Put the dispatches of this number into a compute pass."""
+        """Encode the dispatches with this number into a compute pass."""
         if (index - self.first) % self.every == 0:
             self.noise.encode(compute)
         elif self.each is not None:
@@ -197,18 +197,21 @@ class BufferComparer:
         return ComputeProgram(self._device.handle, _REPEATING, _COMPARED)
 
     def of(self, tensors: Sequence[tuple[Sequence[Any], int]]) -> bool:
-        """Whether each tensor's buffers, of equal size, are alike. The int is its bytes of data: what is left
-        of the word that they end in does not count, whatever follows does.
+        """Return true if each tensor's buffers, which have equal sizes, are equal.
+
+        The int is a tensor's bytes of data. The rest of the data's last word is ignored; the words after it
+        are compared.
         """
         return self._finds_nothing(self.between(tensors))
 
     def between(self, tensors: Sequence[tuple[Sequence[Any], int]]) -> PreparedDispatches:
-        """The comparison that `of` makes, to be encoded as often as need be between other dispatches; what it
-        finds is added to what others found.
+        """Return the dispatches of the comparison in `of`, for use between other dispatches.
+
+        Their result is combined with the results of all comparisons since `forget`.
         """
         comparisons = []
         for (first, *others), data_bytes in tensors:
-            # Past the end where the data is whole words.
+            # If the data are whole words, the index is beyond the end.
             partial = data_bytes // 4 if data_bytes % 4 else 2**32 - 1
             mask = 2 ** (8 * (data_bytes % 4)) - 1
             for begin, size in _bound(self._device, first.size):
@@ -219,7 +222,7 @@ class BufferComparer:
         return PreparedDispatches.of(comparisons)
 
     def repeats(self, buffer: Any, period: int, size: int) -> bool:
-        """Whether bytes 0 to `size` are those up to `period`, whole words, again and again."""
+        """Return true if bytes 0 to `size` repeat the first `period` bytes, which are whole words."""
         block = (buffer, 0, period)
         comparisons = []
         for begin, length in _bound(self._device, size):
@@ -244,22 +247,22 @@ class BufferComparer:
         return program.on(((params, 0, 8), first, others, (self._different, 0, 4)), count)
 
     def forget(self) -> None:
-        """Let comparisons begin anew."""
+        """Reset the result of comparisons."""
         self._device.handle.queue.write_buffer(self._different, 0, np.zeros(1, np.uint32))
 
     def found_differences(self) -> bool:
-        """Whether any comparison that was submitted since `forget` found buffers that differ."""
+        """Return true if any comparison since `forget` found a difference."""
         words = np.frombuffer(self._device.handle.queue.read_buffer(self._different), np.uint32)
         return bool(words.any())
 
 
 def _bound(device: Device, size: int) -> Iterator[tuple[int, int]]:
-    """Where bindings of a buffer of so many bytes begin, and how long they are."""
+    """Yield the begin and the size of the bindings that cover a buffer of `size` bytes."""
     step = device.limits["min-storage-buffer-offset-alignment"]
     most = device.limits["max-storage-buffer-binding-size"] // step * step
     for begin in range(0, size, most):
         yield begin, min(most, size - begin)
 
 
-# Compiled once for all boards of a device: a corpus has a hundred.
+# Compiled once for all boards of a device, since a corpus creates a hundred of them.
 spoiler_of, sameness_of = lru_cache(maxsize=1)(Clobberer), lru_cache(maxsize=1)(BufferComparer)

@@ -1,4 +1,4 @@
-"""How far every element of an output is from its float64 answer, in units of what is allowed."""
+"""Deviations of outputs from their float64 answers, in units of the tolerance."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from webnorm.op.blocks import Part, map_row_blocks
 from webnorm.op.dtypes import DTYPES, INTEGERS, Array, finfo
 from webnorm.op.op import Expected, ExpectedOutputs, Float64Array, Op, Task, ToleranceFactors
 
-# An answer this near to a boundary, in units of its tolerance, is as good as on it: a constant row gives the
-# weights, of which a sixteenth lie half way between two values of float8_e4m3fn. These are no neighbours.
+# An answer this close to a rounding boundary, in units of its tolerance, counts as a tie, which is not
+# counted as a neighbour. For example, a constant row gives the weights; one in sixteen is halfway between two
+# values of float8_e4m3fn.
 TIE = 0.05
-# Results this small are left to the adapter, which may flush denormals to zero.
+# Smaller results are not checked, because adapters may flush denormals to zero.
 DENORMAL = 2.0**-126
 
 
 @dataclass(frozen=True)
 class OutputComparison:
-    """One output of a problem beside its answer: `got` and `answer.value` are of one shape.
+    """One output of a problem with its answer; `got` and `answer.value` have the same shape.
 
-    Rows and columns are those of a matrix: elements of the batch, and of each of them. `dtype` is the storage
-    type; with `any_non_finite` the order of additions decides between NaN and an infinity.
+    The output is a matrix: rows are elements of the batch, and columns the elements of one of them. `dtype`
+    is the storage type. With `any_non_finite` NaN and infinities are equal, because the order of additions
+    decides between them.
     """
 
     name: str
@@ -35,26 +37,24 @@ class OutputComparison:
 
     @property
     def rows(self) -> int:
-        """Its rows; the elements of an output that has none."""
+        """The number of rows, or of elements if the output has no rows."""
         return len(self.answer.value)
 
     @property
     def cols(self) -> int:
-        """Elements of a row."""
+        """The number of elements in a row."""
         return self.answer.value.size // max(self.rows, 1)
 
     def map_blocks(self, work: Callable[[slice], Part]) -> list[Part]:
-        """What `work` gives for each part of the rows, in order."""
+        """Return the results of `work` for each part of the rows, in order."""
         return map_row_blocks(work, self.rows, self.cols)
 
     def of(self, part: slice) -> Deviations:
-        """The deviations of some of the rows."""
+        """Return the deviations of some of the rows."""
         return _deviations(self, self.got[part], _cut(self.answer, part))
 
     def ambiguous(self, part: slice) -> int:
-        """How many answers of some of the rows lie as near to a rounding boundary of the type as the
-        tolerance.
-        """
+        """Return the number of answers in some rows whose distance to a rounding boundary is in tolerance."""
         answer = _cut(self.answer, part)
         with np.errstate(invalid="ignore", over="ignore"):
             below, above = _ends(answer.value, _limit(answer, self.allowed), self.dtype)
@@ -63,14 +63,27 @@ class OutputComparison:
 
 @dataclass(frozen=True)
 class Deviations:
-    """Of some rows, all arrays of one shape: what was `got` and the answer's `value` in float64, the `error`,
-    the `limit` of it before a narrow type's rounding adds to it, and the `ratio` of the two, with all that is
-    allowed: above 1 an element is wrong, and infinite where it is no number and should be one, or the other
-    way round.
+    """The deviations of some rows; all arrays have the same shape.
 
-    `counted` tells the answers that are numbers; `missing` what should have been a number, `stray` what
-    should not, or has the other sign. `unequal` counts the elements of a narrow type that are a neighbour of
-    the rounded answer, which no tie excuses, and `vague` those that may be off by as much as they are.
+    Attributes
+    ----------
+    got, value
+        The output and the answer, in float64.
+    error, limit
+        The absolute error, and its tolerance without a narrow type's rounding.
+    ratio
+        The error divided by its full tolerance. Above 1 an element is wrong. It is infinite if the
+        element is a number and the answer is not, or the other way round.
+    counted
+        True for answers that are numbers.
+    missing
+        True for elements that should be numbers and are not.
+    stray
+        True for elements that should be NaN or Inf and are not, or have the other sign.
+    unequal
+        The number of elements of a narrow type that are a neighbour of the rounded answer, no tie.
+    vague
+        The number of elements whose tolerance is as large as they are.
     """
 
     got: Float64Array
@@ -85,7 +98,7 @@ class Deviations:
     vague: int
 
     def tolerated(self, at: tuple[int, ...], dtype: str) -> float:
-        """What is allowed of one element."""
+        """Return the tolerance of one element."""
         value, limit = self.value[at], self.limit[at]
         return float(limit if dtype == "float32" else _reach(value, *_ends(value, limit, dtype)))
 
@@ -93,7 +106,7 @@ class Deviations:
 def compare_outputs(
     outputs: Mapping[str, tuple[Array, bool]], answers: ExpectedOutputs, task: Task, allowed: ToleranceFactors
 ) -> Iterator[tuple[OutputComparison, bool]]:
-    """Every output of a task beside its answer, the main one first, and whether its guard is intact."""
+    """Yield every output of a task with its answer, the main one first, and true if its guard is intact."""
     for tensor in task.op.outputs(task.problem):
         got, guard_intact = outputs[tensor.name]
         if tensor.compared is not None:
@@ -106,12 +119,12 @@ def compare_outputs(
 
 
 def batch_part(op: Op, arrays: Mapping[str, Array], part: slice | Array) -> dict[str, Array]:
-    """Arrays by name, of those that are batched a part of the batch."""
+    """Return the arrays with batched ones cut to a part of the batch."""
     return {name: array[part] if op.named[name].batched else array for name, array in arrays.items()}
 
 
 def _cut(answer: Expected, part: slice) -> Expected:
-    """The answer for some rows, every array of it as large as the value."""
+    """Return the answer for some rows; all its arrays get the value's shape."""
     arrays = (
         answer.value,
         answer.error_scale,
@@ -125,7 +138,7 @@ def _cut(answer: Expected, part: slice) -> Expected:
 
 
 def rounded_to(value: Float64Array, dtype: str) -> Float64Array:
-    """`value` rounded to a storage type, to nearest even, saturating for int8 and float8, as float64."""
+    """Round to a storage type, to nearest even; int8 and float8 saturate. Return float64."""
     if dtype == "float32":
         return value.astype(np.float32).astype(np.float64)
     if dtype == "int8":
@@ -148,7 +161,7 @@ def _deviations(one: OutputComparison, got: Array, answer: Expected) -> Deviatio
     if one.any_non_finite:
         value = _finite_or_nan(value)
         wide = np.where(np.isnan(value), _finite_or_nan(wide), wide)
-    # What is no number in float64 has to be none here, and infinity has its sign; int8 has neither.
+    # NaN and Inf in float64 have to be the same in the output, including the sign; int8 has neither.
     counted = np.isfinite(value)
     known = counted if dtype in INTEGERS else np.ones(value.shape, dtype=bool)
     if answer.beyond_float32 is not None:
@@ -163,12 +176,12 @@ def _deviations(one: OutputComparison, got: Array, answer: Expected) -> Deviatio
             ratio, unequal = np.where(same & ~np.isfinite(nearest), 0.0, _in_units(error, limit)), 0
         else:
             ratio, unequal = _compare_narrow(known & ~same, wide, value, error, limit, dtype)
-        # Where the answer, rounded, is a number or lies beyond the type's range, NaN is none, nor infinity,
-        # unless the tolerance reaches beyond that range.
+        # NaN and infinity are wrong if the rounded answer is a number or exceeds the type's range, unless the
+        # tolerance exceeds that range too.
         missing = counted & ~np.isfinite(wide) & ~same & (ratio != 0.0)
         stray = known & ~counted & ~same
         error[missing | stray] = np.inf
-        # A limit that is no number shows nothing, and nothing is shown of NaN.
+        # Without a number as tolerance, or as error, the element is not proved right.
         ratio[np.isnan(ratio) | missing | stray] = np.inf
         ratio[~known | (same & ~counted)] = 0.0
         error[~(counted | stray) | (same & ~np.isfinite(nearest))] = 0.0
@@ -177,8 +190,9 @@ def _deviations(one: OutputComparison, got: Array, answer: Expected) -> Deviatio
 
 
 def _vague(answer: Expected, limit: Array, counted: Array, allowed: ToleranceFactors) -> int:
-    """How many elements may be off by as much as they are, and by as much as what they are made of: to hold
-    such an element against its answer shows nothing. Only a mean that is rounded is allowed so much.
+    """Return the number of elements whose tolerance is as large as they are and as large as their terms.
+
+    Comparing such an element shows nothing. Only a rounded mean makes tolerances that large.
     """
     if not allowed.slope > 0:
         return 0
@@ -189,19 +203,19 @@ def _vague(answer: Expected, limit: Array, counted: Array, allowed: ToleranceFac
 def _compare_narrow(
     unlike: Array, wide: Float64Array, value: Float64Array, error: Float64Array, limit: Array, dtype: str
 ) -> tuple[Float64Array, int]:
-    """Errors in units of what is tolerated of a narrow type, and how many elements no tie excuses.
+    """Return errors in units of a narrow type's tolerance, and the number of elements off without a tie.
 
-    What is the answer rounded, and not `unlike` it, is right whatever the tolerance, and that is nearly
-    everything.
+    Only `unlike` elements are examined. All others equal the rounded answer and are right, usually nearly
+    all.
     """
     at = np.nonzero(unlike)
     got, near, margin = wide[at], value[at], limit[at]
     below, above = _ends(near, margin, dtype)
     tolerated = _reach(near, below, above)
     if dtype in INTEGERS:
-        # One that no rounding decides is compared with half a step: an error of one step has the ratio 2.
+        # An integer that does not depend on rounding gets half a step, so that an error of one step is 2.
         tolerated = np.where(tolerated == 0.0, 0.5, tolerated)
-    # The size of an error inside the interval is that of the rounding.
+    # An error inside the interval is as large as the rounding.
     beyond = _in_units(np.maximum(error[at], np.nextafter(tolerated, np.inf)), tolerated)
     ratio = np.zeros(value.shape)
     ratio[at] = np.where((got >= below) & (got <= above), 0.0, beyond)
@@ -210,9 +224,9 @@ def _compare_narrow(
 
 
 def _limit(answer: Expected, allowed: ToleranceFactors) -> Array:
-    """The tolerance of each element, before what a narrow type's rounding adds."""
+    """Return the tolerance of each element, without a narrow type's rounding."""
     limit = allowed.base * answer.error_scale
-    # A factor of 0 leaves the term out: of a constant row of 1e38, its scale is infinite.
+    # A term with the factor 0 is omitted, since its scale can be infinite, as in a constant row of 1e38.
     if allowed.slope > 0:
         limit = limit + allowed.slope * answer.mean_error_scale
     if answer.abs_sum is not None and allowed.adding > 0:
@@ -223,15 +237,15 @@ def _limit(answer: Expected, allowed: ToleranceFactors) -> Array:
 
 
 def _in_units(error: Float64Array, limit: Array) -> Float64Array:
-    """Error / limit, where a tolerance of nothing is met by an error of nothing."""
+    """Return error / limit, and 0 for an error of 0 with a tolerance of 0."""
     return np.where(error == 0.0, 0.0, error / np.maximum(limit, np.finfo(np.float64).tiny))
 
 
 def _ends(value: Float64Array, limit: Array, dtype: str) -> tuple[Float64Array, Float64Array]:
-    """What is tolerated at least and at most of a narrow type."""
+    """Return the smallest and the largest tolerated value of a narrow type."""
     return rounded_to(np.asarray(value - limit), dtype), rounded_to(np.asarray(value + limit), dtype)
 
 
 def _reach(value: Float64Array, below: Float64Array, above: Float64Array) -> Float64Array:
-    """How far the ends of an interval are from a value inside it, at most."""
+    """Return the larger distance from a value to the ends of its interval."""
     return np.maximum(np.abs(below - value), np.abs(above - value))

@@ -1,12 +1,12 @@
-"""Renderings that note what a kernel does: who touches what of workgroup memory between two barriers, and how
-often every loop goes round.
+"""Instrumentation of shaders: notes of accesses to workgroup memory between barriers, and of rounds of loops.
 
-Every access leaves its invocation's number beside the number of barriers passed. What is not understood is
-not watched: a note that is missing would vouch for a race, and one too many accuse who does no harm.
+Every access stores its invocation's number with the number of passed barriers. Texts that are not fully
+understood are not instrumented: a missing note would hide a race, and a wrong one would report a false race.
 
-A driver may end an endless loop without a word, as Mesa's llvmpipe does after 65,535 rounds; on another the
-loop hangs. Here each loop says when it is entered and when it ends by its condition, `break` or `return`: one
-that does not say so was ended by the driver. A bound on the rounds ends it where no driver does.
+A driver may silently end an endless loop, as Mesa's llvmpipe does after 65,535 rounds; on other drivers the
+loop hangs. The instrumented text therefore notes when a loop is entered, and when it ends by its condition,
+`break` or `return`. A loop without such an end was ended by the driver. A limit on the rounds ends it if no
+driver does.
 """
 
 from __future__ import annotations
@@ -18,25 +18,23 @@ from pathlib import Path
 
 from webnorm.kernels.wgsl.tokens import CannotInstrument, TokenizedShader, entry_point
 
-# --- loops
+# --- Loops.
 
 _LOOP_PREFIX = "rounds_"
-# The array of notes where there are no others.
+# The array of notes in a text without workgroup memory.
 LOOP_NOTES = f"{_LOOP_PREFIX}notes"
-# The words of a loop: see instrumented_loops.wgsl.
+# The words of notes per loop: see instrumented_loops.wgsl.
 LOOP_WORDS = 4
 _LOOPS = ("for", "while", "loop")
 _LOOP_FUNCTIONS = Path(__file__).with_name("instrumented_loops.wgsl").read_text(encoding="utf-8")
-# Rounds that a loop may have whatever the problem, and for each of its elements; all loops of an invocation
-# together may have a few times as many.
+# The allowed rounds of a loop, those for each element of the problem, and the factor for all loops of an
+# invocation together.
 _ANY, _EACH, _TOGETHER = 1 << 16, 16, 4
 
 
 @dataclass(frozen=True)
 class _Loop:
-    """A loop: the tokens of its keyword and of its body's braces, and of its condition: from one on up to
-    another, None where there is none.
-    """
+    """A loop: the tokens of its keyword, of its body's braces and of its condition (None without one)."""
 
     keyword: int
     opened: int
@@ -45,22 +43,24 @@ class _Loop:
 
 
 class LoopInstrumentation:
-    """A text whose loops are understood; raises CannotInstrument."""
+    """The instrumentation of a text's loops; raises CannotInstrument for a text that is not understood."""
 
     def __init__(self, text: str) -> None:
         self._code = TokenizedShader(text)
         for at in self._code.tokens:
             if at.text.startswith(_LOOP_PREFIX):
-                raise CannotInstrument(f"line {at.line}: {at.text} may be the name of what counts rounds")
+                raise CannotInstrument(
+                    f"line {at.line}: the name {at.text} conflicts with the instrumentation; rename it"
+                )
         self._loops = [self._loop(at) for at in self._code.places(*_LOOPS)]
 
     @property
     def lines(self) -> tuple[int, ...]:
-        """The line of each loop, which is where its number is counted from."""
+        """The line of each loop, by the loop's number."""
         return tuple(self._code.tokens[one.keyword].line for one in self._loops)
 
     def text(self) -> str:
-        """The text that counts, line by line as before; `library` has what it calls."""
+        """Return the instrumented text with unchanged line numbers; `library` defines its functions."""
         code, changes = self._code, dict[int, str]()
 
         def put(at: int, before: str = "", after: str = "") -> None:
@@ -84,15 +84,16 @@ class LoopInstrumentation:
         return code.changed(changes)
 
     def endless(self, notes: Sequence[int]) -> tuple[int, int] | None:
-        """The line of the loop that did not end by itself, by the LOOP_WORDS of each, and the most rounds
-        that were seen of it. Of several the one that went on for longest: what is around it, and behind it,
-        is ended, too.
+        """Return the line of the loop that did not end by itself, and the most rounds seen of it.
+
+        `notes` contains LOOP_WORDS for each loop. If several loops did not end, the longest one is returned,
+        because loops around and after it are ended too.
         """
         found = []
         for line, at in zip(self.lines, range(0, len(notes), LOOP_WORDS), strict=True):
             entered, ended, seen, done = notes[at : at + LOOP_WORDS]
             if entered != ended:
-                # A loop in an endless one is left in the middle, after no more rounds than it had before.
+                # A loop inside an endless one is interrupted after no more rounds than it had before.
                 found.append((seen > done, seen, line))
         if not found:
             return None
@@ -100,8 +101,9 @@ class LoopInstrumentation:
         return line, longest
 
     def library(self, elements: int, notes: str, first: int) -> str:
-        """The functions for a problem of so many elements. Each loop has its words in the array of notes
-        that is called so, from the `first` on.
+        """Return the functions for a problem of `elements` elements.
+
+        `notes` is the name of the array of notes, and `first` the index of the loops' first word in it.
         """
         most = _ANY + _EACH * elements
         numbers = {
@@ -117,8 +119,8 @@ class LoopInstrumentation:
     def _loop(self, at: int) -> _Loop:
         code = self._code
         if code[at - 1] not in ("{", "}", ";", ":"):
-            # An attribute, above all: what is put before the loop has to come before that.
-            raise CannotInstrument(f"line {code.tokens[at].line}: a loop in a place that is not understood")
+            # This may be an attribute, and the code before the loop would have to come before it.
+            raise CannotInstrument(f"line {code.tokens[at].line}: a loop in an unsupported place")
         condition = None
         if code[at] == "for":
             opened, closed = at + 1, code.partner.get(at + 1, at)
@@ -135,7 +137,7 @@ class LoopInstrumentation:
         return _Loop(at, body, code.partner[body], condition)
 
     def _ends(self) -> Iterator[tuple[int, list[int]]]:
-        """Each `break` and `return`, and the numbers of the loops that it ends."""
+        """Yield each `break` and `return`, with the numbers of the loops that it ends."""
         code = self._code
         numbers = {one.opened: number for number, one in enumerate(self._loops)}
         switches = {
@@ -154,15 +156,15 @@ class LoopInstrumentation:
                 yield at, ended
 
 
-# --- memory of workgroups
+# --- Workgroup memory.
 
-# Of a tag: an invocation's number, below it; barriers of a pass, above it; above those the pass.
+# The bits of a note, from the lowest: an invocation's number, the barriers of a pass, and the pass.
 _PLACES = 11
 _BARRIERS = 17
 _MOST_PASSES = (1 << 32 - _PLACES - _BARRIERS) - 1
-# The first words: how many races were seen, of the last element in memory that had one the line and its
-# number, and whether some invocations passed a barrier that others of their workgroup had not come to, or
-# more of them than can be distinguished.
+# The first words: the number of races, the line and the index of the last element with a race, and a flag for
+# barriers that cannot be used. These are barriers that not all invocations of a workgroup reached, and more
+# barriers than the bits can count.
 HEAD = 4
 _NOTES_OF_ELEMENT = 4
 
@@ -170,7 +172,7 @@ _RACE_PREFIX = "watch_"
 # The array of notes.
 MEMORY_NOTES = f"{_RACE_PREFIX}notes"
 _ASSIGNED = re.compile(r"=(?!=)|\+=|-=|\*=|/=|%=|\|=|&=|\^=|<<=|>>=|\+\+|--")
-# Names that the notes use, and names that order accesses: a text may declare something else by that name.
+# Names that the instrumentation uses, and names of barriers and atomics. A text must not redeclare them.
 _MEANT = re.compile(r"atomic\w*|\w+Barrier|workgroupUniformLoad|array|bool|min|ptr|u32|vec3")
 _NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)[iu]?")
 _DECLARES = ("let", "var", "const", "override", "fn", "alias", "struct")
@@ -179,8 +181,10 @@ _RACE_FUNCTIONS = Path(__file__).with_name("instrumented_races.wgsl").read_text(
 
 @dataclass(frozen=True)
 class WorkgroupVariable:
-    """A variable of workgroup memory: where its notes begin, and its elements; `type_at` is where its type
-    begins in the text. What is no array is one element.
+    """A variable of workgroup memory.
+
+    `first` is the index of its first element in the notes, `count` the number of elements, 1 for a variable
+    that is not an array. `type_at` is the token at which its type begins.
     """
 
     name: str
@@ -191,7 +195,7 @@ class WorkgroupVariable:
 
 
 class RaceInstrumentation:
-    """A text whose use of workgroup memory is understood as far as its variables; raises CannotInstrument."""
+    """The instrumentation of a text's workgroup memory; raises CannotInstrument for unsupported variables."""
 
     def __init__(self, text: str) -> None:
         self._code = TokenizedShader(text)
@@ -201,14 +205,17 @@ class RaceInstrumentation:
         self.elements = sum(one.count for one in self.memory)
 
     def words(self, passes: int, workgroups: int) -> int:
-        """The words of the notes: of each workgroup one for each pass's barriers, then those of elements."""
+        """Return the number of words of the notes.
+
+        Each workgroup has one word per pass for barriers, followed by the words of its elements.
+        """
         return HEAD + workgroups * (passes + _NOTES_OF_ELEMENT * self.elements)
 
     def text(self, entry_points: Mapping[str, int], binding: int) -> str:
-        """The text with a note for each access, line by line as before, and the functions that take them into
-        a buffer at a binding of group 0. An entry point has so many invocations to a workgroup.
+        """Return the instrumented text with unchanged line numbers, followed by the functions for notes.
 
-        Raises CannotInstrument.
+        `entry_points` maps entry points to their invocations per workgroup. `binding` is the binding of the
+        buffer of notes in group 0. Raises CannotInstrument for unsupported accesses.
         """
         self._check_names()
         memory = {one.name: one for one in self.memory}
@@ -218,7 +225,7 @@ class RaceInstrumentation:
             if word == "workgroupBarrier":
                 changes[at] = f"{_RACE_PREFIX}barrier"
             elif word == "subgroupBarrier":
-                raise self._unclear(at, "a barrier for some of a workgroup's invocations")
+                raise self._unclear(at, "a barrier for only a part of a workgroup's invocations")
             elif not self._is_declared(at):
                 changes.update(self._access(at, memory[word]))
         for one in self.memory:
@@ -232,13 +239,13 @@ class RaceInstrumentation:
         return CannotInstrument(f"line {self._code.tokens[at].line}: {what}")
 
     def _field_names(self) -> frozenset[int]:
-        """The tokens that name a field where a struct is declared."""
+        """Return the tokens that are names of fields in declarations of structs."""
         code = self._code
         bodies = {at + 2 for at in code.places("struct")}
         return frozenset(at - 1 for at in code.places(":") if at and code.around[at - 1] in bodies)
 
     def _named_numbers(self) -> dict[str, str]:
-        """The module's constants that are written as numbers: `const N = 7;` or `const N: u32 = 7;`."""
+        """Return the module's constants with literal values: `const N = 7;` or `const N: u32 = 7;`."""
         code, found = self._code, dict[str, str]()
         for at in code.places("const"):
             if code.around[at] < 0:
@@ -248,7 +255,7 @@ class RaceInstrumentation:
         return found
 
     def _named(self, *words: str) -> Iterator[int]:
-        """These words, where they name what is declared somewhere: no fields, components or attributes."""
+        """Yield the uses of these words as declared names, not as fields, components or attributes."""
         code = self._code
         for at in code.places(*words):
             names_builtin = code.follows(code.around[at] - 2, "@", "builtin")
@@ -256,7 +263,7 @@ class RaceInstrumentation:
                 yield at
 
     def _declared(self) -> Iterator[int]:
-        """The names in declarations."""
+        """Yield the names in declarations."""
         code = self._code
         for at in code.places(*_DECLARES):
             name = at + 1
@@ -273,19 +280,21 @@ class RaceInstrumentation:
         return self._code[at + 1] == ":" and self._code.follows(at - 4, "var", "<", "workgroup", ">")
 
     def _check_names(self) -> None:
-        """Raise CannotInstrument where a name may mean something else than it seems."""
+        """Raise CannotInstrument if a name may have a different meaning than assumed."""
         names = {one.name for one in self.memory}
         for at in self._declared():
             if _MEANT.fullmatch(self._code[at]):
-                raise self._unclear(at, f"{self._code[at]} is the text's own")
+                raise self._unclear(at, f"the text declares {self._code[at]} itself")
             if self._code[at] in names and not self._is_declared(at):
-                raise self._unclear(at, f"{self._code[at]} is also the name of something else")
+                raise self._unclear(at, f"{self._code[at]} has two declarations")
         for at, token in enumerate(self._code.tokens):
             if token.text.startswith(_RACE_PREFIX):
-                raise self._unclear(at, f"{token.text} may be the name of what takes the notes")
+                raise self._unclear(
+                    at, f"the name {token.text} conflicts with the instrumentation; rename it"
+                )
 
     def _variables(self) -> Iterator[WorkgroupVariable]:
-        """The variables of workgroup memory."""
+        """Yield the variables of workgroup memory."""
         code, first = self._code, 0
         aliases = {code[at + 1]: at + 3 for at in code.places("alias")}
         names = set[str]()
@@ -295,7 +304,7 @@ class RaceInstrumentation:
             name, type_at = code[at + 2], at + 4
             is_variable = code.follows(at - 2, "var", "<", "workgroup", ">") and code.around[at] < 0
             if not is_variable or code[at + 3] != ":" or name in names:
-                raise self._unclear(at, "workgroup memory is declared in a way that is not understood")
+                raise self._unclear(at, "an unsupported declaration of workgroup memory")
             names.add(name)
             meant, seen = type_at, set[str]()
             while code[meant] in aliases and code[meant] not in seen:
@@ -307,18 +316,18 @@ class RaceInstrumentation:
             first += count
 
     def _length(self, at: int) -> int:
-        """The elements of the array type that begins at a token and ends its statement."""
+        """Return the number of elements of the array type that begins at a token and ends its statement."""
         code = self._code
         last = code.end_of_statement(at) - 2
         last -= code[last] == ","
         length = self._numbers.get(code[last], code[last])
         found = _NUMBER.fullmatch(length) if code[last - 1] == "," else None
         if found is None:
-            raise self._unclear(at, "an array whose length is no number")
+            raise self._unclear(at, "an array whose length is not a number")
         return int(found[1], 0)
 
     def _access(self, at: int, one: WorkgroupVariable) -> dict[int, str]:
-        """What becomes of the tokens of an access to memory whose name stands at one."""
+        """Return the changed tokens of an access to workgroup memory whose name is at a token."""
         code, line = self._code, self._code.tokens[at].line
         opened, closed = at, at
         if one.is_array:
@@ -326,7 +335,7 @@ class RaceInstrumentation:
             if code[opened] != "[":
                 raise self._unclear(at, f"{one.name} is used as a whole")
         if self._is_address(at - 1):
-            # To an atomic function, too: whether it races depends on what becomes of its result.
+            # This includes atomic functions: a race depends on the use of their results.
             raise self._unclear(at, f"{one.name} is passed on by its address")
         start, end, in_part = at, closed + 1, False
         while True:
@@ -349,8 +358,9 @@ class RaceInstrumentation:
         if in_part:
             raise self._unclear(at, f"{one.name} is written component by component")
         if code[start - 1] not in ("{", "}", ";") or code[code.around[start]] != "{":
-            raise self._unclear(at, f"{one.name} is written in a place that is not understood")
-        # A block: the index, the assignment, and only then its note, as what is assigned may pass barriers.
+            raise self._unclear(at, f"{one.name} is written in an unsupported place")
+        # A block with the index, the assignment, and then its note, since the assigned value may pass
+        # barriers.
         read = "" if assigned == "=" else f"{_RACE_PREFIX}read({where}, "
         changes = dict.fromkeys([*range(start, opened + 1), *range(closed, end)], "")
         changes[start] += f"{{ let {_RACE_PREFIX}at = {read}u32({'' if one.is_array else '0u'}"
@@ -361,7 +371,7 @@ class RaceInstrumentation:
         return changes
 
     def _entries(self, entry_points: Mapping[str, int]) -> dict[int, str]:
-        """What becomes of the entry points: they tell who they are."""
+        """Return the changed tokens of the entry points, which set the variables of the instrumentation."""
         changes = dict[int, str]()
         if len(entry_points) > _MOST_PASSES:
             raise CannotInstrument("too many entry points")
@@ -376,7 +386,7 @@ class RaceInstrumentation:
         return changes
 
     def _is_address(self, at: int) -> bool:
-        """Whether a token is an `&` that takes an address, not one between two operands."""
+        """Return true if a token is an `&` that takes an address, not a binary operator."""
         code = self._code
         if code[at] != "&":
             return False
@@ -386,7 +396,7 @@ class RaceInstrumentation:
 
 
 def _library(binding: int, passes: int, elements: int) -> str:
-    """The functions that note an access, and the numbers that they go by."""
+    """Return the functions that note an access, and their constants."""
     numbers = {
         "head": HEAD,
         "passes": passes,

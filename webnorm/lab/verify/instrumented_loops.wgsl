@@ -1,7 +1,7 @@
-// The functions that count the rounds of loops. Of each loop the notes have how often it was entered and how often it
-// ended by itself, the most rounds that were seen of it, a power of two, and the most that it had when it ended. What
-// a driver ends comes to none of these: its compiler takes for granted that a loop ends by its own `break` alone, so
-// that nothing behind the loop can tell. Constants are declared before, together with the notes.
+// The functions that count the rounds of loops. The notes of a loop are four words: how often it was entered, how
+// often it ended by itself, the most rounds seen so far (a power of two), and the most rounds at its end. A loop that
+// the driver ends is missing in the second: code after the loop cannot detect that, because compilers assume that a
+// loop only ends by its own `break`. The constants and the notes are declared before this text.
 
 var<private> rounds_of: array<u32, rounds_loops>;
 var<private> rounds_all: u32;
@@ -24,7 +24,7 @@ fn rounds_end(loop_number: u32) {
     atomicMax(&rounds_notes[at + 3u], rounds_of[loop_number]);
 }
 
-// A round begins; true where it is one too many, and from then on for every loop, so that all of them end.
+// A round begins. The result is true for a round too many, and from then on for every loop, so that all loops end.
 fn rounds_begin(loop_number: u32) -> bool {
     rounds_of[loop_number] += 1u;
     rounds_all += 1u;

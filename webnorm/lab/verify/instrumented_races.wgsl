@@ -1,8 +1,9 @@
-// The functions that note an access. Every element has the largest and the smallest number of the invocations
-// that wrote and read it, each under the number of barriers that the last of them had passed.
+// The functions that note an access. The notes of an element contain the largest and the smallest number of the
+// invocations that wrote it and that read it. Each is combined with the number of barriers that the last of these
+// invocations had passed.
 //
-// Barriers that not all come to order nothing: whoever has passed one finds that all have come to as many.
-// Constants and watch_notes are declared before.
+// A barrier only orders accesses if all invocations reach it: an invocation that has passed a barrier checks that
+// all others have reached as many. The constants and watch_notes are declared before this text.
 
 var<private> watch_place: u32;
 var<private> watch_group: u32;
@@ -35,7 +36,7 @@ fn watch_others(at: u32) -> bool {
         && watch_last_place - (smallest & watch_last_place) != watch_place;
 }
 
-fn watch_tell(element: u32, line: u32) {
+fn watch_report(element: u32, line: u32) {
     atomicAdd(&watch_notes[0], 1u);
     atomicStore(&watch_notes[1], line);
     atomicStore(&watch_notes[2], element);
@@ -49,7 +50,7 @@ fn watch_read(first: u32, last: u32, index: u32, line: u32) -> u32 {
     let element = first + min(index, last);
     let at = watch_notes_of(element);
     watch_leave(at + 2u);
-    if (watch_others(at)) { watch_tell(element, line); }
+    if (watch_others(at)) { watch_report(element, line); }
     return index;
 }
 
@@ -57,5 +58,5 @@ fn watch_write(first: u32, last: u32, index: u32, line: u32) {
     let element = first + min(index, last);
     let at = watch_notes_of(element);
     watch_leave(at);
-    if (watch_others(at) || watch_others(at + 2u)) { watch_tell(element, line); }
+    if (watch_others(at) || watch_others(at + 2u)) { watch_report(element, line); }
 }

@@ -1,6 +1,6 @@
-"""The buffers of one problem on a device, and what has to lie in them: shared by all variants tried on it.
+"""The buffers of one problem on a device and their expected contents, shared by all its variants.
 
-Of a large problem rows repeat, so that all of them are held against float64 in little time.
+Rows of a large problem repeat, so that all of them are compared with float64 in little time.
 """
 
 from __future__ import annotations
@@ -38,26 +38,24 @@ from webnorm.op.registry import as_copy_problem, copy_op
 
 # The largest last-level cache of a GPU today: AMD's MI300 has 256 MB.
 LARGEST_CACHE = 256 << 20
-# Dispatches that follow one another and have to agree: more than the 16 that a kernel may count to, and on a
-# software adapter so many that they touch about as many elements.
+# The number of successive dispatches that have to agree. It exceeds 16, because a kernel might count its
+# dispatches up to that number. A software adapter runs fewer, limited by the number of elements.
 _STEPS, _FEWEST_STEPS, _STEP_ELEMENTS = 33, 3, 1 << 22
 
-# The bits of what is right for each version of the inputs: a digest each.
+# The digests of the right outputs, one for each version of the inputs.
 Golden = tuple[bytes, ...]
-# Elements of x that are drawn and held against float64: 64 rows of 16384, and more of shorter ones.
+# Elements of x that are drawn and compared with float64: 64 rows of 16384, or more shorter ones.
 _DRAWN_ELEMENTS = 1 << 20
-# Of the narrowest type so many rows are whole words, whatever the columns.
+# This many rows of the narrowest type are whole words for any number of columns.
 _WHOLE_WORDS = 4
 
 
 class RepeatedRowsDiffer(WebnormError):
-    """Outputs of rows that hold the same differ."""
+    """Rows with the same inputs have different outputs."""
 
 
 class OpInputs:
-    """What the kernels of one op read on a problem: arrays, their other version, and buffers once there are
-    any.
-    """
+    """The inputs of the kernels of one op on a problem: arrays in two versions, and buffers if created."""
 
     def __init__(self, task: Task, arrays: Mapping[str, Array]) -> None:
         self.task, self.arrays = task, arrays
@@ -65,16 +63,16 @@ class OpInputs:
 
     @property
     def batched(self) -> set[str]:
-        """The names of those that are batched."""
+        """The names of the batched tensors."""
         return {name for name, tensor in self.task.op.named.items() if tensor.batched}
 
     def version(self, number: int) -> Mapping[str, Array]:
-        """A version of the arrays, whose batch stands as in the first."""
+        """Return a version of the arrays, with the batch in the order of the first version."""
         return self.other if number and self.task.problem.batch_size == 1 else self.arrays
 
     @cached_property
     def other(self) -> Mapping[str, Array]:
-        """The arrays with the batch moved on by one; a single element of it is made another."""
+        """The arrays with the batch shifted by one; a batch of one element is replaced by another."""
         if self.task.problem.batch_size == 1:
             other: Mapping[str, Array] = self.task.op.hook("other_version")(self.task, self.arrays)
             return other
@@ -85,18 +83,19 @@ class OpInputs:
 
 
 class ProblemBuffers:
-    """One problem's buffers on the device, and the reference answers, shared by every variant tried on it.
+    """One problem's buffers on the device, and the reference answers, shared by all its variants.
 
-    Inputs are there in two versions, which the dispatches take in turn: the batch moves on by one from the
-    first to the second, a single element of it becomes another. So what lies in a buffer of outputs is what
-    callers leave there, answers to something else.
+    There are two versions of the inputs, which alternate between dispatches. The second version has the batch
+    shifted by one; a batch of one element is replaced by another. Output buffers therefore always contain
+    answers to other inputs, as for real callers.
 
-    Dispatches on different sets of buffers have nothing to wait for: several run at a time where the device
-    has room. With `calls` "one by one" all of them may write to a buffer that they share, so that each waits
-    for the one before, as the calls of one caller do.
-    `narrow` has rows cut into slices although the device has room for them. `copied` is the problem of the
-    copy, by default what the op copy makes of the task's.
-    `spent` has the nanoseconds of the last `prepare`, as a Result names them.
+    Dispatches on different sets of buffers do not wait for each other, so that several may run at once. With
+    `calls` "one by one" all of them share a writable buffer, so that each waits for the one before, like the
+    calls of one caller.
+
+    `narrow` forces rows to be cut into slices even if the device supports whole rows. `copied` is the problem
+    of the copy, by default the copy op's version of the task's problem. `spent` contains the nanoseconds of
+    the last `prepare`, by field of Result.
     """
 
     def __init__(
@@ -115,7 +114,7 @@ class ProblemBuffers:
         self.arrays, self.roots = arrays, roots
         self.sets, self.calls, self.narrow = sets, calls, narrow
         self.turns = SetRotation()
-        # One set is written again by every dispatch, which is reason enough to wait.
+        # With one set every dispatch writes the same buffers, and waits without a shared one.
         self._shared = [device.create_buffer(16)] if sets > 1 and calls == "one by one" else []
         self.spent: dict[str, Any] = {}
         self._answers: dict[tuple[str, bytes, int], ExpectedOutputs] = {}
@@ -126,21 +125,21 @@ class ProblemBuffers:
 
     @property
     def cold(self) -> bool:
-        """Whether a copy of all sets in turn moves more than any cache of the device holds."""
+        """True if a copy of all sets in turn moves more bytes than any cache of the device can store."""
         size = copy_op().minimum_bytes(self.copied)
         return not self.device.traits.software and size * self.sets >= LARGEST_CACHE
 
     @property
     def versions(self) -> int:
-        """How many versions of the inputs there are; one without rows."""
+        """The number of versions of the inputs; 1 for a problem without rows."""
         return 2 if self.problem.batch_size else 1
 
     def answers(
         self, variant: Variant, outputs: Mapping[str, tuple[Array, bool]], version: int = 0
     ) -> ExpectedOutputs:
-        """The op's float64 answers, worked out once; for each output that feeds others as it was written.
+        """Return the op's float64 answers, computed once; outputs that feed others are used as written.
 
-        Rows stand as in the first version of the inputs.
+        Rows are in the order of the first version of the inputs.
         """
         op = variant.kernel.op
         fed = {name: array for name, (array, _) in outputs.items() if op.named[name].feeds}
@@ -151,11 +150,11 @@ class ProblemBuffers:
         return self._answers[key]
 
     def arrays_of(self, version: int) -> Mapping[str, Array]:
-        """A version of the inputs, whose batch stands as in the first."""
+        """Return a version of the inputs, with the batch in the order of the first version."""
         return self._inputs[self.op.name].version(version)
 
     def inputs_of(self, variant: Variant) -> OpInputs:
-        """What a variant's op reads: the problem's arrays, or where a copy reads other shapes, its own."""
+        """Return the inputs of a variant's op: the problem's arrays, or a copy's own for other shapes."""
         op = variant.kernel.op
         if op.name not in self._inputs:
             task = Task(op, self.drawn_problem(variant))
@@ -168,20 +167,20 @@ class ProblemBuffers:
         return self._inputs[op.name]
 
     def drawn_problem(self, variant: Variant) -> Problem:
-        """The problem that the arrays of the variant's op are of."""
+        """Return the problem of the arrays of a variant's op."""
         return self.problem_of(variant)
 
     def problem_of(self, variant: Variant) -> Problem:
-        """The problem as the variant's op sees it: a copy has its own."""
+        """Return the problem of the variant's op: a copy has its own."""
         problem: Problem = self.copied if variant.kernel.op.is_copy else self.problem
         return problem
 
     def prepare(self, variant: Variant) -> Plan:
-        """Render, compile and bind; raises WebnormError for what cannot run here."""
+        """Render, compile and bind a variant; raise WebnormError if it cannot run."""
         return self.bind(self.render(variant))
 
     def render(self, variant: Variant) -> Shader:
-        """The first half of `prepare`."""
+        """Render a variant, the first half of `prepare`."""
         problem = self.problem_of(variant)
         refusal = variant.refusal(problem, self.device.traits)
         if refusal:
@@ -197,8 +196,8 @@ class ProblemBuffers:
         bound = max(len(each.bindings) for each in shader.passes) + len(shared)
         if shared and bound > self.device.limits["max-storage-buffers-per-shader-stage"]:
             raise WebnormError(
-                f"{shader.variant} binds as many storage buffers as this device has, and timing calls "
-                "one by one takes one more: expected fewer options, or --at-once"
+                f"{shader.variant} uses all storage bindings of this device, and timing calls one by one "
+                "needs one more; use fewer options, or --at-once"
             )
         with self._spending("pipeline_ns"):
             pipelines = create_pipelines(self.device, shader, module, len(shared))
@@ -209,7 +208,7 @@ class ProblemBuffers:
         return Plan(self.device, shader, given.buffers.buffers, outputs, pipelines, shared, self.narrow)
 
     def uploaded(self, given: OpInputs) -> Inputs:
-        """The buffers that all variants of an op read, with the arrays and their other version, if any."""
+        """Create the buffers that all variants of an op read, with both versions of the arrays."""
         return Inputs(self.device, given.arrays, self.sets, None if self.versions == 1 else given.other)
 
     @contextmanager
@@ -219,7 +218,7 @@ class ProblemBuffers:
         self.spent[name] = float(time.perf_counter_ns() - began)
 
     def outputs(self, variant: Variant) -> Outputs:
-        """The buffers that all variants of an op write."""
+        """Return the buffers that all variants of an op write."""
         op = variant.kernel.op
         if op.name not in self._outputs:
             shared = {
@@ -229,11 +228,11 @@ class ProblemBuffers:
             self._outputs[op.name] = Outputs(self.device, problem, op.outputs(problem), self.sets, shared)
         return self._outputs[op.name]
 
-    # --- what was computed, and whether it is right
+    # --- Running plans and checking their outputs.
 
     def run(self, plan: Plan, version: int) -> int:
-        """Compute a version of the inputs on poisoned outputs and spoiled scratch; gives the set it is in."""
-        # Set 1 takes the other version, and where there is one set the dispatch of number 1 does.
+        """Run a version of the inputs on poisoned outputs and noisy scratch; return the index of its set."""
+        # Set 1 uses the second version. With a single set, dispatch number 1 does.
         at = version % self.sets
         self.outputs(plan.shader.variant).poison()
         self.device.run_pass(self.spoiling(plan)(range(0)).encode)
@@ -241,16 +240,16 @@ class ProblemBuffers:
         return at
 
     def outcome(self, plan: Plan, version: int = 0, at: int = 0) -> tuple[Accuracy, bytes]:
-        """Errors of a set that holds the outputs of a version of the inputs, and a digest of its bits."""
+        """Return the errors of a set with the outputs for a version of the inputs, and a digest."""
         got = self.read(plan, version, at)
-        return self.judged(plan, got, version), output_digest(got)
+        return self.assess(plan, got, version), output_digest(got)
 
-    def judged(self, plan: Plan, got: Mapping[str, tuple[Array, bool]], version: int) -> Accuracy:
-        """Outputs held against float64; their rows stand as in the first version of the inputs."""
+    def assess(self, plan: Plan, got: Mapping[str, tuple[Array, bool]], version: int) -> Accuracy:
+        """Compare outputs with float64; their rows are in the order of the first version of the inputs."""
         return assess(got, self.answers(plan.shader.variant, got, version), plan.shader)
 
     def read(self, plan: Plan, version: int, at: int) -> dict[str, tuple[Array, bool]]:
-        """The outputs of a set that holds those of a version, rows as in the first version of the inputs."""
+        """Return the outputs of a set for a version, with rows in the order of the first version."""
         outputs = self.outputs(plan.shader.variant)
         got = outputs.read_all(at)
         if version and outputs.problem.batch_size > 1:
@@ -261,12 +260,13 @@ class ProblemBuffers:
         return got
 
     def version(self, plan: Plan, index: int) -> int:
-        """Which version of the inputs a dispatch of that number takes."""
+        """Return the version of the inputs that a dispatch with this number uses."""
         return plan.input_set(index) % self.versions
 
     def holds(self, plan: Plan, golden: Golden, dispatches: range) -> bool:
-        """Whether every set that these dispatches wrote has the bits that the last of them on it had to put
-        there, with all guards intact.
+        """Return true if every set written by these dispatches contains the right bits and intact guards.
+
+        The right bits of a set are the `golden` ones for the last dispatch on it.
         """
         outputs = self.outputs(plan.shader.variant)
         last = dispatches[-self.sets :]
@@ -280,7 +280,7 @@ class ProblemBuffers:
         return True
 
     def keep(self, plan: Plan, version: int, at: int) -> None:
-        """Keep a set's outputs as what is right for a version, for `steady`."""
+        """Keep a set's outputs as the right ones for a version, for `steady`."""
         outputs = self.outputs(plan.shader.variant)
         op = plan.shader.variant.kernel.op.name
         if op not in self._kept:
@@ -294,8 +294,9 @@ class ProblemBuffers:
         self.device.handle.queue.submit([encoder.finish()])
 
     def steady(self, plan: Plan) -> bool:
-        """Whether one dispatch after another gives the bits that were kept, whatever the ones before it left:
-        in outputs the answers to other inputs, in scratch what belongs to them; half way through, noise.
+        """Return true if successive dispatches give the kept bits, whatever earlier ones left in the buffers.
+
+        Outputs and scratch contain data of other inputs, and noise halfway through.
         """
         outputs, name = self.outputs(plan.shader.variant), plan.shader.variant.kernel.op.name
         comparisons = [
@@ -323,8 +324,10 @@ class ProblemBuffers:
         return not sameness_of(self.device).found_differences()
 
     def spoiling(self, plan: Plan) -> Callable[[range], PreparedDispatches]:
-        """What changes all that a plan may write: outputs, scratch, workgroup memory. Of the sets it is those
-        that dispatches of some numbers write, so that few of them take little.
+        """Return a function that makes dispatches which overwrite all that a plan may write.
+
+        These are outputs, scratch and workgroup memory. The function takes the numbers of the plan's
+        dispatches, and limits the work to the sets that they write.
         """
         variant = plan.shader.variant
         op = variant.kernel.op.name
@@ -344,12 +347,12 @@ class ProblemBuffers:
         return of
 
     def spoil_scratch(self, plan: Plan) -> PreparedDispatches:
-        """What changes scratch alone, which is little beside a dispatch."""
+        """Return dispatches that overwrite only scratch, which is fast compared with a dispatch."""
         return spoiler_of(self.device).over(scratch_buffers(plan, self._shared), memory=False)
 
 
 def _is_of(tensor: Tensor, problem: Problem, array: Array | None) -> bool:
-    """Whether an array is what a problem's tensor holds."""
+    """Return true if an array has the shape and type of a problem's tensor."""
     return (
         array is not None
         and array.shape == tensor.shape_in(problem)
@@ -358,7 +361,7 @@ def _is_of(tensor: Tensor, problem: Problem, array: Array | None) -> bool:
 
 
 def output_digest(outputs: Mapping[str, tuple[Array, bool]]) -> bytes:
-    """A digest of the bits of outputs."""
+    """Return a digest of the bits of outputs."""
     return _digest({name: array for name, (array, _) in outputs.items()})
 
 
@@ -375,8 +378,9 @@ def _part_digests(data: Array) -> list[bytes]:
 
 
 def block_of(task: Task, device: Device) -> Problem:
-    """The problem of the block of rows that a task's problem repeats: itself, where it is small, or where
-    rows are so long that a device binds no block.
+    """Return the problem of the block of rows that a task's problem repeats.
+
+    It is the problem itself if that is small, or if rows are so long that the device cannot bind a block.
     """
     problem: Problem = task.problem
     enough = math.ceil(_DRAWN_ELEMENTS / max(1, problem.inner) / _WHOLE_WORDS) * _WHOLE_WORDS
@@ -386,11 +390,11 @@ def block_of(task: Task, device: Device) -> Problem:
 
 
 class RepeatedRows(ProblemBuffers):
-    """Buffers of a problem whose rows are a block of rows again and again. `arrays` are the block's.
+    """The buffers of a problem whose rows repeat a block of rows. `arrays` are the block's.
 
-    The block is held against float64; all other rows have to be bit for bit like it, which the device sees
-    for itself, and a sum over rows what the block's sums make. `block` is a board of the block alone. A copy
-    whose rows are not the op's repeats a block of its own.
+    The block is compared with float64. The device checks that all other rows equal it bit for bit. Sums over
+    rows are compared with multiples of the block's sums. `block` contains the buffers of the block alone. A
+    copy whose rows differ from the op's repeats its own block.
     """
 
     def __init__(
@@ -404,8 +408,8 @@ class RepeatedRows(ProblemBuffers):
         block = block_of(task, device)
         arrays = make_inputs(task.op, block)
         super().__init__(device, task, arrays, roots, sets, calls)
-        # Two sets, where there are several: then it shares a buffer between dispatches, as this one does, and
-        # what is compiled for the one serves the other.
+        # With two sets the block shares a buffer between dispatches too, so that both use the same compiled
+        # shaders.
         copied = block_of(Task(copy_op(), self.copied), device)
         self.block = ProblemBuffers(
             device, Task(task.op, block), arrays, roots, min(sets, 2), calls, copied=copied
@@ -414,16 +418,16 @@ class RepeatedRows(ProblemBuffers):
 
     @property
     def times(self) -> int:
-        """How often the block is there as a whole."""
+        """The number of whole repetitions of the block."""
         times: int = self.problem.batch_size // max(1, self.block.problem.batch_size)
         return times
 
     def drawn_problem(self, variant: Variant) -> Problem:
-        """The block of the variant's op."""
+        """Return the block of the variant's op."""
         return self.block.problem_of(variant)
 
     def uploaded(self, given: OpInputs) -> Inputs:
-        """As a board's, the rows again and again."""
+        """Create the buffers with repeated rows."""
         others = None if self.versions == 1 else given.other
         batch = (self.copied if given.task.op.is_copy else self.problem).batch_size
         return Inputs(self.device, given.arrays, self.sets, others, batch, given.batched)
@@ -431,7 +435,7 @@ class RepeatedRows(ProblemBuffers):
     def answers(
         self, variant: Variant, outputs: Mapping[str, tuple[Array, bool]], version: int = 0
     ) -> ExpectedOutputs:
-        """The op's float64 answers for the block; sums over rows are those of all rows."""
+        """Return the op's float64 answers for the block; sums over rows include all rows."""
         answers = self.block.answers(variant, outputs, version)
         if all(answer.abs_sum is None for answer in answers.values()):
             return answers
@@ -439,20 +443,20 @@ class RepeatedRows(ProblemBuffers):
         return {name: _sum_of_all(one, self.times, rest.get(name)) for name, one in answers.items()}
 
     def _rest(self, variant: Variant, version: int) -> ExpectedOutputs:
-        """The answers for the rows behind the last whole block; none where there are no such rows."""
+        """Return the answers for the rows after the last whole block; none without such rows."""
         most = max(1, self.block.problem.batch_size)
         count = self.problem.batch_size % most
         op = variant.kernel.op
         key = op.name, version
         if count and key not in self._rests:
-            # In the second version, too, rows stand as in the first: what came from the end is the last.
+            # Rows are in the order of the first version, so that the row shifted from the end comes last.
             taken = (np.arange(count) - version) % most
             arrays = batch_part(self.op, self.arrays_of(version), taken)
             self._rests[key] = op.reference(arrays, self.problem_of(variant).with_batch(count))
         return self._rests.get(key, {})
 
     def read(self, plan: Plan, version: int, at: int) -> dict[str, tuple[Array, bool]]:
-        """As a board's, of the block's rows; raises RepeatedRowsDiffer where others are not like them."""
+        """Return the outputs of the block's rows; raise RepeatedRowsDiffer if other rows differ."""
         block = self.drawn_problem(plan.shader.variant)
         outputs = self.outputs(plan.shader.variant)
         if block == outputs.problem:
@@ -466,24 +470,24 @@ class RepeatedRows(ProblemBuffers):
         }
 
     def _block_of(self, outputs: Outputs, name: str, version: int, at: int, count: int) -> tuple[Array, bool]:
-        """An output's first `count` elements of the batch, which all others have to be like."""
+        """Return an output's first `count` elements of the batch, and check that all others repeat them."""
         tensor, buffer = outputs.tensors[name], outputs.buffers[name][at]
         problem = outputs.problem.with_batch(count)
         size, end = tensor.data_bytes(problem), tensor.data_bytes(outputs.problem)
         whole, queue = end // 4 * 4, self.device.handle.queue
         raw = np.frombuffer(queue.read_buffer(buffer, 0, size), np.uint8)
         behind = np.frombuffer(queue.read_buffer(buffer, whole, buffer.size - whole), np.uint8)
-        # What is left of the last element's word is no one's.
+        # The rest of the last element's word is neither data nor guard.
         last, guard = behind[: end - whole], behind[4 if end > whole else 0 :]
         alike = sameness_of(self.device).repeats(buffer, size, whole)
         if not alike or last.tobytes() != raw[whole % size :][: last.size].tobytes():
-            raise RepeatedRowsDiffer(f"{name}: {problem.BATCH} that hold the same came out different")
+            raise RepeatedRowsDiffer(f"{name}: equal {problem.BATCH} gave different outputs")
         array = as_array(raw, tensor, problem)
         intact = bool(np.all(guard.view(np.uint32) == POISON))
         return np.roll(array, -1, axis=0) if version else array, intact
 
     def holds(self, plan: Plan, golden: Golden, dispatches: range) -> bool:
-        """As a board's; rows that are unlike the block's do not hold."""
+        """Return true if the sets contain the right bits, and all rows repeat the block."""
         try:
             return super().holds(plan, golden, dispatches)
         except RepeatedRowsDiffer:
@@ -491,7 +495,7 @@ class RepeatedRows(ProblemBuffers):
 
 
 def _sum_of_all(block: Expected, times: int, rest: Expected | None) -> Expected:
-    """Of a sum over rows the answer for a block so many times and for the rest; what is no sum as it is."""
+    """Return the answer for all rows: sums over rows add `times` blocks and the rest, others stay."""
     if block.abs_sum is None:
         return block
 

@@ -1,9 +1,9 @@
-"""Races on workgroup memory and endless loops, found by the watched rendering of a kernel, run a few times.
+"""Search for races on workgroup memory and endless loops, with an instrumented text that runs a few times.
 
-Two invocations of a workgroup race where both use one element of workgroup memory with no barrier between,
-and one of them writes. A program on the CPU runs invocations in an order in which most races do no harm, so
-that right answers prove nothing. The watched rendering notes every access, which shows a race on any adapter,
-whoever comes first.
+Two invocations of a workgroup race if both use one element of workgroup memory without a barrier between, and
+one of them writes. Adapters on the CPU run invocations in an order in which most races do no harm, so that
+right answers prove nothing. The instrumented text records every access. It therefore shows a race on any
+adapter and in any order.
 """
 
 from __future__ import annotations
@@ -40,21 +40,18 @@ from webnorm.lab.verify.instrumentation import (
 from webnorm.op.dtypes import Array
 from webnorm.op.problem import Problem
 
-# Rows that are watched, and elements of them: enough for several workgroups, and for those that walk over
-# rows.
+# The most rows and elements of an instrumented run, enough for several workgroups and for loops over rows.
 _MOST_BATCH, _ELEMENTS = 1024, 1 << 20
-# Notes of all workgroups together, in bytes.
+# The most bytes of notes for all workgroups together.
 _NOTES_BYTES = 1 << 26
 _LINE = re.compile(r"line (\d+): ", re.ASCII)
-# What a text that is not understood, or whose watched rendering cannot run, raises.
+# Exceptions for texts that cannot be instrumented, or whose instrumented text cannot run.
 _UNCLEAR = (CannotInstrument, WebnormError, wgpu.GPUError)
 
 
 @dataclass(frozen=True)
 class RaceOrLoopFault:
-    """What was seen: a race, or a loop that does not end. What it is, and where the loop, or one of the two
-    accesses, stands.
-    """
+    """A race or an endless loop that was found, with the place of the loop or of one of the two accesses."""
 
     kind: Literal["race", "loop"]
     text: str
@@ -65,24 +62,23 @@ class RaceOrLoopFault:
 
 
 class LoopsNotInstrumented(CannotInstrument):
-    """Whether the loops of a text end could not be found out."""
+    """It is unknown whether the loops of a text end, because they could not be instrumented."""
 
 
 def find_fault(
     device: Device, variant: Variant, problem: Problem, arrays: Mapping[str, Array], roots: Sequence[Path]
 ) -> RaceOrLoopFault | None:
-    """The loop that does not end, or the race, that is found on the first rows of a problem; None where there
-    is neither.
+    """Search for an endless loop or a race on the first rows of a problem; return None if there is neither.
 
-    Raises CannotInstrument where races cannot be watched, LoopsNotInstrumented where loops cannot, either,
-    and WebnormError where the variant cannot run.
+    Raises CannotInstrument if races cannot be watched, LoopsNotInstrumented if loops cannot be watched
+    either, and WebnormError if the variant cannot run.
     """
     most = max(1, min(problem.batch_size, _MOST_BATCH, _ELEMENTS // problem.inner))
     watch = _Watch(device, variant, problem.with_batch(most), arrays, roots)
     try:
         return watch.fault()
     except _UNCLEAR:
-        # Where races cannot be seen, endless loops can.
+        # Loops can be watched in more texts than races.
         watch.memory = False
         try:
             found = watch.fault()
@@ -95,7 +91,7 @@ def find_fault(
 
 @dataclass
 class _Watch:
-    """A variant and the rows that it is watched on; `memory` says whether races are looked for, too."""
+    """A variant and the rows to watch it on; `memory` is true to search for races too."""
 
     device: Device
     variant: Variant
@@ -105,7 +101,7 @@ class _Watch:
     memory: bool = True
 
     def fault(self) -> RaceOrLoopFault | None:
-        """What is seen: see `fault`."""
+        """Run the instrumented text and return the fault, if any; see `find_fault`."""
         device = self.device
         fitting = self._fitting()
         if fitting is None:
@@ -113,7 +109,7 @@ class _Watch:
         shader, rounds, watched, size = fitting
         bound = max(len(each.bindings) for each in shader.passes)
         if bound >= device.limits["max-storage-buffers-per-shader-stage"]:
-            raise CannotInstrument("the kernel binds as many buffers as this device has")
+            raise CannotInstrument("the kernel uses all storage bindings of this device")
         problem, words = shader.problem, LOOP_WORDS * len(rounds.lines)
         with _origins_named(shader):
             text = _text(shader, rounds, watched, size // 4 - words)
@@ -137,8 +133,9 @@ class _Watch:
         return None
 
     def _fitting(self) -> tuple[Shader, LoopInstrumentation, RaceInstrumentation | None, int] | None:
-        """The shader for as many of the rows as there is room for notes on, its text as it is understood, and
-        the bytes of the notes; None without loops and without workgroup memory.
+        """Return a shader for as many rows as the notes allow, its instrumentation, and the notes' bytes.
+
+        Returns None for a text without loops and without workgroup memory.
         """
         device, batch = self.device, self.problem.batch_size
         most = min(_NOTES_BYTES, device.limits["max-storage-buffer-binding-size"])
@@ -161,7 +158,7 @@ class _Watch:
 
 @contextmanager
 def _origins_named(shader: Shader) -> Iterator[None]:
-    """Let a reason that begins with a line of the rendered text name the file and line that it came from."""
+    """Replace a line of the rendered text at the begin of a reason by the file and line of its origin."""
     try:
         yield
     except CannotInstrument as unclear:
@@ -176,7 +173,7 @@ def _origins_named(shader: Shader) -> Iterator[None]:
 def _text(
     shader: Shader, rounds: LoopInstrumentation, watched: RaceInstrumentation | None, first: int
 ) -> str:
-    """The text that takes notes: those of workgroup memory, and from word `first` on one for each loop."""
+    """Return the text that takes notes of workgroup memory and, from word `first` on, of each loop."""
     binding, problem = len(shader.bindings) + 1, shader.problem
     elements = problem.elements
     if watched is None:
@@ -184,7 +181,7 @@ def _text(
         return f"{rounds.text()}\n{notes}{rounds.library(elements, LOOP_NOTES, first)}"
     entry_points = {each.entry_point: each.workgroup_size for each in shader.passes}
     if len(entry_points) < len(shader.passes):
-        # Notes of one dispatch would be taken for those of another.
+        # The notes of two dispatches would be mixed up.
         raise CannotInstrument("two passes have the same entry point")
     library = rounds.library(elements, MEMORY_NOTES, first) if rounds.lines else ""
     return watched.text(entry_points, binding) + library
@@ -198,7 +195,7 @@ def _words(device: Device, notes: Any, first: int, count: int) -> list[int]:
 
 
 def _fault(kind: Literal["race", "loop"], text: str, shader: Shader, line: int) -> RaceOrLoopFault:
-    """A fault at a line of the text: the author's line, and where a snippet of webnorm's has it."""
+    """Return a fault at a line of the text: at the author's line, with the place in a built-in snippet."""
     file, number = shader.origins[line - 1]
     name, called = shader.author_calls(line)
     author = called[-1] if called else shader.caller(line)
@@ -208,27 +205,27 @@ def _fault(kind: Literal["race", "loop"], text: str, shader: Shader, line: int) 
     if called and kind == "race":
         lines = " and ".join(str(one.line) for one in called)
         text += (
-            f": `{name}`, called at line{'s' * (len(called) > 1)} {lines}, has memory for one call a row; "
-            "another call needs a reduction of its own, or both one of a vec2"
+            f": `{name}`, called at line{'s' * (len(called) > 1)} {lines}, has memory for one call per row; "
+            "use a second reduction for the other call, or one reduction of a vec2 for both"
         )
     return RaceOrLoopFault(kind, text, author)
 
 
 def _endless(notes: Sequence[int], shader: Shader, rounds: LoopInstrumentation) -> RaceOrLoopFault | None:
-    """The loop that the notes say did not end by itself."""
+    """Return the loop that did not end by itself according to the notes, or None."""
     found = rounds.endless(notes)
     if found is None:
         return None
     line, longest = found
     text = (
-        f"a loop that does not end: it was stopped after {longest} rounds or more; a GPU may hang in it, and "
-        f"Mesa's llvmpipe ends all loops of an invocation after {SOFTWARE_ITERATIONS} without a word"
+        f"a loop that does not end: it was stopped after at least {longest} rounds; a GPU may hang in it, "
+        f"and Mesa's llvmpipe silently ends all loops of an invocation after {SOFTWARE_ITERATIONS} rounds"
     )
     return _fault("loop", text, shader, line)
 
 
 def _race(head: Sequence[int], shader: Shader, watched: RaceInstrumentation) -> RaceOrLoopFault | None:
-    """The race that the first words of the notes tell of."""
+    """Return the race in the first words of the notes, or None."""
     races, line, element, uneven = head
     if races:
         memory = next(one for one in reversed(watched.memory) if one.first <= element)
@@ -239,14 +236,15 @@ def _race(head: Sequence[int], shader: Shader, watched: RaceInstrumentation) -> 
         return _fault("race", text, shader, line)
     if uneven:
         raise CannotInstrument(
-            "a barrier that not all invocations of a workgroup come to, or too many barriers"
+            "a barrier that not all invocations of a workgroup reach, or too many barriers"
         )
     return None
 
 
 def _states(device: Device, plan: Plan, outputs: Outputs) -> Iterator[None]:
-    """Put into outputs and scratch what a kernel may find there, lest it knows when it is watched: NaN that
-    is no one's (they are so at first), its own answers, zeros as in new buffers, and numbers.
+    """Put outputs and scratch into several states, so that a kernel cannot know when it is watched.
+
+    The states are the initial NaN, the kernel's own answers, zeros as in new buffers, and noise.
     """
     yield
     yield

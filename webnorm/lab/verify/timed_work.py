@@ -1,5 +1,7 @@
-"""Whether what was timed did the work: outputs after timed dispatches, dispatches that find nothing of their
-own, and no more bytes than a copy moves.
+"""The proof that timed dispatches did the work.
+
+It consists of three checks: outputs are right after timed dispatches, dispatches on buffers without earlier
+results take about as long, and no kernel moves more bytes per second than a copy.
 """
 
 from __future__ import annotations
@@ -30,37 +32,35 @@ from webnorm.op.registry import copy_op
 
 # A processor raises its clock within milliseconds.
 SOFTWARE_SETTLES_S = 0.1
-# A dispatch that finds nothing of its own may take so many times as long as the others: noise, and what
-# caches make of buffers that were just written.
+# A dispatch on overwritten buffers may take this many times as long as the others, because of noise and of
+# caches after a write.
 MOST_SLOWER = 1.3
-# Dispatches that are timed by themselves for each sample of many, at most.
+# The most dispatches that are timed alone for each sample of many dispatches.
 _ALONE = 16
-# Pairs or rounds of samples before anyone is blamed, since who shares a device is disturbed for several in a
-# row, and after which a ratio that is nearer to 1 than to the limit is not looked into; and at most.
+# The first number of pairs is needed for a failure, because other users of a device disturb several pairs in
+# a row. After it, a ratio closer to 1 than to the limit passes. The second number is the most pairs.
 _MANY_RATIOS, _MOST_RATIOS = 15, 31
-# The share of pairs whose bits are read back, which takes longer than to time them.
-_LOOKED_AT = 0.5
-# Samples that end where no one could know.
+# The share of pairs whose bits are read back, which takes longer than timing them.
+_READ_BACK = 0.5
+# The number of samples with unpredictable lengths.
 _ENDS = 3
-# A pass of one dispatch takes longer than its share of a pass of many; of several kernels the one more, the
-# other less, but not so many times as much.
+# A pass of one dispatch takes longer than its share of a pass of many. The extra time depends on the kernel,
+# but does not exceed this many times the copy's.
 _USUAL_EXTRA = 2.0
-# What it takes a program on the CPU to turn from one pipeline to another: itself, and for each of a
-# workgroup's invocations. llvmpipe took up to 90 us for 1024, with code that is not optimised, and 40 for
-# the 64 of a copy on a machine that others use.
+# The time that a software adapter needs to switch pipelines, plus the time for each invocation of a
+# workgroup. llvmpipe needed up to 90 us for 1024 invocations with unoptimized code. On a shared machine it
+# needed 40 us for the copy's 64 invocations.
 _SWITCHING_NS, _INVOCATION_NS = 4e4, 100.0
-# A larger share of a copy than clocks and luck explain: of an op that writes as much as it reads, and of one
-# that only reads or only writes, since memory that does not turn from one to the other is faster. A copy
-# reached 88 % of the nominal rate of an H200's memory, argmax 94 %.
+# Larger percentages of a copy are not explained by clocks and chance. The first limit is for ops that write
+# as much as they read, the second for ops that only read or only write: memory is faster without switches
+# between both. On an H200 a copy reached 88 % of the memory's nominal rate, argmax 94 %.
 SUSPICIOUS_PERCENT, SUSPICIOUS_ONE_SIDED_PERCENT = 105.0, 120.0
 _FEW_SETS = 8
 
 
 @dataclass
 class TimedVariant:
-    """A variant that is right: how to run it, the bits of its outputs (None where a sieve vouches for it),
-    and how it is sampled.
-    """
+    """A right variant with its plan, the digests of its outputs (None to skip this check), and samples."""
 
     index: int
     result: Result
@@ -73,8 +73,9 @@ class TimedVariant:
 
 @dataclass(frozen=True)
 class TimingSetup:
-    """What variants are timed with: their board, a clock, and the device's pace by a copy; `copying` is the
-    copy's plan, and the dispatches of its samples.
+    """The setup to time variants: their board, a stopwatch, and the device's pace, measured with a copy.
+
+    `copying` contains the copy's plan and its dispatches per sample.
     """
 
     board: ProblemBuffers
@@ -84,7 +85,7 @@ class TimingSetup:
 
 
 def timing_setup(board: ProblemBuffers, settle_s: float) -> TimingSetup:
-    """With a copy as it runs by default; a GPU comes to rest within these seconds, a processor sooner."""
+    """Return a setup with the default copy; GPUs get `settle_s` seconds to settle, processors less."""
     copy = load(wgsl_root() / "copy" / "copy.wgsl")
     traits, stopwatch = board.device.traits, Stopwatch(board.device)
     plan = board.prepare(default_variant(copy, board.copied, traits))
@@ -94,8 +95,9 @@ def timing_setup(board: ProblemBuffers, settle_s: float) -> TimingSetup:
 
 
 def sampler(setup: TimingSetup, plan: Plan) -> tuple[timing.Sampler, int]:
-    """Samples of a plan, and how many dispatches each has. All that the plan could remember of the last one
-    is spoiled before each: what a kernel knows when a sample begins it knows of no one's call.
+    """Return a sampler of a plan, and its dispatches per sample.
+
+    All memory of the plan is overwritten before each sample, so that a kernel cannot use earlier results.
     """
     turns, spoiling = setup.board.turns, setup.board.spoiling(plan)
     dispatches = setup.stopwatch.dispatches(plan, turns)
@@ -105,16 +107,17 @@ def sampler(setup: TimingSetup, plan: Plan) -> tuple[timing.Sampler, int]:
 def _sample(
     setup: TimingSetup, spoiling: Callable[[range], PreparedDispatches], plan: Plan, dispatches: range
 ) -> timing.Reading:
-    """A sample under way, as all that count are taken."""
+    """Start a sample in the way in which all samples are taken."""
     setup.board.device.run_pass(spoiling(dispatches).encode)
     return setup.stopwatch.submit(plan, dispatches)
 
 
 def check_timed_work(setup: TimingSetup, one: TimedVariant, usual_ns: float) -> Result:
-    """The result of a variant after its timed runs, which have to be runs that did all the work.
+    """Return the result of a variant after its timed runs, with a failure if these did not do all the work.
 
-    First come its `ends`. Then dispatches that are each the first on their set since all was spoiled: their
-    bits must be right, and they must take about as long, but for `usual_ns`.
+    The first check is `check_ragged_samples`. The second runs dispatches that are each the first on their set
+    after it was overwritten: their bits must be right, and apart from `usual_ns` they must take about as
+    long.
     """
     ended = check_ragged_samples(setup, one)
     if ended.status == "fail":
@@ -124,32 +127,32 @@ def check_timed_work(setup: TimingSetup, one: TimedVariant, usual_ns: float) -> 
     usual_ns += switching_ns
     found = first_dispatch_time(setup, plan, one.dispatches, usual_ns, golden=one.golden)
     if found.slower:
-        # Unless something else keeps the device busy just now, which a copy then suffers from, too: it takes
-        # so many times as long, or so much longer where threads wait for a processor before they begin.
+        # Other work on the device may be the reason. It then also slows a copy down, by a factor, or by a
+        # constant time if threads wait for a processor.
         copy = first_dispatch_time(setup, *setup.copying, usual_ns)
         ratio = copy.ratio if copy.slower else 1.0
         disturbed_ns = _USUAL_EXTRA * copy.extra_ns[1] + switching_ns
-        # What was measured with less allowed for is no evidence then.
+        # Earlier measurements with a smaller allowance then do not count.
         earlier = () if copy.slower or disturbed_ns > usual_ns else found.ratios
         usual_ns = max(usual_ns, disturbed_ns)
         found = first_dispatch_time(setup, plan, one.dispatches, usual_ns, ratio, earlier, one.golden)
     if found.strayed is not None:
         return _strayed(board, one, found.strayed)
-    # Calls at once overlap as they like in a sample, and not across what spoils.
+    # Calls at once overlap within a sample, but not with the dispatches that overwrite buffers.
     if found.slower and board.calls == "one by one":
         reason = (
-            f"on buffers that hold nothing of its own a dispatch takes {found.ratio:.3g} times as long as in "
-            "the samples: those leave out work that earlier dispatches have done"
+            f"on buffers without its own results a dispatch takes {found.ratio:.3g} times as long as in the "
+            "samples, which skip work that earlier dispatches have done"
         )
         return replace(one.result, status="fail", reason=reason)
     return one.result
 
 
 def check_ragged_samples(setup: TimingSetup, one: TimedVariant) -> Result:
-    """The result after samples like the others, but of lengths that no one could know: every set of buffers
-    must then hold the right bits.
+    """Take samples of unpredictable lengths, and return the result: all sets must contain the right bits.
 
-    One of them is no shorter and counts like the others: one, since samples of a round stand side by side.
+    The first of these samples is long enough to be added to the variant's samples. The others are not added,
+    because samples of different variants are compared round by round.
     """
     board, pace = setup.board, setup.pace
     usual = max(one.dispatches, board.sets)
@@ -167,34 +170,32 @@ def check_ragged_samples(setup: TimingSetup, one: TimedVariant) -> Result:
 
 
 def clobber_overhead(setup: TimingSetup) -> float:
-    """Nanoseconds that a dispatch may take longer on spoiled buffers: what a copy does, which remembers
-    nothing.
-    """
+    """Return the extra nanoseconds that a dispatch may take on overwritten buffers, measured with a copy."""
     return _USUAL_EXTRA * first_dispatch_time(setup, *setup.copying).extra_ns[0]
 
 
 def _switching_ns(board: ProblemBuffers, plan: Plan) -> float:
-    """What it takes to turn from what spoils to a plan, whose code and stacks are no longer in a cache."""
+    """Return the nanoseconds to switch to a plan whose code and stacks are not in a cache any more."""
     if not board.device.traits.software:
         return 0.0
     shader = plan.shader
-    # A pass of no workgroups is no dispatch.
+    # A pass without workgroups is not dispatched.
     run = [each for each in shader.passes if shader.workgroup_count(each, shader.problem.batch_size)]
     return _SWITCHING_NS + _INVOCATION_NS * max((each.workgroup_size for each in run), default=0)
 
 
 def suspicious_percent(op: Op, problem: Problem) -> float:
-    """The share of a copy's bytes per second, in percent, above which a time is not believed."""
+    """Return the percentage of a copy's bytes per second above which a time is suspicious."""
     more = SUSPICIOUS_ONE_SIDED_PERCENT - SUSPICIOUS_PERCENT
     return SUSPICIOUS_PERCENT + more * op.one_sidedness(problem)
 
 
 def impossible_times(setup: TimingSetup, running: Sequence[TimedVariant]) -> dict[int, str]:
-    """Those that are faster than the bytes they have to move can be, and what is said of them.
+    """Return the variants that are faster than their bytes allow, with a reason each.
 
-    The bound is what the best copy takes for as many bytes, beside what an empty dispatch takes. Whoever
-    passes it by the samples so far, which may be few and disturbed, is timed again beside an empty dispatch
-    and every copy: round by round there must be no doubt of it.
+    The limit is the best copy's time for as many bytes, apart from the time of an empty dispatch. Existing
+    samples may be few and disturbed. Variants beyond the limit are therefore timed again, together with an
+    empty dispatch and every copy. The result has to be significant round by round.
     """
     board = setup.board
     copies = [one for one in running if one.result.roofline]
@@ -207,7 +208,7 @@ def impossible_times(setup: TimingSetup, running: Sequence[TimedVariant]) -> dic
     most = {index: suspicious_percent(op, board.problem) for index, op in ops.items()}
 
     def percents(one: TimedVariant, own: Array, copying: Array, empty: Array | float = 0.0) -> Array:
-        """What the bound would take of what it took, round by round."""
+        """Return the time at the limit in percent of the measured time, round by round."""
         share = ops[one.index].certain_bytes(board.problem) / size
         return 100 * (empty + (copying - empty) * share) / own
 
@@ -223,7 +224,7 @@ def impossible_times(setup: TimingSetup, running: Sequence[TimedVariant]) -> dic
     every, owns = taken[: len(copies)], taken[len(copies) :]
     copying = min(every, key=lambda times: float(np.median(times)))
     if np.median(copying) < 2 * np.median(empty):
-        # Of so small a problem a device has more to do to begin and to end than to move it.
+        # For such a small problem the overhead of a dispatch exceeds the time to move its bytes.
         return {}
     found = {}
     for one, own in zip(suspects, owns, strict=True):
@@ -231,14 +232,14 @@ def impossible_times(setup: TimingSetup, running: Sequence[TimedVariant]) -> dic
         if low > most[one.index]:
             percent = np.median(percents(one, own, copying))
             found[one.index] = (
-                f"{percent:.0f} % of copy: nothing is faster for long that reads and writes each byte once; "
-                "work was left out, or something else slowed the copy down"
+                f"{percent:.0f} % of copy, which is impossible for a kernel that reads and writes each byte "
+                "once: it skipped work, or other work on the device slowed the copy down"
             )
     return found
 
 
 def _round(pace: timing.Pace, samplers: Sequence[timing.Sampler]) -> list[float]:
-    """A sample of each, one after another."""
+    """Return one sample of each, taken in turn."""
     pace.ready()
     taken = [sample()() for sample in samplers]
     pace.worked()
@@ -246,7 +247,7 @@ def _round(pace: timing.Pace, samplers: Sequence[timing.Sampler]) -> list[float]
 
 
 def _empty_sampler(board: ProblemBuffers) -> timing.Sampler:
-    """Samples of a dispatch that has next to nothing to do."""
+    """Return a sampler of a dispatch with almost no work."""
     copy = copy_op()
     problem, sets = copy.problem(1, 16, dtype=board.problem.dtype), min(board.sets, _FEW_SETS)
     arrays = make_inputs(copy, problem)
@@ -256,9 +257,10 @@ def _empty_sampler(board: ProblemBuffers) -> timing.Sampler:
 
 
 class FirstDispatchTime(NamedTuple):
-    """What a dispatch on spoiled buffers takes compared with one of a sample: in each pair the nanoseconds
-    more, and how many times as long once those that are usual are taken off; whether that is too many; and
-    such dispatches that left wrong bits, where some did.
+    """The time of a dispatch on overwritten buffers, compared with a dispatch in a sample.
+
+    Each pair gives the extra nanoseconds, and the ratio of times after subtraction of the usual extra time.
+    `slower` is true if the ratio is too large. `strayed` contains dispatches that left wrong bits, if any.
     """
 
     extras_ns: tuple[float, ...]
@@ -268,12 +270,12 @@ class FirstDispatchTime(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The median."""
+        """The median ratio."""
         return float(np.median(self.ratios))
 
     @property
     def extra_ns(self) -> tuple[float, float]:
-        """The nanoseconds more of which there is no doubt, and how many they may be; 0 at least."""
+        """The bounds of the extra nanoseconds, at least 0."""
         low, high = intervals.median_interval(np.array(self.extras_ns))
         return max(0.0, low), max(0.0, high)
 
@@ -287,25 +289,25 @@ def first_dispatch_time(
     earlier: Sequence[float] = (),
     golden: Golden | None = None,
 ) -> FirstDispatchTime:
-    """Time dispatches that are each the first on its set of buffers since everything was spoiled, in turn
-    with samples of so many. What one may take longer without anything being remembered is `usual_ns`, and
-    `usual_ratio` times of the rest. Where these do not tell, those and `earlier` ratios do.
+    """Time dispatches that are each the first on an overwritten set of buffers, in turn with samples.
 
-    The last of them have to leave the `golden` bits and, with one set of buffers, those of half of the pairs,
-    nobody knows which.
+    A sample has `dispatches` dispatches. `usual_ns` and `usual_ratio` are the extra time and the ratio to
+    allow for a kernel without memory. If the ratios are not conclusive, the `earlier` ones are added. The
+    last dispatches have to leave the `golden` bits. With one set of buffers a random half of the pairs has
+    to.
     """
     extra: list[float] = []
     ratios: list[float] = []
     for first, sample, last in _first_times(setup, plan, dispatches):
         extra.append(first - sample)
-        # A small problem's time may be lost in what it is a difference of.
+        # A small problem's time is a difference of large ones, and may be 0 or negative.
         ratios.append((first - usual_ns) / sample / usual_ratio if sample > 0 else 1.0)
         slower = _slower(ratios)
         if slower is None and len(ratios) == _MOST_RATIOS:
             slower = bool(earlier) and _slower([*earlier, *ratios]) is True
-        # Several sets hold answers to both versions of the inputs.
-        looked_at = slower is not None or (setup.board.sets == 1 and random.random() < _LOOKED_AT)
-        if golden is not None and looked_at and not setup.board.holds(plan, golden, last):
+        # Several sets contain answers to both versions of the inputs.
+        read_back = slower is not None or (setup.board.sets == 1 and random.random() < _READ_BACK)
+        if golden is not None and read_back and not setup.board.holds(plan, golden, last):
             return FirstDispatchTime(tuple(extra), tuple(ratios), False, last)
         if slower is not None:
             return FirstDispatchTime(tuple(extra), tuple(ratios), slower)
@@ -313,7 +315,7 @@ def first_dispatch_time(
 
 
 def _slower(ratios: Sequence[float]) -> bool | None:
-    """Whether these are of what takes more than it may; None while they do not tell."""
+    """Return true if the ratios are too large; None if there are too few ratios to decide."""
     low, high = intervals.median_interval(np.array(ratios))
     if high < MOST_SLOWER:
         return False
@@ -324,14 +326,16 @@ def _slower(ratios: Sequence[float]) -> bool | None:
 
 
 def _first_times(setup: TimingSetup, plan: Plan, dispatches: int) -> Iterator[tuple[float, float, range]]:
-    """Again and again the time of such a dispatch, that of one in a sample, and which the first were.
+    """Yield pairs without end: the time of a first dispatch, the time of one in a sample, and the numbers.
 
-    With one set a dispatch is timed by itself, if the clock can. Else what spoils lies between them, and is
-    timed without them, too. A GPU that others use gives each of them a slice of its time, and what outlasts
-    its own waits for theirs: on an H200 with 16 busy processes that made 100 us of 5, where samples of 0.6 ms
-    took no longer than alone. So the GPU's clock gets no more of them than make a sample. Where the clock
-    counts what a pass takes to begin, which may be longer than a small problem, or to wake threads, the
-    sample is taken like that as well.
+    With one set a dispatch is timed alone, if the clock is exact enough. Otherwise the overwriting dispatches
+    run in between, and are also timed without the plan's, so that the difference is the plan's time.
+
+    A GPU with several users gives each a slice of time, and work that exceeds its slice waits. On an H200
+    with 16 busy processes that turned 5 us into 100 us, while samples of 0.6 ms took no longer than alone.
+    With the GPU's clock the dispatches therefore are no more than in a sample. If the clock includes the
+    start of a pass or of threads, which may take longer than a small problem, the sample is taken in the same
+    way.
     """
     board, stopwatch = setup.board, setup.stopwatch
     sets, spoiling = board.sets, board.spoiling(plan)
@@ -343,7 +347,7 @@ def _first_times(setup: TimingSetup, plan: Plan, dispatches: int) -> Iterator[tu
             count, stopwatch.dispatches(ClobberedDispatches(spoiling(range(1)), None, 1, plan), board.turns)
         )
     if count > sets:
-        # What spoils goes over all sets before any is written again: none may be left so.
+        # All sets are overwritten before any is written again, so that each one must get a dispatch.
         count = -(-count // sets) * sets
 
     def difference(each: PreparedDispatches | None, every: int) -> tuple[timing.Reading, range]:
@@ -356,7 +360,7 @@ def _first_times(setup: TimingSetup, plan: Plan, dispatches: int) -> Iterator[tu
     while True:
         setup.pace.ready()
         if sets == 1:
-            # The last of them takes one version of the inputs or the other: this passes over a number or not.
+            # The version of the inputs for the last dispatch is random: this may skip a number.
             board.turns.take(random.randrange(2))
         if exact:
             sample = _sample(setup, spoiling, plan, board.turns.take(dispatches))
@@ -375,12 +379,12 @@ def _first_times(setup: TimingSetup, plan: Plan, dispatches: int) -> Iterator[tu
 
 
 def _strayed(board: ProblemBuffers, one: TimedVariant, dispatches: range) -> Result:
-    """The result of a variant whose timed dispatches left other bits than the first, with its errors."""
+    """Return the failure of a variant whose timed dispatches left other bits than the first one."""
     at = (dispatches.stop - 1) % board.sets
     result = replace(one.result, status="fail", deterministic=False)
     try:
         accuracy, _ = board.outcome(one.plan, board.version(one.plan, dispatches.stop - 1), at)
-    except RepeatedRowsDiffer as unlike:
-        return replace(result, reason=str(unlike))
+    except RepeatedRowsDiffer as error:
+        return replace(result, reason=str(error))
     result = replace(with_accuracy(result, accuracy), status="fail")
     return replace(result, reason=accuracy.reason or UNSTEADY)

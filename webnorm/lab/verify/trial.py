@@ -1,6 +1,4 @@
-"""One variant on one problem, held against float64: right, wrong, refused or broken, and a Result in any
-case.
-"""
+"""A trial of one variant on one problem: it gives a Result that is right, wrong, refused or broken."""
 
 from __future__ import annotations
 
@@ -24,13 +22,13 @@ from webnorm.lab.verify.problem_buffers import Golden, ProblemBuffers, RepeatedR
 from webnorm.lab.verify.races import LoopsNotInstrumented, find_fault
 from webnorm.op.problem import Problem
 
-UNSTEADY = "the same input twice gave different bits"
+UNSTEADY = "two runs on the same input gave different bits"
 
 
 def blank_result(
     variant: Variant, problem: Problem, case: str | None = None, reason: str | None = None
 ) -> Result:
-    """A result of which only the names are known, and perhaps why there will be no more."""
+    """Return a result with names only, and a reason if there will be no more."""
     return Result(
         op=variant.kernel.op.name,
         kernel=variant.kernel.name,
@@ -43,12 +41,12 @@ def blank_result(
 
 
 def expect_instability(result: Result, kernel: Kernel) -> Result:
-    """The result; the failure of a kernel that is declared unstable is expected."""
+    """Return the result, with a failure of an unstable kernel marked as expected."""
     return replace(result, expected=True) if kernel.unstable and result.status == "fail" else result
 
 
 def unreadable(broken: UnreadableKernel, problem: Problem, case: str | None = None) -> Result:
-    """The result of a kernel's file that is none."""
+    """Return the result of an unreadable kernel file."""
     return Result(
         op=broken.op.name,
         kernel=broken.name,
@@ -61,7 +59,7 @@ def unreadable(broken: UnreadableKernel, problem: Problem, case: str | None = No
 
 
 def with_accuracy(result: Result, accuracy: Accuracy) -> Result:
-    """The result with its errors and verdict."""
+    """Return the result with its errors and verdict."""
     known = {**vars(accuracy), "worst": str(accuracy.worst) if accuracy.worst else None}
     not_compared = known.pop("not_compared")
     del known["allowed"]
@@ -70,7 +68,7 @@ def with_accuracy(result: Result, accuracy: Accuracy) -> Result:
 
 
 def with_samples(result: Result, samples: Sequence[float]) -> Result:
-    """The result with samples in nanoseconds, and what follows from them and the bytes it has to move."""
+    """Return the result with samples in nanoseconds, and the statistics and rates from them."""
     found, size = timing.statistics(samples), result.bytes
     return replace(
         result,
@@ -86,10 +84,10 @@ def with_samples(result: Result, samples: Sequence[float]) -> Result:
 def try_variant(
     board: ProblemBuffers, variant: Variant, case: str | None = None, watch: bool = False
 ) -> tuple[Result, Plan | None, Golden]:
-    """Compute the problem with a variant, hold it against float64, and see whether it stays the same; with
-    `watch`, look for endless loops and races on workgroup memory too.
+    """Run a variant on the problem, compare it with float64, and check that it is deterministic.
 
-    Gives the result, and for a variant that is right its plan and the bits of its outputs.
+    With `watch` also search for endless loops and races on workgroup memory. Returns the result, and for a
+    right variant its plan and the digests of its outputs.
     """
     try:
         plan = board.prepare(variant)
@@ -102,7 +100,7 @@ def try_variant(
 def try_plan(
     board: ProblemBuffers, plan: Plan, case: str | None = None, watch: bool = False
 ) -> tuple[Result, Plan | None, Golden]:
-    """`try_variant` for a plan that the board has just prepared."""
+    """Return the same as `try_variant`, for a plan that the board has just prepared."""
     variant = plan.shader.variant
     result = replace(blank_result(variant, board.problem, case), **board.spent)
     try:
@@ -112,7 +110,7 @@ def try_plan(
             accuracy, bits = board.outcome(plan, version, at)
             if not accuracy.ok:
                 wrong = with_accuracy(result, accuracy)
-                moved = f" (after every {board.problem.batch_noun} had moved on by one)" if version else ""
+                moved = f" (after every {board.problem.batch_noun} was shifted by one)" if version else ""
                 return replace(wrong, reason=f"{wrong.reason}{moved}"), None, ()
             board.keep(plan, version, at)
             golden.append(bits)
@@ -133,8 +131,10 @@ def try_plan(
 
 @dataclass(frozen=True)
 class _Watched:
-    """Whether loops and the use of workgroup memory could be watched (None if not tried), the `reason`
-    why not, the fault that was seen, and why it is not known whether the loops end.
+    """The result of watching loops and workgroup memory.
+
+    `watched` is None if it was not tried, and `reason` says why it was not possible. `fault` is the fault
+    that was found. `loops_unknown` is the reason if the kernel's loops may not end.
     """
 
     watched: bool | None = None
@@ -144,16 +144,16 @@ class _Watched:
 
 
 def _watched(board: ProblemBuffers, variant: Variant) -> _Watched:
-    """Look for endless loops, and races on workgroup memory, in a variant.
+    """Search for endless loops and races on workgroup memory in a variant.
 
-    The variant's own text has run by now: whatever goes wrong in watching it is no fault of the variant's.
+    The variant's own text has run before, so that errors of the instrumented text are not its fault.
     """
     try:
         problem, arrays = board.drawn_problem(variant), board.inputs_of(variant).arrays
         found = find_fault(board.device, variant, problem, arrays, board.roots)
         return _Watched(True, fault=None if found is None else str(found))
     except LoopsNotInstrumented as unclear:
-        reason = f"whether its loops end could not be watched: {unclear}"
+        reason = f"it is unknown whether its loops end: {unclear}"
         return _Watched(False, str(unclear), loops_unknown=reason)
     except CannotInstrument as unclear:
         return _Watched(False, str(unclear))
@@ -163,7 +163,7 @@ def _watched(board: ProblemBuffers, variant: Variant) -> _Watched:
 
 
 def failed_result(board: ProblemBuffers, variant: Variant, result: Result, error: Exception) -> Result:
-    """The result of a variant that did not get as far as an answer: whatever went wrong is its own."""
+    """Return the result of a variant that failed before it gave an answer."""
     match error:
         case RepeatedRowsDiffer():
             return replace(result, status="fail", reason=str(error))
@@ -182,12 +182,12 @@ def failed_result(board: ProblemBuffers, variant: Variant, result: Result, error
 
 
 def wgpu_refusal(error: wgpu.GPUError) -> str:
-    """What wgpu says against running a plan."""
+    """Return the reason why wgpu refuses to run a plan."""
     return f"wgpu refused to run it: {read_report(str(error))[1]}"
 
 
 def exception_text(error: BaseException) -> str:
-    """An exception in one line; a mistake of the user's has nothing but its message."""
+    """Return an exception in one line; a WebnormError, which is a user's mistake, only has its message."""
     text = sentence(str(error))
     if isinstance(error, WebnormError):
         return text

@@ -1,4 +1,4 @@
-"""An array of the user's own: in an .npy file, which may hold any bytes, or in memory."""
+"""The user's own array: from an .npy file, which may contain any bytes, or from memory."""
 
 from __future__ import annotations
 
@@ -17,21 +17,34 @@ from webnorm.errors import WebnormError, sentence, shown
 from webnorm.files.atomic import opened
 from webnorm.op.dtypes import DTYPES, STORAGE, Array, read_back_from
 
-# More than any adapter takes in one buffer.
+# No adapter supports larger buffers.
 _MOST_BYTES = 1 << 32
-# Rows and columns: an array is taken as a matrix, as the messages that users know say.
-# Characters of what NumPy says of a header, which quotes it.
-_MOST_WORDS = 200
-# What NumPy writes for types without named fields.
+# The most characters of NumPy's error about a header, which quotes the header.
+_MOST_CHARACTERS = 200
+# The formats that NumPy writes for types without named fields.
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 def read_rows(path: Path, dtypes: Sequence[str] = ()) -> tuple[Array, str]:
-    """An array (..., cols) as rows and columns, and the name of its storage type: one of `dtypes`, any where
-    there are none. Bytes, as which NumPy's files keep bfloat16, are of that type where `dtypes` say so.
+    """Read an array (..., cols) from an .npy file.
 
-    Raises WebnormError for a file that cannot be read, a dtype that is no storage type, or none of those, no
-    dimension, or fewer bytes than its header promises.
+    Parameters
+    ----------
+    path
+        The file.
+    dtypes
+        The allowed storage types; empty for all. NumPy files store bfloat16 as bytes, which are read as
+        bfloat16 only if `dtypes` contains it.
+
+    Returns
+    -------
+    The array of shape (rows, cols), and the name of its storage type.
+
+    Raises
+    ------
+    WebnormError
+        If the file cannot be read, its dtype is not allowed, it has no dimension, or it has fewer bytes than
+        its header says.
     """
     try:
         with opened(path, _MOST_BYTES) as file:
@@ -39,11 +52,11 @@ def read_rows(path: Path, dtypes: Sequence[str] = ()) -> tuple[Array, str]:
             name = _storage(shape, stored, f"{path}", dtypes)
             dtype = DTYPES[name]
             count = math.prod(shape)
-            held = os.fstat(file.fileno()).st_size - file.tell()
-            if held < count * dtype.itemsize:
+            present = os.fstat(file.fileno()).st_size - file.tell()
+            if present < count * dtype.itemsize:
                 raise WebnormError(
-                    f"{path}: has {held} bytes for an array of shape {shape}; "
-                    f"expected {count * dtype.itemsize}"
+                    f"{path} contains {present} bytes for an array of shape {shape}, which needs "
+                    f"{count * dtype.itemsize}"
                 )
             array = np.fromfile(file, dtype, count)
     except OSError as error:
@@ -53,41 +66,41 @@ def read_rows(path: Path, dtypes: Sequence[str] = ()) -> tuple[Array, str]:
 
 
 def as_rows(array: Array, name: str, dtypes: Sequence[str] = ()) -> tuple[Array, str]:
-    """The same of an array of a caller's, which is called so: a copy, as they may go on with it.
+    """Return a copy of a caller's array, and its storage type, in the same form as `read_rows`.
 
-    Raises WebnormError for what is no array, or none that a file might hold.
+    `name` names the array in messages. Raises WebnormError if it is not an array, or not of a storage type.
     """
     if not isinstance(array, np.ndarray):
-        raise WebnormError(f"{name} is {shown(array)}; expected a NumPy array, or the path of an .npy file")
+        raise WebnormError(f"{name} is {shown(array)}; it must be a NumPy array or the path of an .npy file")
     dtype = _storage(array.shape, array.dtype, name, dtypes)
     return array.reshape(-1, array.shape[-1]).copy().view(DTYPES[dtype]), dtype
 
 
 def _storage(shape: tuple[int, ...], dtype: np.dtype[Any], where: str, dtypes: Sequence[str]) -> str:
-    """The storage type of an array that has rows and columns of one."""
+    """Return the name of an array's storage type."""
     if not shape or shape[-1] < 1:
         raise WebnormError(
-            f"{where}: shape is {shape}; expected an array of one or more dimensions and one column or more"
+            f"{where}: shape is {shape}; the array must have at least one dimension and one column"
         )
-    kept_as = read_back_from(dtype, STORAGE)
-    name = next((name for name in STORAGE if DTYPES[name] == dtype or name in kept_as), None)
+    stored_as = read_back_from(dtype, STORAGE)
+    name = next((name for name in STORAGE if DTYPES[name] == dtype or name in stored_as), None)
     if name is None:
-        raise WebnormError(f"{where}: dtype is {dtype}; expected {', '.join(STORAGE)}")
-    if kept_as and not dtypes:
+        raise WebnormError(f"{where}: dtype is {dtype}; it must be one of {', '.join(STORAGE)}")
+    if stored_as and not dtypes:
         raise WebnormError(
-            f"{where}: dtype is {dtype}, as which NumPy's files keep {name}; with --dtype {name} "
-            f"(dtype={name!r}) it is read so"
+            f"{where}: dtype is {dtype}, the form in which NumPy files store {name}; use --dtype {name} "
+            f"(dtype={name!r}) to read it as {name}"
         )
     if dtypes and name not in dtypes:
-        kept = f", as which NumPy's files keep {name}" if kept_as else ""
+        stored = f", the form in which NumPy files store {name}" if stored_as else ""
         raise WebnormError(
-            f"{where}: dtype is {dtype}{kept}; expected {', '.join(dtypes)}, as --dtype (dtype=) says"
+            f"{where}: dtype is {dtype}{stored}; --dtype (dtype=) requires {' or '.join(dtypes)}"
         )
     return name
 
 
 def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, order and dtype; WebnormError where that is not understood."""
+    """Return shape, order and dtype from the header; raise WebnormError if it is invalid."""
     try:
         version = npy.read_magic(file)
     except (ValueError, TypeError):  # TypeError: a device that would block gives NumPy None
@@ -103,17 +116,17 @@ def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], bool, np.dtype
         raise
     except Exception as error:
         signals.let_through(error)
-        # The header is Python text that NumPy evaluates, and what that raises for any bytes is nowhere told.
-        why = sentence(str(error), _MOST_WORDS) or type(error).__name__
-        raise WebnormError(f"{path}: cannot read the array: NumPy refuses its header: {why}") from None
+        # NumPy evaluates the header as Python text, which can raise exceptions that NumPy does not document.
+        reason = sentence(str(error), _MOST_CHARACTERS) or type(error).__name__
+        raise WebnormError(f"{path}: cannot read the array: NumPy rejects its header: {reason}") from None
     return tuple(map(int, shape)), fortran, dtype
 
 
 def _kind_of(file: BinaryIO) -> str:
-    """What a file is that is no .npy file, by how it begins, and what makes one of it."""
-    begin = file.read(9) or b""  # None of a device that would block
+    """Return the kind of a file that is not an .npy file, from its first bytes, and advice to convert it."""
+    begin = file.read(9) or b""  # read gives None for a device that would block
     if begin.startswith(b"PK"):
-        return "an .npz archive; expected one array: numpy.save('x.npy', numpy.load(FILE)['NAME'])"
+        return "an .npz archive; extract one array: numpy.save('x.npy', numpy.load(FILE)['NAME'])"
     if begin[8:] == b"{":
-        return "a safetensors file; expected one array of it, as numpy.save writes it"
-    return "no .npy file; expected what numpy.save writes"
+        return "a safetensors file; extract one array and write it with numpy.save"
+    return "no .npy file; write the array with numpy.save"

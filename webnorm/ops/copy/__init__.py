@@ -1,1 +1,1 @@
-"""The copy: the roofline that every op is timed next to."""
+"""The copy op, the roofline next to which every op is timed."""

@@ -1,4 +1,4 @@
-"""Rows of columns: the problems of the copy, which those of the norms are based on, and their inputs."""
+"""Rows of columns: the problems of the copy, the base of the norms' problems, and their inputs."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ LARGE_SHAPES = ((65536, 1024), (16384, 4096), (8192, 8192))
 
 @dataclass(frozen=True, kw_only=True)
 class RowProblem(Problem):
-    """`rows` rows of `cols` columns.
+    """The problem of `rows` rows of `cols` columns.
 
-    `eps` and `scale` are words of every text's uniform; a copy reads neither.
+    Every shader's uniform contains `eps` and `scale`; a copy reads neither.
     """
 
     rows: int
@@ -78,7 +78,7 @@ class RowProblem(Problem):
 
     @classmethod
     def default_sizes(cls, software: bool, quick: bool) -> tuple[tuple[int, int], ...]:
-        """Rows and columns of a benchmark that names none: they suit the adapter."""
+        """Return the default rows and columns of a benchmark, which suit the adapter."""
         if quick:
             return ((256, 768),) if software else ((65536, 1024),)
         return _SOFTWARE_SHAPES if software else LARGE_SHAPES
@@ -106,7 +106,7 @@ _SEED = 16
 
 
 def playground_tasks(op: Op, dtype: str = "float32", options: Options | None = None) -> tuple[Task, ...]:
-    """An aligned and an odd problem of an op; raises WebnormError for options that it lacks."""
+    """Return an aligned and an odd problem of an op; raise WebnormError for options that it lacks."""
     return tuple(
         Task(op, op.problem(*shape, dtype=dtype, options=options, distribution="given", seed=_SEED))
         for shape in _SHAPES
@@ -114,14 +114,14 @@ def playground_tasks(op: Op, dtype: str = "float32", options: Options | None = N
 
 
 def given_task(op: Op, dtype: str = "float32", options: Options | None = None) -> Task:
-    """The problem of an x that a user chose."""
+    """Return the problem for an x that a user chose."""
     return Task(
         op, op.problem(*_SHAPES[0], dtype=dtype, options=options, distribution="given", seed=_SEED + 1)
     )
 
 
 def draw_given(task: Task, mean: float, spread: float) -> dict[str, Array]:
-    """Inputs with a normal x of this mean and standard deviation, in the problem's type."""
+    """Draw inputs with a normal x of this mean and standard deviation, in the problem's type."""
     problem = task.problem
     rng = np.random.default_rng([problem.seed, problem.rows, problem.cols])
     x = mean + spread * rng.standard_normal((problem.rows, problem.cols))
@@ -129,8 +129,9 @@ def draw_given(task: Task, mean: float, spread: float) -> dict[str, Array]:
 
 
 def draw_playground(task: Task) -> dict[str, Array]:
-    """The inputs of a task: rows of several scales and means, so that wrong formulas differ from the right
-    one, and from each other, in more than rounding.
+    """Draw the inputs of a task: rows of several scales and means.
+
+    With these, a wrong formula differs from the right one, and from other wrong ones, by more than rounding.
     """
     problem = task.problem
     rng = np.random.default_rng([problem.seed, problem.rows, problem.cols])

@@ -1,1 +1,1 @@
-"""LayerNorm, RMSNorm and their gradients, with everything that is theirs alone."""
+"""LayerNorm, RMSNorm, their gradients, and all code that is specific to them."""

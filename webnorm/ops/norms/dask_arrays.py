@@ -1,9 +1,6 @@
-"""LayerNorm and RMSNorm, forward and backward, on dask arrays: arrays larger than memory, on many machines.
+"""LayerNorm and RMSNorm, forward and backward, on dask arrays: larger than memory, or on many machines.
 
-Names, arguments, meaning and errors are those of webnorm's functions. What has rows is a dask array, chunked
-in any way along its leading dimensions; its last ones, `normalized_shape`, lie in one chunk. weight, bias and
-residual_bias are NumPy or dask arrays. Shapes, dtypes and options are checked at once, and nothing is
-computed before dask is asked to: each block is a call, in the process and on the device of its worker.
+`webnorm.dask` is the public name of this module and documents it.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ from webnorm.system import library
 if TYPE_CHECKING:
     import dask.array as da
 else:
-    da = library("dask.array", "webnorm.dask", "webnorm[fleet]", "Array", "blockwise", "reduction")
+    da = library("dask.array", "webnorm.dask", "webnorm[cluster]", "Array", "blockwise", "reduction")
 
 # Sizes along each dimension; nan where dask does not know them.
 _Chunks = tuple[tuple[Any, ...], ...]
@@ -61,21 +58,46 @@ def layer_norm(
     kernel: str | Path | None = None,
     device: None = None,
 ) -> da.Array | NormOutput[Any]:
-    """`webnorm.layer_norm` of a dask array.
+    """Normalize a dask array as `webnorm.layer_norm` does.
 
-    Args:
-        x: float32, float16 or bfloat16; a number of rows may be unknown (nan).
-        residual: of x's shape and dtype; of other chunks it is rechunked to x's.
-        kernel: as in `webnorm.layer_norm`; a path is read by every process that computes blocks.
-        device: None: each process opens its own, which WEBNORM_ADAPTER chooses.
+    Parameters
+    ----------
+    x : dask.array.Array
+        Array of shape `leading + normalized_shape`; float32, float16 or bfloat16. Leading dimensions may be
+        unknown (nan). `normalized_shape` must lie in one chunk.
+    residual : dask.array.Array, optional
+        Array of x's shape and dtype. It is rechunked to x's chunks.
+    kernel : str or pathlib.Path, optional
+        As for `webnorm.layer_norm`. Every process that computes blocks reads the path.
+    device : None
+        Each process opens its own device, which WEBNORM_ADAPTER selects.
+    normalized_shape, weight, bias, eps, residual_bias, zero_centered_weight
+        As for `webnorm.layer_norm`.
+    return_stats, out_dtype, scale, max_workgroups
+        As for `webnorm.layer_norm`.
 
-    Returns:
-        y, or a NormOutput of dask arrays, by the same rules; y has x's chunks. amax, beside a float8 y, is
-        the largest of all blocks. What one `dask.compute` is asked for shares the blocks' calls.
+    Returns
+    -------
+    dask.array.Array or NormOutput
+        y with x's chunks, or a NormOutput of dask arrays, as for `webnorm.layer_norm`. The `amax` of a float8
+        y is the maximum over all blocks. Results of one `dask.compute` share the calls of the blocks.
 
-    Raises:
-        WebnormError: as `webnorm.layer_norm` does, at once for what shapes, dtypes and options tell; for
-            chunks that part `normalized_shape`, or differ from x's where sizes are unknown; for a device.
+    Raises
+    ------
+    WebnormError
+        For the same reasons as `webnorm.layer_norm`; errors in shapes, dtypes and options are raised at once.
+        Also if chunks split `normalized_shape`, if chunks of unknown size differ from x's, or for a device.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import webnorm.dask
+    >>> x = da.ones((6, 4), dtype="float32", chunks=(2, 4))
+    >>> y = webnorm.dask.layer_norm(x, 4)
+    >>> y.chunks
+    ((2, 2, 2), (4,))
+    >>> y.compute().sum().item()
+    0.0
     """
     return forward_result(_lazy("layer_norm", locals()))
 
@@ -97,7 +119,27 @@ def rms_norm(
     kernel: str | Path | None = None,
     device: None = None,
 ) -> da.Array | NormOutput[Any]:
-    """`webnorm.rms_norm` of a dask array; arguments, results and errors beside it are `layer_norm`'s."""
+    """Normalize a dask array as `webnorm.rms_norm` does.
+
+    Parameters
+    ----------
+    x, residual, kernel, device
+        As for `webnorm.dask.layer_norm`.
+    normalized_shape, weight, eps, bias, residual_bias, zero_centered_weight
+        As for `webnorm.rms_norm`.
+    return_stats, out_dtype, scale, max_workgroups
+        As for `webnorm.rms_norm`.
+
+    Returns
+    -------
+    dask.array.Array or NormOutput
+        As for `webnorm.dask.layer_norm`.
+
+    Raises
+    ------
+    WebnormError
+        For the same reasons as `webnorm.dask.layer_norm`.
+    """
     return forward_result(_lazy("rms_norm", locals()))
 
 
@@ -117,11 +159,29 @@ def layer_norm_backward(
     kernel: str | Path | None = None,
     device: None = None,
 ) -> tuple[Any, ...]:
-    """`webnorm.layer_norm_backward` of dask arrays: dx with x's chunks, the sums over rows in one chunk.
+    """Return the gradients of `layer_norm` as dask arrays.
 
-    A block's part of dweight, dbias and dresidual_bias is its kernel's sum, in float32 whatever they are
-    stored as; the parts are added in float64, as a tree, and rounded once. dy, stats and dh of other chunks
-    are rechunked to x's. Other arguments and errors are `layer_norm`'s.
+    Each block sums its rows in float32. The sums of the blocks are added in float64, as a tree, and rounded
+    once.
+
+    Parameters
+    ----------
+    dy, x, stats, dh : dask.array.Array
+        As for `webnorm.layer_norm_backward`. dy, stats and dh are rechunked to x's chunks.
+    kernel, device
+        As for `webnorm.dask.layer_norm`.
+    normalized_shape, weight, eps, zero_centered_weight, bias_grad, residual_bias_grad, max_workgroups
+        As for `webnorm.layer_norm_backward`.
+
+    Returns
+    -------
+    tuple
+        As for `webnorm.layer_norm_backward`. dx has x's chunks; the sums over rows have one chunk.
+
+    Raises
+    ------
+    WebnormError
+        For the same reasons as `webnorm.dask.layer_norm`.
     """
     return backward_result(OPS["layer_norm_backward"], _lazy("layer_norm_backward", locals()))
 
@@ -142,19 +202,23 @@ def rms_norm_backward(
     kernel: str | Path | None = None,
     device: None = None,
 ) -> tuple[Any, ...]:
-    """`webnorm.rms_norm_backward` of dask arrays; see `layer_norm_backward`."""
+    """Return the gradients of `rms_norm` as dask arrays.
+
+    Parameters, results and errors are as for `webnorm.dask.layer_norm_backward`, with the defaults of
+    `webnorm.rms_norm_backward`.
+    """
     return backward_result(OPS["rms_norm_backward"], _lazy("rms_norm_backward", locals()))
 
 
 class _Unknown(int):
-    """A number of rows that dask does not know: 0 to the checks, nan in what they say."""
+    """A number of rows that dask does not know: 0 for the checks, nan in messages."""
 
     def __repr__(self) -> str:
         return "nan"
 
 
 class _Outline(GpuArray):
-    """A dask array as the checks of arguments take it: of a kind that they know, a shape and a dtype."""
+    """A stand-in for a dask array that the checks of arguments accept: a shape and a dtype."""
 
     def __init__(self, array: da.Array) -> None:
         self.shape = tuple(_Unknown() if math.isnan(size) else int(size) for size in array.shape)
@@ -162,7 +226,7 @@ class _Outline(GpuArray):
 
 
 def _lazy(name: str, given: Given) -> dict[str, da.Array]:
-    """Every output of an op by name, as `ops.norms.resolved.computed` gives them, not computed yet."""
+    """Return every output of an op by name, like `ops.norms.resolved.computed`, as dask arrays."""
     op, x, device = OPS[name], given["x"], given["device"]
     if device is not None:
         raise WebnormError(
@@ -191,7 +255,7 @@ def _lazy(name: str, given: Given) -> dict[str, da.Array]:
 
 
 def _outlines(op: Op, given: Given) -> dict[str, _Outline]:
-    """The dask arrays among the arguments as checks see them; raises WebnormError for other kinds."""
+    """Return outlines of the dask arrays among the arguments; raise WebnormError for other types."""
     found = {}
     for name, tensor in op.named.items():
         array = given.get(name)
@@ -209,7 +273,7 @@ def _outlines(op: Op, given: Given) -> dict[str, _Outline]:
 
 
 def _check_whole(x: da.Array, shape: tuple[int, ...]) -> None:
-    """Raise WebnormError where the normalised dimensions are more than one chunk each."""
+    """Raise WebnormError if a normalized dimension has more than one chunk."""
     parted = {at: sizes for at, sizes in enumerate(x.chunks[-len(shape) :], -len(shape)) if len(sizes) > 1}
     if parted:
         wanted = ", ".join(f"{at}: -1" for at in parted)
@@ -220,7 +284,7 @@ def _check_whole(x: da.Array, shape: tuple[int, ...]) -> None:
 
 
 def _like_x(name: str, array: da.Array, rows: _Chunks) -> da.Array:
-    """An array with rows in chunks of x's rows, its other dimensions whole."""
+    """Return an array with the chunks of x's rows; its other dimensions become one chunk."""
     others = tuple((sum(sizes),) for sizes in array.chunks[len(rows) :])
     # dask has one nan, so that unknown sizes compare, too.
     if array.chunks == (*rows, *others):
@@ -234,12 +298,12 @@ def _like_x(name: str, array: da.Array, rows: _Chunks) -> da.Array:
 
 
 def _whole(array: Array | da.Array) -> da.Array:
-    """A parameter in one chunk, which is one key of the graph for all blocks."""
+    """Return a parameter as one chunk, which is one key of the graph for all blocks."""
     return array.rechunk(-1) if isinstance(array, da.Array) else da.from_array(array, chunks=-1)
 
 
 def _arrays(asked: ResolvedCall, given: Given, rows: _Chunks) -> dict[str, da.Array]:
-    """The arrays of a call by name, in chunks that go together."""
+    """Return the arrays of a call by name, with matching chunks."""
     op, problem = asked.task.op, asked.task.problem
     found = {
         name: _like_x(name, given[name], rows) if op.named[name].batched else _whole(given[name])
@@ -255,7 +319,7 @@ def _arrays(asked: ResolvedCall, given: Given, rows: _Chunks) -> dict[str, da.Ar
 
 
 def _records(op: Op, arrays: Mapping[str, da.Array], given: Given, leading: int) -> da.Array:
-    """An array of objects with an element for each block of x: the block's outputs by name."""
+    """Return an array of objects with one element per block of x: the outputs of the block by name."""
     pairs: list[Any] = []
     ndim = arrays["x"].ndim
     for name, array in arrays.items():
@@ -278,7 +342,7 @@ def _records(op: Op, arrays: Mapping[str, da.Array], given: Given, leading: int)
 
 
 def _computed(*blocks: Array, op: str, names: Sequence[str], given: Given) -> Array:
-    """A task: the call for a block, as an element of `_records`."""
+    """Compute one block, and return it as an element of `_records`. It is a task of the graph."""
     arrays = dict(zip(names, blocks, strict=True))
     record = np.empty((1,) * arrays["x"].ndim, object)
     record.fill(computed(OPS[op], {**given, **arrays}))
@@ -288,7 +352,7 @@ def _computed(*blocks: Array, op: str, names: Sequence[str], given: Given) -> Ar
 def _picked(
     records: da.Array, tensor: Tensor, rows: _Chunks, own: tuple[int, ...], dtype: np.dtype[Any]
 ) -> da.Array:
-    """One output of every block: chunks `rows` along the leading dimensions, and dimensions of its own."""
+    """Return one output of every block, with the chunks `rows` along the leading dimensions."""
     leading, ndim = len(rows), records.ndim
     new = {ndim + at: size for at, size in enumerate(own)}
     return da.blockwise(
@@ -307,13 +371,13 @@ def _picked(
 
 
 def _output(record: Array, name: str, ones: int) -> Array:
-    """A task: an output of a block, behind so many dimensions of 1."""
+    """Return an output of a block, after `ones` dimensions of size 1. It is a task of the graph."""
     found: Array = record.item()[name]
     return found.reshape((1,) * ones + found.shape)
 
 
 def _over_blocks(parts: da.Array, tensor: Tensor, leading: int, dtype: np.dtype[Any]) -> da.Array:
-    """The blocks' parts of what has no rows as one: a tree in float64, rounded once."""
+    """Reduce the blocks' parts of an output without rows: as a tree in float64, rounded once."""
     reduced = partial(_reduced, reduce=np.max if tensor.name == "amax" else np.sum)
     wide = partial(reduced, stored=np.dtype(np.float64))
     return da.reduction(
@@ -334,7 +398,7 @@ def _reduced(
     reduce: Callable[..., Array],
     stored: np.dtype[Any],
 ) -> Array:
-    """A task: parts of some blocks as one."""
+    """Reduce the parts of some blocks. It is a task of the graph."""
     # Infinities, NaN and what a narrow type does not hold are answers here, as they are in the kernels.
     with np.errstate(over="ignore", invalid="ignore"):
         return reduce(parts.astype(np.float64), axis=axis, keepdims=keepdims).astype(stored)

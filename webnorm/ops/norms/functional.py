@@ -1,7 +1,8 @@
 """LayerNorm and RMSNorm, forward and backward, on NumPy arrays and on GpuArrays.
 
-Names, meaning and defaults are those of torch.nn.functional and, for what torch lacks, of TransformerEngine.
-Each function hands on all of its arguments by their names, which are those of its op's tensors and options.
+The names, meanings and defaults follow torch.nn.functional. Arguments that torch lacks follow
+TransformerEngine. Each function passes on all of its arguments by name: these are the names of its op's
+tensors and options.
 """
 
 from __future__ import annotations
@@ -110,42 +111,80 @@ def layer_norm(
     kernel: str | Path | None = None,
     device: Device | None = None,
 ) -> AnyArray | NormOutput[Any]:
-    """Normalise the trailing dimensions of x to mean 0 and variance 1, then scale and shift.
+    """Normalize the trailing dimensions of x to mean 0 and variance 1, then scale and shift.
 
-    y = (x - mean) / sqrt(var + eps) * weight + bias, with the biased variance (Ba, Kiros and Hinton,
-    "Layer Normalization", 2016); the meaning is torch.nn.functional.layer_norm's. With `residual` it is
-    h = x + residual + residual_bias that is normalised, rounded to x's dtype first.
+    The result is y = (x - mean) / sqrt(var + eps) * weight + bias, with the biased variance. The semantics
+    match torch.nn.functional.layer_norm. With `residual`, the function normalizes h = x + residual +
+    residual_bias, rounded to x's dtype. All arithmetic is float32.
 
-    Args:
-        x: float32, float16 or bfloat16, any number of leading dimensions and then `normalized_shape`. A
-            NumPy array, or a GpuArray: then the results are GpuArrays. All arithmetic is float32.
-        normalized_shape: the trailing dimensions to normalise over; an int stands for one.
-        weight: of `normalized_shape`, x's dtype or float32; None for 1. All parameters have one dtype.
-        bias: as weight; None for 0.
-        eps: added to the variance, 0 or more.
-        residual: of x's shape and dtype.
-        residual_bias: as weight; the bias of the projection that made x. It needs `residual`.
-        zero_centered_weight: scale by 1 + weight.
-        return_stats: give the rows' statistics too, which the backward pass can take.
-        out_dtype: what y is stored as, by name or as a NumPy dtype: "float8_e4m3fn" or "float8_e5m2" (of
-            ml_dtypes), "int8" with a scale for each row, float32, float16 or bfloat16. None is x's.
-        scale: multiplies a float8 y before it is rounded.
-        max_workgroups: above 0, at most so many workgroups, so that other work on the device finds room.
-        kernel: name or path of the kernel; None or "auto" takes the recorded tuning or the rules' choice.
-        device: a device from `webnorm.open_device`; None is that of the GpuArrays, or one that calls share.
+    Parameters
+    ----------
+    x : numpy.ndarray or GpuArray
+        Array of shape `leading + normalized_shape`, with any number of leading dimensions. The dtype is
+        float32, float16 or bfloat16. With a GpuArray the results are GpuArrays.
+    normalized_shape : int or sequence of int
+        The trailing dimensions to normalize over. An int stands for one dimension.
+    weight : numpy.ndarray or GpuArray, optional
+        Factor of shape `normalized_shape`; the dtype is x's or float32. Default: no factor. All parameters
+        must have the same dtype.
+    bias : numpy.ndarray or GpuArray, optional
+        Offset with the shape and dtype of `weight`. Default: no offset.
+    eps : float, default 1e-5
+        Number added to the variance, 0 or more.
+    residual : numpy.ndarray or GpuArray, optional
+        Array of x's shape and dtype that is added to x first.
+    residual_bias : numpy.ndarray or GpuArray, optional
+        Vector with the shape and dtype of `weight` that is added to h: the bias of the projection that made
+        x. It requires `residual`.
+    zero_centered_weight : bool, default False
+        Multiply by 1 + weight.
+    return_stats : bool, default False
+        Also return the statistics of the rows, which the backward pass accepts.
+    out_dtype : str, numpy.dtype or type, optional
+        Storage type of y: "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2" or "int8". An int8
+        y has one scale per row. Default: x's dtype.
+    scale : float, default 1.0
+        Factor that multiplies a float8 y before it is rounded.
+    max_workgroups : int, default 0
+        Largest number of workgroups to dispatch, which leaves room for other work on the device. 0 is no
+        limit.
+    kernel : str or pathlib.Path, optional
+        Name or path of the kernel. Default, also "auto": the recorded tuning, or else the choice of the
+        rules.
+    device : Device, optional
+        A device from `webnorm.open_device`. Default: the device of the GpuArrays, or the shared device.
 
-    Returns:
-        y, of x's shape, a new array; a NormOutput that names the parts where there are more: with
-        `residual`, `return_stats`, or an `out_dtype` of float8 or int8.
+    Returns
+    -------
+    numpy.ndarray, GpuArray or NormOutput
+        y, a new array of x's shape. You get a NormOutput with `residual`, with `return_stats`, and with a
+        float8 or int8 `out_dtype`.
 
-        Arrays that are not contiguous are copied; a size of 0 in the leading dimensions gives an empty y. A
-        row that holds NaN or Inf comes out as NaN (int8: its y_scale does) on adapters that honour IEEE 754,
-        and touches no other row.
+    Raises
+    ------
+    WebnormError
+        An argument has the wrong shape, dtype or type. Arrays are on different devices. The kernel is unknown
+        or cannot run the problem. The problem is larger than the device's buffers. There is no adapter.
 
-    Raises:
-        WebnormError: wrong shape, dtype or kind of an argument, arrays on different devices, an unknown
-            kernel, a kernel that cannot run the problem, a problem larger than the device's buffers, or no
-            adapter.
+    Notes
+    -----
+    Arrays that are not contiguous are copied. If a leading dimension is 0, y is empty. A row with NaN or Inf
+    gives NaN (with int8, in its `y_scale`) on adapters that follow IEEE 754, and does not change any other
+    row.
+
+    References
+    ----------
+    Ba, Kiros and Hinton, "Layer Normalization", 2016, arXiv:1607.06450.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import webnorm
+    >>> x = np.array([[1, 2, 3, 4]], np.float32)
+    >>> webnorm.layer_norm(x, 4).round(3)
+    array([[-1.342, -0.447,  0.447,  1.342]], dtype=float32)
+    >>> webnorm.layer_norm(x, 4, return_stats=True).mean
+    array([2.5], dtype=float32)
     """
     return forward_result(computed(OPS["layer_norm"], locals()))
 
@@ -234,13 +273,56 @@ def rms_norm(
 ) -> AnyArray | NormOutput[Any]:
     """Divide the trailing dimensions of x by their root mean square, then scale.
 
-    y = x / sqrt(mean(x²) + eps) * weight (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019);
-    the meaning is torch.nn.functional.rms_norm's. With `bias` it is added.
+    The result is y = x / sqrt(mean(x²) + eps) * weight, plus `bias` if you pass one. The semantics match
+    torch.nn.functional.rms_norm. With `residual`, the function normalizes h = x + residual + residual_bias,
+    rounded to x's dtype. All arithmetic is float32.
 
-    Args, results and errors are those of `layer_norm`, except for:
-        eps: None is float32's machine epsilon, as in torch, which computes in float32 too.
-        bias: an addition of this library; None for 0.
-        return_stats: the statistics are rstd = 1 / sqrt(mean(x²) + eps) alone, of shape (*leading, 1).
+    Parameters
+    ----------
+    x : numpy.ndarray or GpuArray
+        Array of shape `leading + normalized_shape`, with any number of leading dimensions. The dtype is
+        float32, float16 or bfloat16. With a GpuArray the results are GpuArrays.
+    normalized_shape : int or sequence of int
+        The trailing dimensions to normalize over. An int stands for one dimension.
+    weight : numpy.ndarray or GpuArray, optional
+        Factor of shape `normalized_shape`; the dtype is x's or float32. Default: no factor.
+    eps : float, optional
+        Number added to the mean of the squares, 0 or more. Default: float32's machine epsilon, 2**-23, as in
+        torch.
+    bias : numpy.ndarray or GpuArray, optional
+        Offset with the shape and dtype of `weight`, which torch.nn.functional.rms_norm does not have.
+    residual, residual_bias, zero_centered_weight : optional
+        As for `layer_norm`.
+    return_stats : bool, default False
+        Also return rstd = 1 / sqrt(mean(x²) + eps) of each row, as `stats` of shape `leading + (1,)`.
+    out_dtype, scale, max_workgroups, kernel, device : optional
+        As for `layer_norm`.
+
+    Returns
+    -------
+    numpy.ndarray, GpuArray or NormOutput
+        y, a new array of x's shape. You get a NormOutput with `residual`, with `return_stats`, and with a
+        float8 or int8 `out_dtype`.
+
+    Raises
+    ------
+    WebnormError
+        For the same reasons as `layer_norm`.
+
+    References
+    ----------
+    Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019, arXiv:1910.07467.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import webnorm
+    >>> x = np.array([[3, 4]], np.float32)
+    >>> webnorm.rms_norm(x, 2).round(3)
+    array([[0.849, 1.131]], dtype=float32)
+    >>> out = webnorm.rms_norm(x, 2, residual=np.ones_like(x))
+    >>> out.h
+    array([[4., 5.]], dtype=float32)
     """
     return forward_result(computed(OPS["rms_norm"], locals()))
 
@@ -285,35 +367,66 @@ def layer_norm_backward(
     kernel: str | Path | None = None,
     device: Device | None = None,
 ) -> tuple[Any, ...]:
-    """The gradients of `layer_norm`.
+    """Return the gradients of `layer_norm`.
 
-    With x̂ the normalised x and g = dy * weight: dx = (g - mean(g) - x̂ * mean(g * x̂)) * rstd + dh;
-    dweight = sum of dy * x̂ over the leading dimensions, dbias = sum of dy, dresidual_bias = sum of dx. The
-    formula follows by the chain rule and is that of torch's native_layer_norm_backward.
+    With x̂ the normalized x and g = dy * weight, the gradients are:
 
-    Args:
-        dy: the gradient of y, of x's shape and dtype.
-        x: what was normalised: x of the forward pass, or its h where that had a residual.
-        normalized_shape: as in the forward pass.
-        weight: as in the forward pass.
-        eps: as in the forward pass; not looked at where `stats` are given.
-        stats: those of the forward pass (`return_stats`); None computes them from x anew.
-        dh: the gradient that reached h from elsewhere, of x's shape and dtype; it is added to dx.
-        zero_centered_weight: as in the forward pass.
-        bias_grad: compute dbias.
-        residual_bias_grad: compute dresidual_bias.
-        max_workgroups: as in the forward pass.
-        kernel: as in the forward pass; a kernel of layer_norm_backward.
-        device: as in the forward pass.
+    - dx = (g - mean(g) - x̂ * mean(g * x̂)) * rstd + dh
+    - dweight, the sum of dy * x̂ over the leading dimensions
+    - dbias, the sum of dy over the leading dimensions
+    - dresidual_bias, the sum of dx over the leading dimensions
 
-    Returns:
-        (dx, dweight, dbias), and dresidual_bias as a fourth where it is asked for. dx has x's shape and
-        dtype; where the forward pass had a residual it is the gradient of both x and residual. The others
-        have `normalized_shape` and the dtype of weight, x's without one. dweight is None without weight, and
-        dbias without `bias_grad`. All are GpuArrays where x is one.
+    Parameters
+    ----------
+    dy : numpy.ndarray or GpuArray
+        Gradient of y, of x's shape and dtype.
+    x : numpy.ndarray or GpuArray
+        The array that the forward pass normalized: its x, or its `h` if it had a residual.
+    normalized_shape, weight, zero_centered_weight
+        As in the forward pass.
+    eps : float, default 1e-5
+        As in the forward pass. It is not used if you pass `stats`.
+    stats : numpy.ndarray or GpuArray, optional
+        Statistics from a forward pass with `return_stats`. Default: compute them again from x.
+    dh : numpy.ndarray or GpuArray, optional
+        Gradient that reaches h from elsewhere, of x's shape and dtype. It is added to dx.
+    bias_grad : bool, default True
+        Compute dbias.
+    residual_bias_grad : bool, default False
+        Compute dresidual_bias.
+    max_workgroups : int, default 0
+        Largest number of workgroups to dispatch. 0 is no limit.
+    kernel : str or pathlib.Path, optional
+        Name or path of a kernel of layer_norm_backward.
+    device : Device, optional
+        A device from `webnorm.open_device`. Default: the device of the GpuArrays, or the shared device.
 
-    Raises:
-        WebnormError: as `layer_norm` does.
+    Returns
+    -------
+    tuple
+        (dx, dweight, dbias), followed by dresidual_bias if you asked for it. dx has x's shape and dtype; with
+        a residual it is the gradient of both x and residual. The other gradients have the shape
+        `normalized_shape`, and the dtype of weight, or x's dtype without a weight. dweight is None without a
+        weight, and dbias is None if `bias_grad` is False. All of them are GpuArrays if x is one.
+
+    Raises
+    ------
+    WebnormError
+        For the same reasons as `layer_norm`.
+
+    References
+    ----------
+    The formula follows from `layer_norm` by the chain rule, as in torch's native_layer_norm_backward.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import webnorm
+    >>> x = np.array([[1, 2, 3, 4]], np.float32)
+    >>> dy = np.array([[1, 0, 0, 0]], np.float32)
+    >>> dx, dweight, dbias = webnorm.layer_norm_backward(dy, x, 4, np.ones(4, np.float32))
+    >>> dweight.round(3)
+    array([-1.342,  0.   ,  0.   ,  0.   ], dtype=float32)
     """
     return _backward("layer_norm_backward", locals())
 
@@ -358,16 +471,55 @@ def rms_norm_backward(
     kernel: str | Path | None = None,
     device: Device | None = None,
 ) -> tuple[Any, ...]:
-    """The gradients of `rms_norm`.
+    """Return the gradients of `rms_norm`.
 
-    With x̂ = x * rstd and g = dy * weight: dx = (g - x̂ * mean(g * x̂)) * rstd + dh; dweight = sum of dy * x̂
-    over the leading dimensions. The formula follows by the chain rule.
+    With x̂ = x * rstd and g = dy * weight, the gradients are:
 
-    Args and errors are those of `layer_norm_backward`; eps None is float32's machine epsilon.
+    - dx = (g - x̂ * mean(g * x̂)) * rstd + dh
+    - dweight, the sum of dy * x̂ over the leading dimensions
+    - dbias, the sum of dy over the leading dimensions
+    - dresidual_bias, the sum of dx over the leading dimensions
 
-    Returns:
-        (dx, dweight); behind them dbias where `bias_grad` and dresidual_bias where `residual_bias_grad` asks
-        for it.
+    Parameters
+    ----------
+    dy : numpy.ndarray or GpuArray
+        Gradient of y, of x's shape and dtype.
+    x : numpy.ndarray or GpuArray
+        The array that the forward pass normalized: its x, or its `h` if it had a residual.
+    normalized_shape, weight, zero_centered_weight
+        As in the forward pass.
+    eps : float, optional
+        As in the forward pass. Default: float32's machine epsilon, 2**-23.
+    bias_grad : bool, default False
+        Compute dbias.
+    residual_bias_grad : bool, default False
+        Compute dresidual_bias.
+    stats, dh, max_workgroups, kernel, device : optional
+        As for `layer_norm_backward`.
+
+    Returns
+    -------
+    tuple
+        (dx, dweight), followed by dbias and dresidual_bias if you asked for them. Shapes and dtypes are as
+        for `layer_norm_backward`.
+
+    Raises
+    ------
+    WebnormError
+        For the same reasons as `layer_norm`.
+
+    References
+    ----------
+    The formula follows from `rms_norm` by the chain rule.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import webnorm
+    >>> x = np.array([[3, 4]], np.float32)
+    >>> dx, dweight = webnorm.rms_norm_backward(np.ones_like(x), x, 2, np.ones(2, np.float32))
+    >>> dweight.round(3)
+    array([0.849, 1.131], dtype=float32)
     """
     return _backward("rms_norm_backward", locals())
 

@@ -1,4 +1,4 @@
-"""LayerNorm and RMSNorm as objects that hold their parameters, with torch's names."""
+"""LayerNorm and RMSNorm as objects with parameters, under torch's names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from webnorm.ops.norms.resolved import A, as_flag, dtype_name, leading_of, shape
 
 @dataclass(frozen=True)
 class _Saved:
-    """What backward needs of a forward pass, on the device. `kept` tells whether x was a GpuArray."""
+    """The values that `backward` needs, on the device. `kept` is True if x was a GpuArray."""
 
     x: GpuArray
     stats: GpuArray
@@ -29,12 +29,7 @@ class _Saved:
 
 
 class _Norm:
-    """What both norms share: parameters, their gradients and their state.
-
-    Parameters are NumPy arrays of `normalized_shape` and may be changed or set between calls; a call uploads
-    them. Their gradients are NumPy arrays too, which every `backward` sets anew: add them up yourself where
-    several passes make one step.
-    """
+    """The common base of both modules: parameters, gradients and state."""
 
     # The functions that a module makes its calls of.
     _function: Callable[..., Any]
@@ -71,17 +66,29 @@ class _Norm:
             raise WebnormError(f"normalized_shape is {wanted}: {one_line(str(error))}") from error
 
     def __call__(self, x: A) -> A:
-        """The same as `forward`."""
+        """Call `forward`."""
         return self.forward(x)
 
     def forward(self, x: A) -> A:
-        """The norm of x: a GpuArray where x is one, else a NumPy array.
+        """Normalize x.
 
-        While training, x and its rows' statistics stay on the device for `backward`: a GpuArray as it is, a
-        NumPy array as a copy.
+        While training, x and the statistics of its rows stay on the device for `backward`. A GpuArray stays
+        as it is; a NumPy array is copied to the device.
 
-        Raises:
-            WebnormError: as the function of that name does.
+        Parameters
+        ----------
+        x : numpy.ndarray or GpuArray
+            Array of shape `leading + normalized_shape`; float32, float16 or bfloat16.
+
+        Returns
+        -------
+        numpy.ndarray or GpuArray
+            y, of x's shape, dtype and type.
+
+        Raises
+        ------
+        WebnormError
+            For the same reasons as the function of the same name, such as `layer_norm`.
         """
         kept = isinstance(x, GpuArray)
         if not self.training:
@@ -93,12 +100,24 @@ class _Norm:
         return cast("A", found.y if kept else found.y.numpy())
 
     def backward(self, dy: AnyArray) -> AnyArray:
-        """The gradient of the last forward pass's x, given that of y; sets `weight_grad` and `bias_grad`.
+        """Return the gradient of the last forward pass's x, and set `weight_grad` and `bias_grad`.
 
-        What the forward pass saved is let go. The result is a GpuArray where x was one.
+        The values that the forward pass saved are released.
 
-        Raises:
-            WebnormError: no forward pass since the last backward, or dy not of x's shape and dtype.
+        Parameters
+        ----------
+        dy : numpy.ndarray or GpuArray
+            Gradient of y, of x's shape and dtype.
+
+        Returns
+        -------
+        numpy.ndarray or GpuArray
+            dx, of x's shape and dtype; a GpuArray if x was one.
+
+        Raises
+        ------
+        WebnormError
+            There was no forward pass since the last `backward`, or dy does not have x's shape and dtype.
         """
         if self._saved is None:
             raise WebnormError(
@@ -115,27 +134,33 @@ class _Norm:
         return dx if saved.kept else dx.numpy()
 
     def train(self, mode: bool = True) -> Self:
-        """Save what backward needs in forward, or not; gives the module."""
+        """Set the training mode, in which `forward` saves the values for `backward`; return the module.
+
+        Parameters
+        ----------
+        mode : bool, default True
+            True to save the values.
+        """
         self.training = as_flag("mode", mode)
         if not self.training:
             self._saved = None
         return self
 
     def eval(self) -> Self:
-        """The same as `train(False)`."""
+        """Call `train(False)`, and return the module."""
         return self.train(False)
 
     def state_dict(self) -> dict[str, Array]:
-        """Copies of the parameters under torch's names."""
+        """Return copies of the parameters, under torch's names."""
         return {name: np.array(getattr(self, name)) for name in self._names}
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle: what forward saved is left out, and the device is the default one afterwards."""
+        """Return the state to pickle: it has no device and nothing that `forward` saved."""
         here = {n: v.numpy() if isinstance(v, GpuArray) else v for n, v in vars(self).items()}
         return {**here, "device": None, "_saved": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A module with parameters of its own, on the same device; what forward saved is left out."""
+        """Return a module with its own parameters on the same device; saved values are left out."""
         made = type(self).__new__(type(self))
         memo[id(self)] = made
         beside = {"device": self.device, "_saved": None}
@@ -144,11 +169,18 @@ class _Norm:
         return made
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
-        """Take the parameters over, cast to the module's dtype.
+        """Set the parameters, cast to the module's dtype.
 
-        Raises:
-            WebnormError: a key that is missing or unexpected, or a value that is no NumPy array of
-                `normalized_shape`. The parameters are then as before.
+        Parameters
+        ----------
+        state : mapping of str to numpy.ndarray
+            Arrays of shape `normalized_shape`, under the names that `state_dict` returns.
+
+        Raises
+        ------
+        WebnormError
+            A name is missing or unexpected, or a value is not a NumPy array of shape `normalized_shape`. The
+            parameters are then unchanged.
         """
         if not isinstance(state, Mapping):
             raise WebnormError(f"state is {shown(state)}; expected a mapping, as from state_dict")
@@ -183,18 +215,56 @@ class _Norm:
 
 
 class LayerNorm(_Norm):
-    """torch.nn.LayerNorm on WebGPU; see `webnorm.layer_norm` for the formula, shapes and dtypes.
+    """Layer normalization as a module: torch.nn.LayerNorm on WebGPU.
 
-    Attributes:
-        weight: 1 at first (0 where `zero_centered_weight`: y is scaled by 1 + weight); None without
-            `elementwise_affine`.
-        bias: 0 at first; None without `elementwise_affine` or `bias`.
-        weight_grad: set by `backward`, NumPy; None before, and without weight.
-        bias_grad: as `weight_grad`.
-        training: whether forward saves what backward needs.
+    See `webnorm.layer_norm` for the formula, the shapes and the dtypes. You may change or replace the
+    parameters between calls; each call uploads them. Every `backward` overwrites the gradients, so add them
+    up yourself if one step takes several passes.
 
-    Raises:
-        WebnormError: a bad normalized_shape, eps, dtype or device, or a switch that is neither on nor off.
+    Parameters
+    ----------
+    normalized_shape : int or sequence of int
+        The trailing dimensions to normalize over, and the shape of the parameters.
+    eps : float, default 1e-5
+        Number added to the variance, 0 or more.
+    elementwise_affine : bool, default True
+        Create the parameters.
+    bias : bool, default True
+        Create the bias too. It has no effect without `elementwise_affine`.
+    zero_centered_weight : bool, default False
+        Multiply by 1 + weight; the weight then starts at 0.
+    dtype : str, numpy.dtype or type, default "float32"
+        Storage type of the parameters: float32, float16 or bfloat16.
+    device : Device, optional
+        A device from `webnorm.open_device`. Default: the shared device.
+
+    Attributes
+    ----------
+    weight : numpy.ndarray or None
+        Initially 1, or 0 with `zero_centered_weight`. None without `elementwise_affine`.
+    bias : numpy.ndarray or None
+        Initially 0. None without `elementwise_affine` or without `bias`.
+    weight_grad : numpy.ndarray or None
+        Gradient of the weight that the last `backward` computed.
+    bias_grad : numpy.ndarray or None
+        Gradient of the bias that the last `backward` computed.
+    training : bool
+        True if `forward` saves the values for `backward`. Initially True.
+
+    Raises
+    ------
+    WebnormError
+        normalized_shape, eps, dtype or device is invalid, or a flag is not a bool.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import webnorm
+    >>> norm = webnorm.LayerNorm(4)
+    >>> y = norm(np.array([[1, 2, 3, 4]], np.float32))
+    >>> dx = norm.backward(np.ones_like(y))
+    >>> norm.bias_grad
+    array([1., 1., 1., 1.], dtype=float32)
     """
 
     _function = staticmethod(functional.layer_norm)
@@ -218,10 +288,40 @@ class LayerNorm(_Norm):
 
 
 class RMSNorm(_Norm):
-    """torch.nn.RMSNorm on WebGPU; see `webnorm.rms_norm` for the formula, shapes and dtypes.
+    """RMS normalization as a module: torch.nn.RMSNorm on WebGPU.
 
-    eps None is float32's machine epsilon. Attributes and errors are those of `LayerNorm`, without
-    bias.
+    See `webnorm.rms_norm` for the formula, the shapes and the dtypes, and `LayerNorm` for the attributes. An
+    RMSNorm has no bias.
+
+    Parameters
+    ----------
+    normalized_shape : int or sequence of int
+        The trailing dimensions to normalize over, and the shape of the weight.
+    eps : float, optional
+        Number added to the mean of the squares, 0 or more. Default: float32's machine epsilon, 2**-23.
+    elementwise_affine : bool, default True
+        Create the weight.
+    zero_centered_weight : bool, default False
+        Multiply by 1 + weight; the weight then starts at 0.
+    dtype : str, numpy.dtype or type, default "float32"
+        Storage type of the weight: float32, float16 or bfloat16.
+    device : Device, optional
+        A device from `webnorm.open_device`. Default: the shared device.
+
+    Raises
+    ------
+    WebnormError
+        normalized_shape, eps, dtype or device is invalid, or a flag is not a bool.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import webnorm
+    >>> norm = webnorm.RMSNorm(2).eval()
+    >>> norm(np.array([[3, 4]], np.float32)).round(3)
+    array([[0.849, 1.131]], dtype=float32)
+    >>> list(norm.state_dict())
+    ['weight']
     """
 
     _function = staticmethod(functional.rms_norm)

@@ -1,4 +1,4 @@
-"""The operators LayerNormalization and RMSNormalization of ONNX (opsets 17 and 23), as functions."""
+"""The ONNX operators LayerNormalization (opset 17) and RMSNormalization (opset 23) as functions."""
 
 from __future__ import annotations
 
@@ -28,26 +28,54 @@ def layer_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> tuple[A, A, A]:
-    """ONNX's LayerNormalization: (Y, Mean, InvStdDev), the dimensions from `axis` on normalised.
+    """Compute ONNX's LayerNormalization over the dimensions from `axis` on.
 
-    Y = (X - Mean) * InvStdDev * Scale + B with InvStdDev = 1 / sqrt(Var + epsilon). Where ONNX rounds the
-    normalised X to its dtype before it is scaled, a float16 or bfloat16 Y is rounded once, at the end.
+    Y = (X - Mean) * InvStdDev * Scale + B, with InvStdDev = 1 / sqrt(Var + epsilon). ONNX rounds the
+    normalized X to its dtype before it is scaled. webnorm rounds a float16 or bfloat16 Y once, at the end.
 
-    Args:
-        X: float32, float16 or bfloat16, one dimension or more.
-        Scale: X's dtype, of a shape that broadcasts to X's (unidirectionally). A Scale that differs between
-            rows is applied by NumPy, behind the norm.
-        B: as Scale; None for 0.
-        axis: the first dimension to normalise, in [-rank, rank).
-        epsilon: added to the variance.
-        stash_type: 1, for float32, in which all is computed.
+    Parameters
+    ----------
+    X : numpy.ndarray or GpuArray
+        Array of one dimension or more; float32, float16 or bfloat16.
+    Scale : numpy.ndarray or GpuArray
+        Factor of X's dtype, whose shape broadcasts to X's (unidirectionally). If it differs between rows,
+        NumPy applies it after the norm.
+    B : numpy.ndarray or GpuArray, optional
+        Offset with the same requirements as Scale. Default: no offset.
+    axis : int, default -1
+        First dimension to normalize, from -rank to rank - 1.
+    epsilon : float, default 1e-5
+        Number added to the variance, 0 or more.
+    stash_type : int, default 1
+        Type of the computation. The only value is 1, which is float32.
 
-    Returns:
-        Y of X's shape and dtype; Mean and InvStdDev, float32 of X's shape with 1 for every normalised
-        dimension. They are GpuArrays where X is one, but then Mean and InvStdDev go through NumPy.
+    Returns
+    -------
+    Y : numpy.ndarray or GpuArray
+        Array of X's shape and dtype; a GpuArray if X is one.
+    Mean : numpy.ndarray or GpuArray
+        float32 of X's shape, with 1 for every normalized dimension. A GpuArray if X is one, but NumPy makes
+        it.
+    InvStdDev : numpy.ndarray or GpuArray
+        Array like Mean.
 
-    Raises:
-        WebnormError: a wrong shape, dtype, axis, epsilon or stash_type; double is not computed.
+    Raises
+    ------
+    WebnormError
+        A shape, dtype, axis, epsilon or stash_type is invalid. float64 is not supported.
+
+    References
+    ----------
+    ONNX operator LayerNormalization, opset 17: https://onnx.ai/onnx/operators/onnx__LayerNormalization.html
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import webnorm
+    >>> X = np.array([[1, 2, 3, 4]], np.float32)
+    >>> Y, Mean, InvStdDev = webnorm.layer_normalization(X, np.ones(4, np.float32))
+    >>> Mean
+    array([[2.5]], dtype=float32)
     """
     epsilon = EPS.number(epsilon, "epsilon")
     shape: tuple[int, ...] = _normalised_dimensions(X, axis, stash_type)
@@ -78,21 +106,44 @@ def layer_normalization(
 
 
 def rms_normalization(X: A, scale: AnyArray, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> A:
-    """ONNX's RMSNormalization: Y = X / sqrt(mean(X²) + epsilon) * scale over the dimensions from `axis` on.
+    """Compute ONNX's RMSNormalization over the dimensions from `axis` on.
 
-    Args:
-        X: float32, float16 or bfloat16, one dimension or more.
-        scale: float32, float16 or bfloat16, of a shape that broadcasts to X's (unidirectionally); its dtype
-            is Y's. A scale that differs between rows is applied by NumPy, behind the norm.
-        axis: the first dimension to normalise, in [-rank, rank).
-        epsilon: added to the mean of the squares.
-        stash_type: 1, for float32, in which all is computed.
+    Y = X / sqrt(mean(X²) + epsilon) * scale.
 
-    Returns:
-        Y of X's shape and scale's dtype; a GpuArray where X is one.
+    Parameters
+    ----------
+    X : numpy.ndarray or GpuArray
+        Array of one dimension or more; float32, float16 or bfloat16.
+    scale : numpy.ndarray or GpuArray
+        Factor of dtype float32, float16 or bfloat16, whose shape broadcasts to X's (unidirectionally). If it
+        differs between rows, NumPy applies it after the norm.
+    axis : int, default -1
+        First dimension to normalize, from -rank to rank - 1.
+    epsilon : float, default 1e-5
+        Number added to the mean of the squares, 0 or more.
+    stash_type : int, default 1
+        Type of the computation. The only value is 1, which is float32.
 
-    Raises:
-        WebnormError: a wrong shape, dtype, axis, epsilon or stash_type; double is not computed.
+    Returns
+    -------
+    numpy.ndarray or GpuArray
+        Y of X's shape and scale's dtype; a GpuArray if X is one.
+
+    Raises
+    ------
+    WebnormError
+        A shape, dtype, axis, epsilon or stash_type is invalid. float64 is not supported.
+
+    References
+    ----------
+    ONNX operator RMSNormalization, opset 23: https://onnx.ai/onnx/operators/onnx__RMSNormalization.html
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import webnorm
+    >>> webnorm.rms_normalization(np.array([[3, 4]], np.float32), np.ones(2, np.float32)).round(3)
+    array([[0.849, 1.131]], dtype=float32)
     """
     epsilon = EPS.number(epsilon, "epsilon")
     shape = _normalised_dimensions(X, axis, stash_type)
@@ -117,7 +168,7 @@ def _normalised_dimensions(X: AnyArray, axis: int, stash_type: int) -> tuple[int
 
 
 def _per_column(name: str, vector: AnyArray, X: AnyArray, shape: tuple[int, ...]) -> AnyArray | None:
-    """A scale or shift of the normalised shape, as a kernel takes it; None where it differs between rows."""
+    """Return a scale or shift in the normalized shape, for a kernel; None if it differs between rows."""
     check_array_type(name, vector, known=STORAGE)
     given = tuple(vector.shape)
     aligned = X.shape[X.ndim - len(given) :] if len(given) <= X.ndim else None
@@ -134,7 +185,7 @@ def _per_column(name: str, vector: AnyArray, X: AnyArray, shape: tuple[int, ...]
 
 
 def _second_stage(X: A, normalised: Any, scale: AnyArray, shift: AnyArray | None, dtype: np.dtype[Any]) -> A:
-    """What ONNX calls the second stage, in float32, for a scale or shift that differs between rows."""
+    """Apply a scale and shift that differ between rows, in float32. ONNX calls this the second stage."""
     if isinstance(X, GpuArray):
         raise WebnormError("a scale that differs between rows is applied by NumPy; expected NumPy's X")
     # Past the largest number and NaN are answers here, as they are in the kernels.

@@ -1,4 +1,4 @@
-"""The problems of the norms, and the options that they take."""
+"""The problems and options of the norms."""
 
 from __future__ import annotations
 
@@ -14,18 +14,40 @@ from webnorm.ops.copy.problem import RowProblem
 
 @dataclass(frozen=True, kw_only=True)
 class NormOptions(Options):
-    """What a problem adds to, or leaves out of, the plain norm. Each op looks at those that concern it.
+    """The options of a norm: additions to, and omissions from, the plain formula.
 
-    Both directions: `weight` and `bias` say whether y is scaled and shifted, `zero_centered_weight` scales
-    by 1 + weight, and `weight_dtype` is the parameters' storage type where that is not x's.
+    `webnorm.Options` is its public name. Each op reads the options that concern it.
 
-    Forward: `residual` normalises h = x + residual and gives h too; `residual_bias` adds a vector to h (the
-    bias of the projection that made x). `return_stats` gives mean and rstd. `out_dtype` stores y as another
-    type: float8 with a scale, int8 with a scale for each row. `max_workgroups` above 0 caps the number of
-    workgroups, so that other work finds room.
+    Attributes
+    ----------
+    weight : bool
+        Both directions: scale y. Default: True.
+    bias : bool
+        Both directions: shift y. Default: True.
+    zero_centered_weight : bool
+        Both directions: multiply by 1 + weight.
+    weight_dtype : str or None
+        Both directions: the storage type of the parameters; None for x's.
+    residual : bool
+        Forward: normalize h = x + residual, and return h.
+    residual_bias : bool
+        Forward: add a vector to h, the bias of the projection that made x. Backward: return its gradient.
+    return_stats : bool
+        Forward: return mean and rstd.
+    out_dtype : str or None
+        Forward: the storage type of y; None for x's. float8 has one scale, and int8 has a scale per row.
+    max_workgroups : int
+        Both directions: the largest number of workgroups, which leaves room for other work; 0 for no limit.
+    saved_stats : bool
+        Backward: read mean and rstd from the forward pass instead of computing them.
+    dh : bool
+        Backward: add the gradient that reaches h from elsewhere.
 
-    Backward: `saved_stats` takes mean and rstd from the forward pass instead of x; `dh` adds the gradient
-    that reached h; `residual_bias` asks for that vector's gradient.
+    Examples
+    --------
+    >>> import webnorm
+    >>> str(webnorm.Options(bias=False, out_dtype="int8"))
+    'no bias, out_dtype=int8'
     """
 
     weight: bool = True
@@ -60,20 +82,48 @@ class NormOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class NormProblem(RowProblem):
-    """Normalise `rows` rows of `cols` columns.
+    """A norm of `rows` rows of `cols` columns. `webnorm.Problem` is its public name.
 
-    `dtype` is what x is stored as. `distribution` names how x is drawn (see DISTRIBUTIONS) and `seed` fixes
-    the draw. `scale` multiplies y before it is rounded to a float8 `out_dtype`.
+    Attributes
+    ----------
+    rows : int
+        The number of rows, 0 or more.
+    cols : int
+        The number of columns, 1 or more.
+    dtype : str
+        The storage type of x: float32 (default), float16 or bfloat16.
+    distribution : str
+        The distribution of x: a name in DISTRIBUTIONS. Default: "normal".
+    seed : int
+        Seed of the inputs, 0 or more. Default: 0.
+    eps : float
+        Number added to the variance. Default: 1e-5.
+    scale : float
+        Factor that multiplies y before it is rounded to a float8 `out_dtype`. Default: 1.0.
+    options : NormOptions
+        The options.
+
+    Raises
+    ------
+    WebnormError
+        A value is invalid.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> problem = webnorm.Problem(rows=4096, cols=1024, dtype="float16")
+    >>> str(problem), problem.elements
+    ('4096x1024 float16', 4194304)
     """
 
     options: NormOptions = NormOptions()
 
     @property
     def weight_dtype(self) -> str:
-        """What weight, bias and their gradients are stored as."""
+        """The storage type of weight, bias and their gradients."""
         return self.storage("weight_dtype")
 
     @property
     def out_dtype(self) -> str:
-        """What y is stored as."""
+        """The storage type of y."""
         return self.storage("out_dtype")

@@ -323,20 +323,37 @@ class BackwardArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class NormOutput(Generic[A]):
-    """What a forward pass gives beside y; None for what was not asked for.
+    """The results of a forward pass.
 
-    `leading` below are x's dimensions before the normalised ones. All are NumPy arrays, or GpuArrays where x
-    is one.
+    Results that you did not ask for are None. `leading` stands for x's dimensions before the normalized ones.
+    All results are NumPy arrays, or GpuArrays if x is one.
 
-    Attributes:
-        y: the normalised array, of x's shape.
-        h: x + residual + residual_bias, of x's shape and dtype: what was normalised, and what the next
-            residual connection takes.
-        stats: float32 of shape (*leading, 3): mean, mean_low and rstd of every row; for RMSNorm
-            (*leading, 1), rstd alone. The backward pass takes them as they are.
-        y_scale: float32 of shape `leading`, with an int8 y: y * y_scale[..., None] is about the norm.
-        amax: float32 of shape (1,), with a float8 y: the largest |y| before `scale` was applied.
-        scale_inv: float32 of shape (1,), with a float8 y: 1 / scale, so that y * scale_inv is about the norm.
+    Attributes
+    ----------
+    y : numpy.ndarray or GpuArray
+        The normalized array, of x's shape.
+    h : numpy.ndarray, GpuArray or None
+        x + residual + residual_bias, of x's shape and dtype. Pass it to the next residual connection.
+    stats : numpy.ndarray, GpuArray or None
+        Statistics of every row, float32. LayerNorm: mean, mean_low and rstd, of shape `leading + (3,)`.
+        RMSNorm: rstd, of shape `leading + (1,)`. The backward pass accepts them unchanged.
+    y_scale : numpy.ndarray, GpuArray or None
+        float32 of shape `leading`, with an int8 y: y * y_scale[..., None] approximates the norm.
+    amax : numpy.ndarray, GpuArray or None
+        float32 of shape (1,), with a float8 y: the largest absolute value of y before `scale` was applied.
+    scale_inv : numpy.ndarray, GpuArray or None
+        float32 of shape (1,), with a float8 y: 1 / scale, so that y * scale_inv approximates the norm.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import webnorm
+    >>> x = np.array([[1, 2, 3, 4]], np.float32)
+    >>> out = webnorm.layer_norm(x, 4, out_dtype="int8")
+    >>> out.y.dtype, out.y_scale.shape
+    (dtype('int8'), (1,))
+    >>> out.h is None
+    True
     """
 
     y: A
@@ -348,17 +365,17 @@ class NormOutput(Generic[A]):
 
     @property
     def mean(self) -> Array | None:
-        """The rows' means rounded to float32, of shape `leading`; None without stats, and for RMSNorm."""
+        """The means of the rows in float32, of shape `leading`. None without stats, and for RMSNorm."""
         return self._statistic(-3)
 
     @property
     def mean_low(self) -> Array | None:
-        """What the means lost in rounding: mean + mean_low has twice float32's digits."""
+        """The rounding errors of the means. mean + mean_low has twice the digits of float32."""
         return self._statistic(-2)
 
     @property
     def rstd(self) -> Array | None:
-        """1 / sqrt(var + eps) of the rows, of shape `leading`; None without stats."""
+        """1 / sqrt(var + eps) of the rows, of shape `leading`. None without stats."""
         return self._statistic(-1)
 
     def _statistic(self, place: int) -> Array | None:
@@ -370,7 +387,7 @@ class NormOutput(Generic[A]):
 
 
 def forward_result(found: dict[str, Any]) -> AnyArray | NormOutput[Any]:
-    """What a forward function gives, from its op's outputs by name: y, or a NormOutput of several."""
+    """Return the result of a forward function, from the outputs of its op by name: y, or a NormOutput."""
     y: AnyArray = found["y"]
     if len(found) == 1:
         return y
@@ -385,8 +402,9 @@ def forward_result(found: dict[str, Any]) -> AnyArray | NormOutput[Any]:
 
 
 def backward_result(op: Op, found: dict[str, Any]) -> tuple[Any, ...]:
-    """What a gradient gives, from its op's outputs by name: torch's have a place, None where not asked for,
-    and the others follow.
+    """Return the result of a gradient, from the outputs of its op by name.
+
+    The gradients that torch returns have a fixed place, and are None if absent. The others follow.
     """
     always = ("dx", "dweight", "dbias") if has_mean(op) else ("dx", "dweight")
     return (*map(found.get, always), *(array for name, array in found.items() if name not in always))

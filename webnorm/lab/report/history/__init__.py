@@ -1,1 +1,1 @@
-"""Results that are kept: a store of reports, what figures became from run to run, formats of other tools."""
+"""History of results: a store of reports, series and regressions over runs, formats of other tools."""

@@ -1,4 +1,4 @@
-"""Results as other tools take them: Bencher's metric format, and what github-action-benchmark reads."""
+"""Export formats for other tools: Bencher's metric format and github-action-benchmark's input."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from webnorm.lab.results.result import Report, Result, usable
 from webnorm.lab.results.tables import kernel_label, percent_text
 
 FORMATS = ("bencher", "github")
-# Of a name in Bencher.
+# Bencher's limit for the length of a name.
 MOST_NAME = 1024
 
 
 def exported(files: Sequence[Path], form: str) -> str:
-    """The right and timed results of files of one device in one of FORMATS, as text.
+    """Return the right and timed results of one device's files in one of FORMATS, as text.
 
-    Raises WebnormError for another format, a file that is no report or of another device, and where nothing
-    has a time.
+    Raises WebnormError for another format, a file that is no report or comes from another device, and if no
+    result has a time.
     """
     if form not in FORMATS:
-        raise WebnormError(f"--as is {form!r}; expected {' or '.join(FORMATS)}")
+        raise WebnormError(f"--format is {form!r}; it must be {' or '.join(FORMATS)}")
     reports = [(path, result_files.read(path)) for path in files]
     first, report = reports[0]
     for path, other in reports[1:]:
@@ -33,17 +33,18 @@ def exported(files: Sequence[Path], form: str) -> str:
             require_same_device(report.device, other.device)
         except WebnormError as error:
             raise WebnormError(
-                f"{path} is of another device than {first}; these formats have one: export them one by one"
+                f"{path} comes from another device than {first}; these formats allow one device per file: "
+                "export the reports separately"
             ) from error
     found = dict(_named_results([one for _, one in reports]))
     if not found:
-        raise WebnormError(f"{first}: no result is both right and timed: there is nothing to export")
+        raise WebnormError(f"{first} has no result that is both right and timed; export a report of `bench`")
     written = _bencher(found) if form == "bencher" else _github(found, report)
     return json.dumps(written, indent=1, allow_nan=False) + "\n"
 
 
 def _named_results(reports: Sequence[Report]) -> Iterator[tuple[str, Result]]:
-    """Timed results by what they are called from run to run; what is there twice is counted."""
+    """Yield timed results with names that stay the same between runs; repeated names get a number."""
     seen: Counter[str] = Counter()
     for report in reports:
         for result in report.results:
@@ -55,7 +56,7 @@ def _named_results(reports: Sequence[Report]) -> Iterator[tuple[str, Result]]:
 
 
 def _bencher(found: Mapping[str, Result]) -> dict[str, dict[str, dict[str, float]]]:
-    """Latency in nanoseconds, its p20 and p80 as bounds; GB/s and the share of the copy without."""
+    """Return latencies in nanoseconds with p20 and p80 as bounds, and GB/s and copy shares without bounds."""
     written = {}
     for name, one in found.items():
         latency = _known(value=one.median_ns, lower_value=one.p20_ns, upper_value=one.p80_ns)
@@ -69,7 +70,7 @@ def _known(**values: float | None) -> dict[str, float]:
 
 
 def _github(found: Mapping[str, Result], report: Report) -> list[dict[str, str | float]]:
-    """Entries that are better the smaller they are: nanoseconds, and in words what is beside them."""
+    """Return entries whose smaller values are better: nanoseconds, with GB/s and copy share as text."""
     where = one_line(f"{report.device.get('adapter', 'unknown device')}, webnorm {report.webnorm}")
     entries = []
     for name, one in found.items():

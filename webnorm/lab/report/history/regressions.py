@@ -1,4 +1,4 @@
-"""What became slower: the newest run of each platform, held against the median of those before it."""
+"""Regressions: the newest run of each platform compared with the median of the runs before it."""
 
 from __future__ import annotations
 
@@ -31,25 +31,26 @@ from webnorm.lab.results.result_files import json_lines
 from webnorm.op.dtypes import Array
 
 SCHEMA = 1
-# Of a report, all but the report.
+# The columns of a report, without its JSON.
 _HEAD = ", ".join(f'"{name}"' for name in ("id", "run", "recorded", "commit", "complete", *PLATFORM))
-# Reports with times of a kernel on a shape: columns of the store, which name the sizes.
-_ALIKE = (
+# Reports with times of one kernel on one shape. The sizes are named as the columns of the store.
+_SAME_SHAPE = (
     "SELECT DISTINCT report FROM results WHERE op = ? AND kernel = ? AND rows = ? AND cols = ? "
     f"AND dtype = ? AND {TIMED}"
 )
-# A change within so many of the median deviations between runs is what runs do.
+# A change within this many median deviations between runs is normal variation.
 _MADS = 3
-# What is in the deviations between runs, and in the interval.
-_OF_NOISE = ("noisy", "few samples")
+# Flags whose effect the deviation between runs and the interval already contain.
+_NOISE_FLAGS = ("noisy", "few samples")
 _WORSE = ("SLOWER", "BROKEN")
 _UNKNOWN = ("UNCLEAR", "NOT TIMED")
 
 
 @dataclass(frozen=True)
 class RegressionResult:
-    """A result of the newest run against `runs` earlier ones; `band` is the share of the time that is no
-    change, None where nothing was held against it.
+    """A result of the newest run, compared with `runs` earlier ones.
+
+    Changes below `band`, a share of the time, count as none. It is None if nothing was compared.
     """
 
     comparison: Comparison
@@ -58,19 +59,20 @@ class RegressionResult:
 
     @property
     def open(self) -> bool:
-        """Whether nothing is said of it but why: too few runs, or flags."""
+        """True if there is a reason instead of a verdict: too few runs, or flags."""
         return self.band is None and self.comparison.verdict == "UNCLEAR"
 
     @property
     def worse(self) -> bool:
-        """Whether this is a regression: a slower kernel, or one that had times and is wrong now."""
+        """True for a regression: a slower kernel, or a kernel that had times and is wrong now."""
         return self.comparison.verdict in _WORSE
 
 
 @dataclass(frozen=True)
 class NewestRun:
-    """The newest run of a platform that has times and came to its end, and what is said of its results: none
-    where no run did. `interrupted` counts newer ones that did not.
+    """The newest complete run of a platform that has times, and the verdicts on its results.
+
+    `run` is None and `results` is empty if no run is complete. `interrupted` counts newer, interrupted runs.
     """
 
     platform: Mapping[str, str]
@@ -78,26 +80,29 @@ class NewestRun:
     recorded: str | None = None
     commit: str | None = None
     interrupted: int = 0
-    judged: tuple[RegressionResult, ...] = ()
+    results: tuple[RegressionResult, ...] = ()
 
     @property
     def worse(self) -> int:
-        """How many regressions there are."""
-        return sum(one.worse for one in self.judged)
+        """The number of regressions."""
+        return sum(one.worse for one in self.results)
 
     @property
     def unknown(self) -> bool:
-        """Whether a regression may be hidden: a result is unclear or has no time any more, nothing was
-        judged, or a newer run was interrupted.
+        """True if a regression may be hidden.
+
+        Some result is unclear or has lost its time, there are no results, or a newer run was interrupted.
         """
-        doubtful = any(one.comparison.verdict in _UNKNOWN for one in self.judged)
-        return doubtful or not self.judged or self.interrupted > 0
+        doubtful = any(one.comparison.verdict in _UNKNOWN for one in self.results)
+        return doubtful or not self.results or self.interrupted > 0
 
 
 @dataclass(frozen=True)
 class _Open:
-    """A result that awaits how many there are: log(time) of the newest run and of those before it, as a
-    multiple of a copy's if `copy` has samples of the newest, and by how much log(time) of the copy grew.
+    """A result without its interval, whose width depends on the number of results.
+
+    `new` and `old` are log(time) of the newest run and of earlier ones, as multiples of the time of `copy`
+    if it was sampled. `moved` is the increase of log(time) of the copy.
     """
 
     side: ComparedSide
@@ -108,12 +113,15 @@ class _Open:
 
 
 def regressions(store: Path, asked: SeriesQuery, last: int) -> list[NewestRun]:
-    """For each platform its newest run against the last so many before it that have the same variant, problem
-    and way of timing. WebnormError for no store, for names that nothing has, and for a `last` of too few.
+    """Compare the newest run of each platform with the `last` runs before it.
+
+    A result is compared with results of the same variant, problem and timing method. Raises WebnormError
+    without a store, for unknown names, and if `last` is too small.
     """
     if last < intervals.FEWEST_RUNS:
         raise WebnormError(
-            f"--last is {last}; expected {intervals.FEWEST_RUNS} or more: fewer tell nothing of noise"
+            f"--last is {last}; it must be at least {intervals.FEWEST_RUNS}, because fewer runs do not show "
+            "the noise"
         )
     with open_for_reading(store) as connection:
         where, values = asked.where(connection)
@@ -135,53 +143,55 @@ def regressions(store: Path, asked: SeriesQuery, last: int) -> list[NewestRun]:
                     one,
                     **{name: newest[name] for name in ("run", "recorded", "commit")},
                     interrupted=own.index(newest),
-                    judged=_judged(connection, whole, wanted, last),
+                    results=_results(connection, whole, wanted, last),
                 )
             found.append(one)
     return found
 
 
-def _judged(
+def _results(
     connection: Connection, rows: Sequence[Row], wanted: set[tuple[str, str]], last: int
 ) -> tuple[RegressionResult, ...]:
-    """What is said of the newest report's results, which is the first of the rows."""
+    """Return the verdicts on the results of the newest report, the first of the rows."""
     places = {row["id"]: at for at, row in enumerate(rows)}
 
     @cache
     def sides(number: int) -> Mapping[Hashable, ComparedSide]:
-        """A report's results by what makes a pair."""
+        """Return a report's results by the key that pairs them."""
         return pair_results(report_of(connection, number).results)
 
     def earlier(key: Hashable, like: Result) -> Iterator[ComparedSide]:
-        """Timed results of earlier reports that pair with one of the newest, the last one first."""
-        of = (*_names(like), like.problem.batch_size, like.problem.inner, like.problem.dtype)
-        alike = connection.execute(_ALIKE, of)
-        before = [number for (number,) in alike if places.get(number, 0) > 0]
+        """Yield timed results of earlier reports that pair with a result of the newest, latest first."""
+        shape = (*_names(like), like.problem.batch_size, like.problem.inner, like.problem.dtype)
+        same_shape = connection.execute(_SAME_SHAPE, shape)
+        before = [number for (number,) in same_shape if places.get(number, 0) > 0]
         found = (sides(number).get(key) for number in sorted(before, key=places.__getitem__))
         return (side for side in found if side is not None and side.result.timed)
 
     newest = sides(rows[0]["id"])
     own = {key: side for key, side in newest.items() if _names(side.result) in wanted}
-    # Copies are what the others are held against.
+    # Copies are the yardstick of the other results, and get verdicts only without those.
     alone = all(side.result.roofline for side in own.values())
     found: list[RegressionResult | _Open] = []
     for key, side in own.items():
         if side.result.roofline == alone:
-            held = _held(side, earlier(key, side.result), last)
-            found += [] if held is None else [held]
-    # As in a comparison of two reports: all intervals are to hold at once.
+            compared = _compared(side, earlier(key, side.result), last)
+            found += [] if compared is None else [compared]
+    # All intervals have to be right at once, as in a comparison of two reports.
     tests = sum(isinstance(one, _Open) for one in found)
     confidence = 1 - (1 - intervals.CONFIDENCE) / max(1, tests)
-    return tuple(_concluded(one, confidence) if isinstance(one, _Open) else one for one in found)
+    return tuple(_with_interval(one, confidence) if isinstance(one, _Open) else one for one in found)
 
 
 def _names(result: Result) -> tuple[str, str]:
-    """Op and kernel as the tables have them."""
+    """Return the op and the kernel as stored in the tables."""
     return utf8(result.op), utf8(result.kernel)
 
 
-def _held(new: ComparedSide, earlier: Iterator[ComparedSide], last: int) -> RegressionResult | _Open | None:
-    """A result against those of earlier runs, the newest first; None for one that never had a time."""
+def _compared(
+    new: ComparedSide, earlier: Iterator[ComparedSide], last: int
+) -> RegressionResult | _Open | None:
+    """Compare a result with results of earlier runs, latest first; None if it never had a time."""
     result = new.result
     blank = Comparison(result=result, verdict="UNCLEAR")
     if not result.timed:
@@ -189,48 +199,52 @@ def _held(new: ComparedSide, earlier: Iterator[ComparedSide], last: int) -> Regr
         return (
             None if before is None else RegressionResult(untimed_comparison(blank, before.result, result), 1)
         )
-    if flags := _telling(result):
+    if flags := _serious_flags(result):
         return RegressionResult(replace(blank, reason=f"the newest result {flags_phrase(flags)}"), 0)
     old: list[ComparedSide] = []
     for side in earlier:
-        if _way(side.result) == _way(result) and not _telling(side.result):
+        if _timing_setup(side.result) == _timing_setup(result) and not _serious_flags(side.result):
             old.append(side)
         if len(old) == last:
             break
     if len(old) < intervals.FEWEST_RUNS:
-        count = f"{len(old)} earlier run{'' if len(old) == 1 else 's'} to hold it against"
-        reason = f"too few runs: {count}; expected {intervals.FEWEST_RUNS} or more"
+        reason = (
+            f"too few runs: {len(old)} earlier run{'' if len(old) == 1 else 's'} to compare with; at least "
+            f"{intervals.FEWEST_RUNS} are needed"
+        )
         return RegressionResult(replace(blank, reason=reason), len(old))
     copies = [] if result.roofline else yardsticks((new, *old))
     if not copies:
         return _Open(new, None, _level(result), np.array([_level(one.result) for one in old]), 0.0)
-    # The noise of its times is in the shares.
-    if flags := _telling(copies[0]):
+    # A noisy copy widens the interval of the ratios, so that it needs no reason of its own.
+    if flags := _serious_flags(copies[0]):
         return RegressionResult(replace(blank, reason=f"the newest copy {flags_phrase(flags)}"), len(old))
     shares = [_level(side.result, copy) for side, copy in zip((new, *old), copies, strict=True)]
     own = np.array([_level(copy) for copy in copies])
     return _Open(new, copies[0], shares[0], np.array(shares[1:]), float(own[0] - np.median(own[1:])))
 
 
-def _telling(result: Result) -> list[str]:
-    """The flags that say that a time is not the kernel's."""
-    return [flag for flag in result.flags if flag not in _OF_NOISE]
+def _serious_flags(result: Result) -> list[str]:
+    """Return the flags of a result whose time may not be the kernel's."""
+    return [flag for flag in result.flags if flag not in _NOISE_FLAGS]
 
 
-def _way(result: Result) -> tuple[Cell, ...]:
+def _timing_setup(result: Result) -> tuple[Cell, ...]:
     return result.timing_method, result.cache, result.calls
 
 
 def _level(result: Result, copy: Result | None = None) -> float:
-    """log(time) of a report's result, one figure whatever runs it has: see Result.levels."""
+    """Return log(time) of a result, one number for all its runs: see Result.levels."""
     if result.sampled:
         return float(result.levels(copy).mean())
     return math.log(result.median_ns or math.nan)
 
 
-def _concluded(one: _Open, confidence: float) -> RegressionResult:
-    """The verdict: within the band nothing changed. Beyond it a change needs to be more than another run
-    would differ by, and more than the samples of the newest run vary.
+def _with_interval(one: _Open, confidence: float) -> RegressionResult:
+    """Return the verdict with its interval.
+
+    A change within the band counts as none. A larger change has to exceed the variation between runs and the
+    variation of samples in the newest run.
     """
     middle = float(np.median(one.old))
     band = max(BAND, _MADS * float(np.median(np.abs(np.expm1(one.old - middle)))))
@@ -241,7 +255,7 @@ def _concluded(one: _Open, confidence: float) -> RegressionResult:
         over = result.samples_by_run
         under = one.copy.samples_by_run if one.copy else [np.ones_like(own) for own in over]
         own_low, own_high = intervals.ratio_interval(over, [own * math.exp(middle) for own in under])
-        # Of few samples none has an interval; then what lies between runs has to tell.
+        # Few samples have no interval; then the variation between runs decides alone.
         if own_high < math.inf and own_low > 0:
             low, high = min(low, math.log(own_low)), max(high, math.log(own_high))
     blank = Comparison(result=result, verdict="UNCLEAR")
@@ -252,11 +266,11 @@ def _concluded(one: _Open, confidence: float) -> RegressionResult:
 
 
 def to_json(found: Sequence[NewestRun]) -> str:
-    """An object for each platform, with a line for each result; what is not known has no key."""
-    told = []
+    """Return one JSON object per platform, with one line per result; unknown values have no key."""
+    platforms = []
     for one in found:
         head = {**one.platform, "run": one.run, "recorded": one.recorded, "commit": one.commit}
-        rows = ({**of.comparison.row(), "runs": of.runs, "band": of.band} for of in one.judged)
-        told.append(json_lines(head, "results", rows))
+        rows = ({**of.comparison.row(), "runs": of.runs, "band": of.band} for of in one.results)
+        platforms.append(json_lines(head, "results", rows))
     worse = sum(one.worse for one in found)
-    return f'{{"schema": {SCHEMA}, "regressions": {worse}, "platforms": [{", ".join(told)}]}}\n'
+    return f'{{"schema": {SCHEMA}, "regressions": {worse}, "platforms": [{", ".join(platforms)}]}}\n'

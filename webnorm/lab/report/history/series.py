@@ -1,4 +1,4 @@
-"""What became of figures from run to run: those of one variant and problem on one platform are a series."""
+"""Series of results: the results of one variant and problem on one platform, run by run."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
 
 SCHEMA = 1
-# What has to agree for figures to be of one series, and how they were taken, which failures do not say. Like
-# all names of an Entry they are columns of the store.
+# Columns of the store that agree within a series, and columns of the timing method, which failures lack.
 _VARIANT = ("op", "problem", "eps", "scale", "distribution", "case", "kernel", "constants")
-_HOW = ("timing_method", "cache", "calls")
+_METHOD = ("timing_method", "cache", "calls")
 TITLE = (*PLATFORM, "op", "problem", "eps", "scale", "distribution", "case")
-# A row of the view `history`, and whether it is `timed`.
+# A row of the view `history`, with the column `timed`.
 Entry = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class SeriesQuery:
-    """Of what is kept, what is asked for: ops and kernels by lists and patterns, adapters by a part of their
-    name. None, or none, is all.
+    """A selection of stored results: ops and kernels by lists and patterns, adapters by a part of their name.
+
+    None, or an empty sequence, selects all.
     """
 
     op: str | None = None
@@ -49,44 +49,48 @@ class SeriesQuery:
     adapter: str | None = None
 
     def where(self, connection: Connection) -> tuple[str, list[str]]:
-        """A condition on rows of `history` and what stands for its question marks; WebnormError for a name
-        that nothing which is kept has.
+        """Return an SQL condition on rows of `history`, and the values of its question marks.
+
+        Raises WebnormError for a name that no stored result has.
         """
         wanted = dict[str, Sequence[str]]()
         asked = {"op": self.op, "kernel": ",".join(self.kernel) or None}
         for column, text in asked.items():
             if text is not None:
                 rows = connection.execute(f"SELECT DISTINCT {column} FROM results ORDER BY 1")
-                wanted[column] = _kept(text, [name for (name,) in rows], column)
+                wanted[column] = _stored_names(text, [name for (name,) in rows], column)
         if self.adapter is not None:
             adapters = [name for (name,) in connection.execute("SELECT DISTINCT adapter FROM reports")]
             wanted["adapter"] = [name for name in adapters if self.adapter.casefold() in name.casefold()]
             if not wanted["adapter"]:
                 there = ", ".join(map(shown, sorted(adapters))) or "none"
-                raise WebnormError(f"no adapter has {shown(self.adapter)} in its name; there is: {there}")
+                raise WebnormError(f"no adapter name contains {shown(self.adapter)}; stored are: {there}")
         parts = (f"{column} IN ({', '.join('?' * len(names))})" for column, names in wanted.items())
         where, values = " AND ".join(["1", *parts]), [name for names in wanted.values() for name in names]
         if values and connection.execute(f"SELECT 1 FROM history WHERE {where}", values).fetchone() is None:
-            raise WebnormError("nothing is stored that has all that was asked for: leave one of them out")
+            raise WebnormError("no stored result matches all selections; remove one of them")
         return where, values
 
 
-def _kept(asked: str, kept: Sequence[str], what: str) -> tuple[str, ...]:
-    """The names of what is kept that a list asks for; WebnormError for what nothing which is kept has: one
-    that does not exist at all is unknown.
+def _stored_names(asked: str, stored: Sequence[str], column: str) -> tuple[str, ...]:
+    """Return the stored names that a list selects.
+
+    Raises WebnormError for a name that no stored result has. The message differs for names that do not exist.
     """
-    known = OPS if what == "op" else own_names()
-    there = f"it has {', '.join(kept)}" if kept else "it has no results"
-    for part in split_names(asked, what):
-        if any(matches(part, name) for name in known) and not any(matches(part, name) for name in kept):
-            raise WebnormError(f"nothing is stored for {what} {shown(part)}: {there}")
-    return select_names(asked, kept, what)
+    known = OPS if column == "op" else own_names()
+    there = f"the store contains {', '.join(stored)}" if stored else "the store contains no results"
+    for part in split_names(asked, column):
+        if any(matches(part, name) for name in known) and not any(matches(part, name) for name in stored):
+            raise WebnormError(f"no result is stored for {column} {shown(part)}: {there}")
+    return select_names(asked, stored, column)
 
 
 @dataclass(frozen=True)
 class History:
-    """The series that are asked for, each with its last entries, the newest last; how many reports there are
-    in the store, how many of them have no times, and how many series of copies are left out.
+    """The selected series, each with its last entries, the newest last.
+
+    `reports` counts the reports in the store, `untimed` the reports without times, and `copies` the series of
+    copies that were left out.
     """
 
     series: tuple[tuple[Entry, ...], ...]
@@ -95,21 +99,21 @@ class History:
     copies: int = 0
 
     def without_copies(self) -> History:
-        """The same without those of the copy, where there are others; `copies` counts what is left out."""
+        """Return the history without series of copies, if there are others; `copies` counts them."""
         others = tuple(one for one in self.series if one[0]["op"] != "copy")
         if not others:
             return self
         return replace(self, series=others, copies=len(self.series) - len(others))
 
     def entries(self) -> list[Entry]:
-        """All of them, series by series."""
+        """Return the entries of all series, series by series."""
         return [entry for one in self.series for entry in one]
 
 
 def history(store: Path, asked: SeriesQuery, last: int) -> History:
-    """What is kept of each variant that was timed, the last so many runs of it, wrong ones among them.
+    """Return the `last` runs of each variant that was timed, including runs where it was wrong.
 
-    WebnormError for no store, and for names that nothing has.
+    Raises WebnormError without a store, and for unknown names.
     """
     with open_for_reading(store) as connection:
         where, values = asked.where(connection)
@@ -124,26 +128,26 @@ def history(store: Path, asked: SeriesQuery, last: int) -> History:
 
 
 def _series(rows: Sequence[Entry]) -> list[list[Entry]]:
-    """Rows by what they are of; one without a time goes to those of its variant that have some."""
-    ways: dict[tuple[Cell, ...], dict[tuple[Cell, ...], None]] = {}
+    """Return the rows by series; rows without a time go to all series of their variant that have times."""
+    methods: dict[tuple[Cell, ...], dict[tuple[Cell, ...], None]] = {}
     for row in rows:
         if row["timed"]:
-            ways.setdefault(_of(row), {})[tuple(row[name] for name in _HOW)] = None
+            methods.setdefault(_variant_of(row), {})[tuple(row[name] for name in _METHOD)] = None
     found: dict[tuple[Cell, ...], list[Entry]] = {}
     for row in rows:
-        own = tuple(row[name] for name in _HOW)
-        for way in ways.get(_of(row), ()):
-            if way == own or not row["timed"]:
-                found.setdefault((*_of(row), *way), []).append(row)
+        own = tuple(row[name] for name in _METHOD)
+        for method in methods.get(_variant_of(row), ()):
+            if method == own or not row["timed"]:
+                found.setdefault((*_variant_of(row), *method), []).append(row)
     return [*found.values()]
 
 
-def _of(row: Entry) -> tuple[Cell, ...]:
+def _variant_of(row: Entry) -> tuple[Cell, ...]:
     return tuple(row[name] for name in (*PLATFORM, *_VARIANT))
 
 
 def _place(series: Sequence[Entry]) -> tuple[str, ...]:
-    """Problem by problem of each platform, the copies last."""
+    """Return the sort key of a series: by platform and problem, copies last."""
     first = series[0]
     title = tuple(str(first[name]) for name in (*PLATFORM, "op"))
     sizes = tuple(f"{first[name] or '':>20}" for name in ("dtype", "cols", "rows"))
@@ -151,38 +155,40 @@ def _place(series: Sequence[Entry]) -> tuple[str, ...]:
 
 
 def to_json(found: History) -> str:
-    """An object per line and entry; what is not known has no key."""
+    """Return the entries as JSON, one line each; unknown values have no key."""
     entries = ({name: one[name] for name in COLUMNS} for one in found.entries())
     return json_lines({"schema": SCHEMA, "reports": found.reports}, "entries", entries) + "\n"
 
 
 def to_csv(found: History) -> str:
-    """A line per entry, headed by the names of the columns."""
+    """Return the entries as CSV with a header line."""
     return csv_text(COLUMNS, ({name: one[name] for name in COLUMNS} for one in found.entries()))
 
 
-# --- as a picture: GB/s from run to run, a panel for each problem of a device
+# --- Drawing: GB/s over runs, one panel per problem of a device.
 
-# What drives a device may change within a panel: there its lines end, and others begin.
+# The driver may change within a panel; there its lines end, and others begin.
 _DRIVES = ("driver", "wgpu")
 _DEVICE = tuple(name for name in TITLE if name not in _DRIVES)
 _COPY = "copy (roofline)"
-# What a copy shares with what it stands beside: columns of the store, which name the sizes.
+# Columns in which a copy agrees with the results it belongs to. The sizes are named as in the store.
 _OF_A_COPY = ("adapter", "vendor", "backend", "type", "rows", "cols", "dtype")
-# More than anybody looks at in one picture.
+# A picture with more panels is not readable.
 _MOST_PANELS = 24
 _PANELS_ACROSS = 2
-# Inches of axes, and of what stands around them.
-_WIDE, _HIGH, _BESIDE, _ABOVE = 4.4, 2.6, 1.1, 1.2
-# As many dates as stand beside one another below an axis.
+# The size of the axes and of the margins around them, in inches.
+_WIDE, _HIGH, _MARGIN, _ABOVE = 4.4, 2.6, 1.1, 1.2
+# The number of dates that fit below an axis.
 _MOST_DATES = 6
 
 
 @dataclass(frozen=True)
 class HistoryPanel:
-    """Lines over the runs of a device: what each is of -> its pieces, each of one platform: GB/s by run.
+    """A panel with lines over the runs of a device.
 
-    `dates` has a run each, `changes` the places between two runs where a driver or wgpu is new.
+    `lines` maps a line's label to its pieces, one per platform, which map a run's number to GB/s. `dates`
+    contains one date per run. `changes` contains the positions between two runs where the driver or wgpu
+    changed.
     """
 
     title: str
@@ -192,24 +198,24 @@ class HistoryPanel:
 
 
 def draw_history(found: History, path: Path) -> None:
-    """Draw what became of GB/s into an .svg or .png file without a background.
+    """Draw GB/s over runs into an .svg or .png file without a background.
 
-    WebnormError where nothing can be drawn, or too much was asked for.
+    Raises WebnormError if there is nothing to draw, or too much.
     """
     shown = history_panels(found)
     if not shown:
-        raise WebnormError(f"cannot draw {path}: no result that is kept and asked for has GB/s")
+        raise WebnormError(f"cannot draw {path}: no selected result has GB/s")
     if len(shown) > _MOST_PANELS:
         raise WebnormError(
-            f"cannot draw {path}: {len(shown)} problems are more than {_MOST_PANELS} panels; "
-            "choose some by --op, --kernel or --adapter"
+            f"cannot draw {path}: there are {len(shown)} problems and at most {_MOST_PANELS} fit; select "
+            "some with --op, --kernel or --adapter"
         )
-    with replacing(path) as beside:
-        beside.write_bytes(drawing.draw_in_process(file_format(path), _figure, shown))
+    with replacing(path) as new:
+        new.write_bytes(drawing.draw_in_process(file_format(path), _figure, shown))
 
 
 def history_panels(found: History) -> list[HistoryPanel]:
-    """A panel for each problem of a device, the copies of its shape among its lines."""
+    """Return one panel per problem of a device; its lines include the copies of the same shape."""
     entries = [one for one in found.entries() if one["timed"] and 0 < (one["gbps"] or 0.0) < MOST_GBPS]
     others = [one for one in entries if one["op"] != "copy"]
     copies = [one for one in entries if others and one["op"] == "copy"]
@@ -222,7 +228,7 @@ def history_panels(found: History) -> list[HistoryPanel]:
 
 def _panel(entries: Sequence[Entry], copies: Sequence[Entry]) -> HistoryPanel:
     first = entries[0]
-    # By the view's order: `recorded`, then by being added.
+    # The view's order: by `recorded`, then by the order in which reports were added.
     runs = sorted({(one["recorded"] or "", one["report"]): one for one in entries}.items())
     places = {number: place for place, ((_, number), _) in enumerate(runs)}
     kept = Counter(kernel for kernel, _ in {(one["kernel"], one["constants"]) for one in entries})
@@ -230,15 +236,15 @@ def _panel(entries: Sequence[Entry], copies: Sequence[Entry]) -> HistoryPanel:
     for one in (*entries, *copies):
         if one["report"] in places:
             is_copy = one["op"] == "copy" and first["op"] != "copy"
-            # Constants distinguish lines of one kernel.
+            # Constants distinguish several lines of one kernel.
             constants = (one["constants"] or "").replace(";", " ") if kept[one["kernel"]] > 1 else ""
             name = _COPY if is_copy else label(f"{one['kernel']} {constants}".rstrip())
             piece = lines.setdefault(name, {}).setdefault(tuple(one[key] for key in PLATFORM), {})
             place = places[one["report"]]
-            # Of several copies the best is the roofline.
+            # The best of several copies is the roofline.
             piece[place] = max(piece.get(place, 0.0), one["gbps"])
     drives = [tuple(f"{name} {one[name]}" for name in _DRIVES) for _, one in runs]
-    # Of machines that take turns each is named once.
+    # If machines take turns, each is named only once.
     changes = {
         at - 0.5: ", ".join(sorted({*drives[at]} - {*drives[at - 1]}))
         for at in range(1, len(runs))
@@ -257,7 +263,7 @@ def _figure(shown: Sequence[HistoryPanel]) -> Figure:
     across = min(len(shown), _PANELS_ACROSS)
     rows = -(-len(shown) // across)
     right = widest(name for panel in shown for name in panel.lines)
-    size = across * (_WIDE + right + _BESIDE), rows * (_HIGH + _ABOVE)
+    size = across * (_WIDE + right + _MARGIN), rows * (_HIGH + _ABOVE)
     figure = Figure(figsize=size, dpi=150, layout="constrained")
     axes = list(figure.subplots(rows, across, squeeze=False).flat)
     drawn = [_draw(ax, panel, looks) for ax, panel in zip(axes, shown, strict=False)]
@@ -276,10 +282,10 @@ def _draw(ax: Axes, panel: HistoryPanel, looks: Mapping[str, tuple[str, str]]) -
             ax.plot(sorted(piece), [piece[at] for at in sorted(piece)], **style)
         end = max(pieces, key=max)
         labels.append(label_line(ax, (max(end), end[max(end)]), name, colour))
-    for at, said in panel.changes.items():
+    for at, change in panel.changes.items():
         ax.axvline(at, color=INK, linewidth=0.8, linestyle=":")
         ax.annotate(
-            label(said),
+            label(change),
             (at, 0),
             (3, 4),
             xycoords=("data", "axes fraction"),
@@ -294,7 +300,7 @@ def _draw(ax: Axes, panel: HistoryPanel, looks: Mapping[str, tuple[str, str]]) -
     ax.set_xticks(places, [panel.dates[at][5:] or "?" for at in places])
     ax.set_xlim(-0.5, count - 0.5)
     ax.set_ylim(bottom=0)
-    ax.set_xlabel("run, by the day it was recorded")
+    ax.set_xlabel("run (date recorded)")
     ax.set_ylabel("GB/s (median)")
     ax.grid(axis="y")
     ax.set_title(wrapped(panel.title, _WIDE))

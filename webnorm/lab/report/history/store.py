@@ -1,7 +1,8 @@
-"""A store of results: one SQLite file, which several processes may add reports to.
+"""A store of results: one SQLite file that several processes can add reports to.
 
-`reports` has a row for each report, with its whole JSON; `results` one for each result, in plain columns; the
-view `history` both, in the order of `recorded` and, where that is equal or not known, of being added.
+The table `reports` contains one row per report, with its whole JSON. The table `results` contains one row per
+result, in plain columns. The view `history` joins both, ordered by `recorded`. If that is equal or unknown,
+reports come in the order in which they were added.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from webnorm.lab.report.comparison import DEVICE_KEYS
 from webnorm.lab.results import result_files
 from webnorm.lab.results.result import LONGEST_NS, SHORTEST_NS, Cell, Report, Result
 
-# What a series of figures holds on: with another of these a new one begins. webnorm's version and commit are
-# not among them: what they do to a kernel is what a series is to show.
+# A series ends where one of these changes. webnorm's version and commit are not among them, because a series
+# shows how they change a kernel.
 PLATFORM = (*DEVICE_KEYS, "wgpu")
-# Of a result, by SQLite's types. rows, cols and eps are names of the stores' format, which older ones hold.
+# Columns of a result, by SQLite type. rows, cols and eps are fixed, because older stores contain these names.
 _COLUMNS = {
     "TEXT": (
         "op",
@@ -62,7 +63,7 @@ _COLUMNS = {
 }
 _OF_RESULT = tuple(name for names in _COLUMNS.values() for name in names)
 _OF_REPORT = ("recorded", "run", "commit", "webnorm", *PLATFORM, "host", "command", "complete", "added")
-# SQL has words of its own among them.
+# Names are quoted, because some are SQL keywords.
 _TABLES = (
     f"""
 CREATE TABLE reports (
@@ -98,7 +99,7 @@ FROM results JOIN reports ON reports.id = results.report
 ORDER BY reports.recorded, reports.id, results.id
 """,
 )
-# Of a row of `results`, that it is a right answer with a usable time: see Result.timed.
+# The condition for rows of `results` that are right and have a usable time: see Result.timed.
 TIMED = f"status = 'pass' AND median_ns > {SHORTEST_NS!r} AND median_ns < {LONGEST_NS!r}"
 COLUMNS = (*_OF_REPORT, *_OF_RESULT, "report", "result")
 KIND = StoreFormat(b"wnrs", 1, _TABLES, "results", "webnorm store add")
@@ -108,7 +109,7 @@ Fate = Literal["added", "kept already", "finished since"]
 
 @dataclass(frozen=True)
 class AddedReport:
-    """What became of a file: of a run that was kept while it went on, the finished report takes the place."""
+    """The fate of an added file. A finished report replaces a stored report of the same, unfinished run."""
 
     path: Path
     fate: Fate
@@ -116,16 +117,15 @@ class AddedReport:
 
 
 def store_path() -> Path:
-    """Where the store is: $WEBNORM_STORE, or a file of the user's data."""
+    """Return the path of the store: $WEBNORM_STORE, or a file in the user's data."""
     return Path(os.environ.get("WEBNORM_STORE") or data_folder("store.db"))
 
 
 def add_reports(store: Path, files: Sequence[Path]) -> list[AddedReport]:
-    """Keep the reports of all files, or of none; the store is made where there is none.
+    """Add the reports of all files, or none if one fails; create the store if necessary.
 
-    A report is there already where one of its platform has the id of its run, or where one has the same JSON.
-    Raises WebnormError for a file that is no report, for a store that is none, and where it cannot be
-    written.
+    A report is a duplicate if a stored one has the same JSON, or the same run id and platform. Raises
+    WebnormError for a file that is no report, and for a store that is invalid or cannot be written.
     """
     try:
         given = [(path, *result_files.read_with_data(path)) for path in files]
@@ -134,11 +134,11 @@ def add_reports(store: Path, files: Sequence[Path]) -> list[AddedReport]:
         if store == store_path():
             result_files.make_folder(store.parent)
         elif not store.parent.is_dir():
-            raise StoreUnusable(f"{store} cannot be written: there is no folder {store.parent}")
+            raise StoreUnusable(f"{store} cannot be written: the folder {store.parent} does not exist")
         with connected(store, "rwc", "written", MOST_WAIT_S) as connection:
             KIND.begin(connection)
             found = [
-                AddedReport(path, _kept(connection, data, report), report) for path, data, report in given
+                AddedReport(path, _add(connection, data, report), report) for path, data, report in given
             ]
             connection.execute("COMMIT")
         return found
@@ -148,10 +148,10 @@ def add_reports(store: Path, files: Sequence[Path]) -> list[AddedReport]:
 
 @contextmanager
 def open_for_reading(store: Path) -> Iterator[sqlite3.Connection]:
-    """A connection to a store, to look at it; WebnormError where there is none."""
+    """Open a store for reading; raise WebnormError if it does not exist."""
     if not KIND.there(store) or not store.stat().st_size:
-        raise WebnormError(f"{store}: there is no such store; `webnorm store add FILES` makes one")
-    # What an interrupted process left half done is undone by who may write.
+        raise WebnormError(f"{store} is no store; `webnorm store add FILES` creates one")
+    # A connection that may write rolls back what an interrupted process left unfinished.
     mode = "rw" if writable(store) else "ro"
     with connected(store, mode, "read", MOST_WAIT_S) as connection:
         connection.row_factory = sqlite3.Row
@@ -159,13 +159,13 @@ def open_for_reading(store: Path) -> Iterator[sqlite3.Connection]:
 
 
 def report_of(connection: sqlite3.Connection, number: int) -> Report:
-    """The report with an id."""
+    """Return the report with an id."""
     (text,) = connection.execute("SELECT report FROM reports WHERE id = ?", (number,)).fetchone()
     return result_files.report_from_json(json.loads(text))
 
 
-def _kept(connection: sqlite3.Connection, data: Any, report: Report) -> Fate:
-    """Keep a report whose JSON is `data`, if it is not there."""
+def _add(connection: sqlite3.Connection, data: Any, report: Report) -> Fate:
+    """Add a report with the JSON `data`, unless it is stored already."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
     digest = sha256(text.encode()).hexdigest()
     origin = report.origin
@@ -205,21 +205,21 @@ def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Cell]) ->
 
 
 def _row(result: Result) -> dict[str, Cell]:
-    """A result's columns; a number that is not finite has none: the report has it."""
+    """Return a result's columns; non-finite numbers are omitted, since the report contains them."""
     problem = result.problem
     cells: dict[str, Cell] = {**result.row(), "problem": str(problem), **problem.scalars}
-    # In one order, so that equal constants are equal texts.
+    # Sorted, so that equal constants give equal texts.
     cells["constants"] = ";".join(
         f"{name}={int(result.constants[name])}" for name in sorted(result.constants)
     )
-    # An eps may be an integer that SQLite's are too small for.
+    # An eps can be an integer that exceeds SQLite's integers.
     cells |= {name: float(cell) for name in _COLUMNS["REAL"] if isinstance(cell := cells.get(name), int)}
-    # An op of the user's has other sizes and scalars: they are in the text of its problem.
+    # Sizes and scalars of user ops have no columns: the problem's text contains them.
     return result_files.known({name: cells.get(name) for name in _OF_RESULT})
 
 
 def _utc(text: str) -> str | None:
-    """A moment in UTC to the second, so that texts are in the order of time; None for what is none."""
+    """Return an ISO time in UTC to the second, so that texts sort by time; None for an invalid time."""
     try:
         moment = datetime.fromisoformat(text)
         aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -155,7 +155,7 @@ function reasonFor(name, dtype, { size, nonFinite, unequal, ambiguous, largest, 
   }
   if (largest.ratio > 1) return `${text(worst)} (${allowed.reason})`;
   if (ambiguous <= AMBIGUOUS_SHARE * size && unequal > (1 - allowed.equal_share) * size + FEW) {
-    return `${unequal} of ${size} elements of ${name} are a neighbour of the answer rounded to ${dtype}`;
+    return `${unequal} of ${size} elements of ${name} are one step off the answer rounded to ${dtype}`;
   }
   return null;
 }

@@ -1,6 +1,6 @@
-"""What one worker is asked for: one problem with all that is timed beside it, or some cases of a check.
+"""Work items: the unit of work for one worker, such as one problem of a benchmark or some cases of a check.
 
-An errand has all that it needs. It runs anywhere with a lab's worker, and knows nothing of who sent it.
+A work item contains everything that it needs. It runs on any machine with a lab worker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from webnorm.op.corpus import Overrides, whole_corpus
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS
 
-# Bytes of x; a program on the CPU needs no more than a moment, and has the CPU's caches.
+# Bytes of x on a GPU and on a software adapter, which runs on the CPU and has its caches.
 _COPIED, _COPIED_BY_SOFTWARE = 256 << 20, 4 << 20
 _COPIED_COLS = 4096
 Events = Iterator[Progress | list[Result]]
@@ -34,8 +34,10 @@ Events = Iterator[Progress | list[Result]]
 
 @dataclass(frozen=True, kw_only=True)
 class WorkItem(ABC):
-    """`time_limit_s`: how long a kernel may be silent, from when it runs. `alone`: whether nothing else may
-    run on the adapter, or on its machine where that is the adapter.
+    """The base class of work items.
+
+    `time_limit_s` is how long a running kernel may send no message. If `alone`, no other item may run on the
+    adapter at the same time, and for a software adapter none on the machine.
     """
 
     time_limit_s: float
@@ -43,36 +45,36 @@ class WorkItem(ABC):
 
     @abstractmethod
     def run(self, worker: Worker, traits: Traits) -> Iterator[Progress | Any]:
-        """Yield progress, and what was found: the last of that counts. WebnormError for a mistake in it."""
+        """Yield progress and results; the last result counts. Raises WebnormError for a user's mistake."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelWorkItem(WorkItem):
-    """An errand with kernels: which, `carried` and the rest say, as `asked.bench_request` takes them."""
+    """A work item with kernels; the fields are arguments of `requests.bench_request`."""
 
-    carried: ShippedFiles
+    files: ShippedFiles
     ops: tuple[str, ...]
     chosen: Mapping[str, Sequence[int]] = field(default_factory=dict)
     every: bool = False
     tuning: Tuning | None = None
 
     def run(self, worker: Worker, traits: Traits) -> Events:
-        """As any errand; results call files what they are called where they came from."""
-        with self.carried.unpacked() as here:
+        """Yield progress and results, with the sender's names of files."""
+        with self.files.unpacked() as files:
             try:
-                for event in self.results(here, worker, traits):
-                    yield event if isinstance(event, Progress) else [here.as_at_home(one) for one in event]
+                for event in self.results(files, worker, traits):
+                    yield event if isinstance(event, Progress) else [files.restored(one) for one in event]
             except WebnormError as error:
-                raise WebnormError(here.named(str(error))) from error
+                raise WebnormError(files.restored_text(str(error))) from error
 
     @abstractmethod
-    def results(self, here: UnpackedFiles, worker: Worker, traits: Traits) -> Events:
+    def results(self, files: UnpackedFiles, worker: Worker, traits: Traits) -> Events:
         """Yield progress and results."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchItem(KernelWorkItem):
-    """A problem to be timed: see BenchRequest. With `profile` the fastest has the times of the transfers."""
+    """A problem to time: see BenchRequest. With `profile` the fastest result has transfer times."""
 
     task: Task
     rule: timing.StoppingRule
@@ -80,10 +82,10 @@ class BenchItem(KernelWorkItem):
     calls: Calls = "one by one"
     profile: bool = False
 
-    def results(self, here: UnpackedFiles, worker: Worker, traits: Traits) -> Events:
-        """Of the problem."""
+    def results(self, files: UnpackedFiles, worker: Worker, traits: Traits) -> Events:
+        """Yield progress and the problem's results."""
         asked_for = requests.bench_request(
-            here.names, self.ops, roots=here.roots, chosen=self.chosen, every=self.every, rule=self.rule
+            files.names, self.ops, roots=files.roots, chosen=self.chosen, every=self.every, rule=self.rule
         )
         request = replace(asked_for, tasks=(self.task,), tuning=self.tuning, runs=self.runs, calls=self.calls)
         found: list[Result] = []
@@ -97,7 +99,7 @@ class BenchItem(KernelWorkItem):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckItem(KernelWorkItem):
-    """Some of the tasks of a check: those of `part` (see CheckRequest), which are counted as everywhere."""
+    """Some tasks of a check: the fraction `part` (see CheckRequest)."""
 
     cases: str | None
     seed: int
@@ -106,13 +108,13 @@ class CheckItem(KernelWorkItem):
     part: tuple[int, int]
     alone = False
 
-    def results(self, here: UnpackedFiles, worker: Worker, traits: Traits) -> Events:
-        """Of these cases."""
+    def results(self, files: UnpackedFiles, worker: Worker, traits: Traits) -> Events:
+        """Yield progress and the cases' results."""
         asked_for = requests.check_request(
-            here.names, self.ops, roots=here.roots, chosen=self.chosen, every=self.every
+            files.names, self.ops, roots=files.roots, chosen=self.chosen, every=self.every
         )
         corpus = whole_corpus(self.seed)
-        whole = requests.with_cases(asked_for, corpus, self.cases, here.input, self.dtype, self.changes)
+        whole = requests.with_cases(asked_for, corpus, self.cases, files.input, self.dtype, self.changes)
         request = replace(whole, tuning=self.tuning, part=self.part)
         expected, found = max(1, request.count()), list[Result]()
         for result in check.case_results(request, worker, traits):
@@ -124,24 +126,25 @@ class CheckItem(KernelWorkItem):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneItem(WorkItem):
-    """A problem to be tuned: see TuneRequest."""
+    """A problem to tune: see TuneRequest."""
 
     task: Task
     budget_s: float
 
     def run(self, worker: Worker, traits: Traits) -> Iterator[Progress | tune.TuneResult]:
-        """As any errand."""
+        """Yield progress and the tuning."""
         yield from tune.run(tune.TuneRequest((self.task,), tuple(discover()), self.budget_s), worker, traits)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopyItem(WorkItem):
-    """What the copy moves on this card: its results, of more bytes than a cache holds. It has all constants,
-    and where the card is a program the default ones, which are as fast there.
+    """The copy's timings on this card, with more bytes than a cache can contain.
+
+    A GPU tries all constants. A software adapter uses the default ones, which are as fast there.
     """
 
     def run(self, worker: Worker, traits: Traits) -> Events:
-        """As any errand."""
+        """Yield progress and the copy's results."""
         size = _COPIED_BY_SOFTWARE if traits.software else _COPIED
         task = Task(OPS["copy"], OPS["copy"].problem(size // (4 * _COPIED_COLS), _COPIED_COLS))
         kernels = [kernel for kernel in discover() if kernel.op is task.op]
@@ -154,7 +157,7 @@ class CopyItem(WorkItem):
 
 
 def profiled(found: Sequence[Result], worker: Worker, rule: timing.StoppingRule) -> list[Result]:
-    """A problem's results, the fastest with the times of the transfers: see bench.profiled."""
+    """Add transfer times to the fastest of a problem's results: see bench.profiled."""
     return bench.profiled(
         found, lambda task, kernel: worker.stream(time_transfers, TransferJob(task, kernel, rule))
     )

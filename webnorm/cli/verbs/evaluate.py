@@ -1,4 +1,4 @@
-"""`webnorm judge`: one kernel file, evaluated for a program."""
+"""`webnorm evaluate`: compile, check, explain and time one kernel file for a program."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from webnorm.lab.run.submission import Evaluation
 
 
-def judge(
+def evaluate(
     file: Annotated[Path | None, Argument(help="The kernel: a .wgsl file, with or without a header.")] = None,
     op: Annotated[
         str | None,
         Option(
-            help="What the kernel computes: a folder with an op.py, or an op of webnorm. Default: the op of "
-            "the file's folder."
+            help="Set the op of the kernel: a folder with an op.py, or a built-in op. Default: the op of the "
+            "file's folder."
         ),
     ] = None,
     size: shared.Sizes = None,
@@ -34,24 +34,28 @@ def judge(
     scalar: shared.Scalars = None,
     seed: shared.Seed = None,
     constant: shared.Constant = None,
-    no_time: Annotated[bool, Option("--no-time", help="Check the kernel and time nothing.")] = False,
+    no_time: Annotated[bool, Option("--no-time", help="Check the kernel without timing it.")] = False,
     budget: Annotated[
         float,
-        Option(help="Seconds of timing, at most.", min=seconds.LEAST_BUDGET, max=seconds.MOST),
+        Option(
+            help="Time the kernel for at most this many seconds.", min=seconds.LEAST_BUDGET, max=seconds.MOST
+        ),
     ] = 2.0,
     adapter: shared.Adapter = None,
     time_limit: shared.TimeLimit = 30.0,
-    json: Annotated[bool, Option("--json", help="Print one JSON object, which --schema describes.")] = False,
-    schema: Annotated[bool, Option("--schema", help="Print the JSON schema and exit.")] = False,
+    json: Annotated[bool, Option("--json", help="Print one JSON object instead of text.")] = False,
+    schema: Annotated[bool, Option("--schema", help="Print the schema of the JSON object and exit.")] = False,
 ) -> None:
-    """Several may run at once: they take turns to time, and say if they shared the device."""
+    """Several evaluations can run at once. They take turns with the timing, and report if they shared the
+    device.
+    """
     from webnorm.lab.run import submission
 
     if schema:
         return emit(json_format.dumps(submission.json_schema(), indent=1))
     if file is None or op is None:
         lacking = "FILE is missing" if file is None else "--op is missing"
-        raise WebnormError(f"{lacking}; expected webnorm judge FILE --op FOLDER")
+        raise WebnormError(f"{lacking}; expected webnorm evaluate FILE --op FOLDER")
     given = values.size_lists(size)
     several = [name for name, found in given.items() if found is None or len(found) != 1]
     if several:
@@ -76,7 +80,7 @@ def judge(
 
 
 def _in_words(found: Evaluation) -> str:
-    """The evaluation in some lines."""
+    """Return the evaluation as lines of text."""
     lines = [f"{found.op}, {found.dtype}: {found.status}; {found.passed} passed, {found.failed} failed"]
     if found.message:
         lines.append(found.message)
@@ -87,10 +91,10 @@ def _in_words(found: Evaluation) -> str:
         lines.append(f"{found.timed}: {found.median_ns / 1e3:.4g} us{share}")
     if found.time_over_best is not None:
         lines.append(
-            f"time over that of {found.best_kernel}, the best kernel of the op: {found.time_over_best:.3f}"
+            f"time relative to {found.best_kernel}, the best kernel of the op: {found.time_over_best:.3f}"
         )
     if found.device_shared:
-        lines.append("another evaluation used the device meanwhile: the times are worth little")
+        lines.append("another evaluation used the device at the same time: the times are unreliable")
     if found.flags:
         lines.append(f"flags: {', '.join(found.flags)}")
-    return "\n".join([*lines, f"repeat the draws with --seed {found.seed}"])
+    return "\n".join([*lines, f"repeat the random numbers with --seed {found.seed}"])

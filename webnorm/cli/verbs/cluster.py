@@ -1,4 +1,4 @@
-"""`webnorm fleet`: who is in a cluster; `webnorm fleet worker`: an adapter that joins one."""
+"""`webnorm cluster`: list the workers of a cluster; `webnorm cluster worker`: add adapters to one."""
 
 from __future__ import annotations
 
@@ -24,21 +24,25 @@ if TYPE_CHECKING:
 Rates = dict[tuple[str, int], float | None]
 
 
-def fleet(
+def list_workers(
     ctx: Context,
-    cluster: shared.Cluster = None,
+    cluster: Annotated[
+        str | None, Option(help=f"List the workers of this Dask cluster. {shared.WHICH_CLUSTER}")
+    ] = None,
     adapter: shared.Adapter = None,
     time_limit: shared.TimeLimit = 60.0,
-    json: Annotated[Path | None, Option(help="Write the list, - for standard output.")] = None,
+    json: Annotated[Path | None, Option(help="Write the list to FILE as JSON; - is standard output.")] = None,
 ) -> None:
-    """A line for each worker: its adapter, what drives it, and how fast it copies; cards that are equal share
-    work where these figures agree within 3 %. `webnorm fleet worker ADDRESS` has an adapter join.
+    """Each worker has one line with its adapter, driver, versions and the GB/s of a copy. Equal cards share
+    work if their copy speeds agree within 3 %.
+
+    `webnorm cluster worker ADDRESS` adds the adapters of this machine to a cluster.
     """
     if ctx.invoked_subcommand is not None:
         return
     from webnorm.cli.work.outputs import check_outputs, write_or_print
 
-    require_dask("`webnorm fleet`")
+    require_dask("`webnorm cluster`")
     if cluster is None:
         raise WebnormError(
             "--cluster is missing; expected local, an address such as tcp://head:8786, or a file"
@@ -113,13 +117,13 @@ def _as_json(shown: Sequence[ClusterWorker], without: Sequence[WorkerWithoutAdap
 
 
 def worker(
-    address: Annotated[str, Argument(help="Where the scheduler listens, as tcp://head:8786, or its file.")],
+    address: Annotated[str, Argument(help="The scheduler's address, such as tcp://head:8786, or its file.")],
     adapter: shared.Adapter = None,
 ) -> None:
-    """One Dask worker for each adapter of this machine that is like the one asked for, which take work until
-    Ctrl-C, or until the scheduler ends. `dask scheduler` starts one.
+    """One Dask worker starts for each adapter that is like --adapter. The workers take work until Ctrl-C, or
+    until the scheduler ends. `dask scheduler` starts a scheduler.
     """
-    require_dask("`webnorm fleet worker`")
+    require_dask("`webnorm cluster worker`")
     from webnorm.fleet.cluster import cards_of, checked_address
     from webnorm.fleet.worker import serve
 
@@ -129,7 +133,7 @@ def worker(
 
     def ready() -> None:
         for index, card in cards.items():
-            say(f"adapter {index}, {card}, works for {place}; Ctrl-C ends it")
+            say(f"adapter {index}, {card}, works for {place}; press Ctrl-C to stop")
         sys.stdout.flush()
 
     with suppress(KeyboardInterrupt):
@@ -138,8 +142,8 @@ def worker(
     raise Interrupted("the worker has left")
 
 
-# As in store: what has no name is the verb itself.
+# name: (function, summary); the function without a name is the verb itself.
 VERBS: Mapping[str, tuple[Callable[..., Any], str]] = {
-    "": (fleet, ""),
-    "worker": (worker, "Have the adapters of this machine work for a Dask scheduler."),
+    "": (list_workers, ""),
+    "worker": (worker, "Make the adapters of this machine work for a Dask scheduler."),
 }
