@@ -109,7 +109,7 @@ def test_what_it_says_to_change_first_can_be_changed(op: str, tmp_path: Path, de
     assert webnorm(["new", "mine", "--op", op], tmp_path).returncode == 0
     path = tmp_path / "kernels" / op / "mine.wgsl"
     text = path.read_text()
-    assert "First: `vector_width = 4` in the table [derive]" in text
+    assert "A first step: set `vector_width = 4` in the table [derive]" in text
     header = text.split("// ///\n")[0]
     if "vector_width" in header:
         text = re.sub("// vector_width = .*", "// vector_width = 4", text)
