@@ -247,7 +247,7 @@ class Worker:
         """The child's number, where there is one."""
         return None if self._child is None else self._child.process.pid
 
-    @signals.holding_steps
+    @signals.deferring_steps
     def stream(self, work: Work, job: Any, limits: TaskLimits | None = None) -> Iterator[Any]:
         """Yield what `work(device, job)` yields in the child.
 
@@ -303,7 +303,7 @@ class Worker:
         "end" with what was raised, if anything.
         """
         try:
-            with limits.waiting() as limit, signals.waiting():
+            with limits.waiting() as limit, signals.interruptible():
                 message = child.channel.receive(limit)
             limits.answered = True
             return pickle.loads(message)

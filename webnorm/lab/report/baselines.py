@@ -43,7 +43,7 @@ def baseline_path(name: str) -> Path:
     return baselines_folder() / f"{name}{_SUFFIX}"
 
 
-@signals.holding
+@signals.deferring
 def baseline_names() -> list[str]:
     """Those that there are."""
     try:
@@ -98,7 +98,7 @@ def to_json(found: Sequence[Baseline]) -> str:
     return json.dumps(told, indent=1)
 
 
-@signals.holding
+@signals.deferring
 def inspect_baseline(name: str) -> Baseline:
     """A baseline that there is, readable or not."""
     path = baseline_path(name)
@@ -137,7 +137,7 @@ def prepare_baseline(name: str) -> Path:
     return path
 
 
-@signals.holding
+@signals.deferring
 def save_baseline(report: Report, name: str) -> Path:
     """Keep a report. What had the name has it with BEFORE behind it, in place of what had that."""
     path = prepare_baseline(name)
@@ -152,7 +152,7 @@ def save_baseline(report: Report, name: str) -> Path:
     return path
 
 
-@signals.holding
+@signals.deferring
 def read_baseline(name: str) -> Report:
     """The report kept under a name; WebnormError without one, naming those that there are."""
     path = baseline_path(name)
@@ -161,7 +161,7 @@ def read_baseline(name: str) -> Report:
     return result_files.read(path)
 
 
-@signals.holding
+@signals.deferring
 def read_file_or_baseline(given: str) -> Report:
     """The report in a file, or of a baseline where there is no such file."""
     if not given:

@@ -47,13 +47,13 @@ def known(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@signals.holding
+@signals.deferring
 def read(path: Path) -> Report:
     """The report kept in a JSON file; WebnormError where that cannot be read or understood."""
     return read_with_data(path)[1]
 
 
-@signals.holding
+@signals.deferring
 def read_with_data(path: Path) -> tuple[Any, Report]:
     """A JSON file's data, and the report that they are; WebnormError as `read` has it."""
     try:
