@@ -48,7 +48,7 @@ Constants = Mapping[str, int | Iterable[int]]
 ProgressCallback = Callable[[Progress], object]
 
 
-@signals.holding
+@signals.deferring
 def bench(
     kernels: Names | None = None,
     *,
@@ -215,7 +215,7 @@ def _last_of_each(
     return tuple(result for results in found[-tasks:] for result in results)
 
 
-@signals.holding
+@signals.deferring
 def check(
     kernels: Names | None = None,
     *,
@@ -306,7 +306,7 @@ def _findings(report: Report, kernels: Sequence[Kernel], traits: Traits, coverag
     return Findings(report, tuple(kernels), traits, unchecked)
 
 
-@signals.holding
+@signals.deferring
 def compare(
     old: Findings | Report | str | Path, new: Findings | Report | str | Path, *, any_device: bool = False
 ) -> Changes:

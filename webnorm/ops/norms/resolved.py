@@ -54,7 +54,7 @@ MOST_KNOWN = 1024
 _PLAIN = (str, int, float, NoneType, tuple, type, np.dtype, np.generic)
 
 
-@signals.holding
+@signals.deferring
 def computed(op: Op, given: Given) -> dict[str, Any]:
     """Compute every output of an op, in the shapes that x's dimensions imply.
 
