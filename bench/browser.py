@@ -80,7 +80,7 @@ def candidates(board: ProblemBuffers, op: Op, cols: int, dtype: str) -> Iterator
         variant, _ = best_variant(kernels, board.problem, traits)
         if variant is not None:
             yield label, board.prepare(variant)
-    for one in bundle_of(request(op, cols, dtype)).carried:
+    for one in bundle_of(request(op, cols, dtype)).shaders:
         if not CLASSES[one.adapter_class].software:
             yield (
                 f"browser, {one.adapter_class}",
@@ -134,7 +134,7 @@ def through_dawn(op: Op, rows: int, cols: int, dtype: str, webgpu: Path) -> Iter
         write_folder({**page_files("lab"), "package.json": b'{"type": "module"}'}, Path(folder))
         Path(folder, "problem.json").write_text(json.dumps(asked), encoding="utf-8")
         report = tint.run_node(_DAWN, Path(folder), webgpu)
-    classes = {one.name: one.adapter_class for one in norm.carried}
+    classes = {one.name: one.adapter_class for one in norm.shaders}
     for one in report["found"]:
         name = f"Dawn, {classes.get(one['shader'], 'copy')}"
         if one["status"] != "pass":

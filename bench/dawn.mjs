@@ -28,7 +28,7 @@ const fail = (message) => {
   console.error(message);
   process.exit(1);
 };
-// Without this option timestamps are rounded, as in a page. Without a variable `gpu`, and Dawn, would be collected.
+// Without this option timestamps are rounded, as in a page. The variable `gpu` keeps Dawn from being collected.
 const gpu = create(["disable-dawn-features=timestamp_quantization"]);
 const adapter = await gpu.requestAdapter({ powerPreference: "high-performance" });
 if (!adapter) fail("Dawn finds no adapter; it needs a GPU or SwiftShader");

@@ -43,7 +43,7 @@ RUNGS = (
     "split_row",
 )
 PROBLEM = NormProblem(rows=1024, cols=1024)
-# The bodies and their counts are those of a GPU, even on a software adapter. The timed variants have the
+# The bodies and their counts are a GPU's, even on a software adapter. The timed variants have the
 # constants that suit the adapter.
 GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=49152, software=False)
 MEANS = (0.0, 1e4)

@@ -31,7 +31,7 @@ ROWS, COLS = 256, 1024
 # KERNEL with the first constant is the variant that becomes slower.
 KERNEL, AXIS, CONSTANTS = "registers", "threads_per_row", (32, 16)
 SLOWER = "naive"
-CONTROLS = (SLOWER, "welford_subgroup")
+OTHERS = (SLOWER, "welford_subgroup")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def with_times_of(kernel: str, file: Report) -> Report:
     own = found_in(file, KERNEL)
     changed = replace(found_in(file, kernel), kernel=own.kernel, constants=own.constants)
     copies = [result for result in file.results if result.roofline]
-    return replace(file, results=(*copies, changed, found_in(file, CONTROLS[1])))
+    return replace(file, results=(*copies, changed, found_in(file, OTHERS[1])))
 
 
 def of_runs(found: Sequence[Report], count: int) -> Iterator[Report]:
@@ -104,7 +104,7 @@ def truth(files: Sequence[Report]) -> float:
 def measure(folder: Path, count: int, budget: float, adapter: str | None) -> Iterator[Report]:
     """Run the missing runs, and yield all of them."""
     command = [sys.executable, "-m", "webnorm", "bench", "--rows", str(ROWS), "--cols", str(COLS)]
-    command += [word for kernel in (KERNEL, *CONTROLS) for word in ("--kernel", kernel)]
+    command += [word for kernel in (KERNEL, *OTHERS) for word in ("--kernel", kernel)]
     command += ["--constant", f"{AXIS}={','.join(map(str, CONSTANTS))}", "--budget", str(budget)]
     command += ["--adapter", adapter] if adapter is not None else []
     for number in range(count):

@@ -1,18 +1,18 @@
-// What the examples share: numbers to try a norm on, its answer in float64, and a row of the page's table.
+// Helpers of the examples: inputs, the expected result in float64, and a row of the page's table.
 
 /**
- * As many numbers about `mean`, of a standard deviation of 1: the same whenever they are asked for.
+ * Return `length` numbers with a given mean and a standard deviation of 1; the same numbers on every call.
  *
  * @param {number} length
  * @param {number} mean
  */
 export function drawn(length, mean) {
-  // Multiples of the golden ratio lie evenly between 0 and 1.
+  // The fractions of multiples of the golden ratio are spread evenly between 0 and 1.
   return Float32Array.from({ length }, (_, i) => mean + Math.sqrt(12) * (((i * 0.6180339887498949) % 1) - 0.5));
 }
 
 /**
- * LayerNorm of rows as long as `weight`, in float64.
+ * Return the LayerNorm of rows in float64; `weight` has the length of a row.
  *
  * @param {Float32Array} x
  * @param {Float32Array} weight
@@ -33,7 +33,7 @@ export function layerNorm(x, weight, bias, eps) {
 }
 
 /**
- * The largest error of what was found, in words, and whether it is no more than rounding: float32 has 7 digits.
+ * Return the largest error as text; `right` is true if rounding explains it, since float32 has 7 digits.
  *
  * @param {ArrayLike<number>} found
  * @param {Float64Array} expected
@@ -46,7 +46,7 @@ export function errorOf(found, expected) {
 }
 
 /**
- * Shows a mean and the errors that came of it.
+ * Show a mean and its errors in a row of the table.
  *
  * @param {number} mean
  * @param {ReturnType<typeof errorOf>[]} errors

@@ -1,7 +1,7 @@
-"""`webnorm` as a person runs it, in the tests' own process.
+"""`webnorm` as a user runs it, in the tests' own process.
 
-To start Python, import wgpu and open an adapter takes longer than most commands, and so does to start a
-browser: commands that follow one another share the worker process and the browser.
+Starting Python, importing wgpu and opening an adapter take longer than most commands, and so does starting a
+browser. So consecutive commands share the worker process and the browser.
 """
 
 from __future__ import annotations
@@ -32,17 +32,19 @@ from webnorm.web import verify
 from webnorm.web.browser import visits
 from webnorm.web.browser.visits import PageVisitor
 
-# What commands that say nothing of it give their worker, and a page: a busy machine may take longer.
+# The default limits of a worker and of a page. The tests replace them, since a busy machine may take longer.
 _USUAL_LIMIT_S, _USUAL_PAGE_LIMIT_S = worker.TIME_LIMIT_S, visits.TIME_LIMIT_S
 
 
 def _surroundings() -> tuple[str, dict[str, str]]:
-    """What a process is started in, less what pytest changes with every test."""
+    """Return the folder and environment of a process, without the variable that pytest changes in every
+    test.
+    """
     return os.getcwd(), {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
 
 
 def _move(_: object, surroundings: tuple[str, dict[str, str]]) -> Iterator[None]:
-    """A task of a worker that is to go on elsewhere."""
+    """Move a worker to another folder and environment."""
     folder, environment = surroundings
     os.chdir(folder)
     os.environ.clear()
@@ -50,12 +52,12 @@ def _move(_: object, surroundings: tuple[str, dict[str, str]]) -> Iterator[None]
     yield None
 
 
-# What decides the adapter that a worker opens, once.
+# The variables that decide which adapter a worker opens.
 _OF_ADAPTERS = ("VK_", "WGPU_", "MESA_", "GALLIVM_", "LP_", "LIBGL_", "EGL_", ADAPTER_VARIABLE)
 
 
 class _SharedWorker(Worker):
-    """A worker that leaves its child to the next one of the same adapter."""
+    """A worker that passes its process on to the next worker of the same adapter."""
 
     _left: _SharedWorker | None = None
 
@@ -94,7 +96,7 @@ class _SharedWorker(Worker):
 
 
 class _SharedBrowser(PageVisitor):
-    """A browser that is left to the next one of the same name and environment."""
+    """A browser that is passed on to the next visitor with the same name and environment."""
 
     _left: _SharedBrowser | None = None
 
@@ -115,7 +117,7 @@ class _SharedBrowser(PageVisitor):
 
 
 def end() -> None:
-    """End the processes that no command took."""
+    """End the processes that are left over."""
     if _SharedWorker._left is not None:
         _SharedWorker._left.stop()
     if _SharedBrowser._left is not None:
@@ -125,7 +127,7 @@ def end() -> None:
 
 @contextlib.contextmanager
 def heeding_interrupts() -> Iterator[None]:
-    """Have Ctrl-C do afterwards what it did before: a command that ends has it ignored."""
+    """Restore the handler of Ctrl-C, which a command ignores at its end."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -135,9 +137,9 @@ def heeding_interrupts() -> Iterator[None]:
 
 
 def webnorm(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """What the command writes and how it ends, called in a folder."""
+    """Run the command in a folder, and return its output and exit status."""
     out, err = io.StringIO(), io.StringIO()
-    # Those of a command before this one.
+    # Ops of an earlier command.
     for name in registry.user_ops():
         registry.unregister(name)
     with (
@@ -158,7 +160,7 @@ def webnorm(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProce
 
 
 def webnorm_process(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """The same in a process of its own, for what a process is needed: signals, tracebacks, help at once."""
+    """Run the command in its own process, for tests of signals, tracebacks and startup."""
     command = [sys.executable, "-m", "webnorm", *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANG_S, check=False)
     if done.returncode == OK:
@@ -166,7 +168,7 @@ def webnorm_process(arguments: Sequence[str], folder: Path) -> subprocess.Comple
     return done
 
 
-# Ctrl-C goes to the whole group, as a terminal's does, once the named file is there.
+# Ctrl-C goes to the whole process group, as from a terminal, once the named file exists.
 _INTERRUPTED = """
 import os, signal, sys
 from pathlib import Path
@@ -190,7 +192,7 @@ app.run()
 def webnorm_interrupted(
     arguments: Sequence[str], folder: Path, after: str
 ) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, with Ctrl-C as soon as it has first written the file `after`."""
+    """Run the command in its own process, with Ctrl-C after it first writes the file `after`."""
     return subprocess.run(
         [sys.executable, "-c", _INTERRUPTED, after, *arguments],
         cwd=folder,

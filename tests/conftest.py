@@ -55,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The environment tells the commands and the scripts that tests start, too."""
+    """Set the environment, which the commands and scripts that tests start inherit."""
     # A shell's background jobs ignore Ctrl-C, and so would the commands that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = config.getoption("--adapter")
@@ -97,7 +97,7 @@ def whole_first_tier(config: pytest.Config) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what the first tier left to the other one, and what it should have met."""
+    """Print which tests the first tier leaves to the second one, and which coverage it lacks."""
     if config.option.markexpr != tiers.FIRST:
         return
     terminalreporter.section("what make test leaves to make test-all")
@@ -115,7 +115,7 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What this machine's user recorded must not decide what the tests see, nor be changed by them."""
+    """Hide the user's recorded data from the tests, and protect them."""
     os.environ["WEBNORM_TUNINGS"] = str(tmp_path_factory.mktemp("tunings"))
     os.environ["WEBNORM_BASELINES"] = str(tmp_path_factory.mktemp("baselines"))
     os.environ["WEBNORM_STORE"] = str(tmp_path_factory.mktemp("store") / "store.db")
@@ -181,13 +181,13 @@ def fleet(device: Device, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def mistake(tmp_path: Path) -> Callable[[list[str]], str]:
     """Give the command arguments that it must refuse, in tmp_path; returns the line that it says."""
 
-    def told(arguments: list[str]) -> str:
+    def refused(arguments: list[str]) -> str:
         done = commands.webnorm(arguments, tmp_path)
         assert done.returncode == BAD_USAGE, done.stderr
         assert done.stderr.count("\n") == 1 and done.stderr.startswith("webnorm: ")
         return done.stderr
 
-    return told
+    return refused
 
 
 @pytest.fixture(autouse=True)

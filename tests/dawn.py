@@ -18,7 +18,7 @@ ENVIRONMENT = {
 
 
 def missing() -> str | None:
-    """What keeps it from running, and what mends it."""
+    """Return the reason why Dawn cannot run, and how to fix it."""
     if not SWIFTSHADER.exists():
         return f"no adapter for node: install chromium, which brings {SWIFTSHADER}"
     return tint.tint_unavailable()

@@ -20,7 +20,7 @@ def normal(*shape: int, dtype: str = "float32") -> Array:
 
 
 class Hostile:
-    """Nothing that it is asked works."""
+    """An object whose every operation fails."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no\nwords")
@@ -71,8 +71,8 @@ ODD: dict[str, Any] = {
 }
 
 
-def told(call: Callable[[], Any]) -> str | None:
-    """The line that a mistake is told in; None where it was none."""
+def refusal_of(call: Callable[[], Any]) -> str | None:
+    """Return the one-line message of a refused call; None if the call succeeds."""
     try:
         call()
     except webnorm.WebnormError as error:

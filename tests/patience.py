@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-# Long enough for the longest step of any test on a slow machine: thirteen minutes beside twenty processes.
+# Long enough for the longest step of any test on a slow machine: thirteen minutes with twenty other
+# processes.
 HANG_S = 3600.0
 HANG_MS = 1000 * HANG_S
 _GLANCE_S = 0.01
@@ -45,7 +46,7 @@ def write_later(path: Path, text: str) -> None:
 
 
 def hang(begun: Path | None = None) -> None:
-    """What a fake does that never comes to its end. A file, if one is given, shows that it has begun."""
+    """Never return, as part of a fake. If a file is given, it is created at the begin."""
     if begun is not None:
         begun.touch()
     time.sleep(HANG_S)
@@ -59,7 +60,7 @@ def effort(work: Callable[[], object]) -> float:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs: one that has ended and waits for its parent does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -21,7 +21,7 @@ SHOW, HIDE, LEAVE, ENTER = "\x1b[?25h", "\x1b[?25l", "\x1b[?1049l", "\x1b[?1049h
 # A shell in short: it gives a command the terminal, reports its stops and its end, and continues it.
 _SHELL = """
 import fcntl, os, signal, sys, termios
-tell, terminal = map(int, sys.argv[1:3])
+channel, terminal = map(int, sys.argv[1:3])
 fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 child = os.fork()
@@ -31,26 +31,26 @@ if not child:
     # What started the suite may ignore some, as nohup does: on a terminal they end a command.
     for number in (signal.SIGTTOU, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    os.close(tell)
+    os.close(channel)
     os.close(terminal)
     os.execv(sys.executable, [sys.executable, *sys.argv[3:]])
 os.close(terminal)
-# Only a shell hears of a terminal that is closed; it tells its jobs.
+# Only a shell hears of a terminal that is closed; it notifies its jobs.
 signal.signal(signal.SIGHUP, lambda *_: os.killpg(child, signal.SIGHUP))
-os.write(tell, b"%d\\n" % child)
+os.write(channel, b"%d\\n" % child)
 while True:
     _, status = os.waitpid(child, os.WUNTRACED)
     if not os.WIFSTOPPED(status):
-        os.write(tell, b"%d\\n" % os.waitstatus_to_exitcode(status))
+        os.write(channel, b"%d\\n" % os.waitstatus_to_exitcode(status))
         break
-    os.write(tell, b"stopped\\n")
-    os.read(tell, 1)
+    os.write(channel, b"stopped\\n")
+    os.read(channel, 1)
     os.killpg(child, signal.SIGCONT)
 """
 
 
 class Output:
-    """What a process writes, read as it comes."""
+    """The output of a process, read as it arrives."""
 
     def __init__(self, number: int) -> None:
         self._number, self._text, self._ended, self._news = number, "", False, threading.Condition()
@@ -90,7 +90,7 @@ class Output:
             return self._text
 
     def whole(self) -> str:
-        """All of it, once nobody writes any more."""
+        """Return the whole output once all writers have closed it."""
         with self._news:
             assert self._news.wait_for(lambda: self._ended, HANG_S), self._text[-2000:]
             return self._text
@@ -105,7 +105,7 @@ class Terminal:
         self.found = termios.tcgetattr(self._theirs)
         mine, its = socket.socketpair()
         # One line at a time: none is longer than what arrives at once.
-        self._told = mine.makefile("rw")
+        self._messages = mine.makefile("rw")
         self._socket = mine
         self._shell = subprocess.Popen(
             [sys.executable, "-c", _SHELL, str(its.fileno()), str(self._theirs), *words],
@@ -118,12 +118,12 @@ class Terminal:
             start_new_session=True,
         )
         its.close()
-        self.pid = int(self._told.readline())
+        self.pid = int(self._messages.readline())
         self.screen = Output(self.ours)
 
     @property
     def modes(self) -> list[object]:
-        """How the terminal reads lines and echoes now."""
+        """The current modes of the terminal, such as echo."""
         return termios.tcgetattr(self._theirs)
 
     def resize(self, rows: int, cols: int) -> None:
@@ -141,15 +141,15 @@ class Terminal:
 
     def stopped(self) -> None:
         """Wait for the command to stop."""
-        assert self._told.readline() == "stopped\n"
+        assert self._messages.readline() == "stopped\n"
 
     def resume(self) -> None:
         """Have it go on in the foreground."""
         self._socket.send(b"\n")
 
     def status(self) -> int:
-        """How it ends: by a signal where that is negative."""
-        return int(self._told.readline())
+        """Wait for the end and return the exit status; negative for a signal."""
+        return int(self._messages.readline())
 
     def all_shown(self) -> str:
         """All that was written, once the command has ended."""
@@ -162,7 +162,7 @@ class Terminal:
             os.killpg(self.pid, signal.SIGKILL)
         self._shell.kill()
         self._shell.wait()
-        self._told.close()
+        self._messages.close()
         self._socket.close()
         with suppress(OSError):
             os.close(self._theirs)
@@ -181,13 +181,13 @@ def on_terminal(
 
 
 def as_found(shown: str) -> bool:
-    """Whether the last codes of a terminal show its cursor and its main screen."""
+    """Return whether the last codes of a terminal show its cursor and main screen."""
     hidden, alternate = shown.rfind(HIDE) > shown.rfind(SHOW), shown.rfind(ENTER) > shown.rfind(LEAVE)
     return not hidden and not alternate
 
 
 def animated(text: str) -> bool:
-    """Whether a text holds more than colours: codes that move a cursor, hide it, or erase."""
+    """Return whether a text contains codes that move or hide the cursor, or erase."""
     return bool(re.search(r"\x1b\[[0-9;?]*[A-HJKSTfhlsu]|\x1b[78]|\r(?!\n)", text))
 
 

@@ -141,7 +141,7 @@ CARD = {
 
 
 def kept_run(at: int, kernels: Mapping[str, float], copy: float | None = 900.0, **changes: Any) -> Report:
-    """The report of the run number `at`: a result per kernel and time, beside a copy where that has one."""
+    """The report of the run number `at`: a result per kernel, and one for the copy if it has a time."""
     times = kernels if copy is None else {"copy": copy, **kernels}
     results = tuple(
         timed(
@@ -150,7 +150,7 @@ def kept_run(at: int, kernels: Mapping[str, float], copy: float | None = 900.0, 
             **{"op": "copy"} if name == "copy" else {},
             problem=KEPT_PROBLEM,
             case=None,
-            # Those of one round are slow together, and no two runs repeat one another.
+            # The samples of a round are slow together, and no two runs are equal.
             samples_ns=tuple(time * (1 + 0.01 * ((7 * round_ + at) % 5 - 2)) for round_ in range(15)),
         )
         for name, time in times.items()

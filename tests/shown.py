@@ -1,4 +1,4 @@
-"""What a terminal shows."""
+"""The text that a terminal displays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def line_of(shown: str, word: str) -> str:
 
 
 def fit(text: str) -> bool:
-    """Whether a terminal shows it as it is."""
+    """Return whether a terminal displays the text unchanged."""
     return not any(
         unicodedata.category(one) in ("Cc", "Cs") or unicodedata.bidirectional(one) in _TURNS for one in text
     )

@@ -1,4 +1,4 @@
-"""What the tests computed natively: pairs of a kernel and what it met, and of constants and options.
+"""Coverage of the native tests: pairs of kernels with problems, and of constants with options.
 
     WEBNORM_TALLY=/tmp/tally make test
     .venv/bin/python tests/tally.py /tmp/tally
@@ -31,7 +31,7 @@ def count(shader: Shader) -> None:
 
 
 def counts(path: Path) -> dict[str, int]:
-    """How many different pairs the lines of a file have."""
+    """Return the number of distinct pairs in the lines of a file."""
     pairs: dict[str, set[object]] = {}
 
     def add(kind: str, *pair: object) -> None:

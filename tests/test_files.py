@@ -57,7 +57,7 @@ from webnorm.web.package import npm
         ("\0", "Expecting value"),
     ],
 )
-def test_what_is_no_sane_json(text: str, complaint: str, tmp_path: Path) -> None:
+def test_invalid_json_is_refused(text: str, complaint: str, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
     with pytest.raises(ValueError) as refused:
@@ -160,7 +160,7 @@ def test_a_written_file_has_the_usual_permissions(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="no modes here")
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755, 0o200])
-def test_who_may_read_a_file_stays_the_same(mode: int, tmp_path: Path) -> None:
+def test_a_files_mode_stays_the_same(mode: int, tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     path.touch()
     path.chmod(mode)
@@ -235,7 +235,7 @@ def test_one_path_for_two_files(
 
 @pytest.mark.slow
 def test_a_file_that_standard_output_goes_to(tmp_path: Path) -> None:
-    """It would hold one of the two, and /dev/stdout is no place for a file."""
+    """The file would contain only one of the two outputs, and /dev/stdout has no folder to write to."""
     for path, redirected, stream in (
         ("/dev/stdout", "| cat", "output"),
         ("o.json", ">o.json", "output"),
@@ -270,7 +270,7 @@ def unwritable(tmp_path: Path, kind: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["no folder", "a folder", "under a file", "a name too long"])
-def test_an_unwritable_path_is_told_before_and_after_the_run(tmp_path: Path, kind: str) -> None:
+def test_an_unwritable_path_is_reported_before_and_after_the_run(tmp_path: Path, kind: str) -> None:
     path = unwritable(tmp_path, kind)
     for attempt in (atomic.check_writable, lambda path: atomic.write_text(path, "text")):
         with pytest.raises(WebnormError, match="cannot write"):
@@ -340,7 +340,7 @@ def test_a_full_disk_costs_the_file_and_not_the_table(
         assert all(f"cannot write {name}" in done.stderr for name in ("b.csv", "c.svg"))
 
 
-def test_what_was_there_stays_where_the_disk_is_full(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     path.write_text("old")
     with full_disk(), pytest.raises(WebnormError, match=r"cannot write .*out\.json: File too large"):
@@ -429,22 +429,22 @@ def test_a_turn_ends_with_its_process(tmp_path: Path, monkeypatch: pytest.Monkey
     holder.send_signal(signal.SIGKILL)
     holder.communicate(timeout=HANG_S)
     assert os.listdir(tmp_path) == [".tuning.json.lock"]
-    tuning.record([choice()], path, PLATFORM, lambda: pytest.fail("nobody has the turn"))
+    tuning.record([choice()], path, PLATFORM, lambda: pytest.fail("no process has the lock"))
     assert os.listdir(tmp_path) == [path.name]
 
 
-def test_who_waits_is_told_and_does_not_wait_forever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_process_is_notified_and_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atomic, "PATIENCE_S", 0.0)
     monkeypatch.setattr(atomic, "MOST_WAIT_S", 0.3)
     path = tmp_path / "tuning.json"
-    told: list[str] = []
+    calls: list[str] = []
     holder = start(HOLDS, str(path))
     with pytest.raises(WebnormError, match=r"tuning\.json: another process has locked it for 0\.3 s"):
-        tuning.record([choice()], path, PLATFORM, lambda: told.append("told"))
-    assert told == ["told"] and not path.exists()
+        tuning.record([choice()], path, PLATFORM, lambda: calls.append("first"))
+    assert calls == ["first"] and not path.exists()
     holder.communicate("\n", timeout=HANG_S)
-    tuning.record([choice()], path, PLATFORM, lambda: told.append("again"))
-    assert told == ["told"] and os.listdir(tmp_path) == [path.name]
+    tuning.record([choice()], path, PLATFORM, lambda: calls.append("again"))
+    assert calls == ["first"] and os.listdir(tmp_path) == [path.name]
 
 
 def test_a_file_system_without_locks_is_written_all_the_same(
@@ -492,7 +492,7 @@ def test_a_tuning_goes_into_what_is_in_the_file_by_then(
     assert {one.key for one in tuning.read(path).choices} == {one.key for one in (*others, *mine)}
 
 
-def test_what_could_not_be_saved_goes_into_the_file_later(
+def test_unsaved_choices_go_into_the_file_later(
     tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "out.json"
@@ -539,7 +539,7 @@ def test_an_export_into_a_circle_of_links(
     assert sorted(os.listdir(circle.parent)) == ["a", "b"] and circle.is_symlink()
 
 
-def test_nothing_is_written_in_the_place_of_a_circle_of_links(circle: Path) -> None:
+def test_circular_links_are_not_overwritten(circle: Path) -> None:
     with pytest.raises(WebnormError, match=r"cannot write .*: Too many levels of symbolic links"):
         atomic.write_text(circle, "")
     with pytest.raises(WebnormError, match=r"cannot be written: Too many levels of symbolic links"):
@@ -597,7 +597,7 @@ def test_kernels_that_lead_nowhere(name: str, tmp_path: Path) -> None:
 def test_a_working_folder_that_is_gone(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: Callable[[list[str]], str]
 ) -> None:
-    """What was given is named. Windows removes no folder that is one's own."""
+    """The error names the given path. Windows does not remove a working folder."""
     gone = tmp_path / "gone"
     gone.mkdir()
 

@@ -1,4 +1,4 @@
-"""What does not fit a declared form is named: the value, where it stands, and what was expected there."""
+"""Errors about data that do not fit a form name the value, its place, and the expected type."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_key_that_a_form_forbids_is_named() -> None:
         ({"name": "", "numbers": {"a": 1, "b\n": 1.0}}, "numbers.b\\n is 1.0; expected int"),
     ],
 )
-def test_what_does_not_fit_is_named(data: Any, complaint: str) -> None:
+def test_data_that_do_not_fit_are_named(data: Any, complaint: str) -> None:
     with pytest.raises(WebnormError) as caught:
         forms.read(data, Whole)
     assert str(caught.value) == complaint

@@ -1,4 +1,4 @@
-"""The rooms that docs/architecture.md draws, held against the imports that there are."""
+"""The imports match the layers in docs/architecture.md, and other rules that bind all code."""
 
 import ast
 import re
@@ -35,8 +35,8 @@ INNER_FLOORS = {
     "webnorm.web": (("verify",), ("lab_site",), ("package", "collection"), ("browser",), ("",)),
     "bench": (("sweep", "web"), ("record",), ("contenders", "")),
 }
-# What the wall clock says is written down here, and looked at nowhere: it is set, also backwards, while
-# something runs. What is waited for and what is timed goes by clocks that nobody sets.
+# These files record the time of the wall clock. No code compares it, because it may be set, even backwards,
+# while a program runs. Waits and timings use monotonic clocks.
 DATED = {
     "webnorm/choice/tuning.py",
     "webnorm/lab/results/result.py",
@@ -66,7 +66,7 @@ def parsed(path: Path) -> ast.Module:
 
 
 def room_of(name: str) -> str:
-    """The room of a module, or of a name that is imported from one: a package, or a module beside them."""
+    """Return the room of a module, or of an imported name: a package, or a module next to the packages."""
     house, *inside = name.split(".")
     if house == "bench" or not inside:
         return house
@@ -79,7 +79,7 @@ def module_of(path: Path) -> str:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """What a file imports from these houses, inside functions and for types only, too."""
+    """Yield the imports of a file from these packages, including those in functions and for types."""
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}:{node.lineno}: webnorm imports by whole names"
@@ -92,7 +92,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def arrows() -> dict[tuple[str, str], list[str]]:
-    """Who imports whom among the rooms, and the lines that do."""
+    """Return the imports between rooms, with the lines that contain them."""
     found: dict[tuple[str, str], list[str]] = {}
     for path in FILES:
         here = room_of(module_of(path))
@@ -202,7 +202,7 @@ def test_the_wall_clock_decides_nothing() -> None:
     assert asking == DATED
 
 
-# Where anything may go wrong, as no error of its own kind is told of. All others name the errors they mean.
+# The files that may catch every exception, with the reason. All other code names the exceptions it expects.
 BROAD = {
     "webnorm/ops/norms/resolved.py": "attributes and hashes of a caller's arguments, and what is no dtype",
     "webnorm/cli/work/isolated.py": "a driver, in a process of its own",
@@ -243,7 +243,7 @@ BROADLY_IGNORED = {f"{name}(Exception)" for name in ("suppress", "contextlib.sup
 
 
 def broad_handlers(path: Path) -> Iterator[ast.AST]:
-    """What catches every Exception in a file."""
+    """Yield the nodes of a file that catch every Exception."""
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ExceptHandler):
             if node.type is None or ast.unparse(node.type) == "Exception":
@@ -261,11 +261,12 @@ def test_few_places_catch_everything() -> None:
         assert "suppress(Exception)" not in text, path
         closed = [node for node in found[path] if isinstance(node, ast.ExceptHandler)]
         through = [node for node in closed if ast.unparse(node.body[0]).startswith("signals.let_through(")]
-        # Of an exception's own text and traceback nothing is told that would go wrong.
+        # A broken text or traceback of an exception is ignored.
         assert len(closed) - len(through) == (2 if path == "webnorm/lab/process/worker.py" else 0), path
 
 
-# Private names of other libraries, by file. Those of wgpu-py and cffi are in one, which works without them.
+# Private names of other libraries, by file. One file has all names of wgpu-py and cffi, and works without
+# them.
 PRIVATE = {
     "bench/contenders/installed.py": {"_inductor"},
     "bench/contenders/torch_ops.py": {"_dynamo", "_fused_rms_norm_backward"},
@@ -389,7 +390,7 @@ WAITING = ("wait", "join", "result", "communicate", "idle", "set_default_timeout
 SHORT_S = 1.0
 # What looks like it and is not, and why.
 TIMELESS = {
-    "calls/interrupted.py": "how long a turn takes chooses moments for interrupts, of which any will do",
+    "calls/interrupted.py": "the duration of a turn chooses moments for interrupts, and any moment is fine",
     "play/test_page.py": "a page's timers come in their order",
     "web/test_collect.py": "it replaces the clock of the rates by its own",
     "web/test_examples_train.py": "a page looks again until its training is done",
@@ -399,7 +400,7 @@ TIMELESS = {
 
 
 def number(node: ast.expr) -> float:
-    """What an expression of numbers is; 0 for another."""
+    """Return the value of a numeric expression; 0 for any other."""
     try:
         found = eval(compile(ast.Expression(node), "", "eval"), {"__builtins__": {}})
     except Exception:
@@ -464,7 +465,7 @@ def timed_in(tree: ast.AST, text: str) -> Iterator[tuple[int, str]]:
         ("Worker(time_limit_s=0.5)", 0),
     ],
 )
-def test_what_depends_on_the_speed_of_the_machine_is_seen(text: str, found: int) -> None:
+def test_dependence_on_the_machines_speed_is_detected(text: str, found: int) -> None:
     assert len(list(timed_in(ast.parse(text), text))) == found
 
 

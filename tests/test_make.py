@@ -1,4 +1,4 @@
-"""What `make` does says whether it was done, and what was set up stays set up."""
+"""`make` reports success or failure, and keeps an existing set-up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 
 
 def make(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """The project's Makefile in a folder of the test's own, beside no .venv that the project needs."""
+    """Run the project's Makefile in a folder of the test, so that it does not touch the project's .venv."""
     command = ["make", "-f", str(MAKEFILE), *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANG_S, check=False)
 
@@ -35,8 +35,8 @@ def test_fuzzing_takes_one_round_at_least(seconds: str, rounds: int, said: str, 
 
 
 @pytest.mark.parametrize("python", [True, False])
-def test_what_was_installed_counts_as_long_as_its_python_is_there(python: bool, tmp_path: Path) -> None:
-    """Whatever BIN says: the stamps lie beside that Python."""
+def test_stamps_count_as_long_as_their_python_exists(python: bool, tmp_path: Path) -> None:
+    """BIN does not matter: the stamps are next to that Python."""
     stamp, interpreter = tmp_path / ".venv/.installed-browser", tmp_path / ".venv/bin/python"
     interpreter.parent.mkdir(parents=True)
     stamp.touch()

@@ -30,7 +30,7 @@ def finder(*present: str) -> Callable[[str], str | None]:
 
 @dataclass(frozen=True)
 class Seen:
-    """An adapter as wgpu tells of it."""
+    """An adapter as wgpu reports it."""
 
     name: str
     backend: str
@@ -40,7 +40,7 @@ class Seen:
 SOFTWARE_GL = Seen("llvmpipe", "OpenGL", "CPU")
 
 
-def system_mend(
+def system_fix(
     preferred: Seen | None,
     *programs: str,
     platform: str = "linux",
@@ -63,7 +63,7 @@ def system_mend(
 
 
 def linux_fix(*programs: str, preferred: Seen | None = None, **system: Any) -> Fix:
-    fix = system_mend(preferred, *programs, **system)
+    fix = system_fix(preferred, *programs, **system)
     assert fix is not None
     return fix
 
@@ -79,8 +79,8 @@ def linux_fix(*programs: str, preferred: Seen | None = None, **system: Any) -> F
     ],
     ids=str,
 )
-def test_nothing_to_mend_with_an_adapter(preferred: Seen, platform: str) -> None:
-    assert system_mend(preferred, "apt-get", platform=platform) is None
+def test_nothing_to_fix_with_an_adapter(preferred: Seen, platform: str) -> None:
+    assert system_fix(preferred, "apt-get", platform=platform) is None
 
 
 def test_software_through_opengl_is_not_what_vulkan_gives() -> None:
@@ -122,7 +122,7 @@ def test_a_gpu_through_opengl_is_left_alone(backend: str) -> None:
         ),
     ],
 )
-def test_what_is_installed_already_is_not_installed_again(
+def test_installed_packages_are_not_installed_again(
     preferred: Seen | None, system: dict[str, Any], why: str
 ) -> None:
     fix = linux_fix("apt-get", preferred=preferred, **system)
@@ -141,7 +141,7 @@ def test_nothing_is_installed_on_macos_and_windows(platform: str) -> None:
     fix = linux_fix("apt-get", "sudo", platform=platform)
     assert fix.commands == ()
     assert fix.missing.startswith("No WebGPU adapter")
-    assert system_mend(SOFTWARE_GL, "apt-get", "sudo", platform=platform) is None
+    assert system_fix(SOFTWARE_GL, "apt-get", "sudo", platform=platform) is None
 
 
 def test_debian_as_root() -> None:
@@ -161,7 +161,7 @@ def test_every_command_goes_through_sudo_for_a_user(manager: str) -> None:
         assert not fix.needs_root
 
 
-def test_nothing_to_mend_with_a_browser() -> None:
+def test_nothing_to_fix_with_a_browser() -> None:
     assert browser_fix(True) is None
 
 
@@ -180,7 +180,7 @@ def test_a_browser_is_the_users_affair_on_macos_and_windows() -> None:
 
 
 @pytest.mark.parametrize("preferred", [SOFTWARE_GL, None])
-def test_without_sudo_the_commands_are_told_and_not_run(preferred: Seen | None) -> None:
+def test_without_sudo_the_commands_are_shown_and_not_run(preferred: Seen | None) -> None:
     fix = linux_fix("dnf", preferred=preferred, root=False)
     assert not fix.runs
     assert fix.missing.endswith("Run as root: dnf install -y mesa-vulkan-drivers vulkan-loader")
@@ -264,7 +264,7 @@ def test_an_optional_library_fails_in_one_line(
     monkeypatch.delitem(sys.modules, "odd_library", raising=False)
 
 
-def test_what_a_library_prints_when_it_is_imported_is_no_output(
+def test_text_that_a_library_prints_goes_to_stderr(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "loud_library.py").write_text("print('hello')")
@@ -273,14 +273,14 @@ def test_what_a_library_prints_when_it_is_imported_is_no_output(
     assert capsys.readouterr() == ("", "hello\n")
 
 
-def test_ctrl_c_is_no_librarys_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_not_an_import_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "long_library.py").write_text("raise KeyboardInterrupt")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(KeyboardInterrupt):
         library("long_library", "a test", "long")
 
 
-def test_what_a_signal_handler_raises_is_no_librarys_failure(
+def test_an_exception_of_a_signal_handler_is_not_an_import_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SoftTimeLimit(Exception):

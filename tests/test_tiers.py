@@ -94,11 +94,13 @@ def test_a_run_of_the_first_tier_that_misses_something_fails(tmp_path: Path) -> 
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout
 
-    status, told = run()
-    assert status == pytest.ExitCode.TESTS_FAILED and "1 passed, 1 deselected" in told
-    assert "1 tests: test_one.py 1" in told
-    (verbs,) = [line for line in told.splitlines() if line.startswith("met by no test of this tier: verb: ")]
+    status, output = run()
+    assert status == pytest.ExitCode.TESTS_FAILED and "1 passed, 1 deselected" in output
+    assert "1 tests: test_one.py 1" in output
+    (verbs,) = [
+        line for line in output.splitlines() if line.startswith("met by no test of this tier: verb: ")
+    ]
     assert "show" in verbs and "list" not in verbs
     # What is asked for by name is not the whole tier.
-    status, told = run("test_one.py")
-    assert status == pytest.ExitCode.OK and "met by no test" not in told
+    status, output = run("test_one.py")
+    assert status == pytest.ExitCode.OK and "met by no test" not in output

@@ -41,13 +41,13 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 def environment_folders() -> list[str]:
-    """Where this environment's packages are."""
+    """Return the folders of this environment's packages."""
     return list(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # The programs that are started see the environment's own folders, not what a path beside them brings.
+    # Programs in this test see only the environment's own folders, not further entries of the path.
     for needed in ("build", "hatchling", "wgpu"):
         if PathFinder.find_spec(needed, environment_folders()) is None:
             pytest.skip(f"{needed}, which making and trying a wheel takes, is not in this environment")

@@ -110,8 +110,8 @@ def covering(trials: Iterable[Trial]) -> list[Trial]:
 
 def option_problems(op: Op) -> Iterator[tuple[Case, NormProblem]]:
     """The corpus's cases of options as problems of an op. An option meets each storage type on one row
-    length, and the next option on another: compiling takes most of the time. The cases beside the grid meet
-    every type.
+    length, and the next option on another: compiling takes most of the time. The cases outside of the grid
+    get every type.
     """
     for i, case in enumerate(OPTION_GRID):
         yield from problems([case], op, [STORAGE[(i + i // len(STORAGE)) % len(STORAGE)]])
@@ -119,7 +119,7 @@ def option_problems(op: Op) -> Iterator[tuple[Case, NormProblem]]:
 
 
 def widened(cases: Sequence[NormCase], op: Op, dtype: str) -> Iterator[tuple[NormCase, NormProblem]]:
-    """Cases as problems of an op; those of short rows without parameters have one number of columns."""
+    """Yield cases as problems of an op; short rows without parameters all get the same number of columns."""
     for case, problem in problems(cases, op, [dtype]):
         assert isinstance(case, NormCase)
         plain = not case.options.weight and not case.options.bias and max(case.shape) <= 4096
@@ -193,12 +193,12 @@ def run_shader(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> t
     """The main output and the verdict on all of them."""
     got = compute(device, shader, arrays)
     main = shader.variant.kernel.op.outputs(shader.problem)[0].name
-    return got[main][0], judge(shader, arrays, got)
+    return got[main][0], assess_outputs(shader, arrays, got)
 
 
 def spoil_workgroup_memory(device: Device) -> None:
     """Leave NaN in it: wgpu does not clear it, and what an earlier run of the same rows left there would hide
-    that a kernel reads what it has not yet written.
+    that a kernel reads memory before writing it.
     """
     words = device.traits.workgroup_storage // 4
     text = f"""
@@ -213,28 +213,28 @@ def spoil_workgroup_memory(device: Device) -> None:
     _words_of(device.handle, text, 64, workgroups=1024)
 
 
-def judge(shader: Shader, arrays: Mapping[str, Array], got: Outcome) -> Accuracy:
-    """The verdict on every output; where h was written, y has to be the norm of that."""
+def assess_outputs(shader: Shader, arrays: Mapping[str, Array], got: Outcome) -> Accuracy:
+    """Return the accuracy of every output; if h was written, y must be its norm."""
     return assess(got, answers(shader, arrays, got), shader)
 
 
 def answers(shader: Shader, arrays: Mapping[str, Array], got: Outcome) -> ExpectedOutputs:
-    """What every output has to be."""
+    """Return the expected value of every output."""
     h = {"h": got["h"][0]} if "h" in got else {}
     return shader.variant.kernel.op.reference({**arrays, **h}, shader.problem)
 
 
-def judge_rows(shader: Shader, got: Outcome, expected: ExpectedOutputs, rows: slice) -> Accuracy:
-    """The verdict on some of the rows, as if no others had been computed."""
-    outputs, beside = dict(got), dict(expected)
+def assess_rows(shader: Shader, got: Outcome, expected: ExpectedOutputs, rows: slice) -> Accuracy:
+    """Return the accuracy of some rows, as if no others had been computed."""
+    outputs, wanted = dict(got), dict(expected)
     for tensor in shader.variant.kernel.op.outputs(shader.problem):
         if tensor.batched:
             array, guard_intact = got[tensor.name]
             outputs[tensor.name] = array[rows], guard_intact
             whole = expected[tensor.name]
             value, unit, shaky = np.broadcast_arrays(whole.value, whole.error_scale, whole.mean_error_scale)
-            beside[tensor.name] = Expected(value[rows], unit[rows], shaky[rows])
-    return assess(outputs, beside, shader)
+            wanted[tensor.name] = Expected(value[rows], unit[rows], shaky[rows])
+    return assess(outputs, wanted, shader)
 
 
 def run(

@@ -93,7 +93,7 @@ def needed_of(kernel: Kernel) -> set[Thing]:
 
 
 def verbs() -> Iterator[str]:
-    """Yield the command's verbs; those of a group behind its name, as in "store add"."""
+    """Yield the command's verbs; in a group with the group's name, as in "store add"."""
     for name, (place, _) in VERBS.items():
         module, found = place.split(":")
         if found == "VERBS":
@@ -115,7 +115,7 @@ def meet_verb(arguments: Iterable[str]) -> None:
 
 
 def rooms() -> set[str]:
-    """Return the rooms of the code: webnorm's folders, its modules beside them, and bench."""
+    """Return the rooms of the code: webnorm's folders and modules, and bench."""
     found = {f"webnorm.{path.parent.name}" for path in (ROOT / "webnorm").glob("*/__init__.py")}
     found |= {f"webnorm.{path.stem}" for path in (ROOT / "webnorm").glob("[a-z]*.py")}
     return found | {"bench"}
@@ -173,7 +173,7 @@ def leave(nodes: Iterable[str]) -> None:
 
 
 def left() -> str:
-    """Return how many tests the run left out, and of which folders."""
+    """Return how many tests the run left out, by folder."""
     folders = ", ".join(f"{folder} {count:,}" for folder, count in _left.most_common())
     return f"{_left.total():,} tests: {folders}"
 

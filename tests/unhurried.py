@@ -81,7 +81,7 @@ def open_patient(device: Device, roots: tuple[Path, ...] | None) -> Iterator[Any
 
 
 def open_unhurried(device: Device, roots: tuple[Path, ...] | None) -> Iterator[Any]:
-    """The same of one whose renderings may take as much of the processor's time as they like, too."""
+    """Open a worker without limits on time and on the processor time of renderings."""
     standby_worker._RENDERING = replace(standby_worker._RENDERING, time_s=HANG_S, wait_s=HANG_S)
     yield from _open(device, roots)
 

@@ -34,8 +34,7 @@ NAMES = (
     "ONNX Runtime",
 )
 
-# A contender's outputs are checked on so many rows. A few suffice, because a wrong eps or a missing bias shows
-# in every row.
+# Rows on which a contender's outputs are checked. A wrong eps or a missing bias shows in any row.
 _ROWS = 64
 # Allowed in addition to the storage type's rounding, because libraries sum float32 in any order.
 _TOLERANCE = 1e-5

@@ -44,7 +44,7 @@ class CudaGraph:
                 compute(sets[0])
         stream.synchronize()
         self._graph = self._cuda.CUDAGraph()
-        # JAX's threads make calls during the capture, which by default forbids these in all threads. Then both
+        # JAX's threads make calls during the capture, which forbids them in all threads by default. Then both
         # libraries fail, and JAX also fails in all later calls.
         with self._cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
             self._outputs = [compute(one) for one in sets]

@@ -58,8 +58,7 @@ from webnorm.ops.norms.problem import NormProblem
 _AHEAD = 24
 # Seconds in which a search tries some fifty variants.
 _SEARCH_S = 3.0
-# Results are written after every problem. For a large record, writing takes at most this fraction of the time:
-# one second in so many.
+# Results are written after every problem. For a large record, writing takes at most one second in so many.
 _SELDOM = 20
 
 
@@ -72,36 +71,17 @@ def arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--out", type=Path, required=True, help="files to write, without suffix")
-    add(
-        "--section", nargs="+", choices=SECTIONS, help="sections to measure; by default those for the adapter"
-    )
+    add("--section", nargs="+", choices=SECTIONS, help="by default those for the adapter")
     add("--adapter", help="index or name")
     add("--cpu", action="store_true", help="use the software adapter and the section cpu")
     add("--op", nargs="+", choices=[op for op in OPS if op != "copy"])
     add("--dtype", nargs="+", choices=STORAGE)
     add("--cols", type=int, nargs="+", help="only these numbers of columns of the sections")
-    add(
-        "--mebibytes",
-        type=positive,
-        nargs="+",
-        default=[X_BYTES >> 20],
-        help="size of x, for sections without fixed rows",
-    )
-    add(
-        "--held-out",
-        type=whole,
-        default=HELD_OUT_SEED,
-        metavar="SEED",
-        help="seed of the randomly drawn columns",
-    )
+    add("--mebibytes", type=positive, nargs="+", default=[X_BYTES >> 20], help="of x, if rows are free")
+    add("--held-out", type=whole, default=HELD_OUT_SEED, metavar="SEED", help="seed of drawn columns")
     add("--rounds", type=positive, default=30, help="at most; fewer if the samples agree")
-    add(
-        "--search",
-        type=seconds,
-        default=_SEARCH_S,
-        metavar="SECONDS",
-        help="seconds of tuning in each held-out problem",
-    )
+    search_help = "seconds of tuning in each held-out problem"
+    add("--search", type=seconds, default=_SEARCH_S, metavar="SECONDS", help=search_help)
     add("--search-everywhere", action="store_true", help="tune in the other problems, too")
     add("--tuned", type=Path, metavar="FILE", help="tuning file; its problems are not searched")
     add("--processes", type=whole, help="number that prepare problems; on a GPU by default cores - 1")
@@ -156,9 +136,7 @@ def software_adapter() -> AdapterInfo:
     """Return the preferred software adapter; WebnormError if there is none."""
     found = next((one for one in adapters() if one.traits.software), None)
     if found is None:
-        raise WebnormError(
-            "--cpu needs a software adapter, and there is none; install one, such as Mesa's llvmpipe"
-        )
+        raise WebnormError("--cpu needs a software adapter and finds none; install one, such as llvmpipe")
     return found
 
 

@@ -153,9 +153,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--adapter")
-    parser.add_argument(
-        "--idle", type=float, default=10.0, help="idle seconds before each first run of webnorm bench"
-    )
+    parser.add_argument("--idle", type=float, default=10.0, help="idle seconds before each first run")
     parser.add_argument("--rounds", type=positive, default=30)
     parser.add_argument("--write", action="store_true", help="write the table into docs/measuring.md")
     asked = parser.parse_args()

@@ -1,8 +1,8 @@
-"""What can be done before anything is timed, on all cores: compiling, and holding variants against float64.
+"""Prepare problems on all cores before they are timed: compile kernels, and check variants against float64.
 
-A pool of processes prepares some problems ahead. What they compile lies in caches on disk, the driver's,
-inductor's, Triton's, QuACK's and JAX's, where the measuring process finds it. Nothing is timed meanwhile, but
-by compilers that time what they try: those take turns.
+A pool of processes prepares some problems ahead. The compiled code goes into disk caches, which the measuring
+process reads: the driver's, inductor's, Triton's, QuACK's and JAX's. Meanwhile only compilers time kernels,
+to tune them, and they take turns.
 """
 
 from __future__ import annotations
@@ -39,18 +39,20 @@ from webnorm.op.op import Task
 from webnorm.op.registry import as_copy_problem
 from webnorm.ops.norms.problem import NormProblem
 
-# A compiler that tries dozens of launches, on a core that others use, gives no sign of life for so long.
+# A compiler that tries dozens of launches on a busy core may send no message for so long.
 _SILENCE_S = 300.0
-# Variants of a search that are compiled ahead: more than it tries.
+# Variants of a search that are compiled ahead; a search tries fewer.
 _SEARCHED = 120
 _OWN, _SEARCH = "own", "search"
-# Who tunes by timing takes this lock for each measurement.
+# Compilers that tune by timing take this lock for each measurement.
 _TURN = "card.lock"
 
 
 def share_caches(folder: Path) -> None:
-    """Have this process, and those that it starts, keep what is compiled in a folder. To be called before any
-    library of the contenders is imported, or a driver loaded; what the user has set stays.
+    """Set the compilers' cache folders for this process and its children.
+
+    Call it before a contender's library is imported or a driver is loaded. Variables that the user has set
+    are kept.
     """
     folder.mkdir(parents=True, exist_ok=True)
     places = {
@@ -64,12 +66,12 @@ def share_caches(folder: Path) -> None:
         (folder / place).mkdir(exist_ok=True)
         os.environ.setdefault(name, str(folder / place))
     others = {
-        # As many processes as cores compile already.
+        # One process per core already compiles.
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        # Whatever took little time to compile, too.
+        # JAX also stores code that compiled fast.
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        # The driver would throw out what is older once its cache is large.
+        # Otherwise the driver deletes old entries of a large cache.
         "__GL_SHADER_DISK_CACHE_SKIP_CLEANUP": "1",
     }
     for name, value in others.items():
@@ -81,8 +83,10 @@ def share_caches(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class PrepareUnit:
-    """What one process prepares at a time: webnorm's variants of a task, those that a search may try, or a
-    contender by its name. `turn` is the lock of who times.
+    """A unit of preparation.
+
+    `what` is webnorm's variants of a task, the variants of a search, or the name of a contender. `turn` is
+    the file of the timing lock.
     """
 
     task: Task
@@ -92,14 +96,14 @@ class PrepareUnit:
 
 @dataclass(frozen=True)
 class TryingVariant:
-    """A variant is being tried: whatever goes wrong next is its doing."""
+    """The variant that is being tried; it caused any error that follows."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class TriedVariant:
-    """What the block of a task said of a variant."""
+    """The result of a variant on the block of a task."""
 
     name: str
     result: Result
@@ -107,13 +111,13 @@ class TriedVariant:
 
 @dataclass(frozen=True)
 class ContenderFault:
-    """A contender is not to be tried in the measuring process."""
+    """The reason why the measuring process must not try a contender."""
 
     reason: str
 
 
 def prepare(device: Device, unit: PrepareUnit) -> Iterator[TryingVariant | TriedVariant | ContenderFault]:
-    """The worker's task."""
+    """Prepare a unit; runs in a worker."""
     if unit.what == _OWN:
         yield from _try_variants(device, unit.task)
     elif unit.what == _SEARCH:
@@ -127,17 +131,15 @@ def prepare(device: Device, unit: PrepareUnit) -> Iterator[TryingVariant | Tried
         try:
             installed.rehearse(unit.what, unit.task, bench.sets_for(unit.task, device.traits))
         except Exception as error:
-            # What a library raises it raises again where it is measured; some would take others along.
+            # The library raises the same error when it is measured. Only a broken process counts here.
             if installed.broken(unit.what):
-                yield ContenderFault(f"it broke the process that tried it: {said(error)}")
+                yield ContenderFault(f"it broke the process that ran it: {said(error)}")
         finally:
             installed.release()
 
 
 def take_turns(lock: FileLock) -> None:
-    """Have inductor, in this process, take a lock whenever it times a kernel: beside others it would choose
-    by chance.
-    """
+    """Make inductor take a lock whenever it times a kernel: concurrent work would make its choice random."""
     try:
         from torch._inductor.runtime import benchmarking
     except ImportError:
@@ -145,7 +147,7 @@ def take_turns(lock: FileLock) -> None:
     if hasattr(benchmarking, "set_gpu_benchmark_lock_context"):
         benchmarking.set_gpu_benchmark_lock_context(lambda: lock)
         return
-    # torch 2.11 has no such function.
+    # torch 2.11 does not have that function.
     own: Any = benchmarking.benchmarker
     if "benchmark" not in vars(own):
         unlocked = own.benchmark
@@ -158,7 +160,7 @@ def take_turns(lock: FileLock) -> None:
 
 
 def _try_variants(device: Device, task: Task) -> Iterator[TryingVariant | TriedVariant]:
-    """Hold variants against float64 on the block of a task, and compile what the whole of it needs."""
+    """Check variants against float64 on the block of a task, and compile them for the whole task."""
     sets = bench.sets_for(task, device.traits)
     block = RepeatedRows(device, task, sets).block
     own = own_variants(task, device.traits)
@@ -171,7 +173,7 @@ def _try_variants(device: Device, task: Task) -> Iterator[TryingVariant | TriedV
 
 
 def _compile(device: Device, variant: Variant, task: Task, sets: int, known: str | None = None) -> None:
-    """Compile a variant as a board of so many sets does, unless it is a text that was compiled already."""
+    """Compile a variant for this number of sets, unless its text is already compiled."""
     problem = as_copy_problem(task.problem) if variant.kernel.op.is_copy else task.problem
     shader = render_shader(variant, problem, "native", device.traits)
     if shader.text != known:
@@ -183,14 +185,14 @@ def _compile(device: Device, variant: Variant, task: Task, sets: int, known: str
 
 @dataclass
 class PreparedProblems:
-    """What the processes found, by problem, and how long they were at it, by what they did."""
+    """The results of the processes by problem, and their time by activity."""
 
     known: dict[NormProblem, KnownResults] = field(default_factory=dict)
     seconds: Laps = field(default_factory=Laps)
 
 
 class PreparePool:
-    """So many worker processes, each with the device open; units go to whichever is free."""
+    """A pool of worker processes with open devices; each unit goes to a free one."""
 
     def __init__(self, adapter: str, processes: int, folder: Path) -> None:
         self._turn = folder / _TURN
@@ -203,7 +205,7 @@ class PreparePool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # At once: one may take long to give back what it has of a card, and none is to wait for it.
+        # All are killed first, because each may take long to free its memory on the card.
         self._kill()
         for worker in self._workers:
             worker.stop()
@@ -213,23 +215,23 @@ class PreparePool:
             worker.kill()
 
     def prepare(self, tasks: Sequence[Task], searched: Collection[Task], traits: Traits) -> PreparedProblems:
-        """Prepare problems, some of which are going to be searched."""
+        """Prepare problems; `searched` are those with a search."""
         kinds = [*installed.COMPILING, _OWN]
-        # What takes longest begins first.
+        # The slowest units start first.
         units = [PrepareUnit(task, what, self._turn) for what in kinds for task in tasks]
         units += [PrepareUnit(task, _SEARCH, self._turn) for task in searched]
         found = PreparedProblems()
         threads = ThreadPoolExecutor(len(self._workers))
         try:
             done = threads.map(self._run, units)
-            # This process will need them, too.
+            # This process needs the contenders' libraries, too.
             installed.start()
             for unit, events, spent in done:
                 found.seconds.add(unit.what, spent)
                 known = found.known.setdefault(unit.task.problem, KnownResults())
                 _note(known, unit, events, traits)
         except BaseException:
-            # Whoever interrupts a run does not wait for compilers.
+            # An interrupt does not wait for compilers.
             threads.shutdown(wait=False, cancel_futures=True)
             self._kill()
             raise
@@ -238,7 +240,7 @@ class PreparePool:
         return found
 
     def _run(self, unit: PrepareUnit) -> tuple[PrepareUnit, list[Any], float]:
-        """What came of a unit, the exception that ended it included, and how long it took."""
+        """Run a unit in a free worker; return its events, with the exception that ended it, and its time."""
         worker, began = self._free.get(), timing.clock()
         events: list[Any] = []
         try:
@@ -247,7 +249,7 @@ class PreparePool:
         except (WorkerDied, TaskFailed, WebnormError) as failure:
             events.append(failure)
         if any(isinstance(event, ContenderFault) for event in events):
-            # Its context on the card is gone.
+            # The worker has lost its context on the card.
             worker.stop()
         self._free.put(worker)
         return unit, events, timing.clock() - began

@@ -1,4 +1,4 @@
-"""README.md's part of a record: the picture, and webnorm beside the fastest other by columns."""
+"""README.md's block of a record: the picture, and a table of webnorm and the fastest other library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from webnorm.lab.results.result import Report
 from webnorm.op.dtypes import DTYPES
 
 PAGE = Path(__file__).parents[2] / "README.md"
-# What somebody looks for first; the tables have the rest.
+# The lines that readers look for first. The record's tables have the rest.
 _SHOWN = (
     ("forward", "layer_norm", "float32"),
     ("forward", "layer_norm", "float16"),
@@ -29,24 +29,24 @@ _SHOWN = (
 )
 _LINE = 130
 
-# A line's problems by their columns.
+# The problems of a line by their columns.
 _Line = Mapping[int, Summary]
 
 
 def check(out: Path) -> None:
-    """Raise WebnormError where the page has no block of the record's name."""
+    """Raise WebnormError if README.md has no block with the record's name."""
     text = PAGE.read_text(encoding="utf-8")
     if not all(f"<!-- {marker} -->" in text for marker in (out.name, f"end of {out.name}")):
-        raise WebnormError(f"--readme: {PAGE.name} has no block <!-- {out.name} -->")
+        raise WebnormError(f"--readme: {PAGE.name} has no block <!-- {out.name} -->; add its two markers")
 
 
 def write(out: Path, report: Report) -> None:
-    """Put the record's block between its markers."""
+    """Write the record's block between its markers."""
     write_text(PAGE, between_markers(PAGE, out.name, block(out.name, report)))
 
 
 def block(name: str, report: Report) -> str:
-    """The picture, what was recorded and how, and the table."""
+    """Return the picture, a description of the record, and the table."""
     found = summaries(report)
     lines = {
         (op, dtype): _largest(
@@ -61,7 +61,7 @@ def block(name: str, report: Report) -> str:
 
 
 def _largest(members: Iterable[Summary]) -> _Line:
-    """Of each number of columns the problem with the most rows."""
+    """Return the problem with the most rows for each number of columns."""
     found: dict[int, Summary] = {}
     for one in members:
         other = found.get(one.problem.cols)
@@ -83,7 +83,7 @@ def _cells(lines: Mapping[tuple[str, str], _Line]) -> Iterator[Sequence[str]]:
 
 
 def _timed(lines: Iterable[_Line]) -> list[str]:
-    """The contenders that any problem was measured beside."""
+    """Return the names of contenders that were timed in any problem."""
     everyone = [one for line in lines for one in line.values()]
     names = [name for name in NAMES if name not in COPIES]
     return [
@@ -107,9 +107,10 @@ def _words(name: str, report: Report, lines: Iterable[_Line]) -> str:
     )
     recorded = times.text(report, {section for section, _, _ in _SHOWN})
     words = (
-        f"One {report.device['adapter']}, x of {' or '.join(map(str, sizes))} MiB, in per cent of the "
-        "fastest copy (WGSL's or torch's) of the same run; all take turns, each call waits for the one "
-        'before, medians. webnorm is what `kernel="auto"` takes, its WGSL run through wgpu '
-        f"([the record](bench/results/{name}.md), [what made it fast](docs/performance.md); {recorded}):"
+        f"Speed in percent of the fastest copy (WGSL or torch) of the same run, on one "
+        f"{report.device['adapter']} with x of {' or '.join(map(str, sizes))} MiB. All kernels are sampled "
+        "in turn, each call waits for the previous one, and medians are shown. webnorm is the choice of "
+        '`kernel="auto"`, with its WGSL run by wgpu. See [the record]'
+        f"(bench/results/{name}.md) and [how it became fast](docs/performance.md). Recorded {recorded}:"
     )
     return textwrap.fill(words, _LINE, break_long_words=False, break_on_hyphens=False)

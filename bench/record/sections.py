@@ -1,4 +1,4 @@
-"""What a record has: sections of shapes, on which limits, and the goals that they are held against."""
+"""The sections of a record: their shapes, device limits and goals."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from webnorm.op.presets import tasks
 from webnorm.op.registry import OPS
 from webnorm.ops.norms.measured import measured_cols
 
-# Bytes of x, unless the command asks for others: more than the last-level cache of any GPU that is not AMD's
-# largest.
+# The default bytes of x. They exceed the last-level cache of all GPUs except AMD's largest.
 X_BYTES = 64 << 20
 _COLS = (256, 768, 1024, 2048, 4096, 5120, 8192, 16384)
 _ODD = (1023, 4095, 5119)
 _LONG = ((8, 131072), (32, 131072), (64, 65536), (16, 262144), (256, 32768))
 _SMALL = ((1024, 1024), (512, 1024), (256, 1024), (512, 512), (128, 768))
 _CPU = ((4096, 256), (1024, 1024), (256, 4096), (64, 16384))
-# Of the columns that are drawn, unless the command asks for others.
+# The default seed of the drawn columns.
 HELD_OUT_SEED = 20261126
 _FORWARD = ("layer_norm", "rms_norm")
 _BACKWARD = ("layer_norm_backward", "rms_norm_backward")
-# WebGPU's names of the limits that kernels.headers.traits.BROWSER stands for.
+# WebGPU's names of the limits in kernels.headers.traits.BROWSER.
 _PAGE: Mapping[str, int] = {
     "max-compute-invocations-per-workgroup": BROWSER.max_invocations,
     "max-compute-workgroup-size-x": BROWSER.max_invocations,
@@ -39,9 +38,11 @@ _PAGE: Mapping[str, int] = {
 
 @dataclass(frozen=True)
 class Goal:
-    """What webnorm's own choice is to reach: a share of the best copy in percent, a ratio of the fastest
-    other's time to its own, and a share in percent of the fastest variant that tuning found, each None where
-    there is no such goal. It holds up to so many columns.
+    """A goal for webnorm's own choice; a part is None if there is no such goal.
+
+    `percent_of_copy` is the speed in percent of the best copy. `ahead` is the ratio of the fastest other's
+    time to webnorm's. `of_tuned` is the speed in percent of the fastest variant that tuning found. `cols` is
+    the largest number of columns to which the goal applies.
     """
 
     percent_of_copy: float | None = None
@@ -62,16 +63,16 @@ class Goal:
         return f"up to {self.cols} columns {together}" if self.cols else together
 
 
-# Shapes of a section: rows and columns, for the bytes of an element, those of x, and the seed of a draw.
+# Returns a section's rows and columns, given the bytes of an element, the bytes of x, and a seed.
 Shapes = Callable[[int, int, int], Sequence[tuple[int, int]]]
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the record. `goals` are for ever more columns; what is beyond the last has none.
+    """A part of the record. `goals` are in the order of their columns; beyond the last one there is no goal.
 
-    `alone` measures no contenders. `software` is for software adapters, and only for them. `drawn` has
-    columns that a seed stands for, and is held against what tuning finds.
+    `alone` measures no contenders. `software` sections run only on software adapters. `drawn` sections have
+    randomly drawn columns, and are compared with the results of tuning.
     """
 
     title: str
@@ -86,7 +87,7 @@ class Section:
     drawn: bool = False
 
     def tasks(self, x_bytes: int = X_BYTES, seed: int = HELD_OUT_SEED) -> Iterator[Task]:
-        """The problems, x of about `x_bytes` where the section does not name the rows."""
+        """Yield the problems; x has about `x_bytes` unless the section sets the rows."""
         for op in self.ops:
             options = replace(OPS[op].defaults, **self.options)
             for dtype in self.dtypes:
@@ -94,12 +95,12 @@ class Section:
                 yield from tasks(op, shapes, options, dtype=dtype)
 
     def goal(self, cols: int) -> Goal:
-        """The goal of a problem of so many columns."""
+        """Return the goal of a problem with this number of columns."""
         return next((goal for goal in self.goals if goal.cols is None or cols <= goal.cols), Goal())
 
 
 def filling(cols: Sequence[int], itemsize: int, x_bytes: int) -> list[tuple[int, int]]:
-    """Rows and columns that make x as large as asked or a little larger; rows in multiples of 64."""
+    """Return rows and columns with at least `x_bytes` of x; rows are multiples of 64."""
     return [(-(-x_bytes // (64 * n * itemsize)) * 64, n) for n in cols]
 
 
@@ -112,15 +113,16 @@ def _given(shapes: Sequence[tuple[int, int]]) -> Shapes:
 
 
 def _held_out(*ranges: tuple[int, int, int, int]) -> Shapes:
-    """Of each range so many columns that nobody has seen."""
+    """Return shapes with columns drawn from each range; each range starts with its count."""
     return lambda itemsize, x_bytes, seed: filling(
         [n for one in ranges for n in drawn_cols(seed, *one)], itemsize, x_bytes
     )
 
 
 def drawn_cols(seed: int, count: int, least: int, most: int, step: int) -> list[int]:
-    """So many different columns by the seed, `least` and multiples of a step beyond, as likely between 256
-    and 512 as between 8192 and 16384; none that the choice was made with.
+    """Draw `count` different columns: `least` plus multiples of `step`, uniform in the logarithm.
+
+    Columns of the data behind webnorm's choice are excluded.
     """
     rng = np.random.default_rng([seed, least, most, step])
     found: set[int] = set()
@@ -132,12 +134,12 @@ def drawn_cols(seed: int, count: int, least: int, most: int, step: int) -> list[
 
 _ALL = ("float32", "float16", "bfloat16")
 _TWO = ("float32", "float16")
-# Of what tuning finds: less is worth a look at the choice.
+# Percent of the tuned best. A lower value means that the choice needs work.
 _TUNED = 97.0
 _FORWARD_GOALS = (Goal(97.0, 0.99, _TUNED, cols=16384), Goal(95.0, None, _TUNED, cols=32768))
 _BACKWARD_GOALS = (Goal(92.0, 1.0, _TUNED, cols=8192), Goal(88.0, 1.0, _TUNED, cols=16384))
 _ODD_GOALS = (Goal(93.0, None, _TUNED),)
-# Multiples of eight, those beyond a workgroup's registers, and odd ones.
+# Multiples of eight, wide rows that exceed a workgroup's registers, and odd columns.
 _EIGHTS, _WIDE, _ODDS = (6, 256, 16384, 8), (2, 16392, 32768, 8), (2, 257, 8191, 2)
 
 SECTIONS: Mapping[str, Section] = {

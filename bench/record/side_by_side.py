@@ -1,4 +1,4 @@
-"""One problem of a record: webnorm's variants and the contenders, right first, then timed in turn."""
+"""Measure one problem of a record: check webnorm's variants and the contenders, then time them in turn."""
 
 from __future__ import annotations
 
@@ -23,24 +23,26 @@ from webnorm.lab.verify.trial import failed_result, try_variant, with_samples
 from webnorm.op.op import ExpectedOutputs, Task
 from webnorm.op.registry import OPS, as_copy_problem
 
-# How a record times: one caller's calls.
+# A record times the consecutive calls of one caller.
 CALLS: Calls = "one by one"
-# Rounds that any problem has: thirds of them tell whether the copy drifted.
+# The fewest rounds per problem. Thirds of them show whether the copy drifted.
 _LEAST_ROUNDS = 9
-# Of (p80 - p20) / median / sqrt(rounds): the standard error of a median is three quarters of that.
+# The goal for (p80 - p20) / median / sqrt(rounds). The standard error of a median is three quarters of it.
 _SPREAD = 0.003
 _BUDGET_S = 600.0
-# What the device's pace is told by: a copy of 64 MiB, with sets that no cache holds.
+# The device's pace is measured by a copy of 64 MiB, with more sets than a cache can contain.
 _PACE_ROWS, _PACE_COLS, _PACE_SETS = 16384, 1024, 4
 
-# A variant that is right so far: its number, result and plan, and the bits of its outputs where known.
+# A variant that is right so far: its number, result and plan, and the bits of its outputs if known.
 _Right = tuple[int, Result, Plan, Golden | None]
 
 
 @dataclass(frozen=True)
 class KnownResults:
-    """What is known of a problem before it is measured: results of variants on its block, by their names, and
-    why contenders are not to be tried in this process.
+    """Findings about a problem before it is measured.
+
+    `results` has the variants' results on the problem's block, by name. `faults` has the reasons why
+    contenders must not be tried in this process.
     """
 
     results: dict[str, Result] = field(default_factory=dict)
@@ -53,7 +55,7 @@ class KnownResults:
 
 @dataclass
 class ContenderRun:
-    """A contender's result so far, the bytes it has to move and, where it is right, how it is timed."""
+    """A contender's result, the bytes that it must move, and its sampler if it is right."""
 
     result: Result
     bytes: int
@@ -61,7 +63,7 @@ class ContenderRun:
     samples: list[float] = field(default_factory=list)
 
     def measured(self, cold: bool) -> Result:
-        """The result with its times, where there are any."""
+        """Return the result with its times, if there are any."""
         if self.sampler is None:
             return self.result
         return replace(
@@ -81,10 +83,10 @@ def enter(
     answers: Mapping[str, ExpectedOutputs],
     fault: str | None = None,
 ) -> ContenderRun:
-    """Prepare a contender and hold it against float64; a wrong one is not timed.
+    """Prepare a contender and check it against float64; a wrong one is not timed.
 
-    `answers` are those of the task's op and of the copy. Whatever a library raises is its own result; one
-    that has a `fault` is not tried.
+    `answers` are the answers of the task's op and of the copy. Any error of a library becomes its result. A
+    contender with a `fault` is not tried.
     """
     op = contender.op(task)
     size = op.minimum_bytes(as_copy_problem(task.problem) if op.is_copy else task.problem)
@@ -109,7 +111,7 @@ def enter(
 def _entered(
     board: RepeatedRows, task: Task, own: OwnVariants, known: KnownResults, laps: Laps
 ) -> Iterator[ContenderRun]:
-    """All contenders that there are on this machine."""
+    """Prepare all contenders of this machine."""
     chosen = (own.variants[index] for index in own.whole)
     answers = {variant.kernel.op.name: board.answers(variant, {}) for variant in chosen}
     software = board.device.traits.software
@@ -126,10 +128,10 @@ def _entered(
 def _tried(
     board: RepeatedRows, own: OwnVariants, known: Mapping[str, Result], found: dict[int, Result]
 ) -> Iterator[_Right]:
-    """Those that are right; results of the others go to `found`.
+    """Yield the right variants; the results of the others go to `found`.
 
-    What is recorded as webnorm's choice, and what it is held against, is checked on all rows; the others on
-    the block, here or before.
+    Webnorm's choice and the first copy are checked on all rows. The others are checked on the block, here or
+    in advance.
     """
     for index, variant in enumerate(own.variants):
         plan: Plan | None
@@ -146,7 +148,7 @@ def _tried(
 
 
 def _on_the_board(board: RepeatedRows, variant: Variant, result: Result) -> tuple[Result, Plan | None]:
-    """What the block said of a variant, and for one that is right its plan on the whole board."""
+    """Return a variant's result on the block, and its plan on the whole board if it is right."""
     if result.status != "pass":
         return result, None
     try:
@@ -159,7 +161,7 @@ def _on_the_board(board: RepeatedRows, variant: Variant, result: Result) -> tupl
 
 
 def pace_of(device: Device) -> timing.Pace:
-    """The device's pace, for all problems of a record: it comes to rest once, and again after it idled."""
+    """Return the device's pace for all problems of a record; it settles once, and again after idling."""
     copying = Task(OPS["copy"], OPS["copy"].problem(rows=_PACE_ROWS, cols=_PACE_COLS))
     return timed_work.timing_setup(
         RepeatedRows(device, copying, _PACE_SETS), timing.StoppingRule().settle_s
@@ -167,7 +169,7 @@ def pace_of(device: Device) -> timing.Pace:
 
 
 def rule_of(rounds: int) -> timing.StoppingRule:
-    """At most so many rounds; fewer where all samples are close together."""
+    """Return a rule with at most this number of rounds, and fewer if all samples agree."""
     return timing.StoppingRule(
         least=min(_LEAST_ROUNDS, rounds), most=rounds, spread=_SPREAD, budget_s=_BUDGET_S
     )
@@ -182,7 +184,7 @@ def measure(
     pace: timing.Pace | None = None,
     laps: Laps | None = None,
 ) -> list[Result]:
-    """The results of the copies, webnorm's variants and, unless it is alone, the contenders, in turn."""
+    """Measure the copies, webnorm's variants and, unless `alone`, the contenders, in turn."""
     known, laps = known or KnownResults(), laps or Laps()
     sets = bench.sets_for(task, device.traits)
     own = own_variants(task, device.traits, known.tuned)
@@ -213,7 +215,7 @@ def _timed(
     pace: timing.Pace | None,
     laps: Laps,
 ) -> dict[int, Result]:
-    """Results of the variants, timed in turn with the contenders, and held against what shows their work."""
+    """Time the variants in turn with the contenders, and verify that the timed work was done."""
     if not right:
         return {}
     if pace is not None:
@@ -236,9 +238,9 @@ def _timed(
 
     for _ in jobs.fill_samples(setup, running, rule, sample_rivals):
         pass
-    # The claims are webnorm's choice and a copy; what stands beside them has its outputs looked at.
-    beside = {one.index for one in running if not one.result.roofline} - {*own.whole}
-    verdicts = jobs.check_all_timed_work(setup, running, beside)
+    # The record's claims concern webnorm's choice and a copy. The others only have their outputs checked.
+    others = {one.index for one in running if not one.result.roofline} - {*own.whole}
+    verdicts = jobs.check_all_timed_work(setup, running, others)
     found = {event.index: event.result for event in verdicts if isinstance(event, jobs.VariantResult)}
     laps.mark("proof")
     return found

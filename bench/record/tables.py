@@ -1,4 +1,4 @@
-"""The record's tables: webnorm's own choice beside the best copy and the fastest other of the same run."""
+"""The record's tables: webnorm's choice, the best copy and the fastest other library of the same run."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NOTHING = "-"
 
 @dataclass(frozen=True)
 class Summary:
-    """One problem of the record; None where nothing was right and timed.
+    """One problem of the record. A field is None if no result was right and timed.
 
-    `copy` is the fastest copy of all, `auto` webnorm's own choice, `best` the fastest of its variants that
-    were tried, `single_mean` that choice without the mean's second word. `others` are the contenders by name.
+    `copy` is the fastest copy, and `auto` is webnorm's own choice. `best` is the fastest of webnorm's tried
+    variants. `single_mean` is the choice without the mean's second word. `others` are the contenders by name.
     """
 
     op: str
@@ -36,7 +36,7 @@ class Summary:
 
     @classmethod
     def of(cls, results: Sequence[Result]) -> Summary:
-        """The summary of one problem's results."""
+        """Return the summary of one problem's results."""
         own = [result for result in results if result.kernel not in NAMES and not result.roofline]
         auto = best([result for result in own if result.auto])
         without = {**auto.constants, "hi_lo_mean": 0} if auto and auto.constants.get("hi_lo_mean") else None
@@ -57,27 +57,27 @@ class Summary:
 
     @property
     def percent_of_copy(self) -> float | None:
-        """Bytes per second of webnorm's choice, of the best copy's, in percent."""
+        """The speed of webnorm's choice in percent of the best copy's."""
         return self._percent(self.auto)
 
     @property
     def fastest_others_percent(self) -> float | None:
-        """The same of the fastest other."""
+        """The speed of the fastest other in percent of the best copy's."""
         return self._percent(self.fastest_other)
 
     @property
     def ahead(self) -> float | None:
-        """The fastest other's time over that of webnorm's choice."""
+        """The fastest other's time divided by the time of webnorm's choice."""
         return _ratio(self.fastest_other, self.auto)
 
     @property
     def of_tuned(self) -> float | None:
-        """The speed of webnorm's choice, of the fastest variant's, in percent, where tuning looked for it."""
+        """The speed of webnorm's choice in percent of the fastest tuned variant's, if there was tuning."""
         ratio = _ratio(self.best, self.auto)
         return None if ratio is None or not (self.auto and self.auto.tried) else 100 * ratio
 
     def met(self, goal: Goal) -> bool | None:
-        """Whether the goal is met, by a right choice; None where there is nothing to hold it against."""
+        """Return True if the goal is met by a right choice; None if there is nothing to compare."""
         if goal != Goal() and self.auto is None:
             return False
         pairs = (
@@ -89,7 +89,7 @@ class Summary:
         return all(known) if known else None
 
     def percent(self, name: str) -> str:
-        """A contender's share of the best copy as text, or why it has none."""
+        """Return a contender's speed in percent of the best copy as text, or its status."""
         result = self.others.get(name)
         if result is None:
             return _NOTHING
@@ -97,12 +97,12 @@ class Summary:
         return words.get(result.status) or _text(self.share(name), 1) + _mark(result)
 
     def share(self, name: str) -> float | None:
-        """A contender's bytes per second, of the best copy's, in percent."""
+        """Return a contender's speed in percent of the best copy's."""
         result = self.others.get(name)
         return self._percent(result) if result and result.timed else None
 
     def better(self) -> str:
-        """The best variant's kernel or constants where they are not those of the choice, and its lead."""
+        """Return the best variant's kernel or constants if they differ from the choice, and its lead."""
         lead = _ratio(self.auto, self.best)
         if self.auto is None or self.best is None or lead is None:
             return _NOTHING
@@ -131,7 +131,7 @@ class Summary:
 
 
 def summaries(report: Report) -> dict[str, list[Summary]]:
-    """By section, in the order of SECTIONS, a summary of each problem, by op, storage type and columns."""
+    """Return the summaries by section; problems are sorted by op, storage type and columns."""
     groups: dict[tuple[str | None, NormProblem], list[Result]] = {}
     for result in report.results:
         groups.setdefault((result.case, result.problem), []).append(result)
@@ -148,9 +148,9 @@ def summaries(report: Report) -> dict[str, list[Summary]]:
 
 
 def to_markdown(report: Report, picture: str | None) -> str:
-    """The record: what it was recorded on, the goals, and a table for each section, op and storage type.
+    """Return the record as Markdown: the machine, the goals, and a table per section, op and storage type.
 
-    `picture` is the name of the picture beside it, None where there is none.
+    `picture` is the name of the picture in the same folder, or None.
     """
     device = report.device
     packages = ", ".join(f"{package} {version}" for package, version in device.get("packages", {}).items())
@@ -171,29 +171,29 @@ def to_markdown(report: Report, picture: str | None) -> str:
             verdicts = [one.met(section.goal(one.problem.cols)) for one in members]
             count = f"{verdicts.count(True)} of {len(verdicts) - verdicts.count(None)}"
             parts.append(f"Goal: {'; '.join(map(str, section.goals))}. Met by {count} problems.")
-        parts += [*_beside_tuning(members), *_tables(members, section), *_remarks(members)]
+        parts += [*_tuning_summary(members), *_tables(members, section), *_remarks(members)]
     return "\n\n".join(parts) + "\n"
 
 
 _ON_A_GPU = (
-    "GB/s counts every tensor with rows once; % is of the best copy of the same run, WGSL's or torch's. "
-    "webnorm is its own choice. All take turns over buffers that are rotated past the cache, and each call "
-    "waits for the one before: webnorm by timestamps around a compute pass, the others as CUDA graphs "
-    "between two events."
+    "GB/s counts every tensor with rows once. % is relative to the best copy of the same run, in WGSL or by "
+    "torch. webnorm is its own choice of kernel. All kernels are sampled in turn, over buffers that are "
+    "rotated past the cache, and each call waits for the previous one. webnorm is timed by timestamps around "
+    "a compute pass, and the others as CUDA graphs between two events."
 )
 _IN_JAX = (
-    "JAX runs all its calls as one XLA program, timed by the wall clock: what two programs in a row take "
-    "longer than one."
+    "JAX runs all its calls as one XLA program. Its time is the wall-clock difference between two programs "
+    "in a row and one."
 )
 _ON_SOFTWARE = (
-    "webnorm runs on a software adapter here, a rasteriser that runs GPU programs on the processor's cores: "
-    "it proves that kernels are right, and its times say nothing of a GPU's. The others use the same cores "
-    "directly. All take turns, over buffers that stay in the cache, by the wall clock; % is of the fastest "
-    "copy of the same run."
+    "webnorm runs on a software adapter here, which runs GPU programs on the processor's cores. It shows "
+    "that kernels are right, and its times do not predict a GPU's. The others use the same cores directly. "
+    "All are sampled in turn by the wall clock, over buffers that stay in the cache. % is relative to the "
+    "fastest copy of the same run."
 )
 _MARKED = (
-    "~ marks times whose samples scatter by more than 20 %, or that rose by more than 15 % during the run: "
-    "the machine had other work."
+    "~ marks times whose samples scatter by more than 20 %, or rose by more than 15 % during the run, "
+    "because the machine had other work."
 )
 
 
@@ -201,17 +201,17 @@ def _of_jax(report: Report) -> list[str]:
     return [_IN_JAX] if any(one.kernel == "JAX" and one.timed for one in report.results) else []
 
 
-def _beside_tuning(members: Sequence[Summary]) -> Iterator[str]:
+def _tuning_summary(members: Sequence[Summary]) -> Iterator[str]:
     shares = [share for one in members if (share := one.of_tuned) is not None]
     if shares:
         least, median = min(shares), statistics.median(shares)
         yield (
-            f"Beside the fastest that tuning found, in {len(shares)} problems, webnorm's choice has "
-            f"{least:.1f} % of the speed at least, {median:.1f} % in the median."
+            f"In {len(shares)} problems, webnorm's choice was compared with the fastest variant that tuning "
+            f"found. It reaches at least {least:.1f} % of that speed; the median is {median:.1f} %."
         )
 
 
-# A column: its head, and what it says of a problem.
+# A column: its title, and its cell for a problem.
 _Column = tuple[str, Callable[[Summary], str]]
 
 
@@ -231,7 +231,7 @@ def _tables(members: Sequence[Summary], section: Section) -> Iterator[str]:
 
 
 def _columns(own: Sequence[Summary], section: Section) -> Iterator[_Column]:
-    """The columns of a table, without those that no problem of it has."""
+    """Yield the columns of a table, without empty ones."""
     yield "rows x cols", lambda one: f"{one.problem.rows} x {one.problem.cols}"
     yield "best copy, GB/s", lambda one: f"{_text(_gbps(one.copy), 0)} ({_kernel(one.copy)})"
     yield "webnorm, GB/s", lambda one: _text(_gbps(one.auto), 0)
@@ -264,13 +264,13 @@ def _kernel(result: Result | None) -> str:
 
 def _chosen(auto: Result | None) -> str:
     if auto is None:
-        return "nothing that is right"
+        return "no right kernel"
     constants = " ".join(f"{name}={value}" for name, value in auto.constants.items())
     return f"`{auto.kernel}` {constants}"
 
 
 def _remarks(members: Sequence[Summary]) -> Iterator[str]:
-    """Why contenders have no time, once for each reason."""
+    """Yield a list of the reasons why contenders have no time."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for one in members:
         for name, result in one.others.items():
@@ -286,14 +286,14 @@ def _remarks(members: Sequence[Summary]) -> Iterator[str]:
 
 
 def _ratio(slower: Result | None, faster: Result | None) -> float | None:
-    """The first's time over the second's."""
+    """Return the first's time divided by the second's."""
     if slower is None or faster is None or not slower.median_ns or not faster.median_ns:
         return None
     return slower.median_ns / faster.median_ns
 
 
 def _mark(result: Result | None) -> str:
-    """What a time is marked with that scatters, or rose while it was taken."""
+    """Return the mark of a time whose samples scatter or rose, or ""."""
     return "~" if result and {"noisy", "throttled"} & set(result.flags) else ""
 
 

@@ -1,4 +1,4 @@
-"""When, and with which command, the problems of a record were measured."""
+"""The dates and commands with which the problems of a record were measured."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Collection, Iterable
 
 from webnorm.lab.results.result import Report
 
-# What a record's device says of its sections.
+# The key of these dates and commands in a record's device entry.
 RECORDED = "recorded"
-# For each time and command the names of the problems that were measured then.
+# The names of problems by the date and command of their measurement.
 Times = dict[str, list[str]]
 
 
 def times(report: Report) -> dict[str, Times]:
-    """By sections; where a report has one text for a section, that is all of its problems'."""
+    """Return the times by section; a single text for a section applies to all of its problems."""
     found: dict[str, Times] = {}
-    for section, told in report.device.get(RECORDED, {}).items():
-        found[section] = {told: sorted(_names(report, section))} if isinstance(told, str) else told
+    for section, given in report.device.get(RECORDED, {}).items():
+        found[section] = {given: sorted(_names(report, section))} if isinstance(given, str) else given
     return found
 
 
@@ -25,25 +25,25 @@ def _names(report: Report, section: str) -> set[str]:
 
 
 def together(old: Report, new: Report, kept: Report) -> dict[str, Times]:
-    """Of a new report, and of what is kept of an old one beside it."""
+    """Merge the times of a new report and of the kept results of an old one."""
     found = times(new)
     for section, before in times(old).items():
         names = _names(kept, section)
         own = found.setdefault(section, {})
-        for told, members in before.items():
+        for recording, members in before.items():
             if staying := [name for name in members if name in names]:
-                own[told] = sorted({*own.get(told, ()), *staying})
+                own[recording] = sorted({*own.get(recording, ()), *staying})
     return {section: own for section, own in found.items() if own}
 
 
 def text(report: Report, sections: Collection[str]) -> str:
-    """What a reader is told: the latest first, of the others how many problems they are."""
+    """Describe the times: the latest first, then the others with their numbers of problems."""
     counts: dict[str, int] = {}
     for own in _of(report, sections):
-        for told, names in own.items():
-            counts[told] = counts.get(told, 0) + len(names)
+        for recording, names in own.items():
+            counts[recording] = counts.get(recording, 0) + len(names)
     first, *others = sorted(counts, reverse=True) or ["at an unknown time"]
-    return "; ".join([first, *(f"{counts[told]} of the problems {told}" for told in others)])
+    return "; ".join([first, *(f"{counts[one]} of the problems {one}" for one in others)])
 
 
 def _of(report: Report, sections: Collection[str]) -> Iterable[Times]:

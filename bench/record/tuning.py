@@ -1,4 +1,4 @@
-"""What tuning finds for a problem of a record: by a search of its own, or in a tuning file."""
+"""Tune a problem of a record: by a search, or from a tuning file."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from webnorm.op.op import Task
 
 
 def searchable(task: Task, traits: Traits) -> list[Variant]:
-    """What a search is given: every variant that may win, the more is expected of it the sooner."""
+    """Return the variants for a search: all that may win, the most promising first."""
     kernels = all_kernels()
     return candidates(kernels, task, traits, choose(kernels, task, traits).variant)
 
 
 def recorded(task: Task, traits: Traits, tuning: Tuning) -> TunedVariants | None:
-    """The choice that a tuning has for a task, None where it has none."""
+    """Return a tuning's choice for a task, or None."""
     chosen = choose(all_kernels(), task, traits, tuning)
     return (
         TunedVariants((chosen.variant,), tuning.matching(task)[0].tried)
@@ -31,7 +31,7 @@ def recorded(task: Task, traits: Traits, tuning: Tuning) -> TunedVariants | None
 
 
 def searched(task: Task, traits: Traits, worker: Worker, seconds: float) -> TunedVariants:
-    """The finalists of a search of so many seconds; WorkerDied where a variant took the worker down."""
+    """Search for `seconds` and return the finalists; WorkerDied if a variant killed the worker."""
     variants = searchable(task, traits)
     specs = tuple(jobs.VariantSpec.of(variant) for variant in variants)
     rule = timing.StoppingRule(budget_s=seconds)

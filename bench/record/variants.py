@@ -1,4 +1,4 @@
-"""Webnorm's side of a record: what `auto` chooses, and the variants that are timed beside it."""
+"""Webnorm's side of a record: the choice of `auto`, and the variants that are timed with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webnorm.kernels.headers.variants import Variant
 from webnorm.op.op import Task
 from webnorm.op.registry import as_copy_problem
 
-# Axes that auto takes from the adapter's features.
+# Axes that auto sets from the adapter's features.
 _FIXED = ("subgroups",)
 
 
@@ -29,27 +29,25 @@ class TunedVariants:
 
 @dataclass(frozen=True)
 class OwnVariants:
-    """What webnorm chooses for a task, and the variants that are timed: a copy as it runs by default first,
-    that choice among the others.
-    """
+    """Webnorm's choice for a task, and the timed variants, with the default copy first."""
 
     auto: ChosenVariant
     variants: tuple[Variant, ...]
 
     @property
     def whole(self) -> tuple[int, int]:
-        """The numbers of a copy and of webnorm's choice, which are checked on all rows."""
+        """The indices of the copy and of webnorm's choice, which are checked on all rows."""
         return 0, self.variants.index(self.auto.variant)
 
 
 @cache
 def all_kernels() -> tuple[Kernel, ...]:
-    """Webnorm's kernels, read once: they do not change while they are measured."""
+    """Return webnorm's kernels, which are read once."""
     return tuple(discover())
 
 
 def neighbours(variant: Variant, task: Task, traits: Traits) -> list[Variant]:
-    """The variant, and the next to it on both sides of each axis, of those that can run."""
+    """Return the variant and its nearest runnable neighbours on both sides of each axis."""
     problem = as_copy_problem(task.problem) if variant.kernel.op.is_copy else task.problem
     found = [variant]
     for axis, values in variant.kernel.tune.items():
@@ -66,10 +64,10 @@ def neighbours(variant: Variant, task: Task, traits: Traits) -> list[Variant]:
 
 
 def own_variants(task: Task, traits: Traits, tuned: TunedVariants | None = None) -> OwnVariants:
-    """The copy with its neighbours; webnorm's choice, with its neighbours or else what tuning found; and the
-    kernel that would be chosen next.
+    """Return the variants of a task.
 
-    Raises WebnormError where no kernel can run the problem.
+    These are the copy with its neighbours, webnorm's choice with its neighbours or the tuned variants, and
+    the second choice of kernel. Raises WebnormError if no kernel can run the problem.
     """
     kernels = all_kernels()
     ladder = [kernel for kernel in kernels if kernel.op is task.op]
@@ -78,10 +76,10 @@ def own_variants(task: Task, traits: Traits, tuned: TunedVariants | None = None)
     (copy,) = (kernel for kernel in kernels if kernel.op.is_copy)
     copies = neighbours(default_variant(copy, as_copy_problem(task.problem), traits), task, traits)
     near = neighbours(auto.variant, task, traits)
-    beside = near if tuned is None else [auto.variant, *tuned.variants]
-    return OwnVariants(auto, without_duplicates((*copies, *beside, *([second] if second else []))))
+    compared = near if tuned is None else [auto.variant, *tuned.variants]
+    return OwnVariants(auto, without_duplicates((*copies, *compared, *([second] if second else []))))
 
 
 def without_duplicates(variants: Sequence[Variant]) -> tuple[Variant, ...]:
-    """The variants without those that are named again."""
+    """Return the variants without duplicates."""
     return tuple({str(one): one for one in variants}.values())

@@ -1,1 +1,1 @@
-"""Sweeps of many variants over many problems: the data that kernel=auto chooses by."""
+"""Sweeps: timings of many variants of many problems, the data behind kernel=auto."""

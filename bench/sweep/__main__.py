@@ -1,12 +1,11 @@
-"""Time many variants of many problems on a GPU: what the choice of kernels and constants is fitted to.
+"""Time many variants of many problems on a GPU, as the data for the choice of kernels and constants.
 
     python -m bench.sweep JOBS.jsonl --out TIMES.jsonl [--processes 14] [--seconds 540]
 
-Each line of JOBS, which `bench.sweep.jobs` writes, has a problem and variants of it: {"op", "dtype", "rows",
-"cols", "kernel", "constants": [...]}. Several processes render and compile, each of which times what it has
-compiled while it holds a lock, so that one problem alone is on the card. Every variant is timed beside a copy
-of the same bytes, one call after the other; nothing is held against float64: what is fast and wrong is not
-found here.
+Each line of JOBS, which `bench.sweep.jobs` writes, is a problem with variants: {"op", "dtype", "rows",
+"cols", "kernel", "constants": [...]}. Several processes render and compile. A process times its variants
+while it has a lock, so only one problem uses the card at a time. Every variant is timed in turn with a copy
+of the same bytes, one call after the other. Outputs are not checked, so a sweep does not find wrong kernels.
 """
 
 from __future__ import annotations
@@ -43,25 +42,25 @@ from webnorm.op.op import Task, Tensor
 from webnorm.op.registry import OPS, as_copy_problem
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 
-# What all sets of a problem move: five times what an H200 keeps in its cache.
+# The bytes of all sets of a problem: five times the cache of an H200.
 _ROTATED_BYTES = 256 << 20
 _ROUNDS = 5
 _SAMPLE_NS = 6e5
 _MOST_DISPATCHES = 256
-# What takes so many times as long as a copy of as many bytes is timed once.
+# A variant that takes so many times as long as a copy of as many bytes is timed only once.
 _SLOW = 2.0
-# Copies before anything is timed: some milliseconds, in which a card that had other work comes to itself.
+# Copies before anything is timed: some milliseconds in which the card finishes other work.
 _AWAKE = 100
 _BLOCK = 1 << 20
 _TEXTS = 64
-# A job takes seconds; and how often it is looked whether the time is up.
+# A job takes seconds, so a longer silence means that jobs are lost; and the interval of time checks.
 _SILENCE_S, _LOOK_S = 120.0, 0.5
-# What a process keeps from problem to problem: of a card that is short of memory times say nothing.
+# The most bytes of buffers that a process keeps. Times on a card that is short of memory are meaningless.
 _KEPT_BYTES = 4 << 30
 
 
 def task_of(job: Mapping[str, Any]) -> Task:
-    """The problem of a line of jobs."""
+    """Return the problem of a job."""
     op = OPS[job["op"]]
     options = replace(op.defaults, **job.get("options", {}))
     assert isinstance(options, NormOptions)
@@ -72,7 +71,7 @@ def task_of(job: Mapping[str, Any]) -> Task:
 
 
 class SweepRunner:
-    """What a process has: a device, and buffers that one problem after another takes."""
+    """A process's device, and the buffers that its problems share."""
 
     def __init__(self, adapter: str | None, lock: Any, waiting: Any) -> None:
         self.device: Device = open_device(find_adapter(adapter))
@@ -81,11 +80,11 @@ class SweepRunner:
         self.kernels: Mapping[tuple[str, str], Kernel] = {(one.op.name, one.name): one for one in discover()}
         self._buffers: dict[tuple[str, str, int], Any] = {}
         self._fence = self.device.create_buffer(16)
-        # Of the last texts: variants may differ in numbers of workgroups alone.
+        # The pipelines of the last texts, because variants may differ only in their numbers of workgroups.
         self._pipelines: dict[str, Any] = {}
 
     def times(self, job: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """A line for each variant of a job: its time and the copy's, in nanoseconds."""
+        """Return a line per variant of a job, with its time and the copy's in nanoseconds."""
         self._make_room()
         task = task_of(job)
         copy_task = Task(OPS["copy"], as_copy_problem(task.problem))
@@ -117,7 +116,7 @@ class SweepRunner:
         return lines
 
     def keep_awake(self) -> None:
-        """Copy whenever no other has the card: one that idles, if only half of the time, lowers its clock."""
+        """Run copies whenever the card is free: a card that idles half of the time lowers its clock."""
         task = Task(OPS["copy"], NormProblem(rows=1 << 14, cols=1 << 12))
         copy = default_variant(self.kernels["copy", "copy"], task.problem, self.device.traits)
         plan = self._prepared(copy, task, 2)
@@ -132,7 +131,7 @@ class SweepRunner:
             time.sleep(2e-4)
 
     def _prepared(self, variant: Variant, task: Task, sets: int) -> Plan:
-        """A variant rendered, compiled and bound."""
+        """Render, compile and bind a variant."""
         refusal = variant.refusal(task.problem, self.device.traits)
         if refusal is not None:
             raise WebnormError(refusal)
@@ -144,9 +143,9 @@ class SweepRunner:
         return self._plan(task, shader, self._pipelines[shader.text], sets)
 
     def _timed(self, plans: Sequence[Plan], slow: float) -> list[list[float]]:
-        """Samples of each plan, the first of which is a copy, in turn; the card never waits for the next one.
+        """Sample the plans in turn; the first is a copy, and the card never waits for the next plan.
 
-        What takes `slow` times as long as the copy is not timed again.
+        A plan that takes `slow` times as long as the copy is not timed again.
         """
         turns = SetRotation()
         self._in_a_row([(plans[0], turns.take(_AWAKE))])
@@ -156,16 +155,16 @@ class SweepRunner:
         going = [at for at, own in enumerate(once) if at == 0 or own <= slow * once[0]]
         for _ in range(_ROUNDS):
             counts = [min(max(2, math.ceil(_SAMPLE_NS / once[at])), _MOST_DISPATCHES) for at in going]
-            asked = [(plans[at], turns.take(count)) for at, count in zip(going, counts, strict=True)]
-            for at, found in zip(going, self._in_a_row(asked), strict=True):
+            planned = [(plans[at], turns.take(count)) for at, count in zip(going, counts, strict=True)]
+            for at, found in zip(going, self._in_a_row(planned), strict=True):
                 samples[at].append(found)
         return [own or [once[at]] for at, own in enumerate(samples)]
 
-    def _in_a_row(self, asked: Sequence[tuple[Plan, range]]) -> list[float]:
-        """A sample of each, in nanoseconds per dispatch, three under way at a time."""
+    def _in_a_row(self, planned: Sequence[tuple[Plan, range]]) -> list[float]:
+        """Take a sample of each plan, in nanoseconds per dispatch, with three in flight at a time."""
         found: list[float] = []
         flying: list[Reading] = []
-        for plan, dispatches in asked:
+        for plan, dispatches in planned:
             flying.append(self.watch.submit(plan, dispatches))
             if len(flying) > 3:
                 found.append(flying.pop(0)())
@@ -187,7 +186,7 @@ class SweepRunner:
             self._buffers.clear()
 
     def _buffer(self, tensor: Tensor, problem: NormProblem, at: int) -> Any:
-        """A buffer for a tensor, from an earlier problem where that is large enough."""
+        """Return a buffer for a tensor, and reuse an earlier one that is large enough."""
         size = buffer_bytes(tensor.data_bytes(problem))
         key = tensor.name, tensor.dtype(problem), at
         if key not in self._buffers or self._buffers[key].size < size:
@@ -217,7 +216,7 @@ _runner: SweepRunner | None = None
 
 def _begin(cards: Sequence[tuple[str | None, Any, Any]], numbers: Any) -> None:
     global _runner
-    # In turn, and again for a process that is started in place of one that its driver took down.
+    # Numbers are used in turn, and again for a process that replaces one that the driver killed.
     number = numbers.get()
     numbers.put(number)
     _runner = SweepRunner(*cards[number % len(cards)])
@@ -240,7 +239,7 @@ def _work(job: Mapping[str, Any]) -> list[dict[str, Any]]:
 def timed(
     jobs: Sequence[Mapping[str, Any]], adapters: Sequence[str | None], processes: int, until: float
 ) -> Iterator[list[dict[str, Any]]]:
-    """The lines of each job, as processes have them, until the time is up."""
+    """Run the jobs in processes, and yield the lines of each until the time is up."""
     context = multiprocessing.get_context("spawn")
     cards = [(adapter, context.Lock(), context.Value("i", 0)) for adapter in adapters]
     for card in cards:
@@ -253,10 +252,10 @@ def timed(
 
 
 def arriving(results: Any, until: float) -> Iterator[list[dict[str, Any]]]:
-    """What a pool finds, until all is there or the time is up.
+    """Yield a pool's results until all have arrived or the time is up.
 
-    A process that its driver took down is started anew, and its job is lost: what a pool waits for may never
-    come. So it is the end, and told, where nothing has come for long.
+    If a driver kills a process, the pool starts a new one, but the job is lost and its result never arrives.
+    So after a long silence a line is printed and the iteration ends.
     """
     heard = time.monotonic()
     while time.monotonic() < until:
@@ -265,7 +264,10 @@ def arriving(results: Any, until: float) -> Iterator[list[dict[str, Any]]]:
         except multiprocessing.TimeoutError:
             if time.monotonic() - heard < _SILENCE_S:
                 continue
-            print(f"nothing came for {_SILENCE_S:.0f} s: what is left was lost with processes", flush=True)
+            print(
+                f"no result for {_SILENCE_S:.0f} s: the remaining jobs were lost with their processes",
+                flush=True,
+            )
             return
         except StopIteration:
             return
@@ -285,7 +287,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=positive, default=540)
     asked = parser.parse_args()
     for adapter in asked.adapter:
-        # Told here: a process that cannot open it is started again and again.
+        # An error must be raised here, because a pool restarts a process that cannot open it forever.
         find_adapter(adapter)
     began = time.monotonic()
     done = variants = 0
@@ -298,7 +300,7 @@ def main() -> None:
             if done % 50 == 0:
                 print(_progress(began, done, len(jobs), variants), flush=True)
     print(_progress(began, done, len(jobs), variants), flush=True)
-    # The time was up, or there was nothing to do.
+    # The time was up, or there were no jobs.
     if done < len(jobs) or not jobs:
         sys.exit(INCONCLUSIVE)
 

@@ -1,10 +1,9 @@
-"""Say what a sweep is to time: problems, and for each the variants that may be its best.
+"""Write the jobs of a sweep: problems, and for each the variants that may be its fastest.
 
     python -m bench.sweep.jobs --out JOBS.jsonl [--part drawn odd ...] [--op OP] [--dtype TYPE ...] [--seed 0]
 
-A variant is proposed because the data that webnorm has expects much of it; because it is one step away from
-such a variant; or by chance, so that what nobody expects is found, too. Needs no GPU; `bench.sweep` times the
-jobs.
+There are three sources of variants: those that webnorm's data predict to be fast, their neighbours, and
+random ones, which may reveal unexpected winners. This script needs no GPU; `bench.sweep` times the jobs.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from webnorm.ops.norms import rules
 from webnorm.ops.norms.measured import FEW_BYTES, MeasuredVariant, row_fit
 from webnorm.ops.norms.problem import NormProblem
 
-# What runs on any GPU of a desktop or a server; one that has less refuses, and the sweep goes on.
+# Traits of any desktop or server GPU. A smaller device refuses variants, and the sweep continues.
 _TRAITS = Traits(frozenset({"subgroups", "shader-f16"}), 1024, 49152, software=False)
 _FORWARD = ("layer_norm", "rms_norm")
 _BACKWARD = ("layer_norm_backward", "rms_norm_backward")
 _NORMS = (*_FORWARD, *_BACKWARD)
-# Of more rows two_dispatch never was the fastest.
+# With more rows, two_dispatch was never the fastest.
 _TWO_DISPATCH_ROWS = 512
 _FILLING, _LARGE, _LESS = 64 << 20, 256 << 20, 24 << 20
-# Columns that are likely to be asked for; that leave a rest in most workgroups; multiples of four alone.
+# Common numbers of columns; those that divide few workgroup sizes; multiples of four only.
 _ROUND = (
     256, 320, 384, 448, 512, 576, 640, 768, 896, 1024, 1152, 1280, 1408, 1536, 1792, 2048, 2304, 2560,
     2816, 3072, 3328, 3584, 4096, 4608, 5120, 5632, 6144, 6656, 7168, 7680, 8192, 9216, 10240, 11264,
@@ -65,9 +64,9 @@ _FEW_LONG = (
     (1, 131072), (8, 131072), (32, 131072), (16, 262144), (64, 65536), (256, 32768), (16, 32768),
     (64, 20480), (64, 16384), (128, 65536), (4, 524288), (100, 49152), (8, 1048576),
 )  # fmt: skip
-# Of an invocation's columns at most so many times as many as the row has: more was never the best.
+# The largest ratio of the columns that invocations cover to the row's columns. More was never the fastest.
 _MOST_WASTE = 1.5
-# A workgroup of fewer invocations has never been the best.
+# Smaller workgroups were never the fastest.
 _LEAST_INVOCATIONS = 16
 _PER_JOB = 16
 
@@ -76,9 +75,9 @@ Shapes = Callable[[int, int], Sequence[tuple[int, int]]]
 
 @dataclass(frozen=True)
 class SweepPart:
-    """Problems of a sweep, and how many variants of each kernel are proposed for one: None for all.
+    """Problems of a sweep, with `count` proposed variants per kernel and problem; None means all.
 
-    What is `held_out` is timed, and not fitted to. `chance` is the share that is drawn at random.
+    Problems that are `held_out` are timed but not used for the fit. `chance` is the share of random variants.
     """
 
     ops: Sequence[str]
@@ -108,14 +107,14 @@ def _given(shapes: Sequence[tuple[int, int]]) -> Shapes:
 
 
 def _middle() -> Shapes:
-    """What neither fills a card nor leaves most of it idle: x of 4 to 32 MiB."""
+    """Return medium shapes, with x of 4 to 32 MiB."""
     sizes = [size << 20 for size in (4, 8, 16, 32)]
     drawn = (_drawn(3, 512, 16384, 8, 11 + at, size) for at, size in enumerate(sizes))
     return _joined(*(_filling(_MIDDLE, size) for size in sizes), *drawn)
 
 
 def _of_a_kind(salt: int) -> Shapes:
-    """Enough to tell how problems of a kind of their own differ from the plain ones."""
+    """Return enough shapes to compare a special kind of problem with the plain kind."""
     return _joined(_filling((*_SOME, 616, 1672, 3208, 6920)), _drawn(16, 256, 16384, 8, salt))
 
 
@@ -157,7 +156,7 @@ PARTS: Mapping[str, SweepPart] = {
 
 
 def jobs(part: SweepPart, op: str, dtype: str, seed: int) -> Iterator[dict[str, Any]]:
-    """The lines of a part for an op and a storage type."""
+    """Yield the jobs of a part for an op and a storage type."""
     kernels = [kernel for kernel in discover() if kernel.op.name == op and kernel.unstable is None]
     options = replace(OPS[op].defaults, **part.options)
     for task in tasks(op, part.shapes(DTYPES[dtype].itemsize, seed), options, dtype=dtype):
@@ -185,7 +184,7 @@ def jobs(part: SweepPart, op: str, dtype: str, seed: int) -> Iterator[dict[str, 
 
 
 def _worthwhile(kernel: str, task: Task) -> bool:
-    """Whether a kernel may be the best for a problem: the ladder's steps never are."""
+    """Return True if a kernel may be the fastest for a problem; the ladder's steps never are."""
     problem: NormProblem = task.problem
     few = problem.rows * problem.cols * DTYPES[problem.dtype].itemsize <= FEW_BYTES
     match kernel:
@@ -205,15 +204,16 @@ def _worthwhile(kernel: str, task: Task) -> bool:
 
 
 def everything(kernel: Kernel, task: Task) -> list[Variant]:
-    """All variants that the adapter can run and that are no waste of time."""
+    """Return all sensible variants that the adapter can run."""
     tune = {axis: values if axis != "subgroups" else (1,) for axis, values in kernel.tune.items()}
     variants = runnable_variants(kernel, task.problem, _TRAITS, tune)
     return [variant for variant in variants if _sensible(variant, task)]
 
 
 def proposed(kernel: Kernel, task: Task, count: int, chance: float, draw: random.Random) -> list[Variant]:
-    """So many different variants that the adapter can run: of those that are expected to be the best, of
-    their neighbours, and of all, which is the share `chance`.
+    """Propose `count` different runnable variants: predicted ones, their neighbours, and random ones.
+
+    `chance` is the share of random ones.
     """
     found: dict[tuple[int, ...], Variant] = {}
     names = header_names(task.op, task.problem, _TRAITS)
@@ -230,7 +230,7 @@ def proposed(kernel: Kernel, task: Task, count: int, chance: float, draw: random
 
     expected = [one for one in rules.constants(task.op.name, kernel.name, names) if set(axes) <= set(one)]
     by_chance = round(chance * count)
-    # A third are one step from the first ones, which may be better where nothing was measured.
+    # A third are neighbours of the first ones, which may be faster on unmeasured problems.
     for constants in expected:
         if len(found) >= (count - by_chance) * 2 // 3:
             break
@@ -249,16 +249,16 @@ def proposed(kernel: Kernel, task: Task, count: int, chance: float, draw: random
 
 
 def _sensible(variant: Variant, task: Task) -> bool:
-    """Whether it is no waste of time to time it."""
+    """Return True if a variant is worth timing."""
     constants = variant.constants
     invocations = constants["threads_per_row"] * constants.get("rows_per_workgroup", 1)
     how = row_fit(MeasuredVariant(variant.kernel.name, tuple(constants.items())), task.problem.cols)
-    # One Vec for each invocation may be the least that there is.
+    # One Vec per invocation is always allowed, because it may be the minimum.
     return invocations >= _LEAST_INVOCATIONS and (how.steps <= 1 or how.waste <= _MOST_WASTE)
 
 
 def main() -> None:
-    """Write the jobs, in an order in which every part of the time sees every kind of problem."""
+    """Write the jobs in random order, so that an interrupted sweep has all kinds of problems."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -279,7 +279,7 @@ def main() -> None:
     if not found:
         raise WebnormError(
             f"--part {' '.join(asked.part)} has no job of --op {' '.join(asked.op)}: "
-            "expected other parts or ops; residuals are of forward ops alone, own_stats of gradients"
+            "use other parts or ops; residual needs a forward op, and own_stats a gradient"
         )
     random.Random(asked.seed).shuffle(found)
     write_text(asked.out, "".join(json.dumps(job) + "\n" for job in found))

@@ -1,12 +1,11 @@
-"""Make of sweeps what `kernel="auto"` chooses by, and say how far choices are from the best elsewhere.
+"""Make the data behind `kernel="auto"` from sweeps, and print the loss of its choices.
 
     python -m bench.sweep.landscape SWEEP.jsonl|RECORD.json ... [--write] [--best]
 
-Takes the lines of `bench.sweep`, and what webnorm's variants reached in a record, groups them by op, storage
-type and kind of problem, and with --write puts them into webnorm/choice/sweeps/. What was held out is left
-out of that: there the choice is held against the fastest that was measured. So it is where each number of
-columns is left out in turn. --best prints what the fastest variants reached where x is largest, in percent
-of the copy.
+The inputs are lines of `bench.sweep`, and records. Timings are grouped by op, storage type and kind of
+problem. --write writes them into webnorm/ops/norms/sweeps/, without held-out problems. The printed loss
+compares the choice with the fastest measured variant, for held-out problems and with each number of columns
+left out in turn. --best prints the speed of the fastest variants for the largest x, in percent of the copy.
 """
 
 from __future__ import annotations
@@ -34,52 +33,52 @@ from webnorm.ops.norms import measured
 from webnorm.ops.norms.measured import MeasuredVariant, SweepEntry, SweepLandscape
 from webnorm.ops.norms.problem import NormProblem
 
-# A copy that took so many times as long as the quickest beside it: the card had other work, or slept.
+# A timing is dropped if its copy took so many times as long as the fastest copy: the card was busy or asleep.
 _DISTURBED = 1.08
-# What reached so few percent says little: a device that is short of memory takes as long.
+# Results below so many percent are dropped: a device that is short of memory is as slow.
 _LEAST = 5.0
-# With fewer variants a problem does not tell what the fastest is.
+# A problem with fewer variants does not show which one is the fastest.
 _FEWEST = 5
-# A problem whose fastest is below so much of what is usual for so many around it, with x of as many elements
-# within a factor.
-_POOR, _BESIDE, _LIKE = 0.8, 6, 2.0
-# And whose columns are within so much, in logarithms: far longer rows are slower for good reasons.
+# A problem is dropped if its fastest variant is below _POOR times the median of its _NEIGHBOURS nearest
+# problems. Only problems whose x has a similar number of elements count, within the factor _LIKE.
+_POOR, _NEIGHBOURS, _LIKE = 0.8, 6, 2.0
+# The largest distance of neighbours' columns, in logarithms: much longer rows are slower for good reasons.
 _NEAR = 0.25
 _SHOWN = (256, 768, 1024, 2048, 4096, 5120, 8192, 12288, 16384, 32768)
-# Columns from which a row is long enough, and up to which rows are held: left out in turn.
+# The range of columns that are left out in turn.
 _LEFT_OUT = (256, 16384)
 
 
 class SweepPoint:
-    """A problem of a sweep: what each variant reached there, in percent of a copy."""
+    """A problem of a sweep: the speed of each variant in percent of a copy."""
 
     def __init__(self, rows: int, cols: int) -> None:
         self.rows, self.cols = rows, cols
         self.percents: dict[MeasuredVariant, float] = {}
 
     def like(self, other: SweepPoint) -> bool:
-        """Whether both start rows at whole Vecs, or neither, and x has about as many elements."""
+        """Return True for the same alignment of rows to Vecs and a similar number of elements."""
         sizes = self.rows * self.cols / (other.rows * other.cols)
         return (self.cols % 4 == 0) == (other.cols % 4 == 0) and 1 / _LIKE < sizes < _LIKE
 
     def distance(self, other: SweepPoint) -> float:
-        """How far apart numbers of columns are."""
+        """Return the logarithmic distance of the columns."""
         return abs(math.log(self.cols / other.cols))
 
     def entry(self) -> SweepEntry:
-        """As the choice reads it."""
+        """Return the entry that the choice reads."""
         return SweepEntry(self.rows, self.cols, list(self.percents.items()))
 
 
-# By the name of a file, by rows and columns.
+# Points by the name of their file, and by rows and columns.
 Series = dict[str, dict[tuple[int, int], SweepPoint]]
 
 
 def series_of(lines: Iterable[Mapping[str, Any]]) -> Series:
-    """The lines of sweeps that were not disturbed, grouped; of a variant that was timed twice the better.
+    """Group the undisturbed lines of sweeps; the better of two timings of a variant counts.
 
-    What rules decide is left out: the longest rows. So are problems of which most variants of a kernel could
-    not be timed: one may have been the best.
+    The longest rows are left out, because rules decide there. A problem is also left out if most variants of
+    a kernel could not be timed, because one of them may have been the fastest.
     """
     lines = [line for line in lines if line["cols"] <= measured.MOST_COLS]
     found: Series = defaultdict(dict)
@@ -109,29 +108,30 @@ def series_of(lines: Iterable[Mapping[str, Any]]) -> Series:
 
 
 def _variant(line: Mapping[str, Any], axes: dict[tuple[str, str], list[str]]) -> MeasuredVariant:
-    """The variant of a line, its constants in the order in which they were first seen."""
+    """Return the variant of a line, with its constants in the order of the first line."""
     op, kernel, constants = line["op"], line["kernel"], line["constants"]
     order = axes.setdefault((op, kernel), list(constants))
     if set(order) != set(constants):
         raise WebnormError(
-            f"{op}/{kernel} was timed with {', '.join(constants)} and with {', '.join(order)}: "
-            "expected times of one version of it"
+            f"{op}/{kernel} was timed with {', '.join(constants)} and with {', '.join(order)}; "
+            "use sweeps of one version of the kernel"
         )
     return MeasuredVariant(kernel, tuple((name, constants[name]) for name in order))
 
 
 def _well_tried(points: Iterable[SweepPoint], itemsize: int) -> dict[tuple[int, int], SweepPoint]:
-    """Those of which the fastest is not far behind the fastest of their neighbours: of the others, the sweep
-    had no variant that is good there, and the order of what it had says little.
+    """Return the points whose fastest variant is not far behind the fastest of their neighbours.
+
+    For the other points the sweep had no good variant, so the order of its variants says little.
     """
     points = list(points)
 
     def poor(point: SweepPoint) -> bool:
         alike = [other for other in points if other is not point and other.like(point)]
         near = [other for other in alike if point.distance(other) < _NEAR]
-        beside = sorted(near, key=point.distance)[:_BESIDE]
-        bests = [max(other.percents.values()) for other in beside]
-        # Few elements take their time for other reasons, that differ from problem to problem.
+        neighbours = sorted(near, key=point.distance)[:_NEIGHBOURS]
+        bests = [max(other.percents.values()) for other in neighbours]
+        # Small problems are exempt: their times depend on effects that differ from problem to problem.
         large = itemsize * point.rows * point.cols > measured.FEW_BYTES
         return large and len(bests) >= 3 and max(point.percents.values()) < _POOR * statistics.median(bests)
 
@@ -139,12 +139,12 @@ def _well_tried(points: Iterable[SweepPoint], itemsize: int) -> dict[tuple[int, 
 
 
 def lines_in(path: Path) -> list[dict[str, Any]]:
-    """The lines of a sweep; of a record as a sweep would have them. WebnormError where it is neither."""
+    """Read a sweep, or a record as lines of a sweep; WebnormError if it is neither."""
     return list(_as_swept(read(path))) if path.suffix == ".json" else json_lines(path, "bench.sweep")
 
 
 def _as_swept(report: Report) -> Iterator[dict[str, Any]]:
-    """The variants of a record, but contenders, that have the constants of today."""
+    """Yield lines for a record's webnorm variants with the current constants."""
     axes = {(kernel.op.name, kernel.name): kernel.tune.keys() for kernel in discover()}
     groups: dict[tuple[str | None, NormProblem], list[Result]] = defaultdict(list)
     for result in report.results:
@@ -179,7 +179,7 @@ def _as_swept(report: Report) -> Iterator[dict[str, Any]]:
 
 
 def _name(line: Mapping[str, Any]) -> str:
-    """The name of the file that a line belongs to."""
+    """Return the name of the file for a line."""
     options = line.get("options", {})
     kind = measured.kind_of(line["op"], options.get("residual", False), options.get("saved_stats", True))
     return measured.file_name(line["op"], line["dtype"], kind)
@@ -204,7 +204,7 @@ def _undisturbed(lines: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, An
 
 
 def to_json(points: Iterable[SweepPoint]) -> str:
-    """Points as a file that `ops.norms.measured` reads: a line for each, in tenths of a percent."""
+    """Return a file for `ops.norms.measured`: a line per point, in tenths of a percent."""
     points = sorted(points, key=lambda point: (point.cols, point.rows))
     variants = sorted({variant for point in points for variant in point.percents})
     numbers = {variant: at for at, variant in enumerate(variants)}
@@ -220,9 +220,9 @@ def to_json(points: Iterable[SweepPoint]) -> str:
 
 
 def loss(known: Sequence[SweepLandscape], there: SweepEntry, itemsize: int) -> float | None:
-    """What the choice for a problem loses to the best that was measured there, in percent.
+    """Return the loss of the choice for a problem to the fastest measured variant, in percent.
 
-    None where none of what is known was measured there.
+    None if no known variant was measured there.
     """
     expected = measured.expected(known, there.rows, there.cols, itemsize)
     timed = [variant for variant in expected if variant in there.shares]
@@ -232,7 +232,7 @@ def loss(known: Sequence[SweepLandscape], there: SweepEntry, itemsize: int) -> f
 
 
 def left_out(known: Sequence[SweepLandscape], itemsize: int) -> Iterator[tuple[SweepEntry, float]]:
-    """What is lost at each entry of the first landscape where all of as many columns are left out."""
+    """Yield each entry of the first landscape, and the loss if its number of columns is left out."""
     for entry in known[0].entries:
         if _LEFT_OUT[0] <= entry.cols <= _LEFT_OUT[1]:
             others = [
@@ -245,7 +245,7 @@ def left_out(known: Sequence[SweepLandscape], itemsize: int) -> Iterator[tuple[S
 
 
 def known_by(name: str, files: Mapping[str, str], kernel: str | None) -> Sequence[SweepLandscape]:
-    """What the choice would know of a name's problems with these files; `kernel` as `ranked` takes it."""
+    """Return the landscapes that the choice would use with these files; `kernel` is as in `ranked`."""
 
     def read(other: str) -> SweepLandscape:
         return measured.decode(files[other]) if other in files else SweepLandscape()
@@ -255,8 +255,9 @@ def known_by(name: str, files: Mapping[str, str], kernel: str | None) -> Sequenc
 
 
 def best_table(found: Series, cols: Sequence[int]) -> str:
-    """Percents of a copy that the fastest variants reached by columns, x as large as there is; with a star
-    where it is less than half of the largest, beside which a share is not to be held.
+    """Return a table of the fastest variants' speed in percent of the copy, for the largest x.
+
+    A star marks an x of less than half of the largest size, whose percentages are not comparable.
     """
     lines = [f"| | {' | '.join(map(str, cols))} |", f"|---|{'---:|' * len(cols)}"]
     for name, points in sorted(found.items()):
@@ -283,7 +284,7 @@ def _summary(losses: Sequence[float]) -> str:
     )
 
 
-def _told(known: Sequence[SweepLandscape], held_out: Sequence[SweepEntry], itemsize: int) -> str:
+def _loss_text(known: Sequence[SweepLandscape], held_out: Sequence[SweepEntry], itemsize: int) -> str:
     unseen = [loss(known, entry, itemsize) for entry in held_out]
     return (
         f"{len(known[0].entries)} problems; the choice loses "
@@ -293,19 +294,21 @@ def _told(known: Sequence[SweepLandscape], held_out: Sequence[SweepEntry], items
 
 
 def main() -> None:
-    """Group, write if that is asked for, and tell what is lost where nothing is known."""
+    """Group the sweeps, write the data with --write, and print the losses."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("sweeps", type=Path, nargs="+")
-    parser.add_argument("--write", action="store_true", help="put the data into the package")
-    parser.add_argument("--best", action="store_true", help="what the fastest reached")
+    parser.add_argument("--write", action="store_true", help="write the data into the package")
+    parser.add_argument("--best", action="store_true", help="print the speed of the fastest variants")
     asked = parser.parse_args()
     lines = [line for path in asked.sweeps for line in lines_in(path)]
     found = series_of(line for line in lines if not line.get("held_out"))
     held_out = series_of(line for line in lines if line.get("held_out"))
     if not found:
-        raise WebnormError("the sweeps have no times but held out ones; expected lines of bench.sweep")
+        raise WebnormError(
+            "the sweeps have only held-out times; add lines of bench.sweep that are not held out"
+        )
     if asked.best:
         print(best_table(found, _SHOWN))
         return
@@ -319,7 +322,7 @@ def main() -> None:
                 known = known_by(name, files, kernel)
                 held = SweepLandscape([point.entry() for point in held_out.get(name, {}).values()]).of(kernel)
                 label = " ".join(filter(None, (name, kernel)))
-                print(f"{label}: {_told(known, held.entries, _itemsize(name))}")
+                print(f"{label}: {_loss_text(known, held.entries, _itemsize(name))}")
 
 
 if __name__ == "__main__":

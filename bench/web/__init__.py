@@ -1,1 +1,1 @@
-"""Webnorm's exports beside other libraries that run in a browser."""
+"""Records of webnorm's exports and other libraries in a browser."""

@@ -1,17 +1,17 @@
-"""Record webnorm's exports beside the libraries that run in a browser, in one page on one device.
+"""Record a benchmark of webnorm's exports and other browser libraries, in one page on one device.
 
     python -m bench.web --out bench/results/web
 
-writes web.json, web.md, web.csv and, where matplotlib is installed, web.svg. The libraries are npm packages
-of pinned versions (bench/web/npm), which npm fetches once into the user's cache folder, each held against its
-digest; from then on no network is needed. The page is served from 127.0.0.1 to a headless Chromium, which may
-ask for nothing else. tinygrad (a package of Python) renders its WGSL with no device; onnx makes the
-models. What is not installed is left out, with the reason.
+writes web.json, web.md, web.csv and, if matplotlib is installed, web.svg. The libraries are npm packages of
+pinned versions (bench/web/npm). npm fetches them once into the user's cache folder and checks their digests;
+later runs need no network. The page is served from 127.0.0.1 to a headless Chromium, which may request
+nothing else. tinygrad (a Python package) renders its WGSL without a device, and onnx makes the models. A
+library that is not installed is left out, and the record has the reason.
 
-    python -m bench.web --accuracy                 the accuracy table alone, to the terminal
-    python -m bench.web --dawn --out NAME          in node on Dawn, Chrome's WebGPU, where there is no browser
-    python -m bench.web --tables --out NAME        the files anew from NAME.json, measuring nothing
-    python -m bench.web --readme --out NAME        README.md's block NAME, too
+    python -m bench.web --accuracy                 print only the accuracy table
+    python -m bench.web --dawn --out NAME          run in node on Dawn, Chrome's WebGPU, without a browser
+    python -m bench.web --tables --out NAME        write the files again from NAME.json, measure nothing
+    python -m bench.web --readme --out NAME        also write README.md's block NAME
 """
 
 from __future__ import annotations
@@ -38,25 +38,32 @@ _SUFFIXES = (".json", ".md", ".csv", ".svg")
 
 
 def arguments() -> argparse.Namespace:
-    """What is asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.web", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
     names = [library.name for library in plan.LIBRARIES]
-    add("--out", type=Path, help="files to write, without suffix; without it tables go to the terminal")
-    add("--accuracy", action="store_true", help="errors alone: no times, no table of abilities")
-    add("--library", nargs="+", choices=names, default=names, metavar="NAME", help=f"of {', '.join(names)}")
-    add("--browser", help="as of `webnorm verify`: a path, or the ws:// address of a Playwright server")
-    add("--packages", type=Path, metavar="FOLDER", help="a node_modules in place of the one npm fills")
-    add_dawn(parser, "in node on Dawn")
-    add("--tables", action="store_true", help="measure nothing")
-    add("--readme", action="store_true", help="write README.md's block of that name, too")
+    add("--out", type=Path, help="files to write, without suffix; by default tables are printed")
+    add("--accuracy", action="store_true", help="only errors, without times and abilities")
+    add(
+        "--library",
+        nargs="+",
+        choices=names,
+        default=names,
+        metavar="NAME",
+        help=f"some of {', '.join(names)}",
+    )
+    add("--browser", help="a path, or the ws:// address of a Playwright server, as for `webnorm verify`")
+    add("--packages", type=Path, metavar="FOLDER", help="a node_modules to use instead of npm's")
+    add_dawn(parser, "run in node on Dawn")
+    add("--tables", action="store_true", help="write the files again, measure nothing")
+    add("--readme", action="store_true", help="also write README.md's block NAME")
     return parser.parse_args()
 
 
 def versions() -> dict[str, str]:
-    """Of every library."""
+    """Return the version of every library."""
     found = {"webnorm": webnorm.__version__, **packages.versions()}
     if not tinygrad_wgsl.available():
         found["tinygrad"] = tinygrad_wgsl.version()
@@ -64,15 +71,15 @@ def versions() -> dict[str, str]:
 
 
 def record(asked: argparse.Namespace) -> dict[str, Any]:
-    """Measure everything that is asked for."""
+    """Measure the requested parts and return the record."""
     parts = plan.accuracy_parts() + ([] if asked.accuracy else plan.other_parts())
     node_modules = asked.packages or packages.install()
     found = plan.folder(parts, asked.library, node_modules, _say)
     host: AbstractContextManager[hosts.PageHost]
     host = hosts.in_node(asked.dawn) if asked.dawn else hosts.in_a_browser(asked.browser)
-    # An address is no place.
+    # An address is not a path.
     browser = Path(asked.browser) if asked.browser and "://" not in asked.browser else None
-    told: dict[str, Any] = {
+    data: dict[str, Any] = {
         "schema": 1,
         "recorded": str(datetime.date.today()),
         "command": command("bench.web", asked.out, browser, asked.packages, asked.dawn),
@@ -84,9 +91,9 @@ def record(asked: argparse.Namespace) -> dict[str, Any]:
         for at, part in enumerate(parts, 1):
             _say(f"{at} of {len(parts)}: {plan.text(part)}")
             report = visit(Path(folder, "site"), at - 1)
-            told[part["kind"]] += report.pop("found")
-            told |= {key: report[key] for key in ("host", "adapter", "software", "features", "libraries")}
-    return told
+            data[part["kind"]] += report.pop("found")
+            data |= {key: report[key] for key in ("host", "adapter", "software", "features", "libraries")}
+    return data
 
 
 def _say(text: str) -> None:
@@ -97,27 +104,27 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = read_json(path)
     except (OSError, ValueError) as error:
-        raise WebnormError(f"{path}: {error}; expected what `python -m bench.web` wrote") from error
+        raise WebnormError(f"{path}: {error}; expected a file that `python -m bench.web` wrote") from error
     return found
 
 
-def write_files(out: Path, told: dict[str, Any]) -> None:
-    """NAME.json, NAME.md, NAME.csv and NAME.svg."""
+def write_files(out: Path, data: dict[str, Any]) -> None:
+    """Write NAME.json, NAME.md, NAME.csv and NAME.svg."""
     at = {suffix: out.with_name(out.name + suffix) for suffix in _SUFFIXES}
-    write_text(at[".json"], json.dumps(told, indent=1, allow_nan=False) + "\n")
+    write_text(at[".json"], json.dumps(data, indent=1, allow_nan=False) + "\n")
     drawn = False
     try:
-        drawn = plot(told, at[".svg"])
+        drawn = plot(data, at[".svg"])
     finally:
-        write_text(at[".md"], tables.to_markdown(told, at[".svg"].name if drawn else None))
-        write_text(at[".csv"], tables.to_csv(told))
+        write_text(at[".md"], tables.to_markdown(data, at[".svg"].name if drawn else None))
+        write_text(at[".csv"], tables.to_csv(data))
 
 
 def main() -> None:
-    """Measure what is asked for, and write the files."""
+    """Measure the requested parts, and write the files."""
     asked = arguments()
     if asked.out is None and (asked.tables or asked.readme):
-        raise WebnormError("--tables and --readme need --out NAME")
+        raise WebnormError("--tables and --readme need a record; give its --out NAME")
     if asked.out is None:
         print(tables.to_markdown(record(asked), None))
         return
@@ -125,11 +132,11 @@ def main() -> None:
         check_writable(asked.out.with_name(asked.out.name + suffix))
     if asked.readme:
         readme_block.check(asked.out)
-    # Written once it is whole: a record that was cut short lacks what its tables promise.
-    told = _read(asked.out.with_name(f"{asked.out.name}.json")) if asked.tables else record(asked)
-    write_files(asked.out, told)
+    # Files are written only for a complete record, because the tables need all parts.
+    data = _read(asked.out.with_name(f"{asked.out.name}.json")) if asked.tables else record(asked)
+    write_files(asked.out, data)
     if asked.readme:
-        tables.write_readme(asked.out, told)
+        tables.write_readme(asked.out, data)
 
 
 if __name__ == "__main__":

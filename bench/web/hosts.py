@@ -1,4 +1,4 @@
-"""Where a record's parts run: a page in a browser, or node with Dawn."""
+"""The hosts that run a record's parts: a page in a browser, or node with Dawn."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from webnorm.errors import WebnormError
 from webnorm.web import tint
 from webnorm.web.browser.visits import PageVisitor
 
-# Of one part: SwiftShader times five libraries on 2 million elements in a minute and a half.
+# The limit of one part. SwiftShader needs 90 s to time five libraries on 2 million elements.
 TIME_LIMIT_S = 600.0
-# 'wasm-unsafe-eval' compiles WebAssembly, and evaluates no JavaScript.
+# 'wasm-unsafe-eval' allows compiling WebAssembly, but no evaluation of JavaScript.
 _POLICY = "default-src 'self' 'wasm-unsafe-eval' blob:"
 _NODE = "bench/node.mjs"
 
 
 class PageHost(Protocol):
-    """Runs a part of the plan in a folder, and gives what the page reports."""
+    """A function that runs a part of the plan in a folder and returns the page's report."""
 
     def __call__(self, folder: Path, part: int) -> dict[str, Any]:
-        """The report of a part; WebnormError without one, or where it asked for more than its own server."""
+        """Run a part and return its report; WebnormError if it fails or requests another server."""
 
 
 @contextmanager
 def in_a_browser(named: str | None) -> Iterator[PageHost]:
-    """A browser that stays open."""
+    """Yield a host that runs all parts in one browser."""
     with PageVisitor(named, TIME_LIMIT_S) as browser:
 
         def visit(folder: Path, part: int) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def in_a_browser(named: str | None) -> Iterator[PageHost]:
 
 @contextmanager
 def in_node(webgpu: Path) -> Iterator[PageHost]:
-    """A process for each part: what one leaves on the device is gone with it."""
+    """Yield a host that runs each part in a new node process, on a clean device."""
     check_dawn(webgpu)
 
     def run(folder: Path, part: int) -> dict[str, Any]:
@@ -51,10 +51,10 @@ def in_node(webgpu: Path) -> Iterator[PageHost]:
 
 def _checked(report: dict[str, Any]) -> dict[str, Any]:
     if "error" in report:
-        raise WebnormError(f"the page fails: {report['error'].splitlines()[0]}")
+        raise WebnormError(f"the page failed: {report['error'].splitlines()[0]}")
     outside: Sequence[str] = report["outside"]
     if outside:
         raise WebnormError(
-            f"the page asked for {outside[0]}, which is not on this machine: nothing is recorded"
+            f"the page requested {outside[0]}, which is not on this machine; nothing was recorded"
         )
     return report

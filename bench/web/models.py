@@ -15,12 +15,12 @@ _DTYPES = {"float32": "FLOAT", "float16": "FLOAT16", "bfloat16": "BFLOAT16"}
 
 
 def available() -> str | None:
-    """None where models can be made, else what is missing."""
-    return None if find_spec("onnx") else "no models for it: this Python has no package onnx"
+    """Return None if models can be made, or what is missing."""
+    return None if find_spec("onnx") else "no models for it: the Python package onnx is not installed"
 
 
 def models(eps: float) -> Files:
-    """By path: the norms in every storage type, one with a float8 output, and one that adds a residual."""
+    """Return models by path: norms in every storage type, with a float8 output, and with a residual."""
     found = {}
     for dtype in _DTYPES:
         found[f"layer_norm-{dtype}"] = _model(_LAYER_NORM, ["x", "weight", "bias"], dtype, eps)

@@ -1,4 +1,4 @@
-"""The npm packages that a record is made beside: pinned, and kept in the user's cache folder."""
+"""The npm packages of a record: pinned versions in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webnorm.files.atomic import cache_folder
 from webnorm.web.folder import Files
 
 _PINNED = Path(__file__).with_name("npm")
-# What the page loads of 220 MB; all else are sources, maps and other builds.
+# The files that the page loads. The rest of 220 MB are sources, maps and other builds.
 _LOADED = (
     "onnxruntime-web/dist/ort.webgpu.min.mjs",
     "onnxruntime-web/dist/ort-wasm-simd-threaded.asyncify.mjs",
@@ -24,25 +24,25 @@ _LOADED = (
     "@tensorflow/tfjs-backend-webgpu/dist/tf-backend-webgpu.min.js",
     "@jax-js/jax/dist/*.js",
 )
-# npm fetches 60 MB at first.
+# The first run of npm fetches 60 MB.
 _TIME_LIMIT_S = 600.0
 
 
 def versions() -> dict[str, str]:
-    """The packages by name, as they are pinned."""
+    """Return the pinned versions by package name."""
     pinned = json.loads((_PINNED / "package.json").read_text(encoding="utf-8"))
     found: dict[str, str] = pinned["dependencies"]
     return found
 
 
 def node_modules() -> Path:
-    """Where the packages are once they are installed; each choice of versions has a folder of its own."""
+    """Return the folder of the installed packages; each set of versions has its own."""
     lock = (_PINNED / "package-lock.json").read_bytes()
     return cache_folder(f"beside-{hashlib.sha256(lock).hexdigest()[:12]}") / "node_modules"
 
 
 def installed(folder: Path) -> bool:
-    """Whether everything that the page loads is in a folder node_modules."""
+    """Return True if a folder node_modules has all files that the page loads."""
     return _missing(folder) is None
 
 
@@ -51,23 +51,23 @@ def _missing(folder: Path) -> str | None:
 
 
 def install() -> Path:
-    """Have npm fetch the packages where they are missing, each held against its digest in the lock.
+    """Let npm fetch missing packages, check their digests, and return the folder node_modules.
 
-    The folder node_modules; WebnormError where there is no npm, or it fails: then nothing is left.
+    Raises WebnormError if npm is missing or fails; then no files are left behind.
     """
     target = node_modules()
     if installed(target):
         return target
     if shutil.which("npm") is None:
-        raise WebnormError("npm is not installed: install Node.js 20 or later, or name --packages FOLDER")
+        raise WebnormError("npm is not installed: install Node.js 20 or later, or give --packages FOLDER")
     target.parent.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent.parent) as beside:
+    with tempfile.TemporaryDirectory(dir=target.parent.parent) as temporary:
         for name in ("package.json", "package-lock.json"):
-            shutil.copy(_PINNED / name, beside)
-        _npm_ci(Path(beside))
+            shutil.copy(_PINNED / name, temporary)
+        _npm_ci(Path(temporary))
         target.parent.mkdir(exist_ok=True)
         shutil.rmtree(target, ignore_errors=True)
-        (Path(beside) / "node_modules").rename(target)
+        (Path(temporary) / "node_modules").rename(target)
     return target
 
 
@@ -78,18 +78,22 @@ def _npm_ci(folder: Path) -> None:
             command, cwd=folder, capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise WebnormError(f"npm was not done within {_TIME_LIMIT_S:g} s: stopped") from None
+        raise WebnormError(
+            f"npm did not finish within {_TIME_LIMIT_S:g} s and was stopped; check the network"
+        ) from None
     if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.startswith("npm error")] or [
-            "it says nothing"
+        messages = [line for line in done.stderr.splitlines() if line.startswith("npm error")] or [
+            "no message"
         ]
-        raise WebnormError(f"npm cannot fetch the packages, which wants a network the first time: {said[-1]}")
+        raise WebnormError(
+            f"npm cannot fetch the packages, which needs a network the first time: {messages[-1]}"
+        )
 
 
 def files(folder: Path) -> Files:
-    """What the page loads, by its path; WebnormError for a folder that lacks some."""
+    """Return the files that the page loads, by path; WebnormError if one is missing."""
     if missing := _missing(folder):
-        raise WebnormError(f"--packages {folder}: holds no {missing}; expected a folder node_modules")
+        raise WebnormError(f"--packages {folder}: {missing} is missing; expected a folder node_modules")
     return {
         f"node_modules/{path.relative_to(folder).as_posix()}": path.read_bytes()
         for name in _LOADED

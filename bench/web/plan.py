@@ -1,4 +1,4 @@
-"""What a record measures, and the folder that its page is served from."""
+"""The parts of a record, and the folder from which its page is served."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ MEANS = (0, 100, 1_000, 10_000, 1_000_000)
 SHAPES = ((256, 768), (64, 1023))
 OPS_SHOWN = ("layer_norm", "rms_norm")
 DTYPES = ("float32", "float16")
-# Rows on a software adapter and on a GPU, then columns: what its cache holds, and five times a large one.
+# Rows on a software adapter, rows on a GPU, and columns. The first problem fits a cache; the others have five
+# times a large cache.
 _TIMED = (
     ("layer_norm", "float32", 256, 256, 768),
     ("layer_norm", "float32", 512, 65536, 1024),
     ("rms_norm", "float32", 512, 65536, 1024),
     ("layer_norm", "float16", 512, 65536, 1024),
 )
-# Exports whose abilities are tried, each by name: op, storage type, options.
+# Exports for the table of abilities, by name: op, storage type, options.
 _TRIED = {
     "layer_norm-bfloat16": ("layer_norm", "bfloat16", ()),
     "float8": ("layer_norm", "float32", ("out_dtype=float8_e4m3fn",)),
@@ -38,7 +39,7 @@ _PAGE = Path(__file__).with_name("page")
 
 @dataclass(frozen=True)
 class WebLibrary:
-    """A contender: its module of the page, and the package that its version is told of."""
+    """A contender: its module in the page, and the package whose version is recorded."""
 
     name: str
     module: str
@@ -57,7 +58,7 @@ LIBRARIES = (
 
 
 def accuracy_parts() -> list[dict[str, Any]]:
-    """Every op, storage type and shape, at every mean."""
+    """Return the accuracy parts: every op, storage type and shape, at every mean."""
     return [
         {"kind": "accuracy", "op": op, "dtype": dtype, "rows": rows, "cols": cols, "means": list(MEANS)}
         for op in OPS_SHOWN
@@ -67,7 +68,7 @@ def accuracy_parts() -> list[dict[str, Any]]:
 
 
 def other_parts() -> list[dict[str, Any]]:
-    """Times, then what each library can do."""
+    """Return the parts for times, then the one for abilities."""
     timed = [
         {"kind": "times", "op": op, "dtype": dtype, "rows": rows, "gpu_rows": gpu_rows, "cols": cols}
         for op, dtype, rows, gpu_rows, cols in _TIMED
@@ -77,7 +78,7 @@ def other_parts() -> list[dict[str, Any]]:
 
 
 def text(part: dict[str, Any]) -> str:
-    """A part as progress names it."""
+    """Return the name of a part for progress messages."""
     words = [part["kind"], part.get("op"), part.get("dtype")]
     rows = f"{part['rows']} x {part['cols']}" if "rows" in part else None
     return " ".join(word for word in (*words, rows) if word)
@@ -89,7 +90,7 @@ def folder(
     node_modules: Path,
     say: Callable[[str], None],
 ) -> Files:
-    """What the page loads for these parts and libraries, by path."""
+    """Return the files that the page loads for these parts and libraries, by path."""
     libraries = [one for one in LIBRARIES if one.name in names]
     missing = {"ort": models.available(), "tinygrad": tinygrad_wgsl.available()}
     described = [_described(one, missing.get(one.module)) for one in libraries]
@@ -116,7 +117,7 @@ def _described(library: WebLibrary, why: str | None) -> dict[str, Any]:
 
 
 def _programs(parts: list[dict[str, Any]]) -> list[str]:
-    """What tinygrad is to render: each of its texts is for one shape."""
+    """Return the names of the programs for tinygrad, one per shape."""
     found = []
     for part in parts:
         ops = [part["op"]] if "op" in part else OPS_SHOWN
@@ -127,7 +128,7 @@ def _programs(parts: list[dict[str, Any]]) -> list[str]:
 
 
 def _exports(parts: list[dict[str, Any]], say: Callable[[str], None]) -> Files:
-    """Webnorm's packages, as `webnorm export` writes them."""
+    """Return webnorm's packages, as `webnorm export` writes them."""
     norms = {(part["op"], part["dtype"]) for part in parts if "op" in part}
     wanted: dict[str, tuple[str, str, tuple[str, ...]]] = {
         f"{op}-{dtype}": (op, dtype, ()) for op, dtype in sorted(norms)

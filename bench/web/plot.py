@@ -1,4 +1,4 @@
-"""The record in the browser as a picture: the largest error over the mean, by library."""
+"""Plot the browser record: the largest error over the mean, by library."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from webnorm.files.atomic import replacing
 from webnorm.lab.plot.drawing import draw_in_process, is_installed
 from webnorm.lab.plot.style import styles
 
-# Where 0 stands on a logarithmic axis, and where an error that is no number stands.
+# The positions of a mean of 0 on the logarithmic axis, and of an error that is not a number.
 _ZERO, _LOST = 10.0, 1e5
 _LOWEST = 1e-8
 
 
-def plot(told: Mapping[str, Any], path: Path) -> bool:
+def plot(data: Mapping[str, Any], path: Path) -> bool:
     """Draw an .svg with a panel for each op in float32; False without matplotlib, or without errors."""
-    panels = {op: _lines(told, op) for op in ("layer_norm", "rms_norm")}
+    panels = {op: _lines(data, op) for op in ("layer_norm", "rms_norm")}
     panels = {op: lines for op, lines in panels.items() if lines}
     if not is_installed() or not panels:
         return False
-    with replacing(path) as beside:
-        beside.write_bytes(draw_in_process("svg", _figure, panels))
+    with replacing(path) as temporary:
+        temporary.write_bytes(draw_in_process("svg", _figure, panels))
     return True
 
 
@@ -42,8 +42,8 @@ def _figure(panels: Mapping[str, Sequence[Mapping[str, Any]]]) -> Any:
     return figure
 
 
-def _lines(told: Mapping[str, Any], op: str) -> list[Mapping[str, Any]]:
-    return [line for line in first_errors(told, op) if line["errors"]]
+def _lines(data: Mapping[str, Any], op: str) -> list[Mapping[str, Any]]:
+    return [line for line in first_errors(data, op) if line["errors"]]
 
 
 def _draw(ax: Any, op: str, lines: Sequence[Mapping[str, Any]], looks: Mapping[str, tuple[str, str]]) -> None:
@@ -73,7 +73,7 @@ def _draw(ax: Any, op: str, lines: Sequence[Mapping[str, Any]], looks: Mapping[s
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_ylim(_LOWEST, 3 * _LOST)
-    # Text is taken as it is: no formulas.
+    # Plain text, because the figure is drawn without formulas.
     ax.yaxis.set_major_formatter(lambda error, _: f"{error:.0e}")
     ax.set_xticks([max(mean, _ZERO) for mean in MEANS], [mean_text(mean) for mean in MEANS])
     ax.set_xticks([], minor=True)

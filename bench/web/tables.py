@@ -1,4 +1,4 @@
-"""The tables of a record in the browser."""
+"""The tables of a browser record."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ Line = Mapping[str, Any]
 _NOTHING = "-"
 _LINE = 130
 _SOFTWARE = (
-    "**The adapter is software, a rasteriser that runs GPU programs on the processor: its times rank "
-    "nothing, and say nothing of a GPU's.** Errors are what they are."
+    "**The adapter is software and runs GPU programs on the processor. Its times do not predict a GPU's, "
+    "and do not rank the libraries.** The errors are valid."
 )
 
 
-def to_markdown(told: Line, picture: str | None) -> str:
-    """The whole record; `picture` is the name of the picture beside it, None where there is none."""
+def to_markdown(data: Line, picture: str | None) -> str:
+    """Return the record as Markdown; `picture` is the name of the picture in the same folder, or None."""
     parts = [
-        f"# Beside other libraries: {told['host']}, {_card(told['adapter'])}",
-        _about(told),
-        *([_SOFTWARE] if told["software"] else []),
+        f"# webnorm and other libraries: {data['host']}, {_card(data['adapter'])}",
+        _about(data),
+        *([_SOFTWARE] if data["software"] else []),
         *([] if picture is None else [f"![Largest error by mean over standard deviation]({picture})"]),
-        *_accuracy(told),
-        *_times(told),
-        *_abilities(told),
+        *_accuracy(data),
+        *_times(data),
+        *_abilities(data),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _about(told: Line) -> str:
-    packages = ", ".join(f"{package} {version}" for package, version in told["versions"].items())
-    features = ", ".join(told["features"]) or "none"
+def _about(data: Line) -> str:
+    packages = ", ".join(f"{package} {version}" for package, version in data["versions"].items())
+    features = ", ".join(data["features"]) or "none"
     return (
-        f"{adapter_name(told)}; features of the device: {features}. {packages}. Recorded "
-        f"{told['recorded']} with `{told['command']}`. All libraries run on one device: each asks "
-        "for one and gets it."
+        f"{adapter_name(data)}; features of the device: {features}. {packages}. Recorded "
+        f"{data['recorded']} with `{data['command']}`. All libraries share one device, which "
+        "each gets when it requests a device."
     )
 
 
-def adapter_name(told: Line) -> str:
-    """What the host tells of the card, with its driver where that is told, too."""
-    name, description = _card(told["adapter"]), told["adapter"]["description"]
+def adapter_name(data: Line) -> str:
+    """Return the name of the card, with its driver if the host reports it."""
+    name, description = _card(data["adapter"]), data["adapter"]["description"]
     return f"{name} ({description})" if name and description else name or description
 
 
@@ -58,46 +58,46 @@ def _card(adapter: Line) -> str:
 
 
 def _by_problem(lines: Sequence[Line]) -> dict[tuple[str, str, int, int], list[Line]]:
-    """Lines by op, storage type, rows and columns."""
+    """Group lines by op, storage type, rows and columns."""
     groups: dict[tuple[str, str, int, int], list[Line]] = {}
     for line in lines:
         groups.setdefault((line["op"], line["dtype"], line["rows"], line["cols"]), []).append(line)
     return groups
 
 
-def _accuracy(told: Line) -> Iterator[str]:
-    groups = _by_problem(told["accuracy"])
+def _accuracy(data: Line) -> Iterator[str]:
+    groups = _by_problem(data["accuracy"])
     if groups:
         yield "## Errors"
         yield (
-            "Largest absolute error of y against float64, from the x, weight and bias that were stored, by "
-            "mean over standard deviation of x. float16 has no digit left for a standard deviation of 1 "
-            "beyond 2048."
+            "Largest absolute error of y against float64, for the stored x, weight and bias, by the ratio of "
+            "mean to standard deviation of x. For a standard deviation of 1, float16 has no digits left "
+            "beyond a mean of 2048."
         )
     for (op, dtype, rows, cols), lines in groups.items():
         yield f"### `{op}`, {dtype}, {rows} x {cols}\n\n{accuracy_table(lines)}"
 
 
-def first_errors(told: Line, op: str) -> list[Line]:
-    """An op's errors in float32 at the first shape, a line for each library."""
-    return _by_problem(told["accuracy"]).get((op, "float32", *SHAPES[0]), [])
+def first_errors(data: Line, op: str) -> list[Line]:
+    """Return an op's errors in float32 at the first shape, one line per library."""
+    return _by_problem(data["accuracy"]).get((op, "float32", *SHAPES[0]), [])
 
 
 def accuracy_table(lines: Sequence[Line]) -> str:
-    """Errors of one problem, a line for each library; those that have none say why."""
+    """Return the errors of one problem, one line per library, with reasons for missing ones."""
     means = [mean for mean in MEANS if any(str(mean) in line["errors"] for line in lines)] or [0]
     rows = [["mean / sd", *map(mean_text, means)], ["---", *["---:"] * len(means)]]
-    whys = {}
+    reasons = {}
     for line in lines:
         cells = [_error(line["errors"].get(str(mean))) for mean in means]
         if line.get("why"):
-            whys[line["library"]] = line["why"]
+            reasons[line["library"]] = line["why"]
         rows.append([line["library"], *cells])
-    return _table(rows) + _reasons(whys)
+    return _table(rows) + _reasons(reasons)
 
 
 def mean_text(mean: int) -> str:
-    """A mean as heads of tables have it."""
+    """Return a mean as it appears in table headings."""
     return str(mean) if mean <= 100 else f"1e{len(str(mean)) - 1}"
 
 
@@ -107,17 +107,17 @@ def _error(found: float | str | None) -> str:
     return f"**{found}**" if isinstance(found, str) else f"{found:.1e}"
 
 
-def _times(told: Line) -> Iterator[str]:
-    groups = _by_problem(told["times"])
+def _times(data: Line) -> Iterator[str]:
+    groups = _by_problem(data["times"])
     if not groups:
         return
-    yield "## Times" + (" of a software adapter" if told["software"] else "")
+    yield "## Times" + (" of a software adapter" if data["software"] else "")
     yield (
-        "GPU: the dispatches of one call of each library, written down and dispatched again through one "
-        "stopwatch, in turn with a copy of x and with the others, medians; what a library writes or copies "
-        "in between is not in it. Right after, what was dispatched gave the same answer, bit for bit, in "
-        "256 rows at either end. Call: a call as an app makes it, its data on the device, until the "
-        "queue is empty, in turn, medians. ~ marks samples that scatter."
+        "GPU: the dispatches of one call of each library are recorded and replayed by one stopwatch, in turn "
+        "with a copy of x and with the others. Medians are shown. Writes and copies between the dispatches "
+        "are not included. Right after the timing, the replay gave the same answer, bit for bit, in the "
+        "first and last 256 rows. Call: the median time of a call as an app makes it, with data on the "
+        "device, until the queue is empty. ~ marks samples that scatter."
     )
     for (op, dtype, rows, cols), lines in groups.items():
         methods = sorted({line["method"] for line in lines if "method" in line})
@@ -126,7 +126,7 @@ def _times(told: Line) -> Iterator[str]:
 
 
 def times_table(lines: Sequence[Line]) -> str:
-    """Times of one problem; those that have none say why."""
+    """Return the times of one problem, with reasons for missing ones."""
     columns: list[tuple[str, Callable[[Line], str]]] = [
         ("library", lambda line: line["library"]),
         ("dispatches", lambda line: str(line.get("dispatches", _NOTHING))),
@@ -143,28 +143,29 @@ def times_table(lines: Sequence[Line]) -> str:
     ]
     rows = [[head for head, _ in columns], ["---", *["---:"] * (len(columns) - 1)]]
     rows += [[cell(line) for _, cell in columns] for line in lines]
-    whys = {line["library"]: line.get("why") or line.get("why_no_time") for line in lines}
-    return _table(rows) + _reasons({library: why for library, why in whys.items() if why})
+    reasons = {line["library"]: line.get("why") or line.get("why_no_time") for line in lines}
+    return _table(rows) + _reasons({library: why for library, why in reasons.items() if why})
 
 
 def _micro(nanoseconds: float | None) -> str:
     return _NOTHING if nanoseconds is None else f"{nanoseconds / 1000:.1f}"
 
 
-def _abilities(told: Line) -> Iterator[str]:
-    lines: Sequence[Line] = told["abilities"]
+def _abilities(data: Line) -> Iterator[str]:
+    lines: Sequence[Line] = data["abilities"]
     if not lines:
         return
-    yield "## What each can do"
+    yield "## Abilities"
     yield (
-        "Tried on this device: dispatches of a call that was made, or no, for the reason below the table. "
-        "float16 and bfloat16 are storage types of x, LayerNorm; the last rows are float32."
+        "Each ability was tried on this device. A cell shows the dispatches of the call, or no; the reasons "
+        "are below the table. float16 and bfloat16 are storage types of x in LayerNorm. The last rows are "
+        "float32."
     )
-    yield abilities_table(lines, told)
+    yield abilities_table(lines, data)
 
 
-def abilities_table(lines: Sequence[Line], told: Line) -> str:
-    """Abilities by library, with the reasons of those that lack one."""
+def abilities_table(lines: Sequence[Line], data: Line) -> str:
+    """Return a table of abilities by library, with the reasons for missing ones."""
     libraries = [
         library.name for library in LIBRARIES if any(one["library"] == library.name for one in lines)
     ]
@@ -177,13 +178,13 @@ def abilities_table(lines: Sequence[Line], told: Line) -> str:
         )
     ends = {
         line["library"]: line["errors"].get(str(MEANS[-1]), _NOTHING)
-        for line in first_errors(told, "layer_norm")
+        for line in first_errors(data, "layer_norm")
     }
     rows.append(
         ["LayerNorm at a mean of 1e6 sd", *(_at_the_end(ends.get(one, _NOTHING)) for one in libraries)]
     )
-    whys = {f"{one['library']}, {one['ability']}": one["said"] for one in lines if not one["can"]}
-    return _table(rows) + _reasons(whys)
+    reasons = {f"{one['library']}, {one['ability']}": one["said"] for one in lines if not one["can"]}
+    return _table(rows) + _reasons(reasons)
 
 
 def _at_the_end(error: float | str) -> str:
@@ -194,12 +195,14 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows)
 
 
-def _reasons(whys: Mapping[str, str]) -> str:
-    return "".join(f"\n{'' if at else chr(10)}- {who}: {why}" for at, (who, why) in enumerate(whys.items()))
+def _reasons(reasons: Mapping[str, str]) -> str:
+    return "".join(
+        f"\n{'' if at else chr(10)}- {who}: {why}" for at, (who, why) in enumerate(reasons.items())
+    )
 
 
-def to_csv(told: Line) -> str:
-    """A line for each error and each time."""
+def to_csv(data: Line) -> str:
+    """Return the record as CSV, one line per error and per time."""
     head = [
         "what",
         "library",
@@ -217,49 +220,51 @@ def to_csv(told: Line) -> str:
     to = io.StringIO()
     writer = csv.DictWriter(to, head, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    for line in told["accuracy"]:
+    for line in data["accuracy"]:
         errors = line["errors"] or {"": ""}
         writer.writerows(
             {**line, "what": "accuracy", "mean": mean, "error": error} for mean, error in errors.items()
         )
-    for line in told["times"]:
+    for line in data["times"]:
         writer.writerow({"why": line.get("why_no_time", ""), **line, "what": "time"})
     return to.getvalue()
 
 
-def write_readme(out: Path, told: Line) -> None:
-    """Put the record's block between its markers."""
-    write_text(PAGE, between_markers(PAGE, out.name, block(out.name, told)))
+def write_readme(out: Path, data: Line) -> None:
+    """Write the record's block between its markers."""
+    write_text(PAGE, between_markers(PAGE, out.name, block(out.name, data)))
 
 
-def block(name: str, told: Line) -> str:
-    """LayerNorm in float32: of a GPU its times in the last problem; of a software adapter, whose times say
-    nothing, the picture, and errors at the first shape.
+def block(name: str, data: Line) -> str:
+    """Return README.md's block for LayerNorm in float32.
+
+    For a GPU it has the times of the last problem. For a software adapter, whose times are not meaningful, it
+    has the picture and the errors at the first shape.
     """
-    return _errors_block(name, told) if told["software"] else _times_block(name, told)
+    return _errors_block(name, data) if data["software"] else _times_block(name, data)
 
 
-def _times_block(name: str, told: Line) -> str:
-    groups = _by_problem(told["times"])
+def _times_block(name: str, data: Line) -> str:
+    groups = _by_problem(data["times"])
     *_, problem = (key for key in groups if key[:2] == ("layer_norm", "float32"))
     _, _, rows, cols = problem
     words = (
-        f"LayerNorm, float32, {rows} x {cols}, on {adapter_name(told)}, in {told['host']}: each "
-        f"library's own dispatches, in turn with the others and a copy, and whole calls ([the "
-        f"record](bench/results/{name}.md); {told['recorded']}, `{told['command']}`):"
+        f"LayerNorm, float32, {rows} x {cols}, on {adapter_name(data)}, in {data['host']}: the times of each "
+        f"library's own dispatches, in turn with the others and a copy, and of whole calls ([the "
+        f"record](bench/results/{name}.md); {data['recorded']}, `{data['command']}`):"
     )
     return f"{_wrapped(words)}\n\n{times_table(groups[problem])}"
 
 
-def _errors_block(name: str, told: Line) -> str:
+def _errors_block(name: str, data: Line) -> str:
     rows, cols = SHAPES[0]
     picture = f"![Largest error by mean over standard deviation](bench/results/{name}.svg)"
     words = (
-        f"LayerNorm, float32, {rows} x {cols}, in {told['host']}: the largest error against float64 by mean "
-        f"over standard deviation of x, each library on the same device ([the "
-        f"record](bench/results/{name}.md); {told['recorded']}, `{told['command']}`):"
+        f"LayerNorm, float32, {rows} x {cols}, in {data['host']}: the largest error against float64, by the "
+        f"ratio of mean to standard deviation of x. All libraries run on the same device ([the "
+        f"record](bench/results/{name}.md); {data['recorded']}, `{data['command']}`):"
     )
-    return "\n\n".join([picture, _wrapped(words), accuracy_table(first_errors(told, "layer_norm"))])
+    return "\n\n".join([picture, _wrapped(words), accuracy_table(first_errors(data, "layer_norm"))])
 
 
 def _wrapped(words: str) -> str:

@@ -1,7 +1,9 @@
-"""WGSL that tinygrad renders for norms, as JSON: python -m bench.web.tinygrad_wgsl EPS OP-DTYPE-ROWSxCOLS ...
+"""Print WGSL that tinygrad renders for norms, as JSON.
 
-It needs no device: DEV=NULL gives tinygrad one that holds nothing, and its renderer for WebGPU is asked for
-the texts. A process of its own, since tinygrad reads its settings when it is imported.
+    python -m bench.web.tinygrad_wgsl EPS OP-DTYPE-ROWSxCOLS ...
+
+It needs no device: DEV=NULL gives tinygrad an empty one, and its WebGPU renderer makes the texts. It runs in
+its own process, because tinygrad reads its settings at import.
 """
 
 from __future__ import annotations
@@ -17,23 +19,23 @@ from typing import Any
 
 from webnorm.errors import WebnormError
 
-# Every buffer by itself: the planner would lay intermediate ones into one.
+# Each buffer stays separate: the memory planner would merge intermediate ones.
 _SETTINGS = {"DEV": "NULL", "NO_MEMORY_PLANNER": "1", "CACHELEVEL": "0"}
 _TIME_LIMIT_S = 120.0
 
 
 def available() -> str | None:
-    """None where texts can be rendered, else what is missing."""
-    return None if find_spec("tinygrad") else "this Python has no package tinygrad"
+    """Return None if texts can be rendered, or what is missing."""
+    return None if find_spec("tinygrad") else "the Python package tinygrad is not installed"
 
 
 def version() -> str:
-    """Of the package that is installed."""
+    """Return the installed version."""
     return metadata.version("tinygrad")
 
 
 def rendered(names: Sequence[str], eps: float) -> dict[str, Any]:
-    """By name `programs`: kernels with their grids and buffers, or `why` there are none."""
+    """Render norms in a new process; `programs` has kernels with grids and buffers, or `why` not."""
     command = [sys.executable, "-m", "bench.web.tinygrad_wgsl", str(eps), *names]
     environment = {**os.environ, **_SETTINGS}
     try:
@@ -41,15 +43,15 @@ def rendered(names: Sequence[str], eps: float) -> dict[str, Any]:
             command, env=environment, capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise WebnormError(f"tinygrad did not render within {_TIME_LIMIT_S:g} s: stopped") from None
+        raise WebnormError(f"tinygrad did not finish within {_TIME_LIMIT_S:g} s and was stopped") from None
     if done.returncode != 0:
-        raise WebnormError(f"tinygrad does not render: {(done.stderr.splitlines() or ['no word'])[-1]}")
+        raise WebnormError(f"tinygrad failed: {(done.stderr.splitlines() or ['no message'])[-1]}")
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def _program(name: str, eps: float) -> dict[str, Any]:
-    """The kernels of one norm, in their order."""
+    """Render the kernels of one norm, in order."""
     from tinygrad import Tensor, dtypes
     from tinygrad.helpers import Target
     from tinygrad.renderer.wgsl import WGSLRenderer
@@ -81,7 +83,7 @@ def _program(name: str, eps: float) -> dict[str, Any]:
 
 
 def _kernel(sink: Any, renderer: Any, used: Sequence[int]) -> dict[str, Any]:
-    """A kernel's text and grid, and which buffers it is bound to."""
+    """Return a kernel's text, grid and buffers."""
     from tinygrad.codegen import to_program
     from tinygrad.uop.ops import Ops
 
@@ -93,7 +95,7 @@ def _kernel(sink: Any, renderer: Any, used: Sequence[int]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Render what is named, and write it to stdout."""
+    """Render the named norms, and write them to stdout."""
     eps, *names = sys.argv[1:]
     programs = {}
     for name in names:

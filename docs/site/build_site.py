@@ -18,11 +18,11 @@ HERE = Path(__file__).parent
 
 
 def main() -> int:
-    """Build it, and say where it begins."""
+    """Build the site and print the path of its start page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="the folder to write")
     parser.add_argument(
-        "--lab", type=Path, help="a lab that `webnorm export --lab` wrote, in place of a new one"
+        "--lab", type=Path, help="a lab from `webnorm export --lab` to use instead of a new one"
     )
     given = parser.parse_args()
     with TemporaryDirectory() as sources:

@@ -1,4 +1,4 @@
-"""The reference of the command, from what `webnorm VERB --help` shows."""
+"""The reference page of the command, from the help of `webnorm VERB --help`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wording import paragraphs, plain
 
 
 def page() -> str:
-    """The command, and each verb with its options, exit statuses and examples."""
+    """Return the page: the command, and each verb with its options, exit statuses and examples."""
     group: Any = get_command(app)
     context = group.make_context("webnorm", [], resilient_parsing=True)
     verbs = (f"[`{verb}`](#webnorm-{verb})\n: {plain(summary)}" for verb, (_, summary) in VERBS.items())
@@ -30,7 +30,7 @@ def page() -> str:
 
 
 def _command(context: Any, verb: str) -> Iterator[str]:
-    """What there is to say of a verb, or of the command itself."""
+    """Yield the sections about a verb, or about the command itself."""
     usage = context.command.get_usage(context).removeprefix("Usage:").strip()
     yield f"```text\n{usage}\n```"
     yield paragraphs(context.command.help)

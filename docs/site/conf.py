@@ -1,4 +1,4 @@
-"""How Sphinx builds the site, of the folder that `staging` filled."""
+"""The Sphinx configuration of the site. The sources are the folder that `staging` fills."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 # A copy has the commands of a console block, without their prompts and output.
 copybutton_prompt_text = "$ "
 napoleon_use_ivar = True
-# A record's levels are its tables'.
+# Records have headings down to the level of their tables.
 suppress_warnings = ["myst.header"]
 smartquotes = False
 exclude_patterns = ["README.md", "docs/README.md"]
 
-# Names of headings as code hosts make them.
+# Anchors of headings in the style of code hosts.
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence", "deflist"]
-# Docstrings have code between single backticks.
+# In docstrings, single backticks mark code.
 default_role = "code"
 
 autodoc_member_order = "bysource"
@@ -55,7 +55,7 @@ pygments_dark_style = "github-dark-high-contrast"
 
 
 class Template(DelegatingLexer):  # type: ignore[misc]
-    """WGSL with Jinja in it."""
+    """A lexer for WGSL with Jinja tags."""
 
     def __init__(self, **options: object) -> None:
         super().__init__(WgslLexer, DjangoLexer, **options)
@@ -81,8 +81,8 @@ def _escape(app: Sphinx, what: str, name: str, obj: object, options: object, lin
 
 
 def setup(app: Sphinx) -> None:
-    """Colour kernels as templates, and of commands the comments."""
-    # Before napoleon, which makes fields of sections.
+    """Register the lexers, so that kernels are highlighted as templates and commands by their comments."""
+    # Runs before napoleon, which converts sections to fields.
     app.connect("autodoc-process-docstring", _escape, priority=400)
     app.add_lexer("wgsl", Template)
     app.add_lexer("console", Commands)

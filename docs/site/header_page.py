@@ -29,7 +29,7 @@ def page() -> str:
             table(("key", "meaning"), _rows("Keys of the header")),
             "## Layouts",
             table(
-                ("layout", "what it is for", "axes", "derived"),
+                ("layout", "purpose", "axes", "derived"),
                 (_layout(name, cells[0]) for name, *cells in _rows("Layouts")),
             ),
             "## Names in expressions",

@@ -1,4 +1,4 @@
-"""The reference of the JSON that webnorm writes, and its schemas, from the forms that it is read with."""
+"""The reference page of webnorm's JSON files, and their schemas, from the classes that read them."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from webnorm.op.registry import problem_types
 from webnorm.web.package.manifest import LabIndex, PackageManifest
 from wording import code, paragraphs, plain, table
 
-# name: (title, what it is, its forms).
+# name: (title, description, classes).
 _FILES = {
     "results": (
         "Results",
-        "What `webnorm check` and `webnorm bench` write with `--json`: one object, whose keys are those of "
-        "`Head` and `Origin`, with a list of `Result`, whose `problem` is one of its op's type. What is not "
-        'known has no key. A number that is not finite is a text: "inf", "-inf" or "nan".',
+        "The output of `webnorm check` and `webnorm bench` with `--json`: one object with the keys of `Head` "
+        "and `Origin`, and a list of `Result`. The `problem` of a result has its op's type. Unknown values "
+        'have no key. A number that is not finite is a string: "inf", "-inf" or "nan".',
         (*result_files.FORMS, *problem_types()),
     ),
     "manifest": (
         "An export's manifest.json",
-        "What is relied on when a package is read back; the package's own page tells the rest.",
+        "The keys that webnorm reads from a package. The README of a package explains the others.",
         (PackageManifest,),
     ),
-    "lab": ("A lab's index.json", "What is relied on when a lab is read back.", (LabIndex,)),
+    "lab": ("A lab's index.json", "The keys that webnorm reads from a lab.", (LabIndex,)),
 }
 
 
 def files() -> dict[str, str]:
-    """The page, and a schema for each kind of file."""
-    parts, found = ["# What is in the JSON"], {}
+    """Return the page, and a schema for each kind of file."""
+    parts, found = ["# JSON files"], {}
     for name, (title, what, forms) in _FILES.items():
         file = f"{name}.schema.json"
         _, definitions = msgspec.json.schema_components(forms)
@@ -46,7 +46,7 @@ def files() -> dict[str, str]:
 
 
 def _form(definition: Mapping[str, Any]) -> Iterator[str]:
-    """What a form says of itself, and its keys."""
+    """Yield the description of a class and the table of its keys."""
     if "description" in definition:
         yield paragraphs(definition["description"])
     needed = definition.get("required", ())
@@ -60,7 +60,7 @@ def _form(definition: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """A type in words, as a cell of a table."""
+    """Return a type in words, as a cell of a table."""
     if "$ref" in schema:
         return code(schema["$ref"].rpartition("/")[2].strip("_"))
     if "enum" in schema:

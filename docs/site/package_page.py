@@ -1,4 +1,4 @@
-"""The reference of an exported package: the types of two, as `webnorm export` writes them."""
+"""The reference page of exported packages: the types of two packages from `webnorm export`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _UNSET = ("--dtype", "--eps", "--scale", "--name", "--minify")
 
 
 def page() -> str:
-    """The types of a norm and of its gradient; those of other problems differ in their tensors."""
+    """Return the types of a norm and of its gradient; other packages differ in their tensors."""
     parts = [
         "# An export's types",
-        "What a package exports, in TypeScript; how it is used is told by [the guide](../docs/export.md).",
+        "The TypeScript types of a package. [The guide](../docs/export.md) explains how to use it.",
     ]
     for op in _OPS:
         request = request_for(op, (_COLS,), (), "auto", (), dict.fromkeys(_UNSET))

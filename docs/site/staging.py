@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 _OWN = ROOT / "docs" / "site" / "pages"
 _PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "bench/results/*.md")
 _PICTURES = ("docs/pictures/*", "bench/results/*.svg")
-# Each is a page of its own, and so is every other file that a page links to.
+# Each of these files becomes a page, and so does every other file that a page links to.
 _SOURCES = ("wgsl/*/*.wgsl", "wgsl/layouts/*.toml")
 _LANGUAGES = {
     ".wgsl": "wgsl",
@@ -30,7 +30,7 @@ _LANGUAGES = {
     ".css": "css",
     ".json": "json",
 }
-# What npm and the examples' own commands put beside their files.
+# Files that npm and the examples' commands create.
 _MADE = {"node_modules", "models", "packages", "dist", "layer-norm", "package-lock.json"}
 # The site has a start page of its own, with the list of all pages.
 _INSTEAD = {"README.md": "index.md", "docs/README.md": "index.md"}
@@ -59,7 +59,7 @@ def fill(folder: Path) -> None:
 
 
 def _found(*patterns: str) -> Iterator[Path]:
-    """The files below the root that patterns name, from there."""
+    """Yield the files below the root that match the patterns, as relative paths."""
     for pattern in patterns:
         yield from (path.relative_to(ROOT) for path in sorted(ROOT.glob(pattern)))
 
@@ -70,7 +70,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _linked(page: Path, sources: set[Path]) -> str:
-    """A page's text; the files that it links to and that are no pages join the sources."""
+    """Return a page's text with adjusted links, and add linked files that are not pages to the sources."""
 
     def target(match: re.Match[str]) -> str:
         path = Path(os.path.normpath(page.parent / match[0]))
@@ -88,28 +88,28 @@ def _linked(page: Path, sources: set[Path]) -> str:
 
 
 def _texts(folder: Path) -> Iterator[Path]:
-    """The files of a folder, as far as they are code."""
+    """Yield the code files of a folder."""
     for path in _found(f"{folder}/**/*"):
         if path.suffix in _LANGUAGES and not _MADE & {*path.parts}:
             yield path
 
 
 def _anchor(folder: Path) -> str:
-    """Where the list of sources has a folder."""
+    """Return the anchor of a folder in the list of sources."""
     return str(folder).replace("/", "").lower()
 
 
 def _source(path: Path) -> str:
-    """The page of a file's text."""
+    """Return the page with a file's text."""
     text = (ROOT / path).read_text(encoding="utf-8")
     language = _LANGUAGES.get(path.suffix, "text")
     code = f"`````{{code-block}} {language}\n:linenos:\n\n{text}\n`````"
-    # None of the tables of contents has it; the list of sources does.
+    # An orphan, because no table of contents contains it, only the list of sources.
     return f"---\norphan: true\n---\n\n# {path.parent.name}/{path.name}\n\n{code}\n"
 
 
 def _sources(paths: set[Path]) -> str:
-    """The list of those pages, folder by folder."""
+    """Return the list of the source pages, by folder."""
     folders: dict[Path, list[Path]] = {}
     for path in sorted(paths):
         folders.setdefault(path.parent, []).append(path)
@@ -117,5 +117,5 @@ def _sources(paths: set[Path]) -> str:
         f"## {folder}\n\n" + "\n".join(f"- [{one.name}]({one}.md)" for one in inside)
         for folder, inside in folders.items()
     )
-    what = "Kernels, what they share, and the code that pages speak of."
+    what = "Kernels, shared snippets, and the code that pages link to."
     return "\n\n".join(("# Sources", what, *lists)) + "\n"

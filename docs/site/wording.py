@@ -1,4 +1,4 @@
-"""Text as Markdown."""
+"""Conversion of text to Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 def plain(text: str) -> str:
-    """Text that means nothing but itself, apart from what stands between backticks."""
+    """Escape Markdown in a text, except between backticks."""
     parts = re.split(r"(`[^`]+`)", text)
     return "".join(
         part if at % 2 else re.sub(r"([\\`*_{}\[\]<>|#~$])", r"\\\1", part) for at, part in enumerate(parts)
@@ -15,16 +15,16 @@ def plain(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Text as code, in a cell of a table, too."""
+    """Return text as code, also valid in a cell of a table."""
     return f"`{text}`".replace("|", r"\|")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of cells in Markdown."""
+    """Return a Markdown table."""
     lines = (head, ["---"] * len(head), *rows)
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def paragraphs(text: str) -> str:
-    """A docstring's paragraphs."""
+    """Return a docstring's paragraphs as Markdown."""
     return "\n\n".join(plain(" ".join(part.split())) for part in re.split(r"\n\s*\n", text.strip()))

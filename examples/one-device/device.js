@@ -1,6 +1,6 @@
 import { requestDevice } from "../layer-norm/index.js";
 
-/** A device with all that the libraries would have asked for themselves, as far as the adapter has it. */
+/** Request a device with everything that the libraries would request themselves, if the adapter supports it. */
 export async function sharedDevice() {
   const adapter = await navigator.gpu?.requestAdapter();
   const wanted = ["shader-f16", "subgroups", "timestamp-query"];

@@ -42,7 +42,7 @@ async function main() {
   const last = tfjs.normed(norm, halved, { ...parameters, y });
   step("TensorFlow.js: half of that; webnorm: its norm", "gpu-buffer", y);
 
-  // What has come so far has been read by nobody.
+  // Until here nothing was read back from the GPU.
   const found = await last.data();
   const expected = again(again(embedded(tokens.input_ids.tolist()[0], norm.cols)));
   output.textContent = `${norm.reason}; largest error ${errorOf(found, expected).text}`;
@@ -52,7 +52,7 @@ async function main() {
   }
 }
 
-/** The rows of the model's table, as models.py fills it. */
+/** Return rows of the model's table, with the same numbers as in models.py. */
 function embedded(ids, cols) {
   return Float32Array.from({ length: ids.length * cols }, (_, i) => {
     const at = Number(ids[Math.floor(i / cols)]) * cols + (i % cols);

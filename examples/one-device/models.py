@@ -1,4 +1,4 @@
-"""Writes two models as transformers.js finds them: a table of embeddings, and a head that doubles."""
+"""Writes two models for transformers.js: a table of embeddings, and a head that doubles its input."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parent / "models"
 
 
 def write(name: str, graph: GraphProto, **files: object) -> None:
-    """A model with its config, and other JSON files."""
+    """Write a model with its config and other JSON files."""
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
     checker.check_model(made, full_check=True)
     folder = FOLDER / name

@@ -3,21 +3,21 @@ import * as ort from "onnxruntime-web/webgpu";
 
 const here = (path) => new URL(path, import.meta.url);
 
-// Models and wasm of this site's own, and none from elsewhere.
+// Load models and wasm only from this site.
 env.allowRemoteModels = false;
 env.allowLocalModels = true;
 env.localModelPath = here("models/").pathname;
 env.backends.onnx.wasm.wasmPaths = here("../node_modules/onnxruntime-web/dist/").href;
 env.backends.onnx.wasm.numThreads = 1;
 
-/** A model whose outputs stay in buffers of the app's device. */
+/** Load a model whose outputs stay in buffers of the app's device. */
 export function load(name, device) {
   const executionProviders = [{ name: "webgpu", device }];
   const session_options = { executionProviders, preferredOutputLocation: "gpu-buffer" };
   return AutoModel.from_pretrained(name, { device: "webgpu", dtype: "fp32", session_options });
 }
 
-/** The norm of a model's output, as a tensor for the next model; the output is freed. */
+/** Normalise a model's output into a tensor for the next model, and free the output. */
 export function normed(norm, device, output, { weight, bias }) {
   const { dims, ort_tensor: given } = output;
   const rows = given.size / norm.cols;

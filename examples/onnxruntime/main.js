@@ -5,17 +5,17 @@ import { drawn, errorOf, layerNorm, show } from "../shared.js";
 const [ROWS, COLS, EPS] = [256, 768, 1e-5];
 const here = (path) => new URL(path, import.meta.url).href;
 
-// What it would otherwise look for elsewhere. Several threads want a page that is isolated from other origins.
+// Load the wasm files from this site. Several threads would need a page that is isolated from other origins.
 ort.env.wasm.wasmPaths = here("../node_modules/onnxruntime-web/dist/");
 ort.env.wasm.numThreads = 1;
 const onGpu = { executionProviders: ["webgpu"], preferredOutputLocation: "gpu-buffer" };
 const open = (name) => ort.InferenceSession.create(here(`models/${name}.onnx`), onGpu);
 
 async function main() {
-  // One after another: it refuses to begin with several.
+  // Open the sessions one after another, since onnxruntime-web cannot open its first sessions at the same time.
   const [before, behind, whole] = [await open("before"), await open("behind"), await open("whole")];
 
-  // Since its first session it has a device.
+  // onnxruntime-web has a device once its first session is open.
   const device = await ort.env.webgpu.device;
   const norm = await createLayerNorm(device, { eps: EPS });
   document.querySelector("output").textContent = norm.reason;
@@ -43,7 +43,7 @@ async function main() {
     h.dispose();
     const { out: ours } = await behind.run({ y: tensor(y, [ROWS, COLS]) });
 
-    // The first time that anything comes back from the GPU; `true` frees the buffer, too.
+    // Only here are results read back from the GPU; `true` also frees the buffer.
     const found = [await theirs.getData(true), await ours.getData(true)];
     const expected = layerNorm(numbers.map((value) => value + mean), scale, shift, EPS).map((value) => 2 * value);
     show(mean, ...found.map((one) => errorOf(one, expected)));

@@ -1,4 +1,4 @@
-"""Writes a model of one norm, and the same model cut before and behind it."""
+"""Writes a model with one norm, and the parts of that model before and after the norm."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ ROWS = ("rows", COLS)
 def model(
     inputs: dict[str, tuple[str | int, ...]], output: str, *nodes: NodeProto, **constants: float
 ) -> bytes:
-    """A model of float32 tensors, of which the constants are a single number."""
+    """Return a model of float32 tensors; each constant is a single number."""
     graph = helper.make_graph(
         nodes,
         "example",

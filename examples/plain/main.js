@@ -9,7 +9,7 @@ async function main() {
   const norm = await createLayerNorm(device, { eps: EPS });
   document.querySelector("output").textContent = norm.reason;
 
-  // Buffers of the app's own, made once; the norm binds them as they are.
+  // The app creates its buffers once; the norm binds them without a copy.
   const { STORAGE, COPY_DST, COPY_SRC, MAP_READ } = GPUBufferUsage;
   const buffer = (name, usage) => device.createBuffer({ size: norm.byteLength(name, ROWS), usage });
   const x = buffer("x", STORAGE | COPY_DST);

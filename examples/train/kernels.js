@@ -1,5 +1,5 @@
-// The shaders beside LayerNorm's: one invocation for each number that is written, and no more cleverness than that.
-// Sizes are constants of the pipeline, so that only the numbers of rows follow from the buffers.
+// The shaders other than LayerNorm's. They are simple: one invocation computes one output.
+// Sizes are constants of the pipeline; only the number of rows follows from the buffers.
 
 const SIZES = "override inputs: u32 = 1; override outputs: u32 = 1;";
 const MAIN = "@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3u)";
@@ -33,7 +33,7 @@ ${MAIN} {
   dx[id.x] = sum;
 }`;
 
-/** dW = x^T dy, and db, which is the row of W that an input of 1 would have */
+/** dW = x^T dy, and db, which is the gradient of an extra row of W for a constant input of 1 */
 export const linearWeight = `${SIZES}
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> dy: array<f32>;
@@ -63,7 +63,7 @@ export const reluInput = `
 @group(0) @binding(2) var<storage, read_write> dx: array<f32>;
 ${MAIN} { if (id.x < arrayLength(&dx)) { dx[id.x] = select(0.0, dy[id.x], x[id.x] > 0.0); } }`;
 
-/** Softmax and cross-entropy of a row of logits: its loss, and the gradient of the rows' mean loss. */
+/** Softmax and cross-entropy of a row of logits: the loss, and the gradient of the mean loss of all rows. */
 export const crossEntropy = `${SIZES}
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read> labels: array<u32>;
@@ -73,7 +73,7 @@ ${MAIN} {
   let rows = arrayLength(&loss);
   if (id.x >= rows) { return; }
   let begin = id.x * outputs;
-  // The largest is taken out first: exp would overflow.
+  // Subtract the largest logit first, since exp could overflow.
   var largest = logits[begin];
   for (var o = 1u; o < outputs; o++) { largest = max(largest, logits[begin + o]); }
   var total = 0.0;
@@ -86,7 +86,7 @@ ${MAIN} {
   }
 }`;
 
-/** Note the rows' mean loss and count the step: both stay on the GPU, so that no step waits for the page. */
+/** Store the mean loss and count the step. Both stay on the GPU, so that no step waits for the page. */
 export const record = `
 @group(0) @binding(0) var<storage, read> loss: array<f32>;
 @group(0) @binding(1) var<storage, read_write> history: array<f32>;
@@ -98,7 +98,7 @@ export const record = `
   step++;
 }`;
 
-/** Adam; step counts from 1. */
+/** Adam; step begins at 1. */
 export const adam = `override rate: f32 = 0.01;
 @group(0) @binding(0) var<storage, read> gradient: array<f32>;
 @group(0) @binding(1) var<storage, read> step: u32;

@@ -6,14 +6,14 @@ import * as kernels from "./kernels.js";
 
 const { STORAGE, COPY_DST, COPY_SRC, MAP_READ } = GPUBufferUsage;
 export const INPUTS = 2;
-/** Columns that the packages were exported for. */
+/** The number of columns of the exported packages. */
 export const HIDDEN = 64;
 const WORKGROUP = 64;
 
-/** A network of so many classes with its parameters, their gradients and what Adam remembers. */
+/** A network with its parameters, for a number of classes. */
 export class Network {
   static async create(device, classes, random) {
-    // One norm serves any number of rows and buffers: here those of the training and those of the picture.
+    // One norm works on any rows and buffers; here the training and the picture share it.
     const [norm, normBackward] = await Promise.all([
       createLayerNorm(device),
       createLayerNormBackward(device),
@@ -35,7 +35,7 @@ export class Network {
     };
   }
 
-  /** A buffer with these numbers, or of so many zeros. */
+  /** Create a buffer with the given numbers, or with a given number of zeros. */
   buffer(content) {
     const size = 4 * (content.length ?? content);
     const buffer = this.device.createBuffer({ size, usage: STORAGE | COPY_DST | COPY_SRC });
@@ -43,7 +43,7 @@ export class Network {
     return buffer;
   }
 
-  /** A dispatch with its buffers: what takes time to make is made once, and encoded in every step. */
+  /** Return a function that encodes a dispatch. Its pipeline and bind group are made once and used in every step. */
   operation(code, buffers, invocations, constants = {}) {
     const module = this.device.createShaderModule({ code });
     const pipeline = this.device.createComputePipeline({ layout: "auto", compute: { module, constants } });
@@ -60,14 +60,14 @@ export class Network {
     };
   }
 
-  /** The way from points to logits: `steps` to encode one after another, and the buffers that they fill. */
+  /** Return the forward pass from points to logits: `steps` to encode in order, and the buffers that they fill. */
   forward(points) {
     const rows = points.length / INPUTS;
     const { weight1, bias1, weight, bias, weight2, bias2 } = this.parameters;
     const buffers = {
       points: this.buffer(points),
       hidden: this.buffer(rows * HIDDEN),
-      // LayerNorm leaves each row's statistics behind, which its gradient would have to compute again.
+      // LayerNorm stores the statistics of each row, so that its gradient need not compute them again.
       stats: this.buffer(rows * 3),
       normed: this.buffer(rows * HIDDEN),
       active: this.buffer(rows * HIDDEN),
@@ -85,7 +85,7 @@ export class Network {
     return { rows, buffers, steps };
   }
 
-  /** The numbers in a buffer. Each waits for the GPU, so no step of a training does it. */
+  /** Read the numbers in a buffer. This waits for the GPU, so training steps never do it. */
   async read(buffer) {
     const staging = this.device.createBuffer({ size: buffer.size, usage: MAP_READ | COPY_DST });
     const encoder = this.device.createCommandEncoder();
@@ -98,7 +98,7 @@ export class Network {
   }
 }
 
-/** A training of a network on points with labels: forward, backward and Adam, whole on the GPU. */
+/** The training of a network on points with labels: forward, backward and Adam, entirely on the GPU. */
 export class Training {
   constructor(network, points, labels, steps) {
     this.network = network;
@@ -112,7 +112,7 @@ export class Training {
     this.operations = [...forward.steps, ...this.#backward(forward, labels, rows), ...this.#updates()];
   }
 
-  /** One step is one command buffer: nothing is read, allocated or waited for. */
+  /** Run one step, which is one command buffer. It reads nothing, allocates nothing and waits for nothing. */
   step() {
     const { device } = this.network;
     const encoder = device.createCommandEncoder();

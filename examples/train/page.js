@@ -1,4 +1,4 @@
-// The page: it trains, and draws what the network makes of every place.
+// The page: trains the network, and draws its decision for every pixel.
 
 import { requestDevice } from "./packages/layer-norm/index.js";
 import { INPUTS, Network, Training } from "./network.js";
@@ -9,9 +9,9 @@ const PIXELS = 72;
 const STEPS_A_FRAME = 10;
 const steps = Number(new URLSearchParams(location.search).get("steps") ?? 400);
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const told = document.querySelector("output");
+const status = document.querySelector("output");
 
-/** A picture's places as points, row by row. */
+/** Return the pixels of the picture as points, row by row. */
 function places() {
   const across = (at) => (2 * (at + 0.5)) / PIXELS - 1;
   return Float32Array.from({ length: INPUTS * PIXELS * PIXELS }, (_, at) => {
@@ -61,7 +61,7 @@ function drawLosses(losses) {
     `${((400 * at) / Math.max(1, steps - 1)).toFixed(1)},${(200 - (190 * loss) / most).toFixed(1)}`;
   document.querySelector("#losses polyline").setAttribute("points", Array.from(losses, place).join(" "));
   const last = losses.at(-1).toPrecision(2);
-  told.textContent = `step ${losses.length} of ${steps}: loss ${last}, at first ${losses[0].toPrecision(2)}`;
+  status.textContent = `step ${losses.length} of ${steps}: loss ${last}, initially ${losses[0].toPrecision(2)}`;
 }
 
 async function run() {
@@ -94,7 +94,7 @@ async function run() {
 run().then(
   (trained) => (window.trained = trained),
   (error) => {
-    told.textContent = error.message;
+    status.textContent = error.message;
     window.trained = { error: error.message };
   },
 );

@@ -1,6 +1,6 @@
-// Points on the arms of a spiral, each arm a class.
+// Points on the arms of a spiral; each arm is a class.
 
-/** Numbers in [0, 1) that are the same in every run (mulberry32's kind of mixing). */
+/** Return a generator of numbers in [0, 1), the same in every run (mixed like mulberry32). */
 export function seeded(seed) {
   return () => {
     seed = (seed + 0x6d2b79f5) | 0;
@@ -10,7 +10,7 @@ export function seeded(seed) {
   };
 }
 
-/** So many points of each class, within the unit circle. */
+/** Return `each` points of every class, within the unit circle. */
 export function spiral(classes, each, random) {
   const points = new Float32Array(2 * classes * each);
   const labels = new Uint32Array(classes * each);

@@ -1,4 +1,4 @@
-"""What the record of texts for browsers takes from Dawn."""
+"""The part of the browser-shader record that comes from Dawn."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def swiftshader(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("op", "dtype"), [("layer_norm", "float16"), ("rms_norm", "bfloat16"), ("layer_norm_backward", "float32")]
 )
-def test_dawn_runs_what_a_page_would_choose_beside_its_copy(op: str, dtype: str) -> None:
+def test_dawn_runs_a_page_s_choice_and_its_own_copy(op: str, dtype: str) -> None:
     copy, norm = browser.through_dawn(OPS[op], 300, 256, dtype, tint.webgpu())
     assert (copy.name, copy.max_abs_error) == ("Dawn, copy", 0) and copy.percent == pytest.approx(100)
     assert norm.name == "Dawn, software"
     assert norm.median_ns > 0 and norm.max_abs_error > 0
 
 
-def test_a_text_that_is_wrong_on_dawn_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_output_on_dawn_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     as_read = lab_site.bundle_as_json
 
     def damaged(bundle: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Contenders that need a CUDA card: what they are handed and how they are timed, without one."""
+"""Contenders for CUDA cards: their inputs and their timing, tested without a card."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def task_of(op: str, dtype: str = "float32", **options: Any) -> Task:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("op", [op for op in OPS if op != "copy"])
-def test_what_jax_computes_of_every_set_is_right(op: str, dtype: str) -> None:
-    pytest.importorskip("jax", reason="its formulas are what is tested")
+def test_jax_computes_every_set_right(op: str, dtype: str) -> None:
+    pytest.importorskip("jax", reason="the test needs JAX")
     from bench.contenders import jax_ops
 
     task = task_of(op, dtype)
     (contender,) = jax_ops.contenders(task, "cpu")
     assert contender.compute is not None
     arrays = make_inputs(task.op, task.problem)
-    # A program of hundreds of trips; and a block of rows that a problem repeats.
+    # One program has hundreds of trips; the other has a block of repeated rows.
     sampler = JaxProgram(contender.compute, jax_ops.sets_of(arrays, task.problem.rows, 3), size=1 << 20)
     few, rows = some_rows(task.op.reference(arrays, task.problem))
     sampler.outputs()
@@ -50,17 +50,17 @@ def test_what_jax_computes_of_every_set_is_right(op: str, dtype: str) -> None:
 
 
 def test_jax_has_no_residual_here() -> None:
-    pytest.importorskip("jax", reason="its formulas are what is tested")
+    pytest.importorskip("jax", reason="the test needs JAX")
     from bench.contenders import jax_ops
 
     (contender,) = jax_ops.contenders(task_of("rms_norm", residual=True), "cpu")
     assert contender.compute is None and "residual" in (contender.absent or "")
 
 
-def test_a_program_is_timed_by_what_two_take_longer_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_s_time_is_the_difference_between_two_and_one(monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = JaxProgram.__new__(JaxProgram)
     sampler.runs = 20
-    # 500 us to start and to wait, 3 ms for each program.
+    # Starting and waiting takes 500 us, and each program takes 3 ms.
     monkeypatch.setattr(sampler, "_time", lambda programs: 5e5 + 3e6 * programs, raising=False)
     assert sampler.sample() == pytest.approx(3e6 / 20)
 
@@ -69,7 +69,7 @@ def test_a_program_is_timed_by_what_two_take_longer_than_one(monkeypatch: pytest
 
 
 class FakeTensor(SimpleNamespace):
-    """Stands for torch's: what was made of it is part of its name."""
+    """A stand-in for torch's tensor; its name lists its conversions."""
 
     def float(self) -> FakeTensor:
         return FakeTensor(name=f"{self.name} as float32")
@@ -80,19 +80,19 @@ class FakeTensor(SimpleNamespace):
 
 @pytest.fixture
 def quack(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """QuACK's module with functions that give back what they are handed."""
+    """Replace QuACK's functions by ones that return their arguments."""
     module: Any = ModuleType("quack.rmsnorm")
 
-    def told(name: str, count: int) -> Any:
+    def echo(name: str, count: int) -> Any:
         def function(*given: Any, **named: Any) -> Any:
             first = name, [one.name for one in given if hasattr(one, "name")]
             return first if count == 1 else (first, *[None] * (count - 1))
 
         return function
 
-    # As many values as those of QuACK 0.6.5 give.
+    # The numbers of values that QuACK 0.6.5 returns.
     for name, count in {"layernorm_fwd": 1, "rmsnorm_fwd": 3, "rmsnorm_bwd": 4, "layernorm_bwd": 3}.items():
-        setattr(module, name, told(name, count))
+        setattr(module, name, echo(name, count))
     package: Any = ModuleType("quack")
     monkeypatch.setitem(sys.modules, "quack", package)
     monkeypatch.setitem(sys.modules, "quack.rmsnorm", module)
@@ -116,7 +116,7 @@ def quack(monkeypatch: pytest.MonkeyPatch) -> Any:
         ("rms_norm_backward", "dx", ["rmsnorm_bwd", "x", "weight", "dy", "rstd of shape (-1,)"]),
     ],
 )
-def test_quack_is_handed_what_it_takes(quack: Any, op: str, main: str, handed: list[str]) -> None:
+def test_quack_gets_its_required_types(quack: Any, op: str, main: str, handed: list[str]) -> None:
     (contender,) = quack.contenders(task_of(op, "float16"), "cuda")
     given = {name: FakeTensor(name=name) for name in ("x", "dy", "weight", "bias", "mean", "rstd")}
     outputs = contender.compute(contender.adapt(given))
@@ -136,7 +136,7 @@ def test_quack_has_no_layer_norm_with_a_residual(quack: Any) -> None:
 
 
 def test_a_contender_is_rehearsed_on_arrays_of_the_same_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch", reason="its tensors are what is handed on")
+    torch = pytest.importorskip("torch", reason="the test needs torch")
     from bench.contenders import torch_ops
 
     seen: list[tuple[str, Any]] = []
@@ -169,7 +169,7 @@ def test_a_contender_is_rehearsed_on_arrays_of_the_same_shapes(monkeypatch: pyte
     }
 
 
-def test_what_is_absent_is_not_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_contender_is_not_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed, "_without_torch", lambda device: "torch is not installed")
     monkeypatch.setattr(installed, "_without_jax", lambda: "jax is not installed")
     for name in installed.COMPILING:
@@ -180,11 +180,11 @@ def test_what_is_absent_is_not_rehearsed(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_kernels_are_tuned_one_at_a_time(
     has_own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, held = FileLock(tmp_path / "lock"), []
+    lock, locked = FileLock(tmp_path / "lock"), []
 
     class Benchmarker:
         def benchmark(self, what: str, *, device: str) -> str:
-            held.append(lock.is_locked)
+            locked.append(lock.is_locked)
             return f"{what} on {device}"
 
     contexts: list[Any] = []
@@ -198,23 +198,23 @@ def test_kernels_are_tuned_one_at_a_time(
         "torch._inductor.runtime": runtime,
     }.items():
         monkeypatch.setitem(sys.modules, name, module)
-    # Once for every unit of a process.
+    # A process calls this once per unit.
     preparing.take_turns(lock)
     preparing.take_turns(lock)
     if has_own:
         with contexts[-1]():
-            held.append(lock.is_locked)
+            locked.append(lock.is_locked)
     else:
         assert benchmarking.benchmarker.benchmark("kernel", device="cuda") == "kernel on cuda"
-    assert held == [True] and not lock.is_locked
+    assert locked == [True] and not lock.is_locked
 
 
-def test_what_a_library_raises_is_one_line_without_colours() -> None:
+def test_a_library_s_error_is_one_line_without_colours() -> None:
     raised = RuntimeError("\x1b[91m\x1b[1merror[INTERNAL]:\x1b[0m no valid IR\n  and where")
     assert said(raised) == "RuntimeError: error[INTERNAL]: no valid IR"
 
 
-def test_some_rows_lie_among_all_and_sums_are_whole() -> None:
+def test_some_rows_are_spread_evenly_and_sums_are_whole() -> None:
     task = task_of("layer_norm_backward")
     arrays = make_inputs(task.op, replace(task.problem, rows=200))
     answers = task.op.reference(arrays, replace(task.problem, rows=200))

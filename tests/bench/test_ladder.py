@@ -1,4 +1,4 @@
-"""docs/ladder.md has the code's own WGSL, costs and errors; its times are of the day that it names."""
+"""docs/ladder.md has the current WGSL, costs and errors; its times are from the date in the page."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from bench.numerics import between_markers
 from testbed import KERNELS, needs
 from webnorm.gpu.device import Device
 
-# Between adapters, whose compilers contract and order additions in their own way.
+# The allowed factor between adapters, whose compilers contract and order additions differently.
 FACTOR = 4.0
-# The columns that subgroups decide.
+# The columns that depend on the subgroup size.
 BARRIERS, OPERATIONS = 2, 3
 
 
@@ -22,7 +22,7 @@ def cells_of(rung: str) -> list[str]:
     return [cell.strip() for cell in row.strip("|").split("|")[1:]]
 
 
-def test_the_page_has_every_rung_in_its_order() -> None:
+def test_the_page_has_every_rung_in_order() -> None:
     page = PAGE.read_text(encoding="utf-8")
     ladder = [kernel.name for kernel in KERNELS if kernel.op.name == "layer_norm"]
     marked = re.findall(r"^<!-- end of (\w+) -->$", page, re.M)
@@ -31,7 +31,7 @@ def test_the_page_has_every_rung_in_its_order() -> None:
 
 @pytest.mark.parametrize("rung", RUNGS)
 def test_each_step_is_fresh(rung: str) -> None:
-    """Its WGSL is the code's, its figures are the table's, and the rung below stands next to it."""
+    """The WGSL is current, and the figures are the table's, next to the previous rung's."""
     page = PAGE.read_text(encoding="utf-8")
     fresh = step(rung, rows_of(table_of(page)))
     assert between_markers(PAGE, rung, fresh) == page, "stale: python -m bench.ladder --write --steps"
@@ -56,13 +56,13 @@ def test_costs_and_errors_are_fresh(rung: str, device: Device) -> None:
     variant = variant_of(rung)
     uses_subgroups = "subgroups" in variant.kernel.features
     needs(device, {"subgroups"} if uses_subgroups else ())
-    *told, _ = cells_of(rung)
+    *written, _ = cells_of(rung)
     found = costs(device, rung)
     size = re.search(r"subgroups of (\d+), \d{4}-\d\d-\d\d:", PAGE.read_text())
     assert size
     if uses_subgroups and int(size[1]) != device.subgroup_size:
         for column in (BARRIERS, OPERATIONS):
-            found[column] = told[column]
-    assert told[: len(found)] == found, "stale: python -m bench.ladder --write"
-    for there, here in zip(map(float, told[len(found) :]), map(float, errors(device, rung)), strict=True):
+            found[column] = written[column]
+    assert written[: len(found)] == found, "stale: python -m bench.ladder --write"
+    for there, here in zip(map(float, written[len(found) :]), map(float, errors(device, rung)), strict=True):
         assert here / FACTOR <= there <= here * FACTOR, "stale: python -m bench.ladder --write"

@@ -1,4 +1,4 @@
-"""What is prepared ahead of a record, what tuning finds, and what the measuring process makes of both."""
+"""Preparation before a record, tuning, and their use by the measuring process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def task_of(op: str = "layer_norm", rows: int = 32, cols: int = 128) -> Task:
     return task
 
 
-def test_compilers_share_a_folder_and_what_is_set_stays(
+def test_compilers_share_a_folder_and_set_variables_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = dict(os.environ)
@@ -61,7 +61,7 @@ def test_compilers_share_a_folder_and_what_is_set_stays(
 
 
 @pytest.mark.slow
-def test_variants_are_held_against_float64_in_another_process(
+def test_variants_are_checked_against_float64_in_another_process(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installed, "COMPILING", ())
@@ -74,7 +74,7 @@ def test_variants_are_held_against_float64_in_another_process(
     assert {result.status for result in known.results.values()} == {"pass"} and not known.faults
     assert prepared.seconds.seconds["own"] > 0
 
-    # What is known is not tried again; and what is known to be wrong is not timed.
+    # Known variants are not tried again, and those known to be wrong are not timed.
     tried: list[str] = []
 
     def try_variant(board: Any, variant: Any) -> Any:
@@ -90,12 +90,12 @@ def test_variants_are_held_against_float64_in_another_process(
     assert len(results) == len(own.variants)
     assert (results[other].status, results[other].reason) == ("fail", "it was wrong there")
     timed = [result for index, result in enumerate(results) if index != other]
-    # Who seems faster than a copy that something slowed down was timed, too.
+    # A variant that seems faster than a disturbed copy has a reason, although it was timed.
     reasons = [result.reason for result in timed if not result.timed]
     assert all(reason and "% of copy" in reason for reason in reasons), reasons
 
 
-def test_what_takes_a_process_down_is_not_tried_by_the_one_that_measures(device: Device) -> None:
+def test_a_variant_that_killed_a_process_is_not_tried_again(device: Device) -> None:
     task, traits = task_of(), device.traits
     own = own_variants(task, traits)
     culprit = str(own.variants[3])
@@ -115,7 +115,7 @@ def test_what_takes_a_process_down_is_not_tried_by_the_one_that_measures(device:
     )
     preparing._note(known, PrepareUnit(task, "Triton", Path("lock")), [died], traits)
     assert known.faults == {"QuACK": "it broke the card", "Triton": str(died)}
-    # A search that dies is no contender, and what a search compiles is timed by nobody.
+    # A crash in a search affects no contender, and the variants of a search have no results here.
     preparing._note(known, PrepareUnit(task, "search", Path("lock")), [TryingVariant(culprit), died], traits)
     assert len(known.faults) == 2 and len(known.results) == 1
 
@@ -127,7 +127,7 @@ def test_what_takes_a_process_down_is_not_tried_by_the_one_that_measures(device:
     assert (result.status, result.reason) == ("error", "it broke the card")
 
 
-def test_a_contender_that_breaks_the_card_is_told_and_one_that_raises_is_not(
+def test_only_a_contender_that_breaks_the_card_is_reported(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rehearse(name: str, task: Task, sets: int) -> None:
@@ -149,7 +149,7 @@ def test_a_contender_that_breaks_the_card_is_told_and_one_that_raises_is_not(
     )
 
 
-def test_what_takes_longest_begins_first(
+def test_the_slowest_units_start_first(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[str] = []
@@ -169,26 +169,26 @@ def test_what_takes_longest_begins_first(
 
 def never_done(device: Device, unit: PrepareUnit) -> Iterator[TryingVariant]:
     yield TryingVariant(unit.what)
-    # As Ctrl-C does, once there is something to wait for.
+    # An interrupt, once there is something to wait for.
     os.kill(os.getppid(), signal.SIGINT)
     hang()
 
 
-def test_ctrl_c_does_not_wait_for_what_is_prepared(
+def test_ctrl_c_does_not_wait_for_preparation(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preparing, "prepare", never_done)
-    # An import that is interrupted leaves half of a library behind, for all tests after this one.
+    # An interrupted import would leave a half-imported library for all later tests.
     monkeypatch.setattr(installed, "start", lambda: None)
     with PreparePool(str(device.adapter.index), 1, tmp_path) as pool, pytest.raises(KeyboardInterrupt):
         pool.prepare([task_of()], [], device.traits)
 
 
-# --- what tuning finds
+# --- tuning
 
 
 @pytest.mark.slow
-def test_what_a_search_finds_is_timed_beside_the_choice(device: Device) -> None:
+def test_the_finalists_of_a_search_are_timed_with_the_choice(device: Device) -> None:
     task = task_of()
     with Worker(str(device.adapter.index)) as worker:
         found = tuned.searched(task, device.traits, worker, 0.3)
@@ -201,7 +201,7 @@ def test_what_a_search_finds_is_timed_beside_the_choice(device: Device) -> None:
     assert len(results) == len(own.variants)
 
 
-def test_a_tuning_takes_the_place_of_a_search(device: Device) -> None:
+def test_a_tuning_replaces_a_search(device: Device) -> None:
     task, traits = task_of(), device.traits
     own = own_variants(task, traits)
     other = next(one for one in own.variants if one.kernel.op is task.op and one != own.auto.variant)
@@ -218,14 +218,14 @@ def test_a_tuning_takes_the_place_of_a_search(device: Device) -> None:
     found = tuned.recorded(task, traits, tuning)
     assert found and [str(one) for one in found.variants] == [str(other)] and found.tried == 77
     assert tuned.recorded(task_of(cols=512), traits, tuning) is None
-    # webnorm's own choice is what it is without the tuning.
+    # webnorm's own choice does not depend on the tuning.
     assert own_variants(task, traits, TunedVariants((other,), 77)).auto == own.auto
 
 
-# --- where the time goes
+# --- time
 
 
-def test_laps_say_what_took_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_laps_show_the_time_of_each_activity(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(timing, "clock", lambda: now)
     laps = Laps()
@@ -235,11 +235,11 @@ def test_laps_say_what_took_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(laps) == "2.00 s (own 0.98, proof 1.00)"
 
 
-def test_processes_are_let_go_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One may take long to give a card back: none waits for the one before."""
-    told: list[str] = []
+def test_all_processes_are_killed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may take long to free a card, and the others must not wait for it."""
+    calls: list[str] = []
     for name in ("kill", "stop"):
-        monkeypatch.setattr(Worker, name, lambda worker, name=name: told.append(name))
+        monkeypatch.setattr(Worker, name, lambda worker, name=name: calls.append(name))
     with PreparePool("0", 2, tmp_path):
         pass
-    assert told == ["kill", "kill", "stop", "stop"]
+    assert calls == ["kill", "kill", "stop", "stop"]

@@ -1,4 +1,4 @@
-"""The record: contenders against float64, the tables that follow from results, merging."""
+"""The record: contenders against float64, tables made from results, merging."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def on_the_cpu(task: Task) -> dict[str, Result]:
 
 
 @pytest.mark.parametrize("op", [op for op in OPS if op != "copy"])
-def test_what_runs_on_the_cpu_is_right_or_says_why_not(op: str) -> None:
+def test_cpu_contenders_are_right_or_have_a_reason(op: str) -> None:
     found = on_the_cpu(task_of(op))
     assert {"NumPy", "NumPy copy", "torch eager", "ONNX Runtime"} <= found.keys()
     for name, result in found.items():
@@ -85,8 +85,8 @@ def test_what_runs_on_the_cpu_is_right_or_says_why_not(op: str) -> None:
     assert found["NumPy"].status == "pass"
 
 
-def test_a_residual_is_added_by_those_that_can() -> None:
-    pytest.importorskip("torch", reason="torch's residual is what is tested")
+def test_contenders_add_a_residual_if_they_can() -> None:
+    pytest.importorskip("torch", reason="the test needs torch")
     found = on_the_cpu(task_of("layer_norm", residual=True))
     assert found["torch eager"].status == "pass"
     assert "residual" in (found["NumPy"].reason or "")
@@ -116,10 +116,10 @@ for op in OPS.keys() - {"copy"}:
 
 
 def test_triton_kernels_are_right() -> None:
-    """On a CUDA card; without one in Triton's interpreter, which not every NumPy goes with."""
-    pytest.importorskip("triton", reason="Triton's kernels are what is tested")
+    """The kernels run on a CUDA card, or in Triton's interpreter, which some NumPy versions break."""
+    pytest.importorskip("triton", reason="the test needs Triton")
     on_card = pytest.importorskip("torch").cuda.is_available()
-    # A process of its own: Triton chooses the interpreter when it is imported.
+    # A separate process, because Triton chooses the interpreter at import.
     environment = os.environ if on_card else {**os.environ, "TRITON_INTERPRET": "1"}
     command = [sys.executable, "-c", _IN_TRITON, "cuda" if on_card else "cpu"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -145,7 +145,7 @@ def test_a_contender_that_is_not_installed_is_absent(monkeypatch: pytest.MonkeyP
     assert set(names) == {*NAMES} - {*COPIES} | {"NumPy copy"}
 
 
-def test_a_library_that_lacks_what_it_is_built_on_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_without_its_own_dependency_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(task: Task, device: str) -> list[Contender]:
         raise OSError("libcuda.so.1: cannot open shared object file")
 
@@ -159,7 +159,7 @@ def test_a_library_that_lacks_what_it_is_built_on_is_absent(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("op", ["layer_norm", "layer_norm_backward"])
-def test_a_wrong_contender_says_so(op: str) -> None:
+def test_a_wrong_contender_has_a_reason(op: str) -> None:
     task = task_of(op)
     arrays = make_inputs(task.op, task.problem)
     answers = task.op.reference(arrays, task.problem)
@@ -183,7 +183,7 @@ def test_a_contender_that_is_wrong_or_fails_is_not_timed() -> None:
 
 
 class _Events(SimpleNamespace):
-    """Stands for torch.cuda: a graph replayed once takes 0.2 ms."""
+    """A stand-in for torch.cuda, in which one replay of a graph takes 0.2 ms."""
 
     replayed = 0
     capturing = False
@@ -223,7 +223,7 @@ def test_a_cuda_graph_times_every_set_as_often(monkeypatch: pytest.MonkeyPatch) 
         setattr(cuda, name, value)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     sampler = CudaGraph(lambda t: {"y": t["x"]}, [{"x": at} for at in range(4)])
-    # Other libraries' threads may go on meanwhile.
+    # This mode lets other libraries' threads continue.
     assert captures == ["thread_local"]
     # A sample lasts a millisecond: five replays of four runs.
     assert sampler.runs == 20
@@ -231,7 +231,7 @@ def test_a_cuda_graph_times_every_set_as_often(monkeypatch: pytest.MonkeyPatch) 
     assert sampler.outputs() == {"y": 0}
 
 
-# --- what follows from results
+# --- summaries and tables
 
 
 def result(kernel: str, gbps: float | None, task: Task, op: str | None = None, **more: Any) -> Result:
@@ -287,7 +287,7 @@ def test_a_choice_that_is_wrong_meets_no_goal() -> None:
     assert Summary.of(results).met(Goal(50.0, 1.0)) is False
 
 
-def test_the_tables_say_what_was_met_missed_and_left_out() -> None:
+def test_the_tables_show_met_and_missed_goals_and_absent_contenders() -> None:
     problems = [*a_problem(task_of("layer_norm", 96), 98.0), *a_problem(task_of("layer_norm", 256), 80.0)]
     text = to_markdown(Report(device=DEVICE, results=tuple(problems)), "NAME.svg")
     assert "![Share of the best copy by columns](NAME.svg)" in text
@@ -298,19 +298,20 @@ def test_the_tables_say_what_was_met_missed_and_left_out() -> None:
     assert "Recorded today." in text
 
 
-def test_the_choice_stands_beside_what_tuning_found() -> None:
+def test_the_choice_is_compared_with_the_tuned_best() -> None:
     found = [replace(r, tried=40) if r.auto else r for r in a_problem(task_of("layer_norm"))]
     one = Summary.of(found)
     assert one.of_tuned == pytest.approx(100 * 97.5 / 98.5)
     assert one.met(Goal(of_tuned=98.5)) is True and one.met(Goal(of_tuned=99.5)) is False
     assert "99.0 % of the best of 40" in str(one)
-    # What nobody looked for is no goal missed.
+    # Without tuning, the goal is not missed.
     plain_one = Summary.of(a_problem(task_of("layer_norm")))
     assert plain_one.of_tuned is None and plain_one.met(Goal(of_tuned=99.5)) is None
     other = [replace(r, tried=40) if r.auto else r for r in a_problem(task_of("layer_norm", 256), 96.0)]
     text = to_markdown(Report(device=DEVICE, results=(*found, *other)), None)
     assert "% of the tuned best" in text
-    assert "in 2 problems, webnorm's choice has 99.0 % of the speed at least, 99.0 % in the median" in text
+    assert "In 2 problems, webnorm's choice was compared with" in text
+    assert "It reaches at least 99.0 % of that speed; the median is 99.0 %." in text
     assert (
         "tuned best"
         not in to_markdown(
@@ -319,7 +320,7 @@ def test_the_choice_stands_beside_what_tuning_found() -> None:
     )
 
 
-def test_how_jax_is_timed_is_told_where_it_was() -> None:
+def test_the_timing_of_jax_is_described_if_jax_was_timed() -> None:
     problem = a_problem(task_of("layer_norm"))
     jax = [replace(r, kernel="JAX") if r.kernel == "Triton" else r for r in problem]
     texts = [to_markdown(Report(device=DEVICE, results=tuple(found)), None) for found in (problem, jax)]
@@ -334,7 +335,7 @@ def test_a_time_that_scatters_is_marked() -> None:
     assert "| 90.0~ |" in to_markdown(Report(device=DEVICE, results=tuple(results)), None)
 
 
-def test_sections_stand_in_their_order_with_columns_rising() -> None:
+def test_sections_are_in_order_with_rising_columns() -> None:
     tasks_ = [task_of("rms_norm", 64), task_of("layer_norm", 256), task_of("layer_norm", 96)]
     results = [r for task in tasks_ for r in a_problem(task)]
     found = summaries(Report(device=DEVICE, results=tuple(results)))
@@ -345,7 +346,7 @@ def test_sections_stand_in_their_order_with_columns_rising() -> None:
     ]
 
 
-def test_merging_replaces_a_problem_of_a_section_whole() -> None:
+def test_merging_replaces_all_results_of_a_problem() -> None:
     one, two = task_of("layer_norm", 96), task_of("layer_norm", 256)
     old = Report(device=DEVICE, results=(*a_problem(one), *a_problem(two), *a_problem(one, case="odd")))
     device = {**DEVICE, RECORDED: {"forward": "tomorrow"}}
@@ -356,13 +357,13 @@ def test_merging_replaces_a_problem_of_a_section_whole() -> None:
     assert files.merged(None, new) == new
 
 
-def test_a_section_that_was_recorded_in_part_tells_of_both_times() -> None:
+def test_a_partly_repeated_section_has_both_times() -> None:
     tasks_ = [task_of("layer_norm", cols) for cols in (96, 256, 512)]
     old = Report(device=DEVICE, results=tuple(r for task in tasks_ for r in a_problem(task)))
     device = {**DEVICE, RECORDED: {"forward": "tomorrow"}}
     part = files.merged(old, Report(device=device, results=tuple(a_problem(tasks_[0]))))
     assert record_times.text(part, ["forward"]) == "tomorrow; 2 of the problems today"
-    # The same run goes on, and another one follows.
+    # The same run continues, and then another one follows.
     more = files.merged(part, Report(device=device, results=tuple(a_problem(tasks_[1]))))
     assert record_times.text(more, ["forward"]) == "tomorrow; 1 of the problems today"
     later = {**DEVICE, RECORDED: {"forward": "tomorrow, too"}}
@@ -374,7 +375,7 @@ def test_a_section_that_was_recorded_in_part_tells_of_both_times() -> None:
     assert record_times.text(whole, ["odd"]) == "at an unknown time"
 
 
-def test_merging_drops_problems_that_were_timed_in_another_way() -> None:
+def test_merging_drops_problems_with_another_timing_method() -> None:
     one, two = task_of("layer_norm", 96), task_of("layer_norm", 256)
     together = [replace(r, calls="at once") if r.kernel == "registers" else r for r in a_problem(two)]
     old = Report(device=DEVICE, results=tuple(together))
@@ -390,8 +391,8 @@ def test_merging_another_adapter_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_the_picture_has_a_line_for_each(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="it draws the picture")
+def test_the_picture_has_a_line_per_library(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the test needs matplotlib")
     results = [r for cols in (96, 256, 512, 1024) for r in a_problem(task_of("layer_norm", cols))]
     plot(Report(device=DEVICE, results=tuple(results)), tmp_path / "made.svg")
     text = (tmp_path / "made.svg").read_text()
@@ -400,12 +401,12 @@ def test_the_picture_has_a_line_for_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SECTIONS)
-def test_every_problem_of_a_section_is_one_that_its_op_has(name: str) -> None:
+def test_every_problem_of_a_section_is_valid_for_its_op(name: str) -> None:
     section = SECTIONS[name]
     found = list(section.tasks(1 << 20))
     assert {task.op.name for task in found} == set(section.ops)
     assert {task.problem.dtype for task in found} == set(section.dtypes)
-    # A problem tells its op, which a copy's result does not.
+    # A problem names its op, and a copy's result does not.
     assert len({task.problem for task in found}) == len(found)
 
 
@@ -428,17 +429,17 @@ def test_neighbours_are_one_step_away(device: Device) -> None:
     assert {variant.kernel.op.name for variant in found.variants} == {"copy", "layer_norm"}
 
 
-def test_neighbours_pass_over_what_cannot_run() -> None:
+def test_neighbours_skip_variants_that_cannot_run() -> None:
     task = Task(OPS["layer_norm"], replace(task_of("layer_norm").problem, rows=8, cols=5120, dtype="float16"))
     kernel = select(discover(), "registers")
     constants = {**default_variant(kernel, task.problem, GPU).constants, "vector_width": 8}
     variant = Variant(kernel, {**constants, "threads_per_row": 256, "rows_per_workgroup": 2})
     threads = {near.constants["threads_per_row"] for near in own.neighbours(variant, task, GPU)}
-    # Several rows to a workgroup need powers of two: not 224 and 320, which are next to 256.
+    # Several rows per workgroup need powers of two, so 224 and 320, next to 256, are skipped.
     assert threads == {256, 128, 512}
 
 
-def test_what_is_missing_is_measured_and_nothing_else(
+def test_only_missing_problems_are_measured(
     device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured: list[Task] = []
@@ -463,7 +464,7 @@ def test_what_is_missing_is_measured_and_nothing_else(
     assert not list(__main__.record(asked, again))
 
 
-# The record's own program on 64 rows: how fast software is on a million elements is not asked here.
+# The record's own program on 64 rows, because a software adapter is slow on a million elements.
 ON_FEW_ROWS = """
 import runpy
 from dataclasses import replace
@@ -474,10 +475,10 @@ runpy.run_module("bench.record", run_name="__main__", alter_sys=True)
 
 
 @pytest.mark.slow
-def test_a_run_writes_what_compare_reads(tmp_path: Path) -> None:
+def test_a_run_writes_a_file_that_compare_reads(tmp_path: Path) -> None:
     if not any(adapter.traits.software for adapter in adapters()):
-        pytest.skip("no software adapter, of which the section cpu is")
-    # A dot in the name is no suffix: v1.2 would be written over v1.1.
+        pytest.skip("the section cpu needs a software adapter")
+    # A dot in the name starts no suffix. Otherwise v1.2 would overwrite v1.1.
     out = tmp_path / "cpu1.2"
     json, markdown = tmp_path / "cpu1.2.json", tmp_path / "cpu1.2.md"
     own = ["--cpu", "--out", str(out)]
@@ -488,11 +489,11 @@ def test_a_run_writes_what_compare_reads(tmp_path: Path) -> None:
     report = read(json)
     assert {"copy", "NumPy"} <= {r.kernel for r in report.results if r.timed}
     assert sum(bool(r.auto) for r in report.results) == 1
-    # Where it was written is no part of a record.
+    # A record does not contain its path.
     assert "bench.record --cpu --out cpu1.2 --section" in markdown.read_text()
     assert not any(str(tmp_path) in path.read_text() for path in (json, markdown))
     assert report.complete and report.origin and report.origin.command.startswith("python -m bench.record")
-    # One number of columns makes no picture.
+    # A picture needs more than one number of columns.
     assert "layer_norm" in markdown.read_text() and "![" not in markdown.read_text()
     markdown.unlink()
     command = [sys.executable, "-m", "bench.record", *own, "--tables"]
@@ -527,34 +528,34 @@ def test_a_record_keeps_no_folder_of_the_machine(
 @pytest.mark.parametrize(
     ("script", "options", "message"),
     [
-        ("record", ["--tables"], "--tables needs a record, and there is no "),
-        ("record", ["--cols", "77"], "nothing to record: no section asked for has such a problem"),
-        ("record", ["--rounds", "0"], "argument --rounds: it is '0'; expected a whole number of 1 or more"),
+        ("record", ["--tables"], "--tables needs a record, and "),
+        ("record", ["--cols", "77"], "nothing to record: no requested section has such a problem"),
+        ("record", ["--rounds", "0"], "argument --rounds: it is '0'; expected a whole number of at least 1"),
         (
             "record",
             ["--mebibytes", "0"],
-            "argument --mebibytes: it is '0'; expected a whole number of 1 or more",
+            "argument --mebibytes: it is '0'; expected a whole number of at least 1",
         ),
         ("record", ["--adapter", "made-up"], "no adapter 'made-up'"),
         ("record", ["--readme"], "--readme: README.md has no block <!-- out -->"),
         (
             "record",
             ["--search", "soon"],
-            "argument --search: it is 'soon'; expected seconds, from 0 to an hour",
+            "argument --search: it is 'soon'; expected a number of seconds from 0 to 3600",
         ),
         ("record", ["--held-out", "-1"], "argument --held-out: it is '-1'; expected a whole number"),
         ("browser", ["--adapter", "made-up"], "no adapter 'made-up'"),
-        ("browser", ["--cols", "0"], "argument --cols: it is '0'; expected a whole number of 1 or more"),
+        ("browser", ["--cols", "0"], "argument --cols: it is '0'; expected a whole number of at least 1"),
         (
             "browser",
             ["--rows", "3", "4", "--cols", "8"],
-            "--rows names 2 and --cols 1; expected as many of each",
+            "--rows has 2 values and --cols has 1; they form pairs: give equal numbers",
         ),
         ("browser", ["--op", "copy"], "argument --op: invalid choice: 'copy'"),
-        ("browser", ["--dawn", "made-up"], "--dawn made-up: holds no index.js; expected the npm"),
+        ("browser", ["--dawn", "made-up"], "--dawn made-up: no index.js; expected the folder of the npm"),
     ],
 )
-def test_mistakes_are_told_in_a_line(
+def test_mistakes_are_reported_in_a_line(
     script: str, options: list[str], message: str, tmp_path: Path, device: Device
 ) -> None:
     command = [sys.executable, "-m", f"bench.{script}", "--out", str(tmp_path / "out"), *options]
@@ -568,26 +569,26 @@ RESULTS = ROOT / "bench" / "results"
 
 @pytest.fixture(scope="module", params=["h200", "h100", "cpu"])
 def kept(request: pytest.FixtureRequest) -> tuple[str, Report]:
-    """A record that is kept in the repository."""
+    """A record in the repository."""
     return request.param, read(RESULTS / f"{request.param}.json")
 
 
-def test_the_tables_that_are_kept_are_those_of_the_record(kept: tuple[str, Report]) -> None:
+def test_the_committed_tables_match_the_record(kept: tuple[str, Report]) -> None:
     name, report = kept
     stale = f"stale: python -m bench.record --out bench/results/{name} --tables"
-    # One of columns that were drawn alone has no curves.
+    # A record with only drawn columns has no picture.
     picture = f"{name}.svg" if (RESULTS / f"{name}.svg").exists() else None
     assert to_markdown(report, picture) == (RESULTS / f"{name}.md").read_text(), stale
 
 
-def test_the_lab_shows_what_the_record_says(
+def test_the_lab_page_matches_the_record(
     kept: tuple[str, Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, report = kept
     file = tmp_path / "recorded.json"
     file.write_text(lab_page.FILE.read_text())
     monkeypatch.setattr(lab_page, "FILE", file)
-    # Of a record that is not published it says nothing.
+    # An unpublished record changes nothing.
     lab_page.renew(tmp_path / name, replace(report, results=()))
     lab_page.renew(RESULTS / name, report)
     monkeypatch.undo()
@@ -610,7 +611,7 @@ def test_the_readme_has_the_record(kept: tuple[str, Report]) -> None:
     assert made == readme_block.PAGE.read_text(), stale
 
 
-def test_the_readme_has_the_largest_x_beside_the_fastest_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readme_compares_the_largest_x_with_the_fastest_other(monkeypatch: pytest.MonkeyPatch) -> None:
     large = task_of("layer_norm", 256)
     small = replace(large, problem=replace(large.problem, rows=8))
     results = (*a_problem(small, 50.0), *a_problem(large), *a_problem(task_of("layer_norm", 512), 99.0, 95.0))

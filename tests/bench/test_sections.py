@@ -1,4 +1,4 @@
-"""The record's sections: columns that nobody has seen, goals by columns, sizes of x."""
+"""The record's sections: held-out columns, goals by columns, sizes of x."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_columns_are_drawn_by_their_seed() -> None:
     assert all(cols % 2 for cols in drawn_cols(7, 6, 257, 8191, 2))
 
 
-def test_what_the_choice_was_made_with_is_not_drawn() -> None:
+def test_columns_behind_the_choice_are_not_drawn() -> None:
     drawn = {cols for seed in range(200) for cols in drawn_cols(seed, 6, 256, 16384, 8)}
     assert len(drawn) > 300 and not drawn & measured_cols()
     assert {256, 1024, 4096, 16384} < measured_cols()
@@ -50,7 +50,7 @@ def test_a_held_out_section_follows_the_seed(name: str) -> None:
     assert all(section.goal(one).of_tuned for one in cols)
 
 
-def test_another_draw_takes_the_place_of_the_last() -> None:
+def test_another_draw_replaces_the_last() -> None:
     (name, section), *_ = [(name, section) for name, section in SECTIONS.items() if section.drawn]
     old, new = (
         [
@@ -65,12 +65,12 @@ def test_another_draw_takes_the_place_of_the_last() -> None:
     report = Report(device={}, results=(*old, other))
     assert of_this_draw(report, [name, "forward"], 1) == report
     assert of_this_draw(report, [name, "forward"], 2).results == (other,)
-    # Who records something else leaves it alone.
+    # A record of other sections keeps it.
     assert of_this_draw(report, ["forward"], 2) == report
     assert of_this_draw(replace(report, results=tuple(new)), [name], 2).results == tuple(new)
 
 
-def test_the_seed_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seed_is_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("--section", "held_out", "--op", "layer_norm", "--dtype", "float16")
     usual, other = (asked(monkeypatch, *words, *more) for more in ((), ("--held-out", "3")))
     cols = [{one.task.problem.cols for one in found} for found in (usual, other)]
@@ -78,7 +78,7 @@ def test_the_seed_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cols[1] == {task.problem.cols for task in SECTIONS["held_out"].tasks(seed=3)} != cols[0]
 
 
-def test_sizes_of_x_are_problems_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_size_of_x_is_a_separate_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("--section", "forward", "small", "--dtype", "float16", "--mebibytes", "64", "256")
     found = asked(monkeypatch, *words)
     sizes = [
@@ -87,11 +87,11 @@ def test_sizes_of_x_are_problems_of_their_own(monkeypatch: pytest.MonkeyPatch) -
         if one.name == "forward"
     ]
     assert sizes.count(64) == sizes.count(256) == len(sizes) / 2 == 18
-    # Shapes that have their rows are there once.
+    # Shapes with fixed rows occur once.
     assert len([one for one in found if one.name == "small"]) == 10
 
 
-def test_goals_are_for_so_many_columns() -> None:
+def test_goals_depend_on_the_columns() -> None:
     forward, backward = SECTIONS["forward"], SECTIONS["backward"]
     assert [forward.goal(cols).percent_of_copy for cols in (256, 16384, 16392, 32768)] == [97, 97, 95, 95]
     assert [forward.goal(cols).ahead for cols in (16384, 32768)] == [0.99, None]
@@ -100,7 +100,7 @@ def test_goals_are_for_so_many_columns() -> None:
     assert SECTIONS["odd"].goal(5119).percent_of_copy == 93 and SECTIONS["small"].goal(768).ahead == 0.95
 
 
-def test_goals_are_told_in_words() -> None:
+def test_goals_have_a_text() -> None:
     assert str(Goal(97.0, 0.99, 96.0, cols=16384)) == (
         "up to 16384 columns 97 % of the best copy, 0.99 times as fast as the fastest other and 96 % of the "
         "tuned best"

@@ -1,4 +1,4 @@
-"""Many calls of more shapes than are kept: nothing grows, and every answer is right."""
+"""Many calls of more shapes than are cached: nothing grows, and every answer is right."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ pytestmark = pytest.mark.opengl
 
 
 def soaked(device: Device, monkeypatch: pytest.MonkeyPatch, shapes: int, calls: int) -> SoakFindings:
-    """What there is behind calls on a device of their own, of which little is kept."""
+    """Run a soak test on a new device with small caches."""
     for name, most in {"PROGRAMS": 3, "SCHEDULES": 5, "BINDINGS": 8, "POOL_BYTES": 1 << 14}.items():
         monkeypatch.setattr(session, name, most)
     monkeypatch.setattr(resolved, "MOST_KNOWN", 4)
     monkeypatch.setattr(soak, "_MOST_ELEMENTS", 1 << 9)
     monkeypatch.setattr(soak, "_MOST_COLS", 1 << 7)
-    monkeypatch.setattr(soak, "_HELD", 4)
+    monkeypatch.setattr(soak, "_KEPT", 4)
     found = SoakFindings()
     assert len(list(soak.soak(open_device(device.adapter), drawn_shapes(shapes, 5), calls, 1, found))) == 20
     return found
 
 
 @pytest.mark.slow
-def test_calls_leave_nothing(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_leak_nothing(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     found = soaked(device, monkeypatch, 8, 240)
     assert (found.checked, found.wrong) == (9, [])
-    # Memory is the system's to count, and so few calls are its noise.
+    # Memory is left out, because so few calls drown in its noise.
     leaks = {"objects", "native", "blocks"} & set(found.leaks())
     if leaks:
-        # What calls leave more of them leave, too; what Python keeps of the first ones they do not, and what
-        # its blocks go up and down by weighs less.
+        # A leak also shows with more calls. Python's caches from the first calls do not, and fluctuations of
+        # its blocks weigh less.
         leaks &= set(soaked(device, monkeypatch, 8, 960).leaks())
     assert not leaks, found.added()
 
 
 @pytest.mark.slow
-def test_what_calls_leave_is_seen(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leak_of_calls_is_found(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[Any] = []
     real = webnorm.GpuArray.from_numpy
 
@@ -57,8 +57,8 @@ def test_what_calls_leave_is_seen(device: Device, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("of_a_call", "leaks"), [(0, []), (200, []), (4000, ["resident"]), (-3000, [])])
-def test_what_grows_with_every_call_is_a_leak(of_a_call: int, leaks: list[str]) -> None:
-    """Whatever came before, and however much memory goes up and down."""
+def test_a_number_that_grows_with_every_call_is_a_leak(of_a_call: int, leaks: list[str]) -> None:
+    """Earlier growth and fluctuations do not matter."""
     found = SoakFindings()
     for part in range(20):
         early = 1000 * min(part, 9)
@@ -90,6 +90,6 @@ def sights(count: int, resident: int = 1 << 28) -> list[MemorySight]:
         (SoakFindings(sights=sights(20, resident=0), checked=3), INCONCLUSIVE),
     ],
 )
-def test_what_was_not_looked_at_does_not_count_as_steady(found: SoakFindings, status: int) -> None:
+def test_an_unmeasured_number_does_not_count_as_steady(found: SoakFindings, status: int) -> None:
     assert soak.status(found) == status
     assert arguments.INCONCLUSIVE == INCONCLUSIVE, "as the command has it"

@@ -1,4 +1,4 @@
-"""A sweep: what it is given to time, what it times, and what is made of that for `kernel="auto"`."""
+"""A sweep: its jobs, its timings, and the data made from them for `kernel="auto"`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_jobs_are_different_variants_that_a_gpu_can_run(part: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_part_has_what_is_expected_and_what_nobody_expects() -> None:
+def test_a_part_has_predicted_and_random_variants() -> None:
     (line, *_) = [one for one in jobs(PARTS["named"], "rms_norm", "float32", seed=0) if one["cols"] == 4096]
     ranked = [dict(one.constants) for one in decode_of("rms_norm-float32").entries[0].shares]
     assert line["kernel"] == "registers" and line["constants"][0].keys() == ranked[0].keys()
@@ -71,12 +71,12 @@ def decode_of(name: str) -> SweepLandscape:
     return decode((measured.FOLDER / f"{name}.json").read_bytes())
 
 
-def test_what_is_held_out_was_never_seen() -> None:
+def test_held_out_columns_were_never_measured() -> None:
     cols = {line["cols"] for line in jobs(PARTS["held_out"], "layer_norm", "bfloat16", seed=0)}
     assert len(cols) == 11 and not cols & measured_cols()
 
 
-def test_jobs_that_do_not_exist_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_part_without_jobs_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     words = ["--out", str(tmp_path / "jobs"), "--part", "residual", "--op", "layer_norm_backward"]
     monkeypatch.setattr(sys, "argv", ["sweep_jobs", *words])
     with pytest.raises(WebnormError, match="--part residual has no job of --op layer_norm_backward"):
@@ -84,12 +84,12 @@ def test_jobs_that_do_not_exist_are_told(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert not (tmp_path / "jobs").exists()
 
 
-def test_a_job_is_timed_beside_a_copy(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_is_timed_in_turn_with_a_copy(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(__main__, "_ROTATED_BYTES", 1 << 16)
     monkeypatch.setattr(__main__, "_AWAKE", 2)
     monkeypatch.setattr(__main__, "_SAMPLE_NS", 1e5)
     monkeypatch.setattr(__main__, "_SLOW", 1e3)
-    # As if the next problem did not fit.
+    # This simulates a next problem that does not fit.
     monkeypatch.setattr(__main__, "_KEPT_BYTES", 1 << 15)
     runner = __main__.SweepRunner(None, multiprocessing.Lock(), multiprocessing.Value("i", 0))
     kernel = kernel_named("registers")
@@ -107,13 +107,13 @@ def test_a_job_is_timed_beside_a_copy(device: Device, monkeypatch: pytest.Monkey
     assert not any(one is other for one in before for other in runner._buffers.values())
 
 
-# --- what is made of the lines
+# --- landscapes
 
 
 def lines_of(
     shares: Mapping[int, float], cols: int = 1024, kernel: str = "registers", copy_ns: float = 1e4
 ) -> list[dict[str, Any]]:
-    """Lines of a problem by numbers of invocations, shares in percent of a copy."""
+    """Return lines of a problem by numbers of invocations, with shares in percent of a copy."""
     return [
         {
             "op": "layer_norm",
@@ -145,7 +145,7 @@ def test_a_variant_has_its_best_time() -> None:
     assert by_threads == pytest.approx({**SHARES, 64: 95.0})
 
 
-def test_lines_that_say_little_are_left_out() -> None:
+def test_unreliable_lines_are_left_out() -> None:
     disturbed = lines_of({1024: 99.0}, copy_ns=1.2e4)
     slow = lines_of({16: 3.0})
     assert point(lines_of(SHARES) + disturbed + slow).percents == point(lines_of(SHARES)).percents
@@ -154,7 +154,7 @@ def test_lines_that_say_little_are_left_out() -> None:
     assert not few
 
 
-def test_a_problem_of_which_a_kernel_was_lost_is_left_out() -> None:
+def test_a_problem_with_a_lost_kernel_is_left_out() -> None:
     lost = [{**line, "kernel": "split_row", "error": "no memory"} for line in lines_of({64: 90.0, 128: 80.0})]
     for line in lost:
         del line["ns"]
@@ -168,18 +168,18 @@ def test_a_problem_without_a_good_variant_is_left_out() -> None:
     def at(cols: int, share: float) -> list[dict[str, Any]]:
         return lines_of({threads: share - threads / 100 for threads in SHARES}, cols)
 
-    beside = [line for cols in (1021, 1031, 1033, 1039) for line in at(cols, 90.0)]
+    neighbours = [line for cols in (1021, 1031, 1033, 1039) for line in at(cols, 90.0)]
 
     def kept(lines: list[dict[str, Any]]) -> bool:
         return 1027 in {cols for _, cols in series_of(lines)["layer_norm-float32"]}
 
-    assert kept(beside + at(1027, 85.0))
-    assert not kept(beside + at(1027, 50.0))
-    # Rows of whole Vecs are others: they say nothing of it.
+    assert kept(neighbours + at(1027, 85.0))
+    assert not kept(neighbours + at(1027, 50.0))
+    # Rows of whole Vecs are no neighbours of these.
     assert kept([line for cols in (1020, 1032, 1036, 1040) for line in at(cols, 90.0)] + at(1027, 50.0))
 
 
-def test_constants_may_come_in_any_order_but_are_the_same_ones() -> None:
+def test_constants_may_be_in_any_order_but_must_be_the_same() -> None:
     lines = lines_of(SHARES)
     turned = [{**line, "constants": dict(reversed(line["constants"].items()))} for line in lines]
     assert point(lines + turned).percents == point(lines).percents
@@ -188,7 +188,7 @@ def test_constants_may_come_in_any_order_but_are_the_same_ones() -> None:
         series_of([*lines, other])
 
 
-def test_what_a_record_has_is_read_as_a_sweep(tmp_path: Path) -> None:
+def test_a_record_is_read_as_a_sweep(tmp_path: Path) -> None:
     kernel = kernel_named("registers")
     now = {axis: values[0] for axis, values in kernel.tune.items()}
     problem = NormProblem(rows=64, cols=1024)
@@ -228,14 +228,14 @@ def test_what_a_record_has_is_read_as_a_sweep(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["absent.jsonl", "broken.jsonl", "broken.json"])
-def test_what_is_no_sweep_is_told(name: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_sweep_is_reported(name: str, tmp_path: Path) -> None:
     (tmp_path / "broken.jsonl").write_text("{")
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(WebnormError, match=name):
         landscape.lines_in(tmp_path / name)
 
 
-def test_a_job_that_is_lost_is_each_of_its_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_job_has_an_error_per_variant(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def times(self, job: Any) -> Any:
             raise RuntimeError("the device is gone")
@@ -246,7 +246,7 @@ def test_a_job_that_is_lost_is_each_of_its_variants(monkeypatch: pytest.MonkeyPa
     assert all("the device is gone" in line["error"] for line in found)
 
 
-def test_a_sweep_ends_though_a_process_took_its_job_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_ends_even_if_a_process_died_with_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
     class Lost:
         def __init__(self) -> None:
             self.there = [["one"], ["two"]]
@@ -262,12 +262,12 @@ def test_a_sweep_ends_though_a_process_took_its_job_along(monkeypatch: pytest.Mo
     assert not list(__main__.arriving(Lost(), -math.inf))
 
 
-def test_residuals_are_apart() -> None:
+def test_residuals_have_their_own_file() -> None:
     lines = [{**line, "options": {"residual": True}} for line in lines_of(SHARES)]
     assert series_of(lines).keys() == {"layer_norm-float32-residual"}
 
 
-def test_gradients_that_find_their_statistics_are_apart() -> None:
+def test_gradients_without_saved_statistics_have_their_own_file() -> None:
     for saved, names in (
         (False, {"layer_norm_backward-float32-own_stats"}),
         (True, {"layer_norm_backward-float32"}),
@@ -289,7 +289,7 @@ def test_a_file_reads_as_it_was_written() -> None:
     )
 
 
-def test_losses_are_of_the_best_that_was_measured() -> None:
+def test_losses_are_relative_to_the_fastest_measured() -> None:
     shifted = {threads: SHARES[max(threads // 2, 32)] for threads in SHARES}
     files = {
         "layer_norm-float32": to_json(
@@ -301,7 +301,7 @@ def test_losses_are_of_the_best_that_was_measured() -> None:
     assert loss(known, known[0].entries[0], 4) == 0 == loss(known, unseen, 4)
     losses = {there.cols: lost for there, lost in left_out(known, 4)}
     assert losses[1024] == 0
-    # What is nearest to 4096, if that is left out, is the other way round there: 64 invocations, not 128.
+    # Without 4096, its nearest neighbour has the opposite order: 64 invocations, not 128.
     assert losses[4096] == pytest.approx(100 * (1 - 50 / 90), abs=0.1)
 
 
@@ -310,7 +310,7 @@ def run_landscape(monkeypatch: pytest.MonkeyPatch, path: Path, *words: str) -> N
     landscape.main()
 
 
-def test_files_are_written_when_asked_for(
+def test_files_are_written_on_request(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(measured, "FOLDER", tmp_path / "files")
@@ -320,15 +320,17 @@ def test_files_are_written_when_asked_for(
     path = tmp_path / "sweep.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     run_landscape(monkeypatch, path)
-    said = capsys.readouterr().out
-    assert said.startswith("layer_norm-float32: 2 problems; the choice loses 0.00 %") and "held out" in said
+    output = capsys.readouterr().out
+    assert (
+        output.startswith("layer_norm-float32: 2 problems; the choice loses 0.00 %") and "held out" in output
+    )
     assert not list((tmp_path / "files").iterdir())
     run_landscape(monkeypatch, path, "--write")
     (written,) = (tmp_path / "files").iterdir()
     assert [entry.cols for entry in decode(written.read_bytes()).entries] == [1024, 1056]
 
 
-def test_the_fastest_are_shown_where_x_is_largest(
+def test_the_fastest_are_shown_for_the_largest_x(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = [{**line, "rows": 64} for line in lines_of({threads: 40.0 for threads in SHARES}, 4096)]
@@ -345,7 +347,7 @@ def test_the_fastest_are_shown_where_x_is_largest(
     assert "| 90.0* |" in capsys.readouterr().out
 
 
-def test_residuals_alone_are_told_of(
+def test_a_sweep_of_residuals_only_is_summarised(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [{**line, "options": {"residual": True}} for line in lines_of(SHARES) + lines_of(SHARES, 1056)]
@@ -355,15 +357,15 @@ def test_residuals_alone_are_told_of(
     assert "layer_norm-float32-residual: 2 problems; the choice loses 0.00 %" in capsys.readouterr().out
 
 
-def test_a_sweep_without_times_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_sweep_without_times_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "sweep.jsonl"
     path.write_text(json.dumps({**lines_of(SHARES)[0], "held_out": True}) + "\n")
-    with pytest.raises(WebnormError, match="no times but held out ones"):
+    with pytest.raises(WebnormError, match="only held-out times"):
         run_landscape(monkeypatch, path)
 
 
 @pytest.mark.parametrize(("count", "finished"), [(2, 2), (2, 1), (0, 0)])
-def test_a_sweep_that_is_cut_short_says_so(
+def test_an_interrupted_sweep_is_inconclusive(
     count: int, finished: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "jobs").write_text("")

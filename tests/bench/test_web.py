@@ -1,4 +1,4 @@
-"""The record in the browser: tables that follow from what was found, packages, and one run of a page."""
+"""The browser record: tables, packages, and one run of a page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def line(library: str, errors: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 @pytest.fixture(params=["web", "web_h100"])
 def name(request: pytest.FixtureRequest) -> str:
-    """A record that is kept."""
+    """Return a committed record."""
     found: str = request.param
     return found
 
@@ -38,7 +38,7 @@ def kept(name: str) -> dict[str, Any]:
     return found
 
 
-def test_a_table_has_an_error_a_nan_and_why_there_is_none() -> None:
+def test_a_table_has_errors_a_nan_and_a_reason() -> None:
     lines = [
         line("webnorm", {"0": 7e-7, "1000000": 2.1e-6}),
         line("onnxruntime-web", {"0": 7e-7, "1000000": "NaN"}),
@@ -55,15 +55,15 @@ def test_a_table_has_an_error_a_nan_and_why_there_is_none() -> None:
     ]
 
 
-def test_a_time_that_was_not_proved_is_told_and_not_shown() -> None:
+def test_an_unproved_time_is_replaced_by_its_reason() -> None:
     text = tables.times_table([line("tfjs", {}, dispatches=8, wall_ns=2000.0, why_no_time="another answer")])
     assert "| tfjs | 8 | - | - | 2.0 | - |" in text and "- tfjs: another answer" in text
 
 
-def test_the_tables_that_are_kept_are_those_of_the_record(name: str) -> None:
-    told = kept(name)
-    assert (RESULTS / f"{name}.md").read_text(encoding="utf-8") == tables.to_markdown(told, f"{name}.svg")
-    assert (RESULTS / f"{name}.csv").read_text(encoding="utf-8") == tables.to_csv(told)
+def test_the_committed_tables_match_the_record(name: str) -> None:
+    data = kept(name)
+    assert (RESULTS / f"{name}.md").read_text(encoding="utf-8") == tables.to_markdown(data, f"{name}.svg")
+    assert (RESULTS / f"{name}.csv").read_text(encoding="utf-8") == tables.to_csv(data)
 
 
 def test_the_readme_has_the_record(name: str) -> None:
@@ -71,19 +71,19 @@ def test_the_readme_has_the_record(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_picture_marks_what_is_no_number(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib draws it")
-    told = {"accuracy": [line("webnorm", {"0": 1e-7}), line("onnxruntime-web", {"1000000": "NaN"})]}
-    assert plot(told, tmp_path / "web.svg")
+def test_the_picture_marks_a_nan(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the test needs matplotlib")
+    data = {"accuracy": [line("webnorm", {"0": 1e-7}), line("onnxruntime-web", {"1000000": "NaN"})]}
+    assert plot(data, tmp_path / "web.svg")
     assert "NaN" in (tmp_path / "web.svg").read_text(encoding="utf-8")
 
 
-def test_a_page_that_asks_for_more_than_its_server_is_no_record() -> None:
-    with pytest.raises(WebnormError, match=r"asked for http://example\.com/, which is not on this machine"):
+def test_a_page_that_requests_another_server_is_not_recorded() -> None:
+    with pytest.raises(WebnormError, match=r"requested http://example\.com/, which is not on this machine"):
         hosts._checked({"outside": ["http://example.com/"], "found": []})
 
 
-def test_without_npm_a_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_npm_the_error_names_a_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(WebnormError, match=r"^npm is not installed: .*--packages FOLDER$"):
@@ -102,8 +102,8 @@ def test_packages_are_pinned_by_digest_and_name_no_registry() -> None:
 @pytest.mark.xdist_group("npm")
 @needs_browser
 def test_a_page_finds_webnorm_exact_where_onnxruntime_web_is_not(tmp_path: Path) -> None:
-    if why := models.available():
-        pytest.skip(why)
+    if missing := models.available():
+        pytest.skip(missing)
     try:
         node_modules = packages.install()
     except WebnormError as error:
@@ -124,11 +124,9 @@ def test_a_page_finds_webnorm_exact_where_onnxruntime_web_is_not(tmp_path: Path)
     assert ort["errors"]["0"] < 5e-6 and ort["errors"]["1000"] > 0.01
 
 
-def test_help_names_what_there_is(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_lists_the_options(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["bench.web", "--help"])
     with pytest.raises(SystemExit):
         web.arguments()
-    said = capsys.readouterr().out
-    assert all(flag in said for flag in ("--accuracy", "--dawn", "--packages", "--readme"))
+    output = capsys.readouterr().out
+    assert all(flag in output for flag in ("--accuracy", "--dawn", "--packages", "--readme"))

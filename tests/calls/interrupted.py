@@ -38,7 +38,7 @@ def work(turn: int, seen: Counter[str]) -> None:
     if turn % 8 == 0:
         cols = 25 + turn // 8 % 64
         wider = rng.standard_normal((3, cols), dtype=np.float32)
-        # Where a compiler is slow, it is interrupted before it is done.
+        # A slow compiler is interrupted before it is done.
         seen["new kernels"] += 1
         y = webnorm.layer_norm(wider, cols, kernel="naive")
         np.testing.assert_allclose(y, norm(wider), atol=1e-5)
@@ -57,19 +57,19 @@ def work(turn: int, seen: Counter[str]) -> None:
 
 
 def say(*words: object) -> None:
-    """Write a line, whole or not at all: an interrupt would tear what `print` writes."""
+    """Write a whole line or nothing: an interrupt could cut a line from `print`."""
     os.write(1, f"{' '.join(map(str, words))}\n".encode())
 
 
 def sent() -> int:
-    """The number of the last interrupt of which the other side has said that it was sent."""
+    """Return the number of the last interrupt that the other side has announced."""
     if select.select([0], [], [], 0)[0] and (words := os.read(0, 1 << 16).split()):
         return int(words[-1])
     return 0
 
 
 def dropped(number: int) -> bool:
-    """Whether an interrupt was sent and raised nothing, in what ends an object."""
+    """Return True if an interrupt was sent but raised nothing, since an object's finalizer ran."""
     if sent() < number:
         return False
     # One that the collector met comes from a timer (gate.interrupt_later).
@@ -85,7 +85,7 @@ def dropped(number: int) -> bool:
 def main(times: int) -> None:
     """Work, be interrupted, and so on."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # What is compiled for the first time takes much longer than a turn does.
+    # A first compilation takes much longer than a turn.
     work(1, Counter())
     seen: Counter[str] = Counter()
     turns, number = itertools.count(), 0

@@ -1,6 +1,6 @@
-"""Computes ONNX's backend test cases of its norms through the public API and prints what came out.
+"""Compute ONNX's backend test cases of its norms through the public API, and print the results.
 
-In a process of its own: collecting runs what onnx has of every operator.
+This needs a separate process, since collecting the cases runs onnx's code for every operator.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def complaint(case: Any, op: str) -> str | None:
-    """What is wrong with the outputs of a case; None when nothing is."""
+    """Return the error in the outputs of a case; None if there is none."""
     from onnx import helper
 
     (node,) = case.model.graph.node
@@ -41,7 +41,7 @@ def complaint(case: Any, op: str) -> str | None:
 
 
 def main() -> None:
-    """Print a JSON object: for each operator the cases' names to their complaints or null."""
+    """Print a JSON object: for each operator, the errors of its cases by name, or null."""
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():

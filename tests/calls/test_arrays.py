@@ -1,4 +1,4 @@
-"""Arrays on the device, and what calls keep between them: nothing that grows."""
+"""Arrays on the device, and the caches of calls, which must not grow without a bound."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def on_device(array: Array) -> webnorm.GpuArray:
 
 @pytest.fixture
 def traffic(monkeypatch: pytest.MonkeyPatch, device: Device) -> Counter[str]:
-    """How often arrays go to the device and come back."""
+    """Count how often arrays go to the device and come back."""
     counts: Counter[str] = Counter()
     handle = session.default_device().handle
     queue, buffers = type(handle.queue), type(on_device(normal(1)).buffer)
@@ -116,7 +116,7 @@ def test_reshape(device: Device) -> None:
 
 
 def test_a_buffer_is_not_its_readers_to_destroy(device: Device) -> None:
-    """Else wgpu would end the process as soon as it is read."""
+    """Otherwise wgpu would end the process at the next read."""
     here = on_device(normal(6, 4))
     with pytest.raises(webnorm.WebnormError, match="webnorm owns this buffer; delete its array"):
         here.buffer.destroy()
@@ -163,7 +163,7 @@ def test_results_are_those_of_numpy_arrays(function: Any, device: Device) -> Non
         assert isinstance(its, webnorm.GpuArray), name
         assert its.shape == mine.shape and its.dtype == mine.dtype
         np.testing.assert_array_equal(its.numpy().view(np.uint8), mine.view(np.uint8))
-    with pytest.raises(webnorm.WebnormError, match=r"expected stats.numpy\(\)"):
+    with pytest.raises(webnorm.WebnormError, match=r"call stats.numpy\(\)"):
         got.rstd  # noqa: B018
 
 
@@ -210,7 +210,7 @@ def test_arrays_of_two_devices(device: Device) -> None:
     ):
         with pytest.raises(webnorm.WebnormError) as caught:
             call()
-        assert "lies on another device than" in str(caught.value) and "\n" not in str(caught.value)
+        assert "is on another device than" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_an_array_in_a_cycle_gives_back_a_buffer_that_lives(device: Device) -> None:
@@ -232,14 +232,14 @@ def test_a_deep_copy_is_the_array_itself(device: Device) -> None:
 
 
 def objects() -> dict[str, int]:
-    """How many objects of each kind wgpu holds."""
+    """Count wgpu's objects of each kind."""
     gc.collect()
     counts = wgpu.diagnostics.object_counts.get_dict()
     return {name: count["count"] for name, count in counts.items()}
 
 
 def resident_bytes() -> int:
-    """Memory of this process; 0 where the system does not tell."""
+    """Return the memory of this process; 0 if the system does not report it."""
     statm = Path("/proc/self/statm")
     return int(statm.read_text().split()[1]) * mmap.PAGESIZE if statm.exists() else 0
 
@@ -258,7 +258,7 @@ def test_a_thousand_calls_leak_nothing(device: Device) -> None:
     before = objects()
     assert before["Buffer"] > 0
     grown = []
-    # A driver takes memory in pieces when it likes; a leak takes it every time.
+    # A driver allocates memory at irregular times, but a leak allocates in every round.
     for _ in range(3):
         memory = resident_bytes()
         three_calls(112)
@@ -285,7 +285,7 @@ def test_the_pool_has_a_bound(device: Device) -> None:
 
 
 def test_the_oldest_buffer_is_taken_first(device: Device) -> None:
-    """Whatever the order they came back in, so that a loop of calls meets the same buffers again."""
+    """Buffers may come back in any order. A loop of calls must use the same buffers again."""
     pool = BufferPool(most_bytes=100_000)
     taken = [pool.take(device, 1000) for _ in range(3)]
     for index in (1, 2, 0):
@@ -342,7 +342,7 @@ session.session_of(array.device).pool.most_bytes = {most_bytes}
 
 @pytest.mark.parametrize("size", [0, 1, 255, 4096, 100_000, 12_345_678])
 def test_pooled_sizes(size: int, device: Device) -> None:
-    """Room for the guard, whole vec4, and not much more than was asked for."""
+    """Sizes include the guard, are whole vec4, and are not much larger than requested."""
     buffer = BufferPool(0).take(device, size)
     assert buffer.size % 16 == 0
     assert size + GUARD_BYTES <= buffer.size <= (size + GUARD_BYTES) * 1.125 + 16
@@ -375,7 +375,7 @@ def test_a_float8_y_is_an_array_of_ml_dtypes(device: Device) -> None:
 
 
 def kept(name: str) -> int:
-    """How many schedules or sets of bind groups the default device's session keeps."""
+    """Count the schedules or sets of bind groups in the default device's session."""
     return len(getattr(session.session_of(session.default_device()), name))
 
 
@@ -396,7 +396,7 @@ def test_a_repeated_call_makes_nothing_anew(device: Device) -> None:
 
 
 def test_what_is_kept_has_bounds(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other rows are another schedule, other arrays other bind groups; results stay right as they go."""
+    """Other rows need another schedule, and other arrays need other bind groups. Results stay right."""
     own = open_device(device.adapter)
     mine = session.session_of(own)
     for cache, most in ((mine.schedules, 2), (mine.bindings, 3), (mine.programs, 1)):
@@ -408,12 +408,12 @@ def test_what_is_kept_has_bounds(device: Device, monkeypatch: pytest.MonkeyPatch
             answer = x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True))
             for array in arrays:
                 np.testing.assert_allclose(webnorm.rms_norm(array, cols).numpy(), answer, rtol=1e-5)
-    # The program of the other number of columns took its schedules and their bind groups along.
+    # The program for the other number of columns was removed with its schedules and their bind groups.
     assert (len(mine.schedules), len(mine.bindings), len(mine.programs)) == (1, 2, 1)
 
 
 def test_what_is_not_kept_is_freed(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pipelines take megabytes: neither schedules nor bind groups may keep those of a program that went."""
+    """Pipelines take megabytes: schedules and bind groups must not keep a removed program's alive."""
     own = open_device(device.adapter)
     monkeypatch.setattr(session.session_of(own).programs, "most", 3)
     before = objects()
@@ -445,7 +445,7 @@ def test_calls_that_share_a_schedule_differ_in_eps_and_scale(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All are submitted before the first is read; each has the eps and scale that it was called with."""
-    # As many schedules as are kept may be there of other tests.
+    # Other tests may have filled the cache of schedules.
     for kept_ones in ("schedules", "programs"):
         monkeypatch.setattr(getattr(session.session_of(session.default_device()), kept_ones), "most", 10_000)
     x = on_device(normal(6, 40))
@@ -465,7 +465,7 @@ def test_calls_that_share_a_schedule_differ_in_eps_and_scale(
 
 
 def test_arrays_that_change_places_are_bound_anew(device: Device) -> None:
-    """The same buffers as other arguments."""
+    """The call uses the same buffers for other arguments."""
     x, dy, weight = (normal(6, 40) for _ in range(3))
     first, second, scale = on_device(x), on_device(dy), on_device(weight[0])
     for a, b, numpy_a, numpy_b in ((first, second, x, dy), (second, first, dy, x), (first, second, x, dy)):
@@ -475,7 +475,7 @@ def test_arrays_that_change_places_are_bound_anew(device: Device) -> None:
 
 
 def test_memory_that_is_let_go_is_freed(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A buffer the pool has no room for is destroyed, though a kept bind group still names it."""
+    """A buffer that does not fit in the pool is destroyed, although a cached bind group refers to it."""
     own = open_device(device.adapter)
     mine = session.session_of(own)
     x = webnorm.GpuArray.from_numpy(normal(64, 40), own)
@@ -517,7 +517,7 @@ def test_arrays_are_read_piece_by_piece(staged: int, device: Device, monkeypatch
 
 
 def test_a_read_that_breaks_off_spoils_no_other(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C while the device is at work: the buffer that is being mapped is not used again."""
+    """Ctrl-C during the device's work: the buffer that is being mapped is not used again."""
     array = normal(6, 40)
     here = on_device(array)
     here.numpy()

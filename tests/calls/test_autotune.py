@@ -1,4 +1,4 @@
-"""WEBNORM_AUTOTUNE: a first call tunes, what it found is recorded and followed, and a failure is no end."""
+"""WEBNORM_AUTOTUNE: a first call tunes and records its choice, and a failure is only a warning."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def test_a_first_call_tunes_and_the_next_process_follows(
     (choice,) = known.choices
     assert (choice.kernel, choice.constants) == (found.kernel.name, found.constants)
     assert choice.tried > 1 and choice.percent_of_copy
-    # Such a problem is there now, whoever asks.
+    # Every later call finds the recorded problem.
     monkeypatch.setattr(autotune, "_tune", None)
     assert chosen(device, task_of(rows=100)).constants == found.constants
 
 
-def test_what_was_recorded_is_chosen_at_once(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recorded_choice_is_used_at_once(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autotune, "_tune", lambda task, device: choice_of(task, device, "streaming"))
     shared = CallSession()
     first = shared.wanted(device, task_of(), None).rendered
@@ -99,7 +99,7 @@ def test_what_was_recorded_is_chosen_at_once(device: Device, monkeypatch: pytest
     assert known is not None and len(known.choices) == 2
 
 
-def test_who_waited_for_another_that_tunes_follows_it(
+def test_a_call_that_waited_for_another_tuning_uses_it(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = task_of()
@@ -129,27 +129,25 @@ def test_who_waited_for_another_that_tunes_follows_it(
 
 
 @pytest.mark.parametrize("value", ["", "0"])
-def test_nothing_is_tuned_where_nobody_asked(
-    value: str, device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_tuned_by_default(value: str, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(autotune.VARIABLE, value)
     monkeypatch.setattr(autotune, "_tune", None)
     assert chosen(device, task_of()) and recorded(device) is None
 
 
-def test_another_value_is_told(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_value_is_an_error(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(autotune.VARIABLE, "yes")
     with pytest.raises(WebnormError, match="WEBNORM_AUTOTUNE is 'yes'; it must be 1, or 0 for no tuning"):
         chosen(device, task_of())
 
 
-def test_who_names_a_kernel_has_it(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_kernel_is_not_tuned(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autotune, "_tune", None)
     assert CallSession().wanted(device, task_of(), "streaming").rendered
     assert recorded(device) is None
 
 
-def test_a_failure_leaves_it_to_the_rules(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failure_the_rules_choose(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     tries = []
 
     def fail(task: Task, device: Device) -> TunedChoice:
@@ -161,12 +159,12 @@ def test_a_failure_leaves_it_to_the_rules(device: Device, monkeypatch: pytest.Mo
         UserWarning, match=r"uses the default kernel, because WEBNORM_AUTOTUNE failed: the card has gone"
     ):
         found = chosen(device, task_of())
-    # It is not tried again, and tells no more.
+    # It is not tried again, and does not warn again.
     assert chosen(device, task_of()).constants == found.constants
     assert len(tries) == 1 and recorded(device) is None
 
 
-def test_a_file_that_cannot_be_written_is_told_before_anything_is_tuned(
+def test_a_file_that_cannot_be_written_is_reported_before_anything_is_tuned(
     device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -176,7 +174,7 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_tuned(
         assert chosen(device, task_of())
 
 
-def test_a_broken_file_is_told_before_anything_is_tuned(
+def test_a_broken_file_is_reported_before_anything_is_tuned(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tuning.path_of(Platform.of(device.adapter.description()))
@@ -206,7 +204,7 @@ def test_a_process_that_dies_at_once_is_not_started_for_each_variant(
     assert starts.count(search.search_variants) == 1
 
 
-def test_what_is_recorded_and_cannot_run_is_not_tuned_again(
+def test_a_recorded_choice_that_cannot_run_is_not_tuned_again(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = task_of()
@@ -249,7 +247,7 @@ def test_calls_tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert len(list((tmp_path / "tunings").glob("*.json"))) == 1
 
 
-def test_who_does_not_tune_does_not_import_the_lab(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_without_tuning_do_not_import_the_lab(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(autotune.VARIABLE)
     code = "import sys, webnorm; webnorm.layer_norm; print([name for name in sys.modules if '.lab' in name])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S)

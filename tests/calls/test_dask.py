@@ -1,4 +1,4 @@
-"""The functions on dask arrays: what one call on NumPy arrays gives, whatever the chunks are."""
+"""The functions on dask arrays give the results of one call on NumPy arrays, for any chunks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import webnorm
 from fuzzing import examples
-from odd import ODD, normal, told
+from odd import ODD, normal, refusal_of
 from patience import HANG_S
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
@@ -37,13 +37,13 @@ APART = {"float32": 1e-5, "float16": 2**-10, "bfloat16": 2**-7, "float8_e4m3fn":
 
 
 def chunks(size: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """Sizes that add up to one, blocks without rows among them."""
+    """Draw sizes that add up to a total. Some blocks have no rows."""
     cuts = st.lists(st.integers(0, size), max_size=4).map(sorted)
     return cuts.map(lambda at: tuple(int(n) for n in np.diff([0, *at, size])))
 
 
 def assert_alike(found: Any, wanted: Any) -> None:
-    """A dask array that knew beforehand what it would be, and a NumPy array or None."""
+    """Compare a dask array, and its shape and dtype before the computation, with a NumPy array or None."""
     if wanted is None:
         assert found is None
         return
@@ -61,13 +61,13 @@ def never(block: Array) -> Array:
 
 
 def unread(*shape: int, chunks: Any = 2) -> Any:
-    """A dask array of which no block may be computed."""
+    """Return a dask array whose blocks must not be computed."""
     return da.zeros(shape, chunks=chunks, dtype=np.float32).map_blocks(
         never, dtype=np.float32, meta=np.empty((0,) * len(shape), np.float32)
     )
 
 
-# Chunks that fail are few numbers as they are: to make them fewer takes minutes.
+# Failing chunks are short already, and shrinking them takes minutes.
 @given(st.data())
 @settings(examples(8), phases=[Phase.generate])
 def test_gradients_are_the_reference_for_any_chunks(device: Device, data: st.DataObject) -> None:
@@ -110,14 +110,14 @@ def test_options_are_those_of_one_call(name: str, asked: str, device: Device) ->
     weight, bias = normal(2, 8, 5)
     x[-1, -1, 0, 0] = 1000
     options = {"eps": 1e-3, "bias": bias, **FORWARD[asked]}
-    beside = {"residual": residual} if options.pop("residual", False) else {}
-    one = getattr(webnorm, name)(x, (8, 5), weight, **options, **beside)
+    others = {"residual": residual} if options.pop("residual", False) else {}
+    one = getattr(webnorm, name)(x, (8, 5), weight, **options, **others)
     found = getattr(lazy, name)(
         da.from_array(x, chunks=(4, 2, 8, 5)),
         (8, 5),
         da.from_array(weight, chunks=3),
         **options,
-        **{n: da.from_array(a, chunks=3) for n, a in beside.items()},
+        **{n: da.from_array(a, chunks=3) for n, a in others.items()},
     )
     assert isinstance(found, webnorm.NormOutput) == isinstance(one, webnorm.NormOutput)
     for output in ("y", "h", "stats", "mean", "mean_low", "rstd", "y_scale", "amax", "scale_inv"):
@@ -168,9 +168,9 @@ def test_unknown_numbers_of_rows(device: Device) -> None:
     with pytest.raises(webnorm.WebnormError, match="residual has shape"):
         late.y.compute()
     parted = some.rechunk({0: (np.nan,) * 3}), da.concatenate([others, others])
-    said = told(lambda: lazy.rms_norm(parted[0], COLS, residual=parted[1]))
+    said = refusal_of(lambda: lazy.rms_norm(parted[0], COLS, residual=parted[1]))
     assert said is not None and "compute_chunk_sizes()" in said
-    assert told(lambda: lazy.rms_norm(some, 7)) == (
+    assert refusal_of(lambda: lazy.rms_norm(some, 7)) == (
         f"x has shape (nan, {COLS}); expected it to end in normalized_shape (7,)"
     )
 
@@ -219,7 +219,7 @@ def test_the_arguments_are_those_of_the_functions(name: str) -> None:
     ],
     ids=str,
 )
-def test_a_mistake_is_told_at_once_in_the_same_words(wrong: dict[str, Any], device: Device) -> None:
+def test_a_mistake_raises_the_same_error_at_once(wrong: dict[str, Any], device: Device) -> None:
     def of(kind: Callable[[Array], Any]) -> Callable[[], Any]:
         made: dict[str, Any] = {"x": kind(normal(2, COLS)), "normalized_shape": COLS}
         for name, value in wrong.items():
@@ -235,8 +235,8 @@ def test_a_mistake_is_told_at_once_in_the_same_words(wrong: dict[str, Any], devi
         module = webnorm if kind is np.asarray else lazy
         return lambda: module.layer_norm(**made)
 
-    said = told(of(np.asarray))
-    assert said is not None and told(of(da.from_array)) == said
+    said = refusal_of(of(np.asarray))
+    assert said is not None and refusal_of(of(da.from_array)) == said
 
 
 @pytest.mark.parametrize(
@@ -262,17 +262,17 @@ def test_a_mistake_is_told_at_once_in_the_same_words(wrong: dict[str, Any], devi
         (
             lambda: lazy.layer_norm(unread(2, 4, chunks=4), 4, device=5),
             "device is 5; expected None: each process that computes blocks opens its own, which "
-            "WEBNORM_ADAPTER chooses",
+            "WEBNORM_ADAPTER selects",
         ),
         (
             lambda: webnorm.layer_norm(unread(2, 4), 4),
-            "x is a dask array; expected a NumPy array or a GpuArray: webnorm.dask.layer_norm, and its like "
-            "there, take dask arrays",
+            "x is a dask array; expected a NumPy array or a GpuArray: for dask arrays, call "
+            "webnorm.dask.layer_norm and the like",
         ),
     ],
 )
-def test_what_is_wrong_with_dask_arrays_alone(call: Callable[[], Any], message: str) -> None:
-    assert told(call) == message
+def test_errors_of_dask_arrays_alone(call: Callable[[], Any], message: str) -> None:
+    assert refusal_of(call) == message
 
 
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm_backward"])
@@ -281,7 +281,7 @@ def test_odd_arguments_are_one_line_or_work(name: str) -> None:
     right: dict[str, Any] = {"x": x, "normalized_shape": COLS} | ({"dy": x} if "backward" in name else {})
     for parameter in inspect.signature(getattr(lazy, name)).parameters:
         for one in ODD.values():
-            told(lambda given={**right, parameter: one}: getattr(lazy, name)(**given))  # type: ignore[misc]
+            refusal_of(lambda given={**right, parameter: one}: getattr(lazy, name)(**given))  # type: ignore[misc]
 
 
 @pytest.mark.slow

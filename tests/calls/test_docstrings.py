@@ -17,7 +17,7 @@ import webnorm
 from webnorm.gpu.device import adapters
 
 ROOT = Path(__file__).parents[2]
-# Classes that programs receive and do not create, and functions whose examples are those of another name.
+# Classes that programs receive and do not create, and functions that another name's examples cover.
 WITHOUT_EXAMPLES = {
     "webnorm.Accuracy",
     "webnorm.Changes",

@@ -74,7 +74,7 @@ found["after"] = [
         lambda: device.subgroup_size,
     )
 ]
-# Nothing is used, and everything is let go of.
+# The child uses nothing, and releases everything.
 found["idle"] = [forked(lambda: [globals().pop(name) for name in ("device", "here", "module")])]
 done.set()
 for thread in threads:
@@ -90,7 +90,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.slow
-def test_a_child_is_told_and_ends(device: Device) -> None:
+def test_a_child_raises_and_ends(device: Device) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROGRAM],
         capture_output=True,
@@ -101,9 +101,9 @@ def test_a_child_is_told_and_ends(device: Device) -> None:
     found = json.loads(done.stdout)
     assert found["before"] == [["ndarray", 3]]
     assert found["idle"] == [["list", 3]]
-    told = (
+    refusal = (
         "this process was forked from one that uses the GPU and cannot use it; "
         "use the start method spawn, or fork before the first use"
     )
     assert len(found["after"]) == 11
-    assert all(one == [told, 3] for one in [*found["after"], *found["pool"]])
+    assert all(one == [refusal, 3] for one in [*found["after"], *found["pool"]])

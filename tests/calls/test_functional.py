@@ -42,7 +42,7 @@ def normal(*shape: int, dtype: str = "float32") -> Array:
 def expected(
     op: str, arrays: dict[str, Array], shape: Sequence[int], eps: float, **options: Any
 ) -> dict[str, Array]:
-    """The op in float64 on arrays of any shape, whose outputs have rows and columns."""
+    """Compute the op in float64 on arrays of any shape; the outputs have rows and columns."""
     cols = int(np.prod(shape))
     flat = {
         name: array.reshape(-1, cols) if array.ndim > len(shape) else array.reshape(-1)
@@ -102,14 +102,14 @@ def test_default_eps(device: Device) -> None:
 
 
 def shader_of(op: str, problem: NormProblem) -> Shader:
-    """The shader that a call computes the problem with."""
+    """Return the shader with which a call computes the problem."""
     device = session.default_device()
     mine = session.session_of(device)
     schedule = mine.schedule(device, mine.wanted(device, Task(OPS[op], problem), None))
     return replace(schedule.shader, problem=problem)
 
 
-# What is asked for beside y, in every storage type. Each of these is a compilation or two.
+# Other requested outputs, in every storage type. Each of these is a compilation or two.
 FORWARD_OPTIONS: dict[str, tuple[str, NormOptions, float]] = {
     "stats": ("float32", NormOptions(return_stats=True), 1.0),
     "residual": ("float16", NormOptions(residual=True, weight_dtype="float32"), 1.0),
@@ -225,7 +225,7 @@ def test_gradients(op: str, name: str, device: Device) -> None:
 
 
 def test_forward_and_backward_go_together(device: Device) -> None:
-    """The stats of a forward pass give the gradients that computing them anew gives; dx is for h."""
+    """Saved statistics give the same gradients as computing them again; dx belongs to h."""
     x, residual, dy, weight = normal(6, 40), normal(6, 40), normal(6, 40), normal(40)
     out = webnorm.layer_norm(x, 40, weight, residual=residual, return_stats=True)
     assert out.h is not None
@@ -329,7 +329,7 @@ def test_a_kernel_file_that_was_edited_is_compiled_anew(device: Device, tmp_path
         ),
         (
             {"x": normal(2, 3, dtype="float16"), "weight": normal(3), "bias": normal(3, dtype="float16")},
-            "bias has dtype float16, but weight float32; parameters share one",
+            "bias has dtype float16, but weight float32; expected one dtype for both",
         ),
         ({"residual": normal(3)}, "residual has shape (3,); expected x's (2, 3)"),
         ({"residual": normal(2, 3, dtype="float16")}, "residual has dtype float16; expected x's float32"),
@@ -338,7 +338,7 @@ def test_a_kernel_file_that_was_edited_is_compiled_anew(device: Device, tmp_path
         ({"out_dtype": "float8"}, "unknown out_dtype 'float8'; did you mean"),
         ({"out_dtype": np.float64}, "unknown out_dtype 'float64'"),
         ({"out_dtype": 8}, "out_dtype is 8; expected one of"),
-        ({"scale": 2.0}, "scale is 2.0, which needs an out_dtype of float8"),
+        ({"scale": 2.0}, "scale is 2.0; it needs an out_dtype of float8"),
         ({"scale": 0.0, "out_dtype": "float8_e5m2"}, "scale is 0.0; expected a number from 1.2e-38"),
         ({"x": np.ma.masked_less(normal(2, 3), 0)}, "x is a masked array"),
         ({"scale": 1e39, "out_dtype": "float8_e5m2"}, "scale is 1e+39; expected a number from 1.2e-38"),
@@ -376,7 +376,7 @@ def test_mistakes(arguments: dict[str, Any], message: str, device: Device) -> No
 def test_a_mistake_that_equals_what_was_right(
     right: dict[str, Any], wrong: dict[str, Any], message: str, device: Device
 ) -> None:
-    """What was checked is remembered; a value that is only equal to it is checked all the same."""
+    """Checked arguments are cached, but a value that is only equal to a checked one is checked again."""
     given = {"x": normal(2, 3), "normalized_shape": 3}
     webnorm.layer_norm(**{**given, **right})
     with pytest.raises(webnorm.WebnormError) as caught:
@@ -410,7 +410,7 @@ def test_mistakes_in_gradients(arguments: dict[str, Any], message: str, device: 
 
 
 def test_a_kernel_that_compiles_rows_in(device: Device, tmp_path: Path) -> None:
-    """A constant that a header derives from the rows is that of each call."""
+    """A constant that a header derives from the rows is computed for each call."""
     own = tmp_path / "layer_norm" / "own.wgsl"
     own.parent.mkdir()
     text = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
@@ -433,7 +433,7 @@ def test_a_kernel_that_cannot(device: Device) -> None:
 
 
 def test_several_threads(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that take turns as often as Python lets them, over more kernels than are kept."""
+    """Threads switch as often as Python allows, and use more kernels than the cache has room for."""
     monkeypatch.setattr(session.session_of(session.default_device()).programs, "most", 2)
     x = [normal(6, cols) for cols in (40, 44, 48, 52)]
     answers = [webnorm.layer_norm(each, each.shape[1]) for each in x]
@@ -482,7 +482,7 @@ def test_public_names() -> None:
 
 
 def test_dir_lists_what_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
-    # As if nobody had asked for it yet.
+    # The name must look as if it had not been imported yet.
     monkeypatch.delitem(vars(webnorm), "tolerance", raising=False)
     listed = {*dir(webnorm)}
     assert listed >= {*webnorm.__all__, "errors"} and not listed & {"TYPE_CHECKING", "importlib", "_HOME"}

@@ -1,4 +1,4 @@
-"""Calls of the Python interface, right ones and spoiled ones: a right answer, or a line that says why not."""
+"""Valid and invalid calls of the Python interface give a right result, or an error of one line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import webnorm
 from fuzzing import examples
-from odd import ODD, told
+from odd import ODD, refusal_of
 from webnorm.calls import session
 from webnorm.gpu.device import Device
 from webnorm.lab.verify.accuracy import assess
@@ -41,13 +41,13 @@ class Call:
         self.op, self.given, self.problem = op, given, problem
 
     def __repr__(self) -> str:
-        beside = {name: value for name, value in self.given.items() if np.ndim(value) == 0}
-        return f"{self.op.name}({self.problem}, {beside})"
+        others = {name: value for name, value in self.given.items() if np.ndim(value) == 0}
+        return f"{self.op.name}({self.problem}, {others})"
 
 
 @st.composite
 def rows(draw: st.DrawFn, shape: tuple[int, int], dtype: str) -> Array:
-    """Rows of very different kinds beside each other."""
+    """Draw rows of very different kinds."""
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     wide = 0 if dtype == "float16" else 14
     found = np.empty(shape)
@@ -77,7 +77,7 @@ def rows(draw: st.DrawFn, shape: tuple[int, int], dtype: str) -> Array:
 
 
 def options(op: Op, dtype: str) -> st.SearchStrategy[NormOptions]:
-    """Options that an op has, and that go together."""
+    """Draw compatible options of an op."""
     flags = st.booleans()
     rare = st.sampled_from((False, False, False, True))
     if op.gradient:
@@ -163,7 +163,7 @@ def calls(draw: st.DrawFn, names: tuple[str, ...]) -> Call:
 
 @st.composite
 def laid_out(draw: st.DrawFn, array: Array) -> Array:
-    """The same numbers, otherwise in memory."""
+    """Return the same numbers with another memory layout."""
     match draw(st.sampled_from(("as it is", "columns first", "strided", "read-only"))):
         case "columns first":
             return np.asfortranarray(array)
@@ -176,7 +176,7 @@ def laid_out(draw: st.DrawFn, array: Array) -> Array:
 
 
 def inputs(call: Call) -> dict[str, Array]:
-    """The arrays of a call as the op has them."""
+    """Return the arrays of a call in the shapes of the op."""
     found = {}
     for tensor in call.op.present(call.problem):
         if tensor.access == "read":
@@ -186,7 +186,7 @@ def inputs(call: Call) -> dict[str, Array]:
 
 
 def outputs(call: Call, found: Any) -> dict[str, Array]:
-    """What a call gave, by name and as the op has it."""
+    """Return the results of a call by name, in the shapes of the op."""
     if call.op.gradient:
         names = [name for name in ("dbias", "dresidual_bias") if asked(call, name)]
         if has_mean(call.op) and "dbias" not in names:
@@ -212,7 +212,7 @@ def asked(call: Call, name: str) -> bool:
 
 
 def check(call: Call, found: Any) -> None:
-    """Hold what a call gave against float64."""
+    """Compare the result of a call with float64."""
     if call.problem.rows == 0:
         outputs(call, found)
         return
@@ -240,7 +240,7 @@ def test_right_calls_are_right(names: tuple[str, ...], device: Device) -> None:
     @given(calls(names))
     def answer(call: Call) -> None:
         found: list[Any] = []
-        refused = told(lambda: found.append(run(call)))
+        refused = refusal_of(lambda: found.append(run(call)))
         if refused is None:
             check(call, found[0])
         else:
@@ -251,7 +251,7 @@ def test_right_calls_are_right(names: tuple[str, ...], device: Device) -> None:
 
 @pytest.mark.parametrize("names", [("layer_norm", "rms_norm"), ("layer_norm_backward", "rms_norm_backward")])
 def test_spoiled_calls_say_so(names: tuple[str, ...], device: Device) -> None:
-    """Where a spoiled call has an answer, it means what it did before, or nothing of that kind was asked."""
+    """If a spoiled call has a result, it is the original one, or the change did not affect it."""
     wrong = [array for array in ODD.values() if isinstance(array, np.ndarray)]
 
     @examples(250)
@@ -271,7 +271,7 @@ def test_spoiled_calls_say_so(names: tuple[str, ...], device: Device) -> None:
                 st.sampled_from(wrong),
             ]
         call.given[name] = data.draw(st.one_of(*kinds))
-        told(lambda: run(call))
+        refusal_of(lambda: run(call))
 
     with np.errstate(all="ignore"):
         answer()
@@ -279,7 +279,7 @@ def test_spoiled_calls_say_so(names: tuple[str, ...], device: Device) -> None:
 
 @pytest.mark.parametrize("kind", [webnorm.LayerNorm, webnorm.RMSNorm])
 def test_modules_after_any_history(kind: Any, device: Device) -> None:
-    """Forward, backward, copies and mistakes in any order: what comes out is what the functions give."""
+    """Forward, backward, copies and mistakes in any order give the results of the functions."""
     name = "layer_norm" if kind is webnorm.LayerNorm else "rms_norm"
     steps = st.lists(
         st.sampled_from(("forward", "backward", "copy", "eval", "train", "state", "wrong x", "wrong dy")),
@@ -311,7 +311,7 @@ def test_modules_after_any_history(kind: Any, device: Device) -> None:
                     assert (module.weight_grad is not None) == affine
                     saved = None
                 case "backward":
-                    assert told(lambda: module.backward(dy)) is not None  # noqa: B023
+                    assert refusal_of(lambda: module.backward(dy)) is not None  # noqa: B023
                 case "copy":
                     module, saved = copy.deepcopy(module), None
                 case "eval":
@@ -321,11 +321,11 @@ def test_modules_after_any_history(kind: Any, device: Device) -> None:
                 case "state":
                     state = {name: rng.standard_normal(40) for name in module.state_dict()}
                     module.load_state_dict(state)
-                    # What was saved goes on with the parameters that are there now.
+                    # A backward pass uses the saved x with the current parameters.
                 case "wrong x":
-                    assert told(lambda: module(x[:, 1:])) is not None  # noqa: B023
+                    assert refusal_of(lambda: module(x[:, 1:])) is not None  # noqa: B023
                 case "wrong dy":
-                    assert told(lambda: module.backward(dy[1:])) is not None  # noqa: B023
+                    assert refusal_of(lambda: module.backward(dy[1:])) is not None  # noqa: B023
 
     history()
 
@@ -361,7 +361,7 @@ def test_onnx_operators(device: Device) -> None:
                 if of_mean
                 else (lambda: webnorm.rms_normalization(X, Scale, axis))
             )
-            assert told(call) is not None
+            assert refusal_of(call) is not None
             return
         wide, axes = X.astype(np.float64), tuple(range(axis % len(shape), len(shape)))
         centred = wide - wide.mean(axes, keepdims=True) * of_mean
@@ -380,7 +380,7 @@ def test_onnx_operators(device: Device) -> None:
 
 
 def fits(own: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether a shape broadcasts to another."""
+    """Return True if a shape broadcasts to another."""
     try:
         return np.broadcast_shapes(own, shape) == shape
     except ValueError:
@@ -399,12 +399,12 @@ def test_arrays_on_the_device(device: Device) -> None:
         here = webnorm.GpuArray.from_numpy(array)
         np.testing.assert_array_equal(here.numpy().astype(float), array.astype(float))
         found: list[webnorm.GpuArray] = []
-        if told(lambda: found.append(here.reshape(asked))) is None:
+        if refusal_of(lambda: found.append(here.reshape(asked))) is None:
             again = array.reshape(asked)
             assert found[0].shape == again.shape
             np.testing.assert_array_equal(found[0].numpy().astype(float), again.astype(float))
         parts: list[list[webnorm.GpuArray]] = []
-        if told(lambda: parts.append(here.split(asked))) is None:
+        if refusal_of(lambda: parts.append(here.split(asked))) is None:
             ends = np.cumsum([part.size for part in parts[0]])
             for part, end in zip(parts[0], ends, strict=True):
                 own = array.reshape(-1)[end - part.size : end]

@@ -1,4 +1,4 @@
-"""The float64 gradients that kernels are held against are themselves held against central differences."""
+"""The float64 gradients, which are the reference for kernels, are compared with central differences."""
 
 from __future__ import annotations
 

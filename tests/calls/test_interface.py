@@ -1,4 +1,4 @@
-"""What a caller may get wrong: each mistake is told in one line, and what is merely unusual works."""
+"""Mistakes of callers raise errors of one line, and unusual but valid arguments work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import webnorm
-from odd import ODD, normal, told
+from odd import ODD, normal, refusal_of
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.sources import wgsl_root
@@ -117,7 +117,7 @@ def with_weight(weight: Any) -> Any:
     return module
 
 
-# What no argument takes.
+# Values that no argument accepts.
 NEVER = {
     "negative",
     "nan",
@@ -152,7 +152,7 @@ def test_every_argument_says_what_it_takes(name: str, device: Device) -> None:
         for kind, value in ODD.items():
             if name == "a state's key" and getattr(type(value), "__hash__", None) is None:
                 continue
-            said = told(lambda: function(**{**right, argument: value}))  # noqa: B023
+            said = refusal_of(lambda: function(**{**right, argument: value}))  # noqa: B023
             if kind in NEVER or (flag and kind not in ("true", "numpy truth")):
                 assert said is not None, (name, argument, kind)
             if flag and kind in ("true", "numpy truth"):
@@ -197,13 +197,16 @@ def test_every_argument_says_what_it_takes(name: str, device: Device) -> None:
             ),
             "Unable to allocate",
         ),
-        (lambda: webnorm.GpuArray.from_numpy(normal(4)).split([2, 3]), "expected ints of 4 in all, or less"),
+        (
+            lambda: webnorm.GpuArray.from_numpy(normal(4)).split([2, 3]),
+            "expected ints of 0 or more that add up to 4 at most",
+        ),
         (
             lambda: webnorm.GpuArray.from_numpy(normal(4, dtype="float16")).split([1]),
-            "expected whole words of 4 bytes in float16",
+            "expected multiples of 4 bytes in float16",
         ),
         (lambda: webnorm.GpuArray.from_numpy(normal(4)).reshape(True, 4), "expected ints"),
-        (lambda: pickle.dumps(webnorm.GpuArray.from_numpy(normal(4))), "expected its numpy() to be pickled"),
+        (lambda: pickle.dumps(webnorm.GpuArray.from_numpy(normal(4))), "pickle its numpy() instead"),
         (lambda: pickle.dumps(webnorm.open_device()), "a device belongs to its process"),
         (lambda: webnorm.open_device(limits={"max-bufer-size": 1}), "did you mean 'max-buffer-size'"),
         (lambda: webnorm.open_device(limits={"max-buffer-size": 1 << 60}), "cannot open the device"),
@@ -211,7 +214,7 @@ def test_every_argument_says_what_it_takes(name: str, device: Device) -> None:
     ],
 )
 def test_mistakes_by_name(call: Callable[[], Any], message: str, device: Device) -> None:
-    said = told(call)
+    said = refusal_of(call)
     assert said is not None and message in said, said
     assert "\\n" not in said, said  # a line's end is a space: what others say may have several lines
 
@@ -221,11 +224,11 @@ def test_a_file_that_is_no_kernel(name: str, tmp_path: Path, device: Device) -> 
     (tmp_path / "x.wgsl").mkdir()
     (tmp_path / "binary.wgsl").write_bytes(bytes(range(256)))
     (tmp_path / "empty.wgsl").touch()
-    assert told(lambda: webnorm.layer_norm(normal(2, 8), 8, kernel=f"{tmp_path}/{name}")) is not None
+    assert refusal_of(lambda: webnorm.layer_norm(normal(2, 8), 8, kernel=f"{tmp_path}/{name}")) is not None
 
 
 def test_arrays_of_every_kind(device: Device) -> None:
-    """Whatever they look like in memory, and whatever their class."""
+    """Arrays may have any memory layout and any class."""
     x, weight = normal(6, 40), normal(40)
     answer = webnorm.layer_norm(x, 40, weight)
     frozen = x.copy()
@@ -279,7 +282,7 @@ def test_a_module_is_copied_at_any_time(kind: Any, device: Device) -> None:
             assert isinstance(made, kind) and made.training == module.training
             np.testing.assert_array_equal(made.weight, module.weight)
             assert made.weight is not module.weight
-            with pytest.raises(webnorm.WebnormError, match="backward needs what forward saved"):
+            with pytest.raises(webnorm.WebnormError, match="backward needs the values that forward saves"):
                 made.backward(x)
             np.testing.assert_array_equal(made.eval()(x.numpy()), answer)
     assert copy.deepcopy(module).device is device
@@ -288,7 +291,7 @@ def test_a_module_is_copied_at_any_time(kind: Any, device: Device) -> None:
     assert isinstance(pickle.loads(pickle.dumps(module)).weight, np.ndarray)
 
 
-def test_copies_of_what_lies_on_a_device(device: Device) -> None:
+def test_copies_of_values_on_a_device(device: Device) -> None:
     here = webnorm.GpuArray.from_numpy(normal(4))
     assert copy.copy(here) is here and copy.copy(device) is copy.deepcopy(device) is device
 
@@ -345,7 +348,7 @@ def test_the_labs_own_parts_take_no_odd_values(name: str) -> None:
         else:
             wrong = ODD
         for kind, one in wrong.items():
-            said = told(lambda given={**right, parameter: one}: call(**given))  # type: ignore[misc]
+            said = refusal_of(lambda given={**right, parameter: one}: call(**given))  # type: ignore[misc]
             if type(value) is bool or kind in ("function", "hostile", "bytes"):
                 assert said is not None, (parameter, kind)
 
@@ -362,26 +365,29 @@ def test_the_labs_own_parts_take_no_odd_values(name: str) -> None:
         ),
         (lambda: webnorm.Problem(rows=1, cols=1, options=None), "options is None; expected Options"),  # type: ignore[arg-type]
         (lambda: webnorm.Options(weight="x"), "weight is 'x'; expected True or False"),  # type: ignore[arg-type]
-        (lambda: webnorm.Options(out_dtype=5), "out_dtype is 5; expected a text, or None"),  # type: ignore[arg-type]
+        (lambda: webnorm.Options(out_dtype=5), "out_dtype is 5; expected a string, or None"),  # type: ignore[arg-type]
         (
             lambda: webnorm.make_inputs(NAIVE.op, webnorm.Problem(rows=10**6, cols=10**9)),
-            "the inputs of 1000000x1000000000 float32 find no room in memory",
+            "the inputs of 1000000x1000000000 float32 do not fit in memory; choose smaller sizes",
         ),
     ],
 )
 def test_mistakes_in_the_lab(call: Callable[[], Any], message: str) -> None:
-    said = told(call)
+    said = refusal_of(call)
     assert said is not None and message in said
 
 
 def test_a_buffer_of_a_lost_device(device: Device) -> None:
     own = webnorm.open_device(device.adapter)
     own.handle.destroy()
-    assert told(lambda: own.create_buffer(16)) == "the device is lost; open another with webnorm.open_device"
+    assert (
+        refusal_of(lambda: own.create_buffer(16))
+        == "the device is lost; open another with webnorm.open_device"
+    )
 
 
-def test_what_was_right_once_says_nothing_of_what_is_equal(device: Device) -> None:
-    """Arguments are checked once: for all that are alike, and 1, 1.0 and True are not."""
+def test_equal_arguments_of_other_types_are_checked_again(device: Device) -> None:
+    """Equal arguments are checked once, but 1, 1.0 and True differ."""
     x, row = np.ones((2, 1), np.float32), np.ones(1, np.float32)
     right: dict[str, Any] = {"normalized_shape": 1, "eps": 1, "max_workgroups": 1, "return_stats": 1}
     wrong: dict[str, list[Any]] = {
@@ -402,7 +408,7 @@ def test_what_was_right_once_says_nothing_of_what_is_equal(device: Device) -> No
     np.testing.assert_array_equal(first.y, again.y)
 
 
-def test_what_was_asked_is_known_up_to_a_number(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_resolved_calls_has_a_bound(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolved, "MOST_KNOWN", 4)
     monkeypatch.setattr(resolved, "_known", {})
     check, checked = resolved.checked, []
@@ -425,7 +431,9 @@ def test_what_was_asked_is_known_up_to_a_number(device: Device, monkeypatch: pyt
     assert webnorm.rms_norm(x, 4, device=device).shape == (3, 4)
 
 
-def test_what_was_asked_holds_no_array(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_resolved_calls_contains_no_array(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(resolved, "_known", {})
     x = webnorm.GpuArray.from_numpy(np.ones((3, 4), np.float32), device)
     # NumPy takes an array for the dtype that it has.

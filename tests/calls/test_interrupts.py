@@ -46,7 +46,7 @@ TIMES = 200
 
 @pytest.fixture
 def heard() -> Iterator[list[int]]:
-    """Who is told of Ctrl-C does not raise."""
+    """The handler of Ctrl-C counts, and does not raise."""
     found: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: found.append(number))
     yield found
@@ -55,7 +55,7 @@ def heard() -> Iterator[list[int]]:
 
 @pytest.mark.slow
 def test_a_program_that_is_interrupted_goes_on(device: Device) -> None:
-    """Some interrupts come where Python drops them, in what ends an object: then another is sent."""
+    """Python drops an interrupt during a finalizer: then another is sent."""
     program = [sys.executable, str(Path(__file__).with_name("interrupted.py")), str(TIMES)]
     rng = random.Random(0)
     pipe = subprocess.PIPE
@@ -76,7 +76,7 @@ def test_a_program_that_is_interrupted_goes_on(device: Device) -> None:
             # Now and then a whole turn comes first: one that is always broken off never ends.
             if due and (kind == "turn" or int(number) % 4):
                 due = False
-                # A moment that nobody chose; which one decides nothing.
+                # The moment is random, and the result must not depend on it.
                 at_least(2 * turn_s * rng.random() ** 2)
                 child.send_signal(signal.SIGINT)
                 # The word comes behind the signal.
@@ -119,7 +119,7 @@ def test_the_second_does_not_and_shuts(device: Device) -> None:
     assert webnorm.layer_norm(np.ones((2, 8), np.float32), 8, device=device).shape == (2, 8)
 
 
-def test_who_waits_for_a_thread_is_interrupted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_thread_is_interrupted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     shared, taken, done = Gate(), threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -157,7 +157,7 @@ def test_handlers_stay_as_they_are(heard: list[int]) -> None:
     signal.signal(signal.SIGINT, before)
 
 
-def test_what_the_collector_starts_waits_for_nobody() -> None:
+def test_finalizers_of_the_collector_do_not_wait() -> None:
     done: list[int] = []
     mine = Gate()
     mine.tidy(lambda: done.append(1))
@@ -201,15 +201,15 @@ def test_a_lost_device_that_calls_share_is_opened_anew(
 
 
 class SoftLimit(Exception):
-    """As Celery's."""
+    """An exception like Celery's."""
 
 
 class Late(TimeoutError):
-    """As a handler raises it that ends a wait: an OSError, which files raise, too."""
+    """An exception of a handler that ends a wait: an OSError, which files raise too."""
 
 
 class Wrong(ValueError):
-    """What many a library takes for a mistake in a value."""
+    """An exception that many libraries interpret as an invalid value."""
 
 
 KINDS = (SoftLimit, Late, Wrong)
@@ -374,7 +374,7 @@ def test_check_and_bench_do_so_too(device: Device) -> None:
 def test_what_a_handler_raises_while_a_template_is_rendered(
     kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is no mistake of the template's, and it is not dropped."""
+    """The exception is not reported as an error of the template, and it is not dropped."""
     raised = kind("from the handler")
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -427,7 +427,7 @@ def test_an_exception_of_a_handler_is_known_by_its_traceback() -> None:
 
 
 def test_an_exception_that_was_taken_for_another_comes_out_all_the_same() -> None:
-    """A library may catch everything."""
+    """A library may catch every exception."""
     raised = SoftLimit()
 
     def handler(number: int, frame: FrameType | None) -> None:

@@ -93,11 +93,11 @@ def test_backward_sees_the_x_that_forward_saw(device: Device) -> None:
 def test_backward_needs_a_forward_pass(device: Device) -> None:
     x = normal(6, 40)
     norm = webnorm.LayerNorm(40)
-    with pytest.raises(webnorm.WebnormError, match="backward needs what forward saved"):
+    with pytest.raises(webnorm.WebnormError, match="backward needs the values that forward saves"):
         norm.backward(x)
     norm(x)
     norm.backward(x)
-    with pytest.raises(webnorm.WebnormError, match="backward needs what forward saved"):
+    with pytest.raises(webnorm.WebnormError, match="backward needs the values that forward saves"):
         norm.backward(x)
     norm.eval()(x)
     with pytest.raises(webnorm.WebnormError, match="while training"):

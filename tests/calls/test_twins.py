@@ -1,4 +1,4 @@
-"""A value of the wrong type that reads like a right one: a message shows which type it has."""
+"""Messages show the type of a value that looks valid but has the wrong type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ X = np.ones((2, 4), np.float32)
 
 
 def twins(value: Any) -> Iterator[Any]:
-    """What looks like a value, and is another; and some that are nothing like it."""
+    """Return values that look like a value but differ in type, and some other values."""
     yield from (str(value), str(value).encode(), [value], (value,), {"value": value}, np.str_(str(value)))
     yield from (
         None,
@@ -122,7 +122,7 @@ def test_messages_show_the_type_of_what_they_refuse(name: str, device: Device) -
             assert f"{argument} is {twin!s};" not in said or shown(twin) == str(twin), said
 
 
-def test_values_of_any_size_are_told_by_their_type() -> None:
+def test_messages_show_large_values_by_their_type() -> None:
     class Big(list[int]):
         pass
 

@@ -1,4 +1,4 @@
-"""What type checkers know of the functions: an array of x's kind, or an output that names its parts."""
+"""The types of the functions' results for type checkers: an array of x's type, or a NormOutput."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ def test_a_checker_knows_what_calls_give(tmp_path: Path) -> None:
     options = ["--config-file", str(root / "pyproject.toml"), "--cache-dir", str(root / ".mypy_cache")]
     command = [sys.executable, "-m", "mypy", *options, str(tmp_path / "script.py")]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    told = [
+    revealed = [
         line.partition('"')[2].rstrip('"') for line in done.stdout.splitlines() if "Revealed type" in line
     ]
     short = [
         one.replace("webnorm.calls.arrays.", "")
         .replace("webnorm.ops.norms.resolved.", "")
         .replace("builtins.", "")
-        for one in told
+        for one in revealed
     ]
     assert [one.replace("numpy.", "") for one in short] == KNOWN, done.stdout
     assert done.stdout.count(": error:") == 1 and 'No overload variant of "layer_norm" matches' in done.stdout
 
 
 def holds_any(kind: object) -> bool:
-    """Whether a type leaves something open; NumPy's arrays are of any shape and dtype."""
+    """Return True if a type contains Any, except for the shape and dtype of NumPy's arrays."""
     if typing.get_origin(kind) in {np.ndarray, npt.NDArray}:
         return False
     return kind is typing.Any or any(map(holds_any, typing.get_args(kind)))
@@ -87,7 +87,7 @@ def test_no_public_function_gives_any(name: str) -> None:
 
 @pytest.mark.parametrize("op", [op for op in OPS.values() if not op.is_copy], ids=lambda op: op.name)
 def test_every_argument_is_one_that_a_checker_allows(op: Op) -> None:
-    """A parameter of the function that no overload has would be an error in a caller's code alone."""
+    """A parameter that no overload has would only be an error in a caller's code."""
     function = getattr(webnorm, op.name)
     allowed = set[str]()
     for one in typing.get_overloads(function):

@@ -113,7 +113,7 @@ def test_a_choice_fits_workgroup_memory_and_uses_no_feature_that_is_missing(op: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("op", NORMS, ids=lambda op: op.name)
-def test_what_was_recorded_on_a_greater_adapter_is_followed_only_where_it_runs(op: Op) -> None:
+def test_a_tuning_of_a_larger_adapter_is_used_only_if_it_runs(op: Op) -> None:
     desktop = ADAPTERS["desktop"]
     followers = [traits for traits in ADAPTERS.values() if not op.gradient or traits.max_invocations >= 256]
     sources = set()
@@ -135,7 +135,7 @@ def test_what_was_recorded_on_a_greater_adapter_is_followed_only_where_it_runs(o
     assert sources == {"tuning", "rules"}
 
 
-def test_what_is_gone_is_passed_over() -> None:
+def test_a_choice_whose_kernel_is_gone_is_ignored() -> None:
     op, traits = OPS["layer_norm"], ADAPTERS["desktop"]
     task = Task(op, NormProblem(rows=1000, cols=1024))
     by_rules = choose(KERNELS, task, traits)
@@ -168,7 +168,7 @@ def test_a_first_choice_reads_one_header(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(made) == len(NORMS)
 
 
-def test_no_kernel_at_all_is_told_with_the_reason() -> None:
+def test_the_error_without_any_kernel_has_the_reason() -> None:
     kernels = [replace(kernel, unstable="a reason") for kernel in KERNELS]
     with pytest.raises(WebnormError, match="no kernel of rms_norm can run 2x3 float32 on this"):
         choose(kernels, Task(OPS["rms_norm"], NormProblem(rows=2, cols=3)), BROWSER)

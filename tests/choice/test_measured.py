@@ -1,4 +1,4 @@
-"""What was measured on the H200: the files are sound, and what is read off them follows what is known."""
+"""The measurements of the H200: the files are valid, and the choices from them follow the data."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_op_and_storage_type_has_a_file() -> None:
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", FILES)
-def test_what_was_measured_exists_and_runs_there(name: str) -> None:
+def test_measured_variants_exist_and_run(name: str) -> None:
     op, dtype, *kind = name.split("-")
     known = decode((measured.FOLDER / f"{name}.json").read_bytes())
     kernels = {kernel.name: kernel for kernel in KERNELS if kernel.op.name == op}
@@ -76,7 +76,7 @@ def test_what_was_measured_exists_and_runs_there(name: str) -> None:
 @pytest.mark.parametrize("dtype", STORAGE)
 @pytest.mark.parametrize("op", NORMS)
 def test_columns_that_are_left_out_are_chosen_well(op: str, dtype: str) -> None:
-    """Where x fills the card, of rows that vectors divide: which tells the model from a guess."""
+    """On large data whose rows are multiples of vectors. This distinguishes the model from a guess."""
     itemsize = DTYPES[dtype].itemsize
     losses = [
         lost
@@ -110,7 +110,7 @@ def test_variants_of_a_kernel_that_a_rule_names_are_compared_with_each_other() -
     assert [there.cols for there in own.entries] == [1024]
 
 
-def test_what_lies_past_the_row_costs() -> None:
+def test_columns_past_the_row_cost_time() -> None:
     """256 invocations hold 1024 columns in a Vec each; at 1032 each has a second one, mostly of nothing."""
     assert row_fit(MANY, 1024) == (1, 1.0) and row_fit(MANY, 1032) == (2, 2048 / 1032)
     assert row_fit(variant(64, 8), 1024) == (4, 1.0) and row_fit(variant(64, 8), 1016) == (4, 1024 / 1016)
@@ -132,7 +132,7 @@ def test_few_bytes_are_compared_with_few_bytes() -> None:
     assert first(known, 1024) == FEW and first(known, 1024, 1 << 20) == MANY
 
 
-def test_what_is_known_from_far_away_is_believed_less() -> None:
+def test_distant_measurements_count_less() -> None:
     known = SweepLandscape([entry(1024, {FEW: 90}), entry(1400, {FEW: 89, MANY: 90})])
     assert first(known, 1024) == FEW
 
@@ -149,7 +149,7 @@ def test_a_residual_has_what_was_measured_with_it_before_what_was_not() -> None:
 def test_a_gradient_that_finds_its_statistics_has_data_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Without such data it goes by that of the others."""
+    """Without such data the rules use the data of the other gradients."""
     monkeypatch.setattr(measured, "FOLDER", tmp_path)
     op = OPS["layer_norm_backward"]
 

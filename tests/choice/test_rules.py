@@ -57,7 +57,7 @@ def test_any_problem_has_a_choice_that_runs_on_any_adapter(
 @pytest.mark.parametrize("cols", [96, 1096, 3001, 6920])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("op", NORMS)
-def test_what_a_gpu_would_take_is_right(op: str, dtype: str, cols: int, device: Device) -> None:
+def test_the_choice_for_a_gpu_is_correct(op: str, dtype: str, cols: int, device: Device) -> None:
     """With subgroups of another size, and as many rows as a test has time for."""
     traits = replace(device.traits, software=False)
     chosen = best_for(problem_of(op, cols, dtype), op, traits)
@@ -171,8 +171,8 @@ def test_few_long_rows_are_split_where_two_dispatches_cannot(op: str) -> None:
 
 @pytest.mark.parametrize("dtype", STORAGE)
 @pytest.mark.parametrize("op", NORMS)
-def test_nothing_follows_from_long_rows_for_short_ones(op: str, dtype: str) -> None:
-    """What shares a row out among workgroups was measured with long rows; at 8x48 it once ranked first."""
+def test_data_of_long_rows_do_not_apply_to_short_rows(op: str, dtype: str) -> None:
+    """Kernels that split rows were measured with long rows only; at 8x48 one of them once ranked first."""
     for rows, cols in itertools.product((1, 8, 100, 5000), (1, 3, 8, 48, 64, 130, 512, 1000)):
         assert chosen_for(op, rows, cols, dtype) in ("registers", "one_dispatch")
 

@@ -53,7 +53,7 @@ def test_a_relative_cache_folder_is_ignored(tmp_path: Path, monkeypatch: pytest.
     assert tuning.path_of(PLATFORM).parent == tmp_path / ".cache" / "webnorm" / "tunings"
 
 
-def test_it_lies_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WEBNORM_TUNINGS")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert tuning.path_of(PLATFORM).parent == tmp_path / "webnorm" / "tunings"
@@ -99,7 +99,7 @@ def test_it_lies_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (lambda data: problem(data, cols=64.5), r"choices\[0\].problem: cols is 64.5; expected an int"),
         (lambda data: problem(data, eps="small"), "eps is 'small'; expected 0 or a number from"),
         (lambda data: problem(data, options={"weight": 3}), "weight is 3; expected True or False"),
-        (lambda data: problem(data, options=7), "a problem is not understood"),
+        (lambda data: problem(data, options=7), "the problem is invalid"),
         (
             lambda data: problem(data, options={"max_workgroups": True}),
             "max_workgroups is True; expected an int",
@@ -107,7 +107,7 @@ def test_it_lies_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (lambda data: problem(data, rows="many"), "rows is 'many'; expected an int"),
         (lambda data: problem(data, cols=0), "cols is 0; expected 1 or more"),
         (lambda data: problem(data, cols="x"), "cols is 'x'; expected an int"),
-        (lambda data: problem(data, options={"wieght": True}), "a problem is not understood"),
+        (lambda data: problem(data, options={"wieght": True}), "the problem is invalid"),
     ],
 )
 def test_a_broken_file_is_an_error_that_says_how_to_remove_it(
@@ -122,7 +122,7 @@ def test_a_broken_file_is_an_error_that_says_how_to_remove_it(
     said = str(error.value)
     assert str(path) in said and "\n" not in said and len(said) < 2100
     assert said.endswith("; delete the file, or run `webnorm tune --remove`")
-    # What is only looked at is no reason to stop.
+    # A broken file that is only read is not an error.
     assert tuning.applicable(PLATFORM) == (None, f"{said}; until then it is ignored")
 
 
@@ -183,18 +183,18 @@ def test_a_stale_or_foreign_file_is_ignored_with_a_word(
     found, note = tuning.applicable(PLATFORM)
     assert found is None
     assert note is not None and re.search(word, note) and str(path) in note
-    # `webnorm tune` leaves another device's alone.
+    # `webnorm tune` does not overwrite the file of another device.
     assert note.endswith("removes it") == ("another device" in word)
 
 
-def test_the_users_file_is_followed(folder: Path) -> None:
+def test_the_users_file_is_used(folder: Path) -> None:
     assert tuning.applicable(PLATFORM) == (None, None)
     own = tuned(choice(kernel="naive"))
     tuning.write(own, tuning.path_of(PLATFORM))
     assert tuning.applicable(PLATFORM) == (own, None)
 
 
-def test_resuming_goes_on_with_what_holds(folder: Path) -> None:
+def test_resuming_keeps_an_applicable_tuning(folder: Path) -> None:
     path = tuning.path_of(PLATFORM)
     assert tuning.resume(path, PLATFORM)[0].choices == ()
     tuning.write(tuned(), path)
@@ -287,7 +287,7 @@ def test_a_new_choice_takes_the_place_of_the_old() -> None:
 # --- from Python
 
 
-def test_calls_follow_it_and_are_told_of_a_stale_one(folder: Path, device: Device) -> None:
+def test_calls_use_it_and_warn_about_a_stale_one(folder: Path, device: Device) -> None:
     x = np.random.default_rng(0).standard_normal((1000, 64), dtype=np.float32)
     problem = replace(TUNED_PROBLEM, options=NormOptions(weight=False, bias=False))
     platform = Platform.of(device.adapter.description())
@@ -312,9 +312,7 @@ def test_calls_follow_it_and_are_told_of_a_stale_one(folder: Path, device: Devic
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
 @pytest.mark.parametrize("text", ["{", "[" * 200_000, None, "a folder", "a pipe"])
-def test_calls_do_without_a_broken_one_and_are_told_once(
-    text: str | None, folder: Path, device: Device
-) -> None:
+def test_calls_ignore_a_broken_one_and_warn_once(text: str | None, folder: Path, device: Device) -> None:
     x = np.random.default_rng(0).standard_normal((4, 64), dtype=np.float32)
     platform = Platform.of(device.adapter.description())
     path = tuning.path_of(platform)
@@ -327,9 +325,9 @@ def test_calls_do_without_a_broken_one_and_are_told_once(
     else:
         path.write_text(text)
     opened = webnorm.open_device(device.adapter)
-    with pytest.warns(UserWarning, match=re.escape(str(path))) as told:
+    with pytest.warns(UserWarning, match=re.escape(str(path))) as warned:
         y = functional.layer_norm(x, 64, device=opened)
-    assert len(told) == 1
+    assert len(warned) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         functional.layer_norm(x[:1], 64, device=opened)

@@ -1,4 +1,4 @@
-"""What `bench` shows, at several widths, coloured or not."""
+"""The tables of `bench`, at several widths, with and without colours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webnorm.cli.verbs.bench_view import BenchTable, ShareMatrix, outcome
 from webnorm.lab.results.result import Result
 from webnorm.ops.norms.problem import NormProblem
 
-# The constants that MIXED's kernels have.
+# The constants of MIXED's kernels.
 USUAL = {
     ("layer_norm", one.kernel): {"threads_per_row": 256, "rows_per_workgroup": 4, "vector_width": 4}
     for one in MIXED
@@ -35,7 +35,7 @@ def test_rows_are_ranked_with_one_roofline_and_failures_last() -> None:
     assert "200" in line_of(table, "copy (roofline)")
 
 
-def test_reasons_are_told_as_they_are_written() -> None:
+def test_reasons_are_printed_as_they_are_written() -> None:
     table = shown(MIXED, 160)
     assert "skip: [red]too long[/red]" in table
     assert "expected failure: [0, 3] is nan" in table
@@ -53,7 +53,7 @@ def test_every_number_of_a_kernel_is_in_its_one_line(width: int, encoding: str) 
     assert "=" not in first
 
 
-def test_what_matters_least_goes_where_a_terminal_is_narrow() -> None:
+def test_a_narrow_terminal_drops_the_least_important_columns() -> None:
     table = shown(MIXED[1:6], 40)
     assert max(map(len, table.splitlines())) <= 40
     for one in ("copy (roofline)", "registers", "welford_subgroup"):
@@ -63,7 +63,7 @@ def test_what_matters_least_goes_where_a_terminal_is_narrow() -> None:
     assert line_of(unstable, "one_pass").endswith("unstable") and "welford_subg" in unstable
 
 
-def test_flags_go_below_where_a_terminal_is_narrow() -> None:
+def test_a_narrow_terminal_moves_flags_below_the_line() -> None:
     flags = ("noisy", "few samples", "drifting", "suspicious")
     flagged = replace(MIXED[4], flags=flags, constants={**MIXED[4].constants, "vector_width": 2})
     table = shown([MIXED[3], flagged, MIXED[1]], 40).splitlines()
@@ -75,7 +75,7 @@ def test_flags_go_below_where_a_terminal_is_narrow() -> None:
     assert line_of(shown([MIXED[3], flagged], 120), "1 registers").count("few samples, drifting") == 1
 
 
-def test_constants_are_told_where_they_are_not_the_usual_ones() -> None:
+def test_constants_are_shown_where_they_differ_from_the_usual_ones() -> None:
     tuned = replace(MIXED[4], constants={**MIXED[4].constants, "vector_width": 2})
     table = shown([tuned, MIXED[5]], 160)
     assert line_of(table, "1 registers").endswith("vector_width=2")
@@ -114,7 +114,7 @@ def test_bars_are_plain_without_unicode() -> None:
 
 
 @pytest.mark.parametrize("gbps", [math.nan, math.inf])
-def test_a_throughput_that_is_no_number_draws_no_bar(gbps: float) -> None:
+def test_a_throughput_of_nan_draws_no_bar(gbps: float) -> None:
     broken = replace(result("naive", 100.0), gbps=gbps)
     table = shown([broken, result("registers", 190.0, percent_of_copy=95.0)], 120)
     assert "█" not in line_of(table, "naive") and "█" in line_of(table, "registers")
@@ -143,7 +143,7 @@ def test_a_matrix_has_a_row_for_each_kernel_and_marks_the_winners() -> None:
     assert fails.split() == ["fails", "33", "FAIL"] and auto.split() == ["auto", "90*", "85"]
 
 
-def test_a_matrix_says_why_auto_has_no_figure() -> None:
+def test_a_matrix_explains_a_missing_number_of_auto() -> None:
     said = "auto: - means that its choice was not timed\n"
     assert said not in text(ShareMatrix(sweep(256, 512)))
     unmarked = [replace(one, auto=None) if one.problem.cols == 512 else one for one in sweep(256, 512)]
@@ -176,7 +176,7 @@ def test_the_outcome_of_a_problem_is_a_line() -> None:
     assert text(outcome(wrong[-1:], "none"), 120) == "none: no kernel was timed; 1 FAIL\n"
 
 
-def test_strips_go_in_the_order_of_their_ranks() -> None:
+def test_columns_are_dropped_in_the_order_of_their_ranks() -> None:
     from rich.text import Text
 
     strips = [
@@ -191,7 +191,7 @@ def test_strips_go_in_the_order_of_their_ranks() -> None:
 
 
 def test_few_samples_give_no_ranks_and_one_winner() -> None:
-    """Table, matrix and outcome go by the medians, which they show, where nothing else can be told."""
+    """Without enough samples for ranks, table, matrix and outcome sort by the medians that they show."""
     moments = [1.0, 1.0, 3.0, 3.0, 3.0]
     copy = replace(timed("copy", 30.0, samples_ns=tuple(10 * one for one in moments)), op="copy")
     fast = timed("fast", 60.0, samples_ns=tuple(20 * one for one in moments), percent_of_copy=50.0)

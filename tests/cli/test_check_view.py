@@ -30,10 +30,10 @@ def test_check_counts_and_names_the_worst_case() -> None:
     shown = text(CheckTable(results), 120)
     assert line_of(shown, "kernel").endswith("pass  FAIL  unstable  skip  max rel error")
     assert line_of(shown, "  registers").split()[1:] == ["2", "-", "-", "1", "1.5e-06"]
-    # An unstable kernel shows how wrong it is, which is what it is kept for.
+    # An unstable kernel shows its error, which is its purpose.
     assert line_of(shown, "  one_pass").split()[1:] == ["1", "-", "1", "-", "inf"]
     assert line_of(shown, "  naive").split()[1:] == ["1", "4", "-", "-", "nan"]
-    # A failure is told once: what is wrong in the worst case, and the names of the others.
+    # A failure is shown once: the error of the worst case, and the names of the other cases.
     constants = "threads_per_row=256 rows_per_workgroup=4 vector_width=4"
     below = shown.splitlines()[shown.splitlines().index(line_of(shown, "  naive")) :][1:3]
     assert below == [
@@ -47,7 +47,7 @@ def test_check_counts_and_names_the_worst_case() -> None:
     assert "worst: outlier, float32" in verbose and verbose.count("worst:") == 3
 
 
-def test_what_fails_as_expected_is_told_on_a_narrow_terminal() -> None:
+def test_expected_failures_are_shown_on_a_narrow_terminal() -> None:
     results = [
         result("one_pass", status="fail", expected=True, max_rel_error=320.0),
         result("welford_subgroup", max_rel_error=1e-7),
@@ -61,7 +61,9 @@ def test_what_fails_as_expected_is_told_on_a_narrow_terminal() -> None:
 
 def test_many_failures_are_a_line() -> None:
     results = [result("naive", case=f"n-{at}", status="fail", reason="off") for at in range(9)]
-    assert line_of(text(CheckTable(results)), "too:").endswith("too: n-1, n-2, n-3, n-4, n-5, n-6 and 2 more")
+    assert line_of(text(CheckTable(results)), "also wrong:").endswith(
+        "also wrong: n-1, n-2, n-3, n-4, n-5, n-6 and 2 more"
+    )
 
 
 def test_a_case_that_fails_with_several_constants_is_named_once() -> None:
@@ -69,7 +71,7 @@ def test_a_case_that_fails_with_several_constants_is_named_once() -> None:
         result("naive", case="n-1", status="fail", reason="off", max_rel_error=one) for one in (1.0, 2.0)
     ]
     others = [result("naive", case="n-2", status="fail", reason="off", max_rel_error=0.5)] * 2
-    assert line_of(text(CheckTable([*failures, *others])), "too:").endswith("too: n-2")
+    assert line_of(text(CheckTable([*failures, *others])), "also wrong:").endswith("also wrong: n-2")
     assert "too:" not in text(CheckTable(failures))
 
 
@@ -83,11 +85,11 @@ def test_a_case_that_fails_with_several_constants_is_named_once() -> None:
         ([False], "races on workgroup memory: 1 run could not be checked"),
     ],
 )
-def test_races_are_told_where_somebody_looked(watched: list[bool | None], said: str) -> None:
+def test_the_line_about_races(watched: list[bool | None], said: str) -> None:
     assert race_line([result("naive", watched=one) for one in watched]) == said
 
 
-def test_the_first_reason_why_races_cannot_be_watched_is_shown() -> None:
+def test_the_first_reason_for_unchecked_races_is_shown() -> None:
     first = result("naive", watched=False, unwatched="tally is passed\non by its address")
     unwatched = [result("naive", watched=False), first, result("naive", watched=False, unwatched="x" * 999)]
     reason = r"could not be checked (tally is passed\non by its address)"
@@ -97,7 +99,7 @@ def test_the_first_reason_why_races_cannot_be_watched_is_shown() -> None:
     assert len(race_line(unwatched[2:])) < 300
 
 
-def test_a_race_is_told() -> None:
+def test_a_race_is_shown() -> None:
     raced = result("naive", status="fail", watched=True, reason="a race on partials[3]")
     assert race_line([raced, result("naive", watched=True)]) == "races on workgroup memory: in 1 of 2 runs"
 
@@ -111,7 +113,7 @@ def test_a_kernel_that_passes_is_a_line() -> None:
     ]
 
 
-def test_check_of_what_never_ran_has_no_worst() -> None:
+def test_a_kernel_that_never_ran_has_no_worst_case() -> None:
     shown = text(CheckTable([result("naive", status="skip", max_rel_error=None)], verbose=True))
     assert line_of(shown, "  naive").split()[1:] == ["-", "-", "1", "-"] and "worst:" not in shown
 
@@ -120,16 +122,16 @@ def mistaken(path: Path, place: SourceLocation | None, reason: str) -> Result:
     return result(path.stem, None, status="error", max_rel_error=None, reason=reason, place=place)
 
 
-def test_a_mistake_is_told_as_editors_read_it(tmp_path: Path) -> None:
+def test_a_compile_error_has_the_format_of_editors(tmp_path: Path) -> None:
     path = tmp_path / "long name" / "mine.wgsl"
     path.parent.mkdir()
     path.write_text("// a kernel\n\tlet mean = = 1.0;\n")
     reason = f'{path}:2: expected expression, found "=": let mean = = 1.0;'
     wrong = mistaken(path, SourceLocation(str(path), 2, 13, 1), reason)
-    # Of another shape the compiler counts otherwise.
+    # The compiler's expression numbers differ for another shape.
     again = mistaken(path, wrong.place, f"{path}:2: Expression [7] is invalid: let mean = = 1.0;")
-    (told,) = compile_error_lines([wrong, again, wrong])
-    head, source, caret = told.plain.splitlines()
+    (line,) = compile_error_lines([wrong, again, wrong])
+    head, source, caret = line.plain.splitlines()
     assert head == f'{path}:2:13: error: expected expression, found "="'
     assert source == "      let mean = = 1.0;" and caret.index("^") == source.rindex("=")
     assert reason not in text(CheckTable([wrong]), 300)
@@ -137,7 +139,7 @@ def test_a_mistake_is_told_as_editors_read_it(tmp_path: Path) -> None:
 
 def test_a_mistake_without_a_column_or_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.wgsl"
-    (told,) = compile_error_lines([mistaken(path, None, f"{path}:2: unknown key \x1b")])
-    assert told.plain == f"{path}:2: error: unknown key \\x1b"
+    (line,) = compile_error_lines([mistaken(path, None, f"{path}:2: unknown key \x1b")])
+    assert line.plain == f"{path}:2: error: unknown key \\x1b"
     assert compile_error_lines([mistaken(path, None, "the process ended")]) == []
     assert "the process ended" in text(CheckTable([mistaken(path, None, "the process ended")]), 120)

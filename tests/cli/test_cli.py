@@ -1,4 +1,4 @@
-"""The command from end to end, as a person runs it."""
+"""The command from end to end, as a user runs it."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
             "rms_norm_backward has no option residual",
         ),
         (["bench", "--option", "max_workgroups=²"], "option max_workgroups is '²'; expected a whole number"),
-        (["bench", "--scale", "2"], "scale is 2.0, which needs an out_dtype of float8"),
+        (["bench", "--scale", "2"], "scale is 2.0; it needs an out_dtype of float8"),
         (["bench", "--eps", "1e39"], "eps is 1e+39"),
         (["check", "--op", "rms_norm", "-o", "dh"], "rms_norm has no option dh"),
         (["check", "--dtype", "float32,half"], "unknown dtype 'half'; did you mean 'float16'"),
@@ -117,7 +117,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
             ["check", "--op", "softmax"],
             "unknown op 'softmax'; expected one of copy, layer_norm",
         ),
-        (["play", "x.wgsl", "--op", "softmax"], "x.wgsl is no file"),
+        (["play", "x.wgsl", "--op", "softmax"], "x.wgsl is not a file"),
         (
             ["check", "--kernel", "naive", "--constant", "vector_width=4"],
             "constant 'vector_width' belongs to other kernels; expected one of workgroup_size",
@@ -173,7 +173,7 @@ def test_a_kernel_in_a_folder_that_was_not_named(
     assert done.returncode == 0, done.stderr
 
 
-def test_who_named_an_adapter_that_there_is_not(
+def test_the_error_for_an_unknown_adapter_names_its_origin(
     mistake: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch, device: Device
 ) -> None:
     monkeypatch.setenv("WEBNORM_ADAPTER", "voodoo")
@@ -186,7 +186,7 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert webnorm_process(["bench", "--nonsense"], tmp_path).returncode == 2
 
 
-def test_ctrl_c_before_there_is_anything_to_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_any_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baselines, "baseline_names", Mock(side_effect=KeyboardInterrupt))
     done = webnorm(["baselines"], tmp_path)
     assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; nothing was finished\n")
@@ -204,7 +204,7 @@ def test_ctrl_c_while_a_shell_completes_says_nothing_to_the_prompt(
 
 
 def test_the_parent_of_a_worker_leaves_the_native_backend_to_it() -> None:
-    """It takes 0.2 s to import."""
+    """The import would take 0.2 s."""
     probe = "from webnorm.lab.run import bench, check, tune; import sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert "wgpu.backends.wgpu_native" not in done.stdout.split()
@@ -275,7 +275,7 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     assert same.stdout.count("SAME") >= len(own)
     assert not {"FASTER", "SLOWER", "UNCLEAR"} & set(same.stdout.split())
 
-    # Times of our own: several runs take long.
+    # Made-up times, because several runs take long.
     for result in data["results"]:
         result.update(samples_ns=[1e6, 1.01e6] * 3, runs=[2, 2, 2], median_ns=1e6, flags=[])
     (tmp_path / "out.json").write_text(json.dumps(data))
@@ -306,7 +306,7 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
 
 
 @pytest.mark.slow
-def test_a_benchmark_is_held_against_a_baseline(
+def test_a_benchmark_is_compared_with_a_baseline(
     tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEBNORM_BASELINES", str(tmp_path / "kept"))
@@ -374,7 +374,7 @@ def test_runs_are_merged_and_compared(tmp_path: Path, device: Device) -> None:
 
 @pytest.mark.slow
 def test_a_kernel_that_is_skipped_proves_nothing(tmp_path: Path, device: Device) -> None:
-    """As many columns as no workgroup holds."""
+    """The problem has more columns than any workgroup supports."""
     long = ["--kernel", "registers", "--dtype", "float32"]
     np.save(tmp_path / "x.npy", np.zeros((1, 100_000), np.float32))
     for command, done in (
@@ -407,7 +407,7 @@ def test_a_wrong_kernel_is_exit_1(tmp_path: Path, device: Device) -> None:
 
 @pytest.mark.slow
 def test_bench_with_one_pass_failing_as_expected(tmp_path: Path, device: Device) -> None:
-    """Who is declared unstable breaks no run of others; who is not, does."""
+    """A kernel that is declared unstable does not fail a run; another kernel does."""
     path = tmp_path / "out.json"
     shape = ("--rows", "4", "--cols", "512", "--distribution", "mean1e4", "--budget", "0.05")
     named = ("--kernel", "one_pass", "--kernel", "registers", "--json", str(path))
@@ -440,7 +440,7 @@ def test_check_with_one_pass_failing_as_expected(tmp_path: Path, device: Device)
 
 
 @pytest.mark.opengl
-def test_check_of_what_auto_chooses(tmp_path: Path, device: Device) -> None:
+def test_check_of_the_choice_of_auto(tmp_path: Path, device: Device) -> None:
     check = ["check", "--case", "rows-1", "--case", "cols-199", "--json", "-"]
     for more, most in ((["-k", "auto"], 1), (["-k", "auto", "-k", "naive"], 2)):
         done = webnorm([*check, *more], tmp_path)
@@ -476,7 +476,7 @@ def test_show(tmp_path: Path, device: Device) -> None:
     shown = webnorm(["show", "registers", "--cols", "768", "--target", "browser"], tmp_path).stdout
     assert "enable subgroups;" in shown and "const COLS = 768u;" in shown and "layer_norm/registers" in shown
     difference = webnorm(["show", "registers", "--diff", "two_pass"], tmp_path).stdout
-    # What the kernel that is named first has, and the other has not, is what was added.
+    # Lines that only the first kernel contains are the added lines.
     assert re.findall(r"^(?:---|\+\+\+) \w+/(\w+)", difference, re.M) == ["two_pass", "registers"]
     assert "\n+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;" in difference
     chosen = ["show", "registers", "--cols", "512", "-c", "threads_per_row=16", "--no-bias"]
@@ -525,11 +525,11 @@ def test_the_cost_of_a_text_without_the_library(tmp_path: Path, device: Device) 
 def test_cost_is_counted(tmp_path: Path, device: Device) -> None:
     layout = ["--cols", "512", "-c", "threads_per_row=32"]
     registers = cost_of(["registers", *layout], tmp_path)
-    # Each of 32 invocations reads four columns again: the pivot's.
+    # Each of 32 invocations reads the four columns of the pivot again.
     assert registers["reads of rows per element"] == "1.25"
     assert registers["writes of rows per element"] == "1"
     assert registers["reads of parameters per element"] == "2"
-    # Without subgroups each invocation has a place of its own, and sums are joined in two halves.
+    # Without subgroups each invocation has its own slot, and sums are joined in two halves.
     places, barriers = (8, "2") if device.subgroup_size else (32, "4")
     assert int(registers["workgroup memory, bytes"]) == places * 4 + places * 8
     assert registers["barriers per row"] == ("0" if (device.subgroup_size or 0) >= 32 else barriers)
@@ -537,14 +537,14 @@ def test_cost_is_counted(tmp_path: Path, device: Device) -> None:
     assert (
         two_pass["reads of rows per element"] == "3.06"
     )  # three sweeps, and each invocation reads the pivot
-    # Two trees of five levels, and what is read behind each before it is written again.
+    # Two trees of five levels, and a barrier after each before its memory is reused.
     assert two_pass["barriers per row"] == "14"
     assert two_pass["subgroup operations per row"] == "0"
     assert cost_of(["naive", "--no-weight", "--no-bias"], tmp_path)["reads of parameters per element"] == "0"
 
 
 def test_the_cost_of_a_gradient(tmp_path: Path, device: Device) -> None:
-    """x and dy are read once and dx is written once, where no workgroup reads ahead of its last row."""
+    """x and dy are read once and dx is written once, because no workgroup reads beyond its last row."""
     layout = ["--op", "layer_norm_backward", "--cols", "256", "-c", "prefetch=0"]
     cost = cost_of(["registers", *layout], tmp_path)
     assert cost["reads of rows per element"] == "2"
@@ -576,7 +576,7 @@ def test_doctor(tmp_path: Path, device: Device) -> None:
 
 
 def test_doctor_without_an_adapter(tmp_path: Path) -> None:
-    """A Vulkan loader that is pointed at no driver, and no OpenGL: what a bare machine looks like."""
+    """A Vulkan loader without a driver, and no OpenGL, as on a bare machine."""
     nothing = {
         "VK_ICD_FILENAMES": "/none",
         "VK_DRIVER_FILES": "/none",
@@ -609,7 +609,7 @@ def test_doctor_without_an_adapter(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent another way on Windows")
-def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, device: Device) -> None:
+def test_ctrl_c_keeps_finished_results(tmp_path: Path, device: Device) -> None:
     command = ["bench", "--rows", "8,16,24,32,40,48", "--cols", "48,64,80", "--kernel", "naive"]
     done = webnorm_interrupted([*command, "--budget", "0.2", "--json", "out.json"], tmp_path, "out.json")
     assert done.returncode == 130

@@ -1,4 +1,4 @@
-"""What `compare` shows, and what it writes for a pull request and for scripts."""
+"""The output of `compare` on the screen, for pull requests and for scripts."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def test_comparisons_fit_a_narrow_terminal() -> None:
         ("timing method was 'timestamps' and is 'wall clock'", False),
     ],
 )
-def test_what_is_unclear_comes_with_what_to_do(reason: str | None, helps: bool) -> None:
-    """Where more runs would not tell, they are not offered."""
+def test_unclear_results_come_with_advice(reason: str | None, helps: bool) -> None:
+    """More runs are only suggested if they would help."""
     found = Verdicts((comparison("naive", verdict="UNCLEAR", ratio=1.0, reason=reason),), None)
     advice = "1 of 1 are UNCLEAR: measure both sides again with more runs and a longer budget, such as"
     for said in (text(CompareTable(found), 200), comparison_text.to_markdown(found, "old", "new")):
@@ -118,7 +118,7 @@ def test_what_is_unclear_comes_with_what_to_do(reason: str | None, helps: bool) 
     assert ("--runs" in (Changes(found).advice or "")) == helps
 
 
-def test_one_pair_that_is_told_is_known() -> None:
+def test_one_pair_with_a_verdict_is_known() -> None:
     same = comparison("naive", verdict="SAME", ratio=1.0, low=0.99, high=1.01)
     unclear = comparison("welford", verdict="UNCLEAR")
     untimed = comparison("split_row", verdict="SAME", reason="neither was timed: 'skip' in both")

@@ -1,4 +1,4 @@
-"""What the README and the docs say is run: commands, Python, the worked example, the generated tables."""
+"""Commands, Python, the worked example and the generated tables of the README and the docs are run."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from webnorm.web.browser import launch
 
 KERNEL_PAGE = ROOT / "docs" / "kernel-file.md"
 WHOLE_CORPUS, FIXED = corpus.whole_corpus, {case.name for case in corpus.CASES}
-# It takes a cluster, which the tests of that have.
+# It needs a cluster, which the tests of clusters start.
 FLEET = ROOT / "docs" / "cluster.md"
-# It takes half a minute.
+# This command takes half a minute.
 EXPORT_LAB = ["export", "--lab", "--out", "dist/lab"]
 # The budgets of the first tier.
 SHORT_S = {"bench": "0.05", "tune": "0.3"}
@@ -58,13 +58,13 @@ def _small_sizes(software: bool, quick: bool) -> tuple[tuple[int, int], ...]:
 
 
 def missing() -> str | None:
-    """What `webnorm verify` lacks here."""
+    """Return what `webnorm verify` needs and this machine lacks."""
     lacking = launch.browser_fixes()
     return tint.tint_unavailable() or (lacking[0].missing if lacking else None)
 
 
 def pages_to_run() -> Iterator[Any]:
-    """Yield every page with few cases and short budgets, and once more whole where that takes long."""
+    """Yield every page with few cases and short budgets, and slow pages once more completely."""
     for page in DOCUMENTS:
         if page != FLEET:
             yield pytest.param(page, few_cases, id=name_of(page))
@@ -84,7 +84,7 @@ def takes_long(words: Sequence[str]) -> bool:
 
 
 def only_times(words: Sequence[str]) -> bool:
-    """Return whether a command measures and leaves nothing for the page's next ones to read."""
+    """Return whether a command only measures and writes nothing that later commands of the page read."""
     return words[0] == "bench" and not {"--json", "--save", "--baseline"} & {*words}
 
 
@@ -147,34 +147,34 @@ def run_command(command: Command, folder: Path, cases: Callable[[int], tuple[Cas
     words = asked = command.words[1:]
     verifies = words[0] == "verify"
     if cases is few_cases and words[0] in SHORT_S and not {"--list", "--remove", "help"} & {*words}:
-        # Of options that are given twice the last one counts.
+        # If an option is given twice, the last one counts.
         words = [*words, "--budget", SHORT_S[words[0]]]
         if words[0] == "bench" and "--kernel" not in words:
             words += ["--kernel", "registers"]
     elif words[0] == "bench" and not {"--budget", "help"} & {*words}:
-        # How long it takes by itself is no page's business.
+        # The pages do not depend on the default budget.
         words = [*words, "--budget", "0.2"]
     with (
         patch.object(corpus, "whole_corpus", cases if checks_all(words) else WHOLE_CORPUS),
-        # What several runs say of each other is another test's subject.
+        # Other tests compare several runs.
         patch.object(bench, "_RUNS_TO_COMPARE", 1),
-        # Nor is it a page's business how much of a problem there is.
+        # The pages do not depend on the sizes of problems.
         patch.object(RowProblem, "default_sizes", _small_sizes),
         patch.object(presets, "_small", lambda problem: problem.with_batch(8)),
-        # Nobody sends anything, nor ends it.
+        # No visitor sends anything, and Ctrl-C would not come.
         patch.object(collect, "serve", side_effect=typer.Exit),
     ):
         done = webnorm(words, folder)
     if verifies and missing():
-        # It is not installed by `make bench`, and one command brings it.
+        # `make bench` does not install it, and one command does.
         assert done.returncode == INCONCLUSIVE and "`webnorm doctor --fix --browser`" in done.stderr
     elif words[:2] == ["store", "regressions"]:
-        # One run tells nothing of noise.
+        # One run does not show noise.
         assert done.returncode == INCONCLUSIVE and "not compared" in done.stdout
     elif words[0] == "play" and missing():
         assert done.returncode == INCONCLUSIVE and done.stderr == "webnorm: not checked: tint\n"
     elif "run neither natively" in done.stdout:
-        # The adapter has no subgroups, and the page is to do without.
+        # The adapter has no subgroups, and the page asks for none.
         assert done.returncode == INCONCLUSIVE and done.stderr == "webnorm: skipped: answers\n"
     elif "UNCLEAR" in done.stdout:
         # A budget this small gives no verdict, and the command says so.
@@ -189,7 +189,7 @@ def run_command(command: Command, folder: Path, cases: Callable[[int], tuple[Cas
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
 def test_python(page: Path, tmp_path: Path, device: Device) -> None:
-    """A page's blocks in one process, each with names of its own."""
+    """The blocks of a page run in one process, each with its own names."""
     runs = [
         f"exec(compile({block!r}, 'block {number}', 'exec'), {{'__name__': '__main__'}})"
         for number, block in enumerate(blocks(page, "python"), 1)
@@ -200,7 +200,7 @@ def test_python(page: Path, tmp_path: Path, device: Device) -> None:
 
 
 def test_the_workflow_for_macos_has_commands_that_exist() -> None:
-    """It runs elsewhere, and seldom."""
+    """The workflow itself runs on another system, and rarely."""
     text = (ROOT / ".github" / "workflows" / "macos.yml").read_text()
     lines = re.findall(r"^ *(?:run: )?webnorm ([^|>\n]+)", text, re.M)
     assert {line.split()[0] for line in lines} == {"doctor", "check", "export", "verify"}
@@ -209,7 +209,7 @@ def test_the_workflow_for_macos_has_commands_that_exist() -> None:
 
 
 def test_the_guide_to_clusters_has_commands_that_exist() -> None:
-    """tests/fleet follows it, which takes half a minute."""
+    """tests/fleet runs the guide itself, which takes half a minute."""
     found = arguments(FLEET)
     assert {words[0] for words in found} == {"cluster", "check", "bench", "tune"}
     for words in found:
@@ -236,7 +236,7 @@ def test_every_option_has_an_example() -> None:
     run = "".join([*blocks(page, "console"), *blocks(page, "python")])
     for field in fields(NormOptions):
         assert re.search(rf"\b{field.name}\b", page.read_text()), field.name
-        # Dtypes of parameters and statistics that were saved follow from the arrays in Python.
+        # In Python the arrays determine the dtypes of parameters and saved statistics.
         python = {"weight_dtype": "weight", "saved_stats": "stats="}.get(field.name, field.name)
         assert python in run, field.name
 
@@ -269,13 +269,13 @@ def test_every_layout_is_documented() -> None:
         named = [step["entry_point"] for step in layout.get("pass", ())]
         named += [one["name"] for one in layout.get("scratch", ())]
         named += [*layout.get("tune", ()), *layout.get("derive", ())]
-        told = set(re.findall("`(\\w+)`", row))
+        documented = set(re.findall("`(\\w+)`", row))
         completes = {layout["layout"]} if "layout" in layout else set()
-        assert told == {*named, *completes}, path.stem
+        assert documented == {*named, *completes}, path.stem
 
 
 def test_the_helpers_are_there() -> None:
-    """What the page calls by name is a function or a macro of the snippet that it names."""
+    """Each helper that the page names is a function or a macro of the snippet that it names."""
     rows = re.findall(r"^\| (.+?) \| ((?:`\w+\.wgsl`(?:, )?)+) \|", KERNEL_PAGE.read_text(), re.M)
     assert len(rows) > 20
     for helpers, files in rows:

@@ -1,4 +1,4 @@
-"""`webnorm doctor` tells what is missing, mends what it may, and stops only at what nothing works without."""
+"""`webnorm doctor` reports what is missing and installs it; it fails only without a required part."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Said:
 def doctor(
     device: Device, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Callable[..., Said]:
-    """Run the command in this process, on a system that lacks what it is given."""
+    """Return a function that runs the command in this process, with the given parts missing."""
     monkeypatch.delenv(ADAPTER_VARIABLE, raising=False)
     monkeypatch.setattr(verb, "_look_again", lambda: print("looked again"))
 
@@ -57,11 +57,11 @@ def doctor(
 
 @pytest.fixture(scope="module")
 def first(device: Device) -> Device:
-    """What the command opens where nobody chose an adapter; the tests' own device may be another."""
+    """The device that the command opens by default, which may differ from the tests' own device."""
     return open_device(adapters()[0])
 
 
-def test_what_could_be_better_is_told_beside_the_adapters(doctor: Callable[..., Said]) -> None:
+def test_a_better_driver_is_suggested_above_the_adapters(doctor: Callable[..., Said]) -> None:
     said = doctor(driver=BETTER)
     assert said.status == OK
     first, command, hint, *rest = said.out.splitlines()
@@ -85,23 +85,25 @@ def test_a_better_driver_is_installed_and_looked_for(doctor: Callable[..., Said]
         (Fix("Nothing to install.", optional=True), "Nothing to install."),
     ],
 )
-def test_without_the_better_driver_it_goes_on(doctor: Callable[..., Said], driver: Fix, reason: str) -> None:
+def test_doctor_continues_without_the_better_driver(
+    doctor: Callable[..., Said], driver: Fix, reason: str
+) -> None:
     said = doctor("--fix", driver=driver)
     assert (said.status, said.error) == (OK, "")
-    *_, told, last = said.out.splitlines()
-    assert told.endswith(reason)
+    *_, reported, last = said.out.splitlines()
+    assert reported.endswith(reason)
     assert last == f"continuing with {adapters()[0]}"
     assert said.out.count(driver.missing) == 1
 
 
-def test_what_is_needed_and_cannot_be_installed_is_a_mistake(doctor: Callable[..., Said]) -> None:
+def test_a_required_part_that_cannot_be_installed_is_an_error(doctor: Callable[..., Said]) -> None:
     said = doctor("--fix", "--browser", others=(replace(FAILING, optional=False),))
     assert said.status == BAD_USAGE
     assert said.error.startswith("webnorm: `") and said.error.count("\n") == 1
     assert doctor("--browser", others=(replace(BETTER, optional=False),)).status == WRONG
 
 
-def test_one_that_fails_does_not_keep_the_others_from_being_installed(doctor: Callable[..., Said]) -> None:
+def test_one_failed_installation_does_not_stop_the_others(doctor: Callable[..., Said]) -> None:
     needed = replace(BETTER, optional=False)
     said = doctor(
         "--fix", "--browser", others=(Fix("No commands."), replace(FAILING, optional=False), needed)
@@ -111,7 +113,7 @@ def test_one_that_fails_does_not_keep_the_others_from_being_installed(doctor: Ca
     assert "No commands. `" in said.error
 
 
-def test_who_chose_an_adapter_is_content_with_it(
+def test_a_chosen_adapter_needs_no_better_driver(
     doctor: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert doctor("--fix", "--adapter", "0", driver=BETTER).out == f"adapter: {adapters()[0]}\n"
@@ -120,11 +122,11 @@ def test_who_chose_an_adapter_is_content_with_it(
     assert doctor("--fix", driver=BETTER).out == f"adapter: {last}\n"
 
 
-def test_the_last_line_says_what_will_work(doctor: Callable[..., Said], first: Device) -> None:
+def test_the_last_line_lists_what_works(doctor: Callable[..., Said], first: Device) -> None:
     last = doctor().out.splitlines()[-1]
     assert last.startswith("works here: check, bench, tune, play")
     assert ("with subgroups" in last) == ("subgroups" in first.traits.features)
-    assert ("not a GPU's" in last) == first.traits.software and "doctor --browser" in last
+    assert ("software times" in last) == first.traits.software and "doctor --browser" in last
     assert doctor("--browser").out.splitlines()[-1].endswith("; verify has a browser and Tint")
     lacking = doctor("--browser", others=(replace(FAILING, optional=False),))
     assert lacking.status == WRONG
@@ -163,7 +165,7 @@ def test_json(doctor: Callable[..., Said], first: Device) -> None:
     )
 
 
-# The command in a process that has not loaded wgpu, whose driver ends it once the adapters are told.
+# The command in a process without wgpu; the driver kills it after the adapters are listed.
 CRASH = """
 import os, signal
 from webnorm.cli.verbs import doctor

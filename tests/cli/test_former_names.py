@@ -50,7 +50,7 @@ def test_a_former_name_does_what_the_new_one_does(former: str, current: str, tmp
 
 def test_only_options_of_the_verb_have_former_names(tmp_path: Path) -> None:
     assert "No such option: --here" in webnorm(["doctor", "--here"], tmp_path).stderr
-    # Behind -- there are arguments only.
+    # Words after -- are arguments.
     assert "unknown kernel '--here'" in webnorm(["list", "--", "--here"], tmp_path).stderr
 
 

@@ -1,4 +1,4 @@
-"""Commands with arguments of any kind: they work, or say in one line what is wrong."""
+"""Commands with arguments of any kind: they work, or print one line about the error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from webnorm.gpu.device import Device
 
 
 class NoWorker:
-    """In place of the worker: whatever would need a device ends here."""
+    """A replacement for the worker, which ends every job that needs a device."""
 
     def __init__(self, *_: Any) -> None:
         raise WebnormError("no device is needed to refuse what is wrong")
@@ -166,9 +166,9 @@ OPTIONS = {
         "--wgsl",
         "--cluster",
     ),
-    # Not --out, which is where it writes.
+    # Without --out, which sets where it writes.
     "new": ("--op", "--from"),
-    # With --once, lest it stay.
+    # With --once, since `play` would not end otherwise.
     "play": (
         "--json",
         "--quick",
@@ -195,7 +195,7 @@ OPTIONS = {
         "--capacity",
         "--export",
     ),
-    # Not where it writes.
+    # Without the options that set where it writes.
     "store": ("--store", "--op", "--kernel", "--adapter", "--last", "--format"),
     "doctor": ("--adapter", "--json"),
     "cluster": ("--cluster", "--adapter", "--json", "--time-limit"),

@@ -1,4 +1,4 @@
-"""`--help`: panels by purpose, values by name, exit statuses, examples that run. What a shell completes."""
+"""`--help`: panels by purpose, values by name, exit statuses, examples that run; shell completion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _inner(verb: str) -> Mapping[str, Any]:
     return found
 
 
-# The verbs, and those of a verb's own.
+# The verbs, including verbs of verbs such as "store add".
 ALL = [words for verb in VERBS for words in (verb, *(f"{verb} {own}" for own in _inner(verb)))]
 
 
@@ -46,7 +46,7 @@ def parameters(verb: str) -> list[Any]:
 
 
 def test_every_option_has_its_place() -> None:
-    """Who adds an option says in which panel it stands, and what is given to it."""
+    """Every option has a panel, and a placeholder unless it is a flag."""
     used = {"--help", "--version", "--debug", "--install-completion", "--show-completion"}
     for verb in ALL:
         for one in parameters(verb):
@@ -65,7 +65,7 @@ def test_every_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         for one in parameters(verb):
             few = completion._FEW.get(help.long_name(one))
             if few is not None:
-                # A number's place is marked: max_workgroups=N.
+                # N stands for a number: max_workgroups=N.
                 marked = {f"{value}N" if value.endswith("=") else value for value in few[1]()}
                 assert marked <= {word.rstrip(".") for word in words}, (verb, one.opts)
 
@@ -90,7 +90,7 @@ def test_help_has_panels_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown("bench", monkeypatch, TTY_COMPATIBLE="1", NO_COLOR="1", TERM="xterm")
     titles = re.findall(r"╭─ (.*?) ─*╮", re.sub(r"\x1b\[\d*m", "", text))
     assert titles[:3] == ["Kernels and files", "Problem", "Measurement"]
-    # Bold and dim are no colours.
+    # Bold and dim are not colours.
     assert {*re.findall(r"\x1b\[([\d;]*)m", text)} <= {"0", "1", "2"}
 
 
@@ -116,7 +116,7 @@ bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 
 
 def completed(script: str, words: list[str], home: Path) -> list[str]:
-    """What bash offers for the last of the words, after a script."""
+    """Return the completions that bash offers for the last word, after running a script."""
     program = home / "webnorm"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m webnorm "$@"\n')
     program.chmod(0o755)
@@ -148,7 +148,7 @@ def test_completion_installs_and_completes(tmp_path: Path) -> None:
     script = 'source "$HOME/.bashrc"'
     assert completed(script, ["be"], tmp_path) == ["bench"]
     assert completed(script, ["bench", "--op", "rms"], tmp_path) == ["rms_norm", "rms_norm_backward"]
-    # Bash breaks words at "=", too, and completes the one behind it.
+    # Bash also splits words at "=", and completes the word behind it.
     behind = ["float8_e4m3fn", "float8_e5m2"]
     assert completed(script, ["bench", "-o", "out_dtype", "=", "float8"], tmp_path) == behind
     assert completed(script, ["bench", "-o", "out_dtype", "="], tmp_path)[-3:] == [*behind, "int8"]
@@ -199,7 +199,7 @@ def test_completion_installs_and_completes(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("shell", ["bash", "fish"])
-def test_what_is_completed(
+def test_completions(
     shell: str, words: list[str], candidates: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEBNORM_BASELINES", str(tmp_path / "kept"))

@@ -1,4 +1,4 @@
-"""`webnorm list`: a line each, all that a header tells, JSON; the adapter is asked where that is wanted."""
+"""`webnorm list`: lines, full headers and JSON; --supported opens the adapter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def listed(arguments: list[str], folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Have the screen be a terminal without colours, so many columns wide."""
+    """Make the screen a terminal of this width without colours."""
 
     def of(columns: int) -> None:
         monkeypatch.setenv("TTY_COMPATIBLE", "1")
@@ -38,9 +38,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-def test_every_kernel_stands_once_in_few_lines(
-    columns: int, terminal: Callable[[int], None], tmp_path: Path
-) -> None:
+def test_every_kernel_is_listed_once(columns: int, terminal: Callable[[int], None], tmp_path: Path) -> None:
     terminal(columns)
     lines = re.sub(r"\x1b\[[\d;]*m", "", webnorm(["list"], tmp_path).stdout).splitlines()
     assert len(lines) <= 40 and max(map(len, lines)) <= columns
@@ -51,7 +49,7 @@ def test_every_kernel_stands_once_in_few_lines(
 
 
 def test_a_pipe_gets_whole_lines(tmp_path: Path) -> None:
-    """However long a summary is: nothing is cut, and nothing is broken."""
+    """Long summaries are neither cut nor wrapped."""
     lines = webnorm(["list"], tmp_path).stdout.splitlines()
     for kernel in OWN:
         assert any(line.startswith(f"  {kernel.name} ") and kernel.summary in line for line in lines)
@@ -60,7 +58,7 @@ def test_a_pipe_gets_whole_lines(tmp_path: Path) -> None:
     assert [line.split()[0] for line in lines if line.endswith("(unstable)")] == ["one_pass"]
 
 
-def test_one_kernel_is_told_at_length(tmp_path: Path) -> None:
+def test_one_kernel_is_shown_in_full(tmp_path: Path) -> None:
     (kernel,) = (one for one in OWN if one.name == "one_pass")
     short, long = webnorm(["list", "*_pass"], tmp_path).stdout, webnorm(["list", "one_pass"], tmp_path).stdout
     assert "two_pass" in short and kernel.differs not in short
@@ -80,8 +78,8 @@ def test_filters(tmp_path: Path, mistake: Callable[[list[str]], str]) -> None:
     names = [one["kernel"] for one in listed(["welford*", "rms_norm/naive"], tmp_path)]
     assert names == ["welford", "welford_subgroup", "naive"]
     assert "unknown kernel 'welfrod'; did you mean 'welford'" in mistake(["list", "welfrod"])
-    told = mistake(["list", "tiles", "--op", "rms_norm"])
-    assert "'tiles' is for layer_norm_backward, rms_norm_backward, not for rms_norm" in told
+    output = mistake(["list", "tiles", "--op", "rms_norm"])
+    assert "'tiles' is for layer_norm_backward, rms_norm_backward, not for rms_norm" in output
     assert "kernel 'til*' is for layer_norm_backward, rms_norm_backward, not for rms_norm" in mistake(
         ["list", "til*", "--op", "rms_norm"]
     )
@@ -105,7 +103,7 @@ def test_json_has_what_the_headers_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.opengl
-def test_an_adapter_says_what_it_runs(tmp_path: Path, device: Device) -> None:
+def test_supported_shows_what_an_adapter_runs(tmp_path: Path, device: Device) -> None:
     subgroups = "subgroups" in device.traits.features
     found = {one["kernel"]: one for one in listed(["--supported", "--op", "layer_norm"], tmp_path)}
     assert found["naive"]["runs"] is True and found["naive"]["reason"] is None
@@ -124,8 +122,8 @@ def test_an_adapter_says_what_it_runs(tmp_path: Path, device: Device) -> None:
         "naive      yes  One",
         "split_row  no   the scale",
     ]
-    told = webnorm(["list", "welford_subgroup", "--supported"], tmp_path).stdout
-    assert ("runs here: yes" if subgroups else "runs here: no: ") in told
+    output = webnorm(["list", "welford_subgroup", "--supported"], tmp_path).stdout
+    assert ("runs here: yes" if subgroups else "runs here: no: ") in output
 
 
 def test_a_kernel_dropped_into_a_folder_is_listed(tmp_path: Path) -> None:
@@ -139,7 +137,7 @@ def test_a_kernel_that_is_named_by_its_file(tmp_path: Path, mistake: Callable[[l
     assert webnorm(["new", "quads"], tmp_path).returncode == 0
     file = "kernels/layer_norm/quads.wgsl"
     assert [one["kernel"] for one in listed([file], tmp_path)] == ["quads"]
-    # The same file is one kernel, whatever else leads to it.
+    # A file is one kernel, even if several paths lead to it.
     both = [one["kernel"] for one in listed([f"./{file}", "rms_norm/naive", "--wgsl", "kernels"], tmp_path)]
     assert sorted(both) == ["naive", "quads"]
     assert "runs here" not in webnorm(["list", file], tmp_path).stdout

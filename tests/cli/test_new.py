@@ -1,4 +1,4 @@
-"""`webnorm new`: what it writes is the kernel that was copied, passes, and takes the place of no file."""
+"""`webnorm new`: it copies a kernel, the copy passes, and no file is overwritten."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def code(variant: Variant, problem: NormProblem, *roots: Path) -> list[str]:
 @pytest.mark.parametrize(
     "kernel", [kernel for kernel in KERNELS if not kernel.op.is_copy], ids=lambda kernel: kernel.label
 )
-def test_a_draft_renders_as_what_it_was_copied_from(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_draft_renders_like_its_source(kernel: Kernel, tmp_path: Path) -> None:
     mine = drafted(kernel, tmp_path)
     assert (mine.op, mine.tune, mine.passes) == (kernel.op, kernel.tune, kernel.passes)
     assert mine.summary == f"A copy of {kernel.label}." and mine.differs == "Nothing yet."
@@ -61,7 +61,7 @@ def test_a_draft_renders_as_what_it_was_copied_from(kernel: Kernel, tmp_path: Pa
         suits = suited(kernel, NormProblem(**{**vars(problem), "options": kernel.op.defaults}))
         variant = default_variant(kernel, suits, GPU)
         source, copy = code(variant, suits), code(Variant(mine, variant.constants), suits, tmp_path)
-        # A function that stands in the file itself is there where a problem does not call it, too.
+        # A function in the file itself is rendered even if the problem does not call it.
         left = iter(copy)
         assert all(line in left for line in source) and len(copy) <= len(source) + 3
 
@@ -83,7 +83,7 @@ def test_a_draft_renders_as_what_it_was_copied_from(kernel: Kernel, tmp_path: Pa
         ("rms_norm_backward", "tiles"),
     ],
 )
-def test_it_passes_and_so_do_the_commands_it_prints(
+def test_a_new_kernel_passes_and_the_printed_commands_work(
     op: str, source: str | None, tmp_path: Path, device: Device
 ) -> None:
     asked = ["--op", op, *(["--from", source] if source else [])]
@@ -97,7 +97,7 @@ def test_it_passes_and_so_do_the_commands_it_prints(
     assert play == ["play", f"kernels/{op}/mine.wgsl"]
     cases = BACKWARD if op.endswith("backward") else FORWARD
     bench += ["--rows", "8", "--cols", "64", "--budget", "0.1"]
-    # split_row has no int8: that is a skip.
+    # split_row does not support int8, which counts as a skip.
     check += [*cases, "--allow-skipped"]
     for words in (check,) if source else (show, check, bench):
         done = webnorm(words, tmp_path)
@@ -105,7 +105,7 @@ def test_it_passes_and_so_do_the_commands_it_prints(
 
 
 @pytest.mark.parametrize("op", ["layer_norm", "rms_norm", "layer_norm_backward", "rms_norm_backward"])
-def test_what_it_says_to_change_first_can_be_changed(op: str, tmp_path: Path, device: Device) -> None:
+def test_the_suggested_first_change_works(op: str, tmp_path: Path, device: Device) -> None:
     assert webnorm(["new", "mine", "--op", op], tmp_path).returncode == 0
     path = tmp_path / "kernels" / op / "mine.wgsl"
     text = path.read_text()
@@ -121,7 +121,7 @@ def test_what_it_says_to_change_first_can_be_changed(op: str, tmp_path: Path, de
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_kernel_of_ones_own_can_be_copied(tmp_path: Path) -> None:
+def test_a_users_kernel_can_be_copied(tmp_path: Path) -> None:
     first = webnorm(["new", "first", "--out", "own", "--from", "welford"], tmp_path)
     second = webnorm(["new", "second", "--out", "own", "--from", "first"], tmp_path)
     assert (first.returncode, second.returncode) == (0, 0)
@@ -162,10 +162,10 @@ def test_values_of_several_lines_are_one(tmp_path: Path) -> None:
             ["a", "--from", "rms_norm/workgroup"],
             "--from is rms_norm/workgroup, of rms_norm; expected a kernel",
         ),
-        (["two-pass"], "NAME is 'two-pass'; expected letters, digits and _"),
-        (["../a"], "NAME is '../a'; expected letters"),
+        (["two-pass"], "NAME is 'two-pass'; expected at most 64 letters, digits and _"),
+        (["../a"], "NAME is '../a'; expected at most 64 letters"),
         (["a" * 65], "at most 64"),
-        (["naïve"], "expected letters"),
+        (["naïve"], "expected at most 64 letters"),
         (["naive"], "NAME is 'naive', which is taken"),
         (["auto"], "NAME is 'auto', which is taken"),
         (["copy"], "NAME is 'copy', which is taken"),
@@ -191,7 +191,7 @@ def test_mistakes(
 
 
 def test_a_narrow_terminal_breaks_no_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what a shell makes of the broken commands are the whole ones."""
+    """A shell joins the wrapped commands again."""
     asked = ["new", "mine", "--op", "rms_norm_backward"]
     wide = webnorm([*asked, "--out", "a"], tmp_path).stdout
     monkeypatch.setenv("COLUMNS", "40")
@@ -205,7 +205,7 @@ def test_a_narrow_terminal_breaks_no_word(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_shell_takes_the_commands_whatever_the_folder_is_called(folder: str, tmp_path: Path) -> None:
     offered = webnorm(["new", "mine", f"--out={folder}"], tmp_path).stdout
     shown = next(line for line in offered.splitlines() if line.startswith("  webnorm show "))
-    # The shell splits it; what it makes of the words is called here.
+    # The shell splits the line, and the test runs its words.
     script = shown.replace("webnorm", "printf '%s\\0'", 1)
     words = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, check=True).stdout
     done = webnorm([os.fsdecode(word) for word in words.split(b"\0")[:-1]], tmp_path)

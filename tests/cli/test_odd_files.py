@@ -1,4 +1,4 @@
-"""The same file as other editors and systems save it: every verb takes it, or names what it met."""
+"""Files in the forms of other editors and systems: every verb accepts them or reports the problem."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from webnorm.kernels.headers.library import survey
 
 OPENING, CLOSING = b"// /// webnorm", b"// ///\n"
 BOM = b"\xef\xbb\xbf"
-# What comes to the same.
+# Equivalent files.
 ALIKE: dict[str, Callable[[bytes], bytes]] = {
     "a byte order mark": lambda text: BOM + text,
     "a blank behind the first line": lambda text: text.replace(OPENING, OPENING + b" ", 1),
@@ -30,7 +30,7 @@ ALIKE: dict[str, Callable[[bytes], bytes]] = {
     "lines before the header": lambda text: b"\n \n// A note.\n" + text,
     "no line feed at the end": lambda text: text.rstrip(b"\n"),
 }
-# What is refused: the line, and what the message has to hold.
+# Refused lines, and a part of the message.
 REFUSED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "UTF-16": (lambda text: text.decode().encode("utf-16"), "not UTF-8 text but UTF-16; save it as UTF-8"),
     "UTF-16, big end first": (lambda text: b"\xfe\xff" + text.decode().encode("utf-16-be"), "UTF-16"),
@@ -86,7 +86,7 @@ def written(folder: Path, content: bytes, name: str = "k.wgsl") -> str:
 
 
 @pytest.mark.parametrize("change", ALIKE)
-def test_a_file_that_comes_to_the_same_is_read(source: bytes, change: str, tmp_path: Path) -> None:
+def test_an_equivalent_file_is_read(source: bytes, change: str, tmp_path: Path) -> None:
     plain, other = (
         tmp_path / written(tmp_path, text, name)
         for text, name in ((source, "plain.wgsl"), (ALIKE[change](source), "k.wgsl"))
@@ -103,7 +103,7 @@ def test_a_file_that_comes_to_the_same_is_read(source: bytes, change: str, tmp_p
 
 
 @pytest.mark.parametrize("change", REFUSED)
-def test_what_is_met_instead_of_a_header_is_named(source: bytes, change: str, tmp_path: Path) -> None:
+def test_the_text_in_place_of_a_header_is_named(source: bytes, change: str, tmp_path: Path) -> None:
     made, message = REFUSED[change]
     path = tmp_path / written(tmp_path, made(source))
     with pytest.raises(WebnormError, match=message):
@@ -121,7 +121,7 @@ VERBS = (
 )
 
 
-# Those that run a kernel take seconds, and read it as the others do.
+# Verbs that run a kernel take seconds and read the file like the others.
 _MARKS: dict[str, list[pytest.MarkDecorator]] = {
     **{verb: [pytest.mark.slow] for verb in ("check", "bench", "export")},
     "play": [pytest.mark.slow, needs_tint],
@@ -135,18 +135,18 @@ _MARKS: dict[str, list[pytest.MarkDecorator]] = {
 def test_every_verb_takes_the_same_file(
     device: Device, source: bytes, words: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """As an editor of Windows saves it, and with the suffix in upper case."""
+    """A file as an editor on Windows saves it, with the suffix in upper case."""
     path = written(tmp_path, BOM + source.replace(b"\n", b" \r\n"), "K.WGSL")
     done = webnorm([word.format(path) for word in words], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
-def test_every_verb_names_what_it_met(source: bytes, words: tuple[str, ...], tmp_path: Path) -> None:
+def test_every_verb_names_the_odd_text(source: bytes, words: tuple[str, ...], tmp_path: Path) -> None:
     path = written(tmp_path, source.replace(OPENING, b"// /// WEBNORM", 1))
     done = webnorm([word.format(path) for word in words], tmp_path)
-    told = done.stdout + done.stderr
-    assert "got '// /// WEBNORM'" in re.sub(r"\s+", " ", told), told
+    output = done.stdout + done.stderr
+    assert "got '// /// WEBNORM'" in re.sub(r"\s+", " ", output), output
     assert done.returncode != 0 or words[0] == "list"
 
 

@@ -1,4 +1,4 @@
-"""Paths of any bytes: below them everything works, or is one line."""
+"""Paths of any bytes: everything works below them, or the error is one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.play.attempt_store import AttemptStore
 from webnorm.play.state import WatchedFile, snapshot_as_json
 
-# Latin-1, which is no UTF-8; and what shells, terminals, addresses of SQLite's, browsers, HTML and TOML obey.
+# Latin-1, which is not UTF-8, and special characters of shells, terminals, SQLite, browsers, HTML and TOML.
 LATIN, OBEYED = os.fsdecode(b"caf\xe9"), "a\tb\x1b[31m\"%20#?'& <b> ;$x"
 KERNEL = "kernels/layer_norm/mine.wgsl"
 VARIABLES = {
@@ -37,7 +37,7 @@ VARIABLES = {
 
 @pytest.fixture(params=(LATIN, OBEYED), ids=("latin", "obeyed"))
 def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of such a name with a kernel, in which all lies that webnorm keeps."""
+    """A folder of such a name with a kernel and all of webnorm's own folders."""
     found = tmp_path / str(request.param)
     try:
         (found / "kernels" / "layer_norm").mkdir(parents=True)
@@ -74,7 +74,7 @@ def test_a_right_kernel_is_right(folder: Path, device: Device) -> None:
 @pytest.mark.slow
 def test_a_kernel_is_played_with_timed_kept_and_exported(folder: Path, device: Device) -> None:
     played = webnorm(["play", "--once", "--quick", "--json", KERNEL], folder)
-    # Tint is installed in the user's cache, which is another here.
+    # Tint is installed in the user's cache folder, which the test replaces.
     assert (played.returncode, played.stderr) == (INCONCLUSIVE, "webnorm: not checked: tint\n")
     assert json.loads(played.stdout.splitlines()[-1])["ok"]
     outputs = ["--json", "r.json", "--csv", "r.csv", "--markdown", "r.md", "--plot", "r.svg"]
@@ -111,7 +111,7 @@ def test_a_kernel_is_played_with_timed_kept_and_exported(folder: Path, device: D
     ),
     ids=" ".join,
 )
-def test_what_is_wrong_is_one_line_in_utf8(words: list[str], tmp_path: Path) -> None:
+def test_an_error_is_one_line_in_utf8(words: list[str], tmp_path: Path) -> None:
     for name in (LATIN, f"{OBEYED}\n"):
         ended = webnorm([word.replace("NAME", name) for word in words], tmp_path)
         assert ended.returncode == 2 and ended.stderr.count("\n") == 1, ended.stderr
@@ -135,7 +135,7 @@ def test_a_kernel_that_cannot_be_named_is_refused(name: str, said: str, tmp_path
         assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and said in ended.stderr
 
 
-def test_the_page_is_told_of_such_a_file(tmp_path: Path) -> None:
+def test_the_page_gets_such_a_file(tmp_path: Path) -> None:
     file = snapshot_as_json(WatchedFile(name="mine.wgsl", path=f"/{LATIN}/mine.wgsl"))
     assert msgspec.json.decode(msgspec.json.encode(file))["path"] == r"/caf\udce9/mine.wgsl"
     assert AttemptStore.of(tmp_path / LATIN / "mine.wgsl") != AttemptStore.of(tmp_path / "cafe" / "mine.wgsl")

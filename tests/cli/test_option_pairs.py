@@ -18,7 +18,7 @@ from webnorm.cli.options import help
 from webnorm.cli.options.conflicts import RULES, Excludes, Needs, OnlyWith, conflict_notes
 from webnorm.cli.work.jobs import BAD_USAGE
 
-# A value for each option that does not name its own in the table of its verb.
+# A value for each option.
 VALUES = {
     "--kernel": "naive",
     "--op": "rms_norm",
@@ -83,7 +83,7 @@ VALUES = {
 
 
 def words(verb: str, name: str) -> list[str]:
-    """An option with its value, or an argument, as a command line has it."""
+    """Return an option with its value, or an argument, as words of a command line."""
     param = next(one for one in parameters(verb) if help.long_name(one) == name)
     if getattr(param, "is_flag", False):
         return [name]
@@ -91,11 +91,11 @@ def words(verb: str, name: str) -> list[str]:
 
 
 def given(verb: str, options: Sequence[str]) -> dict[str, Any]:
-    """What a rule sees of a command line with these options."""
+    """Return what a rule gets for a command line with these options."""
     return {option.partition("=")[0]: option.partition("=")[2] or "x" for option in options}
 
 
-def test_rules_are_of_options_that_there_are() -> None:
+def test_rules_name_existing_options() -> None:
     assert RULES.keys() <= {*ALL}
     for verb, own in RULES.items():
         names = {help.long_name(one) for one in parameters(verb)}
@@ -113,7 +113,7 @@ def test_rules_are_of_options_that_there_are() -> None:
 
 
 def refused_by(verb: str) -> Iterator[tuple[str, ...]]:
-    """The smallest command lines that each rule of a verb refuses."""
+    """Yield the shortest command lines that each rule of a verb refuses."""
     for rule in RULES[verb]:
         match rule:
             case Excludes(options, _, _):
@@ -127,8 +127,8 @@ def refused_by(verb: str) -> Iterator[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("verb", RULES)
-def test_what_is_declared_is_refused_before_anything_is_done(verb: str, tmp_path: Path) -> None:
-    """One line, exit status 2, and the folder stays as it was."""
+def test_rules_refuse_options_before_any_work(verb: str, tmp_path: Path) -> None:
+    """The error is one line with exit status 2, and the folder does not change."""
     for options in refused_by(verb):
         line = [verb]
         for option in options:
@@ -196,10 +196,10 @@ MOST_PAIRS = 100
 
 
 class _Reached(Exception):
-    """A verb has come to its work."""
+    """A verb has begun its work."""
 
 
-# What a verb hands its work to, and an option that it is never without.
+# The functions that do a verb's work, and the options that it always needs.
 SINKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "play": (("webnorm.play.session.PlaygroundSession", "webnorm.cli.verbs.play._once"), ("file",)),
     "check": (("webnorm.cli.verbs.check.run_on",), ()),
@@ -209,7 +209,7 @@ SINKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("op", "--out", "--cols"),
     ),
 }
-# What is only seen when the work is done, or stands for the file that it is.
+# Options with an effect only later in the work, or that only name a file.
 UNSEEN = {
     "play": {"--web", "--port", "--once", "--json"},
     "export": {"--force", "--wgsl", "--submit"},
@@ -219,7 +219,7 @@ UNSEEN = {
 
 
 def fingerprint(verb: str, options: Sequence[str], folder: Path) -> str | None:
-    """What a verb hands to its work; None where it refuses the options in one line."""
+    """Return what a verb passes to its work, or None if it refuses the options in one line."""
     found: list[str] = []
 
     def reached(*arguments: Any, **named: Any) -> Any:
@@ -247,12 +247,12 @@ def fingerprint(verb: str, options: Sequence[str], folder: Path) -> str | None:
 
 
 def declared(verb: str, options: Sequence[str]) -> bool:
-    """Whether a rule refuses the options."""
+    """Return whether a rule refuses the options."""
     return any(rule.objection(given(verb, options)) for rule in RULES.get(verb, ()))
 
 
 def pairs(verb: str) -> list[tuple[str, ...]]:
-    """The pairs of a verb's options that no rule refuses."""
+    """Return the pairs of a verb's options that no rule refuses."""
     names = [help.long_name(one) for one in parameters(verb)]
     names = [one for one in names if one not in ("--help", *UNSEEN[verb])]
     return [pair for pair in combinations(names, 2) if not declared(verb, pair)]
@@ -261,7 +261,7 @@ def pairs(verb: str) -> list[tuple[str, ...]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", SINKS)
 def test_each_of_two_options_has_an_effect(verb: str, tmp_path: Path) -> None:
-    """What a pair comes to is neither what the one comes to alone nor what the other does."""
+    """The result of a pair of options differs from the results of each option alone."""
     (tmp_path / "layer_norm").mkdir()
     (tmp_path / "layer_norm" / "mine.wgsl").write_text("")
     known: dict[tuple[str, ...], str | None] = {}
@@ -274,7 +274,7 @@ def test_each_of_two_options_has_an_effect(verb: str, tmp_path: Path) -> None:
     without: list[object] = []
     base, count = SINKS[verb][1], 0
     tried = pairs(verb)
-    # Some of many: each option is in several.
+    # A sample is enough, because each option is in several pairs.
     tried = tried[:: 1 + len(tried) // MOST_PAIRS]
     for one, other in tried:
         if one in base or other in base or (both := seen(one, other)) is None:
@@ -283,5 +283,5 @@ def test_each_of_two_options_has_an_effect(verb: str, tmp_path: Path) -> None:
         if both in (seen(one), seen(other)):
             without.append((one, other))
     assert without == []
-    # What is refused for its value says nothing of the pair: most are not.
+    # A refused value proves nothing about a pair, so most pairs must be accepted.
     assert count > len(tried) / 2

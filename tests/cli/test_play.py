@@ -1,4 +1,4 @@
-"""`webnorm play` as a person runs it: statuses, lines, JSON, the screen."""
+"""`webnorm play` as a user runs it: statuses, lines, JSON, the screen."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_wrong_one_ends_with_1_and_says_why(file: Path, device: Device, tmp_pa
     assert done.returncode == 1
     assert "why: y fits a kernel that leaves eps out" in done.stdout
     assert "✗ verdict" in done.stdout and "✓ where" in done.stdout
-    # The one number of an error is that of the element that is named.
+    # The only error shown is the error of the named element.
     numbers = re.findall(r"off by (\S+), allowed", done.stdout)
     assert len(numbers) == 2 and "max abs error" not in done.stdout
 
@@ -86,20 +86,20 @@ def test_a_limit_is_no_verdict(file: Path, device: Device, tmp_path: Path) -> No
 @pytest.mark.slow
 @needs_tint
 @pytest.mark.xdist_group("play")
-def test_a_file_of_two_ops_is_judged_as_the_one_asked_for(file: Path, device: Device, tmp_path: Path) -> None:
+def test_a_file_of_two_ops_is_checked_as_the_chosen_op(file: Path, device: Device, tmp_path: Path) -> None:
     naive = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text(encoding="utf-8")
     file.write_text(naive.replace("// rung = 1", '// rung = 1\n// ops = ["layer_norm", "rms_norm"]'))
     done = webnorm(["play", str(file), "--once", "--quick", "--op", "rms_norm"], tmp_path)
     assert done.returncode == 1
     assert "takes the mean off, as LayerNorm does" in done.stdout
-    # What passes says how near it was.
+    # A passing check shows the element nearest to its tolerance.
     done = webnorm(["play", str(file), "--once", "--quick", "--op", "layer_norm"], tmp_path)
     assert done.returncode == 0
     assert done.stdout.count(" float32: nearest to its tolerance: y[") == 2
 
 
 def test_bad_usage_is_one_line(mistake: Callable[[list[str]], str], tmp_path: Path) -> None:
-    assert "nowhere.wgsl is no file" in mistake(["play", "nowhere.wgsl"])
+    assert "nowhere.wgsl is not a file" in mistake(["play", "nowhere.wgsl"])
     assert "FILE is missing" in mistake(["play"])
     (tmp_path / "some.wgsl").write_text("")
     assert "--constant is 'a'" in mistake(["play", "some.wgsl", "--constant", "a"])
@@ -107,10 +107,10 @@ def test_bad_usage_is_one_line(mistake: Callable[[list[str]], str], tmp_path: Pa
 
 def test_one_size_is_timed(mistake: Callable[[list[str]], str], file: Path) -> None:
     for wrong in ("256,1k", "256..4k", "0", "-4", "many"):
-        told = mistake(["play", str(file), "--rows", wrong])
-        assert f"--rows is '{wrong}'; expected one size of 1 or more, such as 1024 or 4k" in told
-    # The file comes after the sizes.
-    assert "nowhere.wgsl is no file" in mistake(["play", "nowhere.wgsl", "--rows", "4k", "--cols", "768"])
+        output = mistake(["play", str(file), "--rows", wrong])
+        assert f"--rows is '{wrong}'; expected one size of 1 or more, such as 1024 or 4k" in output
+    # Sizes are checked before the file.
+    assert "nowhere.wgsl is not a file" in mistake(["play", "nowhere.wgsl", "--rows", "4k", "--cols", "768"])
 
 
 @pytest.mark.parametrize(
@@ -130,14 +130,14 @@ def test_a_file_in_no_ops_folder_asks_for_the_op(
     path = tmp_path / place
     path.parent.mkdir(exist_ok=True)
     path.write_text(TWO_PASS)
-    told = mistake(["play", place, "--once"])
-    assert f"{place} is not in the folder of an op; name its op with --op; {says}" in told
+    output = mistake(["play", place, "--once"])
+    assert f"{place} is not in the folder of an op; name its op with --op; {says}" in output
 
 
 def test_another_op_than_the_files_is_refused(mistake: Callable[[list[str]], str], file: Path) -> None:
-    """Else it would be judged as what nobody asked for."""
-    told = mistake(["play", str(file), "--once", "--op", "rms_norm"])
-    assert f"--op is rms_norm; {file} is for layer_norm" in told
+    """The file must not be checked as an op that the user did not choose."""
+    output = mistake(["play", str(file), "--once", "--op", "rms_norm"])
+    assert f"--op is rms_norm; {file} is for layer_norm" in output
 
 
 def test_a_port_in_use_is_bad_usage(mistake: Callable[[list[str]], str], file: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_port_in_use_is_bad_usage(mistake: Callable[[list[str]], str], file: P
 @needs_tint
 @pytest.mark.xdist_group("play")
 def test_no_network_is_needed(file: Path, device: Device) -> None:
-    """Not even the loopback: no process has an address in a network of its own that has nothing."""
+    """A process in an empty network namespace has no address, not even the loopback."""
     alone = ["unshare", "--map-root-user", "--net"]
     if not shutil.which(alone[0]) or subprocess.run([*alone, "true"], check=False).returncode:
         pytest.skip("no process can be cut off from the network here")
@@ -173,7 +173,7 @@ def attempt(number: int = 2, **known: Any) -> AttemptState:
     return AttemptState(number=number, hash="0" * 64, saved="2026-11-24T00:00:00Z", **known)
 
 
-def test_the_caret_stands_below_what_is_meant() -> None:
+def test_the_caret_is_below_the_marked_text() -> None:
     source = "\tlet höhe = = 1.0;"
     mistake = LocatedMistake(
         by="naga",
@@ -191,7 +191,7 @@ def test_the_caret_stands_below_what_is_meant() -> None:
 
 
 @pytest.mark.parametrize("before", ("\tx\t", "  表表 ", "a\x1b "))
-def test_the_caret_stands_below_what_is_meant_whatever_comes_before(before: str) -> None:
+def test_the_caret_is_below_the_marked_text_after_any_characters(before: str) -> None:
     mistake = LocatedMistake(
         by="naga",
         message="no b",
@@ -205,12 +205,16 @@ def test_the_caret_stands_below_what_is_meant_whatever_comes_before(before: str)
     assert cell_len(line[: line.index("b;")]) == caret.index("^")
 
 
-def test_what_two_compilers_mark_is_shown_once() -> None:
+def test_a_line_that_two_compilers_mark_is_shown_once() -> None:
     place: dict[str, Any] = {"file": "my.wgsl", "line": 3, "column": 5, "length": 1, "source": "let a = b;"}
     naga, tint = (LocatedMistake(by=by, message=f"no b for {by}", **place) for by in ("naga", "tint"))
     other = LocatedMistake(by="tint", message="no c", **{**place, "line": 4})
-    told = shown(*play_view.findings(attempt(mistakes=(naga, tint, other), ok=False)))
-    assert told.count("let a = b;") == 2 and "tint: no b for tint\n" in told and "my.wgsl:4:5: no c" in told
+    output = shown(*play_view.findings(attempt(mistakes=(naga, tint, other), ok=False)))
+    assert (
+        output.count("let a = b;") == 2
+        and "tint: no b for tint\n" in output
+        and "my.wgsl:4:5: no c" in output
+    )
 
 
 @pytest.mark.parametrize("width", (40, 80))
@@ -239,9 +243,9 @@ def test_the_map_shows_a_stripe() -> None:
 
 def test_a_narrow_map_has_fewer_cells_and_no_error_less() -> None:
     cells = (tuple(2.0 if col == 61 else 0.5 for col in range(64)),) * 2
-    told = shown(*play_view.heat_map(HeatMap("y", 2, 64, 1, 1, cells)), width=40).splitlines()
-    assert max(map(len, told)) <= 40
-    assert told[-2:] == ["     0 " + "·" * 30 + "░·", "     1 " + "·" * 30 + "░·"]
+    output = shown(*play_view.heat_map(HeatMap("y", 2, 64, 1, 1, cells)), width=40).splitlines()
+    assert max(map(len, output)) <= 40
+    assert output[-2:] == ["     0 " + "·" * 30 + "░·", "     1 " + "·" * 30 + "░·"]
 
 
 def test_narrow_times_keep_their_names() -> None:
@@ -272,7 +276,11 @@ def test_the_last_good_attempt_stays_while_the_text_is_broken() -> None:
         file=WatchedFile(name="my.wgsl", path="my.wgsl"), settings=Settings(), attempt=broken, good=good
     )
     text = shown(*play_view.screen(now))
-    assert "header: no header" in text and "attempt 1:" in text and "why: y fits a kernel that ..." in text
+    assert (
+        "header: no header" in text
+        and "attempt 1, the last" in text
+        and "why: y fits a kernel that ..." in text
+    )
 
 
 def test_a_step_that_failed_says_why() -> None:
@@ -284,8 +292,8 @@ def test_the_numbers_of_a_verdict_are_not_torn(monkeypatch: pytest.MonkeyPatch) 
     for name, value in {"TTY_COMPATIBLE": "1", "COLUMNS": "40", "TERM": "xterm"}.items():
         monkeypatch.setenv(name, value)
     reason = "y[2, 484] is -1.10589778, expected -1.10661816: off by 0.00072, allowed 3.32e-06"
-    judged = ProblemVerdict("8x768 float32", result("mine", status="fail", reason=reason))
-    ended = attempt(stages=(StageTime("verdict", "failed", 3.0),), shapes=(judged,), ok=False)
+    failed = ProblemVerdict("8x768 float32", result("mine", status="fail", reason=reason))
+    ended = attempt(stages=(StageTime("verdict", "failed", 3.0),), shapes=(failed,), ok=False)
     console = Screen()
     with console.capture() as captured:
         for part in play_view.news(ended):

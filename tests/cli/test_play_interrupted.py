@@ -1,4 +1,4 @@
-"""Ctrl-C in any step of the playground and in each of its views: nothing is left but the history."""
+"""Ctrl-C in any step and view of the playground: only the history is left."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MANY = "".join(
 LONG = (
     f"var w = params.eps; for (var i = 0u; i < 60000u; i++) {{ {'w = sin(w) + f32(i); ' * 120} }} y[0] = w;\n"
 )
-# What keeps a step busy: for good, but for the compiler, which comes to its end.
+# Kernels that keep a step busy for ever. Only the compiler's step ends.
 SLOW = {
     "render": TWO_PASS.replace(BEGIN, LOOPS + BEGIN),
     "compile": TWO_PASS.replace(BEGIN, MANY + BEGIN),
@@ -48,7 +48,7 @@ SLOW = {
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A kernel's file, of which one attempt is known."""
+    """Return a kernel file with one attempt."""
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "attempts"))
     monkeypatch.setenv("COLUMNS", "200")
     path = tmp_path / "layer_norm" / "mine.wgsl"
@@ -59,9 +59,9 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def playing(file: Path, step: str, words: Sequence[str], out: int) -> Iterator[subprocess.Popen[str]]:
-    """The command, as the first of its own group of processes."""
+    """Start the command as the leader of a new process group."""
     file.write_text(SLOW.get(step, TWO_PASS))
-    # Nothing but Ctrl-C ends a step that takes long.
+    # Only Ctrl-C ends a long step.
     command = [sys.executable, "-c", "import unhurried; unhurried.run()", "play", str(file), *words]
     process = subprocess.Popen(
         command,
@@ -80,7 +80,7 @@ def playing(file: Path, step: str, words: Sequence[str], out: int) -> Iterator[s
 
 
 def interrupted(process: subprocess.Popen[str], whole_group: bool) -> None:
-    """Send Ctrl-C, and see the process and all that it started end."""
+    """Send Ctrl-C, and check that the process and its children end."""
     children = children_of(process.pid)
     (os.killpg if whole_group else os.kill)(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=HANG_S)
@@ -104,7 +104,7 @@ def test_in_a_terminal(file: Path, step: str, device: Device) -> None:
             screen.until("✓ cost")
             os.write(ours, b"c")
         screen.until(f"… {step}")
-        # A terminal sends it to all processes that it has to do with.
+        # A terminal sends Ctrl-C to its whole foreground process group.
         interrupted(process, whole_group=True)
     assert termios.tcgetattr(theirs) == before
     os.close(theirs)
@@ -142,17 +142,17 @@ def test_in_a_pipe(file: Path, step: str, words: list[str], mark: str, device: D
         os.close(theirs)
         lines.until(mark)
         if step == "time":
-            # The verdict is kept after it is shown, and before the step that has no end.
+            # The verdict is saved after it is shown and before the endless step.
             until(lambda: len(kept(file)) == 2)
         interrupted(process, whole_group=False)
-    # A compiler may have come to its end.
+    # A compiler may have finished already.
     assert kept(file) in (["pass"] * 2, ["pass"] * (1 if step == "compile" else 2))
 
 
 def heard(events: HTTPResponse, mark: bytes) -> None:
-    """Read what a page is told, which goes on for ever, until it has that."""
+    """Read the endless event stream of a page until it contains a mark."""
     while mark not in (line := events.readline()):
-        assert line, f"{mark!r} was never told"
+        assert line, f"{mark!r} was never sent"
 
 
 def test_on_the_page_that_waits_for_an_answer(file: Path, device: Device) -> None:
@@ -169,11 +169,11 @@ def test_on_the_page_that_waits_for_an_answer(file: Path, device: Device) -> Non
             one.request("GET", "/api/events", headers=headers)
             with one.getresponse() as events:
                 heard(events, b'"ok":true')
-                beside = file.with_suffix(".swp")
-                beside.write_text(SLOW["verdict"])
-                beside.replace(file)
+                swap = file.with_suffix(".swp")
+                swap.write_text(SLOW["verdict"])
+                swap.replace(file)
                 heard(events, b'"working":"verdict"')
-                # It has to wait for the verdict. That the server asks for its body tells that it has come.
+                # The request waits for the verdict. The server has it once it asks for the body.
                 other.request(
                     "POST", "/api/here", headers={**headers, "Expect": "100-continue", "Content-Length": "2"}
                 )
@@ -181,7 +181,7 @@ def test_on_the_page_that_waits_for_an_answer(file: Path, device: Device) -> Non
                     assert answer.readline().startswith(b"HTTP/1.1 100 ")
                 other.send(b"{}")
                 interrupted(process, whole_group=False)
-                # The answer may come, or the connection end with the process: what waits is not left waiting.
+                # The answer may come, or the connection may end with the process. The request never hangs.
                 with suppress(HTTPException), other.getresponse() as answer:
                     assert b"the playground has ended" in answer.read()
     assert kept(file) == ["pass", "pass"]

@@ -1,4 +1,4 @@
-"""What all verbs share that work in a worker: the bar, Ctrl-C and the exit status."""
+"""The common parts of verbs that use a worker: progress bar, Ctrl-C and exit status."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Example(WorkerJob):
 
 @pytest.fixture(autouse=True)
 def adapter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is opened without a process."""
+    """A worker without a process."""
     monkeypatch.setattr(bench, "device_of", lambda worker: ({"adapter": "an adapter"}, BROWSER))
 
 
@@ -90,15 +90,15 @@ def test_an_interrupted_job_is_finished_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "says"), [(None, "is shown"), (Path("-"), "is shown"), (Path("out.json"), "is kept")]
+    ("path", "says"), [(None, "are shown"), (Path("-"), "are shown"), (Path("out.json"), "are kept")]
 )
-def test_what_is_in_no_file_is_not_called_kept(
+def test_only_results_in_files_are_called_kept(
     path: Path | None, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Found(MeasuringJob):
         found: Sequence[Result] = ()
 
-        begin = errands = take = lack = coverage = cast(Any, None)
+        begin = work_items = record = record_missing = coverage = cast(Any, None)
 
         def work(self, opened: OpenWorker) -> None:
             raise KeyboardInterrupt
@@ -122,7 +122,7 @@ def test_what_is_in_no_file_is_not_called_kept(
         run_job(job, None, 1.0)
     problem = NormProblem(rows=1, cols=1)
     job.found = [Result(op="layer_norm", kernel="naive", constants={}, problem=problem, status="pass")]
-    with pytest.raises(Interrupted, match=f"what was finished {says}"):
+    with pytest.raises(Interrupted, match=f"finished results {says}"):
         run_job(job, None, 1.0)
 
 
@@ -137,7 +137,7 @@ def test_a_job_that_is_interrupted_before_its_adapter_is_open(monkeypatch: pytes
 def bench_that_is_interrupted(
     known: list[Result], monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Ctrl-C in the second of two problems, of which so much is known."""
+    """Ctrl-C in the second of two problems, which has some results."""
 
     def interrupted(request: bench.BenchRequest, *_: object) -> Iterator[Any]:
         yield bench.Progress(request.tasks[1], "timing", so_far=lambda: known)
@@ -164,20 +164,20 @@ def test_rounds_that_were_done_are_shown_and_saved(tmp_path: Path, monkeypatch: 
 
 
 def test_flags_are_explained_that_a_shown_line_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all copies the fastest has a line."""
+    """Only the fastest of all copies has a line."""
     slower = [timed("copy", 9.0, op="copy", flags=("noisy",)), timed("copy", 8.0, op="copy")]
     known = [*slower, timed("naive", 100.0, flags=("throttled",))]
     done = bench_that_is_interrupted(known, monkeypatch, tmp_path)
     assert "\nthrottled: " in done.stdout and "noisy" not in done.stdout
 
 
-def test_where_nothing_was_finished_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_reports_that_nothing_was_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = bench_that_is_interrupted([], monkeypatch, tmp_path)
     assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; nothing was finished\n")
     assert "races" not in done.stdout and not [*(tmp_path / "kept").iterdir()]
 
 
-def test_an_adapter_that_does_not_open_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adapter_that_does_not_open_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def died(worker: Any) -> Any:
         raise WorkerDied("gone")
 
@@ -188,7 +188,7 @@ def test_an_adapter_that_does_not_open_is_told(monkeypatch: pytest.MonkeyPatch) 
     assert job.finished == []
 
 
-def test_progress_goes_to_the_bar_which_is_away_for_what_is_found() -> None:
+def test_the_progress_bar_is_hidden_for_results() -> None:
     said: list[Any] = []
     opened = OpenWorker(worker.Worker(), BROWSER, lambda text, share: said.append((text, share)))
     events = [bench.Progress(TASK, "timing", "1 of 2", 0.5), "found", bench.Progress(TASK, "timing")]
@@ -214,8 +214,8 @@ def test_a_problem_goes_from_checking_to_timing_to_proving() -> None:
         jobs.VariantBegan(1),
         jobs.VariantBegan(0),
     ]
-    told = [progress for event in events for progress in standing.after(event)]
-    assert [one.doing for one in told] == [
+    steps = [progress for event in events for progress in standing.after(event)]
+    assert [one.doing for one in steps] == [
         "checking copy",
         "checking naive",
         "timing round 1 of 4",
@@ -224,12 +224,12 @@ def test_a_problem_goes_from_checking_to_timing_to_proving() -> None:
         "proving naive",
         "proving copy",
     ]
-    shares = [one.share for one in told]
+    shares = [one.share for one in steps]
     assert shares == sorted(shares) and shares[0] > 0 and shares[-1] == 1
 
 
 def shown_of(steps: Sequence[tuple[float, float]]) -> list[str]:
-    """What is shown when shares are done after so many seconds."""
+    """Return the shown times for shares that are done after some seconds."""
     left, shown = TimeLeft(), []
     for share, spent_s in steps:
         left.record(share, spent_s)
@@ -238,7 +238,7 @@ def shown_of(steps: Sequence[tuple[float, float]]) -> list[str]:
 
 
 def seconds_of(shown: Sequence[str]) -> list[float]:
-    """The times left that were shown, in seconds."""
+    """Return the shown estimates in seconds."""
     units = {"s": 1, "min": 60, "h": 3600}
     words = [text.split() for text in shown if text.endswith("left")]
     return [float(number) * units[unit] for number, unit, _ in words]
@@ -251,14 +251,14 @@ def test_the_rest_of_even_work_is_shown_once_it_is_known() -> None:
 
 
 def test_an_estimate_that_would_grow_is_not_shown() -> None:
-    """Shaders are compiled first, or the last problem is the largest: 14 s, 30, then 46 were foretold."""
+    """Compiling comes first or the last problem is the largest: estimates of 14, 30 and 46 s would follow."""
     growing = [(0.1, 1.5), (0.2, 3.6), (0.3, 6.0), (0.4, 20.0), (0.5, 30.0), (0.6, 69.0), (0.9, 300.0)]
     assert seconds_of(shown_of(growing)) == []
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_time_left_never_grows(seed: int) -> None:
-    """Steps of any length, other work that begins anew, pauses: what is shown is less than before."""
+    """Estimates shrink for steps of any length, for new work and for pauses."""
     rng = random.Random(seed)
     steps, share, spent = [], 0.0, 0.0
     for _ in range(300):
@@ -266,7 +266,7 @@ def test_the_time_left_never_grows(seed: int) -> None:
         spent += rng.random() ** rng.choice((1, 8)) * rng.choice((0.1, 1, 20))
         steps.append((share, spent))
     shown = seconds_of(shown_of(steps))
-    # A minute is shown for what is between half of one and one and a half.
+    # 1 min stands for half a minute to one and a half.
     assert all(after <= before * 1.5 for before, after in pairwise(shown))
     left = TimeLeft()
     rests = []
@@ -277,7 +277,7 @@ def test_the_time_left_never_grows(seed: int) -> None:
     assert rests == sorted(rests, reverse=True)
 
 
-def test_a_rest_that_is_over_is_not_shown() -> None:
+def test_a_passed_estimate_is_not_shown() -> None:
     left = TimeLeft()
     for at in range(11):
         left.record(at / 20, 1.0 * at)
@@ -289,7 +289,7 @@ def test_times_in_words() -> None:
 
 
 def test_the_bar_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a clock of its own, on a terminal that is a string."""
+    """The bar has its own clock, and the terminal is a string."""
     now = 0.0
     left = TimeLeft()
     with Progress(screen._TimeColumn(left), get_time=lambda: now, disable=True) as bar:
@@ -300,7 +300,7 @@ def test_the_bar_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
         assert screen._TimeColumn(left).render(bar.tasks[0]).plain == "15 s left"
 
 
-# A command that is interrupted, and what follows.
+# An interrupted command and its clean-up.
 _INTERRUPTED = """
 import os, signal, sys
 from webnorm.cli import app
@@ -333,7 +333,7 @@ app.run()
     ("how", "said"), [("held_down", "interrupted; stopped"), ("in_the_body_of_a_class", "")]
 )
 def test_ctrl_c_is_no_traceback(how: str, said: str) -> None:
-    """However often it comes while the command ends, and wherever it is met."""
+    """Ctrl-C can come at any place, and many times while the command ends."""
     command = [sys.executable, "-c", _INTERRUPTED, how]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert (done.returncode, done.stderr) == (INTERRUPTED, said)

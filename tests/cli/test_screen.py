@@ -1,4 +1,4 @@
-"""What is shown: names as they are, control characters as escapes, on every way to the screen."""
+"""Every way to the screen shows names unchanged and control characters as escapes."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def screen(width: int = 120) -> tuple[Screen, io.StringIO]:
     return console, out
 
 
-def test_behind_the_bar_there_is_room_for_an_echo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal shows Ctrl-C as ^C: where that went to the next line, the bar stayed on the screen."""
+def test_the_bar_leaves_room_for_an_echo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal shows Ctrl-C as ^C. If that wrapped to the next line, the bar would stay on the screen."""
     for name, value in {"COLUMNS": "60", "TERM": "xterm"}.items():
         monkeypatch.setenv(name, value)
     ours, theirs = os.openpty()
@@ -86,7 +86,7 @@ def test_an_error_is_one_line_whatever_it_names(hostile: str) -> None:
 
 @pytest.mark.parametrize("name", [HOSTILE, *NAMES])
 def test_no_way_to_the_screen_is_left_open(name: str) -> None:
-    """As a cell, a heading, a title, a caption, printed bare, styled, or as rich's text."""
+    """Text is a cell, a heading, a title, a caption, printed plainly or styled, or rich's text."""
     console, out = screen()
     table = Table(title=name, caption=name)
     table.add_column(name)
@@ -103,7 +103,7 @@ def test_no_way_to_the_screen_is_left_open(name: str) -> None:
     assert text.count(one_line(name)) >= (9 if name != HOSTILE else 7)
 
 
-def test_what_rich_itself_writes_stays() -> None:
+def test_richs_own_control_codes_stay() -> None:
     out = _Terminal()
     console = Screen()
     console.file = out
@@ -163,7 +163,7 @@ WORDS = r'"\u001b]0;x\u0007[/] \u202e[bold]"'
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """A folder with a kernel that is right, of hostile name and words."""
+    """A folder with a correct kernel with a hostile name and texts."""
     folder = tmp_path / "my[/] kernels"
     (folder / "layer_norm").mkdir(parents=True)
     lines = broken.HONEST.splitlines()
@@ -221,7 +221,7 @@ def test_a_tuning_of_hostile_words(tmp_path: Path, device: Device) -> None:
 
 
 def test_nothing_is_printed_past_the_screen_and_the_streams() -> None:
-    """Else it would be shown as it is: markup, control characters and all."""
+    """Printing past the screen would show markup and control characters."""
     package = Path(webnorm_package.__file__).parent
     past = []
     for path in sorted(package.rglob("*.py")):
@@ -273,6 +273,6 @@ def test_a_mistake_breaks_between_words_on_a_terminal(monkeypatch: pytest.Monkey
     for stream, lines in ((io.StringIO(), 1), (_Terminal(), 3)):
         monkeypatch.setattr("sys.stderr", stream)
         streams.complain(said)
-        told = stream.getvalue().splitlines()
-        assert " ".join(told) == f"webnorm: {said}" and len(told) == lines
-    assert max(map(len, told)) <= 40
+        lines_shown = stream.getvalue().splitlines()
+        assert " ".join(lines_shown) == f"webnorm: {said}" and len(lines_shown) == lines
+    assert max(map(len, lines_shown)) <= 40

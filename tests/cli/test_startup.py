@@ -1,4 +1,4 @@
-"""Commands import what they need, and no more: that is what they take before they begin."""
+"""Commands import only what they need, since imports delay their start."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CALL = "import sys, numpy, webnorm; webnorm.layer_norm(numpy.ones((8, 64), 'f'),
     [
         (["--version"], set()),
         (["--help"], set()),
-        # Which ops and options there are is NumPy code.
+        # The lists of ops and options come from NumPy code.
         (["show", "--help"], {"numpy"}),
         (["check", "--help"], {"numpy"}),
         (["doctor", "--help"], set()),
@@ -51,7 +51,7 @@ CALL = "import sys, numpy, webnorm; webnorm.layer_norm(numpy.ones((8, 64), 'f'),
     ],
     ids=lambda arguments: " ".join(arguments) if isinstance(arguments, list) else "",
 )
-def test_what_a_command_imports(arguments: list[str], needed: set[str], device: Device) -> None:
+def test_imports_of_a_command(arguments: list[str], needed: set[str], device: Device) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROBE, *arguments], capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""`webnorm store` as a person runs it, and the recipes of docs/history.md."""
+"""`webnorm store` as a user runs it, and the recipes of docs/history.md."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def steady(folder: Path, count: int = 10) -> list[str]:
     return written(folder, *(kept_run(at, {"registers": times[at % 3]}) for at in range(count)))
 
 
-def test_what_is_kept_is_shown_and_what_became_slower_ends_with_1(tmp_path: Path) -> None:
+def test_stored_results_are_shown_and_a_regression_ends_with_1(tmp_path: Path) -> None:
     names = steady(tmp_path)
     done = webnorm(["store", "add", *names], tmp_path)
     first, *_, last = done.stdout.splitlines()
-    assert first == f"{names[0]}: added, 2 results, 2 of them with times"
+    assert first == f"{names[0]}: added, 2 results, 2 with times"
     assert last == f"stored in {tmp_path / 'data' / 'store.db'}"
     again = webnorm(["store", "add", names[0]], tmp_path)
     assert again.returncode == 0 and f"{names[0]}: kept already" in again.stdout
@@ -64,9 +64,9 @@ def test_what_is_kept_is_shown_and_what_became_slower_ends_with_1(tmp_path: Path
     assert run == "2026-11-11T00:00:00Z, run 00000000, commit ab-dirty"
     assert problem == "layer_norm 64x768 float32"
     assert re.fullmatch(r"  registers +1\.100 +1\.\d+ to 1\.\d+ +2\.0 % +10 +SLOWER", line), line
-    told = json.loads(done.stdout)
-    (platform,) = told["platforms"]
-    assert told["regressions"] == 1 and platform["driver"] == "1.2"
+    data = json.loads(done.stdout)
+    (platform,) = data["platforms"]
+    assert data["regressions"] == 1 and platform["driver"] == "1.2"
     assert platform["results"][0]["verdict"] == "SLOWER" and platform["results"][0]["runs"] == 10
 
     done = webnorm(["store", "history", "--last", "2", "--kernel", "reg*", "--csv", "-"], tmp_path)
@@ -85,7 +85,7 @@ def test_what_is_kept_is_shown_and_what_became_slower_ends_with_1(tmp_path: Path
     assert len(data["entries"]) == 20 and data["entries"][-1]["op"] == "copy"
 
 
-def test_too_few_runs_are_said(tmp_path: Path) -> None:
+def test_too_few_runs_are_reported(tmp_path: Path) -> None:
     webnorm(["store", "add", *steady(tmp_path, 3)], tmp_path)
     done = webnorm(["store", "regressions"], tmp_path)
     assert done.returncode == 3 and done.stdout.splitlines()[-2:] == [
@@ -94,7 +94,7 @@ def test_too_few_runs_are_said(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_interrupted_adds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_adds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = steady(tmp_path, 2)
     webnorm(["store", "add", names[0]], tmp_path)
     before = (tmp_path / "data" / "store.db").read_bytes()
@@ -110,7 +110,7 @@ def test_what_is_interrupted_adds_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.undo()
     copies = written(tmp_path, kept_run(6, {}, complete=False))
     done = webnorm(["store", "add", *cut, *copies, "--store", "cut.db"], tmp_path)
-    assert "2 results, 2 of them with times" in done.stdout and "1 result, 1 of" in done.stdout
+    assert "2 results, 2 with times" in done.stdout and "1 result, 1 with" in done.stdout
     done = webnorm(["store", "regressions", "--store", "cut.db"], tmp_path)
     assert done.returncode == 3 and done.stdout.splitlines()[1:] == [
         "no run is complete",
@@ -121,8 +121,8 @@ def test_what_is_interrupted_adds_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 def test_mistakes_are_one_line(tmp_path: Path, mistake: Callable[[list[str]], str]) -> None:
     names = steady(tmp_path, 1)
     (tmp_path / "bad\x1b.json").write_text("[")
-    told = mistake(["store", "add", *names, "bad\x1b.json"])
-    assert r"bad\x1b.json is not JSON" in told and told.endswith("; nothing was added\n")
+    output = mistake(["store", "add", *names, "bad\x1b.json"])
+    assert r"bad\x1b.json is not JSON" in output and output.endswith("; nothing was added\n")
     assert "is no store; `webnorm store add FILES` creates one" in mistake(["store", "history"])
     assert "no store of results" in mistake(["store", "add", *names, "--store", names[0]])
     webnorm(["store", "add", *names], tmp_path)
@@ -178,7 +178,7 @@ def test_the_recipe_for_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     import duckdb
 
     names = steady(tmp_path, 3)
-    # Older and odd files stand beside.
+    # Older and odd files are in the same folder.
     old = (tmp_path / names[0]).read_text().replace('"recorded"', '"time"')
     (tmp_path / names[0]).write_text(old.replace('"max_abs_error": 1.5e-06', '"max_abs_error": "inf"'))
     monkeypatch.chdir(tmp_path)
@@ -195,7 +195,7 @@ def test_the_recipe_for_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert lines is not None and lines.fetchall() == [(3,)]
 
 
-def test_history_has_a_line_for_each_variant_and_copies_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_history_has_one_line_per_variant_and_copies_on_request(tmp_path: Path) -> None:
     webnorm(["store", "add", *steady(tmp_path, 4)], tmp_path)
     lines = webnorm(["store", "history"], tmp_path).stdout.splitlines()
     assert lines[0].split()[:3] == ["kernel", "runs", "recorded"]
@@ -209,8 +209,8 @@ def test_history_has_a_line_for_each_variant_and_copies_where_they_are_asked_for
     assert len(files.strip().splitlines()) == 1 + 4 * 2
 
 
-def test_a_comparison_that_tells_nothing_ends_with_3(tmp_path: Path) -> None:
-    """One run on either side: whatever lies between them, it may be chance."""
+def test_an_unclear_comparison_ends_with_3(tmp_path: Path) -> None:
+    """With one run on each side, any difference may be chance."""
     names = written(tmp_path, kept_run(0, {"registers": 2000.0}), kept_run(1, {"registers": 2900.0}))
     done = webnorm(["compare", *names], tmp_path)
     assert done.returncode == INCONCLUSIVE
@@ -219,7 +219,7 @@ def test_a_comparison_that_tells_nothing_ends_with_3(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_benchmark_beside_a_baseline_that_tells_nothing_ends_with_3(tmp_path: Path, device: Device) -> None:
+def test_a_benchmark_with_an_unclear_comparison_ends_with_3(tmp_path: Path, device: Device) -> None:
     timing = ["bench", "-k", "naive", "--rows", "4", "--cols", "64", "--budget", "0.05", "--runs", "1"]
     assert webnorm([*timing, "--save", "nothing"], tmp_path).returncode == OK
     done = webnorm([*timing, "--baseline", "nothing"], tmp_path)

@@ -1,4 +1,4 @@
-"""Standard output and standard error that are full, closed, or read by nobody."""
+"""Standard output and standard error that are full, closed, or without a reader."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FULL = "webnorm: cannot write to standard output: No space left on device\n"
 def webnorm(
     arguments: Sequence[str], redirected: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """What the command does whose streams a shell has redirected."""
+    """Run the command with streams that a shell redirects."""
     command = ["sh", "-c", f'"$0" -m webnorm "$@" {redirected}', sys.executable, *arguments]
     return subprocess.run(
         command,
@@ -39,7 +39,7 @@ def webnorm(
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["list"], ["show", "naive"]], ids=" ".join)
-def test_a_full_output_is_told_in_one_line(arguments: list[str]) -> None:
+def test_a_full_output_is_reported_in_one_line(arguments: list[str]) -> None:
     done = webnorm(arguments, ">/dev/full")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", FULL)
 
@@ -70,7 +70,7 @@ def test_streams_that_are_missing(redirected: str, status: int, errors: str) -> 
 
 
 @pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full"])
-def test_a_mistake_that_nobody_can_be_told_of(redirected: str) -> None:
+def test_an_error_that_cannot_be_printed(redirected: str) -> None:
     done = webnorm(["check", "--nonsense"], redirected)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
 
@@ -84,7 +84,7 @@ def test_a_closed_stream_does_not_end_in_the_users_file(tmp_path: Path, device: 
 
 
 @pytest.mark.parametrize("arguments", [["show", "naive"], ["--help"]], ids=" ".join)
-def test_nobody_reads_on(arguments: list[str]) -> None:
+def test_a_reader_that_stops_early(arguments: list[str]) -> None:
     command = [sys.executable, "-m", "webnorm", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -96,7 +96,7 @@ def test_nobody_reads_on(arguments: list[str]) -> None:
 def test_an_output_without_the_characters(tmp_path: Path) -> None:
     done = webnorm(["tune", "--list", "--out", str(tmp_path / "規則")], "", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("\\u898f\\u5247\n")
+    assert done.stdout.endswith("\\u898f\\u5247 does not exist\n")
 
 
 def test_names_that_no_encoding_has(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_names_that_no_encoding_has(tmp_path: Path) -> None:
 
 
 def left_by_its_reader(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """What the command does in a folder when what reads its standard output ends before it has begun."""
+    """Run the command in a folder; the reader of its standard output ends before it begins."""
     command = [sys.executable, "-m", "webnorm", *arguments]
     with subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -123,7 +123,7 @@ def left_by_its_reader(arguments: Sequence[str], folder: Path) -> subprocess.Com
 
 
 def into_a_full_one(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """What it does when there is no room on standard output."""
+    """Run the command with a full standard output."""
     with Path("/dev/full").open("w") as full:
         return subprocess.run(
             [sys.executable, "-m", "webnorm", *arguments],
@@ -141,14 +141,14 @@ def into_a_full_one(arguments: Sequence[str], folder: Path) -> subprocess.Comple
     [(left_by_its_reader, 1, ""), (into_a_full_one, 2, FULL)],
     ids=["left", "full"],
 )
-def test_a_verdict_outlives_what_it_was_printed_to(
+def test_exit_status_and_files_survive_a_closed_output(
     run: Callable[[Sequence[str], Path], subprocess.CompletedProcess[str]],
     status: int,
     errors: str,
     tmp_path: Path,
     device: Device,
 ) -> None:
-    """The files are whole; a wrong kernel and a missing one have their exit statuses whoever reads on."""
+    """Files are complete, and wrong or missing kernels keep their exit statuses, even without a reader."""
     broken.write(tmp_path, "wrong")
     wrong = ["--wgsl", ".", "-k", "wrong", "--json"]
     for arguments in (

@@ -1,4 +1,4 @@
-"""Terminals: which of them are drawn over, and how they are left, whatever ends or stops a command."""
+"""Terminals: when they are redrawn, and their state after a command ends or stops."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from webnorm.lab.results import result_files
 from webnorm.play.attempt_store import FOLDER_VARIABLE
 
 pytestmark = pytest.mark.xdist_group("play")
-# What each drawing of a whole screen begins with.
+# The beginning of each drawing of a whole screen.
 HOME = "\x1b[H"
-# It goes on until somebody ends it.
+# It runs until it is stopped.
 BENCH = ["bench", "-k", "registers", "--rows", "64", "--cols", "64", "--budget", "600", "--json", "out.json"]
 
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A kernel that is right, in a folder that the commands work in."""
+    """A correct kernel in the folder of the commands."""
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "attempts"))
@@ -45,7 +45,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def is_drawn_in(rows: int, text: str) -> bool:
-    """Whether the last screen has so many lines."""
+    """Return whether the last screen has this many lines."""
     return text.rpartition(HOME)[2].count("\r\n") == rows - 1
 
 
@@ -54,7 +54,7 @@ def play(file: Path, *more: str) -> list[str]:
 
 
 def ends_by(terminal: Terminal, number: int) -> str:
-    """See the command and all that it started die of a signal that it gets; all that it has written."""
+    """Check that a signal kills the command and its children, and return everything that it wrote."""
     children = children_of(terminal.pid)
     os.kill(terminal.pid, number)
     assert terminal.status() == -number
@@ -94,7 +94,7 @@ def test_a_signal_ends_a_bar(words: list[str], mark: str, file: Path, tmp_path: 
         assert HIDE in terminal.screen.until(mark)
         shown = ends_by(terminal, signal.SIGTERM)
     assert "Traceback" not in shown
-    # A result is kept. Nothing that is on its way to be a file, no lock and no folder is left.
+    # A result is kept. No temporary file, lock or folder is left.
     left = {path.name for path in tmp_path.iterdir()} - {"layer_norm"}
     assert left <= {"out.json"}
     if left:
@@ -107,7 +107,7 @@ def test_a_terminal_that_is_closed(file: Path, device: Device) -> None:
         terminal.screen.until("✓ cost")
         children = children_of(terminal.pid)
         terminal.hang_up()
-        # That nothing can be written any more may be noticed before the signal comes.
+        # The failed write may be noticed before the signal.
         assert terminal.status() in (-signal.SIGHUP, BAD_USAGE)
         assert children
         all_end(children)
@@ -115,7 +115,7 @@ def test_a_terminal_that_is_closed(file: Path, device: Device) -> None:
 
 @slow
 def test_more_signals_change_nothing(file: Path, device: Device) -> None:
-    """A terminal that closes has its shell send another SIGHUP, and a batch system SIGTERM and SIGCONT."""
+    """The shell of a closing terminal sends a second SIGHUP, and a batch system sends SIGTERM and SIGCONT."""
     with on_terminal(play(file)) as terminal:
         terminal.screen.until("✓ cost")
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT, signal.SIGTERM):
@@ -128,7 +128,7 @@ def test_more_signals_change_nothing(file: Path, device: Device) -> None:
 
 @slow
 def test_an_ignored_signal_stays_ignored(file: Path, device: Device) -> None:
-    """As under nohup."""
+    """The signal is ignored, as under nohup."""
     code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
     code += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     with on_terminal(["-c", code, *play(file)]) as terminal:
@@ -143,7 +143,7 @@ def test_stopped_and_continued(file: Path, device: Device) -> None:
         terminal.screen.until("✓ cost")
         while_running = terminal.modes
         for times in (1, 2):
-            # Ctrl-Z, as the terminal's driver makes a signal of it.
+            # Ctrl-Z, which the terminal's driver turns into a signal.
             terminal.press("\x1a")
             terminal.stopped()
             assert terminal.modes == terminal.found
@@ -195,8 +195,8 @@ def test_resized_to_nothing(file: Path, device: Device) -> None:
 
 
 @slow
-def test_keys_are_read_of_a_terminal_alone(file: Path, device: Device) -> None:
-    """Standard input that is closed or no terminal is no reason not to draw."""
+def test_keys_are_only_read_from_a_terminal(file: Path, device: Device) -> None:
+    """The screen is drawn even if standard input is closed or not a terminal."""
     null = os.open(os.devnull, os.O_RDWR)
     with on_terminal(play(file), {"stdin": null}) as terminal:
         terminal.screen.until("✓ cost")
@@ -267,7 +267,7 @@ def test_a_file_gets_colour_at_most(
     ],
     ids=str,
 )
-def test_what_is_decided_of_a_terminal(
+def test_decisions_about_a_terminal(
     given: dict[str, str], colour: bool, animates: bool, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = os.openpty()

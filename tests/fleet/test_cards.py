@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import pytest
 
 from commands import webnorm
-from webnorm.cli.work.cluster import _Spread
+from webnorm.cli.work.cluster import _DividedJob
 from webnorm.cli.work.jobs import AfterInterrupt
 from webnorm.errors import WebnormError
 from webnorm.fleet import cluster
@@ -90,7 +90,7 @@ def test_a_card_whose_copy_cannot_be_timed_is_named(
     group = [ClusterWorker("tcp://", card.host, card) for card in (here, there)]
     job: Any = SimpleNamespace(times=True, for_cards=True)
     client: Any = SimpleNamespace()
-    assert _Spread(job, 1.0)._pools(client, group, lambda *given: None) == [pool]
+    assert _DividedJob(job, 1.0)._pools(client, group, lambda *given: None) == [pool]
     assert capsys.readouterr().err == (
         "webnorm: adapter 0 of there is left out: its copy could not be timed\n"
     )
@@ -204,7 +204,7 @@ def test_settings_that_dask_cannot_use_are_one_line(tmp_path: Path, monkeypatch:
 
 def test_results_are_shown_if_the_cluster_fails_later() -> None:
     found, nothing = Mock(left=AfterInterrupt.SHOWN), Mock(left=AfterInterrupt.NOTHING)
-    work = _Spread(found, 1.0)
+    work = _DividedJob(found, 1.0)
     work.jobs = [found, nothing]
     with pytest.raises(WebnormError, match="the cluster failed"):
         work.finish_what_is_found(WebnormError("the cluster failed"))

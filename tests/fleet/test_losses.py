@@ -104,10 +104,10 @@ def test_items_of_a_lost_adapter_go_to_an_equal_one(
     fleet: Fleet, left: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     if find_adapter().backend != "Vulkan":
-        pytest.skip("only a Vulkan driver is a file that can go")
+        pytest.skip("only a Vulkan driver has a file that a test can remove")
     driver = next(Path("/usr/share/vulkan/icd.d").glob("lvp*.json"), None)
     if driver is None:
-        pytest.skip("no software driver whose file could go")
+        pytest.skip("no software driver with such a file")
     going = tmp_path / "driver.json"
     going.write_text(driver.read_text())
     lost = fleet.worker(VK_DRIVER_FILES=str(going))

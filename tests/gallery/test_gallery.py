@@ -30,7 +30,7 @@ def op(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first test of the gallery that needs a child process is that of the command line."""
+    """Skip the trial in a child process, which the test of the command line covers."""
     monkeypatch.setenv(op_trial._INSIDE, "1")
 
 

@@ -18,27 +18,27 @@ class Card:
     rise: float = 0.2
     falls_after: float = 0.5
     slow: float = 0.4
-    # The host's time, when the queue is empty, and how long there was work without a long pause.
+    # The host's time, the time at which the queue is empty, and the time worked without a long pause.
     now: float = 1000.0
     free: float = 0.0
     worked: float = 0.0
-    # What was submitted and read, in order, and how long the device had nothing to do within a run.
-    told: list[str] = field(default_factory=list)
+    # Submissions and reads in order, and how long the device was idle within a run.
+    events: list[str] = field(default_factory=list)
     starved: float = 0.0
 
     def clock(self) -> float:
         return self.now
 
     def speed(self) -> float:
-        """Share of the full speed."""
+        """Return the current share of the full speed."""
         risen = (self.worked - self.plateau) / self.rise
         return self.slow + (1 - self.slow) * min(max(risen, 0.0), 1.0)
 
     def sampler(self, name: str, ns: float, seconds: float = 1e-3) -> Sampler:
-        """Samples of something that takes `ns` at full speed; a sample has `seconds` of it."""
+        """Return a sampler of work that takes `ns` at full speed; a sample lasts `seconds`."""
 
         def submit() -> Reading:
-            self.told.append(f"submit {name}")
+            self.events.append(f"submit {name}")
             self.now += 50e-6
             begin = max(self.now, self.free)
             gap = begin - self.free
@@ -51,7 +51,7 @@ class Card:
             self.worked += end - begin
 
             def read() -> float:
-                self.told.append(f"read {name}")
+                self.events.append(f"read {name}")
                 self.now = max(self.now, end) + 100e-6
                 return took
 

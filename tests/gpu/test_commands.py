@@ -28,7 +28,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 
 @pytest.fixture(params=["wgpu-native", "objects"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways, of which the second is taken where wgpu-py is another."""
+    """Run a test both ways; the second is for other versions of wgpu-py."""
     if request.param == "objects":
         monkeypatch.setattr(wgpu_private, "native_functions", lambda: None)
     return str(request.param)
@@ -49,8 +49,8 @@ def values(device: Device, buffer: Any) -> list[int]:
     return list(map(int, np.frombuffer(device.handle.queue.read_buffer(buffer), np.uint32)))
 
 
-def test_it_is_known_what_wgpu_py_has(device: Device) -> None:
-    """Where this fails calls are half as fast: a newer wgpu-py, or wgpu-native, has other functions."""
+def test_the_functions_of_wgpu_py_are_known(device: Device) -> None:
+    """If this fails, a newer wgpu-py or wgpu-native has other functions, and calls take twice as long."""
     assert wgpu_private.native_functions() is not None
 
 
@@ -94,7 +94,7 @@ def test_dispatches_follow_one_another(way: str, device: Device, buffer: Any) ->
     assert values(device, buffer) == answer.tolist()
 
 
-def test_mistakes_are_told_alike(
+def test_both_ways_report_the_same_mistakes(
     way: str, device: Device, buffer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def own(compute: Any) -> None:
@@ -115,8 +115,8 @@ def test_mistakes_are_told_alike(
         run_pass(device.handle, on(device, buffer, 0).encode)
 
 
-def test_nothing_is_left(device: Device, buffer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was made is let go once, whatever went wrong in between."""
+def test_all_objects_are_released(device: Device, buffer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every object is released exactly once, even after an error."""
     known = wgpu_private.native_functions()
     assert known is not None
     held: list[Any] = []

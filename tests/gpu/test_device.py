@@ -1,4 +1,4 @@
-"""Devices beside each other: wgpu aborts the process where they get into each other's way."""
+"""Several devices at once, and the choice of an adapter. wgpu aborts the process if devices interfere."""
 
 from __future__ import annotations
 

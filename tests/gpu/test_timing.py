@@ -112,7 +112,7 @@ def test_the_best_copy_counts_and_too_good_is_suspicious() -> None:
     assert [one.flags for one in found] == [(), (), (), ("suspicious",), ()]
 
 
-def test_what_only_reads_may_beat_a_copy() -> None:
+def test_a_kernel_that_only_reads_may_beat_a_copy() -> None:
     """x and dy in and dx out is a third of the way from a copy to reads alone."""
     problem = NormProblem(rows=1, cols=1024)
     assert suspicious_percent(OPS["layer_norm"], problem) == SUSPICIOUS_PERCENT
@@ -220,14 +220,14 @@ def test_a_figure_does_not_depend_on_how_long_the_device_idled(idle: float, card
 def test_the_card_of_these_tests_shows_a_stopwatch_that_does_not_settle(
     card: Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mutant: without the pace a figure is that of another clock, as an H200's was."""
+    """A mutant: without the pace a time belongs to another clock, as on an H200."""
     monkeypatch.setattr(timing.Pace, "ready", lambda self: None)
     found = run_on(card, paced(card), RULE, a=card.sampler("a", 70.0))
     assert found["a"] > 1.5 * 70.0
 
 
 def test_agreement_over_less_than_the_plateau_is_the_wrong_clock(card: Card) -> None:
-    """Why Rule.settle_s is so long: for a fifth of it the lowest clock stands still, and is believed."""
+    """The reason for the long settle_s: for a fifth of it, the lowest clock is stable and looks settled."""
     found = run_on(card, paced(card, RULE.settle_s / 5), RULE, a=card.sampler("a", 70.0))
     assert found["a"] > 1.5 * 70.0
 
@@ -247,12 +247,12 @@ def test_after_a_pause_of_the_host_the_device_is_brought_back(pause: float, card
 def test_a_pause_that_cost_nothing_costs_three_samples(card: Card) -> None:
     pace = paced(card)
     pace.ready()
-    card.told.clear()
+    card.events.clear()
     card.now += 0.3
     pace.ready()
-    assert card.told.count("submit copy") == 3
+    assert card.events.count("submit copy") == 3
     pace.ready()
-    assert card.told.count("submit copy") == 3
+    assert card.events.count("submit copy") == 3
 
 
 def test_a_device_that_never_comes_to_rest_is_said_to_be_unsettled(card: Card) -> None:
@@ -275,7 +275,7 @@ def test_a_yardstick_of_seconds_is_not_called_unsettled(card: Card) -> None:
     card.free = card.now
     pace = timing.Pace(card.sampler("copy", 100.0, seconds=3.0), 0.5)
     pace.ready()
-    assert pace.settled and card.told.count("submit copy") <= 6
+    assert pace.settled and card.events.count("submit copy") <= 6
 
 
 def test_noise_is_no_reason_to_wait(card: Card) -> None:
@@ -295,16 +295,16 @@ def test_noise_is_no_reason_to_wait(card: Card) -> None:
 def test_the_next_sample_is_under_way_before_the_last_is_read(card: Card) -> None:
     pace = paced(card)
     pace.ready()
-    card.told.clear()
+    card.events.clear()
     card.starved = 0.0
     run_on(card, pace, RULE, a=card.sampler("a", 70.0), b=card.sampler("b", 90.0))
     turns = [f"{what} {name}" for name in "ab" for what in ("submit", "read")]
-    assert card.told[:6] == ["submit a", "submit b", "read a", "submit a", "read b", "submit b"]
-    assert {*card.told} == {*turns}
+    assert card.events[:6] == ["submit a", "submit b", "read a", "submit a", "read b", "submit b"]
+    assert {*card.events} == {*turns}
     assert card.starved < 1e-3
 
 
-def test_what_is_sampled_between_rounds_finds_an_empty_queue(card: Card) -> None:
+def test_samples_between_rounds_find_an_empty_queue(card: Card) -> None:
     pace, rounds = paced(card), []
     samples: list[list[float]] = [[], []]
 
@@ -319,7 +319,7 @@ def test_what_is_sampled_between_rounds_finds_an_empty_queue(card: Card) -> None
     assert rounds == [[n, n] for n in range(1, len(samples[0]) + 1)]
 
 
-def test_what_is_sampled_between_rounds_has_to_be_enough_too(card: Card) -> None:
+def test_the_rule_applies_to_samples_between_rounds(card: Card) -> None:
     samples: list[list[float]] = [[]]
     others: list[float] = []
 
@@ -334,7 +334,7 @@ def test_what_is_sampled_between_rounds_has_to_be_enough_too(card: Card) -> None
     assert 6 < len(samples[0]) == len(others) < 50
 
 
-def test_drift_is_told_from_noise() -> None:
+def test_drift_is_distinguished_from_noise() -> None:
     rng = np.random.default_rng(0)
     assert not timing.drifting([100.0] * 30)
     assert timing.drifting([100.0] * 15 + [105.0] * 15)
@@ -446,10 +446,10 @@ def test_samples_go_on_with_the_sets_where_the_last_one_stopped(
 
 
 @pytest.mark.parametrize(("after", "flagged"), [(1e5, False), (8e4, True)])
-def test_figures_beside_copies_that_drifted_are_flagged(
+def test_results_with_drifting_copies_are_flagged(
     after: float, flagged: bool, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A device that becomes faster in the middle of a run: it had not come to rest."""
+    """The device becomes faster in the middle of a run: its clock had not settled."""
     problem = NormProblem(rows=8, cols=64)
     specs = tuple(
         jobs.VariantSpec.of(default_variant(kernel_named(name, op), OPS[op].problem(8, 64), device.traits))
@@ -477,7 +477,7 @@ def test_figures_beside_copies_that_drifted_are_flagged(
     ("remembers", "proofs", "rest"),
     [(False, ["256", "naive"], ["1024", "64"]), (True, ["256", "1024", "naive"], ["64"])],
 )
-def test_of_the_copies_the_one_that_others_are_held_against_is_proved(
+def test_the_copy_used_for_comparison_is_proved(
     remembers: bool, proofs: list[str], rest: list[str], device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fastest, and where that fails the next; the bits of the slower ones are compared all the same."""
@@ -529,7 +529,7 @@ def test_how_many_rounds_there_will_be_follows_the_budget_and_the_noise(
 
 
 def test_a_round_takes_the_percentiles_of_each_once(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether that is enough and how many there will be are one question."""
+    """`enough` and `rounds_asked` share one computation."""
     pace = paced(card)
     pace.ready()
     taken: list[int] = []

@@ -1,4 +1,4 @@
-"""What is kept of webnorm's own templates between processes: what is taken, and what is done without."""
+"""The cache of compiled templates between processes: files that are read, and files that are ignored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PART = "part {{ cols }}\n"
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where templates are kept: in a cache folder of the test's own, which is not there yet."""
+    """The cache folder of this test, which does not exist yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "webnorm" / "templates"
 
@@ -54,7 +54,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def rendered(own: Path, user: Path | None = None, home: Path | None = None, **context: Any) -> str:
-    """As a process renders that has rendered nothing yet: the kernel of webnorm's or of another folder."""
+    """Render a kernel of a folder as in a new process."""
     templates._environment.cache_clear()
     roots = (str(own),) if user is None else (str(user), str(own))
     kernel = (home or own) / "layer_norm" / "mine.wgsl"
@@ -65,7 +65,7 @@ def rendered(own: Path, user: Path | None = None, home: Path | None = None, **co
 def test_the_next_process_compiles_nothing(own: Path, folder: Path, counted: list[str]) -> None:
     assert rendered(own) == "first\npart 8\n"
     assert sorted(counted) == ["mine.wgsl", "part.wgsl"]
-    # Nobody else can get in, and nothing is left half written.
+    # No other user has access, and no file is left half written.
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     assert folder.stat().st_mode & 0o777 == 0o700 and len(list(folder.iterdir())) == 2
     assert rendered(own, cols=9) == "first\npart 9\n"
@@ -116,7 +116,7 @@ def test_the_place_of_a_mistake_is_the_same(own: Path, counted: list[str]) -> No
     assert found[0] == found[1] and len(counted) == 2
 
 
-def test_of_a_users_templates_nothing_is_kept(
+def test_a_users_templates_are_not_cached(
     own: Path, folder: Path, tmp_path: Path, counted: list[str]
 ) -> None:
     user = tmp_path / "user"
@@ -134,7 +134,7 @@ def test_of_a_users_templates_nothing_is_kept(
     assert sorted((path.name, path.read_bytes()) for path in folder.iterdir()) == before
 
 
-def test_beside_a_users_templates_webnorms_are_read_and_not_kept(
+def test_with_a_users_templates_the_cache_is_read_and_not_written(
     own: Path, folder: Path, tmp_path: Path, counted: list[str]
 ) -> None:
     user = tmp_path / "user"
@@ -152,7 +152,7 @@ def test_beside_a_users_templates_webnorms_are_read_and_not_kept(
     assert rendered(own, user, user) == "first\npart 8\n"
 
 
-def test_what_another_webnorm_kept_is_a_users_here(own: Path, folder: Path, tmp_path: Path) -> None:
+def test_the_cache_of_another_webnorm_is_not_used(own: Path, folder: Path, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     shutil.copytree(own, theirs)
     rendered(theirs)
@@ -169,8 +169,8 @@ def forge(folder: Path) -> None:
         path.write_bytes(user_cache._digest(changed) + changed)
 
 
-def test_what_is_kept_is_what_is_run(own: Path, folder: Path) -> None:
-    """What the tests below rely on: were it taken, it would be seen."""
+def test_cached_code_is_executed(own: Path, folder: Path) -> None:
+    """The tests below rely on this: if cached code is executed, its effect is visible."""
     rendered(own)
     forge(folder)
     assert rendered(own) == "first\nfake 8\n"
@@ -178,7 +178,7 @@ def test_what_is_kept_is_what_is_run(own: Path, folder: Path) -> None:
 
 @pytest.mark.parametrize("of", ["the folder", "the files"])
 @pytest.mark.parametrize("mode", [0o020, 0o002])
-def test_what_others_may_write_is_not_taken(own: Path, folder: Path, of: str, mode: int) -> None:
+def test_files_that_others_may_write_are_not_read(own: Path, folder: Path, of: str, mode: int) -> None:
     rendered(own)
     forge(folder)
     for path in [folder] if of == "the folder" else list(folder.iterdir()):
@@ -190,7 +190,7 @@ def test_what_others_may_write_is_not_taken(own: Path, folder: Path, of: str, mo
     assert (after == before) is (of == "the folder")
 
 
-def test_what_is_another_users_is_not_taken(own: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_other_users_are_not_read(own: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rendered(own)
     forge(folder)
     before = {path: path.read_bytes() for path in folder.iterdir()}
@@ -198,7 +198,7 @@ def test_what_is_another_users_is_not_taken(own: Path, folder: Path, monkeypatch
     monkeypatch.setattr(os, "geteuid", lambda: here + 1)
     assert rendered(own) == "first\npart 8\n"
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    # As root with the home of somebody else: nothing of root's is left there.
+    # As root in another user's home: no file of root's is left there.
     shutil.rmtree(folder)
     assert rendered(own) == "first\npart 8\n" and not folder.exists()
 
@@ -225,7 +225,7 @@ def flipped(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("broken", [cut, flipped, lambda data: b"", lambda data: os.urandom(len(data))])
-def test_what_is_not_whole_is_not_taken(
+def test_incomplete_files_are_not_read(
     own: Path, folder: Path, counted: list[str], broken: Callable[[bytes], bytes]
 ) -> None:
     rendered(own)
@@ -236,7 +236,7 @@ def test_what_is_not_whole_is_not_taken(
     assert rendered(own) == "first\npart 8\n" and len(counted) == 4
 
 
-def test_where_nothing_can_be_kept(
+def test_an_unwritable_cache_is_ignored(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: list[str]
 ) -> None:
     (tmp_path / "file").touch()

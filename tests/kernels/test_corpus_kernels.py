@@ -19,9 +19,9 @@ from testbed import (
     NORMS,
     STABLE,
     answers,
+    assess_rows,
     compute,
     covering,
-    judge_rows,
     kernel_named,
     nearest,
     needs,
@@ -83,7 +83,7 @@ def option_turns(kernel: Kernel, turn: int) -> Iterator[tuple[NormCase, NormProb
 def problems_in_turn(
     kernel: Kernel, layouts: Sequence[tuple[NormCase, str]]
 ) -> Iterator[tuple[NormCase, NormProblem]]:
-    """Those that the kernel takes as they are."""
+    """Return the problems that the kernel supports unchanged."""
     for case, dtype in layouts:
         for found in problems([case], kernel.op, [dtype]):
             if suited(kernel, found[1]) == found[1]:
@@ -141,7 +141,7 @@ def test_corpus(kernel: Kernel, stack: tuple[NormCase, ...], problem: NormProble
     first = 0
     for case in stack:
         rows = slice(first, first := first + case.shape[0])
-        accuracy = judge_rows(shader, outputs, expected, rows)
+        accuracy = assess_rows(shader, outputs, expected, rows)
         if kernel.unstable is None and not accuracy.ok:
             wrong[case.name] = accuracy.reason
         elif is_meant_to_fail(kernel, case, problem):
@@ -193,14 +193,14 @@ def test_a_row_of_one_value_bears_a_division_that_rounds(name: str, dtype: str, 
         quotient, product = "deviation / f32(COLS)", "deviation * PER_COLUMN"
         assert quotient in shader.text
         outputs = compute(device, replace(shader, text=shader.text.replace(quotient, product)), arrays)
-        accuracy = judge_rows(shader, outputs, answers(shader, arrays, outputs), slice(0, 4))
+        accuracy = assess_rows(shader, outputs, answers(shader, arrays, outputs), slice(0, 4))
         assert accuracy.ok, f"{cols}: {accuracy.reason}"
 
 
 @pytest.mark.opengl
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("kernel", NORMS, ids=lambda kernel: kernel.name)
-def test_healthy_rows_keep_their_bits_beside_a_poisoned_one(
+def test_healthy_rows_keep_their_bits_next_to_a_poisoned_one(
     kernel: Kernel, value: float, device: Device
 ) -> None:
     problem = NormProblem(rows=9, cols=70)
@@ -216,8 +216,8 @@ def test_healthy_rows_keep_their_bits_beside_a_poisoned_one(
 
 
 @pytest.mark.parametrize("name", ["naive", "registers"])
-def test_whatever_a_nans_bits_it_stays_one(name: str, device: Device) -> None:
-    """Rounding to bfloat16 adds to the bits: of those of NVIDIA's NaN, 0x7fffffff, a carry would make -0."""
+def test_every_nan_stays_nan(name: str, device: Device) -> None:
+    """Rounding to bfloat16 adds to the bits: in NVIDIA's NaN, 0x7fffffff, a carry would give -0."""
     options = NormOptions(weight=False, bias=False, out_dtype="bfloat16")
     patterns: dict[str, Array] = {
         "float32": np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFFC00000], np.uint32),
@@ -236,7 +236,7 @@ def test_whatever_a_nans_bits_it_stays_one(name: str, device: Device) -> None:
 @pytest.mark.opengl
 @pytest.mark.parametrize("out_dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
 def test_a_poisoned_row_stays_nan_in_narrow_types(out_dtype: str, device: Device) -> None:
-    """Beside healthy rows that share words with it and keep their bits."""
+    """Healthy rows that share words with it keep their bits."""
     kernel = kernel_named("registers")
     problem = NormProblem(rows=9, cols=61, options=NormOptions(out_dtype=out_dtype))
     variant = default_variant(kernel, problem, device.traits)

@@ -121,7 +121,7 @@ def test_the_same_input_gives_the_same_bits(subject: Subject, op: str, device: D
 )
 @pytest.mark.parametrize("op", OPS)
 @subjects
-def test_what_they_leave_to_others(
+def test_problems_left_to_other_kernels(
     subject: Subject, op: str, cols: int, pairs: tuple[str, ...], reason: str, device: Device
 ) -> None:
     rows = subject.most // 1024 + (cols == 1024)

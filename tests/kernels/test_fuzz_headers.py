@@ -1,4 +1,4 @@
-"""Headers and templates that nobody would write: they are read and rendered, or refused in one line."""
+"""Random headers and templates are read and rendered, or refused with a one-line message."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ PROBLEMS = (
     NormProblem(rows=2**33, cols=20001, dtype="bfloat16"),
 )
 TRAITS = (GPU, SOFTWARE, BROWSER)
-# Of one example: reading and working out takes milliseconds.
-# How many times the processor time of webnorm's own kernels a hostile one may take here.
+# The most processor time of a hostile kernel, as a multiple of the time of webnorm's own, and the time limit
+# of a rendering. Reading a normal example takes milliseconds.
 MOST_TIMES = 300
 RENDER_S = 1.0
-# Path, colon and what of a message is cut short.
+# The most characters of a message: a path and a shortened text.
 LONGEST = 1500
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's folder with copies of webnorm's snippets, some of which the examples write over."""
+    """A user's folder with copies of webnorm's snippets, which the examples may overwrite."""
     root = tmp_path_factory.mktemp("fuzz")
     shutil.copytree(wgsl_root() / "lib", root / "lib")
     (root / "layer_norm").mkdir()
@@ -60,8 +60,8 @@ def short() -> Iterator[None]:
         yield
 
 
-def told(call: Callable[[], Any]) -> Any:
-    """What a call gives; None where it refuses, which it does in one line that a terminal shows as it is."""
+def result_of(call: Callable[[], Any]) -> Any:
+    """Return the result of a call; None if it refuses, in one printable line."""
     try:
         return call()
     except WebnormError as error:
@@ -73,7 +73,7 @@ def told(call: Callable[[], Any]) -> Any:
 
 def tried(path: Path, problem: NormProblem, traits: Traits, rendered: bool) -> None:
     def work() -> None:
-        kernel = told(lambda: load(path))
+        kernel = result_of(lambda: load(path))
         if kernel is not None:
             used(kernel, problem, traits, rendered)
 
@@ -82,7 +82,7 @@ def tried(path: Path, problem: NormProblem, traits: Traits, rendered: bool) -> N
 
 @cache
 def usual() -> float:
-    """What one of webnorm's own takes on this machine."""
+    """Return the processor time of one of webnorm's own kernels on this machine."""
     first = KERNELS[0]
 
     def work() -> None:
@@ -93,24 +93,26 @@ def usual() -> float:
 
 
 def used(kernel: Kernel, problem: NormProblem, traits: Traits, rendered: bool) -> None:
-    variant = told(lambda: default_variant(kernel, problem, traits))
-    told(lambda: [None for _, _ in zip(range(20), runnable_variants(kernel, problem, traits), strict=False)])
-    if variant is None or told(lambda: variant.refusal(problem, traits)) is not None or not rendered:
+    variant = result_of(lambda: default_variant(kernel, problem, traits))
+    result_of(
+        lambda: [None for _, _ in zip(range(20), runnable_variants(kernel, problem, traits), strict=False)]
+    )
+    if variant is None or result_of(lambda: variant.refusal(problem, traits)) is not None or not rendered:
         return
-    shader = told(lambda: render_shader(variant, problem, "native", traits))
+    shader = result_of(lambda: render_shader(variant, problem, "native", traits))
     if shader is None:
         return
     assert not FORBIDDEN.search(shader.text)
     assert len(shader.origins) in (shader.text.count("\n"), 0)
     assert shader.workgroup_bytes >= 0
     for each in shader.passes:
-        count = told(partial(shader.workgroup_count, each, problem.rows))
+        count = result_of(partial(shader.workgroup_count, each, problem.rows))
         assert count is None or count >= 0
         assert each.workgroup_size >= 1
     for one in shader.bindings:
         assert one.width >= 1
         if one.records is not None:
-            records = told(partial(shader.records, one, problem.rows))
+            records = result_of(partial(shader.records, one, problem.rows))
             assert records is None or records >= 0
 
 

@@ -1,4 +1,4 @@
-"""What naga says, without the numbers that only naga knows."""
+"""naga's messages, without its internal numbers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ fn pointer(a: ptr<function, f32>) {{}}
         ),
         ("pointer(&y[0]);", "argument 1, `&y[0]`, does not fit the parameter `a: ptr<function, f32>`"),
         ("y[0] = f(1.0, 2.0);", "the call of `f` is invalid; Requires 1 arguments, but 2 are provided"),
-        ("y[0] = f(\n        Vec(),\n    );", "the call is invalid; argument 1 is of another type"),
+        ("y[0] = f(\n        Vec(),\n    );", "the call is invalid; argument 1 has another type"),
         ("y[0] = Vec();", "The type of `Vec()` doesn't match the type stored in `y[0]`"),
         ("var s: S; s.a = Vec();", "The type of `Vec()` doesn't match the type stored in `s.a`"),
         ("let z = Vec() + 1u;", "a value (of type vec4<f32>) and a value (of type vec4<u32>)"),
@@ -50,7 +50,7 @@ fn pointer(a: ptr<function, f32>) {{}}
         ("let q = 1", 'expected `;`, found "}"'),
     ],
 )
-def test_a_mistake_is_told_in_the_texts_own_words(device: Device, statement: str, said: str) -> None:
+def test_messages_quote_the_text(device: Device, statement: str, said: str) -> None:
     text = TEXT.format(statement)
     report = refusal(device, text)
     if report is None:
@@ -66,7 +66,7 @@ NOTES = ("Call to [3] is invalid", "Argument 7 value [1] doesn't match the type 
 
 
 @pytest.mark.parametrize("note", NOTES)
-def test_what_the_text_does_not_show_is_left_out(note: str) -> None:
+def test_internal_numbers_are_left_out(note: str) -> None:
     for labels in ({}, {"invalid function call": "f(a)"}, {"invalid function call": "((("}):
         said = without_handles(note, labels, ["fn f(", "fn g() {"])
         assert not re.search(r"\[\d+\]", said)

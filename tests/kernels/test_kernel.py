@@ -81,7 +81,7 @@ def test_runnable_variants_are_those_that_nothing_refuses(kernel: Kernel, traits
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
-        ('summary = "A test."', 'summary = "A test', 2, "header is not TOML"),
+        ('summary = "A test."', 'summary = "A test', 2, "header is not valid TOML"),
         ('differs = "Nothing."', "differs = 3", 3, "expected a sentence"),
         ("[tune]", "[tunes]", 4, "unknown header key 'tunes'; did you mean 'tune'?"),
         ("width = [1, 2, 4]", "width = 4", 5, "expected a list of integers"),
@@ -114,7 +114,7 @@ def test_runnable_variants_are_those_that_nothing_refuses(kernel: Kernel, traits
         ('rule = "width <= cols"', "rule = 1.5", 9, "rule is 1.5; expected an expression"),
         ('rule = "width <= cols"', "rule = 2026-01-01", 9, "expected an expression"),
         ('rule = "width <= cols"', f"rule = {10**400}", 9, "rule is a number of 1329 bits"),
-        ('rule = "width <= cols"', f"rule = {'9' * 5000}", 9, "header is not TOML: Exceeds the limit"),
+        ('rule = "width <= cols"', f"rule = {'9' * 5000}", 9, "header is not valid TOML: Exceeds the limit"),
         ('rule = "width <= cols"', f"rule = {'[' * 5000}{']' * 5000}", 9, "nested too deeply"),
         ('rule = "width <= cols"', f"rule = {'[' * 20}{']' * 20}", 9, "'rule' is nested more than 8 deep"),
         ('rule = "width <= cols"', f'rule = "{"(" * 1900}"', 9, "nested too deeply"),
@@ -146,8 +146,13 @@ def test_runnable_variants_are_those_that_nothing_refuses(kernel: Kernel, traits
         ('entry_point = "main"', 'entry_point = "main"\n// per = []', 13, "per is []; expected rows or call"),
         ('entry_point = "main"', 'entry_point = "main"\n// per = "cols"', 13, "unknown per 'cols'"),
         ("[[pass]]", "[[scratch]]\n// name = 3\n// words = 4\n// [[pass]]", 12, "scratch buffer is 3"),
-        ("[[pass]]", '[[scratch]]\n// name = "x"\n// words = 4\n// [[pass]]', 12, "'x' is no free"),
-        ("[[pass]]", '[[scratch]]\n// name = "a b"\n// words = 4\n// [[pass]]', 12, "'a b' is no free"),
+        ("[[pass]]", '[[scratch]]\n// name = "x"\n// words = 4\n// [[pass]]', 12, "'x' is not an identifier"),
+        (
+            "[[pass]]",
+            '[[scratch]]\n// name = "a b"\n// words = 4\n// [[pass]]',
+            12,
+            "'a b' is not an identifier",
+        ),
         ("[[pass]]", "scratch = [3]\n// [[pass]]", 11, "unknown require key 'scratch'"),
         ("width = [1, 2, 4]", "width = [1, 1]", 5, "axis width has 1 twice"),
         ("width = [1, 2, 4]", "width = [true, 1]", 5, "axis width has 1 twice"),
@@ -209,7 +214,7 @@ def test_complaints_have_file_and_line(tmp_path: Path, old: str, new: str, line:
         (HEADER.replace("// ///\nbody", "body").encode(), 1, "the header is not closed"),
         (b"\xff\xfe\x00", 1, "not UTF-8"),
         (HEADER.encode().replace(b"A test", b"\xe9"), 2, "not UTF-8"),
-        (HEADER.replace("// [tune]", "[tune]").encode(), 4, "a header line starts with '// '"),
+        (HEADER.replace("// [tune]", "[tune]").encode(), 4, "a header line must start with '// '"),
         (HEADER[: HEADER.index("// [[pass]]")].encode() + b"// ///\n", 2, "add at least one [[pass]]"),
         (HEADER.replace("// [tune]", "// \n" * 40_000 + "// [tune]").encode(), 1, "expected at most 32768"),
         (
@@ -261,7 +266,7 @@ def test_axes_of_too_many_points(tmp_path: Path) -> None:
     axes = "\n// ".join(f"a{k} = [{', '.join(map(str, range(10)))}]" for k in range(20))
     path = write(tmp_path, HEADER.replace("width = [1, 2, 4]", f"width = [1, 2, 4]\n// {axes}"))
     with pytest.raises(
-        WebnormError, match=rf":4: the axes have {3 * 10**20} points, with rules of \d+ parts"
+        WebnormError, match=rf":4: the axes have {3 * 10**20} points, and the rules have \d+ parts"
     ):
         load(path)
     # Fewer points, but much to be worked out at each.
@@ -273,7 +278,7 @@ def test_axes_of_too_many_points(tmp_path: Path) -> None:
     text = HEADER.replace("width = [1, 2, 4]", f"width = [1, 2, 4]\n// {axes}")
     text = text.replace("{{ double }}", "{{ double, a0, a1, a2, a3, a4 }}")
     load(write(tmp_path, text))
-    with pytest.raises(WebnormError, match=r":4: the axes have 300000 points, with rules of \d+ parts"):
+    with pytest.raises(WebnormError, match=r":4: the axes have 300000 points, and the rules have \d+ parts"):
         load(write(tmp_path, text.replace("[[require]]", f"{rules}\n// [[require]]", 1)))
     kernel = load(write(tmp_path, HEADER))
     tune = {f"a{k}": range(10) for k in range(20)}
@@ -439,7 +444,7 @@ def test_one_bad_file_does_not_take_the_others_along(tmp_path: Path) -> None:
     assert found["layer_norm/welford"].summary == "Another."
     # Whoever asks for the user's naive must not get webnorm's.
     assert "layer_norm/naive" not in found and "rms_norm/naive" in found
-    with pytest.raises(WebnormError, match=r"naive\.wgsl:2: a header line starts with"):
+    with pytest.raises(WebnormError, match=r"naive\.wgsl:2: a header line must start with"):
         select(kernels, "naive", broken=broken)
     with pytest.raises(WebnormError, match=r"a\.wgsl:1: no header"):
         discover([tmp_path])
@@ -814,7 +819,7 @@ def test_a_name_that_is_not_known_or_not_read_is_an_error(tmp_path: Path, added:
     ],
 )
 def test_a_name_may_be_read_by_any_text_of_the_kernel(tmp_path: Path, body: str, snippet: str) -> None:
-    """Also by one that lies in another folder, of which a header knows nothing."""
+    """Also by text in another folder, which the header does not know."""
     path = tmp_path / "layer_norm" / "mine.wgsl"
     for folder in (path.parent, tmp_path / "lib"):
         folder.mkdir()

@@ -203,7 +203,7 @@ HERE = '{% include "lib/part.wgsl" %}\n'
         ("fn a() {}\n" + HERE, "const b = 1.0\n«fn» c() {}\n", 'expected `;`, found "fn": fn c() {}'),
     ],
 )
-def test_what_is_missing_before_another_file_is_told_where_it_is_missing(
+def test_text_missing_at_the_end_of_a_file_is_reported_there(
     tmp_path: Path, device: Device, text: str, part: str, said: str
 ) -> None:
     is_snippet = OPEN in part
@@ -219,7 +219,7 @@ def test_what_is_missing_before_another_file_is_told_where_it_is_missing(
     assert f": {said.replace('MINE', str(folder / 'layer_norm' / 'mine.wgsl'))}" in str(caught.value)
 
 
-def test_of_a_report_that_marks_several_places() -> None:
+def test_a_report_with_several_places() -> None:
     report = """
 Shader validation error: Function [0] 'f' is invalid
   ┌─ :1:1
@@ -276,9 +276,9 @@ Shader '' parsing error: {complaint}
 3 │   let b = {name}(variance);
   │           {"^" * len(name)} unknown identifier
 """
-    told = str(shader.located_error(report))
+    message = str(shader.located_error(report))
     advice = f"; did you mean `{meant}`?" if meant else ""
-    assert f": {complaint}{advice}: " in told
+    assert f": {complaint}{advice}: " in message
 
 
 def test_no_name_is_near_one_that_is_too_long_for_a_slip_of_the_pen() -> None:

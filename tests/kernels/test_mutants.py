@@ -48,9 +48,9 @@ from webnorm.ops.norms.problem import NormOptions, NormProblem
 class Mutant:
     """`old` becomes `new` in a file of wgsl/; `kernels` are tried until one is caught.
 
-    `equivalent` is the reason why a survivor is no fault of the harness, and `hard` names the problems that
-    have to tell: see `hard_problems`. A `race` is watched for, since it shows now and then. Subgroups of more than `most_lanes`
-    lanes are so few in a workgroup that the mutant changes nothing.
+    `equivalent` is the reason why a survivor is not a fault of the harness. `hard` names the problems that have to
+    reveal it: see `hard_problems`. A `race` is watched for, because it shows only now and then. With subgroups of more
+    than `most_lanes` lanes, a workgroup has so few of them that the mutant changes nothing.
     """
 
     name: str
@@ -288,7 +288,7 @@ UNBROKEN = {kernel.label: kernel for kernel in KERNELS}
 
 @cache
 def hard_problems(label: str, which: str) -> tuple[Hard, ...]:
-    """What `draw_hard_problems` yields for a kernel of webnorm's, drawn once."""
+    """Return the problems of `draw_hard_problems` for a kernel, drawn once."""
     return tuple(draw_hard_problems(UNBROKEN[label], which))
 
 
@@ -348,7 +348,7 @@ def draw_hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
 
 
 def draw_early_problems(kernel: Kernel) -> Iterator[Hard]:
-    """Each way of keeping a row, dy of a mean that tells; and rows of one value but one, whose mean's second word does."""
+    """Yield each way of keeping a row with a dy of large mean, and rows that need the mean's second word."""
     op, rng = kernel.op, np.random.default_rng(0)
     everything = op.defaults.changed(["saved_stats=false", "residual_bias", "dh", "zero_centered_weight"])
     alone = {"threads_per_row": 32, "rows_per_workgroup": 1}
@@ -370,12 +370,12 @@ def variant_of(
 ) -> Variant | None:
     """The kernel's defaults with some constants chosen, where that can run.
 
-    The defaults are those of a software adapter everywhere: a GPU's own leave out paths that are to be tried.
+    It always uses the defaults of a software adapter, because a GPU's defaults skip paths to be tested.
     """
     traits = replace(device.traits, software=True)
     constants = dict(default_variant(kernel, problem, traits).constants)
     constants.update({axis: value for axis, value in chosen.items() if axis in kernel.tune})
-    # Powers of two are right beside their axis too.
+    # Powers of two work even if they are not on the axis.
     threads = constants.get("threads_per_row", 1)
     if 1024 % threads and threads not in kernel.tune["threads_per_row"]:
         return None
@@ -444,8 +444,9 @@ def caught(
     watch: bool,
     untouched: Path,
 ) -> WrongResult | RaceOrLoopFault | None:
-    """What the harness has against the kernel on the first of the hard problems that it refuses it on, or the
-    race that it sees; its text must have changed.
+    """Return the first fault that the harness finds on the hard problems, or a race.
+
+    The kernel's text must differ from the original.
     """
     changed = False
     for problem, arrays, layout in hard_problems(kernel.label, which):
@@ -473,7 +474,7 @@ def caught(
 
 
 def failure_of(device: Device, shader: Shader, arrays: dict[str, Array]) -> WrongResult:
-    """What hints are made of, computed once, whether it is wrong or right."""
+    """Return the data for hints, computed once, for wrong and correct results."""
     got, task = compute(device, shader, arrays), Task(shader.variant.kernel.op, shader.problem)
     return WrongResult(task, arrays, got, answers(shader, arrays, got), tolerance(shader))
 
@@ -515,7 +516,7 @@ def label_of(name: str) -> str:
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("label", sorted({label_of(name) for mutant in MUTANTS for name in mutant.kernels}))
 def test_the_unbroken_kernels_pass_the_hard_problems(label: str, device: Device) -> None:
-    """Those of options are test_corpus's own."""
+    """test_corpus covers the options."""
     kernel = UNBROKEN[label]
     for problem, arrays, layout in hard_problems(kernel.label, "backward" if kernel.op.gradient else "plain"):
         variant = variant_of(kernel, problem, device, layout)
@@ -524,5 +525,5 @@ def test_the_unbroken_kernels_pass_the_hard_problems(label: str, device: Device)
             found = failure_of(device, shader, arrays)
             accuracy = assess(found.outputs, found.answers, shader, found.allowed)
             assert accuracy.ok, f"{variant} {problem}: {accuracy.reason}"
-            # Of what is right there is nothing to say; small problems tell.
+            # Hints are only for wrong results. Small problems may give some.
             assert problem.rows * problem.cols > 4096 or not hints(found)

@@ -159,7 +159,7 @@ def test_amax_is_the_largest_float32_y(name: str, device: Device) -> None:
 
 
 def small_rows(kernel: Kernel, device: Device, cols: int, deviation: float, eps: float) -> str | None:
-    """What a kernel that makes its own statistics gets wrong of rows of a standard deviation."""
+    """Return the errors of a kernel on rows with small standard deviations."""
     options = replace(kernel.op.defaults, saved_stats=False)
     problem = suited(kernel, NormProblem(rows=4, cols=cols, eps=eps, distribution="given", options=options))
     variant = default_variant(kernel, problem, device.traits)
@@ -186,7 +186,7 @@ def test_rows_down_to_the_lower_limit_are_right(kernel: Kernel, device: Device) 
 
 
 def test_below_the_lower_limit_rows_lose_their_digits(device: Device) -> None:
-    """As the documentation says, with the places where it begins and where it ends."""
+    """The documented limits, with the points where they begin and end."""
     registers = kernel_named("registers")
     if device.traits.software:
         assert small_rows(registers, device, 768, 3e-20 * 768**0.5, 0.0) is None

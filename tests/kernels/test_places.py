@@ -25,7 +25,7 @@ def template(file: str) -> list[str]:
 
 @pytest.mark.parametrize("kernels", FAMILIES.values(), ids=FAMILIES)
 def test_every_character_of_a_template_has_its_place(kernels: tuple[Kernel, ...]) -> None:
-    """What is no template's text came from an expression, or became the name of another function."""
+    """Text without a place comes from an expression, or is a renamed function."""
     for kernel, (rows, cols, dtype) in zip(kernels * 3, SHAPES, strict=False):
         options = NormOptions(residual=dtype == "float16" and "residual" in kernel.op.options)
         problem = suited(kernel, NormProblem(rows=rows, cols=cols, dtype=dtype, options=options))

@@ -153,20 +153,20 @@ def test_a_mistake_in_webnorms_own_snippet(tmp_path: Path) -> None:
 
 
 def test_a_macro_that_does_not_see_the_names_of_the_header(tmp_path: Path) -> None:
-    lib = {"macro.wgsl": "{% macro told() %}{{ dtype }}{% endmacro %}\n"}
-    body = '{% from "lib/macro.wgsl" import told CONTEXT %}\n// {{ told() }}\n'
+    lib = {"macro.wgsl": "{% macro shown() %}{{ dtype }}{% endmacro %}\n"}
+    body = '{% from "lib/macro.wgsl" import shown CONTEXT %}\n// {{ shown() }}\n'
     assert "// float32" in shader_of(tmp_path, body.replace("CONTEXT", "with context"), lib).text
     with pytest.raises(WebnormError, match=r"1: 'dtype' is undefined; its macro .* without `with context`$"):
         shader_of(tmp_path, body.replace("CONTEXT", ""), lib)
 
 
-def test_a_misspelt_import_is_told_where_it_stands(tmp_path: Path) -> None:
+def test_a_misspelt_import_is_reported_at_its_place(tmp_path: Path) -> None:
     lib = {"rows.wgsl": "{% macro each_row() %}{% endmacro %}\n"}
     body = '\n{% from "lib/rows.wgsl" import eachrow as each %}\n\n{{ each() }}\n'
     with pytest.raises(WebnormError) as caught:
         shader_of(tmp_path, body, lib)
-    told = str(caught.value)
-    assert told.endswith(":10: imports 'eachrow', which is not in lib/rows.wgsl; did you mean 'each_row'?")
+    message = str(caught.value)
+    assert message.endswith(":10: imports 'eachrow', which is not in lib/rows.wgsl; did you mean 'each_row'?")
     place = caught.value.place
     assert place is not None
     assert (place.line, place.column, place.length) == (10, body.index("eachrow"), len("eachrow"))

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from testbed import compute, judge, kernel_named, nearest
+from testbed import assess_outputs, compute, kernel_named, nearest
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
 from webnorm.kernels.rendering.render import render_shader
@@ -46,7 +46,7 @@ def test_no_write_is_lost(op: str, options: str, cols: int, rows_per_workgroup: 
         shader = render_shader(variant, problem, "native", device.traits)
         assert ("atomicOr(" in shader.text) == (variant.constants["vector_width"] == 4)
         first = compute(device, shader, arrays)
-        accuracy = judge(shader, arrays, first)
+        accuracy = assess_outputs(shader, arrays, first)
         assert accuracy.ok, accuracy.reason
         for _ in range(3):
             again = compute(device, shader, arrays)

@@ -1,4 +1,4 @@
-"""Files that are not read: what is outside of its folder, is no plain file, or holds what nobody sees."""
+"""Files that are refused: outside of their folder, not regular, or with invisible characters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def link(place: Path, target: Path, folder: bool = False) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A user's folder, with a secret beside it."""
+    """A user's folder, with a secret next to it."""
     (tmp_path / "secret.wgsl").write_text(SECRET)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "part.wgsl").write_text(SECRET)
@@ -148,7 +148,7 @@ def test_kernels_that_are_links(home: Path) -> None:
     out = link(home / "layer_norm" / "out.wgsl", home.parent / "kernel.wgsl")
     assert "cannot read the kernel: it is outside of" in refusal(lambda: load(out))
     assert "cannot read the kernel: it is outside of" in refusal(lambda: discover([home]))
-    # Not even its header's mistakes are told.
+    # The error does not reveal mistakes in its header.
     (home.parent / "kernel.wgsl").write_text(SECRET)
     assert "is outside" in refusal(lambda: load(out))
     # A loose file has its own folder.
@@ -163,7 +163,7 @@ def test_kernels_that_are_links(home: Path) -> None:
     assert load(link(home / "layer_norm" / "also.wgsl", Path("real.wgsl"))).name == "also"
 
 
-def test_a_loose_kernel_has_snippets_beside_it(home: Path) -> None:
+def test_a_loose_kernel_has_snippets_next_to_it(home: Path) -> None:
     loose = home / "loose.wgsl"
     loose.write_text(HEADER + '{% include "lib/part.wgsl" %}')
     (home / "lib" / "part.wgsl").write_text("text")
@@ -226,7 +226,7 @@ def _unreadable(path: Path) -> None:
         (_unreadable, "Permission denied"),
     ],
 )
-def test_what_is_no_plain_file(
+def test_files_that_are_not_regular(
     home: Path, make: Callable[[Path], None], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(home)
@@ -276,7 +276,7 @@ def test_characters_that_people_do_not_see(home: Path, character: str) -> None:
     assert message.endswith(f"mine.wgsl:10: the rendered text contains the character {named}")
 
 
-def test_a_snippet_that_is_no_text(home: Path) -> None:
+def test_a_snippet_that_is_not_text(home: Path) -> None:
     (home / "lib" / "part.wgsl").write_bytes(b"a\nb\xff\n")
     message = refusal(lambda: shader_of(home, '{% include "lib/part.wgsl" %}'))
     assert message == f"{home.resolve()}/lib/part.wgsl:2: not UTF-8 text"

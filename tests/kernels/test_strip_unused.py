@@ -1,4 +1,4 @@
-"""What is left out of a rendered text, and what is not."""
+"""The removal of unused declarations from a rendered text."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ fn main() {
 
 
 def shown(library: str, own: str = "") -> str:
-    """What becomes of text of the library's, and behind it of a user's."""
+    """Return the text left of a library text followed by a user's text."""
     lines = [*library.splitlines(), *own.splitlines()]
     count = len(library.splitlines())
     text, numbers = strip_unused(lines, [at < count for at in range(len(lines))])
@@ -73,13 +73,13 @@ def shown(library: str, own: str = "") -> str:
     return "\n".join(text) + "\n"
 
 
-def test_what_nothing_names_is_left_out() -> None:
+def test_unused_declarations_are_removed() -> None:
     assert shown(LIBRARY + BODY) == LEFT + BODY
     assert shown(LIBRARY, BODY) == LEFT + BODY
 
 
 @pytest.mark.parametrize("line", ["y[1] = also_unused(1.0);", "// also_unused", "/* also_unused */"])
-def test_what_a_user_names_stays(line: str) -> None:
+def test_declarations_that_a_user_names_stay(line: str) -> None:
     """In comments, too: what is a comment is the compiler's to say."""
     own = BODY.replace("}", f"    {line}\n}}")
     assert shown(LIBRARY, own) == LIBRARY.replace("var<workgroup> shared_sums: array<f32, 4>;\n", "") + own
@@ -91,7 +91,7 @@ def test_a_users_lines_stay_as_they_are(line: str) -> None:
     assert own in shown(LIBRARY, own)
 
 
-def test_what_a_pipeline_is_made_with_stays() -> None:
+def test_declarations_with_attributes_stay() -> None:
     library = (
         f"{BINDINGS}@id(3) override WIDTH = 1.0;\n@must_use\nfn other() -> f32 {{\n    return 1.0;\n}}\n"
     )
@@ -118,7 +118,7 @@ def test_a_declaration_with_a_line_of_the_users_stays() -> None:
         LIBRARY,
     ],
 )
-def test_what_is_declared_twice_stays(declared: str, device: Device) -> None:
+def test_duplicate_declarations_stay(declared: str, device: Device) -> None:
     """The compiler has to see both: naga names what was written, where it was written."""
     text = f"{BINDINGS}{LIBRARY}{declared}\n{BODY}"
     name = next(word for word in re.findall(r"\w+", declared) if f" {word}" in LIBRARY and word != "f32")
@@ -267,7 +267,7 @@ def test_a_text_that_is_right_stays_so(device: Device, drawn: list[tuple[str, bo
 
 
 def steps(work: Callable[[], object]) -> int:
-    """How many lines of the module's own code are run."""
+    """Return the number of lines of the module that are executed."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:

@@ -20,7 +20,9 @@ from webnorm.gpu.device import Device
 @pytest.mark.parametrize("size", SIZES)
 def test_subgroup_size(size: int, device: Device) -> None:
     if "llvmpipe" not in device.adapter.name:
-        pytest.skip(f"{device.adapter.name} has one subgroup size; llvmpipe can be told to have several")
+        pytest.skip(
+            f"{device.adapter.name} has one subgroup size; llvmpipe can be configured to have several"
+        )
     needs(device, ["subgroups"])
     if size == device.subgroup_size:
         pytest.skip(f"{size} is the size that all other tests have here")

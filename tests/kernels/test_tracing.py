@@ -81,13 +81,13 @@ def test_under_tracing_the_text_says_which_row_it_works_on(device: Device) -> No
         ('trace("mean // all of it")', "mine.wgsl:10: cannot trace 'mean // all of it'"),
         ('trace("")', "mine.wgsl:10: cannot trace ''; expected an expression of at most 200"),
         ('trace("x" * 201)', "mine.wgsl:10: cannot trace 'xxx"),
-        ("trace(7)", "mine.wgsl:10: trace() takes the text of an expression, as in {{ trace"),
+        ("trace(7)", "mine.wgsl:10: trace() got 7; expected the text of an expression, as in {{ trace"),
         ('trace("mean", "j }")', "mine.wgsl:10: cannot trace 'j }'"),
-        ("trace(mean)", "mine.wgsl:10: trace() takes the text of an expression"),
+        ("trace(mean)", "mine.wgsl:10: trace() got Undefined; expected the text of an expression"),
         ("trace()", "mine.wgsl:10: "),
     ],
 )
-def test_what_is_no_expression_is_refused_without_tracing_too(
+def test_an_invalid_expression_is_refused_without_tracing_too(
     tmp_path: Path, call: str, message: str
 ) -> None:
     with pytest.raises(WebnormError) as caught:
@@ -143,11 +143,11 @@ def test_both_spellings_are_one_filter() -> None:
         ("atomicAdd(row, 1)", "Call is not part of the language"),
         ("row is defined", "is not part of the language"),
         ("row == 1" + " or row == 1" * 16, "it has more than 16 numbers"),
-        ("row == 1 " * 100, "filter has 900 characters; expected at most 500"),
+        ("row == 1 " * 100, "filter has 900 characters; the limit is 500"),
         ("(" * 200 + "row" + ")" * 200, ""),
     ],
 )
-def test_what_is_no_filter_is_told_in_a_line(text: str, message: str) -> None:
+def test_an_invalid_filter_gives_a_one_line_error(text: str, message: str) -> None:
     with pytest.raises(WebnormError) as caught:
         tracing.parse_filter(text)
     assert message in str(caught.value) and "\n" not in str(caught.value)
@@ -162,7 +162,7 @@ CONDITION = re.compile(
 
 @given(st.lists(st.sampled_from(PARTS), max_size=9).map(" ".join) | st.text(max_size=20))
 @examples(60)
-def test_nothing_of_a_filter_is_handed_on(text: str) -> None:
+def test_no_text_of_a_filter_reaches_the_shader(text: str) -> None:
     try:
         found = tracing.parse_filter(text)
     except WebnormError as error:

@@ -282,7 +282,7 @@ def test_verdicts_are_seldom_false_and_ten_percent_is_found(count: int, power: i
     """In 20 pairs of files: with as many runs as such a machine needs, and with few, that find little."""
     rng = np.random.default_rng(0)
     kernels = {f"{proof.KERNEL} {value}": 2.0 for value in proof.CONSTANTS}
-    kernels |= dict.fromkeys(proof.CONTROLS, 2.5) | {proof.SLOWER: 2.2}
+    kernels |= dict.fromkeys(proof.OTHERS, 2.5) | {proof.SLOWER: 2.2}
     found = proof.rates([simulated(rng, count, kernels) for _ in range(21)])
     assert (found.pairs, found.changes) == (80, 20)
     assert found.false <= 0.05 * found.pairs

@@ -101,7 +101,7 @@ class _Known(MeasuringJob):
     found: list[Result]
     named: Coverage
     done = "checked"
-    begin = errands = take = lack = work = show_results = None  # type: ignore[assignment]
+    begin = work_items = record = record_missing = work = show_results = None  # type: ignore[assignment]
 
     @property
     def coverage(self) -> Coverage:

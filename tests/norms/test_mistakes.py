@@ -69,8 +69,8 @@ def test_rows_that_are_filled_up_with_zeros(op: Op) -> None:
 def test_what_is_worked_out_from_a_wrong_y_goes_with_it(out_dtype: str) -> None:
     task = playground_tasks(OPS["layer_norm"], "float32", NormOptions(out_dtype=out_dtype))[1]
     named = wrong_formulas(task, draw_playground(task))
-    beside = {"int8": "y_scale", "float8_e4m3fn": "amax"}[out_dtype]
-    assert set(named["leaves eps out"]) == {"y", beside}
+    other = {"int8": "y_scale", "float8_e4m3fn": "amax"}[out_dtype]
+    assert set(named["leaves eps out"]) == {"y", other}
 
 
 def test_the_h_that_was_written_is_what_y_is_made_of() -> None:

@@ -141,7 +141,7 @@ def test_an_op_fills_in_what_its_problem_does_not_say() -> None:
         rms.problem(2, 3, options=NormOptions(residual_bias=True))
 
 
-def test_a_case_is_no_problem_of_an_op_that_lacks_its_options_but_a_wrong_eps_is_told() -> None:
+def test_an_op_without_a_cases_options_has_no_such_problem_but_a_wrong_eps_is_an_error() -> None:
     case = next(case for case in CASES if case.name == "saved-stats-70")
     assert case.problem(OPS["layer_norm"]) is None
     assert case.problem(OPS["layer_norm_backward"]) is not None

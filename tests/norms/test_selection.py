@@ -31,7 +31,7 @@ def test_sizes(text: str, expected: tuple[int, ...]) -> None:
     "text",
     ["many", "1..", "..8", "8..4", "1..8*1", "1..8+0", "0..8", "1,,2", "", "²", "9" * 5000, "1.5", "1..2..3"],
 )
-def test_what_is_no_size_is_told(text: str) -> None:
+def test_invalid_sizes_are_errors(text: str) -> None:
     with pytest.raises(WebnormError, match=r"--cols is .*; expected"):
         sizes(text, "--cols")
 

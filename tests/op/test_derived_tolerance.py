@@ -1,4 +1,4 @@
-"""The tolerance that is derived from a reference allows what honest float32 kernels are off by."""
+"""The tolerance that is derived from a reference allows the errors of correct float32 kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_serial_sum_is_squared() -> None:
     # Each term may add a rounding of the mean, all in one direction.
     off = (terms * UNIT * 2.0 / 2) ** 2
     assert exact[0][0] == 0 and terms * scales.serial[0] > off
-    # What several accumulators make is smaller, and stays so.
+    # The error of several accumulators is smaller, and stays so.
     assert scales.spread[0] < off
 
 

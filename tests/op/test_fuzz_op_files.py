@@ -29,7 +29,7 @@ from webnorm.op.registry import unregister
 
 GALLERY = Path(webnorm.__file__).parents[1] / "examples" / "ops"
 NAME = "fuzzed"
-# Tokens of op files, and what is in none of them.
+# Tokens of op files, and tokens that are in none of them.
 WORD = re.compile(r'"[^"\n]*"|\w+|[^\w\s]')
 STRANGE = (
     "0",
@@ -56,7 +56,7 @@ def no_op() -> None:
 
 
 def loaded(folder: Path, text: str) -> Op | None:
-    """The op of a text, or None where it is refused: in one line that a terminal shows as it is."""
+    """Return the op of a text, or None if it is rejected with one printable line."""
     unregister(NAME)
     (folder / "op.py").write_text(text)
     try:
@@ -220,7 +220,7 @@ def test_drawn_op_files(folder: Path, text: str) -> None:
     used(op)
 
 
-# --- made of those of the gallery
+# --- changed files of the gallery
 
 FILES = sorted(GALLERY.glob("*/op.py"))
 

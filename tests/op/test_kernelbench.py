@@ -28,7 +28,7 @@ LONGER = {
     "height": 40,
     "width": 37,
 }
-# The smallest normal float32 number: a GPU may take 0 for what is smaller.
+# The smallest normal float32 number. A GPU may replace smaller numbers by 0.
 NORMAL = 2.0**-126
 
 
@@ -73,7 +73,7 @@ def narrow(array: Array) -> Array:
 
 
 def within(got: Array, answer: Expected, base: float) -> bool:
-    """Whether an output is within the tolerance of a kernel that declares no serial terms."""
+    """Return True if an output is within the tolerance of a kernel that declares no serial terms."""
     checked = np.isfinite(answer.value)
     if answer.beyond_float32 is not None:
         checked = checked & ~answer.beyond_float32

@@ -1,4 +1,4 @@
-"""An op is a folder: the lab works without the norms, and for an op that it has never seen."""
+"""An op is a folder: the lab works without the norms, and with ops that it does not know."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def test_without_the_norms_the_lab_works_for_the_copy(tree: Path, device: Device
     assert checked.returncode == 0 and "copy" in checked.stdout
 
 
-def test_an_op_that_nobody_knew_is_checked_and_timed(tree: Path, device: Device) -> None:
+def test_an_unknown_op_is_checked_and_timed(tree: Path, device: Device) -> None:
     checked = run(tree, "check", "--op", "doubled")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     done = run(tree, "bench", "--op", "doubled", "--quick", "--json", "out.json")

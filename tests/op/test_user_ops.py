@@ -1,4 +1,4 @@
-"""Ops of the user's: op.py, its errors, what follows from it, and kernels that are plain WGSL."""
+"""User ops: op.py, its errors, the resulting problems and corpus, and kernels of plain WGSL."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BODY = "return 2 * x"
 DECLARED = 'tensor("y", "rows cols")'
 
 
-# --- what is refused
+# --- errors
 
 REFUSED = [
     (changed("op = define_op", "1 / 0\nop = define_op"), "op.py:5: ZeroDivisionError: division by zero"),
@@ -94,7 +94,7 @@ REFUSED = [
 
 @QUICK
 @pytest.mark.parametrize(("text", "said"), REFUSED, ids=[said[:30] for _, said in REFUSED])
-def test_what_is_no_op_is_refused_with_its_line(text: str, said: str, tmp_path: Path) -> None:
+def test_invalid_ops_are_rejected_with_their_line(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(WebnormError) as error:
         load_op(write_op(tmp_path / "twice", text))
     assert said in str(error.value) and str(tmp_path / "twice") in str(error.value)
@@ -144,7 +144,7 @@ TRIED = [
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("text", "said"), TRIED, ids=[said[:30] for _, said in TRIED])
-def test_what_goes_wrong_in_the_child_is_one_line(text: str, said: str, tmp_path: Path) -> None:
+def test_errors_in_the_child_are_one_line(text: str, said: str, tmp_path: Path) -> None:
     folder = write_op(tmp_path / "twice", text)
     with pytest.raises(WebnormError) as error:
         load_op(folder)
@@ -170,7 +170,7 @@ def test_the_names_of_webnorms_ops_are_taken(tmp_path: Path) -> None:
         load_op(write_op(tmp_path / "b" / "twice"))
 
 
-# --- what follows from an op.py
+# --- results of an op.py
 
 
 @QUICK
@@ -324,7 +324,7 @@ def test_the_folder_of_an_op_is_suggested(words: list[str], meant: str, tmp_path
     assert done.stderr.startswith("webnorm: unknown op '") and f"did you mean {meant}" in done.stderr
 
 
-def test_a_name_that_the_library_reads_is_told(tmp_path: Path) -> None:
+def test_a_name_that_the_library_reads_is_an_error(tmp_path: Path) -> None:
     text = changed(
         '{% include "lib/tensors.wgsl" %}',
         '{% from "lib/place.wgsl" import locate with context %}\n{% include "lib/tensors.wgsl" %}\n'
@@ -333,7 +333,7 @@ def test_a_name_that_the_library_reads_is_told(tmp_path: Path) -> None:
     ).replace("// [[pass]]", "// [derive]\n// subgroups = 0\n// [[pass]]")
     webnorm.load_op(write_op(tmp_path / "twice", naive=text))
     (one,) = webnorm.check(op="twice", cases="twice-rows-61").report.results
-    assert "'rows_per_workgroup' is undefined; the library reads it: define it in [tune] or [derive]" in (
+    assert "'rows_per_workgroup' is undefined; the library uses it: define it in [tune] or [derive]" in (
         one.reason or ""
     )
 
@@ -391,7 +391,7 @@ def test_wrong_paths_of_a_kernel_are_reached(tmp_path: Path) -> None:
 
 
 def test_a_kernel_is_wrong_with_other_constants(tmp_path: Path) -> None:
-    """What a tuning may choose is checked, too: the least and the greatest of each axis."""
+    """A check covers constants that a tuning may choose: the least and the greatest of each axis."""
     tuned = changed(
         "// [[pass]]", '// [tune]\n// factor = [1, 2, 4]\n// [default]\n// factor = "2"\n// [[pass]]', KERNEL
     )
@@ -408,9 +408,11 @@ def test_a_kernel_is_wrong_with_other_constants(tmp_path: Path) -> None:
     assert not [
         one for one in webnorm.check(op="twice", constants={"factor": 2}).results if one.status != "pass"
     ]
-    judged = webnorm.evaluate(wrong, folder, budget=None)
-    assert (judged.status, judged.failed) == ("fail", 4) and str(judged.message).endswith("with factor=4")
-    assert judged.wrong[0].constants == {"factor": 4}
+    evaluation = webnorm.evaluate(wrong, folder, budget=None)
+    assert (evaluation.status, evaluation.failed) == ("fail", 4) and str(evaluation.message).endswith(
+        "with factor=4"
+    )
+    assert evaluation.wrong[0].constants == {"factor": 4}
 
 
 def test_one_tensor_is_read_in_vectors(tmp_path: Path) -> None:
@@ -456,8 +458,8 @@ def test_a_default_off_its_axis_is_an_error_on_every_adapter(default: str, tmp_p
     reasons = {one.kernel: one.reason for one in found if one.status == "error"}
     assert reasons.keys() == {"wrong"} and "default factor is 7" in str(reasons["wrong"])
     assert {one.kernel for one in found if one.status == "pass"} >= {"right"}
-    judged = webnorm.evaluate(wrong, folder, budget=None)
-    assert judged.status in ("fail", "error") and "default factor is 7" in str(judged.message)
+    evaluation = webnorm.evaluate(wrong, folder, budget=None)
+    assert evaluation.status in ("fail", "error") and "default factor is 7" in str(evaluation.message)
 
 
 @pytest.mark.parametrize("step", [4, 64])
@@ -511,12 +513,12 @@ fn double(@builtin(global_invocation_id) id: vec3<u32>) {
     }
 }
 """
-BESIDE = 'workgroup_count = ["ceil_div(cols, 8)", "ceil_div(rows, 8)"]\n[bindings]\nresult = "y"\n'
+TOML = 'workgroup_count = ["ceil_div(cols, 8)", "ceil_div(rows, 8)"]\n[bindings]\nresult = "y"\n'
 
 
 def test_plain_wgsl_is_a_kernel(tmp_path: Path) -> None:
     folder = write_op(tmp_path / "twice", plain=PLAIN)
-    (folder / "plain.toml").write_text(BESIDE)
+    (folder / "plain.toml").write_text(TOML)
     webnorm.load_op(folder)
     assert statuses("twice", cases=["twice-rows-61", "twice-cols-257"]) == {("plain", "pass")}
     # It has no other type, and cannot be cut.
@@ -526,24 +528,24 @@ def test_plain_wgsl_is_a_kernel(tmp_path: Path) -> None:
 
 @QUICK
 @pytest.mark.parametrize(
-    ("old", "new", "beside", "said"),
+    ("old", "new", "toml", "said"),
     [
         (
             "x: array",
             "z: array",
-            BESIDE,
+            TOML,
             "plain.wgsl:4: storage variable z is not a tensor: expected one of x, y",
         ),
         ("", "", "", "plain.wgsl:1: the number of workgroups of double is unknown"),
         (
             "rows: u32, cols: u32 }",
             "rows: u32, cols: array<u32, 4> }",
-            BESIDE,
-            "cols is array<u32,4>; expected numbers",
+            TOML,
+            "cols is array<u32,4>; expected u32, i32 or f32",
         ),
-        ("cols: u32 }", "width: u32 }", BESIDE, "member width of Dims is not a size or scalar"),
-        ("x: array<f32>", "x: array<bool>", BESIDE, "the type array<bool> is not an array of f32"),
-        ("@group(1) @binding(3)", "@binding(3)", BESIDE, "dims lacks @group and @binding with numbers"),
+        ("cols: u32 }", "width: u32 }", TOML, "member width of Dims is not a size or scalar"),
+        ("x: array<f32>", "x: array<bool>", TOML, "the type array<bool> is not an array of f32"),
+        ("@group(1) @binding(3)", "@binding(3)", TOML, "dims lacks @group and @binding with numbers"),
         ("", "", 'workgroup_count = "rowz"\n', "plain.toml:1: unknown name 'rowz'"),
         (
             "result",
@@ -553,18 +555,16 @@ def test_plain_wgsl_is_a_kernel(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_of_plain_wgsl_is_not_understood(
-    old: str, new: str, beside: str, said: str, tmp_path: Path
-) -> None:
+def test_unsupported_plain_wgsl_is_an_error(old: str, new: str, toml: str, said: str, tmp_path: Path) -> None:
     folder = write_op(tmp_path / "twice", plain=changed(old, new, PLAIN) if old else PLAIN)
-    if beside:
-        (folder / "plain.toml").write_text(beside)
+    if toml:
+        (folder / "plain.toml").write_text(toml)
     with pytest.raises(WebnormError) as error:
         load(folder / "plain.wgsl", "twice")
     assert said in str(error.value)
 
 
-# --- a judge for programs
+# --- evaluations by programs
 
 
 def test_an_evaluation_says_what_is_wrong(tmp_path: Path) -> None:
@@ -586,7 +586,7 @@ def test_an_evaluation_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_a_wrong_integer_is_explained(tmp_path: Path) -> None:
-    """What is off is a number, and nothing is said of a tolerance where there is none."""
+    """The message states the error as a number, and no tolerance if there is none."""
     counts = changed(DECLARED, 'tensor("y", "rows", dtype="int32")')
     counts = changed("return 2 * x", "return (x > 0).sum(1)", counts)
     folder = write_op(tmp_path / "positive", counts)
@@ -613,7 +613,7 @@ def test_an_evaluation_has_times(tmp_path: Path) -> None:
 
 
 def test_a_kernel_of_the_op_is_not_compared_with_itself(tmp_path: Path) -> None:
-    """Its own time, measured twice, would differ by noise alone."""
+    """Two measurements of the same kernel would differ only by noise."""
     slower = changed("2.0 * load_x(i)", "load_x(i) + load_x(i)", KERNEL)
     folder = write_op(tmp_path / "twice", naive=KERNEL, slower=slower)
     asked: dict[str, Any] = {"budget": 0.1, "sizes": {"rows": 8}}
@@ -625,7 +625,7 @@ def test_a_kernel_of_the_op_is_not_compared_with_itself(tmp_path: Path) -> None:
     assert alone.best_kernel is None and alone.time_over_best is None
 
 
-def test_the_published_schema_is_that_of_an_evaluation() -> None:
+def test_the_published_schema_describes_an_evaluation() -> None:
     assert json.loads((DOCS / "evaluation.schema.json").read_text()) == json_schema()
 
 
@@ -664,7 +664,7 @@ OPS = (replace(next(op for op in NORMS if op.name == "layer_norm"), name="mine")
 
 @QUICK
 def test_a_norm_moves_into_a_users_folder(tmp_path: Path) -> None:
-    """Nothing of it goes through a door that others do not have."""
+    """The norm uses only the public protocol of ops."""
     own = Path(webnorm.__file__).parents[1] / "wgsl" / "layer_norm"
     folder = write_op(
         tmp_path / "my_norm",

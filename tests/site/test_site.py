@@ -107,7 +107,7 @@ def parsed(path: Path) -> Parsed:
 
 
 def broken(site: Path, page: Path, link: str) -> str | None:
-    """What is wrong with a link inside the site."""
+    """Return the fault of a link inside the site."""
     parts = urlsplit(link)
     target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
     if not target.is_relative_to(site):
@@ -148,11 +148,11 @@ def test_the_reference_is_what_the_code_is(site: Path) -> None:
     for name in help._PLACES:
         assert not name.startswith("--") or re.search(rf">[^<]*{name}\b", text), name
     assert {f"webnorm.{name}" for name in webnorm.__all__[1:]} <= parsed(folder / "python.html").anchors
-    told = (folder / "header.html").read_text(encoding="utf-8")
+    reference = (folder / "header.html").read_text(encoding="utf-8")
     assert [
         name
         for name in (*header._KEYS, *names_of(OPS["layer_norm"]))
-        if not re.search(rf">\[*{name}\b", told)
+        if not re.search(rf">\[*{name}\b", reference)
     ] == []
     schema = json.loads(next((site / "_downloads").rglob("results.schema.json")).read_text(encoding="utf-8"))
     known = {*schema["$defs"]["Result"]["properties"], *schema["$defs"]["NormProblem"]["properties"]}
@@ -172,7 +172,7 @@ def test_the_start_page_shows_commands_that_the_docs_have() -> None:
 
 @contextmanager
 def opened(chromium: Chromium, address: str, **settings: Any) -> Iterator[Page]:
-    """A page that asks nobody but its own site for anything, and on whose console no error may show."""
+    """Open a page, and check that it requests only its own site and logs no error."""
     asked = []
     context = chromium.new_context(**settings)
     try:

@@ -1,4 +1,4 @@
-// Calls what the modules of DIR/page export, one after another: node call.mjs DIR
+// Calls exports of the modules in DIR/page, one after another: node call.mjs DIR
 //
 // DIR/calls.json    [["module", "name", ...arguments]]. { at, bytes, dtype } among the arguments is an array
 //                   in DIR/calls.bin, decoded; its bytes where dtype is null, its ArrayBuffer for "buffer".

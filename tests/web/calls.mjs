@@ -1,8 +1,8 @@
-// How a norm is used over its life: node calls.mjs PACKAGE FOLDER
+// The use of a norm over its lifetime: node calls.mjs PACKAGE FOLDER
 //
 // FOLDER/bundle.json    a norm with a float8 out_dtype, 61 columns
 // FOLDER/gradient.json  the gradient of one
-// found                 { what: null, or why it does not hold }
+// found                 { description: null, or the reason for a failure }
 
 import assert from "node:assert/strict";
 import { setFlagsFromString } from "node:v8";
@@ -34,7 +34,7 @@ const gradient = json("gradient.json");
 const found = {};
 const plain = await open({ requiredFeatures: ["subgroups"].filter((name) => adapter.features.has(name)) });
 
-// Counts what is created.
+// Counts created objects.
 const created = { createBindGroup: 0, createBuffer: 0 };
 const counting = (name) => (descriptor) => {
   created[name]++;
@@ -50,7 +50,7 @@ function random() {
   return (seed / 0x7fffffff - 0.5) * 4;
 }
 
-/** Inputs for so many rows, other ones each time. */
+/** Return inputs for a number of rows, different on each call. */
 function drawn(norm, rows) {
   const inputs = norm.tensors.filter(({ access }) => access === "read");
   const draw = ({ shape, dtype }) => {
@@ -66,7 +66,7 @@ async function holds(what, check) {
 
 for (const [kind, bundle] of Object.entries({ forward, gradient })) {
   const { manifest } = bundle;
-  // The software adapters' has partial sums of four workgroups at most, whatever the rows.
+  // The shader for software adapters has partial sums of at most four workgroups for any number of rows.
   const growing = { shader: `${manifest.cols[0]}-portable` };
   const right = (norm, arrays, outputs, rows, options) =>
     assert.equal(verdictOn(norm, manifest, arrays, outputs, rows, options).reason, null);
@@ -121,7 +121,7 @@ for (const [kind, bundle] of Object.entries({ forward, gradient })) {
     });
   }
 
-  await holds(`${kind}: buffers at several offsets of one buffer are told apart`, async () => {
+  await holds(`${kind}: several offsets of one buffer are kept separately`, async () => {
     const norm = await normOf(bundle);
     const rows = 7;
     const all = [drawn(norm, rows), drawn(norm, rows)];
@@ -211,7 +211,7 @@ for (const [kind, bundle] of Object.entries({ forward, gradient })) {
   );
 
   await holds(
-    `${kind}: of the rows in the same buffers the 256 latest are kept, and their uniforms`,
+    `${kind}: the 256 latest numbers of rows of the same buffers are kept, with their uniforms`,
     async () => {
       const norm = await normOf(bundle);
       const arrays = drawn(norm, 300);
@@ -221,7 +221,7 @@ for (const [kind, bundle] of Object.entries({ forward, gradient })) {
         submit(plain, (pass) => norm.encode(pass, { ...own, rows }));
         return created.createBindGroup + created.createBuffer > before;
       };
-      // The largest first: scratch does not grow after it.
+      // The largest comes first, so that scratch does not grow later.
       const all = Array.from({ length: 300 }, (_, at) => 300 - at);
       assert.ok(all.slice(0, 256).every((rows) => creates(rows)));
       assert.ok(!all.slice(0, 256).some((rows) => creates(rows)));
@@ -237,7 +237,7 @@ for (const [kind, bundle] of Object.entries({ forward, gradient })) {
   );
 
   await holds(
-    `${kind}: neither buffers that an app dropped are kept, nor what was made for them`,
+    `${kind}: buffers that an app dropped are freed, with everything made for them`,
     async () => {
       const seen = [];
       const watching = altered(plain, {
@@ -259,9 +259,9 @@ for (const [kind, bundle] of Object.entries({ forward, gradient })) {
       for (let count = 0; count < 20; count++) call();
       await plain.queue.onSubmittedWorkDone();
       let left = seen.length;
-      // What the collector lets go it lets go in its own time; the number of turns only ends a hang.
+      // The garbage collector decides when it frees objects; the number of turns only ends a hang.
       for (let turn = 0; turn < 1000 && left > seen.length / 10; turn++) {
-        // What a turn looked at is kept until that turn ends: none may look and collect.
+        // Objects that a turn read stay alive until it ends, so a turn either reads or collects.
         await new Promise((done) => setTimeout(done));
         collectGarbage();
         await new Promise((done) => setTimeout(done));
@@ -273,7 +273,7 @@ for (const [kind, bundle] of Object.entries({ forward, gradient })) {
     },
   );
 
-  await holds(`${kind}: scratch grows by doubling, and old calls still find theirs`, async () => {
+  await holds(`${kind}: scratch grows by doubling, and old calls keep their buffers`, async () => {
     const norm = await normOf(bundle, growing);
     const before = created.createBuffer;
     const calls = [1, 40, 300].map((rows) => {
@@ -284,7 +284,7 @@ for (const [kind, bundle] of Object.entries({ forward, gradient })) {
       submit(plain, (pass) => norm.encode(pass, { ...bound, rows }));
       right(norm, arrays, (await written(plain, norm, bound, rows)).outputs, rows);
     }
-    // A uniform for each number of rows; what sums over rows goes through is smaller for 1 than for 300.
+    // One uniform for each number of rows; the scratch of sums over rows is smaller for 1 row than for 300.
     assert.equal(created.createBuffer - before, 3 + (kind === "gradient" ? 3 : 0));
     calls.forEach(({ bound }) => release(bound));
     norm.destroy();
@@ -298,13 +298,13 @@ for (const [kind, bundle] of Object.entries({ forward, gradient })) {
     const all = await Promise.all(calls.map(({ norm, arrays }) => norm.run(arrays)));
     calls.forEach(({ norm, rows, arrays }, at) => right(norm, arrays, all[at], rows));
     norms[0].destroy();
-    // The other one does not mind.
+    // The other norm still works.
     const { rows, arrays } = calls[1];
     right(norms[1], arrays, await norms[1].run(arrays), rows);
     norms[1].destroy();
   });
 
-  await holds(`${kind}: destroyed while a run is under way, which still gives its answer`, async () => {
+  await holds(`${kind}: destroyed during a run, which still returns its result`, async () => {
     const norm = await normOf(bundle);
     const arrays = drawn(norm, 33);
     const running = norm.run(arrays);
@@ -312,7 +312,7 @@ for (const [kind, bundle] of Object.entries({ forward, gradient })) {
     right(norm, arrays, await running, 33);
   });
 
-  await holds(`${kind}: buffers of just the bytes needed, also for no rows`, async () => {
+  await holds(`${kind}: buffers of exactly the needed bytes, also for 0 rows`, async () => {
     const norm = await normOf(bundle);
     for (const rows of [0, 1, 8]) {
       const arrays = drawn(norm, rows);
@@ -324,7 +324,7 @@ for (const [kind, bundle] of Object.entries({ forward, gradient })) {
     norm.destroy();
   });
 
-  await holds(`${kind}: a caller's empty buffers for no rows`, async () => {
+  await holds(`${kind}: a caller's empty buffers for 0 rows`, async () => {
     const norm = await normOf(bundle);
     const arrays = drawn(norm, 0);
     const bound = guarded(plain, norm, arrays, 0);
@@ -338,7 +338,7 @@ for (const [kind, bundle] of Object.entries({ forward, gradient })) {
     norm.destroy();
   });
 
-  await holds(`${kind}: eps and scale in place of the export's own; undefined asks for nothing`, async () => {
+  await holds(`${kind}: eps and scale override the export's values; undefined does not`, async () => {
     const own = { eps: manifest.problem.eps, scale: manifest.problem.scale };
     const unset = { cols: undefined, eps: undefined, scale: undefined, shader: undefined, label: undefined };
     for (const [options, expected] of [

@@ -1,6 +1,6 @@
 // The results and errors of a package's requestDevice(): node device.mjs PACKAGE FOLDER
 //
-// FOLDER/package  what `webnorm export layer_norm` writes
+// FOLDER/package  a package from `webnorm export layer_norm`
 // found           { refused: [{ expected, got }]; `expected` in slashes is a pattern
 //                   asked: the requests to a GPU and its adapter
 //                   given: { features, widest, binding, right }: of Dawn's device, of the adapter, of a run }

@@ -1,11 +1,11 @@
-// What libraries say where devices differ, and webnorm on the devices that they make themselves.
+// The errors of libraries when devices differ, and webnorm on the libraries' own devices.
 
 import { createLayerNorm, requestDevice } from "/layer-norm/index.js";
 import { drawn, errorOf, layerNorm } from "/shared.js";
 
 const ROWS = 4;
 const USAGE = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
-// No software adapter's name: the shaders of GPUs are chosen.
+// The adapter's name is not a software adapter's, so that the shaders of GPUs are chosen.
 const AS_ON_A_GPU = { adapterInfo: { vendor: "none" } };
 
 async function said(work) {
@@ -16,7 +16,7 @@ async function said(work) {
   }
 }
 
-/** Weight and bias, in buffers and as they are. */
+/** Return weight and bias, as buffers and as arrays. */
 function parameters(norm, device) {
   const [scale, shift] = [drawn(norm.cols, 1), drawn(norm.cols, 0)];
   const [weight, bias] = [scale, shift].map((array) => {
@@ -35,21 +35,21 @@ function buffers(norm, device) {
   return Object.fromEntries(made);
 }
 
-/** What the norm says of a call with x of one device and the others of another, and of the same call again. */
+/** Return the norm's error on a call with x of another device, and on the same call again. */
 async function mixed(norm, device, other) {
   const mixture = { ...buffers(norm, device), x: buffers(norm, other).x, rows: ROWS };
   const encode = () => norm.encode(device.createCommandEncoder(), mixture);
-  const told = new Promise((resolve) => {
+  const event = new Promise((resolve) => {
     device.onuncapturederror = (event) => {
       event.preventDefault();
       resolve(event.error.message);
     };
   });
   encode();
-  return { first: await told, later: await said(encode) };
+  return { first: await event, later: await said(encode) };
 }
 
-/** onnxruntime-web with a device of its own, beside one of webnorm's. */
+/** onnxruntime-web with its own device, and webnorm with another. */
 export async function onnxruntime() {
   const ort = await import("/node_modules/onnxruntime-web/dist/ort.webgpu.min.mjs");
   ort.env.wasm.wasmPaths = "/node_modules/onnxruntime-web/dist/";
@@ -84,7 +84,7 @@ export async function onnxruntime() {
   };
 }
 
-/** transformers.js with a device of its own, which webnorm takes. */
+/** transformers.js with its own device, which webnorm also uses. */
 export async function transformers() {
   const { AutoModel, AutoTokenizer, env } = await import("@huggingface/transformers");
   const { normed } = await import("/one-device/transformers.js");
@@ -108,7 +108,7 @@ export async function transformers() {
   return { error: errorOf(found, expected(x).map((value) => 2 * value)), mean };
 }
 
-/** TensorFlow.js with a device of its own, beside one of webnorm's. */
+/** TensorFlow.js with its own device, and webnorm with another. */
 export async function tensorflow() {
   const tf = await import("@tensorflow/tfjs-core");
   await import("@tensorflow/tfjs-backend-webgpu");
@@ -119,7 +119,7 @@ export async function tensorflow() {
   const { weight, bias, expected } = parameters(norm, own);
   const numbers = drawn(ROWS * norm.cols, 8);
   const { y } = buffers(norm, own);
-  // Added on the GPU, and not yet submitted.
+  // The sum is computed on the GPU, but not yet submitted.
   const x = tf.add(tf.tensor(numbers, [ROWS, norm.cols]), 8);
   const found = await normed(norm, x, { weight, bias, y }).data();
   const device = await requestDevice();

@@ -1,8 +1,8 @@
-// What the drivers here share: Dawn in node, the modules under test, buffers with guards.
+// Helpers of the drivers: Dawn in node, the modules under test, buffers with guards.
 //
 // node DRIVER.mjs PACKAGE FOLDER
-// PACKAGE is the npm package webgpu. FOLDER holds runtime.js and page/ as an export does, and what the driver
-// reads; what it found goes to FOLDER/found.json, with everything that went wrong unseen as `faults`.
+// PACKAGE is the npm package webgpu. FOLDER contains runtime.js and page/ like an export, and the driver's
+// inputs. The results go to FOLDER/found.json, with unhandled errors as `faults`.
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -11,7 +11,7 @@ import { pathToFileURL } from "node:url";
 const [packaged, folder] = process.argv.slice(2);
 const imported = (path) => import(pathToFileURL(resolve(path)).href);
 
-// Dawn asks its threads for news by setImmediate, again and again: that takes a core from the threads.
+// Dawn polls its threads by setImmediate without a pause, which takes a core from the threads.
 globalThis.setImmediate = (call, ...given) => setTimeout(call, 1, ...given);
 
 const { create, globals } = await imported(join(packaged, "index.js"));
@@ -21,7 +21,7 @@ export const runtime = await imported(join(folder, "runtime.js"));
 export const reference = await imported(join(folder, "page/answers.js"));
 const accuracy = await imported(join(folder, "page/verdicts.js"));
 export const storage = await imported(join(folder, "page/storage.js"));
-/** The modules of a whole package. */
+/** Import the modules of a whole package. */
 export const packageAt = (name) => imported(join(folder, name, "index.js"));
 
 export const bytesOf = (name) => readFileSync(join(folder, name));
@@ -34,15 +34,15 @@ process.on("unhandledRejection", (error) => faults.push(`unhandled rejection: ${
 export const gpu = create([]);
 export const adapter = await gpu.requestAdapter();
 
-/** A device whose errors are faults unless a scope catches them. */
+/** Open a device whose errors are faults unless a scope catches them. */
 export async function open(descriptor) {
-  // An adapter gives one device.
+  // An adapter gives only one device.
   const device = await (await gpu.requestAdapter()).requestDevice(descriptor);
   device.addEventListener("uncapturederror", ({ error }) => faults.push(`uncaptured: ${error.message}`));
   return device;
 }
 
-/** A device with some of its members replaced, as one object that the runtime takes for a device. */
+/** Return a device with some members replaced, which the runtime accepts as a device. */
 export function altered(device, members) {
   return new Proxy(device, {
     get(target, key) {
@@ -53,14 +53,14 @@ export function altered(device, members) {
   });
 }
 
-/** A device that seems to have other limits. */
+/** Return a device that seems to have other limits. */
 export function limited(device, limits) {
   const all = {};
   for (const name in device.limits) all[name] = device.limits[name];
   return altered(device, { limits: { ...all, ...limits } });
 }
 
-/** The message of what a function throws or rejects with; null where it does neither. */
+/** Return the message of the error that a function throws or rejects with, or null. */
 export async function messageOf(call) {
   try {
     await call();
@@ -70,9 +70,9 @@ export async function messageOf(call) {
   }
 }
 
-/** Hand over what was found. Dawn's threads would keep node alive. */
+/** Write the results and exit, since Dawn's threads would keep node alive. */
 export async function finish(found) {
-  // Rejections and errors of the last calls come in later turns.
+  // Rejections and errors of the last calls arrive in later turns.
   await new Promise((done) => setTimeout(done, 50));
   put("found.json", JSON.stringify({ found, faults }));
   process.exit(0);
@@ -80,7 +80,7 @@ export async function finish(found) {
 
 // --- tensors ---------------------------------------------------------------------------------------
 
-/** The inputs of a file of test vectors by name, as typed arrays that `run` takes. */
+/** Return the inputs of a file of test vectors by name, as typed arrays for `run`. */
 export function inputsOf(file) {
   const { tensors } = storage.readSafetensors(new Uint8Array(bytesOf(file)).buffer);
   const inputs = Object.entries(tensors).filter(([name]) => !name.startsWith("expected."));
@@ -100,14 +100,14 @@ export const sameBytes = (a, b) =>
   Object.keys(a).every((name) => Buffer.from(view(a[name])).equals(Buffer.from(view(b[name]))));
 export const view = (array) => new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
 
-// NaN in float32 and in both halves of a word, with different bits: one written over the other shows.
+// NaN in float32 and in both halves of a word, with different bits, so that overwriting is visible.
 const POISON = 0x7fc17fc1;
 const INPUT_GUARD = 0x7fc27fc2;
 const GUARD_BYTES = 256;
 
 /**
- * A buffer for each tensor of a norm, `offset` bytes into it, guards before and behind: what is written is
- * poison before, what lies around an input is NaN. `spare` more bytes than the tensor needs are bound.
+ * Make a buffer for each tensor of a norm, which begins `offset` bytes into it, between guards. Outputs contain poison
+ * first; NaN surrounds the inputs. The binding has `spare` bytes more than the tensor needs.
  */
 export function guarded(device, norm, arrays, rows, { offset = 0, spare = GUARD_BYTES } = {}) {
   const bound = {};
@@ -129,7 +129,7 @@ export function guarded(device, norm, arrays, rows, { offset = 0, spare = GUARD_
   return bound;
 }
 
-/** What was written into guarded buffers, by name, and the names of those whose guards were hit. */
+/** Read the outputs of guarded buffers by name, and the names of tensors whose guards were overwritten. */
 export async function written(device, norm, bound, rows) {
   const outputs = {};
   const hit = [];
@@ -139,7 +139,7 @@ export async function written(device, norm, bound, rows) {
     const size = dataBytes(tensor, rows, norm.cols);
     outputs[tensor.name] = typed(bytes.subarray(offset, offset + size), tensor.dtype);
     const words = new Uint32Array(bytes.buffer);
-    // What is left of the last element's word is no one's.
+    // The rest of the last element's word may have any value.
     const [first, after] = [offset / 4, Math.ceil((offset + size) / 4)];
     if (words.some((word, at) => (at < first || at >= after) && word !== POISON)) hit.push(tensor.name);
   };
@@ -161,7 +161,7 @@ export async function contentOf(device, buffer) {
 
 export const release = (bound) => Object.values(bound).forEach(({ buffer }) => buffer.destroy());
 
-/** Encode what `encode` puts into a compute pass, and submit it. */
+/** Run `encode` on a compute pass, and submit the pass. */
 export function submit(device, encode) {
   const encoder = device.createCommandEncoder();
   const pass = encoder.beginComputePass();
@@ -170,7 +170,7 @@ export function submit(device, encode) {
   device.queue.submit([encoder.finish()]);
 }
 
-/** Call `norm` on guarded buffers: its outputs, and the names of those whose guards were hit. */
+/** Call `norm` on guarded buffers; return its outputs, and the tensors whose guards were overwritten. */
 export async function computed(device, norm, arrays, rows, place) {
   const bound = guarded(device, norm, arrays, rows, place);
   submit(device, (pass) => norm.encode(pass, { ...bound, rows }));
@@ -179,7 +179,7 @@ export async function computed(device, norm, arrays, rows, place) {
   return found;
 }
 
-/** The verdict of the page's twin of accuracy.py on what a shader gave. */
+/** Return the verdict of the page's verdicts.js on the outputs of a shader. */
 export function verdictOn(norm, manifest, arrays, outputs, rows, { eps, scale } = {}) {
   const own = reference.problemOf(manifest, rows, norm.cols);
   const problem = { ...own, eps: eps ?? own.eps, scale: scale ?? own.scale };
@@ -191,7 +191,7 @@ export function verdictOn(norm, manifest, arrays, outputs, rows, { eps, scale } 
   const got = decoded(outputs);
   const inputs = decoded(arrays);
   const answers = reference.answersOf("h" in got ? { ...inputs, h: got.h } : inputs, problem);
-  // An app's manifest does not have all of it.
+  // The manifest in index.js lacks some fields.
   const shader = manifest.shaders.find(({ name }) => name === norm.shader.name);
   return accuracy.assess(got, answers, manifest, accuracy.tolerance(shader, manifest, rows));
 }

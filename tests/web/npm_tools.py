@@ -1,4 +1,4 @@
-"""npm, as tests run it, and the examples with all that they need, which other apps find there, too."""
+"""Running npm in tests, and a copy of the examples with their packages, which other tests also use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from patience import HANG_S
 
 PAGE = ROOT / "docs" / "apps.md"
 UNREACHED = re.compile(r"\b(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED)\b")
-# What npm asks and says besides, and the network where its cache will do.
+# No prompts or notices of npm, and no network where its cache is enough.
 QUIET = {
     "npm_config_audit": "false",
     "npm_config_fund": "false",
@@ -51,7 +51,7 @@ def succeed(*command: str | Path, cwd: Path) -> str:
 
 
 def install(*command: str | Path, cwd: Path) -> None:
-    """Have npm install something; skips the test where the network is missing."""
+    """Install something with npm; skip the test without a network."""
     done = run(*command, cwd=cwd)
     unreached = UNREACHED.search(done.stderr)
     if done.returncode != 0 and unreached:
@@ -60,7 +60,7 @@ def install(*command: str | Path, cwd: Path) -> None:
 
 
 def made_apps(root: Path) -> Path:
-    """The examples, copied and made as their page says; skips the test where it cannot be."""
+    """Copy the examples and build them as docs/apps.md describes; skip the test if that is impossible."""
     pytest.importorskip("onnx")
     made = shutil.ignore_patterns("node_modules", "layer-norm", "models", "dist", "package-lock.json")
     shutil.copytree(ROOT / "examples", root / "examples", ignore=made)
@@ -71,7 +71,7 @@ def made_apps(root: Path) -> Path:
 
 
 def follow(line: str, folder: Path) -> None:
-    """Run a command of the page, unless it installs for Python what the tests have, or serves."""
+    """Run a command of the page, except for Python installations and servers."""
     program, *words = shlex.split(line)
     if program == "webnorm":
         done = webnorm(words, folder)

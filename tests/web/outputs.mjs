@@ -1,7 +1,7 @@
 // Runs the shaders of bundles on test vectors: node outputs.mjs PACKAGE FOLDER
 //
 // FOLDER/runs.json  [{ bundle, shaders, eps?, vectors: [{ file, rows }], keep }]. `bundle` is a JSON
-//                   file of { manifest, texts }; `keep` asks for the outputs, as
+//                   file of { manifest, texts }; `keep` stores the outputs as
 //                   FOLDER/kept/RUN.SHADER.VECTOR.TENSOR
 // found             [{ run, shader, vector, ok, reason, encoded }], or { run, shader, skipped } for a shader
 //                   that no device here can run. `encoded` is null, or how `encode` differed from `run`
@@ -24,7 +24,7 @@ const runs = json("runs.json");
 const found = [];
 const devices = { bare: await open({}), full: null };
 
-// With everything that any of the bundles can use.
+// A device with every feature that any of the bundles can use.
 const bundles = runs.map(({ bundle }) => json(bundle));
 devices.full = await open(
   runtime.descriptorFor({ shaders: bundles.flatMap(({ manifest }) => manifest.shaders) }, adapter),
@@ -49,14 +49,14 @@ async function tryShader(run, { eps, vectors, keep }, { name: shader, features, 
     const arrays = inputsOf(file);
     const outputs = await norm.run(arrays);
     const { ok, reason } = verdictOn(norm, manifest, arrays, outputs, rows, { eps });
-    // Another offset each time: no bind group may be taken for another's.
+    // Use another offset each time, so that a wrongly reused bind group is noticed.
     const encoded = await encodedDiffers(device, norm, arrays, rows, outputs, 256 * vector);
     found.push({ run, shader, vector, ok, reason, encoded });
     for (const [name, array] of keep ? Object.entries(outputs) : []) {
       put(`kept/${run}.${shader}.${vector}.${name}`, view(array));
     }
   };
-  // All at once: a call's answer comes turns after it.
+  // Start all calls at once, since each answer takes several turns.
   await Promise.all(vectors.map(tryVector));
   return norm.destroy();
 }

@@ -1,10 +1,9 @@
-// What a page's clock says on devices that are made up:
+// A page's timing on simulated devices:
 //
 //     node pace.mjs FOLDER
 //
-// One line of JSON that "result: " opens, with a name for each device: of the samples of a copy and of a kernel the
-// slowest, in units of what they take on a device that works; whether the device came to rest; and the milliseconds
-// that all of it took.
+// Prints one line of JSON that begins with "result: ". For each device it contains the slowest samples of a copy and of a
+// kernel, in units of their time on a warm device; true if the device settled; and the milliseconds of the whole run.
 
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -17,14 +16,14 @@ const { measure } = await load("measure.js");
 const { drift, drifting } = await load("statistics.js");
 
 const SAMPLE_MS = 10;
-// So long an idle device takes to raise its clock, which is so much lower.
+// The time in which an idle device raises its clock, and the factor by which it is slower until then.
 const WAKING_MS = 350;
 const IDLE = 2.5;
 const PAUSE_MS = 5000;
 const RULE = { least: 10, most: 50, spread: 0.01, budgetMs: 10000, settleMs: 500 };
 const SOFTWARE_RULE = { least: 5, most: 10, spread: 0.03, budgetMs: 3000, settleMs: 100 };
 
-/** A device that takes `slower(worked, sample)` times as long after so many milliseconds of work and samples. */
+/** Simulate a device that is `slower(worked, sample)` times as slow after some milliseconds of work and samples. */
 async function on(slower, { rule = RULE, restless = false, pausing = 0 } = {}) {
   const began = now;
   let worked = 0;
@@ -39,7 +38,7 @@ async function on(slower, { rule = RULE, restless = false, pausing = 0 } = {}) {
         const took = SAMPLE_MS * slower(worked, samples++, name);
         now += took;
         worked += took;
-        // The one that reads it comes later.
+        // The caller reads it later.
         await null;
         flying--;
         return took;
@@ -49,7 +48,7 @@ async function on(slower, { rule = RULE, restless = false, pausing = 0 } = {}) {
   const candidates = [{ encode: "copy" }, { encode: "kernel" }];
   const onRound = (round) => {
     if (round !== pausing) return;
-    // The page was hidden: the device idles.
+    // The page is hidden, so the device is idle.
     now += PAUSE_MS;
     worked = 0;
   };
@@ -71,11 +70,11 @@ const restless = (_, sample) => 1 + sample / 200;
 const found = {
   awake: await on(() => 1),
   idled: await on(waking),
-  // While samples are taken, after the device had come to rest.
+  // The device slows down during the samples, after it had settled.
   paused: await on(waking, { pausing: 5 }),
   restless: await on(restless),
   still_restless: await on(restless, { restless: true }),
-  // A sample takes two seconds.
+  // Each sample takes two seconds.
   slow: await on(() => 200),
   software: await on(() => 1, { rule: SOFTWARE_RULE }),
   heating: await on((_, sample) => 1 + Math.max(0, sample - 55) / 100),

@@ -1,10 +1,10 @@
 // Uses a package as a page does: node package.mjs PACKAGE FOLDER
 //
-// FOLDER/package  what `webnorm export` writes
+// FOLDER/package  a package from `webnorm export`
 // found           { exports, chosen: { COLS: { described, bare } },
 //                   vectors: [{ on, name, reason, expected }] }:
-//                 the shaders chosen on a device of the package's own descriptor and on one without features,
-//                 the verdict, and the first output whose answers in the file are not the page's
+//                 the shaders chosen on a device with the package's descriptor and on one without features,
+//                 the verdict, and the first output whose expected values differ between file and page
 
 import {
   adapter,
@@ -23,7 +23,7 @@ const { manifest, create, deviceDescriptor, ...others } = await packageAt("packa
 const whole = json("package/manifest.json");
 const devices = { described: await open(deviceDescriptor(adapter)), bare: await open({}) };
 
-/** The answers in a file, against the page's own: null, or the name of the first that differs. */
+/** Compare a file's expected outputs with the page's: null, or the name of the first that differs. */
 function otherAnswers(file, arrays, rows, cols, outputs) {
   const { tensors } = storage.readSafetensors(new Uint8Array(bytesOf(file)).buffer);
   const decode = (dtypes) => (all) =>

@@ -1,4 +1,4 @@
-"""Exports that cover what can be exported: every option and storage type of every op, odd columns too."""
+"""Exports that cover every option and storage type of every op, and odd numbers of columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from webnorm.web.package.request import ExportRequest, request_for
 
 @dataclass(frozen=True)
 class Export:
-    """What `webnorm export` is asked for."""
+    """A request to `webnorm export`."""
 
     op: str
     cols: tuple[int, ...]
@@ -41,7 +41,7 @@ class Export:
         return "-".join((self.op, *map(str, self.cols), self.dtype))
 
 
-# Of the code of a package, gzipped: an app should not notice what it carries.
+# The limit of a package's code, gzipped, so that it is a negligible part of an app.
 MOST_CODE_BYTES = 15_500
 COVERING = (
     Export("layer_norm", (61, 768), "float16"),
@@ -49,7 +49,7 @@ COVERING = (
     Export("layer_norm", (70,), "bfloat16", ("out_dtype=float8_e4m3fn", "weight_dtype=float32"), 16.0),
     Export("layer_norm", (3,), "float16", ("out_dtype=int8", "weight=false")),
     Export("layer_norm", (1025,), "bfloat16", ("weight=false", "bias=false")),
-    # Of float32 rows this long there are shaders with 1024 invocations.
+    # float32 rows of this length have shaders with 1024 invocations.
     Export(
         "layer_norm",
         (4099,),
@@ -59,7 +59,7 @@ COVERING = (
     Export("rms_norm", (768,), "float32", ("zero_centered_weight", "max_workgroups=3")),
     Export("rms_norm", (199,), "float16", ("residual", "out_dtype=float8_e5m2", "weight=false")),
     Export("rms_norm", (1, 1023), "bfloat16", ("bias=true", "weight_dtype=float32", "return_stats")),
-    # Sums of three bfloat16 lie so near to a tie that rounding them twice or once differs.
+    # Sums of three bfloat16 are so close to a tie that rounding twice gives another result.
     Export("rms_norm", (1021,), "bfloat16", ("residual", "residual_bias", "out_dtype=int8")),
     Export("layer_norm_backward", (61, 257), "float32", ("max_workgroups=3",)),
     Export("layer_norm_backward", (199,), "float16", ("saved_stats", "dh", "residual_bias", "weight=false")),
@@ -81,7 +81,7 @@ COVERING = (
 
 
 def block(page: Path, language: str) -> str:
-    """The only block of a language on a page of Markdown."""
+    """Return the only code block of a language on a page of Markdown."""
     (found,) = re.findall(
         rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
     )

@@ -1,9 +1,9 @@
 // Runs shaders on devices whose limits force many slices: node slices.mjs PACKAGE FOLDER
 //
-// FOLDER/slices.json  [{ bundle, shader, file, rows, limits, info? }]; `info` stands for the adapter's
-// found               [{ equal, whole, split, encoded, over, dispatches }] in the same order: whether the
-//                     slices' outputs are those of the whole; the verdicts' reasons, null where right; how
-//                     `encode` differed; what was beyond the limits; dispatches by entry point
+// FOLDER/slices.json  [{ bundle, shader, file, rows, limits, info? }]; `info` replaces the adapter's
+// found               [{ equal, whole, split, encoded, over, dispatches }] in the same order: true if slices
+//                     give the same outputs as the whole; the reasons of the verdicts, null if right; a
+//                     difference of `encode`; the violated limits; dispatches by entry point
 
 import {
   adapter,
@@ -25,7 +25,7 @@ import {
 const cases = json("slices.json");
 const device = await open({ requiredFeatures: ["subgroups"].filter((name) => adapter.features.has(name)) });
 
-/** The device as it seems with other limits: it takes note of what is bound beyond them. */
+/** Wrap a device with other limits; record bindings beyond them in `over`. */
 function watched(limits, over, members) {
   const small = limited(device, limits);
   const { minStorageBufferOffsetAlignment: alignment, maxStorageBufferBindingSize: most } = small.limits;
@@ -36,7 +36,7 @@ function watched(limits, over, members) {
         const { offset, size, buffer } = resource;
         const fits = binding === 0 || size <= most;
         if (offset % alignment || offset + size > buffer.size || !fits) {
-          over.push(`binding ${binding}: ${size} bytes from ${offset} on`);
+          over.push(`binding ${binding}: ${size} bytes at offset ${offset}`);
         }
       }
       return device.createBindGroup(descriptor);
@@ -44,7 +44,7 @@ function watched(limits, over, members) {
   });
 }
 
-/** The pass, taking note of what is dispatched how often and what is dispatched beyond the limits. */
+/** Wrap a pass; count dispatches, and record dispatches beyond the limits. */
 function counted(pass, { maxComputeWorkgroupsPerDimension: most }, over, dispatches, entryPoints) {
   let entryPoint;
   return altered(pass, {
@@ -69,7 +69,7 @@ async function tried({ bundle, shader, file, rows, limits, info }) {
   const dispatches = {};
   const entryPoints = new WeakMap();
   const compiled = {};
-  // Both norms have the same pipelines: compiling takes longest.
+  // Both norms share their pipelines, since compiling takes longest.
   const members = {
     async createComputePipelineAsync(descriptor) {
       const { entryPoint } = descriptor.compute;

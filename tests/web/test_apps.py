@@ -1,4 +1,4 @@
-"""The examples of docs/apps.md, in headless Chromium: what they show, load and read back."""
+"""The examples of docs/apps.md in headless Chromium: their output, their requests and their reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # One process: packages are installed once.
 in_a_browser = pytest.mark.xdist_group("npm")
-# Rounding alone, of numbers of up to 6, doubled where onnxruntime has its part.
+# The rounding error of numbers of up to 6, doubled by the model of onnxruntime.
 MOST = 1e-5
 COUNT_READS = """
 window.reads = 0;
@@ -39,7 +39,7 @@ SOME_FRAMES = """async () => {
 
 
 def test_the_page_shows_the_code_that_is_run() -> None:
-    """Each block that names a file is a part of it; those of the three apps are the whole."""
+    """Each block that names a file is a part of it; the blocks of the three apps are whole files."""
     shown = re.findall(r"<!-- (examples/\S+) -->\n```\w+\n(.*?)```", PAGE.read_text(), re.S)
     for name, block in shown:
         assert block in (ROOT / name).read_text(encoding="utf-8"), name
@@ -63,7 +63,7 @@ def url(apps: Path) -> Iterator[str]:
 
 @contextmanager
 def opened(browser: Browser, address: str) -> Iterator[Page]:
-    """A page that asks for nothing elsewhere, misses nothing, and throws nothing."""
+    """Open a page; it must request nothing from elsewhere, find every file, and throw nothing."""
     page = browser.new_page()
     server, faults = "/".join(address.split("/")[:3]), []
     page.add_init_script(COUNT_READS)
@@ -77,7 +77,7 @@ def opened(browser: Browser, address: str) -> Iterator[Page]:
 
 
 def rows(page: Page, count: int) -> list[list[str]]:
-    """The table's cells, as soon as there are so many rows or the page says what is wrong."""
+    """Return the table's cells, once it has `count` rows or the page shows an error."""
     page.wait_for_function(
         """(count) => document.querySelectorAll("tbody tr").length === count
           || /: /.test(document.querySelector("output").textContent)""",
@@ -92,7 +92,7 @@ def rows(page: Page, count: int) -> list[list[str]]:
 
 
 def last_error(page: Page) -> float:
-    """The error that the page tells at last."""
+    """Return the largest error that the page shows in the end."""
     page.wait_for_function(
         "() => /largest error|: /.test(document.querySelector('output').textContent)", timeout=HANG_MS
     )
@@ -114,7 +114,7 @@ def test_a_plain_page(browser: Browser, url: str) -> None:
 
 
 def picture(page: Page, selector: str) -> Array:
-    """A canvas as people see it, in grey."""
+    """Return a screenshot of a canvas in grey."""
     from matplotlib.image import imread
 
     seen: Array = imread(io.BytesIO(page.locator(selector).screenshot()))[..., :3].mean(axis=2)
@@ -125,7 +125,7 @@ def picture(page: Page, selector: str) -> Array:
 @needs_npm
 @needs_browser
 def test_vite_and_typescript(browser: Browser, url: str) -> None:
-    """Stripes hide the rings of x; of y only the rings are left, so that its rows are equally light."""
+    """Stripes hide the rings of x. In y only the rings are left, so its rows are equally bright."""
     pytest.importorskip("matplotlib")
     with opened(browser, f"{url}/vite/dist/") as page:
         assert last_error(page) < MOST
@@ -141,7 +141,7 @@ def test_vite_and_typescript(browser: Browser, url: str) -> None:
 @needs_npm
 @needs_browser
 def test_onnxruntime(browser: Browser, url: str) -> None:
-    """Two answers are read for each mean, and nothing in between."""
+    """The page reads two results for each mean, and nothing in between."""
     with opened(browser, f"{url}/onnxruntime/") as page:
         means = rows(page, 5)
         assert page.evaluate("reads") == 2 * len(means)
@@ -167,7 +167,7 @@ def test_one_device_for_four_libraries(browser: Browser, url: str) -> None:
 
 @pytest.fixture(scope="module")
 def differing(browser: Browser, url: str, apps: Path) -> dict[str, Any]:
-    """What each library says, from a page that has the example's import map and does nothing else."""
+    """Return the errors of each library, from an empty page with the example's import map."""
     page = (apps / "one-device" / "index.html").read_text(encoding="utf-8")
     (apps / "one-device" / "empty.html").write_text(page.replace('src="main.js"', ""), encoding="utf-8")
     (apps / "differ.mjs").write_bytes((Path(__file__).parent / "differ.mjs").read_bytes())
@@ -183,7 +183,7 @@ def differing(browser: Browser, url: str, apps: Path) -> dict[str, Any]:
 @in_a_browser
 @needs_npm
 @needs_browser
-def test_where_devices_differ_the_page_has_what_is_said(differing: dict[str, Any]) -> None:
+def test_the_page_quotes_the_errors_when_devices_differ(differing: dict[str, Any]) -> None:
     text = PAGE.read_text()
     theirs, tensorflow = differing["onnxruntime"], differing["tensorflow"]
     ours = theirs["encoded"]
@@ -198,8 +198,11 @@ def test_where_devices_differ_the_page_has_what_is_said(differing: dict[str, Any
 @in_a_browser
 @needs_npm
 @needs_browser
-def test_whose_device_it_is(differing: dict[str, Any]) -> None:
-    """onnxruntime takes one by a session's option, not by its setter; TensorFlow.js's has no subgroups."""
+def test_the_devices_of_the_libraries(differing: dict[str, Any]) -> None:
+    """onnxruntime accepts a device by a session's option, not by its setter.
+
+    The device of TensorFlow.js has no subgroups.
+    """
     theirs, tensorflow = differing["onnxruntime"], differing["tensorflow"]
     assert theirs["ignoresTheSetter"] and theirs["onOurs"] == "gpu-buffer"
     assert theirs["notADevice"] == "Invalid GPU device set in WebGPU EP options."

@@ -1,4 +1,4 @@
-"""The bundled editor is what webnorm/web/editor/ says."""
+"""The bundled editor matches its sources in webnorm/web/editor/."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOURCE = ROOT / "webnorm" / "web" / "editor"
 RECORD = VENDOR / "editor.sha256"
 
 
-def test_the_bundle_and_its_sources_are_those_that_were_recorded() -> None:
+def test_the_bundle_and_its_sources_match_the_record() -> None:
     lines = [line.split("  ") for line in RECORD.read_text(encoding="utf-8").splitlines()]
     recorded = {name: digest for digest, name in lines}
     found = {name: sha256((VENDOR / name).read_bytes()).hexdigest() for name in recorded}
@@ -35,14 +35,15 @@ def test_versions_are_exact_and_the_lock_names_no_host() -> None:
     assert {name: packages[f"node_modules/{name}"]["version"] for name in asked} == asked
 
 
-def test_licences_of_all_that_is_bundled_are_there() -> None:
-    told = (VENDOR / "LICENSES.txt").read_text(encoding="utf-8")
+def test_the_licences_of_all_bundled_packages_are_listed() -> None:
+    licences = (VENDOR / "LICENSES.txt").read_text(encoding="utf-8")
     packages = json.loads((SOURCE / "package-lock.json").read_text(encoding="utf-8"))["packages"]
-    # Of the others in the lock, esbuild bundles, and nothing is taken from @lezer/lr.
+    # esbuild makes the bundle, and the bundle uses nothing of @lezer/lr.
     bundled = {path.removeprefix("node_modules/") for path in packages} - {"", "esbuild", "@lezer/lr"}
     for name in bundled:
         assert (
-            name.startswith("@esbuild/") or f"{name} {packages[f'node_modules/{name}']['version']}\n" in told
+            name.startswith("@esbuild/")
+            or f"{name} {packages[f'node_modules/{name}']['version']}\n" in licences
         )
 
 

@@ -1,4 +1,4 @@
-"""examples/train: its README's commands make it work, its loss falls, and its gradients are float64's."""
+"""examples/train: the commands of its README work, its loss falls, and its gradients match float64."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from webnorm.web.serving import serve_folder
 pytestmark = needs_browser
 
 TRAINED = "while (!window.trained) await new Promise((done) => setTimeout(done, 20));"
-# The first step's gradients, with the parameters from before it.
+# The gradients of the first step, and the parameters before it.
 FIRST_STEP = """async () => {
   TRAINED
   if (window.trained.error) throw new Error(window.trained.error);
@@ -36,7 +36,7 @@ FIRST_STEP = """async () => {
 
 
 def gradients_of(p: dict[str, Array], x: Array, labels: Array) -> tuple[float, dict[str, Array]]:
-    """The mean loss and its gradients by parameter, in float64."""
+    """Return the mean loss and its gradients by parameter, in float64."""
     rows = len(x)
     hidden = x @ p["weight1"] + p["bias1"]
     centred = hidden - hidden.mean(1, keepdims=True)
@@ -65,7 +65,7 @@ def gradients_of(p: dict[str, Array], x: Array, labels: Array) -> tuple[float, d
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the packages that its README has made."""
+    """The example's folder, with the packages from the commands of its README."""
     folder = tmp_path_factory.mktemp("example") / "train"
     source = ROOT / "examples" / "train"
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns("packages"))
@@ -77,7 +77,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def evaluated(folder: Path, query: str, script: str) -> Any:
-    """What a script gives in the example's page, on whose console no error shows."""
+    """Run a script in the example's page and return its result; the console must show no error."""
     errors: list[str] = []
     with serve_folder(folder) as server, started() as chromium:
         page = chromium.new_page()

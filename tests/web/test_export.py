@@ -1,4 +1,4 @@
-"""What an export writes, where it writes it, and what it refuses."""
+"""Exports: their files, the folder, and refused requests."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def manifest_of(files: folder.Files) -> dict[str, Any]:
     return manifest
 
 
-# --- what is written -------------------------------------------------------------------------------
+# --- the files -------------------------------------------------------------------------------------
 
 
 @pytest.mark.opengl
@@ -96,7 +96,7 @@ def test_the_manifest_matches_the_files(package: folder.Files, device: Device) -
     assert {name.split("/")[0] for name in package} == {*listed, "package.json", "README.md"}
 
 
-def test_a_text_opens_with_what_it_is(package: folder.Files) -> None:
+def test_a_text_begins_with_a_description(package: folder.Files) -> None:
     for shader in manifest_of(package)["shaders"]:
         text = package[shader["file"]].decode()
         opening = text[: text.index("\n\n")]
@@ -117,26 +117,26 @@ def test_a_text_opens_with_what_it_is(package: folder.Files) -> None:
 @pytest.mark.parametrize("cols", COLS)
 def test_every_class_gets_a_shader_within_its_limits(op: str, cols: int) -> None:
     added = "residual_bias" if "backward" in op else "residual"
-    # With the columns' neighbours and the other ops, either type meets either options.
+    # Over all columns and ops, each type meets each set of options.
     turn = NORMS.index(op) + COLS.index(cols)
     for options, dtype in zip(((), (added,)), np.roll(("float32", "bfloat16"), turn), strict=True):
         found = bundle.bundle_of(request(op, (cols,), options, dtype=str(dtype)))
         entries = {shader["name"]: shader for shader in found.manifest()["shaders"]}
-        for one in found.carried:
+        for one in found.shaders:
             traits, entry = CLASSES[one.adapter_class], entries[one.name]
             assert entry["limits"]["maxComputeInvocationsPerWorkgroup"] <= traits.max_invocations
             assert entry["limits"]["maxComputeWorkgroupStorageSize"] <= traits.workgroup_storage
             assert entry["limits"]["maxStorageBuffersPerShaderStage"] <= 8
             assert set(entry["features"]) <= traits.features
             assert entry.get("software", False) == traits.software
-        # The last of each kind needs nothing that a page has to ask for.
+        # The last shader of each kind needs only the default features and limits.
         for software in (False, True):
             last = [e for e in entries.values() if e.get("software", False) == software][-1]
             assert not last["features"] and last["limits"]["maxComputeInvocationsPerWorkgroup"] <= 256
 
 
 def test_long_rows_have_a_shader_for_adapters_that_grant_more() -> None:
-    names = [one.name for one in bundle.bundle_of(request(cols=(16384,))).carried]
+    names = [one.name for one in bundle.bundle_of(request(cols=(16384,))).shaders]
     assert names == [
         "16384-software",
         "16384-subgroups-1024",
@@ -160,14 +160,14 @@ def test_the_same_request_gives_the_same_bytes(package: folder.Files) -> None:
 
 @pytest.mark.parametrize("op", NORMS)
 def test_minified_texts_have_the_same_tokens(op: str) -> None:
-    for one in bundle.bundle_of(request(op, (61,), dtype="float16")).carried:
+    for one in bundle.bundle_of(request(op, (61,), dtype="float16")).shaders:
         plain = re.sub(r"//[^\n]*", "", one.text)
         assert re.sub(r"\s", "", one.embedded) == re.sub(r"\s", "", plain)
         assert re.findall(r"\w+", one.embedded) == re.findall(r"\w+", plain)
         assert len(one.embedded) < 0.75 * len(one.text)
     (small,) = (
         one
-        for one in bundle.bundle_of(request(op, (61,), minify=True)).carried
+        for one in bundle.bundle_of(request(op, (61,), minify=True)).shaders
         if one.adapter_class == "portable"
     )
     assert small.text.startswith("// ") and small.text.endswith(small.embedded)
@@ -207,11 +207,11 @@ def test_the_readme_names_the_types_that_are_passed_as_bits(
 def test_an_own_kernel_is_exported(tmp_path: Path) -> None:
     own = own_kernel(tmp_path, "rms_norm/workgroup")
     found = bundle.bundle_of(request("rms_norm", (96,), kernel=str(own)))
-    assert {one.shader.variant.kernel.name for one in found.carried} == {"mine"}
+    assert {one.shader.variant.kernel.name for one in found.shaders} == {"mine"}
 
 
 def own_kernel(folder: Path, label: str, **changes: str) -> Path:
-    """A copy of a kernel as `mine.wgsl`, with lines put before a section of its header."""
+    """Write a copy of a kernel as `mine.wgsl`, with lines inserted before a section of its header."""
     source = next(kernel for kernel in KERNELS if kernel.label == label).path
     own = folder / label.split("/")[0] / "mine.wgsl"
     own.parent.mkdir(exist_ok=True)
@@ -227,18 +227,18 @@ TWO_ROWS = "// [derive]\n// rows_per_workgroup = 2\n"
 
 
 def test_fewer_invocations_are_tried_where_the_default_does_not_fit(tmp_path: Path) -> None:
-    """Two rows of 256 invocations are more than the default limits grant; two of 128 are not."""
+    """Two rows of 256 invocations exceed the default limits; two rows of 128 do not."""
     own = own_kernel(tmp_path, "layer_norm/two_pass", accuracy=TWO_ROWS)
     found = bundle.bundle_of(request(cols=(768,), kernel=str(own)))
     assert found.absent == ()
-    widths = {one.adapter_class: one.shader.passes[0].workgroup_size for one in found.carried}
+    widths = {one.adapter_class: one.shader.passes[0].workgroup_size for one in found.shaders}
     assert widths["portable"] == 256 and widths["portable-1024"] == 512
-    constants = {one.adapter_class: one.shader.variant.constants for one in found.carried}
+    constants = {one.adapter_class: one.shader.variant.constants for one in found.shaders}
     assert constants["portable"]["threads_per_row"] == 128
 
 
-def test_an_export_without_the_default_limits_is_refused_unless_that_is_meant(tmp_path: Path) -> None:
-    """No invocations are fewer than the only ones that the kernel has."""
+def test_an_export_without_the_default_limits_is_refused_unless_partial(tmp_path: Path) -> None:
+    """The kernel has only one number of invocations, so no smaller one can be chosen."""
     own = own_kernel(tmp_path, "layer_norm/two_pass", accuracy=TWO_ROWS)
     one_width = "// [default]\n// threads_per_row = 256\n// [tune]\n// threads_per_row = [256]"
     own.write_text(own.read_text().replace("// [tune]", one_width))
@@ -250,7 +250,7 @@ def test_an_export_without_the_default_limits_is_refused_unless_that_is_meant(tm
         bundle.bundle_of(asked)
     assert str(raised.value) == f"kernel mine: {lacking}; use --partial to export the other shaders"
     found = bundle.bundle_of(replace(asked, partial=True))
-    assert {one.adapter_class for one in found.carried} == {"portable-1024"}
+    assert {one.adapter_class for one in found.shaders} == {"portable-1024"}
     assert found.manifest()["absent"] == [
         {"cols": cols, "devices": devices, "why": why}
         for cols in (64, 768)
@@ -262,7 +262,7 @@ def test_an_export_without_the_default_limits_is_refused_unless_that_is_meant(tm
 
 
 @pytest.mark.slow
-def test_a_kernel_that_needs_subgroups_says_which_devices_it_leaves_out(tmp_path: Path) -> None:
+def test_a_kernel_that_needs_subgroups_names_the_devices_left_out(tmp_path: Path) -> None:
     command = ["export", "layer_norm", "--cols", "64", "-k", "welford_subgroup", "--out", "out"]
     lacking = (
         "devices without subgroups have no shader for 64 columns: needs the feature 'subgroups', which the "
@@ -283,8 +283,8 @@ def test_a_kernel_that_needs_subgroups_says_which_devices_it_leaves_out(tmp_path
     assert not [one for one in findings if one.step == "devices"]
 
 
-def test_a_loose_tolerance_is_said(tmp_path: Path) -> None:
-    """Of a mean that is rounded to float32 any error passes, as the mean grows."""
+def test_a_loose_tolerance_is_reported(tmp_path: Path) -> None:
+    """With a mean rounded to float32, any error passes once the mean is large enough."""
     files = npm.package_files(request(cols=(64,), kernel="naive"))
     manifest = manifest_of(files)
     for shader in manifest["shaders"]:
@@ -298,7 +298,7 @@ def test_a_loose_tolerance_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("op", NORMS)
-def test_of_the_best_kernels_every_device_has_one(op: str) -> None:
+def test_every_device_gets_a_best_kernel(op: str) -> None:
     for cols in COLS:
         assert bundle.bundle_of(request(op, (cols,))).absent == ()
 
@@ -307,10 +307,10 @@ def test_a_kernel_that_takes_all_rows_at_once_is_not_exported() -> None:
     asked = request("rms_norm_backward", (256,), ("saved_stats",), kernel="one_dispatch")
     with pytest.raises(WebnormError, match="one_dispatch takes all rows at once; an export takes any"):
         bundle.bundle_of(asked)
-    # Few enough elements for it, but other problems of the same page have more.
+    # The kernel could run these few elements, but other problems of the same page have more.
     found = bundle.bundle_of(request("rms_norm_backward", (4,), ("saved_stats",)))
-    assert "registers" in {one.shader.variant.kernel.name for one in found.carried}
-    assert "one_dispatch" not in {one.shader.variant.kernel.name for one in found.carried}
+    assert "registers" in {one.shader.variant.kernel.name for one in found.shaders}
+    assert "one_dispatch" not in {one.shader.variant.kernel.name for one in found.shaders}
 
 
 def test_an_own_kernel_that_compiles_rows_in_is_not_exported(tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_the_kernels_of_a_lab_are_those_of_its_bundles() -> None:
 
 
 def test_a_wrong_kernel_is_refused_unless_forced(tmp_path: Path, device: Device) -> None:
-    """By its name in a folder, over an export that is there; then by its file, into a new one."""
+    """Export by name over an existing export, and by file into a new folder."""
     broken.write(tmp_path, "wrong")
     right = ["export", "layer_norm", "--cols", "64", "--out", "o"]
     assert webnorm(right, tmp_path).returncode == 0
@@ -379,7 +379,7 @@ def test_a_wrong_kernel_is_refused_unless_forced(tmp_path: Path, device: Device)
     assert "Its answers" not in before["o/README.md"].decode()
 
 
-def test_a_right_kernel_of_ones_own_goes_through(tmp_path: Path, device: Device) -> None:
+def test_a_right_kernel_of_a_user_is_exported(tmp_path: Path, device: Device) -> None:
     own = tmp_path / "layer_norm" / "honest.wgsl"
     own.parent.mkdir()
     own.write_text(broken.HONEST)
@@ -389,7 +389,7 @@ def test_a_right_kernel_of_ones_own_goes_through(tmp_path: Path, device: Device)
 
 
 def test_an_unstable_kernel_is_exported_only_by_force(tmp_path: Path, device: Device) -> None:
-    """It is wrong where its header says so: of the vectors, on the one with large means."""
+    """The kernel is wrong on the vector with large means, as its header states."""
     arguments = ["export", "layer_norm", "--cols", "64", "--kernel", "one_pass", "--out", "o", "--force"]
     done = webnorm(arguments, tmp_path)
     assert done.returncode == 0 and "vector mixed: y[" in done.stderr
@@ -406,7 +406,7 @@ def test_the_code_of_an_op_stays_small() -> None:
         assert len(gzip.compress(code, 9)) < MOST_CODE_BYTES
 
 
-def test_without_an_adapter_the_reason_stands_in_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_adapter_the_manifest_contains_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "adapters", lambda: [])
     files = npm.package_files(request())
     (entry, *_) = manifest_of(files)["shaders"]
@@ -421,7 +421,7 @@ def test_without_an_adapter_the_reason_stands_in_the_manifest(monkeypatch: pytes
 
 def test_a_wrong_text_has_a_wrong_verdict(device: Device) -> None:
     asked = request(cols=(64,))
-    one = next(one for one in bundle.bundle_of(asked).carried if one.adapter_class == "portable")
+    one = next(one for one in bundle.bundle_of(asked).shaders if one.adapter_class == "portable")
     drawn = list(native.draw_vectors(asked.task(64)))
     assert native.try_natively(device, one, drawn)["verdict"] == "pass"
     text = one.shader.text.replace("inverseSqrt(", "0.99 * inverseSqrt(")
@@ -455,7 +455,7 @@ def test_vectors_are_safetensors_with_the_answers(dtype: str) -> None:
             assert np.array_equal(arrays[f"expected.{name}"], answer.value.astype(np.float32), equal_nan=True)
 
 
-def test_vectors_hold_what_broke_others_and_stay_small() -> None:
+def test_vectors_contain_hard_inputs_and_stay_small() -> None:
     for cols in (1, 768, 8192, MOST_COLS):
         drawn = {
             v.name: v for v in native.draw_vectors(Task(OPS["layer_norm"], NormProblem(rows=1, cols=cols)))
@@ -479,12 +479,12 @@ def test_the_lab_carries_every_kernel(lab_folder: Path) -> None:
     files = content(lab_folder)
     index = json.loads(files["bundles/index.json"])
     assert {entry["op"] for entry in index["bundles"]} == set(OPS)
-    carried = set()
+    found = set()
     for entry in index["bundles"]:
         data = json.loads(files[f"bundles/{entry['file']}"])
         assert set(data["texts"]) == {shader["name"] for shader in data["manifest"]["shaders"]}
-        carried |= {(entry["op"], shader["kernel"]) for shader in data["manifest"]["shaders"]}
-    assert carried == {(kernel.op.name, kernel.name) for kernel in KERNELS if kernel.takes_slices}
+        found |= {(entry["op"], shader["kernel"]) for shader in data["manifest"]["shaders"]}
+    assert found == {(kernel.op.name, kernel.name) for kernel in KERNELS if kernel.takes_slices}
     assert "index.html" in files and "page/lab.js" in files and "page/verify.js" not in files
 
 
@@ -518,7 +518,7 @@ def test_an_export_replaces_an_older_one_and_nothing_else(listing: str, tmp_path
     folder.check_folder(out, lab=lab)
     newer = exported({"shaders/b.wgsl": b"b", "index.js": b"2"}, listing)
     folder.write_folder(newer, out)
-    # What the older export wrote is gone, what someone wrote or changed is not.
+    # Files of the older export are removed, but not files that someone wrote or changed.
     assert content(out) == {**newer, "shaders/notes.txt": b"mine", "shaders/c.wgsl": b"changed"}
     assert (out / "node_modules").is_dir() and not (out / "vectors").exists()
     assert [path.name for path in out.parent.iterdir()] == ["dist"]
@@ -532,7 +532,7 @@ def test_an_export_of_another_kind_stays(tmp_path: Path) -> None:
     assert content(tmp_path) == {**FILES, **lab}
 
 
-def test_a_listing_that_names_what_lies_outside_costs_nothing(tmp_path: Path) -> None:
+def test_a_listing_that_names_outside_files_removes_none(tmp_path: Path) -> None:
     out, outside = tmp_path / "dist", tmp_path / "notes.txt"
     outside.write_bytes(b"a")
     folder.write_folder(exported({"../notes.txt": b"a"}, folder.LAB_INDEX) | {"../notes.txt": b"a"}, out)
@@ -540,7 +540,7 @@ def test_a_listing_that_names_what_lies_outside_costs_nothing(tmp_path: Path) ->
     assert outside.read_bytes() == b"a"
 
 
-def test_a_folder_that_is_no_export_is_refused_unless_forced(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_an_export_is_refused_unless_forced(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").write_bytes(b"x")
     with pytest.raises(
         WebnormError, match=r"exists and is not an exported package; choose another folder, or use --force"
@@ -600,7 +600,7 @@ folder.write_folder(files, Path(sys.argv[1]))
 
 
 @pytest.mark.parametrize("changed", [0, 2])
-def test_who_is_killed_at_it_leaves_every_file_whole(changed: int, tmp_path: Path) -> None:
+def test_a_killed_export_leaves_every_file_whole(changed: int, tmp_path: Path) -> None:
     out = tmp_path / "dist"
     folder.write_folder(FILES, out)
     ended = subprocess.run([sys.executable, "-c", KILLED, str(out), str(changed)], check=False)
@@ -609,14 +609,14 @@ def test_who_is_killed_at_it_leaves_every_file_whole(changed: int, tmp_path: Pat
     assert {name for name in FILES if found[name] != FILES[name]} == {
         *["index.js", "manifest.json"][:changed]
     }
-    # It is nothing that the next one trips over.
+    # The next export can write the folder.
     folder.check_folder(out, force=bool(changed))
     folder.write_folder(FILES, out)
     assert all((out / name).read_bytes() == text for name, text in FILES.items())
 
 
 def test_exports_into_one_folder_take_turns(tmp_path: Path) -> None:
-    """What is there in the end is one of them, whole."""
+    """In the end the folder contains one complete export."""
     out = tmp_path / "dist"
     texts = [exported({f"{n % 2}-{at}.js": b"%d" % n for at in range(40)}) for n in range(3)]
     with ThreadPoolExecutor(3) as threads:
@@ -691,7 +691,7 @@ def test_too_many_buffers_are_refused() -> None:
         bundle.bundle_of(request(options=everything))
 
 
-def test_the_command_says_what_was_written(tmp_path: Path, device: Device) -> None:
+def test_the_command_reports_the_written_files(tmp_path: Path, device: Device) -> None:
     done = webnorm(["export", "rms_norm", "--cols", "64,96", "--no-weight", "--out", "dist/rms"], tmp_path)
     assert done.returncode == 0 and done.stderr == ""
     assert "64-portable" in done.stdout and done.stdout.endswith("webnorm verify dist/rms\n")

@@ -74,7 +74,7 @@ def playwright() -> Iterator[Playwright]:
 
 @pytest.fixture(scope="module")
 def chromium(playwright: Playwright) -> Iterator[Chromium]:
-    """A browser for pages that a test handles itself."""
+    """A browser for pages that a test controls itself."""
     with launched(playwright, launch.ARGUMENTS) as started:
         yield started
 
@@ -83,7 +83,7 @@ def chromium(playwright: Playwright) -> Iterator[Chromium]:
 def page_at(
     chromium: Chromium, url: str, *, width: int = 1280, first: str = "", complains: bool = False
 ) -> Iterator[Page]:
-    """A page, on whose console no error may show unless it `complains`; `first` is a script run before it."""
+    """Open a page whose console must show no error unless it `complains`; `first` runs before the page."""
     context = chromium.new_context(viewport={"width": width, "height": 800})
     try:
         page = context.new_page()
@@ -102,7 +102,7 @@ def page_at(
 def opened(
     chromium: Chromium, folder: Path, address: str, *, width: int = 1280, first: str = ""
 ) -> Iterator[Page]:
-    """A page of a folder, on a site as strict as the one that `webnorm verify` opens."""
+    """Open a page of a folder, on a site with the same policy as `webnorm verify`."""
     with (
         serve_folder(folder) as server,
         page_at(chromium, f"{server.url}/{address}", width=width, first=first) as page,
@@ -140,9 +140,9 @@ def test_the_packages_cover_every_option_and_type_of_every_op() -> None:
 
 
 def assert_right(folder: Path, browser: PageVisitor, without: tuple[str, ...] = ()) -> set[str]:
-    """Every shader that can run is right, as it was natively, and the best of them is chosen.
+    """Assert that every shader that can run is right, as natively, and that the best is chosen.
 
-    Gives the classes of adapters whose shaders ran.
+    Return the classes of adapters whose shaders ran.
     """
     package = read_package(folder)
     assert verify.refused_by_tint(package) == ()
@@ -190,7 +190,7 @@ def covering(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def test_every_shader_is_right(covering: tuple[Export, Path], browser: PageVisitor) -> None:
     export, folder = covering
     assert {"portable", "subgroups", "software"} <= assert_right(folder, browser)
-    # What is chosen without a feature depends neither on the type nor on the norm.
+    # The choice without a feature depends neither on the type nor on the norm.
     if (export.op, export.cols) not in (("layer_norm", (4099,)), ("rms_norm_backward", (768,))):
         return
     fallback = assert_right(folder, browser, without=("subgroups",))
@@ -355,7 +355,7 @@ def test_a_page_that_cannot_check_says_why(
 
 @pytest.mark.slow
 def test_a_browser_whose_webgpu_is_off(folder: Path, lab_folder: Path, playwright: Playwright) -> None:
-    """As Chromium on Linux without its flag."""
+    """Run Chromium as on Linux without its flag."""
     arguments = [argument for argument in launch.ARGUMENTS if "webgpu" not in argument]
     arguments.append("--disable-features=WebGPU,Vulkan")
     with launched(playwright, arguments) as chromium:
@@ -387,7 +387,7 @@ def test_a_page_that_cannot_start_says_why(folder: Path, chromium: Chromium, tmp
 
 
 def overflow(page: Page) -> int:
-    """Pixels that a page is wider than its window."""
+    """Return how many pixels a page is wider than its window."""
     wide: int = page.evaluate("document.documentElement.scrollWidth - innerWidth")
     return wide
 
@@ -424,7 +424,7 @@ def test_the_lab_runs_a_ladder_to_results_that_compare_reads(
     report = result_files.read(saved)
     found = {(one.op, one.kernel): one for one in report.results}
     assert {kernel for op, kernel in found if op == "rms_norm"} == KERNELS_OF["rms_norm"]
-    # As natively, the yardstick is the fastest of the copy's constants.
+    # The reference is the copy with the fastest constants, as natively.
     copies = [one for one in report.results if one.op == "copy"]
     assert len({tuple(one.constants.items()) for one in copies}) == len(copies) > 1
     assert max(one.percent_of_copy or 0 for one in copies) == 100
@@ -456,7 +456,7 @@ def assert_overview(page: Page, lab: Path) -> None:
     rows = page.locator("#devices tbody tr")
     ops = rows.locator("td:first-child").all_inner_texts()
     assert sorted(ops) == sorted(op.name for op in NORMS)
-    # A mark for each device that has a record of an op, and one in the legend.
+    # One mark for each device with a record of an op, and one in the legend.
     known = [own for own in problems if any(f"{op}-1024-float16" in own for op in ops)]
     marks = sum(f"{op}-1024-float16" in own for own in known for op in ops)
     assert known and page.locator("#devices .dot").count() == marks + len(ops) + len(known) + 1
@@ -499,7 +499,7 @@ def test_the_lab_shows_every_kernel_to_read(lab_folder: Path, chromium: Chromium
                 page.wait_for_function(f"() => document.querySelectorAll('#kernels h3').length === {count}")
             page.locator("#kernels summary").first.click()
             page.locator("#kernels pre").first.get_by_text("@compute").first.wait_for()
-            # Who reads one goes on reading it in another type.
+            # The open text stays open in another type.
             page.select_option("#dtype", "float16")
             page.locator("#kernels pre").first.get_by_text("unpack2x16float").first.wait_for()
             assert overflow(page) <= 0
@@ -523,14 +523,16 @@ def test_the_lab_shows_every_kernel_to_read(lab_folder: Path, chromium: Chromium
         ("run&kernels=", "no kernel is selected; select at least one"),
     ],
 )
-def test_the_lab_names_what_there_is(query: str, sentence: str, lab_folder: Path, chromium: Chromium) -> None:
+def test_the_lab_names_the_possible_values(
+    query: str, sentence: str, lab_folder: Path, chromium: Chromium
+) -> None:
     with opened(chromium, lab_folder, f"index.html?{query}") as page:
         assert report_of(page)["error"].startswith(sentence)
         assert page.inner_text("#status").startswith(sentence)
 
 
 def choice_of(page: Page) -> dict[str, Any]:
-    """What the controls of the lab stand on."""
+    """Return the selection in the lab's controls."""
     choice: dict[str, Any] = page.evaluate(
         """() => ({
           ...Object.fromEntries(
@@ -547,7 +549,7 @@ def shown_kernels(page: Page) -> None:
     page.wait_for_function("() => document.querySelectorAll('#kernels article').length > 0")
 
 
-def test_an_address_opens_what_was_chosen(lab_folder: Path, chromium: Chromium) -> None:
+def test_an_address_restores_the_selection(lab_folder: Path, chromium: Chromium) -> None:
     with opened(chromium, lab_folder, "index.html") as page:
         shown_kernels(page)
         assert "?" not in page.url
@@ -603,7 +605,7 @@ def test_options_are_checked_and_timed(query: str, lab_folder: Path, chromium: C
 def test_native_and_page_measure_the_same_problems(
     software: bool, lab_folder: Path, chromium: Chromium, tmp_path: Path
 ) -> None:
-    """What `webnorm bench` takes where no shape is named, its page takes for these columns."""
+    """The page suggests the default shapes of `webnorm bench` for these columns."""
     index = json.loads((lab_folder / "bundles" / "index.json").read_text(encoding="utf-8"))
     for op in NORMS:
         for rows, cols in RowProblem.default_sizes(software, quick=False):
@@ -625,7 +627,7 @@ def test_native_and_page_measure_the_same_problems(
     assert one.problem == OPS["layer_norm_backward"].problem(rows, 256)
 
 
-# What timestamps say: samples that take a millisecond each, and NOISE as many more half of the time.
+# Simulated timestamps: samples take a millisecond each, and half of them NOISE milliseconds more.
 CLOCK = """
 const mapped = GPUBuffer.prototype.getMappedRange;
 let samples = 0;
@@ -649,7 +651,7 @@ def test_a_noisy_copy_is_reported_with_advice(noise: int, lab_folder: Path, chro
             assert text.startswith("These times are unreliable: the copy's samples scatter by ")
             for words in ("more than 20 % is noise", "Close other tabs", "plug the laptop in", "run again"):
                 assert words in banner.inner_text()
-        # The whiskers' ends, in words, too.
+        # The table contains the ends of the whiskers.
         row = page.locator("#results tbody tr", has_text="naive")
         low, high = row.locator("td[data-label='p20 to p80']").inner_text().split(" to ")
         assert (low == high.split()[0]) == (noise == 0) and high.endswith("s")
@@ -677,7 +679,7 @@ def test_focus_stays_where_it_was(lab_folder: Path, chromium: Chromium) -> None:
             page.keyboard.press("Enter")
             page.wait_for_function("() => document.body.dataset.state === 'running'")
             assert focused() == control[1:]
-            # Nothing to press a second time, and nothing that takes the focus away.
+            # A second press does nothing, and the focus stays.
             page.keyboard.press("Enter")
             page.focus("#stop")
             page.keyboard.press("Enter")
@@ -702,7 +704,7 @@ def test_a_click_that_leaves_a_changed_field_is_not_lost(lab_folder: Path, chrom
         page.keyboard.type("1")
         box.hover()
         page.mouse.down()
-        # The field's change is heard, and what follows from it is done, before the button comes up.
+        # The change of the field is handled before the mouse button is released.
         page.wait_for_function("() => !location.search.includes('rows=16&')")
         page.mouse.up()
         assert box.is_checked() and "registers" in page.url
@@ -726,7 +728,7 @@ def test_cards_of_another_choice_keep_the_focus_and_the_open_text(
         assert card.locator("details").get_attribute("open") is not None
 
 
-# An adapter that gives itself out for a GPU, and what its pipelines bind.
+# An adapter that claims to be a GPU, and the labels of the bound buffers.
 A_GPU = """
 for (const name of ["vendor", "architecture", "device", "description"]) {
   Object.defineProperty(GPUAdapterInfo.prototype, name, { get: () => "made up" });
@@ -742,7 +744,7 @@ GPUDevice.prototype.createBindGroup = function (descriptor) {
 
 
 def test_on_a_gpu_a_dispatch_waits_for_the_one_before(lab_folder: Path, chromium: Chromium) -> None:
-    """Sets of buffers alternate, which would run side by side: all bind a buffer that each may write."""
+    """Alternating sets of buffers could run at the same time, so all bind a buffer that each may write."""
     address = "index.html?run&op=layer_norm_backward&cols=256&rows=1024&kernels=naive"
     with opened(chromium, lab_folder, address, first=A_GPU) as page:
         page.wait_for_function("() => document.getElementById('status').textContent.startsWith('Timing')")
@@ -753,13 +755,13 @@ def test_on_a_gpu_a_dispatch_waits_for_the_one_before(lab_folder: Path, chromium
     assert {one["status"] for one in report["results"]} == {"pass"}
 
 
-# Sets of buffers so small that a software adapter has several, and a time that is soon over.
+# Sets of buffers small enough for several on a software adapter, and a short time.
 SMALL = {"buffers.js": ("2 * LARGEST_CACHE", "2 ** 21"), "verify.js": ("32 * 2 ** 20", "2 ** 18")}
 
 
 @pytest.mark.slow
 def test_on_a_gpu_a_package_is_timed_as_the_lab_is(folder: Path, chromium: Chromium, tmp_path: Path) -> None:
-    """What is checked is what an app gets; what is timed, the copy too, binds what orders calls."""
+    """Checks use the pipelines of an app; timed pipelines and the copy bind the ordering buffer."""
     own = tmp_path / "own"
     shutil.copytree(folder, own)
     for name, (old, new) in SMALL.items():
@@ -805,12 +807,12 @@ def test_the_lab_names_what_linux_needs(
         ) == linux
 
 
-# --- what the documents show -----------------------------------------------------------------------
+# --- code of the documentation ---------------------------------------------------------------------
 
 
 class _Plain(Handler):
     def do_GET(self) -> None:
-        # What browsers ask for unbidden.
+        # Browsers request this by themselves.
         if self.path == "/favicon.ico":
             self.send_response(HTTPStatus.NO_CONTENT)
             self.end_headers()
@@ -826,7 +828,7 @@ addEventListener("unhandledrejection", (event) => { window.failure = event.reaso
 
 @contextmanager
 def shown(chromium: Chromium, folder: Path, name: str) -> Iterator[Page]:
-    """A page on a site as `python3 -m http.server` makes it, which allows scripts inside the page."""
+    """Open a page on a site like `python3 -m http.server`, which allows inline scripts."""
     with (
         plainly_served(folder, _Plain) as url,
         page_at(chromium, f"{url}/{name}", first=FAILING) as page,
@@ -835,13 +837,13 @@ def shown(chromium: Chromium, folder: Path, name: str) -> Iterator[Page]:
 
 
 def wait(page: Page, condition: str) -> None:
-    """Until a snippet shows what it does in the end; at once where it fails."""
+    """Wait until a snippet shows its result, or fails."""
     page.wait_for_function(f"() => window.failure !== undefined || {condition}")
     assert page.evaluate("window.failure") is None
 
 
 def titled(page: Page) -> str:
-    """The title that a snippet sets in the end."""
+    """Return the title that a snippet sets in the end."""
     wait(page, "document.title !== ''")
     return page.title()
 
@@ -913,12 +915,12 @@ def test_request_device_in_a_page(
     with launched(playwright, off) as without, shown(without, tmp_path, "page.html") as page:
         said = titled(page)
     assert said.startswith("layer_norm: WebGPU gives no adapter: ")
-    # What the browser of this machine lacks, and only on Linux.
+    # The browser lacks these flags, but only on Linux.
     assert ("--enable-unsafe-webgpu --enable-features=Vulkan" in said) == (sys.platform == "linux")
 
 
 def ones(export: Export) -> tuple[NormProblem, dict[str, Array]]:
-    """Four rows of inputs that are all 1."""
+    """Return a problem of four rows whose inputs are all 1."""
     op, problem = OPS[export.op], replace(export.request.task(export.cols[0]).problem, rows=4)
     return problem, {
         tensor.name: np.ones(tensor.shape_in(problem), DTYPES[tensor.dtype(problem)])
@@ -929,7 +931,7 @@ def ones(export: Export) -> tuple[NormProblem, dict[str, Array]]:
 
 @pytest.mark.sampled(ids=["layer_norm-61-768-float16"])
 def test_the_snippet_of_a_package_is_right(covering: tuple[Export, Path], chromium: Chromium) -> None:
-    """The first element of the main output, as a number or as its bits."""
+    """The snippet shows the first element of the main output, as a number or as its bits."""
     export, folder = covering
     (folder / "snippet.html").write_text(block(folder / "README.md", "html"), encoding="utf-8")
     with shown(chromium, folder, "snippet.html") as page:
@@ -955,7 +957,7 @@ def test_the_snippet_of_a_package_is_right(covering: tuple[Export, Path], chromi
 
 
 def test_the_snippet_for_buffers_of_ones_own_is_right(chromium: Chromium, tmp_path: Path) -> None:
-    """Run with what it takes for granted: a device of onnxruntime-web's, buffers, rows."""
+    """Run the snippet with the code that it assumes: onnxruntime-web's device, buffers, rows."""
     folder = Export("rms_norm", (64,), options=("residual",)).write(tmp_path / "package")
     *_, script = re.findall(
         r"^```js\n(.*?)^```", (folder / "README.md").read_text(), re.DOTALL | re.MULTILINE

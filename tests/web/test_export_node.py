@@ -1,6 +1,6 @@
-"""What an export does on a second engine: Dawn in node, on Chromium's SwiftShader.
+"""Exports on a second engine: Dawn in node, on Chromium's SwiftShader.
 
-The drivers in web/ run there, each many cases in one process; web/engine.mjs is what they share.
+The drivers in web/ run there, each many cases in one process; web/engine.mjs has their helpers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 
 import dawn
 from patience import HANG_S
-from testbed import KERNELS, STABLE, compute, judge, kernel_named, option_problems, rows_of, widened
+from testbed import KERNELS, STABLE, assess_outputs, compute, kernel_named, option_problems, rows_of, widened
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.kernel import Kernel
@@ -55,7 +55,7 @@ pytestmark = pytest.mark.skipif(dawn.missing() is not None, reason=dawn.missing(
 
 
 class Engine:
-    """A folder with the modules of an export, and the drivers run on it."""
+    """A folder with the modules of an export, in which drivers run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -67,7 +67,7 @@ class Engine:
         (self.folder / name).write_text(json.dumps(data), encoding="utf-8")
 
     def drive(self, driver: str) -> Any:
-        """What a driver found; an error or a rejection that nobody looked at is a failure."""
+        """Run a driver and return its results; an unhandled error or rejection is a failure."""
         run = subprocess.run(
             ["node", str(DRIVERS / driver), str(tint.webgpu()), str(self.folder)],
             capture_output=True,
@@ -93,7 +93,7 @@ Inputs = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Run:
-    """Shaders of a bundle, all where none are named, on some inputs; `eps` in place of the bundle's own."""
+    """Shaders of a bundle, all by default, on some inputs; `eps` overrides the bundle's value."""
 
     bundle: Bundle
     inputs: Sequence[tuple[NormProblem, Inputs]]
@@ -111,14 +111,14 @@ def bundle_for(op: Op, problem: NormProblem, kernel: Kernel | None = None) -> Bu
             dtype=problem.dtype,
             scalars=problem.scalars,
             options=problem.options,
-            # A kernel by itself may need subgroups.
+            # A kernel may need subgroups.
             partial=True,
         )
     )
 
 
 def drawn(op: Op, problem: NormProblem, rows: Sequence[int]) -> list[tuple[NormProblem, Inputs]]:
-    """Inputs of several numbers of rows. Values of few digits would have int8 halfway between two codes."""
+    """Draw inputs of several numbers of rows. Values with few digits would give ties in int8."""
     kind = "normal" if problem.out_dtype == "int8" else "triton"
     given = [replace(problem, rows=count, distribution=kind, seed=count) for count in rows]
     return [(one, make_inputs(op, one)) for one in given]
@@ -148,7 +148,7 @@ def write_runs(engine: Engine, runs: Sequence[Run], keep: bool = False) -> None:
 
 
 def assert_right(engine: Engine, runs: Sequence[Run], keep: bool = False) -> list[dict[str, Any]]:
-    """Every shader is right on all inputs, but for those that take more invocations than SwiftShader has."""
+    """Assert that every shader is right on all inputs, unless SwiftShader has too few invocations for it."""
     write_runs(engine, runs, keep)
     found: list[dict[str, Any]] = engine.drive("outputs.mjs")
     wrong = []
@@ -172,7 +172,7 @@ by_op_and_dtype = pytest.mark.parametrize(
 
 
 def exported(op: Op, problem: NormProblem) -> Bundle | None:
-    """None where the options have more buffers than a page can count on."""
+    """Return None if the options need more buffers than the default limit."""
     try:
         return bundle_for(op, problem)
     except WebnormError as error:
@@ -180,7 +180,7 @@ def exported(op: Op, problem: NormProblem) -> Bundle | None:
         return None
 
 
-# Options that the corpus has no case for.
+# Options without a case in the corpus.
 MORE_OPTIONS = (
     NormOptions(weight=False),
     NormOptions(bias=False),
@@ -193,7 +193,7 @@ MORE_OPTIONS = (
 
 
 def norms_turn(op: Op, dtype: str, at: int) -> bool:
-    """Whether it is this norm's turn, or its gradient's: a type meets each item of a list in one of two."""
+    """Return whether this op takes an item: a norm and its gradient share the items of a list."""
     return (at + STORAGE.index(dtype) + has_mean(op)) % 2 == 0
 
 
@@ -217,8 +217,8 @@ def asked_options(op: Op, dtype: str) -> Iterator[tuple[NormProblem, list[tuple[
         yield problem, []
 
 
-# The classes of adapters whose shaders take turns: over options, columns and types each meets all. That of a
-# gradient takes up to a second to compile, four times that of a norm.
+# The classes of adapters whose shaders take turns, so that each class meets all options, columns and types.
+# A gradient's shader takes up to a second to compile, four times as long as a norm's.
 TURNS: Mapping[bool, tuple[tuple[str, ...], ...]] = {
     False: (("software", "portable"), ("subgroups",)),
     True: (("portable",), ("software",), ("subgroups",)),
@@ -226,11 +226,11 @@ TURNS: Mapping[bool, tuple[tuple[str, ...], ...]] = {
 
 
 def taking_turns(bundle: Bundle, turn: int) -> list[str]:
-    """The shaders of some classes; where a bundle has none of its own for one, the fallback."""
+    """Return the shaders of some classes, or the fallback if a bundle has none for a class."""
     turns = TURNS[bundle.task.op.gradient]
     classes = turns[turn % len(turns)]
-    own = [one.name for one in bundle.carried if one.adapter_class in classes]
-    return own or [bundle.carried[-1].name]
+    own = [one.name for one in bundle.shaders if one.adapter_class in classes]
+    return own or [bundle.shaders[-1].name]
 
 
 @pytest.mark.sampled(6)
@@ -248,7 +248,7 @@ def test_every_option(engine: Engine, op: Op, dtype: str) -> None:
     assert_right(engine, runs)
 
 
-# Rows share words, start off multiples of vec4, have columns left over, take several loads.
+# Rows that share words, begin off multiples of vec4, have remaining columns, or need several loads.
 COLS = (1, 3, 61, 64, 70, 199, 257, 768, 1023, 4096)
 
 
@@ -258,7 +258,7 @@ def test_numbers_of_columns(engine: Engine, op: Op) -> None:
     runs = []
     options = replace(op.defaults, saved_stats=False)
     for at, cols in enumerate(COLS):
-        # A type changes where rows begin, which matters for short ones; gradients have types by options.
+        # A type changes the begin of rows, which matters for short rows; gradients get types by options.
         every = cols < 300 and not op.gradient
         dtypes = [dtype for dtype in STORAGE if norms_turn(op, dtype, at)] if every else [STORAGE[at % 3]]
         for turn, dtype in enumerate(dtypes, NORMS.index(op) + at):
@@ -286,24 +286,24 @@ def test_every_kernel(engine: Engine, op: Op) -> None:
 
 
 def corpus_runs(op: Op, dtype: str, cases: Sequence[Case]) -> list[Run]:
-    """Each case through the chosen shader and the fallback, a gradient through one of them."""
+    """Run each case with the chosen shader and the fallback, or with one of them for a gradient."""
     given: dict[tuple[int, NormOptions], list[tuple[NormProblem, Inputs]]] = {}
     for case, problem in widened(cases, op, dtype):
         given.setdefault((problem.cols, problem.options), []).append((problem, rows_of([case], op, problem)))
     runs = []
     for at, inputs in enumerate(given.values()):
         bundle = bundle_for(op, inputs[0][0])
-        shaders = [bundle.carried[0].name, bundle.carried[-1].name]
+        shaders = [bundle.shaders[0].name, bundle.shaders[-1].name]
         if op.gradient:
             shaders = shaders[at % 2 :][:1]
-        # An eps other than the bundle's is asked for when the norm is created.
+        # An eps that differs from the bundle's is an option of the norm.
         inputs.sort(key=lambda one: one[0].eps)
         for eps, group in itertools.groupby(inputs, lambda one: one[0].eps):
             runs.append(Run(bundle, list(group), shaders, eps))
     return runs
 
 
-# Numbers of columns have a test of their own.
+# Another test covers the numbers of columns.
 HARD_CASES = tuple(
     case
     for case in CASES
@@ -321,7 +321,7 @@ def test_the_corpus(engine: Engine, op: str, dtype: str) -> None:
 
 
 def kept(engine: Engine, at: int, shader: str, number: int, problem: NormProblem, op: Op) -> dict[str, Array]:
-    """The outputs that a driver kept."""
+    """Read the outputs that a driver stored."""
     outputs = {}
     for tensor in op.outputs(problem):
         raw = (engine.folder / f"kept/{at}.{shader}.{number}.{tensor.name}").read_bytes()
@@ -344,12 +344,12 @@ SAMPLE = (
 
 
 def assert_alike(one: Array, other: Array, answer: Expected, allowed: ToleranceFactors) -> None:
-    """No further apart than two that are wrong by all that is allowed; of a narrow type mostly equal."""
+    """Assert that outputs differ by at most twice the tolerance; in narrow types most are equal."""
     if one.dtype != np.float32:
         assert (one != other).sum() <= 8 + 0.01 * one.size
         return
     if one.shape != answer.value.shape:
-        # The mean in two words.
+        # The mean is stored in two words.
         one, other = (np.stack([each[:, 0] + each[:, 1], each[:, 2]], axis=1) for each in (one, other))
     limit = allowed.base * answer.error_scale + allowed.slope * answer.mean_error_scale
     if answer.abs_sum is not None:
@@ -371,14 +371,14 @@ def test_both_engines_agree(engine: Engine, device: Device) -> None:
     for at, run in enumerate(runs):
         ((problem, arrays),) = run.inputs
         op = run.bundle.task.op
-        for one in run.bundle.carried:
+        for one in run.bundle.shaders:
             if "1024" in one.name or not one.shader.features <= device.traits.features:
                 continue
             shader = replace(native_text(one.shader), problem=problem)
             dawn = {name: (array, True) for name, array in kept(engine, at, one.name, 0, problem, op).items()}
-            assert judge(shader, arrays, dawn).ok, f"{problem} {one.name}"
+            assert assess_outputs(shader, arrays, dawn).ok, f"{problem} {one.name}"
             native = compute(device, shader, arrays)
-            assert judge(shader, arrays, native).ok
+            assert assess_outputs(shader, arrays, native).ok
             h = {"h": native["h"][0]} if "h" in native else {}
             answers = op.reference({**arrays, **h}, problem)
             for tensor in op.outputs(problem):
@@ -389,7 +389,7 @@ def test_both_engines_agree(engine: Engine, device: Device) -> None:
 
 
 def test_a_nan_does_not_reach_its_neighbour(engine: Engine) -> None:
-    """WGSL leaves open what pack2x16float makes of the word when one of two is no finite float16."""
+    """WGSL does not define pack2x16float if one of two numbers is not a finite float16."""
     op, problem = (
         OPS["layer_norm"],
         NormProblem(rows=1, cols=64, dtype="float16", options=NormOptions(residual=True)),
@@ -403,7 +403,7 @@ def test_a_nan_does_not_reach_its_neighbour(engine: Engine) -> None:
 
 @dataclass(frozen=True)
 class Sliced:
-    """A problem on a device that seems to have so little: bytes of a binding, workgroups per dimension."""
+    """A problem on a device with reduced limits: bytes of a binding, workgroups per dimension."""
 
     op: str
     problem: NormProblem
@@ -454,7 +454,7 @@ SLICED = (
     ),
     Sliced("layer_norm", NormProblem(rows=93, cols=61, dtype="float16"), workgroups=1, kernel="naive"),
     Sliced("layer_norm_backward", NormProblem(rows=200, cols=61, dtype="float16"), 8192, 3),
-    # The first slice has fewer workgroups than the last.
+    # The first slice has fewer workgroups than the last slice.
     Sliced("layer_norm_backward", NormProblem(rows=601, cols=3, options=GRADIENT), 1024, 16),
     Sliced("layer_norm_backward", NormProblem(rows=150, cols=3, options=GRADIENT), 1024, 3),
     Sliced(
@@ -467,7 +467,7 @@ SLICED = (
 
 
 def limits_for(one: Sliced, shader: Shader) -> dict[str, int]:
-    """Sums that are kept per workgroup have to fit a binding: where they do not, workgroups cut the rows."""
+    """Sums per workgroup must fit a binding; if they do not, workgroups split the rows."""
     sums = [b for b in shader.bindings if b.records is not None and not b.batched]
     fits = all(shader.records(b, one.problem.rows) * b.inner_bytes <= one.bound_bytes for b in sums)
     return {
@@ -492,19 +492,19 @@ def test_slices(engine: Engine) -> None:
         engine.put(f"sliced-{at}.json", json_of(bundle))
         write_inputs(engine, f"{at}.safetensors", *drawn(op, one.problem, (one.problem.rows,))[0])
         own = taking_turns(bundle, at)
-        for carried in (carried for carried in bundle.carried if carried.name in own):
-            carriers[op.gradient].add(carried.adapter_class)
-            limits = limits_for(one, carried.shader)
+        for shader_entry in (shader_entry for shader_entry in bundle.shaders if shader_entry.name in own):
+            carriers[op.gradient].add(shader_entry.adapter_class)
+            limits = limits_for(one, shader_entry.shader)
             place: dict[str, Any] = {"bundle": f"sliced-{at}.json", "file": f"{at}.safetensors"}
-            asked.append({**place, "shader": carried.name, "rows": one.problem.rows, "limits": limits})
-            cases.append((one, carried))
+            asked.append({**place, "shader": shader_entry.name, "rows": one.problem.rows, "limits": limits})
+            cases.append((one, shader_entry))
     engine.put("slices.json", asked)
-    for (one, carried), found in zip(cases, engine.drive("slices.mjs"), strict=True):
-        what = f"{one} {carried.name}: {found}"
+    for (one, shader_entry), found in zip(cases, engine.drive("slices.mjs"), strict=True):
+        what = f"{one} {shader_entry.name}: {found}"
         assert found["whole"] is None and found["split"] is None and found["encoded"] is None, what
         assert found["over"] == [], what
         assert found["equal"] or OPS[one.op].gradient, what
-        for each in carried.shader.passes:
+        for each in shader_entry.shader.passes:
             count = found["dispatches"][each.entry_point]
             assert count == 1 if each.per == "call" else count >= one.least, what
             begun.append((each.entry_point, each.per))
@@ -513,17 +513,17 @@ def test_slices(engine: Engine) -> None:
 
 
 def test_loops_that_mesa_would_end(engine: Engine) -> None:
-    """A software adapter gets slices that a workgroup is done with in 65535 iterations."""
+    """A software adapter gets slices that a workgroup finishes in 65535 iterations."""
     problem = NormProblem(rows=450_000, cols=1, options=NormOptions(max_workgroups=1))
     op = OPS["layer_norm"]
     bundle = bundle_for(op, problem)
     engine.put("bundle.json", json_of(bundle))
     write_inputs(engine, "x.safetensors", *drawn(op, problem, (problem.rows,))[0])
     limits = {"maxComputeWorkgroupsPerDimension": 65535}
-    shader = bundle.carried[0].shader
+    shader = bundle.shaders[0].shader
     place: dict[str, Any] = {
         "bundle": "bundle.json",
-        "shader": bundle.carried[0].name,
+        "shader": bundle.shaders[0].name,
         "file": "x.safetensors",
     }
     case = {**place, "rows": problem.rows, "limits": limits}
@@ -537,7 +537,7 @@ def test_loops_that_mesa_would_end(engine: Engine) -> None:
         assert found["equal"] and found["whole"] is None and found["over"] == []
 
 
-# --- how a norm is used ----------------------------------------------------------------------------
+# --- use of a norm ---------------------------------------------------------------------------------
 
 
 def test_calls(engine: Engine) -> None:
@@ -563,7 +563,7 @@ def test_errors(engine: Engine) -> None:
 
 
 def unexpected(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Of messages those that are not as a driver expects, as text or as a pattern in slashes."""
+    """Return the messages that differ from the expected text, or from a pattern in slashes."""
 
     def matches(expected: str, got: str | None) -> bool:
         if got is None or not expected.startswith("/"):
@@ -654,7 +654,7 @@ def test_choices(engine: Engine) -> None:
         {"bundle": "bundle.json", "features": features, "limits": limits, "info": info, "cols": 8}
         for features, limits, info in asked
     ]
-    # A browser whose WGSL is older than its features.
+    # A browser with an older WGSL than its features.
     choices.insert(-1, {**choices[0], "language": ["packed_4x8_integer_dot_product"]})
     descriptors = [
         {"bundle": "bundle.json", "features": features, "limits": LIMITS | limits}
@@ -711,7 +711,7 @@ def test_expressions_have_pythons_value(engine: Engine) -> None:
 
 
 def magnitude(tree: expression.Tree, names: Mapping[str, int]) -> int:
-    """The largest value in a tree; 0 for a part that divides by zero."""
+    """Return the largest value in a tree; 0 for a part that divides by zero."""
     try:
         own = abs(expression.evaluate(tree, names))
     except WebnormError:
@@ -740,7 +740,7 @@ def test_packages(
     options: tuple[str, ...],
     settings: dict[str, Any],
 ) -> None:
-    """index.js of a whole export, on a device made by its descriptor and on one without features."""
+    """Run index.js of an export on a device with its descriptor, and on one without features."""
     request = request_for(op, cols, options, "auto", (), {**NO_SETTINGS, **settings})
     write_folder(package_files(request), engine.folder / "package")
     found = engine.drive("package.mjs")

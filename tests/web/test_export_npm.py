@@ -1,4 +1,4 @@
-"""Exports as npm packages: what npm packs, what TypeScript sees, what Vite builds, what it weighs."""
+"""Exports as npm packages: packing, types in TypeScript, a build with Vite, and the size."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EXPORTS = (
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """The packages by op, each in a folder with a file of someone else's."""
+    """The packages by op, each in a folder with a foreign file."""
     root = tmp_path_factory.mktemp("packages")
     found = {export.op: export.write(root / export.op) for export in EXPORTS}
     for folder in found.values():
@@ -52,7 +52,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 
 def packed(folder: Path, where: Path) -> dict[str, Any]:
-    """What npm says of the archive that it makes of a folder."""
+    """Return npm's description of the archive of a folder."""
     output = succeed(
         "npm", "pack", "--json", "--loglevel=error", "--pack-destination", where, folder, cwd=where
     )
@@ -64,7 +64,7 @@ def packed(folder: Path, where: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def project(folders: Mapping[str, Path], apps: Path) -> Path:
-    """The app with the packed packages installed; it finds its tools among those of the examples."""
+    """The app with the packed packages installed; it uses the tools of the examples."""
     root = apps / "every-op"
     shutil.copytree(APP, root)
     archives = [f"./{packed(folder, root)['filename']}" for folder in folders.values()]
@@ -79,9 +79,7 @@ def tool(project: Path, name: str) -> Path:
 @pytest.mark.slow
 @needs_npm
 @pytest.mark.parametrize("op", [export.op for export in EXPORTS])
-def test_npm_packs_what_was_written_and_nothing_else(
-    op: str, folders: Mapping[str, Path], tmp_path: Path
-) -> None:
+def test_npm_packs_only_the_written_files(op: str, folders: Mapping[str, Path], tmp_path: Path) -> None:
     folder = folders[op]
     archive = packed(folder, tmp_path)
     files = {one["path"] for one in archive["files"]}
@@ -95,7 +93,7 @@ def test_npm_packs_what_was_written_and_nothing_else(
     assert {path.removeprefix("./") for path in exported} <= files
 
 
-# What the snippet for buffers of one's own takes for granted.
+# The code that the snippet for an app's own buffers assumes.
 OWN = """import {{ {create} }} from "./index.js";
 declare const ort: {{ readonly env: {{ readonly webgpu: {{ readonly device: Promise<GPUDevice> }} }} }};
 declare const {names}: GPUBuffer;
@@ -108,7 +106,7 @@ OF_DOCS = (
 
 
 def snippets(folder: Path, install: Path) -> Iterator[tuple[str, str]]:
-    """What a package's README and the command show, each as a module beside the package's index.js."""
+    """The code that a package's README and the command show, as modules next to the package's index.js."""
     readme = (folder / "README.md").read_text(encoding="utf-8")
     (script,) = re.findall(r'<script type="module">\n(.*?)</script>', readme, re.DOTALL)
     bundled, buffers = re.findall(r"^```js\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
@@ -140,11 +138,11 @@ def test_strict_typescript_takes_the_types_and_every_snippet_that_users_see(
             (shown / op / f"{name}.ts").write_text(text, encoding="utf-8")
     for page, language, export in OF_DOCS:
         script = re.sub(r'.*<script type="module">\n|</script>.*', "", block(page, language), flags=re.DOTALL)
-        beside, imports = re.subn(r'"\./[^"]*/index\.js"', '"./index.js"', script)
+        snippet, imports = re.subn(r'"\./[^"]*/index\.js"', '"./index.js"', script)
         assert imports == 1
-        (export.write(shown / page.stem) / "shown.ts").write_text(beside, encoding="utf-8")
+        (export.write(shown / page.stem) / "shown.ts").write_text(snippet, encoding="utf-8")
     try:
-        # The app and its mistakes, which are expected there, are compiled with them.
+        # The app and the file of expected mistakes are compiled with them.
         assert succeed(compiler, "--pretty", "false", cwd=project) == ""
     finally:
         shutil.rmtree(shown)
@@ -175,7 +173,7 @@ def site(project: Path) -> Path:
 
 
 def ramp(shape: tuple[int, ...], step: int) -> Array:
-    """As in the app."""
+    """Return the inputs of the app."""
     return ((np.arange(np.prod(shape)) * step % 61) / 8 - 3).reshape(shape)
 
 
@@ -183,7 +181,7 @@ STEPS = {"x": 7, "weight": 3, "bias": 5, "residual": 11, "dy": 11}
 
 
 def expected_of(export: Export, eps: float | None) -> Iterator[tuple[str, str, Array, Array]]:
-    """Name, storage type, answer and its unit of each output that the app gets."""
+    """Return name, storage type, expected value and unit of each output of the app."""
     op = OPS[export.op]
     problem = replace(export.request.task(export.cols[0]).problem, rows=5)
     problem = problem if eps is None else replace(problem, eps=eps)
@@ -245,10 +243,10 @@ def test_what_an_app_loads_is_small(export: Export, tmp_path: Path) -> None:
 @needs_tint
 @pytest.mark.parametrize("export", COVERING, ids=str)
 def test_chrome_takes_every_text_within_the_limits_that_it_names(export: Export) -> None:
-    """What people read and what runs; limits beyond those of every page are for the widest classes only."""
+    """Check the text for people and the text that runs; only the widest classes exceed the default limits."""
     bundle = bundle_of(export.request)
-    wide = {one.name for one in bundle.carried if CLASSES[one.adapter_class].max_invocations > 256}
-    for texts in ({one.name: one.text for one in bundle.carried}, bundle.texts):
+    wide = {one.name for one in bundle.shaders if CLASSES[one.adapter_class].max_invocations > 256}
+    for texts in ({one.name: one.text for one in bundle.shaders}, bundle.texts):
         assert not [name for name, text in texts.items() if "diagnostic(" in text]
         package = ExportedPackage(Path(), bundle.manifest(), texts)  # type: ignore[arg-type]
         sources = [
@@ -256,5 +254,5 @@ def test_chrome_takes_every_text_within_the_limits_that_it_names(export: Export)
         ]
         assert [verdict for verdict in tint.check_shaders(sources) if not verdict.ok] == []
     for cols in export.cols:
-        classes = {one.adapter_class for one in bundle.carried if one.shader.problem.cols == cols}
+        classes = {one.adapter_class for one in bundle.shaders if one.shader.problem.cols == cols}
         assert {"portable", "software"} <= classes

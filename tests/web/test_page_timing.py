@@ -1,4 +1,4 @@
-"""How a page measures, on devices whose clock is made up."""
+"""The timing of a page, on devices with a simulated clock."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is no
 
 @pytest.fixture(scope="module")
 def devices(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What web/pace.mjs finds of each."""
+    """The results of web/pace.mjs for each device."""
     folder = tmp_path_factory.mktemp("page")
     write_folder({**page_files("lab"), "package.json": b'{"type": "module"}'}, folder)
     return tint.run_node(Path(__file__).with_name("pace.mjs"), folder)
 
 
 @pytest.mark.parametrize("name", ["awake", "idled", "paused", "software"])
-def test_what_counts_is_a_device_that_works_as_it_does_under_load(devices: Any, name: str) -> None:
-    """A copy measured cold would make a kernel seem faster than it."""
+def test_samples_are_taken_on_a_warm_device(devices: Any, name: str) -> None:
+    """A kernel would seem faster than a copy that was measured on a cold device."""
     found = devices[name]
     assert (found["copy"], found["kernel"], found["settled"]) == (1, 1, True)
     assert not found["drifting"]
     assert (name == "paused") == (found["spent"] > 5000)
 
 
-def test_a_device_that_does_not_come_to_rest_is_waited_for_once(devices: Any) -> None:
+def test_a_device_that_does_not_settle_is_waited_for_once(devices: Any) -> None:
     first, then = devices["restless"], devices["still_restless"]
     assert not first["settled"] and not then["settled"]
     assert first["spent"] > 5000
-    # No more than half a second, and what the samples take.
+    # At most half a second, and the time of the samples.
     assert then["spent"] < 2500
 
 
@@ -48,10 +48,10 @@ def test_a_software_adapter_is_hardly_waited_for(devices: Any) -> None:
     assert devices["software"]["spent"] < 300
 
 
-def test_a_sample_is_under_way_before_the_last_is_read(devices: Any) -> None:
+def test_a_sample_is_submitted_before_the_last_is_read(devices: Any) -> None:
     assert devices["awake"]["most"] == 2
 
 
-def test_a_copy_that_moves_while_all_is_timed_is_told(devices: Any) -> None:
+def test_a_copy_that_drifts_during_timing_is_reported(devices: Any) -> None:
     assert devices["heating"]["drifting"] and devices["heating"]["drift"] > 0.03
     assert devices["awake"]["drift"] == 0

@@ -254,7 +254,7 @@ def test_whoever_stops_it_waits_for_no_answer(
     asked.wait()
     kept_open.stop()
     asking.join()
-    # It did not wait for the end of the time limit, and no other process was started.
+    # The check did not wait for its time limit, and no other process was started.
     assert said == ["check.mjs: stopped"] and kept_open._node is None
     assert kept_open.check(request("good"))[0].ok
 

@@ -34,13 +34,13 @@ needs_node = pytest.mark.skipif(
 
 
 class HasFloat:
-    """What float() takes, and valueOf in JavaScript."""
+    """An object that float() converts, like valueOf in JavaScript."""
 
     def __float__(self) -> float:
         return 1e-5
 
 
-# What JavaScript is given, and Python. Python lacks BigInt and Symbol, and neither is a number.
+# The values in JavaScript and in Python. Python lacks BigInt and Symbol, and neither is a number.
 VALUES: dict[str, Any] = {
     "0": 0,
     "-0": -0.0,
@@ -103,7 +103,7 @@ def test_a_number_of_another_type_is_taken_and_nothing_else(rule: Any) -> None:
         assert (message_of(rule.number, refused) or "").startswith(f"{rule.name} is ")
 
 
-def test_every_way_in_has_the_one_rule() -> None:
+def test_every_function_has_the_same_rule() -> None:
     x, mine = np.ones((2, 8), np.float32), np.ones(8, np.float32)
     ways: dict[str, Callable[[Any], object]] = {
         "layer_norm": lambda eps: webnorm.layer_norm(x, 8, eps=eps),
@@ -121,7 +121,7 @@ def test_every_way_in_has_the_one_rule() -> None:
         if expected := message_of(SCALE.number, value):
             given = partial(webnorm.layer_norm, x, 8, out_dtype="float8_e5m2", scale=value)
             assert message_of(given) == expected
-    # None is RMSNorm's own default, as in torch, and no other value is.
+    # None is the default of RMSNorm, as in torch, but of no other op.
     for value in refused:
         if value is not None:
             expected = message_of(EPS.number, value)
@@ -129,7 +129,7 @@ def test_every_way_in_has_the_one_rule() -> None:
             assert message_of(partial(webnorm.RMSNorm, 8, eps=value)) == expected
 
 
-def test_a_denormal_is_refused_for_what_it_is() -> None:
+def test_a_denormal_is_refused_as_such() -> None:
     expected = (
         "eps is 1e-40; expected 0 or a number from 1.2e-38 to 8.5e+37: GPUs may take a smaller one for 0"
     )
@@ -138,7 +138,7 @@ def test_a_denormal_is_refused_for_what_it_is() -> None:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[str | None]]:
-    """What a package's functions say of each value."""
+    """The messages of a package's functions for each value."""
     folder = tmp_path_factory.mktemp("package")
     write_folder(page_files("verify"), folder)
     (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
@@ -177,7 +177,7 @@ def test_a_package_takes_the_numbers_that_python_takes(
             assert expected == rule.expected and shown, message
 
 
-# What else is taken, of the values above; undefined always is.
+# Other accepted values of the list above; undefined is always accepted.
 STRINGS = {text for text, value in VALUES.items() if isinstance(value, str)}
 OBJECTS = {text for text in VALUES if text.startswith(("[", "new", "({", "Object"))}
 ITERABLE = {text for text in OBJECTS if text.startswith(("[", "new Float32Array", "new Map"))}
@@ -209,7 +209,7 @@ def test_another_value_is_refused_in_one_line_that_names_it(
         if message is not None:
             assert message.startswith(f"layer_norm: {argument} is "), message
             assert "\n" not in message and len(message) < 300
-            # Nothing is said of a string that looks like the number that it is not.
+            # The message shows a string in quotes, so that it does not look like a number.
             assert text not in ("''", "'0'") or f"{argument} is {text.replace(chr(39), chr(34))}" in message
 
 

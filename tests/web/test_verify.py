@@ -367,7 +367,7 @@ def test_a_folder_that_may_not_be_read(folder: Path) -> None:
     folder.chmod(0o755)
 
 
-def test_a_page_is_given_nothing_from_outside(folder: Path) -> None:
+def test_files_outside_of_the_folder_are_not_served(folder: Path) -> None:
     linked_out("page.js")(folder)
     with serve_folder(folder) as server:
         with urlopen(f"{server.url}/verify.html", timeout=HANG_S) as answer:
@@ -464,7 +464,7 @@ def test_a_right_package(folder: Path) -> None:
 def test_a_shader_that_no_vector_is_for_is_not_right(folder: Path) -> None:
     change("manifest.json", '"cols": 8', '"cols": 9')(folder)
     seen = findings_of(folder, report())
-    assert "first: no vector has its 9 columns" in seen.complaints
+    assert "first: no vector has 9 columns" in seen.complaints
 
 
 def test_a_shader_that_ran_nowhere_is_a_step_that_was_skipped(folder: Path) -> None:
@@ -507,7 +507,7 @@ NATIVE = '"native": {"adapter": "one", "verdict": "pass"'
             report(),
             ("first: it failed natively at the export",),
         ),
-        # What an adapter cannot run counts by the browser's verdict alone.
+        # For a shader without a native run only the browser's verdict counts.
         ('"native": {"reason": "no adapter", "_": 0', report(), ()),
         (
             NATIVE,
@@ -567,12 +567,12 @@ def test_a_loose_tolerance_is_shown_with_its_error(folder: Path) -> None:
 
 
 def begun(folder: Path) -> list[verify.StepFinding]:
-    """The first two steps, which open no browser."""
+    """Return the first two steps, which open no browser."""
     return list(islice(verify.verify(folder, update=lambda *_: None), 2))
 
 
-def test_a_package_that_lacks_shaders_says_so(tmp_path: Path) -> None:
-    """One that its export did not declare is an error, whatever else is right."""
+def test_missing_shaders_are_reported(tmp_path: Path) -> None:
+    """A missing shader that the export did not declare is an error."""
     wide = {"maxComputeInvocationsPerWorkgroup": 512}
     limits = "devices with the default limits (256 invocations and 16384 bytes in a workgroup)"
     folder = write(tmp_path / "package")
@@ -726,7 +726,7 @@ def test_a_browser_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
     with PageVisitor() as own:
         own.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
         process = process_of(own)
-        # It hangs before the visit, then at its end.
+        # The browser hangs first before the visit, then at its end.
         os.killpg(process, signal.SIGSTOP)
         own.time_limit_s = 1.0
         with pytest.raises(WebnormError, match=r"^verify.html did not report within 1 s: stopped$"):
@@ -763,7 +763,7 @@ def process_of(browser: PageVisitor) -> int:
 # --- The command
 
 
-def test_the_command_says_what_it_found(folder: Path, tmp_path: Path) -> None:
+def test_the_command_reports_its_results(folder: Path, tmp_path: Path) -> None:
     picture = tmp_path / "page.png"
     arguments = ["verify", str(folder), "--screenshot", str(picture), "--time-limit", str(HANG_S)]
     done = webnorm_process(arguments, tmp_path)
@@ -922,7 +922,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
 
     until(renders)
     browsers = children(process.pid)
-    # As a terminal does: to everyone in the group.
+    # Send the signal to the whole group, as a terminal does.
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=HANG_S)
     assert process.returncode == 130, stderr
@@ -933,7 +933,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("ps") is None, reason="ps is not installed: it lists the processes")
 def test_a_signal_ends_a_browser_that_does_not_start(tmp_path: Path) -> None:
-    """As a batch system sends it, to the command alone."""
+    """Send the signal only to the command, as a batch system does."""
     folder, browser, begun = write(tmp_path / "package", ""), tmp_path / "browser", tmp_path / "begun"
     browser.write_text(f'#!/bin/sh\n: >"{begun}"\nexec sleep {HANG_S}\n')
     browser.chmod(0o755)
@@ -954,7 +954,7 @@ def test_a_signal_ends_a_browser_that_does_not_start(tmp_path: Path) -> None:
 
 
 def children(process: int) -> dict[int, str]:
-    """The processes below one, and their command lines."""
+    """Return the descendants of a process, with their command lines."""
     command = ["ps", "-e", "-ww", "-o", "pid=,ppid=,args="]
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = [line.split(maxsplit=2) for line in listed.stdout.splitlines()]
@@ -965,7 +965,7 @@ def children(process: int) -> dict[int, str]:
     return found
 
 
-def test_doctor_looks_for_what_verify_needs(
+def test_doctor_checks_the_requirements_of_verify(
     tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = webnorm(["doctor", "--browser"], tmp_path)
@@ -986,7 +986,7 @@ def test_doctor_looks_for_what_verify_needs(
     assert not tint.tint_folder().exists()
 
 
-def test_a_check_that_cannot_be_made_does_not_look_like_one_that_passed(
+def test_a_skipped_check_does_not_look_passed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -1015,7 +1015,7 @@ def test_without_a_browser_the_files_and_the_shaders_are_checked(
     assert said.err == SKIPPED.format("browser")
 
 
-def test_what_was_wrong_where_it_was_exported_fails_without_a_browser(
+def test_a_shader_wrong_at_the_export_fails_without_a_browser(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change("manifest.json", NATIVE, NATIVE.replace("pass", "fail"))(folder)
@@ -1090,7 +1090,7 @@ def test_a_node_that_runs_nothing_is_no_fault_of_the_package(
 def test_a_playwright_whose_program_fails(
     program: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is missing, or ends, or says no more and ends later: nothing is left of it."""
+    """The program is missing, or ends at once, or closes its output and ends later; no process is left."""
     path = tmp_path / "node"
     if program:
         path.write_text(f"#!/bin/sh\n{program}\n")
@@ -1100,7 +1100,7 @@ def test_a_playwright_whose_program_fails(
     with PageVisitor() as own, pytest.raises(WebnormError, match=r"^Playwright does not start: ") as raised:
         own.visit(folder)
     assert "\n" not in str(raised.value)
-    # What asyncio still has of a process complains when it is collected.
+    # asyncio's leftovers of a process would warn when they are collected.
     del own
     gc.collect()
 

@@ -1,4 +1,4 @@
-"""The page's float64 answers, verdicts and storage types are Python's."""
+"""The page's float64 results, verdicts and storage types match Python's."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ pytestmark = pytest.mark.skipif(
     shutil.which("node") is None, reason="node is not installed: install Node.js 20 or later"
 )
 NARROW = tuple(name for name in NARROWING if name not in ("float32", "int8"))
-# Sums of some 1e5 float64 terms, in another order.
+# The error of sums of about 1e5 float64 terms in another order.
 CLOSE = 1e-12
-# A last digit of float32, in which large outputs' sizes are kept.
+# The last digit of float32, in which sizes of large outputs are stored.
 CLOSE_SIZES = 2.0**-23
 
 
 class Page:
-    """Functions of the page's modules, called in one run of node; web/call.mjs describes the files."""
+    """Calls of functions in the page's modules, in one run of node; web/call.mjs describes the files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -105,26 +105,26 @@ def page(tmp_path: Path) -> Page:
 
 
 def codes_of(dtype: str) -> Array:
-    """Every code of a type, in order."""
+    """Return every code of a type, in order."""
     bits = 8 * DTYPES[dtype].itemsize
     return np.arange(2**bits).astype(f"uint{bits}")
 
 
 def numbers_of(dtype: str) -> Float64Array:
-    """What every code stands for."""
+    """Return the number of every code."""
     # ml_dtypes warns of signalling NaNs.
     with np.errstate(invalid="ignore"):
         return codes_of(dtype).view(DTYPES[dtype]).astype(np.float64)
 
 
 def assert_same_bits(got: Float64Array, expected: Float64Array) -> None:
-    """Equal, zeros in sign too."""
+    """Return whether all numbers are equal, including the sign of zeros."""
     np.testing.assert_array_equal(got, expected)
     np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(expected[expected == 0]))
 
 
 def magnitudes_of(dtype: str) -> Float64Array:
-    """The type's finite numbers from 0 up: those of the codes 0, 1, 2 and so on."""
+    """Return the finite numbers of a type from 0 up, which have the codes 0, 1, 2 and so on."""
     numbers = numbers_of(dtype)
     return numbers[: int(np.argmax(~np.isfinite(numbers)))]
 
@@ -139,7 +139,7 @@ def nearest_even(value: Float64Array, dtype: str) -> Float64Array:
     if dtype.startswith("float8"):
         value = np.clip(value, -largest, largest)
     size = np.abs(value)
-    # The number after the largest one stands for infinity.
+    # The number after the largest represents infinity.
     numbers = np.append(numbers, 2 * largest - numbers[-2])
     above = np.clip(np.searchsorted(numbers, size), 1, len(numbers) - 1)
     up, down = numbers[above] - size, size - numbers[above - 1]
@@ -149,7 +149,7 @@ def nearest_even(value: Float64Array, dtype: str) -> Float64Array:
 
 
 def hard_values(dtype: str) -> Float64Array:
-    """Every number and boundary of the type, their float64 neighbours, random values and the extremes."""
+    """Return all numbers and boundaries of a type with their neighbours, random values and extremes."""
     numbers = magnitudes_of(dtype)
     boundaries = (numbers + np.append(numbers[1:], 2 * numbers[-1] - numbers[-2])) / 2
     exact = np.concatenate([numbers, boundaries])
@@ -199,7 +199,7 @@ def test_float32_and_int8(page: Page) -> None:
     np.testing.assert_array_equal(small, rounded_to(values, "int8"))
 
 
-def test_what_cannot_be_decoded_is_said(page: Page) -> None:
+def test_wrong_bytes_and_types_are_refused(page: Page) -> None:
     odd, unknown = page.call(
         ["storage", "decode", b"123", "float16"], ["storage", "encode", np.zeros(1), "F16"]
     )
@@ -250,16 +250,18 @@ def test_a_damaged_safetensors_file_is_refused(page: Page) -> None:
     whole = safetensors_file(one(), bytes(8))
     damaged = {
         "it has 3 bytes": whole[:3],
-        "its header should have": whole[:20],
-        "x needs 8 bytes; it lies in 0..8 of 7": whole[:-1],
-        "its tensors take 8 bytes and it holds 9": whole + b"\0",
-        "its header is no JSON": safetensors_file(b"{", b""),
-        "its header is no object": safetensors_file(None, b""),
-        "x is stored as I64": safetensors_file(one(dtype="I64"), bytes(8)),
-        "x needs 12 bytes": safetensors_file(one(shape=[3]), bytes(8)),
-        "x has no shape": safetensors_file(one(shape=[-2]), bytes(8)),
-        "x has no shape or no place": safetensors_file(one(data_offsets=[0]), bytes(8)),
-        "x is stored as undefined": safetensors_file({"x": None}, b""),
+        "its header needs": whole[:20],
+        "x needs 8 bytes, but its place is 0 to 8 of 7": whole[:-1],
+        "its tensors need 8 bytes, but it contains 9": whole + b"\0",
+        "its header is not JSON": safetensors_file(b"{", b""),
+        "its header is not an object": safetensors_file(None, b""),
+        "x has the unknown type I64": safetensors_file(one(dtype="I64"), bytes(8)),
+        "x needs 12 bytes, but": safetensors_file(one(shape=[3]), bytes(8)),
+        "the shape or the offsets of x are missing": safetensors_file(one(shape=[-2]), bytes(8)),
+        "the shape or the offsets of x are missing or invalid": safetensors_file(
+            one(data_offsets=[0]), bytes(8)
+        ),
+        "x has the unknown type undefined": safetensors_file({"x": None}, b""),
     }
     read = page.call(*(["storage", "readSafetensors", file] for file in (whole, *damaged.values())))
     assert "tensors" in read[0]
@@ -268,14 +270,14 @@ def test_a_damaged_safetensors_file_is_refused(page: Page) -> None:
 
 
 def manifest_of(op: Op, problem: NormProblem, *shaders: Shader) -> dict[str, Any]:
-    carried = tuple(
+    bundled = tuple(
         BundledShader(f"shader-{i}", "portable", one, one.text, one.text) for i, one in enumerate(shaders)
     )
-    return Bundle("test", Task(op, problem), (problem.cols,), "", carried).manifest()
+    return Bundle("test", Task(op, problem), (problem.cols,), "", bundled).manifest()
 
 
 def problem_of(op: Op, problem: NormProblem) -> dict[str, Any]:
-    """As the page's problemOf makes it from the manifest."""
+    """Return the problem that the page's problemOf makes from the manifest."""
     manifest = manifest_of(op, problem)
     sizes = {"rows": problem.rows, "cols": problem.cols}
     return {**manifest["problem"], "op": op.name, "has_mean": has_mean(op), **sizes}
@@ -291,7 +293,7 @@ def test_the_problem_is_read_from_the_manifest(page: Page) -> None:
 
 
 def fields_of(answer: Expected) -> dict[str, Float64Array]:
-    """What an answer holds, all of its value's shape and in float64."""
+    """Return the arrays of an answer in float64, broadcast to the shape of its value."""
     return {
         field: np.broadcast_to(array, answer.value.shape).astype(np.float64)
         for field, array in vars(answer).items()
@@ -300,7 +302,7 @@ def fields_of(answer: Expected) -> dict[str, Float64Array]:
 
 
 def assert_same_answer(name: str, got: Mapping[str, Any], answer: Expected) -> None:
-    """Equal in units of what was added up to make an element: cancellation leaves no other digits."""
+    """Assert equality in units of the sum's terms, since cancellation leaves no other digits."""
     assert tuple(got["shape"]) == answer.value.shape, name
     expected = {field: array.ravel() for field, array in fields_of(answer).items()}
     assert expected.keys() == got.keys() - {"shape"}
@@ -318,7 +320,7 @@ def assert_same_answer(name: str, got: Mapping[str, Any], answer: Expected) -> N
 
 
 def with_h(op: Op, problem: NormProblem, arrays: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
-    """The inputs, and those with an h that an implementation may have written: not the nearest one."""
+    """Return the inputs, also with an h that is not the nearest rounding, as implementations write it."""
     yield dict(arrays)
     if problem.options.residual:
         h = reference.add_residual(arrays) * (1.0 + 1e-3)
@@ -387,7 +389,7 @@ def test_the_tolerances_of_every_kernel(page: Page) -> None:
     assert len(shaders) > 50
     for shader, got in zip(shaders, page.call(*map(tolerance_call, shaders)), strict=True):
         expected = asdict(tolerance(shader))
-        # Of warnings, which pages have none of.
+        # Only for warnings, which pages do not show.
         del expected["best"], expected["best_of"]
         assert got.pop("reason").partition(",")[0] == expected.pop("reason").partition(",")[0]
         assert got == pytest.approx(expected, rel=1e-14), shader.variant
@@ -438,7 +440,7 @@ CHANGES: tuple[Change, ...] = (
 
 
 def right_outputs(op: Op, problem: NormProblem, answers: ExpectedOutputs) -> Outputs:
-    """The answers as an implementation would have stored them."""
+    """Return the answers as an implementation stores them."""
     outputs = {}
     for tensor in op.outputs(problem):
         value = answers[tensor.name].value
@@ -451,7 +453,7 @@ def right_outputs(op: Op, problem: NormProblem, answers: ExpectedOutputs) -> Out
 
 
 def test_no_header_has_more_terms_than_there_are(page: Page) -> None:
-    """Where it says so, its tolerance is that of a row in one accumulator, in both languages."""
+    """More terms give the tolerance of a row in one accumulator, in both languages."""
     kernel = kernel_named("registers", "layer_norm_backward")
     many = replace(kernel, accuracy=replace(kernel.accuracy, serial_terms=10**6, column_terms=10**6))
     problem = NormProblem(rows=37, cols=256)
@@ -464,7 +466,7 @@ def test_no_header_has_more_terms_than_there_are(page: Page) -> None:
 
 
 def test_a_number_is_not_excused_by_an_answer_near_the_largest(page: Page) -> None:
-    """Of an answer that may round to infinity both are right, and 0 is not."""
+    """If an answer may round to infinity, both roundings are right, and 0 is wrong."""
     kernel = kernel_named("naive", "layer_norm")
     problem = NormProblem(rows=1, cols=4, dtype="float16")
     shader = render_shader(default_variant(kernel, problem, BROWSER), problem, "browser", BROWSER)
@@ -512,7 +514,7 @@ BACKWARD = (NormOptions(), NormOptions(residual_bias=True, dh=True, saved_stats=
 
 
 def results_of(op: Op, problem: NormProblem) -> Iterator[tuple[str, Outputs, ExpectedOutputs]]:
-    """The outputs of a right implementation, and each with every change."""
+    """Return the outputs of a right implementation, unchanged and with every change."""
     arrays = make_inputs(op, problem)
     if problem.options.residual:
         arrays["h"] = rounded_to(reference.add_residual(arrays), problem.dtype).astype(DTYPES[problem.dtype])
@@ -535,7 +537,7 @@ def verdict_call(shader: Shader, outputs: Outputs, answers: ExpectedOutputs) -> 
     return ["verdicts", "assess", outputs, given, manifest, allowed]
 
 
-JUDGED = (
+CHECKED = (
     ("registers", "layer_norm"),
     ("welford", "layer_norm"),
     ("naive", "rms_norm"),
@@ -545,7 +547,7 @@ JUDGED = (
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize(("name", "op"), JUDGED)
+@pytest.mark.parametrize(("name", "op"), CHECKED)
 def test_the_verdicts(page: Page, name: str, op: str) -> None:
     calls, expected = [], []
     for options in BACKWARD if OPS[op].gradient else FORWARD:
@@ -561,8 +563,8 @@ def test_the_verdicts(page: Page, name: str, op: str) -> None:
         assert_same_verdict(got, verdict, what)
 
 
-def test_what_proves_nothing_is_not_compared(page: Page) -> None:
-    """A mean that is rounded far from 0, and int8 of no numbers: neither right nor wrong answers pass."""
+def test_outputs_that_prove_nothing_are_not_compared(page: Page) -> None:
+    """A rounded mean far from 0, and int8 of NaN: neither right nor wrong outputs pass."""
     calls, expected = [], []
     for name, far, options in (
         ("naive", 1e7, NormOptions()),
@@ -646,7 +648,7 @@ def test_an_output_of_another_size_is_an_error(page: Page) -> None:
 
 
 def sample_runs() -> Iterator[list[float]]:
-    """Samples as devices give them: few, equal, noisy, ever slower, in two levels, of nothing."""
+    """Samples of different devices: few, equal, noisy, slowing down, on two levels, zero."""
     rng = np.random.default_rng(5)
     for count in (1, 2, 3, 8, 9, 17, 60):
         yield [7.0] * count
@@ -657,7 +659,7 @@ def sample_runs() -> Iterator[list[float]]:
             yield list(np.where(np.arange(count) < count // 2, 100.0, 104.0) + noise * rng.random(count))
 
 
-def test_samples_say_the_same(page: Page) -> None:
+def test_statistics_match(page: Page) -> None:
     runs = list(sample_runs())
     with np.errstate(invalid="ignore"):
         for name in ("statistics", "spread", "flags", "drifting", "agree"):
@@ -672,8 +674,8 @@ def test_samples_say_the_same(page: Page) -> None:
                     assert float(got) == pytest.approx(float(expected), rel=1e-9), (name, run)
 
 
-def test_numbers_are_shown_alike(page: Page) -> None:
-    """But for what a page writes otherwise: the micro sign, the dash, an exponent without a 0."""
+def test_numbers_have_the_same_text(page: Page) -> None:
+    """The page differs only in the micro sign, the dash, and exponents without a 0."""
     rng = np.random.default_rng(6)
     values = [0.0, 1.0, 999.96, 1e3, 1e6, 1e9, *(10.0 ** rng.uniform(-9, 11, 300)).tolist(), None]
     columns = {
@@ -682,7 +684,7 @@ def test_numbers_are_shown_alike(page: Page) -> None:
         "percentText": tables.percent_text,
     }
     for name, own in columns.items():
-        # A device's times and shares are neither that small nor that large.
+        # Times and percentages of devices are neither that small nor that large.
         least, most = (0.0, 1e6) if name == "percentText" else (1e-3 if name == "timeText" else 0.0, 1e12)
         given = [value for value in values if value is None or value == 0 or least <= value < most]
         for value, got in zip(given, page.call(*(["format", name, value] for value in given)), strict=True):
@@ -702,8 +704,8 @@ def test_numbers_are_shown_alike(page: Page) -> None:
     assert page.call(*given) == [str(options) for options in every]
 
 
-def test_a_page_has_no_more_than_the_limits_that_an_export_counts_on(page: Page) -> None:
-    """What no shader of the default limits is asked for is what the runtime takes for granted."""
+def test_pages_and_exports_assume_the_same_limits(page: Page) -> None:
+    """The runtime's default limits match the limits of exports."""
     text = (page.folder / "runtime.js").read_text(encoding="utf-8")
     found = re.search(r"const DEFAULT_LIMITS = \{(.*?)\};", text, re.DOTALL)
     assert found is not None
@@ -713,7 +715,7 @@ def test_a_page_has_no_more_than_the_limits_that_an_export_counts_on(page: Page)
         "maxComputeWorkgroupStorageSize": BROWSER.workgroup_storage,
         "maxStorageBuffersPerShaderStage": MOST_BUFFERS,
     }
-    # Constants that neither side has by a name of the other's.
+    # Constants with different names on both sides.
     passes = {name: int(re.search(rf"const {name} = (\d+);", text)[1]) for name in OF_SLICES}  # type: ignore[index]
     assert passes == OF_SLICES
 

@@ -1,9 +1,9 @@
-// What createNorm, requestDevice and deviceDescriptor make of values of every kind: node values.mjs FOLDER
+// The errors of createNorm, requestDevice and deviceDescriptor for values of every type: node values.mjs FOLDER
 //
 // FOLDER/bundle.json  { manifest, texts }
-// FOLDER/asked.json   { values: [JavaScript], names: [NAME] }: options of createNorm that each value is given as
+// FOLDER/asked.json   { values: [JavaScript], names: [NAME] }: the options of createNorm that get each value
 // found.json          { NAME: [message] } of createNorm, "options" and "device" among them, of requestDevice as
-//                     "requestDevice.NAME", of descriptorFor as "adapter"; null where a value is taken
+//                     "requestDevice.NAME", of descriptorFor as "adapter"; null if a value is accepted
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -18,11 +18,11 @@ const { manifest, texts } = json("bundle.json");
 const { values, names } = json("asked.json");
 const made = values.map((text) => Function(`return ${text};`)());
 
-// Options are checked before anything is asked of a device; then no shader has this name.
+// createNorm checks its options before it uses the device; this name of a shader does not exist.
 const NONE = "no such shader";
 const TAKEN = `${manifest.op}: shader is ${JSON.stringify(NONE)}; `;
 const device = { createShaderModule() {}, features: new Set(), limits: {} };
-// And what requestDevice is given before anything is asked of an adapter.
+// requestDevice checks its options before it uses the adapter.
 const gpu = { requestAdapter: async () => Promise.reject(new Error(NONE)) };
 
 async function messageOf(call) {

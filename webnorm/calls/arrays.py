@@ -17,9 +17,9 @@ from webnorm.gpu.pool import BufferPool, read_buffers
 from webnorm.op.dtypes import DTYPE_NAMES, DTYPES, Array, expected_dtype
 from webnorm.op.registry import default_op
 
-# A tuple is known at once; to ask the abstract class takes several times as long.
+# A tuple comes first: isinstance with the abstract class takes several times as long.
 _LISTS = (tuple, Sequence, np.ndarray)
-# NumPy's own limit, and a number that is below it in any version.
+# NumPy's limit, and a number that is below the limit of every version.
 _MOST_DIMENSIONS, _FEW_DIMENSIONS = 64, 16
 
 
@@ -149,7 +149,7 @@ class GpuArray:
         return self
 
     def __reduce__(self) -> Any:
-        raise WebnormError("a GpuArray lies on a device of this process; expected its numpy() to be pickled")
+        raise WebnormError("a GpuArray belongs to this process; pickle its numpy() instead")
 
     def reshape(self, *shape: SupportsIndex | Sequence[int]) -> GpuArray:
         """Return the same elements in another shape, in C order, without a copy.
@@ -184,7 +184,7 @@ class GpuArray:
             raise WebnormError(f"cannot reshape {self.shape} to {shown(found)}: the sizes differ")
         if not self.size or len(wanted) > _FEW_DIMENSIONS:
             try:
-                # Where there are elements their number is right: that of the dimensions may be too large.
+                # With elements, only the number of dimensions can still be invalid.
                 np.empty([0] * len(wanted) if self.size else wanted, self.dtype)
             except ValueError as error:
                 raise WebnormError(f"cannot reshape {self.shape} to {shown(found)}: {error}") from error
@@ -211,9 +211,11 @@ class GpuArray:
         itemsize = self.dtype.itemsize
         whole = ints(sizes)
         if whole is None or min(whole, default=0) < 0 or sum(whole) > self.size:
-            raise WebnormError(f"sizes is {shown(sizes)}; expected ints of {self.size} in all, or less")
+            raise WebnormError(
+                f"sizes is {shown(sizes)}; expected ints of 0 or more that add up to {self.size} at most"
+            )
         if any(size * itemsize % 4 for size in whole):
-            raise WebnormError(f"sizes is {shown(sizes)}; expected whole words of 4 bytes in {self.dtype}")
+            raise WebnormError(f"sizes is {shown(sizes)}; expected multiples of 4 bytes in {self.dtype}")
         found = []
         with self.device.gate:
             handle = self.device.handle
@@ -249,10 +251,10 @@ def check_array(name: str, array: object, device_arrays: bool = True) -> None:
         if type(array).__module__.partition(".")[0] == "dask":
             kind, wanted = (
                 "a dask array",
-                f"{wanted}: webnorm.dask.{default_op().name}, and its like there, take dask arrays",
+                f"{wanted}: for dask arrays, call webnorm.dask.{default_op().name} and the like",
             )
         raise WebnormError(f"{name} is {kind}; expected {wanted}")
-    # NumPy imports its masked arrays where they are named: 10 ms of a first call.
+    # NumPy imports np.ma on first use, which would take 10 ms of a first call.
     if type(array) not in _ANY_KIND and isinstance(array, np.ma.MaskedArray):
         raise WebnormError(f"{name} is a masked array; expected one without a mask: {name}.filled(value)")
 
@@ -280,7 +282,7 @@ def check_device(device: object) -> None:
 
 def ints(given: object) -> tuple[int, ...] | None:
     """Return an int, or a sequence of ints, as a tuple; None for other values, such as a bool or bytes."""
-    # What it is nearly always.
+    # The most frequent types come first.
     if type(given) is int:
         return (given,)
     if type(given) is tuple and set(map(type, given)) == {int}:

@@ -1,4 +1,4 @@
-"""One call: bind the arrays of a problem to a compiled kernel, run it, and give back what it wrote."""
+"""One call: bind the arrays of a problem to a compiled kernel, run it, and return its outputs."""
 
 from __future__ import annotations
 
@@ -32,10 +32,32 @@ def compute(
     keep: bool,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> dict[str, AnyArray]:
-    """Every output of a task by name, in the shape that the op gives it, or in one of `shapes`.
+    """Compute every output of a task.
 
-    `arrays` are the inputs by name, in any shape with the elements in order. `keep` leaves the outputs on
-    the device. Raises WebnormError for arrays on different devices, and as `Session.wanted` does.
+    Parameters
+    ----------
+    task
+        The op and the problem.
+    arrays
+        The inputs by name, in any shape with the elements in order.
+    device
+        A device. Default: the device of the arrays, or the shared device.
+    kernel
+        Name or path of a kernel. Default: the recorded tuning, or else the choice of the rules.
+    keep
+        Leave the outputs on the device, as GpuArrays.
+    shapes
+        Shapes of the outputs by name, in place of the op's.
+
+    Returns
+    -------
+    dict
+        The outputs by name.
+
+    Raises
+    ------
+    WebnormError
+        Arrays are on different devices, or `CallSession.wanted` fails.
     """
     device, problem = _device_of(arrays, device), task.problem
     if problem.batch_size == 0:
@@ -62,7 +84,7 @@ def _run(
     keep: bool,
     shapes: Mapping[str, tuple[int, ...]] | None,
 ) -> dict[str, AnyArray]:
-    """A function of its own, so that wgpu's objects in it end inside the gate."""
+    """Run a schedule. It is a separate function, so that its wgpu objects are released inside the gate."""
     schedule.set_scalars(problem)
     pool = shared.pool
     taken: list[Any] = []
@@ -103,14 +125,14 @@ def _run(
 
 
 def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device | None:
-    """The device that arrays lie on; raises WebnormError when that is more than one."""
+    """Return the device of the arrays; raise WebnormError if there are several."""
     holder = "device="
     for name, array in arrays.items():
         if not isinstance(array, GpuArray):
             continue
         if device is not None and array.device is not device:
             raise WebnormError(
-                f"{name} lies on another device than {holder}: {array.device.adapter.name} is not "
+                f"{name} is on another device than {holder}: {array.device.adapter.name} is not "
                 f"{device.adapter.name}, or was opened twice; expected one device for all arrays of a call"
             )
         if device is None:
@@ -119,7 +141,7 @@ def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device 
 
 
 def _of_empty_batch(task: Task, shapes: Mapping[str, tuple[int, ...]] | None) -> dict[str, Array]:
-    """The outputs of a problem whose batch is empty: what is summed over it is what the reference says."""
+    """Return the outputs of a problem with an empty batch. The reference supplies the sums over it."""
     op, problem = task.op, task.problem
     arrays = {
         one.name: np.zeros(one.shape_in(problem), DTYPES[one.dtype(problem)]) for one in op.inputs(problem)

@@ -93,7 +93,7 @@ class LoadedOp:
         flags = {one.option for one in self.op.tensors if one.option is not None}
         others = dict(given)
         for name in names:
-            # A flag may be called as the tensor that it brings.
+            # A flag may have the name of its tensor.
             if name in others and not (name in flags and isinstance(others[name], bool)):
                 if name in inputs:
                     raise WebnormError(f"{name} is given twice, in order and by name")
@@ -130,7 +130,9 @@ class LoadedOp:
         present = {one.name for one in self.op.inputs(problem)}
         for name in inputs.keys() - present:
             option = self.op.named[name].option
-            raise WebnormError(f"{name} is given; expected it only with the option {option}")
+            raise WebnormError(
+                f"{name} is given, but the option {option} is off; set it, or leave {name} out"
+            )
         return problem
 
     def _sizes(self, inputs: Mapping[str, AnyArray], given: Mapping[str, int]) -> tuple[int, ...]:
@@ -153,7 +155,7 @@ class LoadedOp:
         missing = [name for name in self.op.problem_type.SIZES if name not in found]
         if missing:
             raise WebnormError(
-                f"{self.name} needs the size {', '.join(missing)}, which no array says; pass {missing[0]}=N"
+                f"{self.name} needs the size {', '.join(missing)}, which no array has; pass {missing[0]}=N"
             )
         return tuple(found[name] for name in self.op.problem_type.SIZES)
 
@@ -178,7 +180,7 @@ class LoadedOp:
     def _check(self, tensor: Tensor, array: AnyArray | None, problem: Any) -> None:
         """Raise WebnormError if an array is missing, or its shape or dtype does not match the tensor."""
         if array is None:
-            raise WebnormError(f"{tensor.name} is missing; {self.name} takes it")
+            raise WebnormError(f"{tensor.name} is missing; pass it to {self.name}")
         expected = tensor.shape_in(problem)
         if tuple(array.shape) != expected:
             text = " ".join(

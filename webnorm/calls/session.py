@@ -1,4 +1,4 @@
-"""What calls share: the default device, compiled kernels, bindings and buffers, each kept up to a bound."""
+"""The state that calls share: the default device, and bounded caches of kernels, bindings and buffers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ V = TypeVar("V")
 
 
 class LRU(Generic[V]):
-    """The values used last, at most `most` of them; `let_go` is called with each that goes, and its key."""
+    """A cache of the `most` values used last.
+
+    `let_go` is called with the key and value of each that is removed.
+    """
 
     def __init__(self, most: int, let_go: Callable[[Any, V], object] | None = None) -> None:
         self.most, self._let_go = most, let_go
@@ -48,11 +51,11 @@ class LRU(Generic[V]):
         return key in self._values
 
     def peek(self, key: Hashable) -> V | None:
-        """The value of a key, if it is there; that does not count as a use."""
+        """Return the value of a key, or None. This does not count as a use."""
         return self._values.get(key)
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
-        """The value of a key, made when it is not there."""
+        """Return the value of a key, and make it if it is missing."""
         try:
             self._values.move_to_end(key)
             return self._values[key]
@@ -64,11 +67,11 @@ class LRU(Generic[V]):
         return value
 
     def touch(self, key: Hashable) -> None:
-        """Count a use of a key that is there."""
+        """Count a use of an existing key."""
         self._values.move_to_end(key)
 
     def drop(self, key: Hashable) -> None:
-        """Let a key go that is there."""
+        """Remove an existing key."""
         value = self._values.pop(key)
         if self._let_go is not None:
             self._let_go(key, value)
@@ -82,20 +85,20 @@ STAGING_BYTES = 1 << 27
 
 _uid = attrgetter("uid")
 
-# The function that tunes a task without a recorded choice and returns the new Tuning; on None the rules
-# choose. It uses the lab, which calls do not import: so it is named, as an op's hooks are, and imported by
-# the first call that needs it.
+# The function that tunes a task without a recorded choice and returns the new Tuning, or None. It uses the
+# lab, which calls must not import. So this is its name, as for an op's hooks; the first call that needs it
+# imports it.
 TUNER = "webnorm.autotune:tuned"
 
-# When each of the files that a kernel is made of was written, and its size.
+# A hash of the modification times and sizes of a kernel's files.
 Stamp = int | None
 
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """A shader, compiled. It serves every problem that differs in its batch and its scalars alone.
+    """A compiled shader. It serves every problem that differs only in its batch and its scalars.
 
-    `schedules` has the keys of those that are made of it.
+    `schedules` contains the keys of the schedules that use it.
     """
 
     shader: Shader
@@ -114,7 +117,7 @@ class _Kept(Schedule):
 
 @dataclass(frozen=True)
 class _Rendered:
-    """A shader for a problem, and the key of the program that it is compiled to."""
+    """A shader for a problem, and the cache key of its compiled kernel."""
 
     key: str
     shader: Shader
@@ -122,7 +125,7 @@ class _Rendered:
 
 
 class CallPlanRequest(NamedTuple):
-    """What a call asks for, under the key of its schedule; `rendered` where that was not there."""
+    """The schedule that a call needs, under its cache key. `rendered` is None if the cache contains it."""
 
     key: Hashable
     task: Task
@@ -132,10 +135,10 @@ class CallPlanRequest(NamedTuple):
 
 
 class CallSession:
-    """What calls on one device share. It does not hold the device, so that it ends with it.
+    """The caches that calls on one device share. It does not refer to the device, so both end together.
 
-    What goes takes along what was made of it, a program its schedules and a schedule its bind groups: each of
-    them holds pipelines, which take megabytes.
+    Removing an entry also removes its dependents: the schedules of a program, and the bind groups of a
+    schedule. Each of them refers to pipelines, which take megabytes.
     """
 
     def __init__(self) -> None:
@@ -148,11 +151,16 @@ class CallSession:
         self._looked_for_one = False
 
     def wanted(self, device: Device, task: Task, kernel: str | Path | None) -> CallPlanRequest:
-        """What computes a task: the named kernel, or what `auto` chooses; rendered, where it is new.
+        """Select the kernel for a task, and render it if it is new.
 
-        That is done outside the gate: it needs no device, others can go on, and Ctrl-C ends it at once.
-        Raises WebnormError for an unknown kernel, one of another op, one that cannot run the problem, or
-        buffers that the device cannot hold.
+        The kernel is the named one, or the choice of `auto`. The function runs outside the gate: it needs no
+        device, so other threads can continue, and Ctrl-C ends it at once.
+
+        Raises
+        ------
+        WebnormError
+            The kernel is unknown, belongs to another op, or cannot run the problem; or the device cannot
+            allocate the buffers.
         """
         device.gate.check()
         name, stamp = (None, None) if kernel is None else _identity(kernel)
@@ -165,7 +173,7 @@ class CallSession:
         return wanted._replace(rendered=self._render(device, wanted))
 
     def schedule(self, device: Device, wanted: CallPlanRequest) -> Schedule:
-        """The schedule of what is wanted, compiled where it is new; scalars are left to the caller."""
+        """Return the schedule of a request, compiled if it is new. The caller sets the scalars."""
         found = self.schedules.get(wanted.key, lambda: self._schedule(device, wanted))
         self.programs.touch(found.program_key)
         return found
@@ -179,16 +187,16 @@ class CallSession:
             op.check(problem)
             check_memory(task, device)
             variant = self._choose(task, wanted.kernel, device)
-            # The part of the problem that pipelines are compiled for.
+            # The part of the problem on which the text depends.
             compiled_for = problem.with_batch(problem.batch_size if variant.kernel.compiles_batch_in else 1)
-            # Text, since that knows its hash.
+            # A string caches its hash.
             key = repr((str(variant.kernel.path), op.name, wanted.stamp, variant.constants, compiled_for))
             known = self.programs.peek(key)
             shader = known.shader if known else render_shader(variant, compiled_for, "native", device.traits)
         return _Rendered(key, shader, problem)
 
     def _schedule(self, device: Device, wanted: CallPlanRequest) -> _Kept:
-        # Not there if another thread's calls put it out since.
+        # Another thread's calls may have removed the schedule since.
         rendered = wanted.rendered or self._render(device, wanted)
         key, shader = rendered.key, rendered.shader
         program = self.programs.get(
@@ -199,9 +207,9 @@ class CallSession:
         return made
 
     def groups(self, schedule: Schedule, buffers: Mapping[str, Any]) -> list[Any]:
-        """The bind groups of a schedule for these buffers, made when they are not there.
+        """Return the bind groups of a schedule for these buffers, created if they are missing.
 
-        wgpu gives no uid twice, so that a key whose buffers are gone is never found.
+        wgpu never reuses a uid, so a key with released buffers is never found.
         """
         key = (schedule, *map(_uid, map(buffers.__getitem__, schedule.names)))
         return self.bindings.get(key, lambda: _bind(schedule, key, buffers))
@@ -221,7 +229,7 @@ class CallSession:
         return chosen.variant
 
     def _tuning_of(self, device: Device) -> tuning.Tuning | None:
-        """The tuning that holds on the device, read once; a warning tells of one that does not."""
+        """Return the recorded tuning that applies to the device, read once; warn if one does not apply."""
         if not self._looked_for_one:
             self._looked_for_one = True
             self._tuning, note = tuning.applicable(tuning.Platform.of(device.adapter.description()))
@@ -252,12 +260,12 @@ def _drop_schedules(schedules: LRU[_Kept], key: Hashable, program: CompiledKerne
         schedules.drop(one)
 
 
-# Templates are rendered by one thread at a time.
+# Only one thread renders templates at a time.
 _rendering = threading.RLock()
 
 
 def session_of(device: Device) -> CallSession:
-    """The session of a device."""
+    """Return the session of a device."""
     found = device.session
     if found is None:
         with device.gate:
@@ -272,7 +280,10 @@ _default: list[Device] = []
 
 
 def default_device() -> Device:
-    """The device that calls without `device=` share: opened on first use, and anew after it broke."""
+    """Return the device that calls without `device=` share.
+
+    It is opened on first use, and again after it broke.
+    """
     if _default and _default[0].gate.refusal is None:
         return _default[0]
     with opening:
@@ -282,7 +293,7 @@ def default_device() -> Device:
 
 
 def _identity(kernel: str | Path | None) -> tuple[str | None, Stamp]:
-    """A kernel's name, and for a file what tells that it changed; None stands for auto."""
+    """Return a kernel's name, and a stamp that changes with its file; (None, None) for auto."""
     if kernel is None or (isinstance(kernel, str) and kernel == AUTO):
         return None, None
     if not isinstance(kernel, str | Path):
@@ -294,13 +305,13 @@ def _identity(kernel: str | Path | None) -> tuple[str | None, Stamp]:
 
 
 def _folder_stamp(source: OpSource) -> Stamp:
-    """A number that changes when the files of an op of the user's do: its kernels are found by name."""
+    """Return a number that changes when the files of a user op change. Its kernels are found by name."""
     files = wgsl_files(source.files)
     return hash((source.digest, *((path.name, path.stat().st_mtime_ns) for path in files)))
 
 
 def check_kernel(op: Op, kernel: str | Path | None) -> None:
-    """Raise WebnormError for what is no kernel of an op, as far as that is known without a device."""
+    """Raise WebnormError if an op has no such kernel. The check needs no device."""
     name, _ = _identity(kernel)
     if name is not None:
         _of_op(op, name)
@@ -310,7 +321,7 @@ def _of_op(op: Op, name: str) -> Kernel:
     if is_wgsl(name):
         kernel = load(Path(name), op.name)
     else:
-        # Those of other ops are looked at where the op's own have none of this name.
+        # Kernels of other ops are only for the error.
         every = (one for each in OPS for one in own_kernels(each))
         kernel = own_kernel(op.name, name) or select([*every], name, op.name)
     if kernel.op != op:

@@ -1,4 +1,4 @@
-"""What a problem takes beside its kernel: moving its arrays, and a call as a whole."""
+"""Times of a problem outside its kernel: moving its arrays, and a whole call."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from webnorm.op.op import Task
 
 @dataclass(frozen=True)
 class TransferJob:
-    """A task whose inputs and outputs are brought over, and when to stop. `kernel` is what the
-    Python interface is called with; None to leave that out.
+    """A task whose inputs and outputs are moved, and the rule when to stop.
+
+    `kernel` is the kernel of the calls to time; None times no calls.
     """
 
     task: Task
@@ -33,8 +34,9 @@ class TransferJob:
 
 @dataclass(frozen=True)
 class TransferTimes:
-    """Medians in nanoseconds, until the device is done, and bytes of all inputs and of all outputs. A call is
-    on NumPy arrays, a resident one on GpuArrays.
+    """Median times in nanoseconds, until the device is done, and the bytes of all inputs and of all outputs.
+
+    `call_ns` is a call on NumPy arrays, `resident_call_ns` a call on GpuArrays.
     """
 
     upload_ns: float
@@ -46,14 +48,17 @@ class TransferTimes:
 
 
 def time_transfers(device: Device, job: TransferJob) -> Iterator[timing.RoundDone | TransferTimes]:
-    """A worker's task: bring a problem's inputs up and its outputs down, as a call on NumPy arrays does.
+    """Time the upload of a problem's inputs and the download of its outputs. It is a worker's task.
 
-    Raises WebnormError for buffers that the device cannot hold.
+    Raises
+    ------
+    WebnormError
+        The device cannot allocate the buffers.
     """
     op, problem = job.task.op, job.task.problem
     check_memory(job.task, device)
     written = op.outputs(problem)
-    # Not zeros: the system gives one page of them for all, which the cache holds.
+    # Zeros would share one page of memory, which stays in the cache.
     arrays = {
         tensor.name: np.ones(tensor.shape_in(problem), DTYPES[tensor.dtype(problem)])
         for tensor in op.present(problem)
@@ -77,7 +82,7 @@ def time_transfers(device: Device, job: TransferJob) -> Iterator[timing.RoundDon
 
 
 def _works(device: Device, job: TransferJob, arrays: Mapping[str, Array]) -> dict[str, Callable[[], object]]:
-    """What is timed, by its field of Transfers; each returns when the device is done."""
+    """Return the functions to time, by field of TransferTimes. Each returns when the device is done."""
     op, problem = job.task.op, job.task.problem
     uploads = [(device.create_buffer(buffer_bytes(array.nbytes)), array) for array in arrays.values()]
     downloads = [

@@ -91,7 +91,7 @@ def tensor(
     """
     check_free(name, "a tensor")
     if not isinstance(shape, str):
-        raise WebnormError(f"the shape of {name} is {shown(shape)}; expected a text such as 'rows cols'")
+        raise WebnormError(f"the shape of {name} is {shown(shape)}; expected a string such as 'rows cols'")
     if not isinstance(dtype, str):
         raise WebnormError(f"the dtype of {name} is {shown(dtype)}; expected one of {', '.join(DTYPES)}")
     parts = tuple(shape.split()) or ("1",)
@@ -163,11 +163,13 @@ def option(name: str, *values: str | None, default: bool | None = None) -> Optio
     check_free(name, "an option", Options)
     for value in values:
         if value is not None and not (isinstance(value, str) and value):
-            raise WebnormError(f"option {name} may be {shown(value)}; expected texts, or None")
+            raise WebnormError(f"option {name} may be {shown(value)}; expected strings, or None")
     if len(set(values)) < len(values) or len(values) == 1:
         raise WebnormError(f"option {name} has the values {values}; expected two different ones or more")
     if values and default is not None:
-        raise WebnormError(f"default of option {name} is {default}; a choice has its default first")
+        raise WebnormError(
+            f"default of option {name} is {default}; leave it out: the first value is the default"
+        )
     return OptionDefinition(name, values, values[0] if values else bool(default))
 
 

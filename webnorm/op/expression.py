@@ -110,7 +110,7 @@ def _bounded(value: int, what: object) -> int:
     if -LARGEST <= value <= LARGEST:
         return value
     described = str(what) if not isinstance(what, int) else f"a number of {what.bit_length()} bits"
-    raise WebnormError(f"{described} is beyond the largest number that expressions know, 2**63")
+    raise WebnormError(f"{described} is larger than 2**63, the largest number of expressions")
 
 
 def shown(tree: Tree) -> str:
@@ -171,7 +171,7 @@ def _tree(node: nodes.Node, quoted: str) -> Tree:
 def _comparison(node: nodes.Compare, quoted: str) -> Tree:
     """Return a conjunction of the comparisons of neighbours."""
     if any(operand.op not in _COMPARISONS for operand in node.ops):
-        raise WebnormError(f"expression {quoted}: only == != < <= > >= compare")
+        raise WebnormError(f"expression {quoted}: expected one of the comparisons == != < <= > >=")
     terms = [_tree(node.expr, quoted), *(_tree(operand.expr, quoted) for operand in node.ops)]
     pairs: list[Tree] = [
         [_COMPARISONS[operand.op], terms[index], terms[index + 1]] for index, operand in enumerate(node.ops)

@@ -536,4 +536,4 @@ def make_inputs(op: Op, problem: Problem) -> dict[str, Array]:
         rng = np.random.default_rng([problem.seed, 1])
         return op.draw(Task(op, problem), {}, rng)
     except MemoryError as error:
-        raise WebnormError(f"the inputs of {problem} find no room in memory") from error
+        raise WebnormError(f"the inputs of {problem} do not fit in memory; choose smaller sizes") from error

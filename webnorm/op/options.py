@@ -20,8 +20,8 @@ _MOST_DIGITS = 15
 _KINDS: Mapping[str, tuple[tuple[type, ...], type, str]] = {
     "bool": ((bool,), np.bool_, "True or False"),
     "int": ((int,), Integral, "an int"),
-    "str": ((str,), str, "a text"),
-    "str | None": ((str, NoneType), str, "a text, or None"),
+    "str": ((str,), str, "a string"),
+    "str | None": ((str, NoneType), str, "a string, or None"),
 }
 
 

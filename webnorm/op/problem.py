@@ -223,7 +223,7 @@ class Problem:
         try:
             problem = cls(**{**data, "options": cls.options_type()(**data["options"])})
         except (TypeError, KeyError) as error:
-            raise WebnormError(f"a problem is not understood: {shortened(str(error), 500)}") from error
+            raise WebnormError(f"the problem is invalid: {shortened(str(error), 500)}") from error
         counts = {name: value for name, value in vars(problem.options).items() if isinstance(value, int)}
         for name, size in {**problem.sizes, **counts}.items():
             if size > _MOST_SIZE:

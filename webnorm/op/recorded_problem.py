@@ -30,7 +30,7 @@ def recorded_problem(op_name: str, data: Mapping[str, Any]) -> Problem:
     own = {name: value for name, value in data.items() if name not in _OWN}
     options = data.get("options", {})
     if not isinstance(options, Mapping) or len(own) + len(options) > _MOST_NAMES:
-        raise WebnormError(f"a problem of {op_name} is not understood: {shown(data)}")
+        raise WebnormError(f"a problem of {op_name} is invalid: {shown(data)}")
     for name, value in {**own, **options}.items():
         holders = (Problem, Options) if name in options else (Problem,)
         if not isinstance(name, str) or not can_be_field(name, *holders):

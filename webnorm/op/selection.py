@@ -148,7 +148,7 @@ def split_names(asked: str | Sequence[str], name: str) -> list[str]:
     parts = asked.split(",") if isinstance(asked, str) else asked
     if isinstance(parts, Sequence) and all(isinstance(part, str) for part in parts):
         return list(parts)
-    raise WebnormError(f"{name} is {shown(asked)}; expected a text, or a list of texts")
+    raise WebnormError(f"{name} is {shown(asked)}; expected a string, or a list of strings")
 
 
 def is_pattern(name: str) -> bool:

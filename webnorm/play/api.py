@@ -291,7 +291,7 @@ def browser_bundles(device: Any, job: BrowserBundleJob) -> Iterator[dict[str, An
     copies = [one for one in discover() if one.op.is_copy]
     copied = Task(copies[0].op, as_copy_problem(job.task.problem))
     bundle = read_bundle(job.task, [kernel], job.roots, "webnorm play --web")
-    if not bundle.carried:
+    if not bundle.shaders:
         raise WebnormError(f"{kernel.label} runs in no browser; `webnorm export` says why")
     inner = job.task.problem.inner
     # The page reads the batch size by the name "rows".

@@ -153,7 +153,7 @@ def lab_files(roots: tuple[Path, ...] = (), update: Update = no_update) -> Files
                 "cols": offer.cols,
                 "dtype": offer.dtype,
                 "rows": offer.rows,
-                "kernels": sorted({one.shader.variant.kernel.name for one in bundle.carried}),
+                "kernels": sorted({one.shader.variant.kernel.name for one in bundle.shaders}),
             }
         )
     files |= {f"bundles/{op}-lines.json": _compact(list(own)) for op, own in lines.items()}
@@ -169,7 +169,7 @@ def _compact(data: Any) -> bytes:
 
 def bundle_as_json(bundle: Bundle) -> dict[str, Any]:
     """Return a bundle in the form that the lab's modules read; its texts keep their comments."""
-    texts = {one.name: one.text for one in bundle.carried}
+    texts = {one.name: one.text for one in bundle.shaders}
     return {"manifest": {**bundle.manifest(), "vectors": []}, "texts": texts}
 
 
@@ -217,7 +217,7 @@ def _bundle(task: Task, choosers: Mapping[str, Chooser], roots: tuple[Path, ...]
         task=task,
         cols=(problem.axis,),
         command=command,
-        carried=tuple(
+        shaders=tuple(
             one
             for name, choose in choosers.items()
             for one in bundle_shaders(

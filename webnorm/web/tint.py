@@ -74,7 +74,7 @@ class TintMessage:
 
     @property
     def refuses(self) -> bool:
-        """Whether it is an error, or a warning about uniformity, which browsers may turn into an error."""
+        """True for an error, and for a warning about uniformity, which browsers may turn into an error."""
         return self.severity == "error" or (self.severity == "warning" and "uniform" in self.text)
 
     def located_error(self, shader: Shader) -> WebnormError:
@@ -106,7 +106,7 @@ class TintVerdict:
 
     @property
     def ok(self) -> bool:
-        """Whether browsers accept the shader."""
+        """True if browsers accept the shader."""
         return not any(message.refuses for message in self.messages)
 
 

@@ -126,7 +126,7 @@ def verify(
     *,
     update: Update,
     time_limit_s: float | None = None,
-    wish: PageOptions = PLAIN,
+    page_options: PageOptions = PLAIN,
 ) -> Iterator[StepFinding]:
     """Yield the result of each step before the next begins: files, shaders, outputs.
 
@@ -140,7 +140,7 @@ def verify(
         Called with the current action and its progress, from 0 to 1.
     time_limit_s
         Seconds for each page.
-    wish
+    page_options
         Options for the page.
 
     Raises
@@ -150,7 +150,7 @@ def verify(
     """
     no_tint, no_browser = tint.tint_fix(), launch.browser_fixes(browser)
     exported = read_exported(folder)
-    if isinstance(exported, ExportedLab) and wish.quick:
+    if isinstance(exported, ExportedLab) and page_options.quick:
         raise WebnormError(f"--quick: {folder} is a lab, whose page always times kernels; leave --quick out")
     lacking = (
         tuple(missing_class_text(exported.manifest.get("absent", ())))
@@ -174,7 +174,7 @@ def verify(
     if not no_browser:
         with PageVisitor(browser, time_limit_s) as opened:
             update(f"running {opened.opener.name}", 0.5)
-            yield from _in_browser(exported, opened, wish, update)
+            yield from _in_browser(exported, opened, page_options, update)
 
 
 def _lacking(exported: ExportedPackage | ExportedLab, step: str, fix: Fix) -> StepFinding:
@@ -217,15 +217,15 @@ def refused_by_tint(exported: ExportedPackage | ExportedLab) -> tuple[tint.TintV
 
 
 def _in_browser(
-    exported: ExportedPackage | ExportedLab, browser: PageVisitor, wish: PageOptions, update: Update
+    exported: ExportedPackage | ExportedLab, browser: PageVisitor, options: PageOptions, update: Update
 ) -> Iterator[StepFinding]:
     try:
         if isinstance(exported, ExportedPackage):
-            seen = browser_answers(exported, browser, wish)
+            seen = browser_answers(exported, browser, options)
             yield _package_seen(exported, seen)
             yield from _run_nowhere(exported, seen)
         else:
-            yield from _lab_seen(exported, browser, wish, update)
+            yield from _lab_seen(exported, browser, options, update)
     except CouldNotCheck as error:
         yield StepFinding(exported, "browser", None, str(error))
 
@@ -246,14 +246,14 @@ def _run_nowhere(package: ExportedPackage, seen: BrowserFindings) -> Iterator[St
 
 
 def _lab_seen(
-    lab: ExportedLab, browser: PageVisitor, wish: PageOptions, update: Update
+    lab: ExportedLab, browser: PageVisitor, options: PageOptions, update: Update
 ) -> Iterator[StepFinding]:
     """Yield a step for each problem; the page runs all of its ops in one go."""
     problems = lab.problems
     for at, problem in enumerate(problems):
         update(f"running {problem}", at / len(problems))
-        query = problem.query("subgroups" not in wish.without)
-        visit = visit_page(lab.folder, browser, LAB_PAGE, query, wish.screenshot if at == 0 else None)
+        query = problem.query("subgroups" not in options.without)
+        visit = visit_page(lab.folder, browser, LAB_PAGE, query, options.screenshot if at == 0 else None)
         try:
             ran = check_lab_report(problem, visit.report)
         except CouldNotCheck as error:
@@ -286,14 +286,14 @@ def visit_page(
 
 
 def browser_answers(
-    package: ExportedPackage, browser: PageVisitor, wish: PageOptions = PLAIN
+    package: ExportedPackage, browser: PageVisitor, options: PageOptions = PLAIN
 ) -> BrowserFindings:
     """Run a package's page in a browser and return its results.
 
     Raises CouldNotCheck if the page reports that it could not check.
     """
-    query = page_query(wish.without, wish.quick)
-    return compare_report(package, visit_page(package.folder, browser, PAGE, query, wish.screenshot))
+    query = page_query(options.without, options.quick)
+    return compare_report(package, visit_page(package.folder, browser, PAGE, query, options.screenshot))
 
 
 def compare_report(package: ExportedPackage, visit: PageVisit) -> BrowserFindings:
@@ -351,7 +351,7 @@ def _line(
         browser = SideResult("skip", reason=said["skipped"])
     else:
         if not vectors:
-            complaints.append(f"no vector has its {entry['cols']} columns")
+            complaints.append(f"no vector has {entry['cols']} columns")
         found = {one["name"]: one for one in said["vectors"]}
         for name in vectors:
             if name not in found:

@@ -1,6 +1,6 @@
 // /// webnorm
-// summary = "y = x, each element read once and written once: the memory limit of the adapter."
-// differs = "The roofline: no kernel that reads x and writes y can be faster for long."
+// summary = "y = x. Reads and writes each element once: the memory limit of the adapter."
+// differs = "The roofline: on large data, no kernel that reads x and writes y can be faster."
 // rung = 1
 // [tune]
 // workgroup_size = [64, 256, 1024]
@@ -17,10 +17,10 @@
 // workgroup_count = "ceil_div(ceil_div(rows * cols * itemsize, 4) + 4, per_workgroup)"
 // ///
 
-// Every workgroup moves one run of memory, `accesses` loads in flight per invocation before the first
-// store. A copy is what a norm would cost if arithmetic were free, so it is timed beside every norm. It moves four
-// words at a time, whatever they hold, and of the last four those that are the rows' own; words that a slice shares
-// with the one before are written by both, with the same bits.
+// Every workgroup moves a contiguous range of memory. Each invocation starts `accesses` loads before its first store.
+// A copy shows the cost of a norm if arithmetic were free, so every norm is compared with it. It moves four words at a
+// time, whatever their type, and only the words of the rows at the end. Two slices may share a word: both write it,
+// with the same bits.
 {% from "lib/cost.wgsl" import tally with context %}
 {% set whole = cols * itemsize % 16 == 0 %}
 {% set per_word = 4 // itemsize %}

@@ -1,6 +1,6 @@
 // /// webnorm
 // summary = "One invocation per row, three sweeps over memory."
-// differs = "The formula as it is written, with nothing shared between invocations."
+// differs = "Follows the formula directly; invocations share nothing."
 // rung = 1
 // layout = "row_per_invocation"
 // [accuracy]
@@ -8,10 +8,10 @@
 // rounded_mean = "ceil_div(steps, 4)"
 // ///
 
-// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and a single
-// accumulator adds a row's values one after another: of a long row of equal values all roundings go the same way,
-// by a quarter of a unit each on average, and the mean is off by their sum.
-{#- The extras are what options have a kernel write in addition to y. Without such options they are empty. #}
+// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses. A single accumulator
+// adds a row's values one by one. In a long row of equal values all roundings go in the same direction, by a quarter of
+// a unit on average, and the mean is off by their sum.
+{#- The extras are additional outputs, written for some options. Without such options they are empty. #}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import begin_extras, write_extras, end_extras, scaling with context %}
 {% include "lib/norm.wgsl" %}

@@ -1,6 +1,6 @@
 // /// webnorm
-// summary = "A workgroup per row, E[x^2] - E[x]^2 in a single sweep. Wrong once the mean is large."
-// differs = "Shares a row among the invocations of a workgroup, and reads x twice where naive reads it three times."
+// summary = "One workgroup per row, E[x^2] - E[x]^2 in a single sweep. Wrong if the mean is large."
+// differs = "Shares a row among the invocations of a workgroup, and reads x twice; naive reads it three times."
 // unstable = "E[x^2] - E[x]^2 cancels: with a mean of 1000 standard deviations float32 has no digits left"
 // rung = 2
 // layout = "row_per_workgroup"
@@ -9,15 +9,15 @@
 // rounded_mean = true
 // ///
 
-// Kept because so much code in the field does this: it is fast, it passes on benign inputs, and
-// `webnorm check` shows where it gives nonsense. The clamp at zero hides a negative variance, not the error.
+// This kernel is here because much existing code works this way. It is fast and passes on benign inputs, and
+// `webnorm check` shows where it is wrong. The clamp at zero hides a negative variance, but not the error.
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}
 {% include "lib/norm.wgsl" %}
 
 var<workgroup> partials: array<vec2<f32>, {{ workgroup_size }}>;
 
-// Sums over the row's invocations, by a tree: each level leaves half as many to add.
+// Sums over the row's invocations, by a tree: each level halves the number of terms.
 fn row_sums(own: vec2<f32>, thread: u32) -> vec2<f32> {
     partials[thread] = own;
     for (var left = THREADS / 2u; left > 0u; left /= 2u) {

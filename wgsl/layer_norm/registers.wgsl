@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm", "rms_norm"]
 // summary = "The row stays in registers: one read, exact sweeps over registers, one write."
-// differs = "Reads x once, of any storage type and with any option; short rows share a workgroup, and a sum takes one barrier."
+// differs = "Reads x once, supports any storage type and any option; short rows share a workgroup, and a sum takes one barrier."
 // rung = 7
 // layout = "row_in_registers"
 // [features]
@@ -22,29 +22,29 @@
 // workgroup_bytes = "(parked > 0) * (4 * itemsize * parked * workgroup_size + reduction_bytes)"
 // [[require]]
 // rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0)"
-// why = "eight columns at a time are 16 bytes of float16 or bfloat16, in rows of a multiple of eight columns"
+// why = "vector_width 8 needs float16 or bfloat16 (16 bytes per access) and a multiple of eight columns"
 // [[require]]
 // rule = "vector_width != 2 or (itemsize == 2 and out_itemsize == 2)"
-// why = "two columns at a time are a word of float16 or bfloat16"
+// why = "vector_width 2 needs float16 or bfloat16 (one word per access)"
 // [[require]]
 // rule = "vector_width != 2 or cols % 2 == 0 or rows_per_workgroup % 2 == 0"
-// why = "rows of an odd number of columns share words with the next: an even rows_per_workgroup"
+// why = "with an odd number of columns two rows share a word: rows_per_workgroup must be even"
 // [[require]]
 // rule = "1024 % threads_per_row == 0 or (subgroups and rows_per_workgroup == 1)"
-// why = "a number of invocations that is no power of two needs subgroups, and a workgroup to itself"
+// why = "threads_per_row that is not a power of two needs subgroups and one row per workgroup"
 // [[require]]
 // rule = "parked == 0 or (parked <= steps and vector_width >= 4 and not has_residual)"
-// why = "parked counts Vecs of four columns of x, of those that an invocation has"
+// why = "parked is at most the number of an invocation's Vecs, needs vector_width 4 or 8, and excludes a residual"
 // [[require]]
 // rule = "has_mean or sweeps == 2"
-// why = "sweeps counts those that find a mean and the spread about it; of squares alone there is one"
+// why = "sweeps 1 needs a norm with a mean: it finds mean and variance in one sweep"
 // [accuracy]
 // serial_terms = "steps"
 // ///
 
-// Specialised on the number of columns and unrolled, since registers have no addresses: every load is
-// issued before the first sum, and each value lives in a name of its own. Memory is touched as often as by
-// a copy, so the two sweeps and the second word of the mean cost next to nothing.
+// Specialised for the number of columns and unrolled, because registers have no addresses. All loads are issued before
+// the first sum, and each value has its own name. The memory traffic equals a copy's, so the two sweeps and the
+// second word of the mean cost almost nothing.
 {% from "lib/moments.wgsl" import moment_reductions, held_moments, held_scale, held_normalised with context %}
 {% from "lib/park.wgsl" import parking, first_parked, load_and_park, held, again with context %}
 {% from "lib/locate.wgsl" import each_row with context %}

@@ -1,6 +1,6 @@
 // /// webnorm
-// summary = "The row in registers, written out: read once, two exact sweeps over registers, written once."
-// differs = "Reads x once where welford_subgroup reads it twice, and needs no division for each element."
+// summary = "The row stays in registers, unrolled: one read, two exact sweeps over registers, one write."
+// differs = "Reads x once (welford_subgroup reads it twice), and needs no division per element."
 // rung = 6
 // layout = "row_in_registers"
 // [features]
@@ -12,16 +12,16 @@
 // serial_terms = "steps"
 // ///
 
-// Registers have no addresses, so the template writes out each loop over the row, and each Vec has a name of its own.
-// The layout refuses rows of more than 64 columns to an invocation, which registers would not hold.
-{#- The extras are what options have a kernel write in addition to y. Without such options they are empty. #}
+// Registers have no addresses, so the template unrolls each loop over the row, and each Vec has its own name. The layout
+// refuses rows with more than 64 columns per invocation, which would not fit registers.
+{#- The extras are additional outputs, written for some options. Without such options they are empty. #}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import begin_extras, write_extras, end_extras, scaling with context %}
 {% include "lib/norm.wgsl" %}
 
 var<workgroup> partials: array<vec2<f32>, {{ workgroup_size // 4 }}>;  // no subgroup has fewer than 4 lanes
 
-// Sums over the row's invocations: over each subgroup, then over what the subgroups found.
+// Sums over the row's invocations: first over each subgroup, then over the subgroups' sums.
 fn row_sums(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
     let sums = subgroupAdd(own);
     if (lane == 0u) { partials[place / subgroup_size] = sums; }
@@ -53,7 +53,7 @@ fn main(
 {% endfor %}
     let mean = pivot + row_sums(vec2(total(sum) * PER_COLUMN, 0.0), place, lane, subgroup_size).x;
 
-    // The variance. The sum of the distances is what rounding took from the mean: the mean is mean + low.
+    // The variance. The sum of the distances gives the rounding error of the mean: the exact mean is mean + low.
     var distances = Vec();
     var squares = Vec();
 {% for j in range(steps) %}

@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm", "rms_norm"]
-// summary = "A row is split into parts over many workgroups; a second dispatch joins their statistics and normalises."
-// differs = "Where registers leaves an adapter idle that has fewer rows than it can hold workgroups. Reads x twice, the second time mostly from cache."
+// summary = "Splits a row into parts over many workgroups; a second dispatch joins their statistics and normalises."
+// differs = "For few long rows, with which registers would leave most of the adapter idle. Reads x twice, the second time mostly from cache."
 // rung = 10
 // layout = "row_in_parts"
 // [tune]
@@ -11,16 +11,16 @@
 // part_steps = [["software", [["span <= 256", 2], ["span <= 1024", 8], 16]], 4]
 // [[require]]
 // rule = "vector_width > 1 or not packed"
-// why = "types narrower than a word are read four at a time: vector_width 4"
+// why = "types narrower than a word need vector_width 4, because they are read four at a time"
 // [[require]]
 // rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0 and part_steps % 2 == 0)"
-// why = "eight columns at a time are 16 bytes of float16 or bfloat16, in rows of a multiple of eight columns"
+// why = "vector_width 8 needs float16 or bfloat16 (16 bytes per access), a multiple of eight columns and even part_steps"
 // [[require]]
 // rule = "part_steps * min(vector_width, 4) <= 64"
-// why = "more than 64 columns per invocation do not stay in registers, and are more terms than one float32 sum should add"
+// why = "more than 64 columns per invocation do not fit registers, and are too many terms for one float32 sum"
 // [[require]]
 // rule = "not row_scaled"
-// why = "the scale of an int8 row follows from all of its columns, which no workgroup sees"
+// why = "the scale of an int8 row depends on all of its columns, but each workgroup sees only a part"
 // [[scratch]]
 // name = "parts"
 // words = "(3 if has_mean else 1) * row_parts"
@@ -39,7 +39,7 @@
 // serial_terms = "max(steps, ceil_div(row_parts, threads_per_row))"
 // ///
 
-// There is no barrier between workgroups, so what they share goes through memory and a second dispatch.
+// There is no barrier between workgroups, so they exchange data through memory and a second dispatch.
 {% from "lib/split.wgsl" import each_part, part_functions, part_reductions, joining_reductions, part_moments, store_moments, joined_parts, moments with context %}
 {% from "lib/moments.wgsl" import normalised with context %}
 {% from "lib/write.wgsl" import write_registers with context %}

@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm", "rms_norm"]
-// summary = "A workgroup per row of any length, read again for each sweep, 16 bytes at a time."
-// differs = "Has no limit on the row: the sweeps after the first are served by the cache where it holds the rows at work."
+// summary = "One workgroup per row of any length, read again for each sweep, 16 bytes at a time."
+// differs = "Has no limit on the row's length. If the active rows fit the cache, the sweeps after the first read from it."
 // rung = 9
 // layout = "row_per_workgroup"
 // [features]
@@ -22,13 +22,13 @@
 // sweep = "min(steps, 15000)"
 // [[require]]
 // rule = "threads_per_row > 1 or not subgroups"
-// why = "an invocation that has a row to itself has nobody to exchange sums with: subgroups false"
+// why = "with one invocation per row there is no exchange of sums: subgroups must be false"
 // [accuracy]
 // serial_terms = "steps"
 // ///
 
-// The kernel for what no other takes: nothing of a row is kept but its sums. On a processor an invocation for
-// each row is fastest, which has nobody to wait for.
+// The kernel for problems that no other kernel accepts: it keeps only a row's sums. On a CPU one invocation per row is
+// fastest, because it waits for no other.
 {% from "lib/moments.wgsl" import moment_reductions, swept_moments, normalised with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}

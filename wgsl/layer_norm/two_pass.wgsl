@@ -1,6 +1,6 @@
 // /// webnorm
-// summary = "A workgroup per row: the mean, then the centred variance, then the result."
-// differs = "One more sweep over x than one_pass, and right for any mean."
+// summary = "One workgroup per row: the mean, then the centred variance, then the result."
+// differs = "One more sweep over x than one_pass, but correct for any mean."
 // rung = 3
 // layout = "row_per_workgroup"
 // [tune]
@@ -10,15 +10,15 @@
 // rounded_mean = "not hi_lo_mean"
 // ///
 
-// The second sweep measures distances from the mean, so nothing large cancels. Its by-product, the sum
-// of those distances, is what the rounding of the mean took away: with hi_lo_mean it is given back.
+// The second sweep sums distances from the mean, so nothing large cancels. The sum of these distances is the rounding
+// error of the mean, and hi_lo_mean corrects it.
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}
 {% include "lib/norm.wgsl" %}
 
 var<workgroup> partials: array<vec2<f32>, {{ workgroup_size }}>;
 
-// Sums over the row's invocations, by a tree: each level leaves half as many to add.
+// Sums over the row's invocations, by a tree: each level halves the number of terms.
 fn row_sums(own: vec2<f32>, thread: u32) -> vec2<f32> {
     partials[thread] = own;
     for (var left = THREADS / 2u; left > 0u; left /= 2u) {
@@ -39,7 +39,7 @@ fn main(
 ) {
     {% call each_row() %}
 
-    // Differences from a value of the row are small where the row is far from 0, and so are their sum's errors.
+    // Differences from a value of the row stay small even if the row is far from 0, and so do the errors of their sum.
     let pivot = pivot_of(row);
     var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
@@ -56,8 +56,8 @@ fn main(
     }
     let sums = row_sums(vec2(total(distances), total(squares)), thread);
 {% if hi_lo_mean %}
-    // The mean is mean + low, to twice the digits, and the variance about it is smaller by low². Where it is past
-    // float32's range it stays infinite: infinity less infinity would be no number.
+    // The mean is mean + low, to twice the digits, and the variance about it is smaller by low². A variance beyond
+    // float32's range stays infinite, because infinity minus infinity would be NaN.
     let low = sums.x / f32(COLS);
     let variance = select(sums.y, max(sums.y - low * low, 0.0), sums.y < 1e38);
 {% else %}

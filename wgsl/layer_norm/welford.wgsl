@@ -1,6 +1,6 @@
 // /// webnorm
-// summary = "A workgroup per row, mean and variance in one stable sweep, joined in workgroup memory."
-// differs = "Stable like two_pass with one sweep fewer; a division per element instead."
+// summary = "One workgroup per row, mean and variance in one stable sweep, joined in workgroup memory."
+// differs = "Stable like two_pass, with one sweep fewer, but with a division per element."
 // rung = 4
 // layout = "row_per_workgroup"
 // [accuracy]
@@ -8,9 +8,9 @@
 // rounded_mean = true
 // ///
 
-// Mean and squared deviations are updated value by value (Welford, Technometrics 1962), and the invocations'
-// are joined pairwise (Chan, Golub and LeVeque, 1979). The mean is rounded to float32 each time, and that is what
-// limits the result: once for each step, and up to twelve times in the joins of a Vec's runs and of 1024 invocations.
+// Mean and squared deviations are updated value by value (Welford, Technometrics 1962), and then joined pairwise across
+// invocations (Chan, Golub and LeVeque, 1979). The mean is rounded to float32 each time, which limits the accuracy:
+// once per step, and up to twelve times in the joins of a Vec's runs and of 1024 invocations.
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}
 {% include "lib/norm.wgsl" %}
@@ -18,8 +18,8 @@
 // Mean, sum of squared deviations / COLS, number of values.
 alias Moments = vec3<f32>;
 
-// The mean lies between theirs, by their share of the values. To the deviations of both come those of the two means
-// from it, delta² · count_a · count_b / count, over COLS like the others.
+// The joint mean is the weighted mean of the two. The joint sum of squared deviations is the sum of both plus
+// delta² · count_a · count_b / count, divided by COLS like the others.
 fn joined(a: Moments, b: Moments) -> Moments {
     let count = a.z + b.z;
     let share = b.z / max(count, 1.0);  // 0 of 0 where neither has a column
@@ -29,7 +29,7 @@ fn joined(a: Moments, b: Moments) -> Moments {
 
 var<workgroup> partials: array<Moments, {{ workgroup_size }}>;
 
-// The moments of all invocations of the row, by a tree: each level leaves half as many to join.
+// The moments of all invocations of the row, by a tree: each level halves the number of moments.
 fn row_moments(own: Moments, thread: u32) -> Moments {
     partials[thread] = own;
     for (var left = THREADS / 2u; left > 0u; left /= 2u) {
@@ -57,13 +57,13 @@ fn main(
         let value = load_input(row, j, thread);
         let delta = value - own_mean;
         let next = own_mean + delta / (count + Vec(1.0));
-        // What the sum of squares grows by: the distance from the mean before, times that from the mean after.
+        // The sum of squares grows by the distance from the old mean times the distance from the new mean.
         own_spread += where_live(delta * ((value - next) * PER_COLUMN), Vec(), j, thread);
         own_mean = where_live(next, own_mean, j, thread);
         count += where_live(Vec(1.0), Vec(), j, thread);
     }
 {% if vector_width == 4 %}
-    // A Vec holds four runs of values.
+    // Each component of the Vec has its own run of values.
     let own = joined(
         joined(Moments(own_mean.x, own_spread.x, count.x), Moments(own_mean.y, own_spread.y, count.y)),
         joined(Moments(own_mean.z, own_spread.z, count.z), Moments(own_mean.w, own_spread.w, count.w)),

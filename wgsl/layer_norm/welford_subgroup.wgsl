@@ -1,6 +1,6 @@
 // /// webnorm
 // summary = "Welford's sweep with subgroup shuffles, scalar or vec4, several rows to a workgroup."
-// differs = "Joins in registers through shuffles where welford goes through workgroup memory, and reads 16 bytes at a time."
+// differs = "Joins in registers through shuffles (welford uses workgroup memory), and reads 16 bytes at a time."
 // rung = 5
 // layout = "row_per_workgroup"
 // [features]
@@ -19,8 +19,8 @@
 // rounded_mean = true
 // ///
 
-// The same arithmetic as welford. Lanes of a subgroup read each other's registers: no memory, no barrier. A row
-// shorter than a subgroup shares it with other rows; one longer meets in workgroup memory once.
+// The same arithmetic as welford. Lanes of a subgroup read each other's registers, without memory or barriers. A row
+// shorter than a subgroup shares it with other rows; a longer row uses workgroup memory once.
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}
 {% include "lib/norm.wgsl" %}
@@ -28,8 +28,8 @@
 // Mean, sum of squared deviations / COLS, number of values.
 alias Moments = vec3<f32>;
 
-// The mean lies between theirs, by their share of the values. To the deviations of both come those of the two means
-// from it, delta² · count_a · count_b / count, over COLS like the others.
+// The joint mean is the weighted mean of the two. The joint sum of squared deviations is the sum of both plus
+// delta² · count_a · count_b / count, divided by COLS like the others.
 fn joined(a: Moments, b: Moments) -> Moments {
     let count = a.z + b.z;
     let share = b.z / max(count, 1.0);  // 0 of 0 where neither has a column
@@ -37,8 +37,8 @@ fn joined(a: Moments, b: Moments) -> Moments {
     return Moments(a.x + delta * share, a.y + b.y + delta * (delta * PER_COLUMN * (a.z * share)), count);
 }
 
-// Runs of `lanes` lanes joined, in pairs at growing distances. Both lanes of a pair join in the same order, so that
-// all of them get the same bits.
+// Joins runs of `lanes` lanes, in pairs at growing distances. Both lanes of a pair join in the same order, so that all
+// lanes get the same bits.
 fn across_lanes(own: Moments, lanes: u32, lane: u32) -> Moments {
     var value = own;
     for (var distance = 1u; distance < lanes; distance *= 2u) {
@@ -51,9 +51,9 @@ fn across_lanes(own: Moments, lanes: u32, lane: u32) -> Moments {
 
 var<workgroup> partials: array<Moments, {{ workgroup_size // 4 }}>;  // no subgroup has fewer than 4 lanes
 
-// The moments of all invocations of the row: of its lanes, and where it has more than a subgroup of them, of its
-// `count` subgroups. All of these read what each has put down: a lane one of them (where there are fewer, lanes read the
-// same again, and join no further than `count`), or several where there are more; then lanes join again.
+// The moments of all invocations of the row: joined over its lanes, and then over its `count` subgroups if there are
+// several. Every subgroup reads the moments of all subgroups. A lane reads one of them, or several if there are more
+// subgroups than lanes. With fewer, lanes read some twice and join only `count` of them.
 fn row_moments(own: Moments, place: u32, lane: u32, subgroup_size: u32) -> Moments {
     var value = across_lanes(own, min(subgroup_size, THREADS), lane);
     if (subgroup_size < THREADS) {
@@ -91,7 +91,7 @@ fn main(
         count += where_live(Vec(1.0), Vec(), j, thread);
     }
 {% if vector_width == 4 %}
-    // A Vec holds four runs of values.
+    // Each component of the Vec has its own run of values.
     let own = joined(
         joined(Moments(own_mean.x, own_spread.x, count.x), Moments(own_mean.y, own_spread.y, count.y)),
         joined(Moments(own_mean.z, own_spread.z, count.z), Moments(own_mean.w, own_spread.w, count.w)),

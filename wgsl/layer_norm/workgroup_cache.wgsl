@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm", "rms_norm"]
-// summary = "As much of the row as fits stays in registers and workgroup memory; the rest is read again."
-// differs = "Takes rows that are too long for registers alone, and reads once what it can keep."
+// summary = "Keeps as much of the row as fits in registers and workgroup memory, and reads the rest again."
+// differs = "Supports rows that are too long for registers alone, and reads the part that it keeps only once."
 // rung = 8
 // layout = "row_per_workgroup"
 // [features]
@@ -24,8 +24,8 @@
 // serial_terms = "steps"
 // ///
 
-// Each invocation reads back what it wrote itself, so that workgroup memory needs no barrier. Narrow types lie in
-// it as they are stored, twice as many columns to a byte.
+// Each invocation reads only its own data back, so workgroup memory needs no barrier. Narrow types keep their storage
+// format there, which doubles the number of columns that fit.
 {% from "lib/moments.wgsl" import moment_reductions, swept_moments, normalised with context %}
 {% from "lib/sweep.wgsl" import row_cache, keep_row with context %}
 {% from "lib/locate.wgsl" import each_row with context %}

@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm_backward", "rms_norm_backward"]
 // summary = "One invocation per row for the row's sums, then one per column for dx and the sums over rows."
-// differs = "The formula as it is written, with nothing shared between invocations."
+// differs = "Follows the formula directly; invocations share nothing."
 // rung = 1
 // layout = "gradient_by_rows_and_columns"
 // [tune]
@@ -19,8 +19,8 @@
 // column_terms = "ceil_div(rows, groups)"
 // ///
 
-// Two ways through the same arrays: along the rows, where neighbouring invocations read memory a row apart,
-// and down the columns, where they read neighbours but each adds up a quarter of all rows one after another.
+// Two passes over the same arrays: along the rows, where neighbouring invocations read memory a row apart, and down the
+// columns, where they read neighbouring elements, but each adds up a quarter of all rows one by one.
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}

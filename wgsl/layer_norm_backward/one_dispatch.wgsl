@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm_backward", "rms_norm_backward"]
-// summary = "One dispatch: some workgroups make the rows' dx, others walk down columns for the sums."
-// differs = "Where two dispatches cost more than reading x and dy twice: few elements, statistics given."
+// summary = "One dispatch: some workgroups compute dx of the rows, others walk down columns for the sums."
+// differs = "For few elements and given statistics: a second dispatch would cost more than reading x and dy twice."
 // rung = 5
 // [features]
 // subgroups = "subgroups"
@@ -31,25 +31,25 @@
 // workgroup_bytes = "16 * sums * workgroup_size + 8 * (1 + capped) * workgroup_size // (4 if subgroups else 1)"
 // [[require]]
 // rule = "saved_stats"
-// why = "the sums over rows take each row's statistics from the forward pass: saved_stats"
+// why = "the sums over rows need each row's statistics from the forward pass: saved_stats must be set"
 // [[require]]
 // rule = "not has_residual_bias"
-// why = "dresidual_bias adds up dx, which other workgroups of the same dispatch make"
+// why = "dresidual_bias is a sum of dx, which other workgroups of the same dispatch compute"
 // [[require]]
 // rule = "cols % 4 == 0"
-// why = "rows are added up in fours of columns, which all of them have to start on"
+// why = "sums over rows take four columns at a time, so cols must be a multiple of 4"
 // [[require]]
 // rule = "rows * cols <= 8388608"
-// why = "of more than 8388608 elements caches do not serve the second read, and fewer workgroups walk than a GPU has room for"
+// why = "above 8388608 elements caches do not serve the second read, and too few workgroups walk down columns"
 // [[require]]
 // rule = "workgroup_size <= 1024"
-// why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
+// why = "threads_per_row * rows_per_workgroup exceeds 1024 invocations per workgroup"
 // [[require]]
 // rule = "column_chunks <= workgroup_size"
 // why = "a tile is wider than its workgroup"
 // [[require]]
 // rule = "scalars <= 32"
-// why = "x and dy of more than 32 columns per invocation do not stay in registers"
+// why = "x and dy of more than 32 columns per invocation do not fit registers"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
@@ -61,8 +61,8 @@
 // column_terms = "ceil_div(rows, down)"
 // ///
 
-// Each element is read by two workgroups that run at about the same time, so that the cache has it the second
-// time; past what a cache holds, two dispatches that read once are faster.
+// Two workgroups read each element at about the same time, so the second read comes from the cache. If the data exceed
+// the cache, two dispatches that read once are faster.
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}

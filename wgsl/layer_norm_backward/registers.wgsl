@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm_backward", "rms_norm_backward"]
-// summary = "Workgroups walk over rows with partial sums, and mostly the weight, in registers: x and dy are read once, or again from cache."
-// differs = "One dispatch over the rows where tiles makes two; as many partial records as there are workgroups."
+// summary = "Workgroups walk over rows and keep partial sums, and usually the weight, in registers. They read x and dy once, or again from cache."
+// differs = "One dispatch over the rows (tiles needs two), with one record of partial sums per workgroup."
 // rung = 3
 // layout = "gradient_in_registers"
 // [features]
@@ -29,31 +29,31 @@
 // workgroup_bytes = "added_bytes + parked_bytes + moment_bytes * workgroup_size // (4 if subgroups else 1)"
 // [[require]]
 // rule = "vector_width > 1 or not packed"
-// why = "types narrower than a word are read four at a time: vector_width 4"
+// why = "types narrower than a word need vector_width 4, because they are read four at a time"
 // [[require]]
 // rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0)"
-// why = "eight columns at a time are 16 bytes of float16 or bfloat16, in rows of a multiple of eight columns"
+// why = "vector_width 8 needs float16 or bfloat16 (16 bytes per access) and a multiple of eight columns"
 // [[require]]
 // rule = "1024 % threads_per_row == 0 or (subgroups and rows_per_workgroup == 1)"
-// why = "a number of invocations that is no power of two needs subgroups, and a workgroup to itself"
+// why = "threads_per_row that is not a power of two needs subgroups and one row per workgroup"
 // [[require]]
 // rule = "workgroup_size <= 1024"
-// why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
+// why = "threads_per_row * rows_per_workgroup exceeds 1024 invocations per workgroup"
 // [[require]]
 // rule = "scalars <= 32"
-// why = "x, dy, weight and the sums of more than 32 columns per invocation do not stay in registers"
+// why = "x, dy, weight and the sums of more than 32 columns per invocation do not fit registers"
 // [[require]]
 // rule = "rows_per_workgroup == 1 or (span == cols and vector_width > 1)"
-// why = "rows are added up in fours of columns, which all of them have to start on: rows_per_workgroup 1"
+// why = "rows_per_workgroup above 1 needs vectors, and rows that start at multiples of four columns"
 // [[require]]
 // rule = "not words or (itemsize == 2 and not reread)"
-// why = "words hold two columns of float16 or bfloat16, and are what would be read again"
+// why = "words needs float16 or bfloat16, and excludes reread"
 // [[require]]
 // rule = "parked == 0 or (parked <= steps and vector_width >= 4 and (vector_width == 4 or parked % 2 == 0) and not words and not reread and not prefetch)"
-// why = "parked counts Vecs of four columns of x, which are neither kept in words nor read again nor fetched ahead"
+// why = "parked is at most the number of an invocation's Vecs, needs vector_width 4 or 8, and excludes words, reread and prefetch"
 // [[require]]
 // rule = "not parked_weight or (has_weight and span == cols and vector_width >= 4)"
-// why = "the weight is parked in fours of columns, which rows have to start on"
+// why = "parked_weight needs a weight, vectors, and rows that start at multiples of four columns"
 // [[scratch]]
 // name = "partials"
 // records = "4 * ceil_div(min(groups, ceil_div(rows, rows_per_workgroup)), 4)"
@@ -69,8 +69,8 @@
 // column_terms = "ceil_div(rows, rows_per_workgroup * groups)"
 // ///
 
-// The number of workgroups is chosen to fill the adapter, not the problem: each keeps a record of sums in
-// registers while it walks over its rows, and the fewer records there are, the less there is to finish.
+// The number of workgroups is chosen to fill the adapter, not the problem. Each keeps a record of sums in registers
+// while it walks over its rows. Fewer records leave less work for the last pass.
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}

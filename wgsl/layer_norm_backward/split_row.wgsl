@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm_backward", "rms_norm_backward"]
-// summary = "A row is split into parts over many workgroups, whose sums a second dispatch joins; then tiles of columns."
-// differs = "Where tiles has a workgroup for a whole row, and few rows leave an adapter idle. Reads x and dy twice, the second time mostly from cache."
+// summary = "Splits a row into parts over many workgroups; a second dispatch joins their sums, then tiles of columns follow."
+// differs = "For few long rows, with which tiles (one workgroup per row) would leave the adapter idle. Reads x and dy twice, the second time mostly from cache."
 // rung = 4
 // layout = "gradient_by_columns"
 // [features]
@@ -26,7 +26,7 @@
 // row_parts = "ceil_div(accesses, threads_per_row * part_steps)"
 // [[require]]
 // rule = "groups % 4 == 0 or span == cols"
-// why = "rows that start off multiples of four columns are added up four apart: groups a multiple of 4"
+// why = "unless rows start at multiples of four columns, groups must be a multiple of 4"
 // [[scratch]]
 // name = "parts"
 // words = "((0 if saved_stats else 3 if has_mean else 1) + (2 if has_mean else 1)) * row_parts"
@@ -47,8 +47,8 @@
 // column_terms = "ceil_div(rows, groups)"
 // ///
 
-// What a part needs of its row is only known when all parts are read, so a part's sums are written such that
-// they can be moved to the row's mean afterwards.
+// A part needs its row's statistics, which are only known after all parts are read. So the sums of a part are stored in
+// a form that can be moved to the row's mean afterwards.
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}

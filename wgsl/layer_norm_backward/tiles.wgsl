@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm_backward", "rms_norm_backward"]
-// summary = "A workgroup per row for the row's sums, then tiles of columns: rows of any length."
-// differs = "Shares a row among the invocations of a workgroup, and the rows among groups; x and dy are read twice, or more often where statistics are not saved."
+// summary = "One workgroup per row for the row's sums, then tiles of columns: rows of any length."
+// differs = "Shares a row among the invocations of a workgroup, and the rows among groups. Reads x and dy twice, or more often without saved statistics."
 // rung = 2
 // layout = "gradient_by_rows_and_columns"
 // [tune]
@@ -21,8 +21,8 @@
 // column_terms = "ceil_div(rows, groups)"
 // ///
 
-// A column's sum is shared by `groups` workgroups, whose partial sums are added at the end; a row may be as
-// long as a buffer.
+// `groups` workgroups share a column's sum, and their partial sums are added at the end. A row may be as long as a
+// buffer.
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}

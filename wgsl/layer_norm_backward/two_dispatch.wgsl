@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm_backward", "rms_norm_backward"]
-// summary = "Workgroups walk down columns for the sums over rows, and leave what each row needs of theirs; a second dispatch makes dx."
-// differs = "Where split_row takes four dispatches, which wait for one another: few long rows, statistics given. Reads x and dy twice, the second time mostly from cache."
+// summary = "Workgroups walk down columns for the sums over rows and store their shares of each row's sums; a second dispatch computes dx."
+// differs = "For few long rows and given statistics: split_row takes four dependent dispatches. Reads x and dy twice, the second time mostly from cache."
 // rung = 6
 // [features]
 // subgroups = "subgroups"
@@ -30,22 +30,22 @@
 // workgroup_bytes = "max(16 * sums * workgroup_size + 8 * row_terms * batch * tree, 4 * row_terms * (rows_per_workgroup + 2 * tree))"
 // [[require]]
 // rule = "saved_stats"
-// why = "the sums over rows take each row's statistics from the forward pass: saved_stats"
+// why = "the sums over rows need each row's statistics from the forward pass: saved_stats must be set"
 // [[require]]
 // rule = "not has_residual_bias"
-// why = "dresidual_bias adds up dx, which the second dispatch makes"
+// why = "dresidual_bias is a sum of dx, which the second dispatch computes"
 // [[require]]
 // rule = "cols % 4 == 0"
-// why = "rows are added up in fours of columns, which all of them have to start on"
+// why = "sums over rows take four columns at a time, so cols must be a multiple of 4"
 // [[require]]
 // rule = "rows * cols <= 16777216"
-// why = "of more than 16777216 elements caches do not serve the second read, and few workgroups walk down many rows"
+// why = "above 16777216 elements caches do not serve the second read, and too few workgroups walk down columns"
 // [[require]]
 // rule = "workgroup_size <= 1024"
-// why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
+// why = "threads_per_row * rows_per_workgroup exceeds 1024 invocations per workgroup"
 // [[require]]
 // rule = "batch * row_terms <= 4"
-// why = "what the rows of a batch need is one vector of four, and a row of layer_norm_backward needs two"
+// why = "the sums of a batch of rows have to fit one vec4, and a row of layer_norm_backward has two sums"
 // [[scratch]]
 // name = "parts"
 // words = "row_terms * column_tiles"
@@ -68,8 +68,8 @@
 // column_terms = "ceil_div(rows, rows_per_workgroup)"
 // ///
 
-// With the statistics given, a column's sums over rows and a row's sums over columns come from one reading: a
-// workgroup that walks down a tile of columns finishes the former and leaves its share of the latter.
+// With given statistics, one reading gives a column's sums over rows and a row's sums over columns. A workgroup that
+// walks down a tile of columns finishes the former and stores its share of the latter.
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}

@@ -1,5 +1,5 @@
-{#- The parameters of an entry point. One by one and not in a struct: Tint takes a struct to be as
-    non-uniform as its least uniform member, and `subgroup_size` has to be seen to be uniform. -#}
+{#- The parameters of an entry point. They are not in a struct, because Tint treats a struct as non-uniform if one
+    member is, and `subgroup_size` has to be uniform. -#}
 @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) invocation: u32,

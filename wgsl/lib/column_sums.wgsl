@@ -1,8 +1,8 @@
-{#- What is summed over rows (dweight, dbias, dresidual_bias), and how a chunk of it is stored. -#}
+{#- The sums over rows (dweight, dbias, dresidual_bias), and the store of a chunk of them. -#}
 {% from "lib/dtype.wgsl" import chunked, shifted, word_type, per_word, encoded with context %}
 {% set summed = (["dweight"] if has_weight else []) + (["dbias"] if has_bias else []) + (["dresidual_bias"] if has_residual_bias else []) %}
-{#- A walk down columns with sums of its own in `dweight` and `dbias`. At its end what so many invocations, `deep`, have
-    of each of `wide` chunks is added up: `share` says which of them one is, `chunk` whose columns it has. -#}
+{#- A walk down columns that accumulates `dweight` and `dbias`. At its end, the sums of `deep` invocations are added for
+    each of `wide` chunks. `share` is the number of an invocation among these, `chunk` is its chunk of columns. -#}
 {% macro walk_memory() %}
 {% for name in summed %}
 var<workgroup> {{ name }}_sums: array<vec4<f32>, {{ workgroup_size }}>;
@@ -27,7 +27,7 @@ var<workgroup> {{ name }}_sums: array<vec4<f32>, {{ workgroup_size }}>;
 {% endfor %}
         }
 {% endmacro %}
-{#- Stands outside functions. -#}
+{#- Declarations at module scope. -#}
 {% macro column_stores() %}
 {% for name in summed %}
 {% set tensor = (tensors | selectattr("name", "eq", name) | first) %}

@@ -1,5 +1,5 @@
-{#- The last step of a gradient of rows of any length: `columns_of_rows` walks down the rows with an invocation for
-    each chunk of columns, writes dx and adds up what is summed over rows. -#}
+{#- The last step of a gradient of rows of any length: `columns_of_rows` walks down the rows with one invocation per
+    chunk of columns, writes dx, and accumulates the sums over rows. -#}
 {% from "lib/column_sums.wgsl" import summed with context %}
 {% from "lib/gradient.wgsl" import row_names, row_words with context %}
 {% from "lib/dtype.wgsl" import shifted with context %}
@@ -18,7 +18,7 @@ fn columns_of_rows(
 {% endif %}
     let thread = item % {{ column_tiles }}u * {{ column_threads }}u + invocation;
     let group = item / {{ column_tiles }}u;
-    // What lies past the row, or past the last group, is not stored.
+    // Columns past the row, and groups past the last, are not stored.
     let exists = thread < {{ "(COLS + 6u) / 4u" if shifted else "ACCESSES" }} && group < params.partials_count;
 {% if shifted %}
     row_shift = (params.x_start + group * COLS) % 4u;
@@ -29,7 +29,7 @@ fn columns_of_rows(
 {% for name in summed %}
     var {{ name }}_sum = Vec();
 {% endfor %}
-    // Rows that are this far apart are added up in one record. Those of a batch are on their way together.
+    // Rows at this distance are added up in one record. The loads of a batch of rows overlap.
     for (var first = group; first < params.rows; first += {{ batch ~ "u * " if batch > 1 }}params.partials_count) {
 {% for k in range(batch) %}
         let row{{ k }} = {{ "min(first + " ~ k ~ "u * params.partials_count, params.rows - 1u)" if k else "first" }};

@@ -1,5 +1,5 @@
-{#- Storage types. A chunk is four neighbouring elements: 16, 8 or 4 bytes. float16 and bfloat16 lie two to a
-    u32 word and the 8-bit types four, so that no feature is needed.
+{#- Storage types. A chunk is four neighbouring elements: 16, 8 or 4 bytes. A u32 word has two float16 or bfloat16
+    elements, or four elements of an 8-bit type, so that no feature is needed.
     With `vector_width` 8 two chunks of 8 bytes are one access of 16; with 2 an access is a word of two elements. -#}
 {#- Columns of a Vec. -#}
 {% set lanes = [vector_width, 4] | min %}
@@ -10,27 +10,27 @@
 {% set shifted = cols % lanes > 0 %}
 {#- Text: the number of the row's last Vec. -#}
 {% set last_access = "(row_shift + COLS - 1u) / " ~ lanes ~ "u" if shifted else "ACCESSES - 1u" %}
-{#- The number of an invocation's j-th Vec; in a row that is split into parts, from the part's first on. -#}
+{#- The number of an invocation's j-th Vec; in a row that is split into parts, it counts from the part's begin. -#}
 {% macro step(j) -%}{{ "first + " if row_parts is defined }}{{ j }}u{%- endmacro %}
 {% set chunk_types = {"float32": "vec4<f32>", "float16": "vec2<u32>", "bfloat16": "vec2<u32>"} %}
 {% set words_elements = {"float32": 1, "float16": 2, "bfloat16": 2} %}
 {% macro chunk_type(dtype) -%}{{ chunk_types[dtype] if dtype in chunk_types else "u32" }}{%- endmacro %}
 {% macro word_type(dtype) -%}{{ "f32" if dtype == "float32" else "u32" }}{%- endmacro %}
-{#- Elements that lie in one element of an array of words. -#}
+{#- Elements per word of an array. -#}
 {% macro per_word(dtype) -%}{{ words_elements[dtype] if dtype in words_elements else 4 }}{%- endmacro %}
-{#- Whether rows share words, so that only atomics may write them: two workgroups may own the rows. -#}
+{#- Whether rows of different workgroups may share words, so that only atomics can write them. -#}
 {% macro shares_words(tensor) -%}
 {{ "yes" if shifted and chunked and tensor.access == "read_write" and tensor.batched and cols % (per_word(tensor.dtype) | int) }}
 {%- endmacro %}
-{#- Whether the rows of a workgroup, an even number, exchange the halves of the words that two of them share. -#}
+{#- Whether two rows of a workgroup with an even number of rows share a word, and exchange its halves. -#}
 {% set joins_words = shifted and lanes == 2 %}
 {#- Whether an access to the tensor is a pair of chunks. -#}
 {% macro in_pairs(tensor) -%}
 {{ "yes" if paired and tensor.dtype in ("float16", "bfloat16") and tensor.wide and (tensor.batched or tensor.access == "read") }}
 {%- endmacro %}
-{#- Elements of a tensor's array that lie in one access. -#}
+{#- Elements of a tensor's array per access. -#}
 {% macro per_access(tensor) -%}{{ 8 if in_pairs(tensor) else lanes }}{%- endmacro %}
-{#- Where the row starts in a tensor's array, counted in accesses. -#}
+{#- The start of the row in a tensor's array, in accesses. -#}
 {% macro row_start(tensor) -%}
 {% set elements = per_access(tensor) -%}
 {% if elements == "1" -%}
@@ -61,10 +61,10 @@ atomic<u32>
 {{ word_type(tensor.dtype) }}
 {%- endif %}
 {%- endmacro %}
-{#- SwiftShader's pack2x16float lets a NaN or an infinity spoil the other half. An element of h may be one beside
-    others that are not; in y and dx whole rows are, unless a parameter was. -#}
+{#- In SwiftShader's pack2x16float a NaN or an infinity corrupts the other half. A single element of h may be NaN or
+    infinite. In y and dx whole rows are, unless a parameter was. -#}
 {% set by_halves = software or has_residual %}
-{#- Text that turns a chunk into vec4<f32>, and back. -#}
+{#- Text that converts a chunk to vec4<f32>, and back. -#}
 {% macro decoded(dtype, raw) -%}
 {% set function = "unpack2x16float" if dtype == "float16" and lanes == 2 else "decode_" ~ dtype -%}
 {{ raw if dtype == "float32" else function ~ "(" ~ raw ~ ")" }}

@@ -1,6 +1,5 @@
-{#- Functions between chunks and vec4<f32>, for each storage type that the problem has. Rounding is to nearest
-    even. WGSL leaves the direction of pack2x16float to the implementation, and what it makes of values beyond
-    float16's range. -#}
+{#- Conversions between chunks and vec4<f32>, for each storage type of the problem. They round to nearest even. WGSL
+    leaves the rounding of pack2x16float to the implementation, and its result beyond float16's range. -#}
 {% from "lib/dtype.wgsl" import lanes, by_halves with context %}
 {% set dtypes = tensors | map(attribute="dtype") | unique | list %}
 {% if "float16" in dtypes %}
@@ -37,14 +36,14 @@ fn encode_float16(value: vec4<f32>) -> vec2<u32> {
 
 {% endif %}
 {% if dtype == "float16" and has_residual %}
-// To nearest even. Not unpack2x16float(pack2x16float()): NVIDIA's compiler takes that to be the same value.
+// Rounds to nearest even. NVIDIA's compiler would replace unpack2x16float(pack2x16float(value)) by the value.
 {% set vec = "vec" ~ lanes %}
 fn round_float16(value: {{ vec }}<f32>) -> {{ vec }}<f32> {
     let bits = bitcast<{{ vec }}<u32>>(value);
     let even = (bits + 0xfffu + ((bits >> {{ vec }}(13u)) & {{ vec }}(1u))) & {{ vec }}(0xffffe000u);
     let infinite = (bits & {{ vec }}(0x80000000u)) | {{ vec }}(0x7f800000u);
     let rounded = select(even, infinite, abs(value) >= {{ vec }}(65520.0));
-    // Of a NaN whose bits are all set, adding to them makes -0.
+    // An addition to the bits of a NaN with all bits set would give -0.
     let normal = select(rounded, bits, (bits & {{ vec }}(0x7fffffffu)) > {{ vec }}(0x7f800000u));
     let small = round(value * 16777216.0) / 16777216.0;
     return select(bitcast<{{ vec }}<f32>>(normal), small, abs(value) < {{ vec }}(0.00006103515625));
@@ -64,10 +63,10 @@ fn decode_bfloat16(raw: vec2<u32>) -> vec4<f32> {
 {% endif %}
 
 {% set vec = "vec" ~ lanes %}
-{#- Of bfloat16 alone the lower bits are 0, and adding to them carries nothing. -#}
+{#- If all tensors are bfloat16, the lower bits are 0, and an addition has no carry. -#}
 {% set wider = "float32" in dtypes or "float16" in dtypes %}
-// The upper half of float32's bits, to nearest even. Of a NaN whose bits are all set, as NVIDIA's are, a carry would make
-// a zero: as integers such come after infinity{{ ", and as unsigned ones those with a sign do, too" if wider }}.
+// The upper half of float32's bits, rounded to nearest even. In a NaN with all bits set, as on NVIDIA, a carry would
+// give zero. As integers such NaNs are above infinity{{ ", and as unsigned integers so are the negative ones" if wider }}.
 fn encode_bfloat16(value: {{ vec }}<f32>) -> {{ "u32" if lanes == 2 else "vec2<u32>" }} {
     let bits = bitcast<{{ vec }}<u32>>(min(bitcast<{{ vec }}<i32>>(value), {{ vec }}(0x7fff0000)));
     let upper = {{ "min(bits, " ~ vec ~ "(0xffff0000u))" if wider else "bits" }} + 0x7fffu + ((bits >> {{ vec }}(16u)) & {{ vec }}(1u));
@@ -75,8 +74,8 @@ fn encode_bfloat16(value: {{ vec }}<f32>) -> {{ "u32" if lanes == 2 else "vec2<u
 }
 
 {% endif %}
-{#- name, largest value, smallest normal, 1 / smallest denormal, bits of the mantissa that go, exponent's bias
-    less float32's in units of the result. -#}
+{#- name, largest value, smallest normal, 1 / smallest denormal, dropped bits of the mantissa, exponent's bias minus
+    float32's in units of the result. -#}
 {% for name, largest, normal, denormals, shift, rebias in [
     ("float8_e4m3fn", "448.0", "0.015625", "512.0", 20, 960),
     ("float8_e5m2", "57344.0", "0.00006103515625", "65536.0", 21, 448),

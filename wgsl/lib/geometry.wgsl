@@ -1,15 +1,15 @@
-{#- A row as `threads_per_row` invocations see it: at step j, invocation `thread` holds a Vec of
+{#- The distribution of a row over `threads_per_row` invocations: at step j, invocation `thread` has a Vec of
     `vector_width` columns.
 
-    A Vec of four is a chunk, one of two a word, aligned in memory. Where rows do not start on multiples of as
-    many elements, a row's first and last Vec hold columns of its neighbours too: `row_shift` says how many, and
-    which columns a Vec stands for depends on it. All tensors with rows have the same shift, since bindings start
-    on multiples of four elements. -#}
+    A Vec of four is a chunk and a Vec of two is a word, aligned in memory. If rows do not start at multiples of that
+    many elements, a row's first and last Vec also contain columns of its neighbours. `row_shift` is their number, and
+    the columns of each Vec depend on it. All tensors with rows have the same shift, because bindings start at multiples
+    of four elements. -#}
 {% from "lib/dtype.wgsl" import lanes, components, paired, shifted, last_access with context %}
 {% from "lib/direct.wgsl" import whole with context %}
 alias Vec = {{ "f32" if lanes == 1 else "vec" ~ lanes ~ "<f32>" }};
 alias Live = {{ "vec" ~ lanes ~ "<bool>" if shifted else "bool" }};
-{#- Where steps are written out one by one, j is a constant, and the compiler drops what it decides. -#}
+{#- In unrolled steps j is a constant, and the compiler removes the conditions on it. -#}
 {% set unrolled = scalars is defined %}
 {% macro shortcut(condition, value) -%}
 {% if unrolled and not whole %}
@@ -27,7 +27,7 @@ const ACCESSES = COLS{{ " / " ~ lanes ~ "u" if lanes > 1 }};  // Vecs per row
 const WHOLE_STEPS = {{ 2 * (cols // (threads_per_row * 8)) if paired else cols // (threads_per_row * lanes) }}u;  // those with no Vec past the row
 {% endif %}
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
 {% if paired %}
     return 2u * (j / 2u * THREADS + thread) + j % 2u;
@@ -36,7 +36,7 @@ fn access(j: u32, thread: u32) -> u32 {
 {% endif %}
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
 {% if whole %}
     return access(j, thread);
@@ -47,19 +47,19 @@ fn inside(j: u32, thread: u32) -> u32 {
 }
 {% if paired %}
 
-// Where the access lies that steps j and j + 1 share.
+// The position of the access that steps j and j + 1 share.
 fn pair_inside(j: u32, thread: u32) -> u32 {
     return {{ "access" if whole else "inside" }}(j, thread) / 2u;
 }
 {% endif %}
 
 {% if shifted %}
-// The columns of step j; those before the row's first wrap to numbers past its last.
+// The columns of step j; columns before the row's first wrap to numbers past its last.
 fn columns(j: u32, thread: u32) -> vec{{ lanes }}<u32> {
     return vec{{ lanes }}({{ lanes }}u * access(j, thread) - row_shift) + vec{{ lanes }}({% for c in components %}{{ loop.index0 }}u{{ ", " if not loop.last }}{% endfor %});
 }
 
-// Which of the invocation's columns exist at step j.
+// For each of the invocation's columns at step j, whether it exists.
 fn live(j: u32, thread: u32) -> Live {
 {{ shortcut("0u < j && j < WHOLE_STEPS", "Live(true)") }}
     return columns(j, thread) < vec{{ lanes }}(COLS);
@@ -73,7 +73,7 @@ fn live(j: u32, thread: u32) -> Live {
 {% endif %}
 
 {% if row_parts is not defined %}
-// How many columns the invocation has.
+// The number of the invocation's columns.
 fn own_columns(thread: u32) -> f32 {
 {% if whole %}
     return {{ steps * lanes }}.0;
@@ -92,13 +92,13 @@ fn own_columns(thread: u32) -> f32 {
 }
 
 {% endif %}
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return {{ "value" if whole else "select(otherwise, value, live(j, thread))" }};
 }
 {% if tracing %}
 
-// The first column of step j, traced_nowhere where none exists.
+// The first column of step j, traced_nowhere if none exists.
 fn traced_column(j: u32, thread: u32) -> u32 {
     return select(traced_nowhere, {{ lanes }}u * access(j, thread){{ " - row_shift" if shifted }}, {{ "any(live(j, thread))" if shifted else "live(j, thread)" }});
 }

@@ -1,10 +1,10 @@
-{#- What the gradients share. Sums over rows (dweight, dbias, dresidual_bias) are made in two dispatches, since
-    nothing orders the workgroups of one: each writes a record of partial sums, and `finish` adds the records
+{#- Common parts of the gradients. Sums over rows (dweight, dbias, dresidual_bias) need two dispatches, because the order
+    of workgroups within one is undefined. Each workgroup writes a record of partial sums, and `finish` adds the records
     in a fixed order, so that every run gives the same bits.
 
-    A record holds `sums` rows of CHUNKS vec4. Where a row's start shifts its chunks, the columns an invocation
-    works on depend on the row modulo 4: rows that are added up in one accumulator lie a multiple of four
-    apart, and the record is written column by column. -#}
+    A record has `sums` rows of CHUNKS vec4. If a row's start shifts its chunks, the columns of an invocation depend on
+    the row modulo 4. Rows in one accumulator are then a multiple of four apart, and the record is written column by
+    column. -#}
 {% from "lib/column_sums.wgsl" import summed, column_stores with context %}
 {% from "lib/dtype.wgsl" import chunked, shifted with context %}
 {#- A record of `row_sums`: mean_gx is the mean of g * x̂, low the mean's second word, mean_g the mean of g. -#}
@@ -14,7 +14,7 @@ const CHUNKS = {{ (cols + 3) // 4 }}u;  // vec4 per row of a record
 {% if summed %}
 {% set partial = "f32" if shifted or not chunked else "vec4<f32>" %}
 
-// The slices of a split problem follow one another and add to the same records.
+// The slices of a split problem run one after the other and add to the same records.
 fn put_partial(at: u32, value: {{ partial }}) {
     var sum = value;
     if (params.partials_kept != 0u) { sum += partials[at]; }

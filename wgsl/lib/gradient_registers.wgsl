@@ -11,7 +11,7 @@
 {% from "lib/dtype.wgsl" import shifted with context %}
 {% from "lib/write.wgsl" import store_access with context %}
 {% set stream = " + place / THREADS" if rows_per_workgroup > 1 else "" %}
-{#- What travels ahead, as it lies in memory: of a row that is read again only what its sums take. -#}
+{#- The tensors that are prefetched in their storage format. For a row that is read again, only those for its sums. -#}
 {% set ahead = ["x", "dy"] if reread else streams %}
 {% set pivot_ahead = has_mean and prefetch and not reread and not saved_stats %}
 {% set row_pivot = "pivot_ahead" if pivot_ahead else "pivot_of(row)" %}
@@ -30,8 +30,8 @@
 {% endfor %}
 {% endmacro %}
 {% set dx = tensors | selectattr("name", "eq", "dx") | first %}
-{#- How a row stays until its sums are known: decoded, in words as it lies in memory, or x in workgroup memory and, of
-    what that does not hold, read again; or all of it is read again. -#}
+{#- How a row is kept until its sums are known: decoded; in words in its storage format; x in workgroup memory, with the
+    rest read again; or all of it is read again. -#}
 {% set decoded_again = words or parked > 0 %}
 {% set whole_row = not reread and not decoded_again %}
 {% macro load_words() %}
@@ -41,8 +41,8 @@
 {% endfor %}
 {% endfor %}
 {% endmacro %}
-{#- The words of step j; with what is `hidden`, a zero that a compiler does not know, it decodes them again instead of
-    keeping twice as many registers. -#}
+{#- The words of step j. `hidden` is a zero that the compiler does not know. It makes the compiler decode the words again
+    instead of keeping twice as many registers. -#}
 {% macro from_words(name, j, hidden=false) -%}
 {{ unpacked_step(name, name ~ "_words" ~ (j - j % fetched) ~ (" ^ vec" ~ (4 if fetched == 2 else 2) ~ "(hidden)" if hidden else ""), j ~ "u") }}
 {%- endmacro %}
@@ -72,8 +72,8 @@
 {% macro held_x(j) -%}
 {{ held_step("x", j) }}
 {%- endmacro %}
-{#- With `early_sums`, text that adds step j to the sums before the row's statistics are known. Of float16 alone: in wider types
-    g * x may leave float32's range where g * x̂ does not, and LayerNorm of float32, and RMSNorm, would be no faster. -#}
+{#- With `early_sums`, text that adds step j to the sums before the row's statistics are known. Only for float16: in wider
+    types g * x may overflow float32 when g * x̂ does not, and float32 LayerNorm and RMSNorm would not be faster. -#}
 {% macro early_step(j, d) %}
 {% set g = "g" ~ j if j < kept else "g" %}
     let {{ g }} = {{ weighted(held_step("dy", j), j, not parked) }};
@@ -86,7 +86,7 @@
 {{ weight_parking() }}
 {{ parking() }}
 {% if rows_per_workgroup > 1 and summed %}
-// Where the rows of a workgroup add up their sums.
+// The sums of all rows of a workgroup.
 var<workgroup> merged: array<vec4<f32>, {{ summed|length * ((cols + 3) // 4) }}>;
 {% endif %}
 
@@ -96,7 +96,7 @@ fn main(
 ) {
 {{ locate() }}
 {% if capped %}
-    // A record to a workgroup, one after another where there are fewer workgroups.
+    // One record per workgroup, or several in turn if there are fewer workgroups.
     for (var record = workgroup; record < params.partials_count; record += workgroups.x * workgroups.y) {
 {% else %}
     let record = workgroup;
@@ -131,7 +131,7 @@ fn main(
     for (var group = record; group * {{ rows_per_workgroup }}u < rows; group += params.partials_count) {
 {{ locate_row("group") }}
 {% if prefetch %}
-        // The next row travels while this one is worked on.
+        // The loads of the next row overlap the work on this one.
         let next = min((group + params.partials_count) * {{ rows_per_workgroup }}u{{ stream }}, params.rows - 1u);
 {% if whole_row %}
 {{ take_fetched() }}
@@ -205,13 +205,13 @@ fn main(
 {{ share_sums() }}
 {% endif %}
 {% if reread %}
-        // The same row, which a compiler does not see: it would keep what it read, and run out of registers.
+        // The same row, hidden from the compiler, which would otherwise keep the loaded values and run out of registers.
         let again = row + select(0u, 1u, rstd < 0.0);
 {{ load_streams("again") }}
 {{ fetch_ahead("next") if prefetch }}
 {{ normalised_steps(false) }}
 {% elif decoded_again %}
-        // 0, which a compiler does not see: it would keep what it decoded, and run out of registers.
+        // 0, hidden from the compiler, which would otherwise keep the decoded values and run out of registers.
         let hidden = select(0u, 1u, rstd < -abs(slope));
         {
 {% endif %}

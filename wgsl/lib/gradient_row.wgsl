@@ -3,7 +3,7 @@
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/direct.wgsl" import total with context %}
 {% from "lib/park.wgsl" import weight_waits, weight_again with context %}
-{#- What is read of every row. -#}
+{#- The tensors that are read for every row. -#}
 {% set streams = ["x", "dy"] + (["dh"] if has_dh else []) %}
 {% macro load_streams(row) %}
 {% for j in range(steps) %}
@@ -13,7 +13,7 @@
 {% endfor %}
 {% endmacro %}
 {% from "lib/moments.wgsl" import held_scale, held_normalised with context %}
-{#- Whether x̂ follows from the distances that `low` was made of, and of how many steps these are in registers: d0, d1, ... -#}
+{#- Whether x̂ is computed from the distances behind `low`, and the number of steps with distances in registers: d0, d1, ... -#}
 {% set kept = 0 if (words is defined and words) or (parked is defined and parked) else steps %}
 {% set from_pivot = has_mean and not saved_stats and not (reread is defined and reread) %}
 {% macro step_of_x(j) -%}
@@ -22,8 +22,8 @@ x{{ j }}
 {% macro normalised_x(j) %}
         let xhat{{ j }} = {{ held_normalised(j, kept, step_of_x) if from_pivot else ("(x" ~ j ~ " - mean) * rstd - low_rstd" if has_mean else "x" ~ j ~ " * rstd") }};
 {% endmacro %}
-{#- Text: g, `dy` of step j times the weight. `weight_held`: whether weight0, weight1, ... are in registers too; else they are
-    loaded by that `thread`. -#}
+{#- Text: g, `dy` of step j times the weight. `weight_held`: whether weight0, weight1, ... are in registers as well;
+    otherwise `thread` loads them. -#}
 {% macro weighted(dy, j, weight_held, thread="thread") -%}
 {{ dy }}{{ " * " ~ (weight_again(j) if weight_waits else ("weight" ~ j if weight_held else "load_weight(" ~ j ~ "u, " ~ thread ~ ")")) if has_weight }}
 {%- endmacro %}
@@ -36,11 +36,11 @@ x{{ j }}
 {{ normalised_step(j, weight_held) }}
 {% endfor %}
 {% endmacro %}
-{#- Stands outside functions. -#}
+{#- Declarations at module scope. -#}
 {% macro gradient_reduction() %}
 {{ row_reduction("sum_gradients", "vec2<f32>" if has_mean else "f32") }}
 {% endmacro %}
-{#- The sums of g * x̂ and of g, before anything is added to them. -#}
+{#- The sums of g * x̂ and of g, initially 0. -#}
 {% macro begin_sums() %}
         var along = Vec();
 {% if has_mean %}
@@ -60,7 +60,7 @@ x{{ j }}
 {% endif %}
 {% endfor %}
 {% endmacro %}
-{#- From the sums to what `dx_of` needs. -#}
+{#- Computes the values for `dx_of` from the sums. -#}
 {% macro share_sums() %}
 {% if has_mean %}
         let means = sum_gradients(vec2({{ total("along") }}, {{ total("across") }}) * PER_COLUMN, place, lane, subgroup_size);
@@ -70,8 +70,8 @@ x{{ j }}
         let slope = -sum_gradients({{ total("along") }} * PER_COLUMN, place, lane, subgroup_size) * rstd;
 {% endif %}
 {% endmacro %}
-{#- The same where the sums were made with the row's moments: the mean of g * x̂ is that of g * (x - mean), less `low` times the
-    mean of g, times rstd. -#}
+{#- Computes the values for `dx_of` if the sums were reduced with the row's moments. The mean of g * x̂ equals
+    (mean of g * (x - mean) minus `low` times the mean of g) times rstd. -#}
 {% macro share_early_sums() %}
         let slope = (low * rstd * means.y - sums.z * gain) * rstd;
         let level = -means.y * rstd;

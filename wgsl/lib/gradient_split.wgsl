@@ -1,13 +1,13 @@
-{#- A row's sums from parts of it: `measure` writes what a workgroup finds in its part, `join` makes one record of a
-    row's. Distances are taken from the part's own mean, since the row's is not known yet. -#}
+{#- A row's sums from its parts: `measure` writes the sums of a part, `join` combines the records of a row into one.
+    Distances are measured from the part's own mean, because the row's mean is not known yet. -#}
 {% from "lib/split.wgsl" import each_part, part_functions, part_reductions, joining_reductions, part_moments, store_moments, joined_parts, moments with context %}
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/direct.wgsl" import total with context %}
 {% from "lib/gradient.wgsl" import row_words with context %}
-{#- A record of a part: its moments, the sum of g * d / COLS and of g / COLS, where d is the distance from the part's
-    mean; with statistics given, of g * x̂ / COLS and g / COLS. -#}
+{#- The record of a part: its moments, and the sums of g * d / COLS and g / COLS, where d is the distance from the part's
+    mean. With given statistics, only the sums of g * x̂ / COLS and g / COLS. -#}
 {% set words = (0 if saved_stats else moments) + (2 if has_mean else 1) %}
 {{ part_functions() }}
 {{ saved_stats_of_row() if saved_stats else part_reductions() }}

@@ -18,12 +18,12 @@ const COLS = {{ cols }}u;
 const PER_COLUMN = 1.0 / f32(COLS);
 {% if shifted %}
 
-// Columns of other rows in the row's first chunk: how far its start lies past a multiple of four elements.
+// Columns of other rows in the row's first chunk: the row's start modulo four elements.
 var<private> row_shift: u32;
 {% endif %}
 {% if looped %}
 
-// Which set of workgroup memory the reductions of this row use, 0 or 1.
+// The set of workgroup memory for the reductions of this row, 0 or 1.
 var<private> turn: u32;
 
 fn next_turn() {

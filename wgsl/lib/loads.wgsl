@@ -1,20 +1,20 @@
-{#- Loads of the tensors that are read. `load_<name>` gives the Vec of step j: of a row, or of a parameter. Loads that
-    go ahead of their use come in two halves: `fetch_<name>` gives an access as it lies in memory, `<name>_of` a Vec of it.
+{#- Loads of the input tensors. `load_<name>` returns the Vec of step j of a row or a parameter. For prefetching there are
+    two halves: `fetch_<name>` returns an access in its storage format, `<name>_of` a Vec of it.
 
-    Loads are never branched around, since a branch keeps them from overlapping: the index is clamped and
-    what lies past the row is replaced by 0. -#}
+    Loads have no branches around them, because a branch would keep them from overlapping. Instead the index is clamped,
+    and values past the row are replaced by 0. -#}
 {% from "lib/cost.wgsl" import tally with context %}
 {% from "lib/dtype.wgsl" import storage, lanes, components, joins_words, in_pairs, row_start, shifted, word_type, per_word, decoded with context %}
 {% from "lib/direct.wgsl" import whole, where_live with context %}
-{#- Where an access of step j lies in its row. -#}
+{#- The position of an access of step j in its row. -#}
 {% macro inside(tensor) -%}
 {{ "pair_inside" if in_pairs(tensor) else ("access" if whole else "inside") }}(j, thread)
 {%- endmacro %}
-{#- Text that turns an access into the Vec of step j. -#}
+{#- Text that converts an access to the Vec of step j. -#}
 {% macro unpacked(tensor, raw) -%}
 {{ decoded(tensor.dtype, "select(" ~ raw ~ ".xy, " ~ raw ~ ".zw, j % 2u == 1u)" if in_pairs(tensor) else raw) }}
 {%- endmacro %}
-{#- The end of a function: the Vec of step j, from the access that is `raw`, or from text that gives it. -#}
+{#- The end of a function that returns the Vec of step j from the access `raw`, or from text for it. -#}
 {% macro return_step(tensor, access, plus_one) %}
 {% if whole and not plus_one and unpacked(tensor, "raw") == "raw" %}
     return {{ access }};
@@ -27,7 +27,7 @@
 {% set plus_one = " + 1.0" if tensor.name == "weight" and zero_centered_weight else "" %}
 {% if tensor.batched %}
 {% if (prefetch is defined and prefetch) or (parked is defined and parked) or (words is defined and words) %}
-// An access as it lies in memory, and step j of it.
+// An access in its storage format, and step j of it.
 fn fetch_{{ tensor.name }}(row: u32, j: u32, thread: u32) -> {{ storage(tensor) }} {
     {{ tally("row_reads", "live_count(j, thread)" ~ (" + live_count(j + 1u, thread)" if in_pairs(tensor))) }}
     return {{ tensor.buffer }}[{{ row_start(tensor) }} + {{ inside(tensor) }}];
@@ -45,7 +45,7 @@ fn load_{{ tensor.name }}(row: u32, j: u32, thread: u32) -> Vec {
 
 {% elif shifted %}
 {% if joins_words and (per_word(tensor.dtype) | int) == 2 %}
-// Where a row starts in the middle of a word, its Vecs lie across two words of a parameter.
+// If a row starts in the middle of a word, its Vecs span two words of a parameter.
 fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
     {{ tally("parameter_reads", "live_count(j, thread)") }}
 {% set at = tensor.base // 4 %}

@@ -1,8 +1,8 @@
-{#- Who works on what. -#}
+{#- The assignment of rows to workgroups and invocations. -#}
 {% from "lib/dtype.wgsl" import shifted, lanes with context %}
 {% from "lib/place.wgsl" import locate with context %}
-{#- The row of a group of rows that this invocation works on. Rows past the last are clamped to it, not left
-    early: every invocation has to reach the barriers and subgroup operations. `row_exists` guards the store. -#}
+{#- The invocation's row within a group of rows. Rows past the last are clamped to it instead of returning early, because
+    every invocation has to reach the barriers and subgroup operations. `row_exists` guards the store. -#}
 {% macro locate_row(group) %}
 {% if rows_per_workgroup == 1 %}
     let row_index = {{ group }};
@@ -18,8 +18,8 @@
     traced_row = select(traced_past, row, row_exists);
 {% endif %}
 {% endmacro %}
-{#- The body of an entry point, `{% call each_row() %} body {% endcall %}`: once for its row, or for every row
-    in turn where the number of workgroups is capped. -#}
+{#- The body of an entry point, `{% call each_row() %} body {% endcall %}`: once for its row, or for several rows in turn
+    if the number of workgroups is capped. -#}
 {% macro each_row() %}
 {% set body = caller() %}
 {{ locate("thread" ~ body) }}

@@ -1,2 +1,2 @@
-{#- Whether an invocation works on one row after another. -#}
+{#- Whether an invocation works on several rows in turn. -#}
 {% set looped = (capped is defined and capped) or loops_rows is defined %}

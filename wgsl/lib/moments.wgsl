@@ -1,17 +1,18 @@
-{#- A row's statistics: `mean`, `low` and `rstd`, or `rstd` alone where the norm has no mean. `moment_reductions`
-    stands outside functions; then either the row is swept over in memory, once, or it is held in registers.
+{#- A row's statistics: `mean`, `low` and `rstd`, or only `rstd` for a norm without mean. `moment_reductions` contains the
+    declarations at module scope. The statistics come from one sweep over memory, or from a row in registers.
 
-    Each invocation adds up its own columns as distances from a pivot, one of its values: one sweep is enough, and nothing
-    cancels. Once the mean is known, what was added up is moved there (Chan, Golub and LeVeque 1979). Distances are taken times SCALE, a power of two, so that nothing is lost and their squares can be added up.
+    Each invocation adds up its columns as distances from a pivot, one of its values. So one sweep is enough and nothing
+    cancels. When the mean is known, the sums are moved there (Chan, Golub and LeVeque 1979). Distances are multiplied by
+    SCALE, a power of two, so that they stay exact and the sum of their squares does not overflow.
 
-    Sums are divided by COLS before they are reduced, so that the mean comes out of an addition. WGSL lets a compiler
-    contract x - sum / COLS to one operation where it finds both, which takes x from a mean that was not rounded;
-    elsewhere it may not, and what `low` corrects in one place would be wrong in the other. -#}
+    Sums are divided by COLS before the reduction, so that the mean is the result of an addition. WGSL lets a compiler
+    contract x - sum / COLS into one operation, which subtracts an unrounded mean. It may do so in one place and not in
+    another, and then `low` would be correct in only one of them. -#}
 {% from "lib/sweep.wgsl" import sweep_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/dtype.wgsl" import lanes, shifted, last_access with context %}
 {% from "lib/direct.wgsl" import load_input, total, where_live with context %}
-{#- `early_sums`: of a gradient, which are reduced with the row's own, see `held_moments`. -#}
+{#- `early_sums`: the sums of a gradient, which are reduced together with the row's, see `held_moments`. -#}
 {% macro moment_reductions(early_sums=false) %}
 {% if has_mean %}
 {#- The power of two at or below 1 / sqrt(COLS). -#}
@@ -19,7 +20,7 @@
 const SCALE = {{ 0.5 ** k }};
 {% endfor %}
 
-// The median, which no single stray is; what masks a column is none either, since differences from it overflow.
+// The median, which is never a single outlier. Values that mask a column are replaced, because differences overflow.
 fn middle_of(a: f32, b: f32, c: f32) -> f32 {
 {% if dtype == "float16" %}
     return max(min(a, b), min(max(a, b), c));
@@ -29,7 +30,7 @@ fn middle_of(a: f32, b: f32, c: f32) -> f32 {
 {% endif %}
 }
 
-// The sum and the sum of squares of so many values, moved by a distance.{{ " Squares beyond float32's range stay infinite." if dtype != "float16" }}
+// The sum and the sum of squares of `count` values, moved by a distance.{{ " Squares beyond float32's range stay infinite." if dtype != "float16" }}
 fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
     let sum = fma(count, by, sums.x);
     let squares = sums.y + by * (sums.x + sum);
@@ -43,16 +44,16 @@ fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
 {{ row_reduction("sum_squares", "f32") }}
 {% endif %}
 {% endmacro %}
-{#- Text: the difference of `value` from what is `taken`, times SCALE. The product is exact, so that fma is asked for
-    only because NVIDIA's compiler, left to itself, took two operations: LayerNorm of bfloat16 was up to 9 % slower. -#}
+{#- Text: the difference of `value` and `taken`, times SCALE. The product is exact, so fma does not change the result. It is
+    explicit because NVIDIA's compiler used two operations, with which bfloat16 LayerNorm was up to 9 % slower. -#}
 {% macro distance(value, taken) -%}
 fma({{ value }}, Vec(SCALE), -{{ taken }})
 {%- endmacro %}
 {% macro scaled_distance(value, taken) -%}
 fma({{ value }}, SCALE, -({{ taken }} * SCALE))
 {%- endmacro %}
-{#- Text: a value of the invocation's own, out of its first steps, of which `held(j)` is text; the row's where it has none.
-    Strays keep together, so no two neighbours are looked at. -#}
+{#- Text: one of the invocation's values in its first steps (`held(j)` is the text of step j), or the row's pivot if it has
+    none. It compares no neighbouring values, because outliers tend to be neighbours. -#}
 {% macro own_pivot(held) -%}
 middle_of(
 {%- for step, lane in {4: [(0, 0), (0, 3), (1, 2)], 2: [(0, 0), (1, 1), (2, 0)], 1: [(0, 0), (1, 0), (2, 0)]}[lanes] -%}
@@ -61,8 +62,9 @@ middle_of(
 {%- endfor -%}
 )
 {%- endmacro %}
-{#- From `sum` and `squares`, about `pivot`, to the row's statistics. `apart`: from the mean to the pivot. With `early_sums` also
-    from `along` and `across` to means.y, of g, and sums.z, of g * (x - mean) * SCALE. -#}
+{#- Computes the row's statistics from `sum` and `squares` about `pivot`. `apart` is the distance from the mean to the
+    pivot. With `early_sums`, it also computes means.y, the mean of g, from `along`, and sums.z, the sum of
+    g * (x - mean) * SCALE, from `across`. -#}
 {% macro join_moments(early_sums=false) %}
     let count = own_columns(thread);
     let own = vec2({{ total("sum") }}, {{ total("squares") }});
@@ -88,7 +90,7 @@ middle_of(
     let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
 {% include "lib/statistics.wgsl" %}
 {% endmacro %}
-{#- An invocation that has many columns goes on from their mean: a pivot that is a stray costs digits only among few. -#}
+{#- An invocation with many columns continues from their mean. A pivot that is an outlier then costs digits in few columns. -#}
 {% macro move_pivot() %}
         if (j % 16u == 15u && access(j, thread) < {{ last_access }}) {
             let own = vec2({{ total("sum") }}, {{ total("squares") }});
@@ -127,14 +129,15 @@ middle_of(
     let rstd = inverseSqrt(sum_squares({{ total("squares") }}, place, lane, subgroup_size) + params.eps);
 {% endif %}
 {% endmacro %}
-{#- From registers, or what `held(j)` is text of; d0, d1, ... are then differences times SCALE, of the first `kept` steps.
-    `again(j)` is text of another step after the first sweep, `row_pivot` of the row's pivot.
+{#- The statistics of a row in registers, or of the values whose text is `held(j)`. Afterwards d0, d1, ... are the
+    differences times SCALE of the first `kept` steps. `again(j)` is the text of the other steps after the first sweep,
+    `row_pivot` is the text of the row's pivot.
 
-    With `sweeps` 2 all is taken from the mean, which a sweep of its own finds: more operations for an element, fewer for
-    an invocation. Types narrower than float32 need no pivot then, see lib/statistics.wgsl.
+    With `sweeps` 2, a separate sweep computes the mean, and distances are measured from it. That takes more operations
+    per element and fewer per invocation. Types narrower than float32 then need no pivot, see lib/statistics.wgsl.
 
-    `early_step(j, d)` is text that adds step j of a gradient, d from the pivot, to its sums `along` and `across`. They are reduced
-    with the row's own, where a reduction for them alone would wait for the statistics. -#}
+    `early_step(j, d)` is text that adds step j of a gradient, at distance d from the pivot, to its sums `along` and
+    `across`. They are reduced with the row's sums; a separate reduction would have to wait for the statistics. -#}
 {% set twice = sweeps is defined and sweeps == 2 %}
 {% macro held_moments(held, again, kept, row_pivot, early_step=none) %}
 {% if has_mean and twice %}
@@ -186,8 +189,8 @@ middle_of(
 {{ "    }" if j >= kept }}
 {% endfor %}
 {% endmacro %}
-{#- After `held_moments`: once a row, then each step normalised. Of a step that is not kept the distance from a pivot is not
-    worked out again: drivers would add it up with `offset`, which takes it from a mean that is not rounded. -#}
+{#- After `held_moments`: first once per row, then each step normalised. For a step without a kept difference, the distance
+    from the pivot is not computed again: drivers would contract it with `offset`, which subtracts an unrounded mean. -#}
 {% macro held_scale(kept) %}
 {% if has_mean and twice and dtype != "float32" %}
     let gain = select(rstd / SCALE, 0.0, alike);

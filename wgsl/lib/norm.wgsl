@@ -1,4 +1,4 @@
-{#- What every forward kernel stands on: the interface, a row's loads and stores, and what becomes of it. -#}
+{#- The basis of every forward kernel: the interface, a row's loads and stores, and its output. -#}
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}

@@ -1,6 +1,6 @@
-{#- The gradient in one dispatch: `main` of the kernels `one_dispatch`. With the statistics given, the sums over rows
-    need nothing that another workgroup finds out: workgroups that walk down columns stand beside those that
-    work on rows. They come first, since they take longest. -#}
+{#- The gradient in one dispatch: `main` of the kernels `one_dispatch`. With given statistics, the sums over rows need no
+    results of other workgroups. So workgroups that walk down columns run in the same dispatch as the workgroups that
+    compute rows. They come first, because they take longest. -#}
 {% from "lib/place.wgsl" import locate with context %}
 {% from "lib/locate.wgsl" import locate_row with context %}
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, saved_xhat, unpack_saved with context %}
@@ -32,12 +32,12 @@ fn main(
 {% if summed %}
     if (item < TILES) {
         let chunk = item * TILE + place % TILE;
-        let column = min(chunk, CHUNKS - 1u);  // what lies past the row is not stored
+        let column = min(chunk, CHUNKS - 1u);  // columns past the row are not stored
         let share = place / TILE;
 {% for name in summed %}
         var {{ name }} = vec4<f32>();
 {% endfor %}
-        // Loads of several rows are on their way together.
+        // The loads of several rows overlap.
         for (var first = share; first < params.rows; first += {{ batch }}u * DOWN) {
 {% for k in range(batch) %}
             let row{{ k }} = {{ "min(first + " ~ k ~ "u * DOWN, params.rows - 1u)" if k else "first" }};

@@ -1,4 +1,4 @@
-{#- What becomes of a normalised row: scale, shift, the storage type. The functions; lib/write.wgsl calls them. -#}
+{#- The functions for a normalised row's output: scale, shift, and storage type. lib/write.wgsl calls them. -#}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/dtype.wgsl" import chunked with context %}
 {% from "lib/direct.wgsl" import where_live with context %}
@@ -9,8 +9,8 @@ fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
 }
 {% if row_scaled or tracks_amax %}
 
-// The largest |y| of a Vec's columns that exist, as bits: those of floats that are not negative are ordered as
-// the floats are, and NaN comes last, where max() of floats may drop it.
+// The largest |y| of a Vec's existing columns, as bits. The bits of floats that are not negative have the same order as
+// the floats, with NaN last; max() of floats may drop NaN.
 fn greatest(y: Vec, j: u32, thread: u32) -> u32 {
     let size = {{ where_live("abs(y)", "Vec()", "j") }};
 {% if chunked %}

@@ -1,4 +1,4 @@
-{#- The uniform: a word for each name that the plan fills in. -#}
+{#- The uniform: a word for each name that the plan sets. -#}
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
 {% for word in params %}

@@ -1,11 +1,11 @@
-{#- The last `parked` steps of a row wait in workgroup memory, as they lie in x, for its second sweep: registers that hold
-    a whole row leave no room for parameters, or for another workgroup whose loads could be on their way meanwhile. -#}
+{#- The last `parked` steps of a row stay in workgroup memory, in x's storage format, until the second sweep. With a whole
+    row in registers there would be no room for parameters, or for another workgroup whose loads could overlap. -#}
 {% from "lib/dtype.wgsl" import storage, in_pairs with context %}
 {% from "lib/direct.wgsl" import load_input, unpacked_step with context %}
 {% set parked_steps = parked if parked is defined else 0 %}
 {% set first_parked = steps - parked_steps %}
 {% set x = tensors | selectattr("name", "eq", "x") | first %}
-{#- Steps that one access holds. -#}
+{#- Steps per access. -#}
 {% set fetched = 2 if in_pairs(x) else 1 %}
 {% macro parking() %}
 {% if parked_steps %}
@@ -15,7 +15,7 @@ var<workgroup> parked: array<{{ storage(x) }}, {{ parked_steps // fetched * work
 {% macro place_of(j) -%}
 parked[{{ (j - first_parked) // fetched * workgroup_size }}u + place]
 {%- endmacro %}
-{#- Parks what is on its way to raw0, raw1, ..., accesses as they lie in memory. -#}
+{#- Parks the accesses raw0, raw1, ... in their storage format. -#}
 {% macro park() %}
 {% for j in range(first_parked, steps, fetched) %}
     {{ place_of(j) }} = raw{{ j }};
@@ -35,7 +35,7 @@ parked[{{ (j - first_parked) // fetched * workgroup_size }}u + place]
 {% endfor %}
 {{ park() }}
 {% endmacro %}
-{#- Text of step j in the first sweep, and after it; each invocation reads what it wrote itself. -#}
+{#- Text of step j in the first sweep, and after it; each invocation reads only its own data. -#}
 {% macro held(j) -%}
 h{{ j }}
 {%- endmacro %}
@@ -45,13 +45,13 @@ h{{ j }}
 {% macro again(j) -%}
 {{ held(j) if j < first_parked else from_park(j) }}
 {%- endmacro %}
-{#- With `parked_weight` a workgroup that walks over rows keeps the weight there, as it lies in memory. -#}
+{#- With `parked_weight`, a workgroup that walks over rows keeps the weight there in its storage format. -#}
 {% set weight_waits = parked_weight is defined and parked_weight %}
 {% set weight = tensors | selectattr("name", "eq", "weight") | first %}
 {% macro weight_place(j) -%}
 weight_parked[{{ j // (2 if in_pairs(weight) else 1) * workgroup_size }}u + place]
 {%- endmacro %}
-{#- Stands outside functions. -#}
+{#- Declarations at module scope. -#}
 {% macro weight_parking() %}
 {% if weight_waits %}
 var<workgroup> weight_parked: array<{{ storage(weight) }}, {{ steps // (2 if in_pairs(weight) else 1) * workgroup_size }}>;

@@ -1,12 +1,12 @@
-{#- Where an invocation is. `place` numbers the invocations of a workgroup so that subgroups are runs of it and a lane is
-    its place within one. WGSL does not promise that of local_invocation_index. -#}
-{#- `body`: text that follows, where it is known. What it does not name is left out. -#}
+{#- The position of an invocation. `place` numbers the invocations of a workgroup such that each subgroup is a contiguous
+    range, in the order of lanes. WGSL does not guarantee this for local_invocation_index. -#}
+{#- `body`: the text that follows, if known. Names that it does not contain are left out. -#}
 {% macro locate(body="thread subgroup_size lane") %}
 {% if subgroups %}
     let place = subgroup * subgroup_size + lane;
 {% else %}
 {% if "subgroup_size" in body %}
-    let subgroup_size = 1u;  // without subgroups, every invocation is one of its own
+    let subgroup_size = 1u;  // without subgroups, every invocation counts as a subgroup
 {% endif %}
 {% if "lane" in body %}
     let lane = 0u;

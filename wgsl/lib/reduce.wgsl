@@ -1,11 +1,10 @@
-{#- Reductions across the THREADS invocations of a row, any power of two, any subgroup size from 4 to 128
-    (1 stands for none); with subgroups any other number too, if it is a workgroup of its own, of "sum" and "max"
-    alone. Every invocation gets the same bits. Each reduction has workgroup memory of its
-    own, so that the next one needs no barrier before it: call each once a row. Where rows are worked on in
-    a loop there are two sets of it, used in turn: who writes a set again has passed a barrier that everyone
-    reaches after reading it.
+{#- Reductions across the THREADS invocations of a row, any power of two, for any subgroup size from 4 to 128 (1 stands
+    for no subgroups). With subgroups and one row per workgroup, "sum" and "max" work for any other number as well. All
+    invocations get the same bits. Each reduction has its own workgroup memory, so that the next one needs no barrier
+    before it: call each once per row. In loops over rows there are two sets of it, used in turn. An invocation that
+    writes a set again has passed a barrier that all reach after reading it.
 
-    Where a row spans subgroups, `subgroup_size < THREADS` is uniform and so may hold a barrier. -#}
+    If a row spans subgroups, `subgroup_size < THREADS` is uniform, so the branch may contain a barrier. -#}
 {% from "lib/looped.wgsl" import looped with context %}
 {% set smallest_subgroup = 4 if subgroups else 1 %}
 {% macro merged(merge, first, second) -%}
@@ -21,8 +20,8 @@
     }
 {% endfor %}
 {% endmacro %}
-{#- Where a row's invocations are no power of two, its last subgroup may be short, and a butterfly would read lanes
-    that are not there. -#}
+{#- If the number of a row's invocations is not a power of two, its last subgroup may be incomplete, and a butterfly would
+    read lanes that do not exist. -#}
 {% macro uneven_reduction(merge, type, partials, set) %}
 {% set across = {"sum": "subgroupAdd", "max": "subgroup_greatest"}[merge] %}
     value = {{ across }}(value);
@@ -36,9 +35,9 @@
         value = {{ across }}(value);
     }
 {% endmacro %}
-{#- The greatest of bits of floats that are not negative, by way of floats: with subgroupMax of u32 in its place texts
-    for some lengths of rows gave NaN for a row's scale on one NVIDIA driver (580.159). Why is not known; by floats they
-    were right. max() of floats may drop NaN, which is asked for apart. -#}
+{#- The largest of the bits of floats that are not negative, computed with floats. With subgroupMax of u32, shaders for
+    some row lengths gave NaN for a row's scale on one NVIDIA driver (580.159), for an unknown reason. max() of floats may
+    drop NaN, so NaN is checked separately. -#}
 {% macro subgroup_greatest() %}
 fn subgroup_greatest(bits: u32) -> u32 {
     let infinity = 0x7f800000u;
@@ -48,8 +47,7 @@ fn subgroup_greatest(bits: u32) -> u32 {
 }
 
 {% endmacro %}
-{#- Defines `fn name(own, place, lane, subgroup_size)`. `merge` is "sum", or a function of two values that does not
-    care for their order. -#}
+{#- Defines `fn name(own, place, lane, subgroup_size)`. `merge` is "sum", or a commutative function of two values. -#}
 {% macro row_reduction(name, type, merge="sum") %}
 {% set partials = name ~ "_partials" %}
 {% set size = workgroup_size // smallest_subgroup %}

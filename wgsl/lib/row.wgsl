@@ -1,4 +1,4 @@
-{#- A row: its geometry, its loads and its stores, and what of it is normalised. -#}
+{#- A row: its geometry, loads and stores, and the input of the norm. -#}
 {% from "lib/dtype.wgsl" import lanes, shifted, decoded, encoded with context %}
 {% from "lib/direct.wgsl" import load_input with context %}
 {% include "lib/geometry.wgsl" %}
@@ -7,7 +7,7 @@
 {% include "lib/loads.wgsl" %}
 {% include "lib/stores.wgsl" %}
 {% if has_residual %}
-// h = x + residual, as it is stored: what is normalised is what the next layer is given.
+// h = x + residual, rounded to its storage type: the norm's input equals the stored h.
 fn load_input(row: u32, j: u32, thread: u32) -> Vec {
 {% set sum = "load_x(row, j, thread) + load_residual(row, j, thread)" ~ (" + load_residual_bias(j, thread)" if has_residual_bias else "") %}
 {% if dtype == "float32" %}
@@ -25,9 +25,8 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
 
 {% endif %}
 {% if has_mean %}
-// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
-// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
-// from a value that masks the row would overflow.
+// A value of the row. Sums of differences from it stay small even if the row is far from 0, so adding many terms costs
+// few digits (Chan, Golub and LeVeque 1983, shifted data). Differences from a value that masks a column would overflow.
 fn pivot_of(row: u32) -> f32 {
     let first = {{ load_input }}(row, 0u, 0u);
     let value = first{{ "[row_shift]" if shifted else (".x" if lanes > 1) }};

@@ -1,5 +1,5 @@
-{#- The first step of a gradient of rows of any length: `rows` gives each row's sums, its statistics, the mean of
-    g * x̂ and the mean of g, where g = dy * weight. -#}
+{#- The first step of a gradient of rows of any length: `rows` computes each row's statistics, the mean of g * x̂, and the
+    mean of g, where g = dy * weight. -#}
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
 {% from "lib/moments.wgsl" import moment_reductions, swept_moments with context %}
 {% from "lib/sweep.wgsl" import sweep with context %}

@@ -1,5 +1,5 @@
-{#- What the forward pass saved of a row: `saved_stats` stands outside functions, `unpack_saved` gives `mean`, `low`
-    and `rstd` names. -#}
+{#- The statistics that the forward pass saved: `saved_stats` is a declaration at module scope, `unpack_saved` defines
+    `mean`, `low` and `rstd`. -#}
 {% macro saved_stats() %}
 {% if "stats" in tensors | map(attribute="name") | list %}
 fn saved_stats(row: u32) -> {{ "vec3<f32>" if has_mean else "f32" }} {
@@ -12,7 +12,7 @@ fn saved_stats(row: u32) -> {{ "vec3<f32>" if has_mean else "f32" }} {
 }
 {% endif %}
 {% endmacro %}
-{#- What a Vec of x is normalised to. -#}
+{#- The normalised value of a Vec of x. -#}
 {% macro saved_xhat(x) -%}
 {{ "(" ~ x ~ " - mean) * rstd - low * rstd" if has_mean else x ~ " * rstd" }}
 {%- endmacro %}

@@ -1,11 +1,11 @@
-{#- Rows that several workgroups share: each takes a part, STEPS Vecs of an invocation. A first pass writes what
-    it finds in its part as a record of `parts`, the next joins the records of a row. -#}
+{#- Rows that several workgroups share: each workgroup takes a part, with STEPS Vecs per invocation. A first pass writes
+    the results of its part as a record of `parts`, and the next pass joins the records of a row. -#}
 {% from "lib/place.wgsl" import locate with context %}
 {% from "lib/locate.wgsl" import locate_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/dtype.wgsl" import lanes, shifted with context %}
 {% from "lib/direct.wgsl" import total, where_live with context %}
-{#- Words of a record of statistics. -#}
+{#- Words per record of statistics. -#}
 {% set moments = 3 if has_mean else 1 %}
 {#- The body of an entry point that works on one part of a row. -#}
 {% macro each_part() %}
@@ -32,7 +32,7 @@
 const PARTS = {{ row_parts }}u;  // workgroups of a row
 const PART_COLUMNS = {{ lanes }}u * STEPS * THREADS;
 
-// Columns of the row that lie in a part; the last of a row that starts early may have none.
+// The number of the row's columns in a part; the last part may have none.
 fn columns_in(part: u32) -> f32 {
 {% if shifted %}
     let begin = max(part * PART_COLUMNS, row_shift);
@@ -43,7 +43,7 @@ fn columns_in(part: u32) -> f32 {
 {% endif %}
 }
 {% endmacro %}
-{#- The functions of the first pass, and of the one that joins. -#}
+{#- The functions of the first pass and of the joining pass. -#}
 {% macro part_reductions() %}
 {% if has_mean %}
 {{ row_reduction("sum_part", "f32") }}
@@ -60,7 +60,7 @@ fn columns_in(part: u32) -> f32 {
 {% endif %}
 {{ row_reduction("sum_spreads", "f32") }}
 {% endmacro %}
-{#- From `held`0, `held`1, ... to the moments of a part: `part_mean`, `part_low` (what rounding took from it) and
+{#- Computes the moments of a part from `held`0, `held`1, ...: `part_mean`, `part_low` (its rounding error) and
     `part_spread`, the sum of squared deviations / COLS. d0, d1, ... are the deviations. -#}
 {% macro part_moments(held) %}
 {% if has_mean %}
@@ -81,7 +81,7 @@ fn columns_in(part: u32) -> f32 {
 {% endfor %}
     let sums = sum_deviations(vec2({{ total("deviations") }}, {{ total("spreads") }}), place, lane, subgroup_size);
     let part_low = sums.x / count;
-    // Past float32's range as in lib/statistics.wgsl.
+    // Beyond float32's range as in lib/statistics.wgsl.
     let part_spread = select(sums.y, max(sums.y - part_low * (part_low * (count * PER_COLUMN)), 0.0), sums.y < 1e38);
 {% else %}
     var squares = {{ held }}0 * ({{ held }}0 * PER_COLUMN);
@@ -104,9 +104,9 @@ fn columns_in(part: u32) -> f32 {
 {% endif %}
     }
 {% endmacro %}
-{#- Chan, Golub and LeVeque (1979) for all parts of a row at once: distances of the parts' means from that of the
-    first, their weighted mean `low`, and the spread of the parts about it. The row's mean is `mean` + `low` to
-    twice float32's digits, as `mean` is the first part's. -#}
+{#- Chan, Golub and LeVeque (1979) for all parts of a row at once. It uses the distances of the parts' means from the first
+    part's mean, their weighted mean `low`, and the spread of the parts about it. `mean` is the first part's mean, and the
+    row's mean is `mean` + `low` to twice float32's digits. -#}
 {% macro joined_parts(words) %}
     let records = params.parts_start + row * {{ words }}u * PARTS;
 {% if has_mean %}

@@ -1,13 +1,13 @@
-{#- Stores of the tensors that have rows: `store_<name>` writes the Vec of step j, or those of two steps that share an
-    access. Unlike loads, stores are guarded: nothing is written past the row, nor for a row that does not exist. -#}
+{#- Stores of the tensors with rows: `store_<name>` writes the Vec of step j, or the Vecs of two steps that share an
+    access. Unlike loads, stores are guarded: they write nothing past the row, and nothing for a row that does not exist. -#}
 {% from "lib/cost.wgsl" import tally with context %}
 {% from "lib/looped.wgsl" import looped with context %}
 {% from "lib/dtype.wgsl" import lanes, joins_words, in_pairs, row_start, shifted, word_type, per_word, shares_words, encoded with context %}
 {% from "lib/direct.wgsl" import whole with context %}
 {% for tensor in tensors if tensor.access == "read_write" and tensor.wide and tensor.batched %}
 {% if shares_words(tensor) %}
-// Rows share words, and so may workgroups. Each clears and sets its own bits only, so that the order of
-// two of them does not matter, nor what the word held before.
+// Rows, also of different workgroups, may share words. Each row clears and sets only its own bits, so neither their
+// order nor the word's old value matters.
 fn put_{{ tensor.name }}(at: u32, bits: u32, mask: u32) {
     if (mask == 0xffffffffu) {
         atomicStore(&{{ tensor.buffer }}[at], bits);
@@ -30,15 +30,15 @@ fn store_{{ tensor.name }}(row: u32, row_exists: bool, j: u32, thread: u32, valu
 
 {% else %}
 {% if joins_words %}
-// The first columns of a workgroup's rows that start in the middle of a word, as the upper half of one.
+// For rows that start in the middle of a word, their first column, as the upper half of a word.
 var<workgroup> {{ tensor.name }}_edges: array<u32, {{ rows_per_workgroup * (2 if looped else 1) }}>;
 
-// `edge` is the upper half of the row's last word where that belongs to the next row.
+// `edge` is the upper half of the row's last word if it belongs to the next row.
 {% endif %}
 fn store_{{ tensor.name }}(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec{{ ", edge: u32" if joins_words }}) {
     let at = {{ row_start(tensor) }} + access(j, thread);
 {% if joins_words %}
-    // A word whose upper half alone is the row's own is stored with the row before.
+    // If the row has only the upper half of a word, the row before stores it.
     let wanted = live(j, thread);
     if (row_exists && wanted.x) {
         let word = {{ encoded(tensor.dtype, "value") }};
@@ -72,7 +72,7 @@ fn store_{{ tensor.name }}(row: u32, row_exists: bool, j: u32, thread: u32, valu
     put_{{ tensor.name }}(2u * at, bits.x, masks.x | masks.y);
     put_{{ tensor.name }}(2u * at + 1u, bits.y, masks.z | masks.w);
 {% else %}
-    // Rows are whole words: both halves of one exist, or none.
+    // Rows consist of whole words, so either both halves exist or none.
     if (wanted.x) { {{ tensor.buffer }}[2u * at] = bits.x; }
     if (wanted.z) { {{ tensor.buffer }}[2u * at + 1u] = bits.y; }
 {% endif %}

@@ -1,7 +1,7 @@
-{#- A loop over the steps of a row, `{% call sweep() %} body that uses j {% endcall %}`; with h, what is normalised,
+{#- A loop over the steps of a row, `{% call sweep() %} body that uses j {% endcall %}`. With h, the norm's input:
     `{% call sweep_row() %} body that uses j and h {% endcall %}`.
 
-    A long row takes several steps an iteration. Steps past the last are dead: their columns do not exist. -#}
+    A long row takes several steps per iteration. Steps past the last are dead: their columns do not exist. -#}
 {% from "lib/dtype.wgsl" import decoded, encoded, chunk_type with context %}
 {% from "lib/direct.wgsl" import unroll, load_input with context %}
 {% macro sweep(begin=0) %}
@@ -20,15 +20,15 @@
     }
 {% endif %}
 {% endmacro %}
-{#- Where a row is kept, nearest first: the first steps in registers, the next in workgroup memory as they are
-    stored; the rest is read again each time. -#}
+{#- The first steps of a row stay in registers, the next in workgroup memory in their storage format. The rest is read
+    again each time. -#}
 {% set held = held_steps if held_steps is defined else 0 %}
 {% set cached = cached_steps if cached_steps is defined else 0 %}
-{#- Written out, so many steps take llvmpipe's compiler minutes. -#}
+{#- llvmpipe's compiler takes minutes for that many unrolled steps. -#}
 {% set cache_loops = cached > 16 %}
 {% macro row_cache() %}
 {% if cached %}
-// Steps of the row, each invocation its own.
+// Steps of the row in workgroup memory; each invocation uses only its own.
 var<workgroup> row_cache: array<{{ chunk_type(dtype) }}, {{ cached * workgroup_size }}>;
 {% endif %}
 {% endmacro %}
@@ -45,7 +45,7 @@ var<workgroup> row_cache: array<{{ chunk_type(dtype) }}, {{ cached * workgroup_s
     }
 {% endif %}
 {% endmacro %}
-{#- `now_and_then` follows every sixteenth step: in loops it has to ask for that itself. -#}
+{#- The text `now_and_then` follows every sixteenth step; in loops the text has to check for that itself. -#}
 {% macro sweep_row(now_and_then="") %}
 {% set body = caller() %}
 {% for k in range(held if cache_loops else held + cached) %}

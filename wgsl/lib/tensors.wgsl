@@ -1,11 +1,11 @@
-{#- The interface of an op that has an op.py: the uniform, bindings, sizes, and functions that load and store elements.
+{#- The interface of an op with an op.py: the uniform, bindings, sizes, and functions that load and store elements.
 
-    An index counts elements of the tensor in row-major order; of a tensor with the batch size, elements of this
-    dispatch's part of the batch, which has `params.<batch>` of them. `load_NAME(i)` and `store_NAME(i, value)` take an
-    element, as f32, i32 or u32, whatever it is stored as. With `vector_width` 4 there are `load4_NAME(i)` and
-    `store4_NAME(i, value)`, too, for the vec4 from i on: i is a multiple of 4, and so are the elements of the tensor
-    (of one element of the batch, where it is batched). Such an output has no other store: a write of one component
-    may write all four. `vector_tensors`, a list of names, leaves the other tensors to `load_` and `store_`. -#}
+    An index counts elements of the tensor in row-major order. In a batched tensor it counts from the begin of this
+    dispatch's slice, which has `params.<batch>` batch elements. `load_NAME(i)` and `store_NAME(i, value)` access one
+    element as f32, i32 or u32, whatever its storage type. With `vector_width` 4 there are also `load4_NAME(i)` and
+    `store4_NAME(i, value)` for the vec4 from i on. Then i must be a multiple of 4, and so must the number of elements of
+    the tensor (per batch element if it is batched). Such an output has no other store, because a write of one component
+    may write all four. `vector_tensors`, a list of names, restricts this to some tensors. -#}
 {% from "lib/cost.wgsl" import tally with context %}
 {% set vectors = vector_width is defined and vector_width == 4 %}
 {% set in_fours = vector_tensors if vector_tensors is defined else tensors | map(attribute="name") | list %}
@@ -48,7 +48,7 @@ requires subgroup_id;
 {% for name, size in sizes.items() %}
 const {{ name }} = {{ size }}u;
 {% endfor %}
-{#- The word that has element `_at`. Locals begin with _, as no name of an op does: none hides a buffer. -#}
+{#- The word with element `_at`. Locals begin with _, which no name of an op does, so they cannot hide a buffer. -#}
 {% macro word(tensor) -%}
 {% set count = per_word[tensor.dtype] -%}
 {{ tensor.buffer }}[_at / {{ 4 if in_vectors(tensor) else count }}u]{{ "[_at / 2u % 2u]" if in_vectors(tensor) and count == 2 }}
@@ -97,15 +97,15 @@ fn load4_{{ tensor.name }}(_index: u32) -> vec4<{{ type }}> {
 {% set stored = tensors | selectattr("access", "equalto", "read_write") | map(attribute="dtype") | list %}
 {% if "float16" in stored %}
 
-// Two float16 in a word. Each half is packed by itself: SwiftShader lets a NaN or an infinity spoil the other.
+// Two float16 in a word. Each half is packed separately: in SwiftShader a NaN or an infinity corrupts the other half.
 fn encode_float16(low: f32, high: f32) -> u32 {
     return (pack2x16float(vec2(low, 0.0)) & 0xffffu) | pack2x16float(vec2(0.0, high));
 }
 {% endif %}
 {% if "bfloat16" in stored %}
 
-// The upper half of float32's bits, to nearest even. Of a NaN whose bits are all set a carry would make a zero: as
-// integers such come after infinity, and as unsigned ones those with a sign do, too.
+// The upper half of float32's bits, rounded to nearest even. In a NaN with all bits set a carry would give zero. As
+// integers such NaNs are above infinity, and as unsigned integers so are the negative ones.
 fn encode_bfloat16(low: f32, high: f32) -> u32 {
     let bits = bitcast<vec2<u32>>(min(bitcast<vec2<i32>>(vec2(low, high)), vec2(0x7fff0000)));
     let upper = min(bits, vec2(0xffff0000u)) + 0x7fffu + ((bits >> vec2(16u)) & vec2(1u));
@@ -136,7 +136,7 @@ fn store_{{ tensor.name }}(_index: u32, _value: {{ type }}) {
 {% if is_atomic(tensor) %}
 {% set count = per_word[tensor.dtype] %}
 {% set bits = 32 // count %}
-    // Another invocation may have another element of the word.
+    // Another invocation may write another element of the word.
     let _shift = {{ bits }}u * (_at % {{ count }}u);
 {% if tensor.dtype in ("float16", "bfloat16") %}
     let _code = encode_{{ tensor.dtype }}(_value, 0.0) & 0xffffu;

@@ -1,11 +1,11 @@
-{#- The gradient in two dispatches: the entry points of the kernel `two_dispatch`. An invocation's access is its
-    chunk of the row, at step 0 of `thread`, whatever the tile or block; past the row it is the last chunk again, which
-    neither counts nor is stored. -#}
+{#- The gradient in two dispatches: the entry points of the kernel `two_dispatch`. An invocation's access is its chunk of
+    the row, at step 0 of `thread`, for any tile or block. Past the row it repeats the last chunk, which is neither summed
+    nor stored. -#}
 {% from "lib/place.wgsl" import locate with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, saved_xhat, unpack_saved with context %}
 {% from "lib/column_sums.wgsl" import summed, column_stores, walk_memory, end_walk with context %}
-{#- Types of what one row needs, and of what those of a batch need. -#}
+{#- The types for the sums of one row, and of a batch of rows. -#}
 {% set row_type = "vec2<f32>" if has_mean else "f32" %}
 {% set batch_type = {1: "f32", 2: "vec2<f32>", 4: "vec4<f32>"}[batch * row_terms] %}
 const CHUNKS = {{ cols // 4 }}u;  // vec4 per row
@@ -21,7 +21,7 @@ const BLOCKS = {{ row_blocks }}u;  // workgroups of a row
 
 {{ column_stores() }}
 {{ walk_memory() }}
-{#- What is normalised, and the gradient before it. -#}
+{#- The norm's input, and the gradient of its output. -#}
 {% macro normalised(k, weight) %}
             let xhat = {{ saved_xhat("x" ~ k) }};
             let g = dy{{ k }}{{ " * " ~ weight if has_weight }};
@@ -47,7 +47,7 @@ fn down_columns(
 {% for name in summed %}
     var {{ name }} = Vec();
 {% endfor %}
-    // Loads of a batch of rows are on their way together, and so are their sums.
+    // The loads of a batch of rows overlap, and so do their reductions.
     for (var first = 0u; first < params.rows; first += {{ batch }}u * TOGETHER) {
         var shares = {{ batch_type }}();
 {% for k in range(batch) %}

@@ -10,13 +10,13 @@
 {%- endmacro %}
 {% set tracks_amax = out_dtype in ("float8_e4m3fn", "float8_e5m2") %}
 {% set scaling = " * row_scale" if row_scaled else (" * params.scale" if tracks_amax else "") %}
-{#- int8: a scale that makes the row's largest value 127. A row of zeros has one too, as if it reached 2^-100. -#}
+{#- int8: a scale that maps the row's largest value to 127. A row of zeros gets the scale for 2^-100. -#}
 {% macro choose_row_scale() %}
     let row_largest = bitcast<f32>(max(greatest_of_row(largest, place, lane, subgroup_size), 0x0d800000u));
     let row_scale = 127.0 / row_largest;
     if (thread == 0u && row_exists) { y_scale[params.y_scale_start + row] = row_largest / 127.0; }
 {% endmacro %}
-{#- float8. Most rows are below what is there already; asking first keeps them from queueing. -#}
+{#- float8. Most rows are below the current maximum. Reading it first avoids contention. -#}
 {% macro raise_amax() %}
     let row_largest = greatest_of_row(largest, place, lane, subgroup_size);
     if (thread == 0u && row_exists && atomicLoad(&amax[0]) < row_largest) { atomicMax(&amax[0], row_largest); }
@@ -25,8 +25,8 @@
 {% if return_stats %}
     if (thread == 0u && row_exists{{ " && part == 0u" if row_parts is defined }}) {
 {% if has_mean and row_parts is defined %}
-        // `mean` is the first part's, from which the row's may be far: who takes one word takes the sum's first.
-        // Without a bit that is cleared drivers would find (mean + low) - mean to be low.
+        // `mean` is the first part's mean, from which the row's may be far, so the first word is rounded from the sum.
+        // The cleared bit keeps drivers from simplifying (mean + low) - mean to low.
         let high = bitcast<f32>(bitcast<u32>(mean + {{ low }}) & 0xfffffffeu);
         let added = bitcast<f32>(bitcast<u32>(high - mean) & 0xfffffffeu);
         stats[params.stats_start + 3u * row] = high;
@@ -43,11 +43,11 @@
     }
 {% endif %}
 {% endmacro %}
-{#- Extras: what options have a forward kernel write in addition to y. They come in three parts, around a last loop that the
-    kernel spells out itself, and each part is empty where the problem does not ask for it.
+{#- Extras: outputs in addition to y, written for some options. They have three parts, around a last loop in the kernel's
+    own text. Each part is empty if the problem does not need it.
 
-    Before the loop: the saved statistics, and for int8 a sweep that finds the row's scale. `normalized` is text for what
-    becomes of `h` at step `j`, `low` for the second word of the mean. -#}
+    Before the loop: the saved statistics, and for int8 a sweep that computes the row's scale. `normalized` is the text of
+    the normalised `h` at step `j`, `low` is the text of the second word of the mean. -#}
 {% macro begin_extras(normalized, low="low") %}
 {{ write_stats(low) }}
 {% if row_scaled or tracks_amax %}
@@ -60,7 +60,7 @@
 {{ choose_row_scale() }}
 {% endif %}
 {% endmacro %}
-{#- At each step: h, which is stored next to y, and for float8 the largest |y|. The arguments are text. -#}
+{#- At each step: the store of h, and for float8 the largest |y|. The arguments are text. -#}
 {% macro write_extras(j="j", h="h", y_value="y_value") %}
 {% if has_residual %}
         store_h(row, row_exists, {{ j }}, thread, {{ h }});
@@ -75,7 +75,7 @@
 {{ raise_amax() }}
 {% endif %}
 {% endmacro %}
-{#- `{% call(h) write_row() %} the text of h normalised {% endcall %}`: all of it, by sweeps over memory. -#}
+{#- `{% call(h) write_row() %} the text of h normalised {% endcall %}` writes the whole row, by sweeps over memory. -#}
 {% macro write_row(low="low") %}
 {% set normalized = caller("h") | trim %}
 {{ begin_extras(normalized, low) }}
@@ -86,7 +86,7 @@
     {% endcall %}
 {{ end_extras() }}
 {% endmacro %}
-{#- Stores what registers of the tensor's name, and a number, hold; `factor` is text that follows each. -#}
+{#- Stores the registers with the tensor's name and a number; the text `factor` follows each. -#}
 {% macro store_steps(tensor, factor="") %}
 {% set name = tensor.name %}
 {% if joins_words %}
@@ -100,14 +100,14 @@
 {{ store_access(tensor, j, factor) }}
 {% endfor %}
 {% endmacro %}
-{#- Stores step j, together with the one before where they share an access. -#}
+{#- Stores step j, together with the step before if they share an access. -#}
 {% macro store_access(tensor, j, factor="") %}
 {% set name, count = tensor.name, 2 if in_pairs(tensor) else 1 %}
 {% if (j + 1) % count == 0 %}
     store_{{ name }}(row, row_exists, {{ step(j + 1 - count) }}, thread, {{ name ~ (j + 1 - count) ~ factor }}{{ ", " ~ name ~ j ~ factor if count > 1 }}{{ ", " ~ name ~ "_edge" if joins_words }});
 {% endif %}
 {% endmacro %}
-{#- Weight and bias on their way before they are needed, as they lie in memory; what a step takes of them. -#}
+{#- Prefetches weight and bias in their storage format; the values that a step takes of them. -#}
 {% set early = (tensors | selectattr("name", "in", ["weight", "bias"]) | list) if parameters_first is defined and parameters_first else [] %}
 {% macro fetch_parameters() %}
 {% for tensor in early %}
@@ -120,7 +120,7 @@
 {% set tensor = early | selectattr("name", "eq", name) | first -%}
 {{ name ~ j if shifted else unpacked_step(name, name ~ (j - j % (2 if in_pairs(tensor) else 1)), step(j)) }}
 {%- endmacro %}
-{#- `{% call(j) write_registers() %} the text of step j normalised {% endcall %}`: from registers h0, h1, ... -#}
+{#- `{% call(j) write_registers() %} the text of step j normalised {% endcall %}` writes the row from registers h0, h1, ... -#}
 {% macro write_registers() %}
 {{ write_stats() }}
 {% for j in range(steps) %}

@@ -1,15 +1,15 @@
 // /// webnorm
 // summary = "One invocation per row, two sweeps over memory."
-// differs = "The formula as it is written, with nothing shared between invocations."
+// differs = "Follows the formula directly; invocations share nothing."
 // rung = 1
 // layout = "row_per_invocation"
 // [accuracy]
 // serial_terms = "steps"
 // ///
 
-// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and a single
-// accumulator adds a row's squares one after another, so that its rounding grows with the row.
-{#- The extras are what options have a kernel write in addition to y. Without such options they are empty. #}
+// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses. A single accumulator
+// adds a row's squares one by one, so its rounding error grows with the row.
+{#- The extras are additional outputs, written for some options. Without such options they are empty. #}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import begin_extras, write_extras, end_extras, scaling with context %}
 {% include "lib/norm.wgsl" %}

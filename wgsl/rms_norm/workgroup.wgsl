@@ -1,6 +1,6 @@
 // /// webnorm
-// summary = "A workgroup per row: the mean of the squares, then the result."
-// differs = "Shares a row among the invocations of a workgroup; without a mean to take off, one sweep fewer than two_pass of layer_norm."
+// summary = "One workgroup per row: the mean of the squares, then the result."
+// differs = "Shares a row among the invocations of a workgroup. Without a mean it takes one sweep fewer than two_pass of layer_norm."
 // rung = 2
 // layout = "row_per_workgroup"
 // [accuracy]
@@ -14,7 +14,7 @@
 
 var<workgroup> partials: array<f32, {{ workgroup_size }}>;
 
-// The sum over the row's invocations, by a tree: each level leaves half as many to add.
+// The sum over the row's invocations, by a tree: each level halves the number of terms.
 fn row_sum(own: f32, thread: u32) -> f32 {
     partials[thread] = own;
     for (var left = THREADS / 2u; left > 0u; left /= 2u) {

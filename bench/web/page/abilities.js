@@ -1,4 +1,4 @@
-// What each library can do, by trying: what it answers, or why it does not.
+// Try each ability of each library: the result of a call, or the reason why it fails.
 
 import { dispatchesOf, openCall, reasonOf } from "./calls.js";
 import { PROBES } from "./probes.js";
@@ -10,7 +10,7 @@ const DTYPES = ["float16", "bfloat16"];
  * @param {object} machine
  * @param {object[]} libraries
  * @param {{ cols: number, rows: number, eps: number }} part
- * @returns {Promise<object[]>}  a line for each library and ability: `can`, and `said`
+ * @returns {Promise<object[]>}  a line for each library and ability: `can`, and the result or reason as `said`
  */
 export async function abilities(machine, libraries, part, host) {
   const lines = [];
@@ -39,7 +39,7 @@ async function outcome(attempt) {
   }
 }
 
-/** How many dispatches a call is. */
+/** Run a norm once, and count the dispatches of a call. */
 async function norm(machine, library, problem) {
   const { stored } = drawn({ ...problem, mean: 0 });
   const call = await openCall(machine, library, problem, stored);

@@ -3,14 +3,14 @@
 import { openCall, reasonOf } from "./calls.js";
 import { drawn, largestError } from "./problems.js";
 
-// Beyond it the storage type has no digit left for a standard deviation of 1.
+// Beyond these means the storage type has no digits left for a standard deviation of 1.
 const MOST_MEAN = { float32: 2 ** 24, float16: 2 ** 11 };
 
 /**
  * @param {object} machine
  * @param {object[]} libraries
  * @param {{ op: string, dtype: string, rows: number, cols: number, eps: number, means: number[] }} part
- * @returns {Promise<object[]>}  a line for each library: its errors by mean, or why there are none
+ * @returns {Promise<object[]>}  a line for each library: its errors by mean, or the reason for none
  */
 export async function accuracy(machine, libraries, part) {
   const { means, ...problem } = part;

@@ -1,27 +1,27 @@
-// A library's call on one problem, and what became of it.
+// A library's call on one problem, its dispatches and its errors.
 
 import { recorded } from "./recorder.js";
 
-/** A count in words. */
+/** Return a number of dispatches in words. */
 export function dispatches(count) {
   return `${count} dispatch${count === 1 ? "" : "es"}`;
 }
 
-/** How many dispatches a call is, in words; an Error where it has none. */
+/** Count a call's dispatches, in words; throws an Error if there are none. */
 export async function dispatchesOf(call) {
   const { calls } = await recorded(call);
   if (calls.length === 0) throw new Error("it does not run on the GPU: a call dispatches nothing");
   return dispatches(calls.length);
 }
 
-/** What an error says, in one line. */
+/** Return an error's message in one line. */
 export function reasonOf(error) {
   const text = String(error?.message ?? error);
-  return text.replace(/\s+/g, " ").trim().slice(0, 400) || "it failed without a word";
+  return text.replace(/\s+/g, " ").trim().slice(0, 400) || "it failed without a message";
 }
 
 /**
- * A library's call, with its inputs on the device; the device's complaints are thrown.
+ * Prepare a library's call, with its inputs on the device; errors of the device are thrown.
  * @returns {Promise<{ run: () => Promise<void>, read: () => Promise<Uint8Array>, close: () => void }>}
  */
 export async function openCall(machine, library, problem, stored) {
@@ -31,7 +31,7 @@ export async function openCall(machine, library, problem, stored) {
   return {
     ...call,
     run: async () => {
-      // A refused command is told to nobody else: a library would give the zeros of a new buffer.
+      // Without this scope a refused command would go unnoticed, and a library would return a buffer's zeros.
       device.pushErrorScope("validation");
       try {
         await call.run();

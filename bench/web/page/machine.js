@@ -1,4 +1,4 @@
-// One device for all libraries: each asks for an adapter and a device, and gets this one.
+// One device for all libraries: each library's request for a device gets this one.
 
 import { within } from "../page/gpu.js";
 import { traitsOf } from "../runtime.js";
@@ -6,13 +6,13 @@ import { traitsOf } from "../runtime.js";
 const WANTED = ["timestamp-query", "shader-f16", "subgroups"];
 
 /**
- * Open a device with all that the adapter has, and have every later request for one give it.
+ * Open a device with all limits and features of the adapter, and return it for every later request.
  * @param {GPU} gpu
  * @returns {Promise<object>}
  */
 export async function openMachine(gpu) {
   const adapter = await gpu?.requestAdapter({ powerPreference: "high-performance" });
-  if (!adapter) throw new Error("WebGPU gives no adapter here");
+  if (!adapter) throw new Error("WebGPU finds no adapter here");
   const requiredLimits = {};
   for (const name in adapter.limits) {
     const limit = adapter.limits[name];
@@ -21,13 +21,13 @@ export async function openMachine(gpu) {
   const requiredFeatures = WANTED.filter((name) => adapter.features.has(name));
   const device = await adapter.requestDevice({ requiredFeatures, requiredLimits });
   Object.getPrototypeOf(adapter).requestDevice = async () => device;
-  // onnxruntime-web destroys it with the last of its sessions; it is everybody's.
+  // onnxruntime-web destroys the device with its last session, but all libraries share it.
   Object.getPrototypeOf(device).destroy = () => {};
   const adapterInfo = adapter.info;
   return { device, adapterInfo, features: requiredFeatures, traits: traitsOf(device, adapterInfo) };
 }
 
-/** A buffer with these bytes, that anything may be done with. */
+/** Make a buffer with these bytes for any storage or copy use. */
 export function bufferWith(device, data) {
   const { STORAGE, COPY_SRC, COPY_DST } = GPUBufferUsage;
   const size = Math.ceil(data.byteLength / 16) * 16;
@@ -36,7 +36,7 @@ export function bufferWith(device, data) {
   return buffer;
 }
 
-/** Bytes as they are written: a whole number of words. */
+/** Pad bytes to whole words, as writes require. */
 function padded(data) {
   if (data.byteLength % 4 === 0) return data;
   const bytes = new Uint8Array(Math.ceil(data.byteLength / 4) * 4);
@@ -44,7 +44,7 @@ function padded(data) {
   return bytes;
 }
 
-/** Put a compute pass on the queue, which `encode` fills. */
+/** Submit a compute pass that `encode` fills. */
 export function submitPass(device, encode) {
   const encoder = device.createCommandEncoder();
   const pass = encoder.beginComputePass();
@@ -53,7 +53,7 @@ export function submitPass(device, encode) {
   device.queue.submit([encoder.finish()]);
 }
 
-/** What is in a buffer, or in a part of it. */
+/** Read a part of a buffer. */
 export async function readBuffer(device, buffer, offset, size) {
   const { MAP_READ, COPY_DST } = GPUBufferUsage;
   const whole = Math.ceil(size / 4) * 4;

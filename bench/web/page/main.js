@@ -1,4 +1,4 @@
-// The record's page: one part of the plan, told to whoever waits for `window.webnormReport`.
+// The record's page: run one part of the plan and report it as `window.webnormReport`.
 
 import { browserName } from "../page/gpu.js";
 import { run } from "./run.js";
@@ -28,7 +28,7 @@ async function report() {
   const plan = JSON.parse(new TextDecoder().decode(await bytes("plan.json")));
   const host = { gpu: navigator.gpu, name: browserName(), plan, script, bytes, at, module: (path) => import(at(path)) };
   const found = await run(host, Number(new URLSearchParams(location.search).get("part")));
-  // What the policy let through and is not of this page's own server.
+  // Resources that the policy allowed but that came from another server.
   const loaded = performance.getEntriesByType("resource").map(({ name }) => name);
   const others = loaded.filter((name) => !name.startsWith(location.origin) && !/^(blob|data):/.test(name));
   return { ...found, outside: [...new Set([...foreign, ...others])] };

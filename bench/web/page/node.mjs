@@ -1,7 +1,7 @@
-// The record in node, on Dawn, the WebGPU of Chrome: node node.mjs FOLDER WEBGPU PART
+// Run a part of the record in node on Dawn, Chrome's WebGPU: node node.mjs FOLDER WEBGPU PART
 //
-// FOLDER holds what the page is served from, WEBGPU is the folder of the npm package. What was found is a line of
-// JSON that "result: " opens, since Dawn writes to stdout, too.
+// FOLDER contains the page's files, and WEBGPU is the folder of the npm package. The result is a line of JSON after
+// "result: ", because Dawn also writes to stdout.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -10,21 +10,21 @@ import { pathToFileURL } from "node:url";
 import { runInThisContext } from "node:vm";
 
 const [folder, webgpu, part] = process.argv.slice(2);
-// A folder's URL ends as the path does, with a slash.
+// The URL of a folder must end with a slash.
 const at = (path) => new URL(path, pathToFileURL(`${resolve(folder)}/`)).href;
 
-// Dawn asks its threads for news by setImmediate, again and again: that takes a core from the threads.
+// Dawn polls its threads by setImmediate in a loop, which would take a core from these threads.
 globalThis.setImmediate = (call, ...given) => setTimeout(call, 1, ...given);
 const { create, globals } = await import(pathToFileURL(resolve(join(webgpu, "index.js"))).href);
 Object.assign(globalThis, globals);
-// Timestamps as they are: a page gets them rounded. Without a name it would be collected, and Dawn with it.
+// Without this option timestamps are rounded, as in a page. The variable `gpu` keeps Dawn from being collected.
 const gpu = create(["disable-dawn-features=timestamp_quantization"]);
-// What libraries look for in a page.
+// Globals that libraries expect in a page.
 const navigator = { gpu, userAgent: `node ${process.versions.node}` };
 Object.defineProperty(globalThis, "navigator", { value: navigator, configurable: true });
 Object.assign(globalThis, { self: globalThis, require: createRequire(import.meta.url) });
 
-// Dawn's node takes no bytes of shared memory, which a WebAssembly module with threads has.
+// Dawn's node package rejects shared memory, which a WebAssembly module with threads uses.
 const { writeBuffer } = GPUQueue.prototype;
 GPUQueue.prototype.writeBuffer = function (buffer, offset, data, start = 0, count = undefined) {
   const shared = ArrayBuffer.isView(data) && data.buffer instanceof SharedArrayBuffer;

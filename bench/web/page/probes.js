@@ -1,4 +1,4 @@
-// Abilities that are asked of each library in its own way.
+// Abilities that each library needs its own code for.
 
 import { dispatches, dispatchesOf } from "./calls.js";
 import { drawn } from "./problems.js";
@@ -11,7 +11,7 @@ const GRADIENTS = "gradients";
 const RESIDUAL = "residual added in the same dispatch";
 const FLOAT8 = "float8 output";
 
-/** What a probe is given: the inputs of a LayerNorm in float32, and a residual that is x again. */
+/** Draw the inputs of a float32 LayerNorm; probes also use x as the residual. */
 function inputs({ rows, cols, eps }) {
   return drawn({ op: "layer_norm", dtype: "float32", rows, cols, eps, mean: 0 });
 }
@@ -23,7 +23,7 @@ function one(count, what) {
 
 // --- webnorm's exports
 
-/** Run an export of these options, and count its dispatches. */
+/** Run an export by its name, and count its dispatches. */
 const exported = (name, more = () => ({})) =>
   async function probe({ host, machine }, _, { rows, cols, eps }) {
     const norm = await exportOf(host, machine, name, cols, eps);
@@ -41,7 +41,7 @@ const webnorm = {
 
 // --- onnxruntime-web
 
-/** Run a model of one node; what runs on the processor dispatches nothing. */
+/** Run a one-node model, and count its dispatches; a node on the processor has none. */
 const modelled = (name, more = () => ({})) =>
   async function probe(_, { ort, session }, part) {
     const { stored } = inputs(part);
@@ -67,7 +67,7 @@ const ort = {
 
 // --- tfjs
 
-/** Count what a function of tensors dispatches beside what it dispatches once its shaders are there. */
+/** Count the dispatches of a function of tensors, after a first call that compiles its shaders. */
 async function tfCount(tf, work) {
   const call = async () => {
     tf.tidy(work);
@@ -127,5 +127,5 @@ const jax = {
   },
 };
 
-/** By module, ability and what tries it. */
+/** The probes by module and ability. */
 export const PROBES = { webnorm, ort, tfjs, jax };

@@ -1,12 +1,12 @@
-// Inputs and float64 answers of a problem, and how far an output is from them.
+// The inputs and float64 answers of a problem, and the error of an output.
 
 import { answersOf } from "../page/answers.js";
 import { decode, encode } from "../page/storage.js";
 
-// So many rows are drawn and held against float64; those beyond repeat them.
+// So many rows are drawn and checked against float64. Further rows repeat them.
 export const CHECKED_ROWS = 256;
 
-/** A generator of standard normal numbers that gives the same ones everywhere. */
+/** Return a generator of standard normal numbers, which are the same on every host. */
 function normals() {
   let state = 0x2545f491;
   const uniform = () => {
@@ -19,8 +19,8 @@ function normals() {
 }
 
 /**
- * x of standard deviation 1 around a mean, weight and bias, in their storage type, and the float64 answer to what
- * was stored.
+ * Draw x (standard deviation 1 around a mean), weight and bias in their storage type, and compute the float64
+ * answer for the stored values.
  * @param {{ op: string, dtype: string, rows: number, cols: number, eps: number, mean: number }} problem
  */
 export function drawn({ op, dtype, rows, cols, eps, mean }) {
@@ -47,7 +47,7 @@ function repeated(data, length) {
 }
 
 /**
- * The largest error of an output's bytes; "NaN" where any element is none.
+ * Return the largest error of an output's bytes; "NaN" if any element is NaN.
  * @param {Uint8Array} bytes
  * @param {Float64Array} expected
  * @param {string} dtype

@@ -1,5 +1,5 @@
-// What a library dispatches in a call, written down to be dispatched again: imported before any library, since
-// prototypes are changed here.
+// Record the dispatches of a library's call and replay them. Import this file before any library, because it
+// changes prototypes.
 
 const pass = GPUComputePassEncoder.prototype;
 const encoder = GPUCommandEncoder.prototype;
@@ -7,12 +7,12 @@ const { setPipeline, setBindGroup, dispatchWorkgroups, dispatchWorkgroupsIndirec
 const { createBindGroup } = GPUDevice.prototype;
 const { destroy } = GPUBuffer.prototype;
 
-// Of a pass its pipeline and groups so far, of a bind group the buffers in it.
+// The current pipeline and groups of each pass, and the buffers of each bind group.
 const states = new WeakMap();
 const bound = new WeakMap();
 let calls = null;
 let copies = 0;
-let held = null;
+let kept = null;
 
 const stateOf = (own) => states.get(own) ?? states.set(own, { groups: [] }).get(own);
 
@@ -53,10 +53,10 @@ function note(own, dispatch, given) {
 }
 
 /**
- * Do some work, and write down what it dispatches.
+ * Run some work and record its dispatches.
  * @param {() => Promise<void>} work
- * @returns {Promise<{ calls: object[], copies: number }>}  the dispatches, and how many copies and clearings of
- *   buffers were put between them, which are not dispatched again
+ * @returns {Promise<{ calls: object[], copies: number }>}  the dispatches, and the number of copies and clearings
+ *   of buffers between them, which are not replayed
  */
 export async function recorded(work) {
   calls = [];
@@ -70,24 +70,24 @@ export async function recorded(work) {
 }
 
 GPUBuffer.prototype.destroy = function () {
-  if (held === null) destroy.call(this);
-  else held.push(this);
+  if (kept === null) destroy.call(this);
+  else kept.push(this);
 };
 
 /**
- * Keep buffers that libraries destroy: what was written down binds what they made for a call and gave up with it.
- * @returns {() => void}  what destroys them after all
+ * Keep buffers that libraries destroy, because recorded dispatches still bind the buffers of a call.
+ * @returns {() => void}  a function that destroys them
  */
-export function holdBuffers() {
-  held = [];
+export function keepBuffers() {
+  kept = [];
   return () => {
-    const given = held;
-    held = null;
+    const given = kept;
+    kept = null;
     for (const buffer of given) buffer.destroy();
   };
 }
 
-/** Dispatch again what was written down. */
+/** Replay recorded dispatches. */
 export function replay(own, list) {
   for (const { pipeline, groups, dispatch, given } of list) {
     setPipeline.call(own, pipeline);
@@ -96,7 +96,7 @@ export function replay(own, list) {
   }
 }
 
-/** The buffers that a dispatch reads or writes. */
+/** Return the buffers that a dispatch binds. */
 export function buffersOf({ groups }) {
   return [...new Set(groups.flatMap((group) => (group ? bound.get(group[0]) ?? [] : [])))];
 }

@@ -1,6 +1,6 @@
-// One part of the record, on any host: a page, or node with Dawn.
+// Run one part of the record on any host: a page, or node with Dawn.
 
-// Before any library, which is imported when it is opened.
+// This import must precede all libraries, which are imported when they are opened.
 import "./recorder.js";
 import { accuracy } from "./accuracy.js";
 import { abilities } from "./abilities.js";
@@ -12,8 +12,8 @@ import { adapterFacts } from "../page/gpu.js";
 const KINDS = { accuracy, times, abilities };
 
 /**
- * @param {object} host  `gpu`; `name`; `plan`; `module`, `script` and `bytes` load what lies beside the page
- * @param {number} index  which of the plan's parts
+ * @param {object} host  `gpu`; `name`; `plan`; `module`, `script` and `bytes` load the page's files
+ * @param {number} index  the index of the plan's part
  */
 export async function run(host, index) {
   const { plan } = host;
@@ -35,7 +35,7 @@ export async function run(host, index) {
   };
 }
 
-/** A library, or why there is none here. */
+/** Open a library, or return the reason why it is not available. */
 async function opened(host, machine, name, module, settings) {
   if (settings.why) return { name, why: settings.why };
   try {

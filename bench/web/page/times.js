@@ -1,4 +1,4 @@
-// Time of every library: of its own dispatches through one stopwatch, in turn with a copy, and of whole calls.
+// Time every library: its own dispatches by one stopwatch, in turn with a copy, and whole calls.
 
 import { copyShader } from "../page/buffers.js";
 import { guarded } from "../page/gpu.js";
@@ -7,7 +7,7 @@ import { flags } from "../page/statistics.js";
 import { openCall, reasonOf } from "./calls.js";
 import { bufferWith, readBuffer, submitPass } from "./machine.js";
 import { CHECKED_ROWS, drawn, largestError } from "./problems.js";
-import { buffersOf, holdBuffers, recorded, replay } from "./recorder.js";
+import { buffersOf, keepBuffers, recorded, replay } from "./recorder.js";
 
 const RULE = { least: 10, most: 40, spread: 0.01, budgetMs: 20000, settleMs: 500 };
 const SOFTWARE_RULE = { least: 5, most: 15, spread: 0.03, budgetMs: 15000, settleMs: 100 };
@@ -38,17 +38,17 @@ export async function times(machine, libraries, part) {
   }
   const ready = lines.filter(({ why }) => !why);
   await wallTimes(machine, ready);
-  const release = holdBuffers();
+  const release = keepBuffers();
   for (const line of ready) await written(machine, line, problem, expected);
   const copy = await copyLine(machine, stored.x, { op, dtype, rows, cols });
   await gpuTimes(machine, [copy, ...ready.filter(({ calls }) => calls)]);
   for (const line of ready) await checked(machine, line);
   for (const { call } of ready) call.close();
   release();
-  return [copy, ...lines].map(({ call, calls, proof, encode, ...told }) => told);
+  return [copy, ...lines].map(({ call, calls, proof, encode, ...line }) => line);
 }
 
-/** Whole calls in turn, each waited for: what an app sees that has its data on the device. */
+/** Time whole calls in turn and wait for each, as an app with data on the device does. */
 async function wallTimes({ device }, lines) {
   const samples = lines.map(() => []);
   for (let round = 0; round < ROUNDS; round++) {
@@ -62,7 +62,7 @@ async function wallTimes({ device }, lines) {
   lines.forEach((line, at) => (line.wall_ns = statistics(samples[at]).median));
 }
 
-/** Write down a call's dispatches, and find the buffer that its answer is in. */
+/** Record a call's dispatches, and find the buffer with its answer. */
 async function written({ device }, line, problem, expected) {
   const { calls, copies } = await recorded(line.call.bare);
   Object.assign(line, { dispatches: calls.length, copies });
@@ -83,7 +83,7 @@ async function written({ device }, line, problem, expected) {
       return;
     }
   }
-  line.why_no_time = "its answer is in no buffer that its last dispatch binds";
+  line.why_no_time = "no buffer of its last dispatch contains the answer";
 }
 
 function same(one, other) {
@@ -105,14 +105,14 @@ async function gpuTimes({ device, traits }, lines) {
   const [copy] = found.map(({ samples }) => statistics(samples).median);
   found.forEach(({ samples }, at) => {
     const { median, p20, p80 } = statistics(samples);
-    const told = [...flags(samples), ...(settled ? [] : ["unsettled"])];
-    const line = { gpu_ns: median, p20_ns: p20, p80_ns: p80, samples: samples.length, flags: told };
+    const marks = [...flags(samples), ...(settled ? [] : ["unsettled"])];
+    const line = { gpu_ns: median, p20_ns: p20, p80_ns: p80, samples: samples.length, flags: marks };
     Object.assign(lines[at], line, { percent_of_copy: 100 * (copy / median), method: stopwatch.method });
   });
   stopwatch.destroy();
 }
 
-/** Whether what was timed still gives the answer: its first and last rows, written over with NaN before. */
+/** Verify that the timed dispatches still give the answer: overwrite its first and last rows, and replay. */
 async function checked({ device }, line) {
   if (!line.proof) return;
   const { buffer, head, tail, size } = line.proof;
@@ -123,7 +123,7 @@ async function checked({ device }, line) {
   const after = await Promise.all([0, tail].map((offset) => readBuffer(device, buffer, offset, size)));
   line.replay_right = same(after[0], head) && same(after[1], before);
   if (!line.replay_right) {
-    line.why_no_time = "what was replayed gives another answer";
+    line.why_no_time = "the replay gives another answer";
     for (const name of ["gpu_ns", "p20_ns", "p80_ns", "percent_of_copy"]) delete line[name];
   }
 }

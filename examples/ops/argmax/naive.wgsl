@@ -26,7 +26,7 @@ fn main(
     var found = 0u;
     for (var i = 1u; i < cols; i++) {
         let x = load_x(first + i);
-        // Only a larger one: of equal ones the first stays.
+        // Strictly larger, so that the first of equal elements stays.
         if (x > largest) {
             largest = x;
             found = i;

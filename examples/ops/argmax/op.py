@@ -1,4 +1,4 @@
-"""The index of the largest element of each row: the first where several are largest."""
+"""The index of the largest element of each row; of equal elements the first."""
 
 import numpy as np
 
@@ -26,7 +26,7 @@ op = define_op(
             sizes={"rows": 9, "cols": 10},
             source="https://github.com/pytorch/pytorch/issues/93630",
         ),
-        # Lanes of a butterfly do not come in the order of their columns.
+        # A butterfly reduction does not visit lanes in the order of their columns.
         case(
             "ties-of-lanes",
             {"x": _few_values},
@@ -51,7 +51,7 @@ op = define_op(
             {"x": np.where(np.arange(1024) == np.array([[600], [1023], [1024]]), -1e4, -np.inf)},
             source="a mask of -inf that leaves one column, or none",
         ),
-        # Longer than what stays in registers.
+        # Rows too long for registers.
         case("long-rows", {"x": _normal}, sizes={"rows": 3, "cols": 20000}, source="a loop over the row"),
         case("long-odd-rows", {"x": _normal}, sizes={"rows": 2, "cols": 17001}, source="a loop over the row"),
     ],

@@ -41,7 +41,7 @@
 // steps = "ceil_div(cols, threads_per_row * vector_width)"
 // [[require]]
 // rule = "workgroup_size <= max_invocations"
-// why = "threads_per_row * rows_per_workgroup is more than a workgroup of this adapter has"
+// why = "threads_per_row * rows_per_workgroup exceeds the invocations of a workgroup on this adapter"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
@@ -59,8 +59,8 @@ alias Vec = {{ "vec4<f32>" if wide else "f32" }};
 const THREADS = {{ threads_per_row }}u;
 {{ "alias Indices = vec4<u32>;" if wide else "alias Indices = u32;" }}
 
-// Bits of a float and its index: of two the larger, of equal ones the one that comes first. The floats are
-// compared, not their bits: -0 and 0 are equal.
+// Bits of a float and its index. The larger float wins, and the smaller index if both are equal. The floats
+// are compared, not their bits, since -0 and 0 are equal.
 fn prefer(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     let x = bitcast<f32>(a.x);
     let y = bitcast<f32>(b.x);
@@ -74,7 +74,7 @@ fn main(
 ) {
 {{ locate() }}
     let row = workgroup * {{ rows_per_workgroup }}u + place / THREADS;
-    // Rows past the last are the last once more: every invocation takes part in the reduction.
+    // Rows past the end repeat the last row, since every invocation takes part in the reduction.
     let existing = min(row, params.rows - 1u);
     let first = existing * cols;
     let own = {{ vector_width }}u * thread;
@@ -89,13 +89,13 @@ fn main(
 {% if stride * (1 + rounds * per_round) == cols %}
         let at{{ j }} = start + {{ j * stride }}u;
 {% else %}
-        // Past the end it is the last Vec once more, which changes nothing.
+        // Past the end this repeats the last Vec, which changes nothing.
         let at{{ j }} = min(start + {{ j * stride }}u, cols - {{ vector_width }}u);
 {% endif %}
         let x{{ j }} = {{ load }}_x(first + at{{ j }});
 {% endfor %}
 {% for j in range(per_round) %}
-        // Only a larger one: of equal ones the first stays.
+        // Strictly larger, so that the first of equal elements stays.
         starts = select(starts, Indices(at{{ j }}), x{{ j }} > most);
         most = max(most, x{{ j }});
 {% endfor %}

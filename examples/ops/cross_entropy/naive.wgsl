@@ -32,6 +32,6 @@ fn main(
     for (var i = 0u; i < classes; i++) {
         sum += exp(load_logits(first + i) - largest);
     }
-    // The difference of the logits first: it is exact where they are near each other.
+    // Subtract the logits first: the difference is exact if they are close.
     store_loss(row, log(sum) + (largest - load_logits(first + u32(load_targets(row)))));
 }

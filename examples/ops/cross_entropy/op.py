@@ -16,7 +16,7 @@ def _masked(rng, shape):
     return np.where(classes <= 100 * rows, rng.standard_normal(shape), -np.inf)
 
 
-# Logits that zeros in padded columns outweigh.
+# Logits so low that zeros in padded columns would dominate.
 _far_below_zero = np.random.default_rng(3).standard_normal((3, 67)) - 20.0
 _one_large = np.where(np.arange(67) == 30, 60.0, _far_below_zero)
 
@@ -26,7 +26,7 @@ op = define_op(
         tensor("logits", "rows classes"),
         tensor("targets", "rows", "int32", draw=integers(0, "classes")),
     ],
-    # float32 whatever the logits are: bfloat16 has three digits.
+    # Always float32, since bfloat16 has only three digits.
     outputs=[tensor("loss", "rows", "float32")],
     cases=[
         case(
@@ -48,14 +48,14 @@ op = define_op(
             {"logits": np.full((3, 67), -3.4028234e38), "targets": [3, 66, 0]},
             source="masks of torch.finfo(torch.float32).min",
         ),
-        # A part of a row that is masked has no maximum: infinity less infinity is NaN.
+        # A fully masked part of a row has the maximum -inf, and -inf minus -inf is NaN.
         case(
             "masked-by-infinity",
             {"logits": _masked, "targets": [0, 100, 3, 1]},
             sizes={"rows": 4, "classes": 1024},
             source="classes that a mask of -inf leaves out",
         ),
-        # Longer than what stays in registers.
+        # Rows too long for registers.
         case(
             "long-rows",
             {"logits": _normal},

@@ -23,7 +23,7 @@ op = define_op(
     inputs=[
         tensor("logits", "rows classes"),
         tensor("targets", "rows", "int32", draw=integers(0, "classes")),
-        # float32 as the loss is.
+        # float32, like the loss.
         tensor("dloss", "rows", "float32"),
     ],
     outputs=[tensor("dlogits", "rows classes")],
@@ -38,7 +38,7 @@ op = define_op(
             {"logits": _logits + 20000.0, "targets": [5, 66, 0], "dloss": [1.0, 1.0, 1.0]},
             source="https://github.com/pytorch/pytorch/pull/195829, a review comment",
         ),
-        # Rows that a mask leaves out have no gradient.
+        # Masked rows have no gradient.
         case("masked-rows", {"dloss": [0.0, 1.0, 0.0, 0.0, 3.0]}, source="rows with an ignored target"),
         # Kernels that put the lowest float32 in padded columns must not count them here.
         case(
@@ -46,14 +46,14 @@ op = define_op(
             {"logits": np.full((3, 67), -3.4028234e38), "targets": [3, 66, 0]},
             source="masks of torch.finfo(torch.float32).min",
         ),
-        # A part of a row that is masked has no maximum: infinity less infinity is NaN.
+        # A fully masked part of a row has the maximum -inf, and -inf minus -inf is NaN.
         case(
             "masked-by-infinity",
             {"logits": _masked, "targets": [0, 100, 3, 1]},
             sizes={"rows": 4, "classes": 1024},
             source="classes that a mask of -inf leaves out",
         ),
-        # Longer than what stays in registers.
+        # Rows too long for registers.
         case(
             "long-rows",
             {"logits": _normal},

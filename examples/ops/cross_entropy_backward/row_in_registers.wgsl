@@ -39,7 +39,7 @@
 // is_held = "steps * vector_width <= 64"
 // [[require]]
 // rule = "workgroup_size <= max_invocations"
-// why = "threads_per_row * rows_per_workgroup is more than a workgroup of this adapter has"
+// why = "threads_per_row * rows_per_workgroup exceeds the invocations of a workgroup on this adapter"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
@@ -49,8 +49,8 @@
 // serial_terms = "steps"
 // ///
 
-// Each invocation takes its own maximum and sum, and one reduction joins both. One after the other, they
-// would take a barrier more. What it has of the row is scaled in the end.
+// Each invocation computes its own maximum and sum, and one reduction combines both. Two reductions would
+// need another barrier. Each invocation rescales its part of the row at the end.
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/place.wgsl" import locate with context %}
 {% include "lib/tensors.wgsl" %}
@@ -61,7 +61,7 @@
 {% set store = "store4" if wide else "store" %}
 alias Vec = {{ "vec4<f32>" if wide else "f32" }};
 const THREADS = {{ threads_per_row }}u;
-// The lowest float32 stands for columns that do not exist: infinities may be optimised away.
+// The lowest float32 replaces columns that do not exist, since compilers may assume finite numbers.
 const LOWEST = -3.4028234e38;
 
 fn greatest_of(v: Vec) -> f32 {
@@ -72,15 +72,15 @@ fn total_of(v: Vec) -> f32 {
     return {{ "(v.x + v.y) + (v.z + v.w)" if wide else "v" }};
 }
 
-// The maximum of two parts of a row, and the sum of exp(x - maximum). The part with the smaller maximum is
-// scaled.
+// Combines two parts of a row: the maximum, and the sum of exp(x - maximum). The part with the smaller
+// maximum is rescaled.
 fn join(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
     let scale = exp(-abs(a.x - b.x));
     return vec2(max(a.x, b.x), select(fma(a.y, scale, b.y), fma(b.y, scale, a.y), a.x >= b.x));
 }
 
 {{ row_reduction("joined", "vec2<f32>", "join") }}
-// 1 in the column of the target, of the Vec from column `at` on.
+// 1 in the column of the target, in the Vec that begins at column `at`.
 fn one_hot(at: u32, correct: u32) -> Vec {
     let is_correct = {{ "at + vec4(0u, 1u, 2u, 3u) == vec4(correct)" if wide else "at == correct" }};
     return select(Vec(), Vec(1.0), is_correct);
@@ -92,7 +92,7 @@ fn main(
 ) {
 {{ locate() }}
     let row = workgroup * {{ rows_per_workgroup }}u + place / THREADS;
-    // Rows past the last are the last once more: every invocation takes part in the reduction.
+    // Rows past the end repeat the last row, since every invocation takes part in the reduction.
     let existing = min(row, params.rows - 1u);
     let first = existing * classes;
     let own = {{ vector_width }}u * thread;
@@ -104,7 +104,7 @@ fn main(
 {% if stride * (j + 1) <= classes %}
     let x{{ j }} = {{ load }}_logits(first + at{{ j }});
 {% else %}
-    // Clamped, not guarded: loads without a branch are on their way together.
+    // The index is clamped, not guarded by a branch, so that the loads can overlap.
     let is_inside = at{{ j }} < classes;
     let last = {{ load }}_logits(first + min(at{{ j }}, classes - {{ vector_width }}u));
     let x{{ j }} = select(Vec(LOWEST), last, is_inside);
@@ -114,7 +114,7 @@ fn main(
 {% for j in range(1, steps) %}
     most = max(most, x{{ j }});
 {% endfor %}
-    // Where all of an invocation's columns are masked by -inf, their maximum less itself would be NaN.
+    // If -inf masks all columns of an invocation, its maximum minus itself would be NaN.
     let largest = max(greatest_of(most), LOWEST);
 {% for j in range(steps) %}
 {% set e = "exp(x" ~ j ~ " - largest)" %}

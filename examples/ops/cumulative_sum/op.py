@@ -9,7 +9,7 @@ op = define_op(
     inputs=[tensor("x", "rows cols")],
     outputs=[tensor("y", "rows cols")],
     cases=[
-        # A sum in float16 stays at 2048: the next number it holds is 2050.
+        # A sum of small numbers in float16 stops at 2048, since the next float16 number is 2050.
         case(
             "beyond-2048",
             {"x": lambda rng, shape: rng.random(shape)},

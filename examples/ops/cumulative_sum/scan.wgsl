@@ -43,7 +43,7 @@
 // tiles = "ceil_div(steps, vectors)"
 // [[require]]
 // rule = "workgroup_size <= max_invocations"
-// why = "threads_per_row * rows_per_workgroup is more than a workgroup of this adapter has"
+// why = "threads_per_row * rows_per_workgroup exceeds the invocations of a workgroup on this adapter"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
@@ -66,7 +66,7 @@ const THREADS = {{ threads_per_row }}u;
 {% set smallest_subgroup = 4 if subgroups else 1 %}
 {% set spans_segments = threads_per_row > smallest_subgroup %}
 {% if spans_segments %}
-// The sums of segments; without subgroups two sets of them, used in turn.
+// The sums of segments; without subgroups two sets, used in turn.
 var<workgroup> partials: array<f32, {{ workgroup_size // 4 if subgroups else 2 * workgroup_size }}>;
 {% endif %}
 
@@ -94,7 +94,7 @@ fn scan_lanes(own: f32, lane_of_segment: u32, lanes: u32) -> f32 {
 }
 {% endif %}
 
-// The sum of the segments before the invocation's, and of all: from the sum of its own.
+// Return the sum of the segments before the invocation's segment, and the sum of all.
 fn join_segments(own: f32, thread: u32, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
 {% if subgroups and spans_segments %}
     var sums = vec2(0.0, own);
@@ -113,7 +113,7 @@ fn join_segments(own: f32, thread: u32, place: u32, lane: u32, subgroup_size: u3
     }
     return sums;
 {% elif spans_segments %}
-    // A segment is an invocation. Each round adds the sum of as many invocations before it as it has.
+    // A segment is one invocation. Each round doubles the number of invocations that a sum covers.
     var value = own;
 {% set rounds = namespace(count=0) %}
 {% for power in range(10) if 2 ** power < threads_per_row %}
@@ -141,17 +141,17 @@ fn main(
 ) {
 {{ locate() }}
     let row = workgroup * {{ rows_per_workgroup }}u + place / THREADS;
-    // Rows past the last are the last once more: every invocation takes part in the scan.
+    // Rows past the end repeat the last row, since every invocation takes part in the scan.
     let existing = min(row, params.rows - 1u);
     let first = existing * cols;
 {% if subgroups %}
-    // A segment of the row is what the lanes of a subgroup have: neighbours have Vecs next to each other.
+    // A subgroup holds a segment of the row, and neighbouring lanes hold neighbouring Vecs.
     let lanes = min(subgroup_size, THREADS);
     let lane_of_segment = thread % lanes;
     let own = {{ vector_width }}u * (thread / lanes * lanes * {{ vectors }}u + lane_of_segment);
     let step = {{ vector_width }}u * lanes;
 {% else %}
-    // A segment of the row is what an invocation has: Vecs next to each other.
+    // An invocation holds a segment of the row, in neighbouring Vecs.
     let own = {{ vector_width * vectors }}u * thread;
     let step = {{ vector_width }}u;
 {% endif %}
@@ -167,7 +167,7 @@ fn main(
 {% if tile * tiles == cols %}
     let v{{ j }} = scan_vec({{ load }}_x(first + at{{ j }}));
 {% else %}
-    // Clamped, not guarded: loads without a branch are on their way together.
+    // The index is clamped, not guarded by a branch, so that the loads can overlap.
     let x{{ j }} = {{ load }}_x(first + min(at{{ j }}, cols - {{ vector_width }}u));
     let v{{ j }} = scan_vec(select(Vec(), x{{ j }}, at{{ j }} < cols));
 {% endif %}
@@ -195,7 +195,7 @@ fn main(
 {% if tiles > 1 %}
     carried += sums.y;
 {% if spans_segments %}
-    // The next tile writes what others may be reading.
+    // The next tile overwrites values that other invocations may still read.
     workgroupBarrier();
 {% endif %}
     }

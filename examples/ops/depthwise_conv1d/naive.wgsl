@@ -33,7 +33,7 @@ fn main(
     let channel = i / length % channels;
     var sum = 0.0;
     for (var tap = 0u; tap < taps; tap++) {
-        // Zeros lie before the sequence and behind it.
+        // The sequence is padded with zeros before its begin and after its end.
         let padded = position + tap;
         if (padded >= before && padded - before < length) {
             sum += load_w(channel * taps + tap) * load_x(i - position + padded - before);

@@ -1,4 +1,4 @@
-"""Depthwise convolution along the last axis: each channel with a filter of its own."""
+"""Depthwise convolution along the last axis: each channel has its own filter."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ op = define_op(
         tensor("bias", "channels", option="bias"),
     ],
     outputs=[tensor("y", "batch channels length")],
-    # Zeros before the sequence alone, or as many on either side (one more behind it where taps are even).
+    # Padding only before the sequence, or equally on both sides (one more at the end for even taps).
     options=[option("padding", "causal", "same"), option("bias")],
     cases=[
         case(
@@ -35,7 +35,7 @@ def _before(taps, padding):
 
 
 def _convolved(x, w, bias, before):
-    """Return the correlation of x, with so many zeros before it, and w."""
+    """Return the correlation of w and x, with `before` zeros in front of x."""
     padded = np.pad(x, ((0, 0), (0, 0), (before, w.shape[1] - 1 - before)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, w.shape[1], -1)
     y = np.einsum("bclt,ct->bcl", windows, w)
@@ -56,7 +56,7 @@ def flipped(x, w, bias, taps, padding):
 
 @op.mistake("pads one element too few before the sequence")
 def shifted(x, w, bias, taps, padding):
-    """Return the output of a sequence that lies one element further left."""
+    """Return the output of a sequence that is shifted left by one element."""
     left = np.concatenate([x[..., 1:], np.zeros_like(x[..., :1])], -1)
     return _convolved(left, w, bias, _before(taps, padding))
 

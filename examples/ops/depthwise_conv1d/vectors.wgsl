@@ -25,7 +25,7 @@
 // ///
 {% include "lib/tensors.wgsl" %}
 
-// Four elements of a row, which start `lead` times four further left; 0 outside the row.
+// Four elements of a row, beginning 4 * `lead` elements further left; 0 outside of the row.
 fn window(row: u32, chunk: u32) -> vec4<f32> {
 {% if vector_width == 4 %}
     let inside = chunk >= {{ lead }}u && chunk - {{ lead }}u < {{ length // 4 }}u;

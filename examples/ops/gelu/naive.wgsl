@@ -11,7 +11,7 @@
 {% include "lib/tensors.wgsl" %}
 
 {% if approximation == "tanh" %}
-// 0.5 (1 + tanh(u)) is the logistic function of 2 u. Beyond the clamp exp would overflow.
+// 0.5 (1 + tanh(u)) is the logistic function of 2 u. Without the clamp exp could overflow.
 fn normal_cdf(x: f32) -> f32 {
     let u = 0.7978845608 * (x + 0.044715 * x * x * x);
     return 1.0 / (1.0 + exp(clamp(-2.0 * u, -80.0, 80.0)));

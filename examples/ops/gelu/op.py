@@ -6,7 +6,7 @@ import numpy as np
 
 from webnorm.op import case, define_op, option, tensor
 
-# NumPy has no error function. Of this name the derived tolerance knows what error a kernel's may have.
+# NumPy has no error function. The derived tolerance knows the errors of a function with this name.
 _erfc = np.frompyfunc(math.erfc, 1, 1)
 
 _VEC4 = "an option, at sizes for vec4"
@@ -23,7 +23,7 @@ op = define_op(
 
 
 def _normal_cdf(x):
-    """Return the standard normal distribution function. 1 + erf would lose the digits of small values."""
+    """Return the standard normal distribution function. With 1 + erf small values would lose digits."""
     return 0.5 * _erfc(x * -np.sqrt(0.5)).astype(np.float64)
 
 

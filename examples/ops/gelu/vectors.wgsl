@@ -21,7 +21,7 @@
 alias Vec = {{ "vec4<f32>" if vector_width == 4 else "f32" }};
 
 {% if approximation == "tanh" %}
-// 0.5 (1 + tanh(u)) is the logistic function of 2 u. Beyond the clamp exp would overflow.
+// 0.5 (1 + tanh(u)) is the logistic function of 2 u. Without the clamp exp could overflow.
 fn normal_cdf(x: Vec) -> Vec {
     let u = 0.7978845608 * (x + 0.044715 * x * x * x);
     return 1.0 / (1.0 + exp(clamp(-2.0 * u, Vec(-80.0), Vec(80.0))));
@@ -54,7 +54,7 @@ fn main(
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
     let first = workgroup * {{ per_workgroup }}u + invocation * {{ vector_width }}u;
     let end = params.rows * cols;
-    // Clamped, not guarded: loads without a branch are on their way together.
+    // The index is clamped, not guarded by a branch, so that the loads can overlap.
 {% for j in range(accesses) %}
     let i{{ j }} = first + {{ j * workgroup_size * vector_width }}u;
     let x{{ j }} = load{{ "4" if vector_width == 4 }}_x(min(i{{ j }}, end - {{ vector_width }}u));

@@ -7,13 +7,13 @@ from webnorm.op import define_op, option, require, tensor, uniform
 op = define_op(
     sizes={"n": 14336, "k": 4096},
     inputs=[
-        # The element of the lowest index lies in the lowest four bits.
+        # The element with the lowest index is in the lowest four bits.
         tensor("w", "n k//8", "uint32"),
         tensor("scale", "n k//32", "scale_dtype", draw=uniform(0.001, 0.02)),
         tensor("x", "k"),
     ],
     outputs=[tensor("y", "n")],
-    # None: that of x.
+    # None means the type of x.
     options=[option("scale_dtype", None, "float32")],
     require=[require("k % 32 == 0", "weights are scaled in groups of 32")],
     flops="2*n*k",
@@ -26,7 +26,7 @@ def _codes(w):
 
 
 def _product(codes, scale, x):
-    """Return the product of x and the matrix that the codes and scales stand for."""
+    """Return the product of x and the matrix of the codes and scales."""
     return (np.repeat(scale, 32, -1) * codes) @ x
 
 

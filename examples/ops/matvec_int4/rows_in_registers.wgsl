@@ -23,7 +23,7 @@
 // steps = "ceil_div(parts, threads_per_row)"
 // [[require]]
 // rule = "workgroup_size <= max_invocations"
-// why = "threads_per_row * rows_per_workgroup is more than a workgroup of this adapter has"
+// why = "threads_per_row * rows_per_workgroup exceeds the invocations of a workgroup on this adapter"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
@@ -33,8 +33,8 @@
 // serial_terms = "2 * words * steps + 3"
 // ///
 
-// What the library calls a row is a group of `rows` rows here: invocations of a group have a share of each,
-// and read x once for all. An invocation takes parts of `words` words, which lie in one group of 32 weights.
+// A row of the library is a group of `rows` rows here. The invocations of a group share each row, and read x
+// once for all rows. An invocation processes parts of `words` words, each within one group of 32 weights.
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/place.wgsl" import locate with context %}
 {% include "lib/tensors.wgsl" %}
@@ -56,7 +56,7 @@ fn main(
 {{ locate() }}
     let first = (workgroup * {{ rows_per_workgroup }}u + place / THREADS) * {{ rows }}u;
 {% for r in range(rows) %}
-    // Rows past the last are the last once more: every invocation takes part in the reduction.
+    // Rows past the end repeat the last row, since every invocation takes part in the reduction.
     let row{{ r }} = min(first + {{ r }}u, params.n - 1u);
     var sum{{ r }} = vec4(0.0);
 {% endfor %}

@@ -22,7 +22,7 @@
 // steps = "ceil_div(k, threads_per_row * vector_width * words)"
 // [[require]]
 // rule = "workgroup_size <= max_invocations"
-// why = "threads_per_row * rows_per_workgroup is more than a workgroup of this adapter has"
+// why = "threads_per_row * rows_per_workgroup exceeds the invocations of a workgroup on this adapter"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
@@ -32,8 +32,8 @@
 // serial_terms = "steps * words + 3"
 // ///
 
-// What the library calls a row is a group of `rows` rows here: invocations of a group have a share of each,
-// and read x once for all.
+// A row of the library is a group of `rows` rows here. The invocations of a group share each row, and read x
+// once for all rows.
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/place.wgsl" import locate with context %}
 {% include "lib/tensors.wgsl" %}
@@ -51,7 +51,7 @@ fn main(
 {{ locate() }}
     let first = (workgroup * {{ rows_per_workgroup }}u + place / THREADS) * {{ rows }}u;
 {% for r in range(rows) %}
-    // Rows past the last are the last once more: every invocation takes part in the reduction.
+    // Rows past the end repeat the last row, since every invocation takes part in the reduction.
     let row{{ r }} = min(first + {{ r }}u, params.n - 1u);
     var sum{{ r }} = Vec();
 {% endfor %}

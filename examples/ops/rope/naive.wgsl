@@ -23,7 +23,7 @@ fn main(
         return;
     }
     let pair = i % pairs;
-    let head = i / pairs;  // counted through all tokens
+    let head = i / pairs;  // counted across all tokens
     let token = head / heads;
     let cos_value = load_cos(token * pairs + pair);
     let sin_value = load_sin(token * pairs + pair);

@@ -8,7 +8,7 @@ op = define_op(
     sizes={"tokens": 4096, "heads": 32, "head_dim": 128},
     inputs=[
         tensor("x", "tokens heads head_dim"),
-        # Independent of each other, unlike tables of real angles: checks find a kernel that swaps the two.
+        # Independent numbers, unlike real angles, so that checks find a kernel that swaps the tables.
         tensor("cos", "tokens head_dim//2", draw=uniform(-1, 1)),
         tensor("sin", "tokens head_dim//2", draw=uniform(-1, 1)),
     ],
@@ -64,7 +64,7 @@ def other_layout(x, cos, sin, layout):
 
 @op.mistake("swaps cos and sin")
 def swapped_tables(x, cos, sin, layout):
-    """Return x turned by what the wrong tables say."""
+    """Return x turned with the tables swapped."""
     return rope(x, sin, cos, layout)
 
 

@@ -31,7 +31,7 @@ fn main(
         return;
     }
 {% set lanes = "4" if vector_width == 4 else "" %}
-    // An invocation has a run of {{ vector_width }} pairs.
+    // An invocation processes a run of {{ vector_width }} pairs.
     let run = item % {{ runs }}u;
     let token = item / {{ head_groups * runs }}u;
     let first_head = item / {{ runs }}u % {{ head_groups }}u * {{ heads_per_invocation }}u;
@@ -40,7 +40,7 @@ fn main(
     let s = load{{ lanes }}_sin(angle);
 {% set pitch = vector_width if layout == "halves" else 2 * vector_width %}
 {% set distance = vector_width * runs if layout == "halves" else vector_width %}
-    // A head past the last is the last once more, with the same result.
+    // A head past the end repeats the last head, with the same result.
 {% for j in range(heads_per_invocation) %}
     let head{{ j }} = token * heads + min(first_head + {{ j }}u, heads - 1u);
     let i{{ j }} = head{{ j }} * head_dim + {{ pitch }}u * run;

@@ -21,8 +21,8 @@ op = define_op(
     inputs=[tensor("x", "rows cols")],
     outputs=[tensor("y", "rows cols")],
     cases=[
-        # Every column masked with float16's lowest number: the row is uniform, and a maximum that cannot go
-        # below a floor makes it zeros or NaN.
+        # Every column is masked with float16's lowest number, so the output is uniform. A kernel whose
+        # maximum has a higher lower bound returns zeros or NaN.
         case(
             "masked-rows",
             {"x": np.full((3, 70), -65504.0)},
@@ -39,14 +39,14 @@ op = define_op(
             {"x": np.full((3, 70), -3.4028234e38)},
             source="masks of torch.finfo(torch.float32).min",
         ),
-        # A part of a row that is masked has no maximum: infinity less infinity is NaN.
+        # A fully masked part of a row has the maximum -inf, and -inf minus -inf is NaN.
         case(
             "masked-by-infinity",
             {"x": _masked},
             sizes={"rows": 4, "cols": 1024},
             source="a causal mask of -inf, whose first row has one column left",
         ),
-        # Longer than what stays in registers.
+        # Rows too long for registers.
         case("long-rows", {"x": _normal}, sizes={"rows": 3, "cols": 20000}, source="a loop over the row"),
         case("long-odd-rows", {"x": _normal}, sizes={"rows": 2, "cols": 17001}, source="a loop over the row"),
     ],
@@ -55,7 +55,7 @@ op = define_op(
 
 @op.reference
 def softmax(x):
-    """Return exp(x) over its sum; the maximum of the row is taken off first, so that nothing overflows."""
+    """Return exp(x) over its sum; the maximum of the row is subtracted first, so that nothing overflows."""
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
 

@@ -11,7 +11,7 @@ def _normal(rng, shape):
 
 
 def _probabilities(rng, shape):
-    """Draw what softmax gives: rows of positive numbers, some near 0, with a sum of 1."""
+    """Draw outputs of softmax: rows of positive numbers, some near 0, with a sum of 1."""
     e = np.exp(2 * rng.standard_normal(shape))
     return e / e.sum(-1, keepdims=True)
 
@@ -21,15 +21,15 @@ op = define_op(
     inputs=[tensor("y", "rows cols", draw=_probabilities), tensor("dy", "rows cols")],
     outputs=[tensor("dx", "rows cols")],
     cases=[
-        # One column has all the probability: dx is 0 there, a difference of equal numbers.
+        # One column has probability 1, so dx is 0 there, as a difference of equal numbers.
         case(
             "one-hot",
             {"y": np.eye(5, 67), "dy": np.linspace(-3, 3, 5 * 67).reshape(5, 67)},
             source="a saturated softmax",
         ),
-        # Where all dy are alike dx is 0, but for rounding.
+        # If all dy are equal, dx is 0 except for rounding.
         case("equal-dy", {"dy": np.full((4, 130), 100.0)}, source="rows of y have a sum of 1"),
-        # Longer than what stays in registers.
+        # Rows too long for registers.
         case("long-rows", {"dy": _normal}, sizes={"rows": 3, "cols": 20000}, source="a loop over the row"),
         case(
             "long-odd-rows", {"dy": _normal}, sizes={"rows": 2, "cols": 17001}, source="a loop over the row"

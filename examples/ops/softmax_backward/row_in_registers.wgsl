@@ -40,7 +40,7 @@
 // is_held = "steps * vector_width <= 32"
 // [[require]]
 // rule = "workgroup_size <= max_invocations"
-// why = "threads_per_row * rows_per_workgroup is more than a workgroup of this adapter has"
+// why = "threads_per_row * rows_per_workgroup exceeds the invocations of a workgroup on this adapter"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
@@ -71,7 +71,7 @@ fn main(
 ) {
 {{ locate() }}
     let row = workgroup * {{ rows_per_workgroup }}u + place / THREADS;
-    // Rows past the last are the last once more: every invocation takes part in the reduction.
+    // Rows past the end repeat the last row, since every invocation takes part in the reduction.
     let existing = min(row, params.rows - 1u);
     let first = existing * cols;
     let own = {{ vector_width }}u * thread;
@@ -82,7 +82,7 @@ fn main(
     let y{{ j }} = {{ load }}_y(first + at{{ j }});
     let dy{{ j }} = {{ load }}_dy(first + at{{ j }});
 {% else %}
-    // Clamped, not guarded: loads without a branch are on their way together.
+    // The index is clamped, not guarded by a branch, so that the loads can overlap.
     let is_inside = at{{ j }} < cols;
     let y{{ j }} = select(Vec(), {{ load }}_y(first + min(at{{ j }}, cols - {{ vector_width }}u)), is_inside);
     let dy{{ j }} = {{ load }}_dy(first + min(at{{ j }}, cols - {{ vector_width }}u));

@@ -16,7 +16,7 @@ fn activation(x: f32) -> f32 {
     let e = exp(-abs(x));
     return x * select(1.0, e, x < 0.0) / (1.0 + e);
 {% elif activation == "gelu_tanh" %}
-    // 0.5 (1 + tanh(u)) is the logistic function of 2 u. Clamped: exp overflows beyond.
+    // 0.5 (1 + tanh(u)) is the logistic function of 2 u. Without the clamp exp could overflow.
     let u = 0.7978845608 * (x + 0.044715 * x * x * x);
     return x / (1.0 + exp(clamp(-2.0 * u, -80.0, 80.0)));
 {% else %}

@@ -1,4 +1,4 @@
-"""A gated linear unit: an activation of the gate times the other half, as SwiGLU, GEGLU and ReGLU have."""
+"""A gated linear unit: activation(gate) times the other half, as in SwiGLU, GEGLU and ReGLU."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ op = define_op(
 
 
 def _activation(x, activation):
-    """Return the activation of x; the logistic function without an exp that overflows."""
+    """Return the activation of x; exp in the logistic function cannot overflow."""
     if activation == "relu":
         return np.maximum(x, 0)
     if activation == "gelu_tanh":

@@ -26,7 +26,7 @@ fn activation(x: Vec) -> Vec {
     let e = exp(-abs(x));
     return x * select(Vec(1.0), e, x < Vec()) / (1.0 + e);
 {% elif activation == "gelu_tanh" %}
-    // 0.5 (1 + tanh(u)) is the logistic function of 2 u. Clamped: exp overflows beyond.
+    // 0.5 (1 + tanh(u)) is the logistic function of 2 u. Without the clamp exp could overflow.
     let u = 0.7978845608 * (x + 0.044715 * x * x * x);
     return x / (1.0 + exp(clamp(-2.0 * u, Vec(-80.0), Vec(80.0))));
 {% else %}
@@ -44,7 +44,7 @@ fn main(
     let first = workgroup * {{ per_workgroup }}u + invocation * {{ vector_width }}u;
     let end = params.rows * cols;
 {% set load = "load4" if vector_width == 4 else "load" %}
-    // Clamped, not guarded: loads without a branch are on their way together.
+    // The index is clamped, not guarded by a branch, so that the loads can overlap.
 {% for j in range(accesses) %}
     let i{{ j }} = first + {{ j * workgroup_size * vector_width }}u;
     let last{{ j }} = min(i{{ j }}, end - {{ vector_width }}u);

@@ -15,7 +15,7 @@ async function main(): Promise<void> {
   const weight = new Float32Array(norm.cols).fill(1);
   const bias = new Float32Array(norm.cols);
 
-  // `run` takes typed arrays and gives some: once, to see that all is right.
+  // `run` works on typed arrays. It is called once here, to check the result.
   drawRings(x, norm.cols, 0);
   const { y } = await norm.run({ x, weight, bias });
   const { text } = errorOf(y, layerNorm(x, weight, bias, EPS));
@@ -38,7 +38,7 @@ async function main(): Promise<void> {
     new Picture(device, "#after", buffers.y, -2, 2),
   ];
 
-  // One command encoder for all that a frame does. What goes wrong here ends main, too.
+  // One command encoder per frame. An error in this loop also ends main.
   for (;;) {
     const milliseconds = await new Promise<number>(requestAnimationFrame);
     drawRings(x, norm.cols, milliseconds / 1000);

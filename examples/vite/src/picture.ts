@@ -1,4 +1,4 @@
-// Draws rows of numbers from the buffer that they lie in.
+// Draws rows of numbers directly from their buffer.
 
 const SHADER = `
 override low: f32;
@@ -21,11 +21,11 @@ export class Picture {
   private readonly pipeline: GPURenderPipeline;
   private readonly group: GPUBindGroup;
 
-  /** Numbers from `low`, dark, to `high`, light, in a canvas as wide as a row. */
+  /** Draw numbers from `low` (dark) to `high` (light) in a canvas that is as wide as a row. */
   constructor(device: GPUDevice, selector: string, buffer: GPUBuffer, low: number, high: number) {
     const canvas = document.querySelector<HTMLCanvasElement>(selector);
     const context = canvas?.getContext("webgpu");
-    if (!canvas || !context) throw new Error(`no canvas ${selector} that WebGPU draws to`);
+    if (!canvas || !context) throw new Error(`${selector} is not a canvas that WebGPU can draw to`);
     const format = navigator.gpu.getPreferredCanvasFormat();
     context.configure({ device, format });
     const module = device.createShaderModule({ code: SHADER });

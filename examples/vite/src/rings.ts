@@ -1,6 +1,6 @@
-// What is drawn: rings, hidden by what each row adds to them.
+// The input: rings that are hidden by a mean and a contrast of each row.
 
-/** Rings that spread, each row of them with a mean of up to 1000 and a contrast from 1 to 10. */
+/** Draw spreading rings; each row has a mean of up to 1000 and a contrast from 1 to 10. */
 export function drawRings(x: Float32Array, cols: number, seconds: number): void {
   for (let i = 0; i < x.length; i++) {
     const row = Math.floor(i / cols);

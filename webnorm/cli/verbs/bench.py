@@ -255,7 +255,7 @@ class _Bench(MeasuringJob):
                 self._keep(number, profiled(results, opened.worker, self.request.rule))
             self._print_outcome(number)
 
-    def errands(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
+    def work_items(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
         from webnorm.fleet.shipped_files import ShippedFiles
         from webnorm.fleet.work_items import BenchItem
 
@@ -274,16 +274,16 @@ class _Bench(MeasuringJob):
         )
         return [item(task=task) for task in self.request.tasks]
 
-    def take(self, at: int, found: list[Result]) -> None:
+    def record(self, at: int, found: list[Result]) -> None:
         self._keep(at, found)
         self._print_outcome(at)
 
-    def lack(self, at: int, reason: str, lost: bool) -> None:
+    def record_missing(self, at: int, reason: str, lost: bool) -> None:
         from webnorm.lab.run import bench
 
         self.lost += lost
         task = self.request.tasks[at]
-        self.take(at, bench.unrun_results(self.request.kernels, task, reason, lost=lost))
+        self.record(at, bench.unrun_results(self.request.kernels, task, reason, lost=lost))
 
     def of_platform(self, name: str) -> Self:
         if self.save is not None or self.before is not None:
@@ -370,7 +370,7 @@ class _Bench(MeasuringJob):
         kernels = (*self.request.kernels, *self.request.copies, *self.request.ladder)
         return default_constants(kernels, task, self.traits)
 
-    def further(self, report: Report) -> Sequence[Action]:
+    def final_steps(self, report: Report) -> Sequence[Action]:
         """Return the steps that compare with the baseline and then save one, since both may have one name."""
         steps: list[Action] = []
         if self.before is not None and report.results:

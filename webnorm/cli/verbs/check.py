@@ -155,7 +155,7 @@ class _Check(MeasuringJob):
             current = f"{result.op}, {result.problem.dtype}, {result.case}: {result.kernel}"
             opened.update(f"{len(found)} of {max(expected, len(found))}{failed}: {current}", share)
 
-    def errands(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
+    def work_items(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
         from webnorm.fleet.shipped_files import ShippedFiles
         from webnorm.fleet.work_items import CheckItem
 
@@ -175,17 +175,17 @@ class _Check(MeasuringJob):
         )
         return [item(part=part) for part in self.parts]
 
-    def take(self, at: int, found: list[Result]) -> None:
+    def record(self, at: int, found: list[Result]) -> None:
         self.found[at] = found
 
-    def lack(self, at: int, reason: str, lost: bool) -> None:
+    def record_missing(self, at: int, reason: str, lost: bool) -> None:
         from webnorm.lab.run import bench
 
         tasks = self.request.tasks[slice(*self.parts[at])]
         self.lost += len(tasks) if lost else 0
         kernels = self.request.kernels
         gone = (bench.unrun_results(kernels, task, reason, case.name, lost) for case, task in tasks)
-        self.take(at, [result for results in gone for result in results])
+        self.record(at, [result for results in gone for result in results])
 
     def finish(self, complete: bool) -> None:
         """Save and show the results; a complete corpus adds results about all of them."""

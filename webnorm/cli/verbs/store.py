@@ -68,9 +68,9 @@ def history(
     ] = None,
     plot: Annotated[Path | None, Option(help="Plot GB/s over the runs to an .svg or .png file.")] = None,
 ) -> None:
-    """Each timed variant and problem of a platform has one line: the number of runs, and the newest run's
-    date, webnorm version, median, GB/s and share of the copy. Copy kernels are shown with --copies or --op
-    copy; files always contain them.
+    """Each timed variant and problem of a platform has one line with the number of runs. The other columns
+    are from the newest run: its date, webnorm version, median, GB/s and share of the copy. Copy kernels are
+    shown with --copies or --op copy, and files always contain them.
     """
     from webnorm.cli.terminal.screen import Screen
     from webnorm.cli.verbs.store_view import HistoryTable
@@ -111,16 +111,16 @@ def regressions(
     from webnorm.cli.terminal.screen import Screen
     from webnorm.cli.verbs.store_view import RegressionsTable
     from webnorm.cli.work.outputs import check_outputs, write_or_print
-    from webnorm.lab.report.history import regressions as history
+    from webnorm.lab.report.history import regressions as regression_report
     from webnorm.lab.report.history.series import SeriesQuery
     from webnorm.lab.report.history.store import store_path
 
     place = store or store_path()
     check_outputs({"--json": json}, [place])
-    found = history.regressions(place, SeriesQuery(op, kernel or (), adapter), last)
+    found = regression_report.regressions(place, SeriesQuery(op, kernel or (), adapter), last)
     Screen(stderr=str(json) == "-").print(RegressionsTable(found))
     if json is not None:
-        write_or_print(history.to_json(found), json)
+        write_or_print(regression_report.to_json(found), json)
     if any(one.worse for one in found):
         raise typer.Exit(WRONG)
     raise typer.Exit(INCONCLUSIVE if not found or any(one.unknown for one in found) else OK)

@@ -198,9 +198,9 @@ class _Tune(SharedJob):
         from webnorm.lab.run import tune
 
         for at, tuned in enumerate(opened.found(tune.run(self.request, opened.worker, opened.traits))):
-            self.take(at, tuned)
+            self.record(at, tuned)
 
-    def errands(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
+    def work_items(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
         from webnorm.fleet.work_items import TuneItem
 
         return [
@@ -208,7 +208,7 @@ class _Tune(SharedJob):
             for task in self.request.tasks
         ]
 
-    def take(self, at: int, found: TuneResult) -> None:
+    def record(self, at: int, found: TuneResult) -> None:
         from webnorm.cli.work.overview import tuned_lines
 
         if found.choice is None:
@@ -220,7 +220,7 @@ class _Tune(SharedJob):
                 self._save()
         self.console.print(tuned_lines(found), soft_wrap=True)
 
-    def lack(self, at: int, reason: str, lost: bool) -> None:
+    def record_missing(self, at: int, reason: str, lost: bool) -> None:
         self.lacking.append(self.request.tasks[at])
         self.console.print(f"{self.request.tasks[at]}: error: {reason}", soft_wrap=True)
 

@@ -67,12 +67,15 @@ def verify(
     outputs = {"--screenshot": screenshot}
     check_outputs(outputs)
     findings: list[StepFinding] = []
-    wish = verify.PageOptions(
+    page_options = verify.PageOptions(
         without=("subgroups",) if without_subgroups else (), quick=quick, screenshot=screenshot
     )
     try:
         with progress("reading the files") as update:
-            for finding in verify.verify(folder, browser, time_limit_s=time_limit, wish=wish, update=update):
+            steps = verify.verify(
+                folder, browser, time_limit_s=time_limit, page_options=page_options, update=update
+            )
+            for finding in steps:
                 if not findings:
                     check_outputs(outputs, finding.exported.paths)
                 update(None, None)

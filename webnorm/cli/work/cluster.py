@@ -43,7 +43,7 @@ def run_on(cluster: str | None, job: SharedJob, adapter: str | None, time_limit_
     require_dask("--cluster")
     from webnorm.fleet.cluster import connected
 
-    work = _Spread(job, time_limit_s)
+    work = _DividedJob(job, time_limit_s)
     complete = False
     try:
         with (
@@ -67,7 +67,7 @@ def run_on(cluster: str | None, job: SharedJob, adapter: str | None, time_limit_
     raise typer.Exit(WRONG if WRONG in found else max(found))
 
 
-class _Spread:
+class _DividedJob:
     """A job that is divided into one job per platform."""
 
     def __init__(self, job: SharedJob, time_limit_s: float) -> None:
@@ -98,14 +98,14 @@ class _Spread:
         pools = [pool for group in groups for pool in self._pools(client, group, update)]
         if not pools:
             raise WebnormError(
-                "the copy could not be timed on any card; `webnorm cluster` shows who is there"
+                "the copy could not be timed on any adapter; `webnorm cluster` lists the workers"
             )
         self._divide(pools)
         todo = [
-            (pool, one.errands(self._time_limit_s, len(pool.cards)))
+            (pool, one.work_items(self._time_limit_s, len(pool.cards)))
             for one, pool in zip(self.jobs, pools, strict=True)
         ]
-        only = sum(len(errands) for _, errands in todo) == 1
+        only = sum(len(items) for _, items in todo) == 1
         for event in run_items(client, todo):
             if isinstance(event, ItemResult):
                 update(None, None)
@@ -163,9 +163,9 @@ class _Spread:
         if isinstance(found.value, ItemRefused) and only:
             raise WebnormError(found.value.reason)
         if isinstance(found.value, ItemLost | ItemRefused):
-            job.lack(found.at, found.value.reason, isinstance(found.value, ItemLost))
+            job.record_missing(found.at, found.value.reason, isinstance(found.value, ItemLost))
         else:
-            job.take(found.at, found.value)
+            job.record(found.at, found.value)
 
 
 def _names(pools: Sequence[AdapterPool]) -> list[str]:

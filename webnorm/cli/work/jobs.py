@@ -125,15 +125,15 @@ class SharedJob(WorkerJob):
         """Prepare and announce the work, once `device` and its traits are known."""
 
     @abstractmethod
-    def errands(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
+    def work_items(self, time_limit_s: float, workers: int) -> Sequence[WorkItem]:
         """Return the work items for this number of workers."""
 
     @abstractmethod
-    def take(self, at: int, found: Any) -> None:
+    def record(self, at: int, found: Any) -> None:
         """Save and show the result of work item `at`."""
 
     @abstractmethod
-    def lack(self, at: int, reason: str, lost: bool) -> None:
+    def record_missing(self, at: int, reason: str, lost: bool) -> None:
         """Save and show that work item `at` has no result: it was refused, or `lost` with the workers."""
 
     @abstractmethod
@@ -234,10 +234,10 @@ class MeasuringJob(SharedJob):
         drawn = [partial(throughput.plot, report, picture)] if picture is not None and report.results else []
         saved, printed = report_steps(report, self.outputs)
         # The plot comes last, because the plotting library may fail or hang.
-        run_each_step(*saved, self._show, *printed, *self.further(report), *drawn)
+        run_each_step(*saved, self._show, *printed, *self.final_steps(report), *drawn)
 
-    def further(self, report: Report) -> Sequence[Action]:
-        """Return further steps after a report has been shown."""
+    def final_steps(self, report: Report) -> Sequence[Action]:
+        """Return the steps after a report has been shown."""
         return ()
 
     def _show(self) -> None:

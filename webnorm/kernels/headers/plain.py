@@ -232,6 +232,21 @@ def read_plain(
         variables.append(StorageVariable(name, element, line, numbers, mode, holds, width * _BYTES[element]))
     _check_variables(path, variables, op)
     overrides = tuple((one.span(), one[1], one[2] or "", one[3] or "") for one in _OVERRIDE.finditer(code))
+    _check_names(path, code, overrides, op, names, constants, used)
+    single = {name: one for name, one in names.items() if isinstance(one, str)}
+    return PlainText(text, tuple(variables), uniform, words, overrides, single)
+
+
+def _check_names(
+    path: Path,
+    code: str,
+    overrides: Sequence[tuple[tuple[int, int], str, str, str]],
+    op: Op,
+    names: Mapping[str, str | Sequence[str]],
+    constants: Sequence[str],
+    used: set[str],
+) -> None:
+    """Raise WebnormError for an override without a value, and for an unused name of [bindings]."""
     for span, name, _, default in overrides:
         given = names.get(name, name)
         if given in (*op.problem_type.SIZES, *op.problem_type.SCALARS, *constants):
@@ -247,8 +262,6 @@ def read_plain(
         raise _error(
             path, 1, f"[bindings] names {name}, which is not a variable, member or override of the text"
         )
-    single = {name: one for name, one in names.items() if isinstance(one, str)}
-    return PlainText(text, tuple(variables), uniform, words, overrides, single)
 
 
 def _numbers(path: Path, line: int, found: re.Match[str]) -> dict[str, tuple[int, int]]:
@@ -286,7 +299,7 @@ def _check_variables(path: Path, variables: Sequence[StorageVariable], op: Op) -
                 path,
                 1,
                 f"no variable of the text is bound to {tensor.name}, an input of {op.name}; bind one in "
-                "[bindings] (a kernel that works in place needs separate variables to read and to write)",
+                "[bindings]. A kernel that works in place needs separate variables to read and to write.",
             )
     holds = [one.holds for one in variables]
     for one in variables:

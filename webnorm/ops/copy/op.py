@@ -1,4 +1,4 @@
-"""The op copy: y = x, the memory limit of an adapter."""
+"""The copy op, y = x, which measures the memory bandwidth of an adapter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webnorm.op.op import Expected, ExpectedOutputs, Op, Task, Tensor
 from webnorm.op.problem import Problem
 from webnorm.ops.copy.problem import RowProblem, draw_x
 
-# Columns of a copy whose rows are of any length, at most, and the bytes that it moves at a time.
+# The most columns of a copy that may choose its rows, and the bytes of one access.
 _ROW, _ACCESS_BYTES = 4096, 16
 
 
@@ -28,10 +28,10 @@ def _draw(task: Task, given: Mapping[str, Array], rng: np.random.Generator) -> d
 
 
 def row_names(problem: RowProblem) -> dict[str, int]:
-    """Names for headers of kernels that work on rows.
+    """Return names for headers of kernels that work on rows.
 
-    `span`: columns that the vec4 of a row take up, at most, with those of other rows in the first and the
-    last, where rows do not start on multiples of four.
+    `span` is the largest number of columns in the vec4 of a row. If rows do not start at multiples of four,
+    the first and the last vec4 include columns of other rows.
     """
     return {
         "span": problem.cols if problem.cols % 4 == 0 else problem.cols + 3,
@@ -40,13 +40,13 @@ def row_names(problem: RowProblem) -> dict[str, int]:
 
 
 def _copied(problem: Problem) -> RowProblem:
-    """The rows and columns to copy: the problem's own, or such as make about as many bytes as it moves."""
+    """Return the problem to copy: the problem's own shape, or a shape that moves about as many bytes."""
     given: dict[str, Any] = {"dtype": problem.dtype, "seed": problem.seed}
     if not isinstance(problem, RowProblem):
         itemsize = DTYPES[problem.dtype].itemsize
         elements = max(1, problem.copied_bytes // (2 * itemsize))
         rows = math.ceil(elements / _ROW)
-        # All rows are alike to a copy. Several begin at whole accesses.
+        # A copy may choose its rows. With several rows, each begins at a whole access.
         cols = elements // rows // (_ACCESS_BYTES // itemsize) * (_ACCESS_BYTES // itemsize)
         return RowProblem(rows=rows, cols=cols if rows > 1 else elements, **given)
     return RowProblem(
@@ -55,7 +55,7 @@ def _copied(problem: Problem) -> RowProblem:
 
 
 def other_version(task: Task, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return a row with the other sign."""
+    """Return the rows with the other sign."""
     return {name: np.negative(array) for name, array in arrays.items()}
 
 

@@ -20,7 +20,7 @@ SCALE = NumberRule(
     "scale", False, "a number from 1.2e-38 to 8.5e+37: GPUs may take a smaller one, or its inverse, for 0"
 )
 
-# In quotes: NumPy imports its generators where they are named, and who calls an op draws nothing.
+# The quotes keep NumPy from importing its generators, which calls do not need.
 DrawRows = Callable[["np.random.Generator", "RowProblem"], Array]
 
 
@@ -53,7 +53,8 @@ DISTRIBUTIONS: Mapping[str, DrawRows] = {
 }
 
 
-# A software adapter computes on the cores that also run everything else: small shapes say as much.
+# A software adapter shares the cores with everything else, and small shapes are enough to compare kernels on
+# it.
 _SOFTWARE_SHAPES = ((1024, 256), (512, 768), (128, 4096))
 LARGE_SHAPES = ((65536, 1024), (16384, 4096), (8192, 8192))
 
@@ -85,22 +86,22 @@ class RowProblem(Problem):
 
 
 def draw_x(problem: RowProblem) -> Array:
-    """Draw x (rows, cols) in float64 from the problem's distribution and round it to its dtype."""
+    """Draw x (rows, cols) in float64 from the problem's distribution, and round it to the problem's dtype."""
     rng = np.random.default_rng(problem.seed)
     x = DISTRIBUTIONS[problem.distribution](rng, problem)
     return converted(x, DTYPES[problem.dtype])
 
 
-# --- the problems that a kernel is checked on while it is written: small, and such that mistakes show
+# --- the small problems on which a kernel is checked while it is written; they reveal mistakes
 
-# Whole workgroups and chunks; and a row that is no whole number of anything, nor a single sweep of a
-# workgroup with four elements for each of its 256 invocations.
+# An aligned shape; and rows that are not a multiple of any step, and longer than one sweep of a workgroup of
+# 256 invocations with four elements each.
 _SHAPES = ((8, 768), (7, 1061))
-# Standard deviations of the rows in turn, in units of the square root of eps: where they are alike, a mistake
-# with eps is seen; far above it, one that hides behind eps.
+# Standard deviations of the rows in turn, in units of the square root of eps. Similar ones reveal mistakes
+# with eps, and much larger ones reveal mistakes that eps hides.
 _SPREADS = (0.25, 4.0, 300.0, 1.0)
-# Means of the first row and of the last, in standard deviations: beside 0, and not so far that a mean that
-# was rounded to float32 is seen.
+# Means of the first row and of the last, in standard deviations. They differ from 0, but are small enough
+# that rounding a mean to float32 has no visible effect.
 _FIRST, _LAST = -2.0, 2.5
 _SEED = 16
 
@@ -144,7 +145,7 @@ def draw_playground(task: Task) -> dict[str, Array]:
     }
     present = {tensor.name for tensor in task.op.present(problem) if tensor.access == "read"}
     if "residual" in present:
-        # As large as x in its row, or it would take the place of it.
+        # A residual much larger than x would hide mistakes with x.
         given["residual"] = rng.standard_normal(given["x"].shape) * spread[: problem.rows]
     if "residual_bias" in present and "residual" in present:
         given["residual_bias"] = rng.standard_normal(problem.cols) * math.sqrt(eps) * _SPREADS[0]
@@ -155,7 +156,7 @@ def draw_playground(task: Task) -> dict[str, Array]:
 
 # --- the inputs of an export's test vectors
 
-# Elements of x in a vector, about: a package is downloaded.
+# Approximate elements of x in a vector. A package is downloaded, so it must be small.
 _ELEMENTS = 24_000
 
 
@@ -171,7 +172,7 @@ def export_inputs(op: Op, problem: RowProblem) -> Iterator[tuple[str, str, Array
     )
     largest = float(np.finfo(np.float32).max if problem.dtype != "float16" else np.finfo(np.float16).max)
     kinds = [draw(rng, replace(problem, rows=1)) for draw in DISTRIBUTIONS.values()]
-    # Without a mean, a constant row gives the weights. Many of them lie on boundaries of a float8 type.
+    # Without a mean, a constant row gives the weights. Many of them lie on rounding boundaries of float8.
     constant = [
         np.full((1, cols), value) for value in ((0.0, 3.0, -1000.0) if op.constants["has_mean"] else (0.0,))
     ]

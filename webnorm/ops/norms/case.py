@@ -1,4 +1,4 @@
-"""An input of the corpus: how it is drawn, the problems that it makes, and those of every option."""
+"""An input of the corpus: its draw, its problems, and the problems with every option."""
 
 from __future__ import annotations
 
@@ -19,32 +19,35 @@ from webnorm.ops.norms.reference import stats_of
 
 # --- values that rows are drawn from: normal, constant, and those that break formulas
 
-# Draws (rows, cols) in float64, or what broadcasts to it.
-# In quotes: NumPy imports its generators where they are named, and who calls an op draws nothing.
+# A function that draws (rows, cols) in float64, or an array that broadcasts to it.
+# The quotes keep NumPy from importing its generators, which calls do not need.
 Draw = Callable[["np.random.Generator"], Array]
 
 
 def normal(rows: int, cols: int, scale: float = 1.0, mean: float = 0.0) -> Draw:
-    """Independent normal numbers."""
+    """Draw independent normal numbers."""
     return lambda rng: rng.standard_normal((rows, cols)) * scale + mean
 
 
 def constant(value: float) -> Draw:
-    """One number everywhere."""
+    """Draw a constant."""
     return lambda rng: np.array(value)
 
 
 def consecutive(first: int, count: int) -> Draw:
-    """One row of neighbouring integers."""
+    """Draw one row of consecutive integers."""
     return lambda rng: np.arange(first, first + count, dtype=np.float64)[None, :]
 
 
-# Far apart, so that none is a pivot for another's row.
+# The values are so different that none is a useful pivot for another's row.
 LARGE = np.array([1e15, 3.7e14, 1.7e15, 1.1e10, 1e6, 123456.7], np.float32)[:, None]
 
 
 def adjacent_floats(cols: int) -> Draw:
-    """Rows of two neighbouring float32 numbers; from row to row more columns have the larger one."""
+    """Draw rows of two adjacent float32 numbers.
+
+    The share of columns with the larger one grows from row to row.
+    """
 
     def x(rng: np.random.Generator) -> Array:
         share = np.array([1, 2, 10, cols // 3, cols // 2, cols - 1])[:, None]
@@ -55,26 +58,26 @@ def adjacent_floats(cols: int) -> Draw:
 
 
 def outlier_first(rows: int, cols: int) -> Draw:
-    """Normal rows whose first number is a million."""
+    """Draw normal rows whose first number is a million."""
     return lambda rng: np.concatenate(
         [np.full((rows, 1), 1e6), rng.standard_normal((rows, cols - 1))], axis=1
     )
 
 
 def outlier(rng: np.random.Generator) -> Array:
-    """Three normal rows with a large number inside."""
+    """Draw three normal rows that contain one large number each."""
     x = rng.standard_normal((3, 1024))
     x[:, 700] = 1e4
     return x
 
 
 def row_scales(rng: np.random.Generator) -> Array:
-    """Rows as small and as large as float32 takes their squares, and beyond."""
+    """Draw rows of all scales at which float32 represents their squares, and beyond."""
     return rng.standard_normal((24, 257)) * np.logspace(-18, 17, 24)[:, None]
 
 
 def with_bad_values(*values: float, col: int = 77) -> Draw:
-    """Normal rows; one has these values from a column on."""
+    """Draw normal rows. One of them has these values from a column on."""
 
     def x(rng: np.random.Generator) -> Array:
         drawn = rng.standard_normal((9, 130))
@@ -87,7 +90,7 @@ def with_bad_values(*values: float, col: int = 77) -> Draw:
 # --- a case
 
 _PLAIN = NormOptions(weight=False, bias=False)
-# Rows of several lengths, and few workgroups that walk over all rows.
+# Cases with several row lengths, and with few workgroups that process all rows.
 _WATCHED = (
     "normal",
     "cols-4095",
@@ -100,15 +103,41 @@ _WATCHED = (
 
 @dataclass(frozen=True)
 class NormCase(Case):
-    """One input of norms. `x` draws (rows, cols) in float64; `options` are added to those of the problem.
+    """One input of norms.
 
-    `eps` None stands for the op's default. `given` holds the storage type of a user's own x, and is None
-    where any will do. `breaks_one_pass`: E[x²] - E[x]² in float32 has to fail here, since the square of the
-    mean times the unit roundoff is as large as the variance, or larger. `beside` is the standard deviation of
-    what an op reads beside x, of either sign and now and then 0; None leaves that to the op. `narrow` says
-    how rows are to be cut where the device would not need it. `saved_eps` is the eps of the forward pass that
-    saved statistics, where it is not the case's own. `stray` takes the place of a number in all that is read
-    beside x. A case `for_gpus` is too large for a program on the CPU. `seed` changes every draw.
+    Attributes
+    ----------
+    name
+        The name of the case.
+    source
+        The origin of the case.
+    x
+        A function that draws (rows, cols) in float64.
+    shape
+        The numbers of rows and columns.
+    options
+        Options that are added to the options of the problem.
+    eps
+        The eps; None for the op's default.
+    scale
+        The factor of a float8 y.
+    given
+        The storage type of a user's own x; None if any type is valid.
+    breaks_one_pass
+        True if E[x²] - E[x]² in float32 must fail, since the square of the mean times the unit roundoff is as
+        large as the variance, or larger.
+    others_sd
+        The standard deviation of the other inputs, which include zeros; None leaves them to the op.
+    narrow
+        The limit to lower so that the batch is cut although the device does not require it.
+    saved_eps
+        The eps of the forward pass that saved statistics, if it differs from the case's own.
+    stray
+        A value that replaces one number in each input but x and stats.
+    for_gpus
+        True for a case that is too large for a software adapter.
+    seed
+        A seed that changes every draw.
     """
 
     name: str
@@ -120,7 +149,7 @@ class NormCase(Case):
     scale: float = 1.0
     given: str | None = None
     breaks_one_pass: bool = False
-    beside: float | None = None
+    others_sd: float | None = None
     narrow: ForceSplit | None = None
     saved_eps: float | None = None
     stray: float | None = None
@@ -129,7 +158,7 @@ class NormCase(Case):
 
     @property
     def watched(self) -> bool:
-        """As in the base: those of the table above."""
+        """True if checks of a whole corpus look for races on the case."""
         return self.name in _WATCHED
 
     @property
@@ -140,15 +169,18 @@ class NormCase(Case):
 
     @property
     def must_fail(self) -> str | None:
-        """The kernel that cannot be right here, in float32."""
+        """The kernel that cannot be right on the case in float32, if there is one."""
         return "one_pass" if self.breaks_one_pass else None
 
     def problem(
         self, op: Op, dtype: str = "float32", overrides: Overrides | None = None
     ) -> NormProblem | None:
-        """The case as a problem of an op; None where it has none, or the type cannot hold the case's x.
+        """Return the case as a problem of an op; None if the op or the type does not allow it.
 
-        `overrides` take the place of the case's own. Options that an op lacks make the case one of other ops.
+        A type that cannot represent the case's x does not allow it.
+
+        `overrides` replace the case's own values. An op that lacks an option of the case does not have the
+        case.
         """
         overrides = overrides or Overrides()
         if not issubclass(op.problem_type, RowProblem):
@@ -174,12 +206,12 @@ class NormCase(Case):
         return problem if held.all() else None
 
     def draw(self, task: Task) -> dict[str, Array]:
-        """The input arrays of a problem that `problem` gave for its op."""
+        """Return the input arrays of a task whose problem came from `problem`."""
         op, problem, rng = task.op, task.problem, self._rng()
         with np.errstate(over="ignore"):
             arrays = {"x": np.broadcast_to(self.x(rng), self.shape).astype(DTYPES[problem.dtype])}
-        if self.beside is not None:
-            arrays |= _drawn_beside(task, self.beside, rng)
+        if self.others_sd is not None:
+            arrays |= _drawn_others(task, self.others_sd, rng)
         if self.saved_eps is not None and "stats" in {tensor.name for tensor in op.inputs(problem)}:
             arrays["stats"] = stats_of(arrays["x"], self.saved_eps, has_mean(op))
         arrays = op.draw(task, arrays, rng)
@@ -195,27 +227,27 @@ class NormCase(Case):
 def of_normal(
     name: str, source: str, shape: tuple[int, int], spread: float = 1.0, mean: float = 0.0, **given: Any
 ) -> NormCase:
-    """A case of normal numbers; `given` are NormCase's other fields."""
+    """Return a case of normal numbers; `given` are NormCase's other fields."""
     return NormCase(name, source, normal(*shape, spread, mean), shape, **given)
 
 
-# The share of zeros among what is read beside x.
+# The share of zeros in the other inputs.
 _ZEROS = 0.05
 
 
-def _drawn_beside(task: Task, size: float, rng: np.random.Generator) -> dict[str, Array]:
-    """What an op reads beside x and its statistics, normal and of this size, some of it 0."""
+def _drawn_others(task: Task, sd: float, rng: np.random.Generator) -> dict[str, Array]:
+    """Draw the inputs other than x and its statistics: normal numbers, and some zeros."""
     arrays = {}
     for tensor in task.op.present(task.problem):
         if tensor.access == "read" and tensor.name not in ("x", "stats"):
-            drawn = rng.standard_normal(tensor.shape_in(task.problem)) * size
+            drawn = rng.standard_normal(tensor.shape_in(task.problem)) * sd
             drawn[rng.random(drawn.shape) < _ZEROS] = 0.0
             with np.errstate(over="ignore"):
                 arrays[tensor.name] = drawn.astype(DTYPES[tensor.dtype(task.problem)])
     return arrays
 
 
-# --- every option that an op has, one by one and all together
+# --- every option, one by one and all together
 
 BOTH = NormOptions()
 _EVERYTHING = NormOptions(
@@ -223,7 +255,7 @@ _EVERYTHING = NormOptions(
 )
 
 
-# Options one by one and all together, on rows that share words, that start on words only, and on vec4.
+# Options one by one and all together. Rows share words, or begin at words, or begin at a vec4.
 _OPTIONS: tuple[tuple[str, str, NormOptions, float], ...] = (
     ("zero-centered", "TransformerEngine: scale by 1 + weight", NormOptions(zero_centered_weight=True), 1.0),
     ("residual", "SkipLayerNorm: h = x + residual, given back too", NormOptions(residual=True), 1.0),
@@ -246,7 +278,7 @@ _OPTIONS: tuple[tuple[str, str, NormOptions, float], ...] = (
     ("int8", "a scale for every row", NormOptions(out_dtype="int8"), 1.0),
     (
         "int8-plain",
-        "columns that do not exist are as far from 0 as the mean, without a weight to hide them",
+        "padding columns are as far from 0 as the mean, and no weight hides them",
         NormOptions(weight=False, bias=False, out_dtype="int8"),
         1.0,
     ),
@@ -254,7 +286,7 @@ _OPTIONS: tuple[tuple[str, str, NormOptions, float], ...] = (
         (f"{dtype}-y", "y of another type than x", NormOptions(out_dtype=dtype), 1.0)
         for dtype in ("float32", "float16", "bfloat16")
     ),
-    ("float32-parameters", "float32 weight and bias beside half x", NormOptions(weight_dtype="float32"), 1.0),
+    ("float32-parameters", "float32 weight and bias with a half x", NormOptions(weight_dtype="float32"), 1.0),
     ("capped", "few workgroups walk over all rows", NormOptions(max_workgroups=3), 1.0),
     (
         "everything-float8",
@@ -285,8 +317,8 @@ _OPTIONS: tuple[tuple[str, str, NormOptions, float], ...] = (
 )
 
 
-# Every option on each of three row lengths, one option after the other. The mean lies outside the values that
-# LayerNorm's y has; where it is below 0, so is all of RMSNorm's y.
+# Every option on each of three row lengths. The mean lies outside the range of LayerNorm's y; with a negative
+# mean, all of RMSNorm's y is negative.
 OPTION_GRID: tuple[NormCase, ...] = tuple(
     of_normal(f"{name}-{cols}", source, (11, cols), mean=mean, options=options, scale=scale)
     for name, source, options, scale in _OPTIONS

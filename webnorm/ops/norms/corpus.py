@@ -1,4 +1,4 @@
-"""The corpus of `check`: inputs that broke other implementations, edges of our own, draws; with sources."""
+"""The corpus of `check`: inputs that broke other implementations, edge cases and draws."""
 
 from __future__ import annotations
 
@@ -165,8 +165,8 @@ CASES: tuple[NormCase, ...] = (
     *OPTION_CASES,
 )
 
-# What an op promises beside values of x: the caller's eps, parameters of any sign and size, rows that are
-# cut, and sizes past those where indices or counts of 16 bits end.
+# Guarantees other than for values of x: the caller's eps, parameters of any sign and size, batches that are
+# cut, and sizes beyond indices or counts of 16 bits.
 PROMISES: tuple[NormCase, ...] = (
     *(
         of_normal(
@@ -184,7 +184,7 @@ PROMISES: tuple[NormCase, ...] = (
             "parameters and gradients of either sign, some of them 0",
             (6, 200),
             options=options,
-            beside=size,
+            others_sd=size,
         )
         for size in (1.0, 1e-4, 1e3)
         for name, options in (("", NormOptions()), ("-zero-centered", NormOptions(zero_centered_weight=True)))
@@ -208,7 +208,7 @@ PROMISES: tuple[NormCase, ...] = (
     *(
         of_normal(
             f"bindings-61-{out_dtype}",
-            "slices of y in bytes begin elsewhere in a word than those of x",
+            "slices of y in bytes begin at another place in a word than slices of x",
             (602, 61),
             mean=5.0,
             options=NormOptions(out_dtype=out_dtype),
@@ -219,7 +219,7 @@ PROMISES: tuple[NormCase, ...] = (
     *(
         of_normal(
             f"{name}-beside",
-            "what is no number in parameters and gradients reaches what it is part of, and no more",
+            "NaN or Inf in parameters and gradients reaches only the elements that depend on it",
             (7, 130),
             options=BOTH,
             stray=stray,
@@ -242,7 +242,7 @@ PROMISES: tuple[NormCase, ...] = (
         options=NormOptions(max_workgroups=64),
     ),
     of_normal("rows-4096", "a power of 2, as most batches are", (4096, 72), options=BOTH),
-    of_normal("rows-4099", "rows between those of a batch and 2^16", (4099, 96), options=BOTH),
+    of_normal("rows-4099", "rows between a usual batch and 2^16", (4099, 96), options=BOTH),
     of_normal("rows-131101", "more than 2^17 rows", (131101, 33), options=BOTH),
     of_normal("large", "8 million elements", (521, 16411), mean=3.0, options=BOTH),
     of_normal(
@@ -257,14 +257,14 @@ PROMISES: tuple[NormCase, ...] = (
 
 
 def whole_corpus(seed: int) -> tuple[NormCase, ...]:
-    """The fixed cases, with draws of this seed, and those that are drawn as a whole."""
+    """Return the fixed cases, with draws of this seed, and the drawn cases."""
     fixed = (replace(case, seed=seed) for case in (*CASES, *PROMISES))
     return (*fixed, *long_cases(seed), *hard_cases(seed), *drawn_cases(seed))
 
 
 # --- cases whose shapes, values and options are drawn, the same for the same seed
 
-# Of norms and of their gradients each.
+# The number of drawn cases of norms, and of gradients.
 _DRAWN = 4
 _MOST_DRAWN = 1 << 19
 _MOST_LONG = 1 << 17
@@ -283,13 +283,15 @@ _HARD: tuple[Callable[[int], Draw], ...] = (
 
 
 def long_cases(seed: int) -> Iterator[NormCase]:
-    """Options together with long rows, and many of them, that are cut into slices, and an eps that weighs:
-    each type of y, and each kind of gradient, with half of the others.
+    """Yield cases with options, long rows in slices, and a large eps.
+
+    There is one case for each type of y, and for each kind of gradient. Each case has half of the other
+    options.
     """
     rng = np.random.default_rng([seed, 2])
     types = (None, "float16", "bfloat16", *FP8, "int8")
-    beside = zip(*(_halves(rng, len(types)) for _ in range(5)), strict=True)
-    for out_dtype, (odd, centred, residual, bias, stats) in zip(types, beside, strict=True):
+    others = zip(*(_halves(rng, len(types)) for _ in range(5)), strict=True)
+    for out_dtype, (odd, centred, residual, bias, stats) in zip(types, others, strict=True):
         options = NormOptions(
             zero_centered_weight=centred,
             weight_dtype=_one_of(rng, None, *STORAGE),
@@ -299,12 +301,12 @@ def long_cases(seed: int) -> Iterator[NormCase]:
             out_dtype=out_dtype,
             max_workgroups=_one_of(rng, 0, 3, 64),
         )
-        # In a row that has what is no number, so is the largest of all rows.
+        # A row with NaN or Inf also changes the maximum of all rows.
         stray = _one_of(rng, None, np.nan, np.inf)
         yield _long_case(rng, f"long-{out_dtype or 'y'}", options, odd, seed, stray)
     kinds = ((True, True), (True, False), (False, True))
-    beside = zip(*(_halves(rng, len(kinds)) for _ in range(3)), strict=True)
-    for number, ((saved_stats, dh), (odd, centred, bias)) in enumerate(zip(kinds, beside, strict=True)):
+    others = zip(*(_halves(rng, len(kinds)) for _ in range(3)), strict=True)
+    for number, ((saved_stats, dh), (odd, centred, bias)) in enumerate(zip(kinds, others, strict=True)):
         options = NormOptions(
             zero_centered_weight=centred,
             weight_dtype=_one_of(rng, None, *STORAGE),
@@ -313,12 +315,12 @@ def long_cases(seed: int) -> Iterator[NormCase]:
             dh=dh,
             max_workgroups=_one_of(rng, 0, 3, 64),
         )
-        # Sums over the rows of all slices.
+        # An odd bias tests sums over the rows of all slices.
         yield _long_case(rng, f"long-gradient-{number + 1}", options, odd or bias, seed)
 
 
 def _halves(rng: np.random.Generator, count: int) -> list[bool]:
-    """Half of them true, or one more, in a random order."""
+    """Return `count` booleans in random order. Half of them, rounded up, are True."""
     return [bool(one) for one in rng.permutation(count) % 2 == 0]
 
 
@@ -330,14 +332,14 @@ def _long_case(
     seed: int,
     stray: float | None = None,
 ) -> NormCase:
-    # Slices of an odd number of odd rows begin beside where a binding may begin.
+    # Slices of an odd number of odd rows do not begin at the alignment of a binding.
     cols = _multiple(rng, round(2 ** rng.uniform(8.1, 11.5))) | odd
     rows = _multiple(rng, min(round(2 ** rng.uniform(6, 8)), _MOST_LONG // cols)) | odd
-    # So far from 0 that a gradient needs both words of a saved mean.
+    # These means are so large that a gradient needs both words of a saved mean.
     mean = _one_of(rng, 1e4, -1e4) if options.saved_stats else _one_of(rng, 20.0, -20.0)
     return NormCase(
         name,
-        "drawn: options beside long rows, slices, another eps",
+        "drawn: options with long rows, slices, another eps",
         _with_stray(rng, normal(rows, cols, mean=mean), rows, cols, stray),
         (rows, cols),
         eps=10 ** rng.uniform(-2, 0),
@@ -349,7 +351,7 @@ def _long_case(
 
 
 def hard_cases(seed: int) -> Iterator[NormCase]:
-    """Values that break formulas, in rows of other lengths each time, short and long."""
+    """Yield values that break formulas, in short and in long rows whose length depends on the seed."""
     rng = np.random.default_rng([seed, 3])
     for name, least, most in (("short", 2, 8), ("long", 8, 13)):
         cols = _multiple(rng, round(2 ** rng.uniform(least, most)))
@@ -366,7 +368,7 @@ def _hard(cols: int) -> tuple[Draw, tuple[int, int]]:
 
 
 def _with_stray(rng: np.random.Generator, x: Draw, rows: int, cols: int, stray: float | None) -> Draw:
-    """The values, one of them in another's place."""
+    """Return a draw with one value replaced."""
     row, col = rng.integers(rows), _one_of(rng, 0, cols - 1, rng.integers(cols))
 
     def changed(rng: np.random.Generator) -> Array:
@@ -379,7 +381,7 @@ def _with_stray(rng: np.random.Generator, x: Draw, rows: int, cols: int, stray: 
 
 
 def drawn_cases(seed: int) -> tuple[NormCase, ...]:
-    """Cases of random shapes, values, options, eps and parameters, the same for the same seed."""
+    """Return cases of random shapes, values, options, eps and parameters, the same for the same seed."""
     return tuple(
         _drawn_case(f"drawn-{name}{number}", np.random.default_rng([seed, backward, number]), OPS[op], seed)
         for backward, (name, op) in enumerate((("", "layer_norm"), ("backward-", "layer_norm_backward")))
@@ -401,19 +403,22 @@ def _drawn_case(name: str, rng: np.random.Generator, op: Op, seed: int) -> NormC
         eps=10 ** rng.uniform(-12, 0) * (size**2 if rng.random() < 0.5 else 1.0),
         scale=10 ** rng.uniform(-1, 1) if options.out_dtype in FP8 else 1.0,
         options=options,
-        beside=10 ** rng.uniform(-1, 1),
+        others_sd=10 ** rng.uniform(-1, 1),
         narrow=_one_of(rng, "bindings", None) if rows >= _FEWEST_TO_CUT else None,
         seed=seed,
     )
 
 
 def _multiple(rng: np.random.Generator, count: int) -> int:
-    """About as many, and of half the draws a multiple of a power of 2, as most columns of models are."""
+    """Return a similar number.
+
+    Half of the draws are multiples of a power of 2, like most columns of models.
+    """
     unit: int = _one_of(rng, 1, 1, 1, 4, 64, 1 << int(math.log2(count)))
     return max(unit, count // unit * unit)
 
 
-# Rows enough that slices of them have several workgroups.
+# Enough rows for slices with several workgroups.
 _FEWEST_TO_CUT = 256
 
 
@@ -422,7 +427,7 @@ def _one_of(rng: np.random.Generator, *choices: Any) -> Any:
 
 
 def _drawn_options(rng: np.random.Generator, op: Op) -> NormOptions:
-    """Some of the options that an op has."""
+    """Return a random choice of an op's options."""
     chosen: dict[str, Any] = {name: rng.random() < 0.5 for name in op.options}
     chosen["weight_dtype"] = _one_of(rng, None, *STORAGE)
     chosen["max_workgroups"] = _one_of(rng, 0, 0, 1, 5, 64, 1000)

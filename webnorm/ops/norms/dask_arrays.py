@@ -231,14 +231,14 @@ def _lazy(name: str, given: Given) -> dict[str, da.Array]:
     if device is not None:
         raise WebnormError(
             f"device is {shown(device)}; expected None: each process that computes blocks opens its own, "
-            "which WEBNORM_ADAPTER chooses"
+            "which WEBNORM_ADAPTER selects"
         )
     asked = checked(op, {**given, **_outlines(op, given)})
     session.check_kernel(op, given["kernel"])
     shape, problem = shape_of(given["normalized_shape"]), asked.task.problem
     _check_whole(x, shape)
     rows = x.chunks[: x.ndim - len(shape)]
-    # As the checks read them: an int of thousands of digits has no place in a graph.
+    # The graph contains the checked values, since an argument may be an int of thousands of digits.
     read = {"normalized_shape": shape, "max_workgroups": problem.options.max_workgroups}
     records = _records(op, _arrays(asked, given, rows), {**given, **read}, len(rows))
     found = {}
@@ -247,7 +247,7 @@ def _lazy(name: str, given: Given) -> dict[str, da.Array]:
         if tensor.batched:
             found[tensor.name] = _picked(records, tensor, rows, dimensions[len(rows) :], dtype)
         else:
-            # One element for each block.
+            # There is one element for each block.
             ones = tuple((1,) * len(sizes) for sizes in rows)
             parts = _picked(records, tensor, ones, dimensions, DTYPES["float32"])
             found[tensor.name] = _over_blocks(parts, tensor, len(rows), dtype)
@@ -286,7 +286,7 @@ def _check_whole(x: da.Array, shape: tuple[int, ...]) -> None:
 def _like_x(name: str, array: da.Array, rows: _Chunks) -> da.Array:
     """Return an array with the chunks of x's rows; its other dimensions become one chunk."""
     others = tuple((sum(sizes),) for sizes in array.chunks[len(rows) :])
-    # dask has one nan, so that unknown sizes compare, too.
+    # dask has a single nan object, so unknown sizes compare equal too.
     if array.chunks == (*rows, *others):
         return array
     if math.isnan(sum(map(sum, (*rows, *array.chunks)))):
@@ -310,8 +310,8 @@ def _arrays(asked: ResolvedCall, given: Given, rows: _Chunks) -> dict[str, da.Ar
         for name in asked.arrays
     }
     if op.gradient and problem.dtype != "float32":
-        # A block's sums have the dtype of weight, or x's: in a narrow one they would be rounded, or infinite,
-        # before they are added up.
+        # A block's sums have the dtype of weight, or x's. A narrow dtype would round them, or overflow,
+        # before they are added.
         shape = shape_of(given["normalized_shape"])
         weight = found.get("weight", _whole(np.ones(shape, np.float32)))
         found["weight"] = weight.astype(np.float32)
@@ -332,7 +332,7 @@ def _records(op: Op, arrays: Mapping[str, da.Array], given: Given, leading: int)
         tuple(range(ndim)),
         *pairs,
         adjust_chunks=dict.fromkeys(range(ndim), 1),
-        # Chunks are x's already, and unknown sizes cannot be aligned.
+        # The chunks match x's already, and unknown sizes cannot be aligned.
         align_arrays=False,
         concatenate=True,
         token=op.name,
@@ -399,6 +399,6 @@ def _reduced(
     stored: np.dtype[Any],
 ) -> Array:
     """Reduce the parts of some blocks. It is a task of the graph."""
-    # Infinities, NaN and what a narrow type does not hold are answers here, as they are in the kernels.
+    # Infinities, NaN and overflows of a narrow type are valid results, as in the kernels.
     with np.errstate(over="ignore", invalid="ignore"):
         return reduce(parts.astype(np.float64), axis=axis, keepdims=keepdims).astype(stored)

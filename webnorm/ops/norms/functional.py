@@ -163,8 +163,8 @@ def layer_norm(
     Raises
     ------
     WebnormError
-        An argument has the wrong shape, dtype or type; arrays are on different devices; the kernel is unknown
-        or cannot run the problem; the problem is larger than the device's buffers; or there is no adapter.
+        An argument has the wrong shape, dtype or type. Arrays are on different devices. The kernel is unknown
+        or cannot run the problem. The problem is larger than the device's buffers. There is no adapter.
 
     Notes
     -----

@@ -1,14 +1,14 @@
-"""What variants reached on one NVIDIA H200, by numbers of columns, and what follows for those between.
+"""A model of variants' speed, from measurements on one NVIDIA H200 at some numbers of columns.
 
-LayerNorm's gradient of float16 that finds its statistics itself was timed on one H100.
+LayerNorm's float16 gradient that computes its own statistics was measured on one H100.
 
-The files beside this hold percents of a copy as `python -m bench.sweep.landscape` takes them from a sweep:
-for each op and storage type, entries (rows and columns) with what each variant that was tried there reached.
-A problem lies between entries; how near a variant would come to the fastest is read off the nearest of them,
-moved by what its columns change: how much of the last Vecs lies past the row. docs/performance.md has the
-reason for each number here, and how far choices are from the best where nothing was measured.
+The files in `sweeps` contain percentages of a copy, which `python -m bench.sweep.landscape` takes from a
+sweep. Each op and storage type has entries (rows and columns) with the percentages of all variants that were
+measured. A problem lies between entries. The model estimates how close a variant comes to the fastest from
+the nearest entries, and corrects for the part of the last Vecs that lies past the row. docs/performance.md
+explains each number, and shows how far the choices are from the best where nothing was measured.
 
-Nothing here says what may run: that is asked of a variant's kernel, for any adapter.
+This module does not know which variants can run. A variant's kernel decides that, for any adapter.
 """
 
 from __future__ import annotations
@@ -31,33 +31,32 @@ FOLDER = Path(__file__).with_name("sweeps")
 
 # --- the model, chosen by leaving out one number of columns after the other (`bench.sweep.landscape`)
 
-# A share falls with the part of an invocation's columns that is the row's, but less than in proportion: what
-# lies past the row is issued, and moves no bytes.
+# A share falls with the part of an invocation's columns that belong to the row, but less than in proportion:
+# accesses past the row are issued, but move no bytes.
 _WASTE = 0.15
-# How much an entry counts falls by e where columns differ by so much (in logarithms), or the bytes of x by
-# more: waves of workgroups, and the time in which the card fills and empties, change slowly.
+# The weight of an entry falls by a factor of e at this difference of columns (in logarithms). The bytes of x
+# may differ more: waves of workgroups, and the time to fill and empty the card, change slowly.
 _NEAR = 0.065
 _NEAR_ODD = 0.15
 _SIZE = 0.03
-# An entry in which the invocations had another number of Vecs tells less: registers, and loads on their way,
-# are others.
+# The weight of an entry with another number of Vecs per invocation, since registers and loads in flight
+# differ.
 _OTHER_STEPS = 0.1
-# What is known from far away, or once, is believed less: so much is taken off, over what its entries count
-# and a little.
+# The penalty for estimates from distant or few entries: _DOUBT divided by their weight plus _FAINT.
 _DOUBT, _FAINT = 0.01, 0.05
 _NEIGHBOURS = 6
-# An x of so many bytes is as good as a larger one; and one of so few does not fill a card: it has entries of
-# its own, which lie farther apart.
+# An x above the first size behaves like a larger one. An x below the second does not fill a card; it has
+# separate entries, which are farther apart.
 _LARGE_BYTES, FEW_BYTES = 256 << 20, 16 << 20
 _NEAR_FEW, _ROWS_FEW = 0.25, 0.5
-# With a residual, or where a gradient finds its statistics itself, variants compare otherwise; what was
-# measured so counts from three times as far away, and what was not less by e to the power of the second.
+# Variants rank differently with a residual, or in a gradient that computes its statistics. Measurements of
+# that kind reach three times as far, and the weights of others fall by e to the power of the second number.
 _REACH_OWN, _APART_PLAIN = 3.0, 2.0
-# Kinds of problems, by what their files are called.
+# Kinds of problems, by the names of their files.
 PLAIN, RESIDUAL, OWN_STATS = "", "residual", "own_stats"
-# A rule names this kernel wherever it is the fastest: its variants are compared with each other alone.
+# A rule selects this kernel where it is the fastest, so its variants are compared only with each other.
 ONE_DISPATCH = "one_dispatch"
-# Rows of more columns are for kernels that do not hold them, and follow rules.
+# Rows with more columns do not fit in registers. Rules choose their kernels.
 MOST_COLS = 34000
 
 
@@ -70,7 +69,7 @@ class MeasuredVariant(NamedTuple):
 
 @dataclass(frozen=True)
 class SweepEntry:
-    """A problem's rows and columns, and what variants reached there, in any unit."""
+    """A problem's rows and columns, and the results of variants on it, in any unit."""
 
     rows: int
     cols: int
@@ -78,10 +77,10 @@ class SweepEntry:
 
     @cached_property
     def shares(self) -> Mapping[MeasuredVariant, float]:
-        """How near each came to the fastest: logarithms of shares.
+        """The results as logarithms of shares of the fastest.
 
-        What all of them lose to a copy, because x is small or because of the columns, says nothing of their
-        order elsewhere. A call looks at few of the entries.
+        A loss against the copy that all variants share, because of the size or the columns, does not affect
+        their order elsewhere. The property is lazy, since a call reads few entries.
         """
         most = max(percent for _, percent in self.reached)
         return {variant: math.log(percent / most) for variant, percent in self.reached}
@@ -89,14 +88,14 @@ class SweepEntry:
 
 @dataclass(frozen=True)
 class SweepLandscape:
-    """The entries of an op and a storage type, how far they reach, and how far all are from a problem."""
+    """The entries of an op and a storage type, their reach, and their distance from the problem's kind."""
 
     entries: Sequence[SweepEntry] = ()
     reach: float = 1.0
     apart: float = 0.0
 
     def of(self, kernel: str | None) -> SweepLandscape:
-        """What it tells of the kernel `ONE_DISPATCH`, or for None of the others."""
+        """Return the part for the kernel `ONE_DISPATCH`, or for None the part for all other kernels."""
         is_one = kernel == ONE_DISPATCH
         parts = (
             replace(
@@ -114,14 +113,14 @@ class _File(msgspec.Struct):
 
 
 def ranked(op: str, names: Names, kernel: str | None = None) -> Sequence[MeasuredVariant]:
-    """Variants for a problem, the one of which most is expected first; none where nothing is known.
+    """Return variants for a problem, the most promising first; none if nothing is known.
 
-    `names` are the problem's own and the adapter's. The variants are those of `kernel`, which is
-    `ONE_DISPATCH`, or for None those of the others.
+    `names` are the names of the problem and the adapter. `kernel` is `ONE_DISPATCH`, or None for all other
+    kernels.
     """
     if names["cols"] > MOST_COLS:
         return ()
-    # The order depends on nothing else, and calls ask for the same again.
+    # The order depends on these values only, and calls repeat them.
     kind = kind_of(op, bool(names["has_residual"]), bool(names["saved_stats"]))
     narrow = "float16" if names["is_float16"] else "bfloat16"
     dtype = "float32" if names["itemsize"] == 4 else narrow
@@ -138,39 +137,39 @@ def _ranked(
 
 
 def kind_of(op: str, residual: bool, saved_stats: bool) -> str:
-    """The kind of problems whose data lie apart from the op's plain ones; empty for these."""
+    """Return the kind of a problem that has separate data; empty for plain problems."""
     if op.endswith("_backward"):
         return PLAIN if saved_stats else OWN_STATS
     return RESIDUAL if residual else PLAIN
 
 
 def file_name(op: str, dtype: str, kind: str) -> str:
-    """What the file of an op, a storage type and a kind of problems is called, without its suffix."""
+    """Return the file name of an op, a storage type and a kind of problems, without its suffix."""
     return "-".join(filter(None, (op, dtype, kind)))
 
 
 @lru_cache(maxsize=32)
 def known_of(op: str, dtype: str, kind: str = PLAIN, kernel: str | None = None) -> Sequence[SweepLandscape]:
-    """The landscapes that tell something of an op in a storage type, and of a kernel as `ranked` takes it."""
+    """Return the landscapes for an op, a storage type, and a kernel as `ranked` takes it."""
     return known_from(lambda name: _landscape(FOLDER / f"{name}.json"), op, dtype, kind, kernel)
 
 
 def known_from(
     read: Callable[[str], SweepLandscape], op: str, dtype: str, kind: str, kernel: str | None
 ) -> Sequence[SweepLandscape]:
-    """The same of other files, which `read` takes by the name that `file_name` gives them."""
+    """Return the landscapes from other files: `read` takes a name that `file_name` returned."""
     plain = read(file_name(op, dtype, PLAIN)).of(kernel)
     own = read(file_name(op, dtype, kind)).of(kernel) if kind else SweepLandscape()
     return related_landscapes(plain, own) if own.entries else [plain]
 
 
 def related_landscapes(plain: SweepLandscape, own: SweepLandscape) -> Sequence[SweepLandscape]:
-    """What is known of problems of a kind, of which fewer were measured."""
+    """Return the landscapes for a kind of problems with few measurements."""
     return [replace(own, reach=_REACH_OWN), replace(plain, apart=_APART_PLAIN)]
 
 
 def _landscape(path: Path) -> SweepLandscape:
-    """What a file holds; without one nothing."""
+    """Return the landscape in a file; an empty one if the file does not exist."""
     if not path.exists():
         return SweepLandscape()
     try:
@@ -181,13 +180,13 @@ def _landscape(path: Path) -> SweepLandscape:
 
 @cache
 def measured_cols() -> frozenset[int]:
-    """Numbers of columns of which any file knows something."""
+    """Return all numbers of columns in the files."""
     found = (_landscape(path) for path in FOLDER.glob("*.json"))
     return frozenset(entry.cols for known in found for entry in known.entries)
 
 
 def decode(text: bytes | str) -> SweepLandscape:
-    """A landscape from the text of a file; ValueError or LookupError where it is none."""
+    """Return a landscape from the text of a file; raise ValueError or LookupError for other text."""
     found = msgspec.json.decode(text, type=_File)
     variants = [
         MeasuredVariant(kernel, tuple(zip(found.axes[kernel], values, strict=True)))
@@ -204,7 +203,10 @@ def decode(text: bytes | str) -> SweepLandscape:
 def expected(
     known: Sequence[SweepLandscape], rows: int, cols: int, itemsize: int
 ) -> dict[MeasuredVariant, float]:
-    """For each variant near a problem how near it should come to the fastest: the logarithm of a share."""
+    """Return the expected speed of each variant near a problem.
+
+    It is the logarithm of a share of the fastest.
+    """
     weights: defaultdict[MeasuredVariant, float] = defaultdict(float)
     sums: defaultdict[MeasuredVariant, float] = defaultdict(float)
     for entry, nearness in _nearest(known, rows, cols, itemsize):
@@ -220,7 +222,7 @@ def expected(
 def _nearest(
     known: Sequence[SweepLandscape], rows: int, cols: int, itemsize: int
 ) -> Iterator[tuple[SweepEntry, float]]:
-    """The entries that a problem is compared with, and how much each counts: 1 for the problem itself."""
+    """Yield the entries that apply to a problem, and the weight of each: 1 for the problem itself."""
 
     def bytes_of(entry: SweepEntry) -> int:
         return entry.rows * entry.cols * itemsize
@@ -228,9 +230,9 @@ def _nearest(
     size = max(rows * cols * itemsize, 1)
     odd = cols % 4 != 0
     for landscape in known:
-        alike = [entry for entry in landscape.entries if (entry.cols % 4 != 0) == odd]
-        few = [entry for entry in alike if bytes_of(entry) <= FEW_BYTES] if size <= FEW_BYTES else []
-        chosen = few or [entry for entry in alike if bytes_of(entry) > FEW_BYTES]
+        similar = [entry for entry in landscape.entries if (entry.cols % 4 != 0) == odd]
+        few = [entry for entry in similar if bytes_of(entry) <= FEW_BYTES] if size <= FEW_BYTES else []
+        chosen = few or [entry for entry in similar if bytes_of(entry) > FEW_BYTES]
 
         def distance(entry: SweepEntry, few: bool = bool(few)) -> float:
             along = abs(math.log(cols / entry.cols))
@@ -244,7 +246,7 @@ def _nearest(
 
 
 class RowFit(NamedTuple):
-    """Vecs of an invocation, and how many columns all of them have for each of the row's."""
+    """The Vecs of an invocation, and the ratio of columns in all of them to columns of the row."""
 
     steps: int
     waste: float
@@ -252,7 +254,10 @@ class RowFit(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def row_fit(variant: MeasuredVariant, cols: int) -> RowFit:
-    """How a row lies in a variant's invocations; kernels that do not hold it have nothing to fit."""
+    """Return the fit of a row in a variant's invocations.
+
+    It is neutral for kernels that do not store the row.
+    """
     constants = dict(variant.constants)
     if "vector_width" not in constants or "part_steps" in constants:
         return RowFit(0, 1.0)
@@ -260,7 +265,7 @@ def row_fit(variant: MeasuredVariant, cols: int) -> RowFit:
     if width == 8:
         steps, held = 2 * math.ceil(cols / (8 * threads)), 8 * math.ceil(cols / (8 * threads)) * threads
     else:
-        # Vecs of four, or words, of a row that starts anywhere also hold columns of its neighbours.
+        # The vec4s, or words, of a row that is not aligned include columns of its neighbours.
         span = cols + width - 1 if cols % width else cols
         steps = math.ceil(span / (width * threads))
         held = width * steps * threads

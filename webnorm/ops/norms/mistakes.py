@@ -1,7 +1,7 @@
-"""What kernels compute by mistake, in float64: formulas that a wrong output is held against.
+"""Typical mistakes of kernels, in float64: formulas with which a wrong output is compared.
 
-Most are known from reports on other implementations; the others are slips of the pen that compile: a constant
-forgotten, two parameters swapped, an index that is off by one.
+Most come from reports on other implementations. The others are typing mistakes that compile: a forgotten
+constant, two swapped parameters, an index that is off by one.
 """
 
 from __future__ import annotations
@@ -24,19 +24,34 @@ from webnorm.ops.norms.reference import (
     applied_parameters,
 )
 
-# The outputs that a mistake changes, before they are rounded to their storage types. NaN stands for what it
-# leaves to chance, such as what is read behind the last row.
+# The outputs that a mistake changes, before they are rounded to their storage types. NaN stands for undefined
+# values, such as reads past the last row.
 Wrong = dict[str, Float64Array]
 _Named = Iterator[tuple[str, Float64Array]]
 
-# Columns that kernels take at a time: a vec4, subgroups, workgroups of usual sizes and of four columns each.
+# Columns that kernels process at a time: a vec4, subgroups, and usual workgroups with one or four columns
+# each.
 _STEPS = (4, 32, 64, 128, 256, 512, 1024)
 
 
 @dataclass(frozen=True)
 class NormalizationInputs:
-    """What y is made from: rows of x (rows, cols), and of each row the mean, which is 0 for a norm that has
-    none, the mean of `d` = x - mean squared, and rstd, each (rows, 1); `weight` as it multiplies.
+    """The values from which y is computed.
+
+    Attributes
+    ----------
+    x
+        The rows to normalize (rows, cols).
+    mean
+        The mean of each row (rows, 1); 0 for a norm without a mean.
+    d
+        x - mean.
+    variance
+        The mean of d² of each row (rows, 1).
+    rstd
+        1 / sqrt(variance + eps) of each row (rows, 1).
+    weight
+        The factor, which includes the 1 of a zero-centred weight.
     """
 
     problem: NormProblem
@@ -51,36 +66,36 @@ class NormalizationInputs:
 
     @property
     def cols(self) -> int:
-        """Elements of a row."""
+        """The number of elements of a row."""
         return int(self.x.shape[1])
 
     @property
     def xhat(self) -> Float64Array:
-        """The rows normalised."""
+        """The normalized rows."""
         return self.d * self.rstd
 
     def y(self, xhat: Float64Array) -> Float64Array:
-        """Y of what is taken for x̂."""
+        """Return y for some x̂."""
         return self.scaled(xhat, self.weight, self.bias)
 
     def scaled(
         self, xhat: Float64Array, weight: Float64Array | None, bias: Float64Array | None
     ) -> Float64Array:
-        """The same with other parameters; None where there is none."""
+        """Return y for some x̂ with other parameters; None leaves one out."""
         y = xhat if weight is None else np.multiply(xhat, weight)
         return y if bias is None else np.add(y, bias)
 
     def about(self, mean: Float64Array) -> Float64Array:
-        """X̂ where another mean is taken, for the variance too."""
+        """Return x̂ with another mean, which the variance uses too."""
         d = self.x - mean
         return np.asarray(d / np.sqrt((d * d).mean(axis=1, keepdims=True) + self.problem.eps))
 
 
 def wrong_formulas(task: Task, arrays: Mapping[str, Array]) -> dict[str, Wrong]:
-    """Outputs of a forward op as kernels with a mistake give them, by what such a kernel does.
+    """Return the outputs of forward kernels with a mistake, by the description of the mistake.
 
-    A name goes on where "a kernel that" ends. `arrays` are those of `reference.forward`; an h among them is
-    the one that was written. Gradients and copies have none.
+    A description continues "a kernel that". `arrays` are the inputs of `reference.forward`; an h among them
+    is the h that the kernel wrote. The result is empty for gradients and copies.
     """
     if task.op.is_copy or task.op.gradient:
         return {}
@@ -103,7 +118,7 @@ def wrong_formulas(task: Task, arrays: Mapping[str, Array]) -> dict[str, Wrong]:
 
 
 def rows_of(task: Task, arrays: Mapping[str, Array], x: Float64Array | None = None) -> NormalizationInputs:
-    """The rows of a forward op; `x` takes the place of what it normalises."""
+    """Return the values of a forward op's rows; `x` replaces the array that it normalizes."""
     problem = task.problem
     if x is None:
         x = arrays["x"].astype(np.float64)
@@ -119,7 +134,7 @@ def rows_of(task: Task, arrays: Mapping[str, Array], x: Float64Array | None = No
 
 
 def _statistics(rows: NormalizationInputs) -> _Named:
-    """One of the numbers behind rstd is wrong."""
+    """Yield mistakes in the numbers behind rstd."""
     d, v, n, eps = rows.d, rows.variance, rows.cols, rows.problem.eps
     spread = "variance" if rows.has_mean else "mean of squares"
     if n > 1:
@@ -137,13 +152,13 @@ def _statistics(rows: NormalizationInputs) -> _Named:
 
 
 def _centres(rows: NormalizationInputs) -> _Named:
-    """The mean is wrong, or there is one where there should be none."""
+    """Yield mistakes in the mean, and a mean in a norm without one."""
     x, n = rows.x, rows.cols
     squares = np.sqrt((x * x).mean(axis=1, keepdims=True) + rows.problem.eps)
     mean = x.mean(axis=1, keepdims=True)
     if not rows.has_mean:
         yield (
-            "takes the mean off, as LayerNorm does (what it is to be, `ops` in its header says)",
+            "takes the mean off, as LayerNorm does (`ops` in its header names the norm)",
             rows.y(rows.about(mean)),
         )
         yield "takes the mean off x, and not in the mean of squares", rows.y((x - mean) / squares)
@@ -153,7 +168,7 @@ def _centres(rows: NormalizationInputs) -> _Named:
         )
         return
     yield (
-        "takes no mean off, as RMSNorm does (what it is to be, `ops` in its header says)",
+        "takes no mean off, as RMSNorm does (`ops` in its header names the norm)",
         rows.y(x / squares),
     )
     yield "does not take the mean off x, but in the variance", rows.y(x * rows.rstd)
@@ -166,9 +181,9 @@ def _centres(rows: NormalizationInputs) -> _Named:
 
 
 def _counts(rows: NormalizationInputs) -> _Named:
-    """N is that of whole steps: what a row is short of the last one is counted too."""
+    """Yield mistakes in N: the count is rounded up to whole steps."""
     n, d, eps = rows.cols, rows.d, rows.problem.eps
-    # Of several steps that come to the same the smallest.
+    # If several steps give the same count, the smallest one is named.
     counts = {-(-n // step) * step: step for step in reversed(_STEPS) if n % step}
     for count, step in counts.items():
         words, share = f"by N rounded up to a multiple of {step} ({count})", n / count
@@ -186,7 +201,7 @@ def _counts(rows: NormalizationInputs) -> _Named:
 
 
 def _parameters(rows: NormalizationInputs) -> _Named:
-    """Weight or bias is wrong."""
+    """Yield mistakes in the weight or the bias."""
     xhat, w, b = rows.xhat, rows.weight, rows.bias
     centred = 1.0 if rows.problem.options.zero_centered_weight else 0.0
     if w is not None:
@@ -215,10 +230,10 @@ def _parameters(rows: NormalizationInputs) -> _Named:
 def _shifted(
     rows: NormalizationInputs, name: str, weight: Float64Array | None, bias: Float64Array | None
 ) -> _Named:
-    """Parameters, those that are given, are taken from the wrong place."""
+    """Yield mistakes in the place from which the given parameters are read."""
 
     def scaled(at: Array, unknown: Array | None = None) -> Float64Array:
-        """Column k takes those of `at`[k], or row k those of all its columns."""
+        """Return y with the parameters at these indices: one per column, or one per row."""
         chosen = (
             given if other is None else np.broadcast_to(other[at], rows.x.shape)
             for given, other in ((rows.weight, weight), (rows.bias, bias))
@@ -242,7 +257,7 @@ def _shifted(
 
 
 def _places(rows: NormalizationInputs) -> _Named:
-    """What belongs to another row is taken, or something is left out altogether."""
+    """Yield mistakes in which a value of another row is used, or a whole step is missing."""
     x, count = rows.x, len(rows.x)
     if count > 1:
         for words, by in (("next row", 1), ("row before", -1)):
@@ -254,7 +269,7 @@ def _places(rows: NormalizationInputs) -> _Named:
         yield "takes the first row's statistics for all rows", rows.y((x - rows.mean[:1]) * rows.rstd[:1])
         yield "gives all rows the y of the first", rows.y(np.broadcast_to(rows.xhat[:1], x.shape))
     if rows.has_mean or rows.weight is not None or rows.bias is not None:
-        # Else that is "does not multiply by rstd".
+        # Otherwise it equals "does not multiply by rstd".
         yield f"gives {'h' if rows.problem.options.residual else 'x'} back as it is", x
     yield "gives zeros", np.zeros_like(x)
     if rows.bias is not None:
@@ -262,7 +277,7 @@ def _places(rows: NormalizationInputs) -> _Named:
 
 
 def _inputs(task: Task, arrays: Mapping[str, Array]) -> _Named:
-    """Something else than h is normalised."""
+    """Yield mistakes in which another array than h is normalized."""
     if not task.problem.options.residual:
         return
     added = {name: arrays[name].astype(np.float64) for name in ADDED if name in arrays}
@@ -280,7 +295,7 @@ def _inputs(task: Task, arrays: Mapping[str, Array]) -> _Named:
 
 
 def _sums(task: Task, arrays: Mapping[str, Array]) -> dict[str, Wrong]:
-    """What is given back as h."""
+    """Return mistakes in the output h."""
     if not task.problem.options.residual:
         return {}
     x, residual = arrays["x"].astype(np.float64), arrays["residual"].astype(np.float64)
@@ -302,7 +317,7 @@ def _sums(task: Task, arrays: Mapping[str, Array]) -> dict[str, Wrong]:
 
 
 def _saved(rows: NormalizationInputs) -> dict[str, Wrong]:
-    """What is given back as statistics."""
+    """Return mistakes in the output statistics."""
     if not rows.problem.options.return_stats:
         return {}
     v = rows.variance
@@ -318,7 +333,7 @@ def _saved(rows: NormalizationInputs) -> dict[str, Wrong]:
 
 
 def _stored(y: Float64Array, problem: NormProblem) -> Wrong:
-    """A y as it is stored, with what is worked out from it."""
+    """Return y in the scale of its storage type, with the outputs that follow from it."""
     if problem.out_dtype in FP8:
         amax = np.array([np.max(np.abs(y), initial=0.0), 1.0 / problem.scale])
         return {"y": y * problem.scale, "amax": amax}
@@ -329,7 +344,7 @@ def _stored(y: Float64Array, problem: NormProblem) -> Wrong:
 
 
 def _storing(y: Float64Array, problem: NormProblem) -> dict[str, Wrong]:
-    """Ways to store the right y wrongly."""
+    """Return mistakes in storing a right y."""
     scale = problem.scale
     if problem.out_dtype in FP8:
         top = float(finfo(problem.out_dtype).max)

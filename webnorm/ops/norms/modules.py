@@ -121,8 +121,8 @@ class _Norm:
         """
         if self._saved is None:
             raise WebnormError(
-                f"{type(self).__name__}.backward needs what forward saved; "
-                "expected a forward pass before it, while training"
+                f"{type(self).__name__}.backward needs the values that forward saves; "
+                "call forward before it, while training"
             )
         saved = self._saved
         dx: GpuArray
@@ -163,9 +163,9 @@ class _Norm:
         """Return a module with its own parameters on the same device; saved values are left out."""
         made = type(self).__new__(type(self))
         memo[id(self)] = made
-        beside = {"device": self.device, "_saved": None}
-        own = {name: value for name, value in vars(self).items() if name not in beside}
-        vars(made).update(copy.deepcopy(own, memo), **beside)
+        shared = {"device": self.device, "_saved": None}
+        own = {name: value for name, value in vars(self).items() if name not in shared}
+        vars(made).update(copy.deepcopy(own, memo), **shared)
         return made
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:

@@ -16,7 +16,7 @@ from webnorm.ops.copy.problem import EPS
 from webnorm.ops.norms import functional
 from webnorm.ops.norms.resolved import A, leading_of
 
-# TensorProto.FLOAT: stage one is computed in float32.
+# TensorProto.FLOAT: float32 is the type of the first stage.
 _FLOAT = 1
 
 
@@ -187,8 +187,8 @@ def _per_column(name: str, vector: AnyArray, X: AnyArray, shape: tuple[int, ...]
 def _second_stage(X: A, normalised: Any, scale: AnyArray, shift: AnyArray | None, dtype: np.dtype[Any]) -> A:
     """Apply a scale and shift that differ between rows, in float32. ONNX calls this the second stage."""
     if isinstance(X, GpuArray):
-        raise WebnormError("a scale that differs between rows is applied by NumPy; expected NumPy's X")
-    # Past the largest number and NaN are answers here, as they are in the kernels.
+        raise WebnormError("the scale differs between rows, so NumPy applies it; expected a NumPy array as X")
+    # Overflow and NaN are valid results, as in the kernels.
     with np.errstate(over="ignore", invalid="ignore"):
         y = np.asarray(normalised) * np.asarray(scale).astype(np.float32)
         y = y if shift is None else y + np.asarray(shift).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The ops of LayerNorm and RMSNorm: their tensors, their options, and where their other parts are."""
+"""The ops of LayerNorm and RMSNorm: their tensors, their options, and the modules of their hooks."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from webnorm.ops.copy.problem import draw_x
 from webnorm.ops.norms import reference
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 
-# Larger than any dispatch.
+# A cap that is larger than any dispatch.
 _NO_CAP = 2**32
-# Results this small are left to the adapter, which may flush denormals to zero.
+# Smaller results are not compared, since an adapter may flush denormals to zero.
 _DENORMAL = 2.0**-126
 
 
 def complete_inputs(task: Task, given: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
-    """Return the given arrays, and what else the op reads for this problem, drawn.
+    """Return all inputs of the problem: the given arrays, and draws of the others.
 
-    Weight is uniform in [0.5, 1.5) (less 1 where it is zero-centred) and bias uniform in [-0.5, 0.5), so that
-    a kernel that swaps or drops one of them is wrong by much more than rounding. dy, dh, residual and its
-    bias are normal, what is added to x not larger than it; saved statistics are those of x in float64,
-    rounded.
+    weight is uniform in [0.5, 1.5) (less 1 if it is zero-centred) and bias uniform in [-0.5, 0.5). So a
+    kernel that swaps or drops one of them is wrong by much more than rounding. dy, dh, residual and its bias
+    are normal. Arrays that are added to x are not larger than x. Saved statistics are the rounded float64
+    statistics of x.
     """
     arrays = dict(given)
     if "x" not in arrays:
@@ -58,7 +58,7 @@ def _draw(tensor: Tensor, task: Task, arrays: Mapping[str, Array], rng: np.rando
 
 
 def _largest(x: Array) -> float:
-    """The largest finite |x|; 0 where there is none."""
+    """Return the largest finite |x|; 0 if there is none."""
 
     def of_rows(part: slice) -> float:
         wide = x[part].astype(np.float64)
@@ -68,15 +68,15 @@ def _largest(x: Array) -> float:
 
 
 def has_mean(op: Op) -> bool:
-    """Whether an op takes the mean off, as LayerNorm does and RMSNorm does not."""
+    """Return True if an op subtracts the mean, as LayerNorm does and RMSNorm does not."""
     return bool(op.constants.get("has_mean"))
 
 
 def _header_names(problem: NormProblem) -> dict[str, int]:
-    """What headers of norms may use beside sizes, flags and what rows have.
+    """Return names for headers of norms, in addition to sizes, flags and `row_names`.
 
-    `packed`: whether some array's elements are narrower than a 32-bit word. `max_workgroups` is larger than
-    any dispatch where the problem has no cap.
+    `packed` is 1 if elements of an array are narrower than a 32-bit word. `max_workgroups` is larger than any
+    dispatch if the problem has no cap.
     """
     options = problem.options
     used = {problem.dtype, problem.out_dtype, problem.weight_dtype}
@@ -98,20 +98,26 @@ def _template_names(problem: NormProblem) -> dict[str, str]:
 
 def _requires(problem: NormProblem, gradient: bool) -> None:
     if problem.scale != 1.0 and problem.out_dtype not in FP8:
-        raise UnsupportedProblem(f"scale is {problem.scale}, which needs an out_dtype of float8")
+        raise UnsupportedProblem(f"scale is {problem.scale}; it needs an out_dtype of float8")
     if problem.options.residual_bias and not problem.options.residual and not gradient:
         raise UnsupportedProblem("residual_bias is added to x + residual: it needs the option residual")
 
 
 def _tolerance_of_h(problem: NormProblem) -> ToleranceFactors:
-    """The sum of two values of a narrow type is exact in float32, unless they lie far apart: rounded once."""
+    """Return the tolerance of h.
+
+    The sum of two values of a narrow type is exact in float32, unless they differ much in size, and is
+    rounded once.
+    """
     if problem.dtype == "float32" or problem.options.residual_bias:
         return ToleranceFactors(reference.SUM_TOLERANCE, 0.0, 0.0, 0.0, "two additions in float32")
     return ToleranceFactors(_DENORMAL, 0.0, 0.0, 0.0, "one rounding")
 
 
 def _joined_stats(stats: Array) -> Array:
-    """The mean's two words added up; NaN where the second is no correction of the first, which others take
+    """Return statistics with the sum of the mean's two words.
+
+    The sum is NaN if the second word is too large to be a correction, since other code may use the first word
     alone.
     """
     with np.errstate(invalid="ignore", over="ignore"):
@@ -122,7 +128,7 @@ def _joined_stats(stats: Array) -> Array:
 
 
 def other_version(task: Task, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return what belongs to rows with the other sign; of statistics the mean, two words before rstd."""
+    """Return the inputs for rows with the other sign. Statistics change the sign of the mean only."""
 
     def of(name: str, array: Array) -> Array:
         if name == "stats":
@@ -133,12 +139,12 @@ def other_version(task: Task, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def other_problem(problem: NormProblem) -> NormProblem:
-    """Return the problem for kernels that refuse a gradient without saved statistics."""
+    """Return the problem for kernels that reject a gradient without saved statistics."""
     return replace(problem, options=replace(problem.options, saved_stats=True))
 
 
 def unused_scalars(problem: NormProblem) -> tuple[str, ...]:
-    """Return the scalars that a problem has no use for: nothing but float8 is scaled."""
+    """Return the scalars that do not affect a problem: `scale` applies to float8 only."""
     return () if problem.out_dtype in FP8 else ("scale",)
 
 
@@ -171,7 +177,7 @@ _HOOKS: Mapping[str, Any] = {
 
 
 def _stats(access: Any, with_mean: bool, option: str) -> Tensor:
-    """The mean in two words, and rstd."""
+    """Return the tensor of the statistics: the mean in two words, and rstd."""
     return Tensor(
         "stats",
         access,
@@ -226,7 +232,7 @@ def _gradient(name: str, summary: str, with_mean: bool) -> Op:
     hooks = {
         "tolerance": f"{_ROOM}.reference:gradient_tolerance",
         "other_problem": other_problem,
-        # A page that trains has no statistics unless its forward pass was asked for them.
+        # The forward pass of a page that trains saves no statistics by default.
         "export_options": NormOptions(bias=with_mean),
         "lab_options": (("saved_stats=false",), ("dh",), ("weight=false", "bias=false")),
     }
@@ -250,8 +256,8 @@ def _op(
         NormProblem,
         complete_inputs,
         defaults=NormOptions(bias=with_mean, saved_stats=gradient),
-        # What torch takes: 1e-5; for RMSNorm the machine epsilon of the type it computes in. That is float32
-        # for all storage types since pytorch #142848; before, it was x's own type.
+        # The defaults of torch: 1e-5, and for RMSNorm the machine epsilon of the type in which it computes.
+        # That is float32 for all storage types since pytorch #142848; before, it was x's own type.
         scalars={"eps": 1e-5 if with_mean else float(finfo("float32").eps)},
         more_options=_ALWAYS,
         constants={"has_mean": int(with_mean)},

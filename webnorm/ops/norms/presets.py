@@ -1,4 +1,4 @@
-"""Named workloads of the norms: the shapes that a paper, a tutorial or a model asks for."""
+"""Named workloads of the norms: the shapes of a paper, a tutorial or a model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webnorm.ops.copy.problem import LARGE_SHAPES
 
 _TRITON = tuple((4096, 512 * i) for i in range(2, 32))
 _HIDDEN = tuple((4096, n) for n in (384, 768, 1024, 1280, 2048, 4096, 5120, 8192))
-# The test of Triton's tutorial: rows that do not fill a wave, columns that do.
+# The test in Triton's tutorial: its rows do not fill a wave, but its columns do.
 _TRITON_TEST = ((1151, 8192),)
 
 PRESETS: Mapping[str, Preset] = {

@@ -74,7 +74,7 @@ class NormOptions(Options):
             raise unknown("out_dtype", self.out_dtype, NARROWING)
         if self.zero_centered_weight and not self.weight:
             raise WebnormError(
-                "zero_centered_weight is True, but there is no weight; expected one to add 1 to"
+                "zero_centered_weight is True, but there is no weight; pass a weight, or set it to False"
             )
         if self.max_workgroups < 0:
             raise WebnormError(f"max_workgroups is {shown(self.max_workgroups)}; expected 0 (no cap) or more")

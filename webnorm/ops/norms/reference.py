@@ -1,4 +1,4 @@
-"""The ops in float64, the answers that every kernel is held against, and how far float32 may be off."""
+"""The norms in float64, the reference for every kernel, and the allowed errors of float32."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from webnorm.op.dtypes import DTYPES, FP8, Array
 from webnorm.op.op import Expected, ExpectedOutputs, Float64Array, HeaderTerms, ToleranceFactors
 from webnorm.ops.norms.problem import NormProblem
 
-# The smallest row maximum that int8's scale is made from: 127 / it is finite in float32, and a row of
-# zeros has a scale.
+# The smallest row maximum for an int8 scale. 127 divided by it is finite in float32, and a row of zeros gets
+# a valid scale.
 SMALLEST_ROW_MAXIMUM = 2.0**-100
 INT8_MAXIMUM = 127.0
-# The mean's own last bits.
+# The relative size of the mean's last bits.
 MEAN_DIGITS = 2.0**-22
 
 
 def centered(x: Array) -> tuple[Float64Array, Float64Array]:
-    """X - mean and the mean (rows, 1) of every row of x (rows, cols), in float64.
+    """Return x - mean and the mean (rows, 1) of every row of x (rows, cols), in float64.
 
-    Each row is first shifted by its own first element: the differences are exact for float32 values of like
-    magnitude, so that constant rows have a variance of exactly 0.
+    Each row is first shifted by its first element. The differences are exact for float32 values of similar
+    magnitude, so constant rows have a variance of exactly 0.
     """
     y = x.astype(np.float64)
     pivot = y[:, :1].copy()
@@ -38,7 +38,7 @@ def centered(x: Array) -> tuple[Float64Array, Float64Array]:
 
 @dataclass(frozen=True)
 class NormalizedRows:
-    """Rows of x normalised: `xhat` (rows, cols); mean, rstd and |mean| * rstd, each (rows, 1)."""
+    """Normalized rows of x: `xhat` (rows, cols); mean, rstd and |mean| * rstd, each (rows, 1)."""
 
     xhat: Float64Array
     mean: Float64Array
@@ -47,11 +47,14 @@ class NormalizedRows:
 
 
 def normalize(x: Array, eps: float, has_mean: bool) -> NormalizedRows:
-    """(x - mean) / sqrt(var + eps) of every row, or x / sqrt(mean(x²) + eps) without a mean.
+    """Return (x - mean) / sqrt(var + eps) of every row, or x / sqrt(mean(x²) + eps) without a mean.
 
-    Ba, Kiros and Hinton, "Layer Normalization", 2016, equations 3 and 4, with the biased variance; Zhang and
-    Sennrich, "Root Mean Square Layer Normalization", 2019, equation 4. A row with NaN or Inf gives NaN, and
-    so does a constant row when eps is 0.
+    A row with NaN or Inf gives NaN, and so does a constant row if eps is 0.
+
+    References
+    ----------
+    Ba, Kiros and Hinton, "Layer Normalization", 2016, equations 3 and 4, with the biased variance.
+    Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019, equation 4.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         if has_mean:
@@ -66,33 +69,33 @@ def normalize(x: Array, eps: float, has_mean: bool) -> NormalizedRows:
 
 
 def _with_saved(x: Array, stats: Array, has_mean: bool) -> NormalizedRows:
-    """X̂ by the statistics that a forward pass saved, whatever its eps was: see stats_of."""
+    """Return the rows normalized with the statistics that a forward pass saved, for any eps: see stats_of."""
     saved = stats.astype(np.float64)
     rstd = saved[:, -1:]
     mean = saved[:, :1] + saved[:, 1:2] if has_mean else np.zeros_like(rstd)
     return NormalizedRows((x.astype(np.float64) - mean) * rstd, mean, rstd, np.abs(mean) * rstd)
 
 
-# What h is the sum of.
+# The terms of h.
 ADDED = ("x", "residual", "residual_bias")
 
 
 def add_residual(arrays: Mapping[str, Array]) -> Float64Array:
-    """What is there of x + residual + residual_bias, in float64."""
+    """Return the sum of x, residual and residual_bias in float64; missing arrays count as 0."""
     return reduce(np.add, (arrays[name].astype(np.float64) for name in ADDED if name in arrays))
 
 
 def forward(arrays: Mapping[str, Array], problem: NormProblem, has_mean: bool) -> ExpectedOutputs:
-    """Y, and by the problem's options h, stats, y_scale or amax.
+    """Return y, and by the problem's options h, stats, y_scale or amax.
 
-    `arrays` holds x (rows, cols), and residual (rows, cols), residual_bias, weight, bias (cols,) where the
-    options ask for them. With "h" among the arrays y is the norm of that h: what an implementation wrote,
-    rounded. stats is (rows, 2): mean, where the norm has one, and rstd. amax is [amax, scale_inv].
+    `arrays` contains x (rows, cols), and by the options residual (rows, cols), residual_bias, weight and bias
+    (cols,). With "h" among the arrays, y is the norm of that h, which an implementation wrote and rounded.
+    stats is (rows, 2), the mean and rstd, or (rows, 1) without a mean. amax is [amax, scale_inv].
     """
     weight, bias = _factor_and_shift(arrays, problem)
     answers = _by_rows(lambda part: _forward_rows(part, problem, has_mean, weight, bias), arrays, problem)
     if problem.out_dtype in FP8:
-        # From the unscaled y; then y is scaled.
+        # amax belongs to the unscaled y, so y is scaled afterwards.
         y = answers["y"]
         amax = np.max(np.abs(y.value), initial=0.0)
         unit = np.max(y.error_scale, initial=0.0)
@@ -110,7 +113,7 @@ def forward(arrays: Mapping[str, Array], problem: NormProblem, has_mean: bool) -
 def applied_parameters(
     arrays: Mapping[str, Array], problem: NormProblem
 ) -> tuple[Float64Array | None, Float64Array | None]:
-    """What x̂ is multiplied by and what is added, in float64; None where the problem has none."""
+    """Return the factor of x̂ and the offset, in float64; None for each that the problem does not have."""
     weight, bias = (
         arrays[name].astype(np.float64) if name in arrays else None for name in ("weight", "bias")
     )
@@ -122,7 +125,7 @@ def applied_parameters(
 def _factor_and_shift(
     arrays: Mapping[str, Array], problem: NormProblem
 ) -> tuple[Float64Array | float, Float64Array | float]:
-    """The same, with 1 and 0 in place of what the problem does not have."""
+    """Return `applied_parameters`, with 1 and 0 in place of None."""
     weight, bias = applied_parameters(arrays, problem)
     return 1.0 if weight is None else weight, 0.0 if bias is None else bias
 
@@ -162,7 +165,7 @@ def _forward_rows(
 
 
 def _stats_answer(rows: NormalizedRows, has_mean: bool) -> Expected:
-    """Mean in units of the standard deviation (and its own last bits), rstd in units of itself."""
+    """Return the mean, with an error scale of the standard deviation and the mean's last bits, and rstd."""
     columns = [(rows.rstd, rows.rstd, rows.condition * rows.rstd)]
     if has_mean:
         deviation = 1.0 / rows.rstd
@@ -171,10 +174,10 @@ def _stats_answer(rows: NormalizedRows, has_mean: bool) -> Expected:
 
 
 def stats_of(x: Array, eps: float, has_mean: bool) -> Array:
-    """What a forward pass saves for the backward pass, float32.
+    """Return the statistics that a forward pass saves for the backward pass, in float32.
 
-    (rows, 3): the mean in two words, whose sum has twice float32's digits, and rstd; (rows, 1) without a
-    mean.
+    The shape is (rows, 3): the mean in two words, whose sum has twice float32's digits, and rstd. Without a
+    mean it is (rows, 1).
     """
     parts = map_row_blocks(lambda part: _stats_of_rows(x[part], eps, has_mean), *x.shape)
     return np.concatenate(parts or [_stats_of_rows(x, eps, has_mean)])
@@ -192,12 +195,17 @@ def _stats_of_rows(x: Array, eps: float, has_mean: bool) -> Array:
 
 
 def backward(arrays: Mapping[str, Array], problem: NormProblem, has_mean: bool) -> ExpectedOutputs:
-    """Dx, and by the problem's options dweight, dbias and dresidual_bias, given x, dy, weight, dh and stats.
+    """Return dx, and by the problem's options dweight, dbias and dresidual_bias.
 
-    With x̂ the normalised x, by the saved statistics where there are some, and g = dy * weight:
-    dx = (g - mean(g) - x̂ * mean(g * x̂)) * rstd + dh, without mean(g) where the norm has no mean;
-    dweight = sum of dy * x̂ over rows, dbias = sum of dy, dresidual_bias = sum of dx.
-    The derivation is the standard one by the chain rule, as in Triton's LayerNorm tutorial.
+    With x̂ the normalized x and g = dy * weight:
+
+    - dx = (g - mean(g) - x̂ * mean(g * x̂)) * rstd + dh, without mean(g) if the norm has no mean
+    - dweight, the sum of dy * x̂ over rows
+    - dbias, the sum of dy over rows
+    - dresidual_bias, the sum of dx over rows
+
+    x̂ uses the saved statistics if there are some. The formulas follow by the chain rule, as in Triton's
+    LayerNorm tutorial.
     """
     weight, _ = _factor_and_shift(arrays, problem)
     return _by_rows(lambda part: _backward_rows(part, problem, has_mean, weight), arrays, problem)
@@ -238,7 +246,7 @@ def _backward_rows(
 
 
 def _summed(terms: Float64Array, unit: Float64Array, shaky: Float64Array) -> Expected:
-    """A sum over rows. The terms' errors are taken to be independent, so their squares are added up here."""
+    """Return a sum over rows. Its terms' errors count as independent, so their squares are added here."""
     return Expected(
         terms.sum(axis=0), (unit * unit).sum(axis=0), (shaky * shaky).sum(axis=0), np.abs(terms).sum(axis=0)
     )
@@ -249,13 +257,13 @@ def _by_rows(
     arrays: Mapping[str, Array],
     problem: NormProblem,
 ) -> ExpectedOutputs:
-    """Put the answers of parts of the rows together; sums over rows are added up."""
+    """Compute the answers in parts of the rows, and combine them; sums over rows are added."""
 
     def part(rows: slice) -> ExpectedOutputs:
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             return answers_of({name: a[rows] if a.ndim == 2 else a for name, a in arrays.items()})
 
-    # No rows are a part too: its answers have the names, shapes and types.
+    # The answers for no rows provide the names, shapes and types.
     whole = part(slice(0, 0))
     sums = {name for name, answer in whole.items() if answer.abs_sum is not None}
     fields = ("value", "error_scale", "mean_error_scale")
@@ -280,31 +288,31 @@ def _by_rows(
     return whole
 
 
-# --- how far float32 may be off, by what a kernel's header says of its sums
+# --- the allowed errors of float32, from the sums that a kernel's header declares
 
 # Half an ulp of 1.0 in float32.
 UNIT_ROUNDOFF = 2.0**-24
-# Error of a normalised element in units of max(1, |x̂|) when no accumulator adds more than 64 terms one
-# after another and the mean has two words. The worst measured over means up to 1e6 standard deviations is
-# 1.9e-6; half an ulp of an outlier's x̂ = sqrt(N) alone is 3.8e-6 absolute, hence the relative part.
+# Error of a normalized element in units of max(1, |x̂|), if no accumulator adds more than 64 terms one after
+# another and the mean has two words. The largest measured error for means up to 1e6 standard deviations is
+# 1.9e-6. Half an ulp of an outlier's x̂ = sqrt(N) alone is 3.8e-6 absolute, hence the relative part.
 HI_LO_TOLERANCE = 2e-6
 SERIAL_TERMS = 64
-# A mean that is rounded to float32 is off by up to half an ulp, and by about sqrt(terms) such roundings
-# where terms are added one after another; the factor 4 covers the spread seen over the corpus. Where all of
-# them may go the same way, as in a plain sum of equal values, the header says how many times that it is.
+# A mean that is rounded to float32 is off by up to half an ulp, or by about sqrt(terms) such roundings if
+# terms are added one after another. The factor 4 covers the spread over the corpus. If all roundings may have
+# the same direction, as in a plain sum of equal values, the header declares how many there are.
 ROUNDED_MEAN_FACTOR = 4.0
-# A gradient's element is made from several normalised ones: rstd, x̂ and the row's two means each carry the
-# error of one, and the sums over rows are taken to be four standard deviations from their mean at most.
+# A gradient's element depends on several normalized values: rstd, x̂ and the row's two means each have the
+# error of one. Sums over rows are assumed to be at most four standard deviations from their mean.
 GRADIENT_FACTOR = 4.0
-# The share of a rounded output's elements that must be the float64 answer, rounded: the others may be its
-# neighbours where the answer lies within the float32 tolerance of a rounding boundary.
+# The share of a rounded output's elements that must equal the rounded float64 answer. Others may be its
+# neighbours if the answer lies within the float32 tolerance of a rounding boundary.
 EQUAL_SHARE = 0.999
-# h is a sum of two or three, each rounded once to float32.
+# h is a sum of two or three terms, each rounded once to float32.
 SUM_TOLERANCE = 2.0**-23
-# The second word of a mean is at most this share of the first and of the standard deviation: rounding leaves
-# 2^-24 of a sum's terms, many times over.
+# The largest share of the first word, and of the standard deviation, that the second word of a mean may have:
+# many times 2^-24, the rounding error of a sum's terms.
 LOW_WORD = 2.0**-10
-# What the kernels that `auto` picks are held to: short sums, and a mean in two words.
+# The tolerance of the kernels that `auto` picks, with short sums and a mean in two words.
 BEST_OF = "a mean in two words and short sums"
 BEST, BEST_GRADIENT = HI_LO_TOLERANCE, HI_LO_TOLERANCE * GRADIENT_FACTOR
 
@@ -321,8 +329,8 @@ def tolerance(terms: HeaderTerms, problem: NormProblem) -> ToleranceFactors:
 
 
 def gradient_tolerance(terms: HeaderTerms, problem: NormProblem) -> ToleranceFactors:
-    """Return the tolerance of a kernel that computes gradients."""
-    # No accumulator adds more terms than there are, whatever a header says.
+    """Return the tolerance of a gradient kernel."""
+    # No accumulator adds more terms than there are, even if a header declares more.
     serial, columns = max(1, min(terms.serial, problem.cols)), max(1, min(terms.column, problem.rows))
     base = GRADIENT_FACTOR * HI_LO_TOLERANCE * max(1.0, serial / SERIAL_TERMS)
     slope = GRADIENT_FACTOR * ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * _roundings(terms, serial)
@@ -340,7 +348,7 @@ def _reason(terms: HeaderTerms, serial: int, slope: float) -> str:
     return f"{serial} terms per accumulator{rounded}"
 
 
-# What pages share with the norms in Python.
+# Numbers that the JavaScript of pages shares.
 NUMBERS = {
     "SMALLEST_ROW_MAXIMUM": SMALLEST_ROW_MAXIMUM,
     "INT8_MAXIMUM": INT8_MAXIMUM,

@@ -1,4 +1,4 @@
-"""From what a public function is given to what it computes: the arrays, the problem, and the answers."""
+"""Resolution of a public function's arguments: the arrays, the problem, and the results."""
 
 from __future__ import annotations
 
@@ -33,38 +33,40 @@ from webnorm.ops.copy.problem import EPS, SCALE
 from webnorm.ops.norms.op import has_mean
 from webnorm.ops.norms.problem import NormOptions
 
-# The arguments of a public function by name. Those of the names of an op's inputs are its arrays, and an
-# option that no array brings has an argument of its own: its name, or NAME_grad where it asks for a gradient.
+# The arguments of a public function by name. Arguments with the names of an op's inputs are its arrays. An
+# option without an array has an argument of its name, or NAME_grad if it requests a gradient.
 Given = Mapping[str, Any]
 
 
 class ResolvedCall(NamedTuple):
-    """What arguments come to: the task, the names of the arrays, and the shapes of the outputs by name."""
+    """The resolved arguments: the task, the names of the arrays, and the shapes of the outputs by name."""
 
     task: Task
     arrays: tuple[str, ...]
     shapes: Mapping[str, tuple[int, ...]]
 
 
-# What was asked before, by all that its checks look at. Kept up to a number, and then begun anew: several
-# threads may be here at once.
+# Resolved calls by everything that the checks read. A full cache is cleared, which is safe with several
+# threads.
 _known: dict[tuple[Hashable, ...], ResolvedCall] = {}
 MOST_KNOWN = 1024
-# What a key may hold on to: an array, which NumPy takes for a dtype too, would never be let go.
+# The types that a key may contain. An array, which NumPy may accept as a dtype, would stay in memory.
 _PLAIN = (str, int, float, NoneType, tuple, type, np.dtype, np.generic)
 
 
 @signals.holding
 def computed(op: Op, given: Given) -> dict[str, Any]:
-    """Every output of an op by name, in the shape that x's dimensions give it.
+    """Compute every output of an op, in the shapes that x's dimensions imply.
 
-    Raises WebnormError for arguments that do not go together or that the op does not take, and as `compute`
-    does.
+    Raises
+    ------
+    WebnormError
+        Arguments are incompatible or unsupported by the op, or `compute` fails.
     """
     try:
         key = _key(op, given)
         asked = _known.get(key)
-    except Exception as error:  # of what is no array, or has no hash: the error below says what is wrong
+    except Exception as error:  # an argument is not an array, or not hashable: `checked` raises below
         signals.let_through(error)
         key, asked = (), None
     if asked is None:
@@ -81,16 +83,16 @@ def computed(op: Op, given: Given) -> dict[str, Any]:
 
 
 _Getter = Callable[[Given], tuple[Any, ...]]
-# By op what takes the arrays from the arguments of its function, and what takes the others that are checked.
+# By op: the getter of the arrays among the arguments, and the getter of other arguments that are checked.
 _getters: dict[str, tuple[_Getter, _Getter]] = {}
 
 
 def _key(op: Op, given: Given) -> tuple[Hashable, ...]:
-    """All that the checks of arguments look at, and no array."""
+    """Return a key of everything that the checks of arguments read, without the arrays."""
     arrays, others = _getters.get(op.name) or _getters.setdefault(op.name, _getters_of(op, given))
     of_arrays = [None if one is None else (type(one), one.shape, one.dtype) for one in arrays(given)]
     rest = others(given)
-    # 1, 1.0 and True are equal, and are not taken for each other.
+    # 1, 1.0 and True are equal, so the key contains types.
     return op.name, ints(given["normalized_shape"]), *of_arrays, *rest, *map(type, rest)
 
 
@@ -101,9 +103,12 @@ def _getters_of(op: Op, given: Given) -> tuple[_Getter, _Getter]:
 
 
 def checked(op: Op, given: Given) -> ResolvedCall:
-    """What arguments come to, every one of them looked at; of the arrays kind, shape and dtype alone.
+    """Check and resolve every argument. Only the type, shape and dtype of arrays are used.
 
-    Raises WebnormError for arguments that do not go together or that the op does not take.
+    Raises
+    ------
+    WebnormError
+        Arguments are incompatible, or unsupported by the op.
     """
     shape, x = shape_of(given["normalized_shape"]), given["x"]
     leading = leading_of(x, shape)
@@ -130,7 +135,7 @@ def checked(op: Op, given: Given) -> ResolvedCall:
 
 
 def _rows(op: Op, given: Given, leading: tuple[int, ...]) -> dict[str, AnyArray]:
-    """The arrays with rows that are given beside x."""
+    """Return the arrays with rows other than x."""
     found = {}
     for tensor in op.tensors:
         if tensor.access == "read" and tensor.batched and tensor.name != "x":
@@ -146,7 +151,7 @@ def _rows(op: Op, given: Given, leading: tuple[int, ...]) -> dict[str, AnyArray]
 
 
 def _options(op: Op, given: Given, arrays: Mapping[str, AnyArray]) -> dict[str, Any]:
-    """The options that are asked for, by arrays or by arguments of their own; not the parameters' dtype."""
+    """Return the requested options, from arrays or from arguments, without the parameters' dtype."""
     brought = {tensor.option: tensor.name for tensor in op.tensors if tensor.access == "read"}
     found: dict[str, Any] = {}
     for name in op.options:
@@ -175,14 +180,14 @@ def _shape(tensor: Tensor, leading: tuple[int, ...], shape: tuple[int, ...]) -> 
 
 # --- checks that name the value and what was expected
 
-# What WGSL's integers hold.
+# The largest integer of WGSL.
 _MOST = (1 << 31) - 1
-# Python's own types come first: to ask an abstract class takes several times as long.
+# Python's own type comes first: isinstance with the abstract class takes several times as long.
 _INTEGRAL = (int, Integral)
 
 
 def shape_of(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    """The trailing dimensions as a tuple; an int stands for one."""
+    """Return the trailing dimensions as a tuple; an int stands for one."""
     shape = ints(normalized_shape)
     if not shape or min(shape) < 0:
         raise WebnormError(
@@ -196,7 +201,7 @@ def shape_of(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def leading_of(x: AnyArray, shape: tuple[int, ...], name: str = "x") -> tuple[int, ...]:
-    """The dimensions before the normalised ones; raises WebnormError where x does not end in those."""
+    """Return the dimensions before the normalized ones; raise WebnormError if x does not end in those."""
     check_array_type(name, x, known=STORAGE)
     leading = len(x.shape) - len(shape)
     if leading < 0 or x.shape[leading:] != shape:
@@ -207,7 +212,7 @@ def leading_of(x: AnyArray, shape: tuple[int, ...], name: str = "x") -> tuple[in
 
 
 def check_like_x(name: str, array: AnyArray, x: AnyArray) -> None:
-    """Raise WebnormError unless an array has x's shape and dtype."""
+    """Raise WebnormError if an array does not have x's shape and dtype."""
     check_array(name, array)
     if array.shape != x.shape:
         raise WebnormError(f"{name} has shape {array.shape}; expected x's {x.shape}")
@@ -219,7 +224,7 @@ def check_like_x(name: str, array: AnyArray, x: AnyArray) -> None:
 def parameters(
     given: Mapping[str, AnyArray | None], shape: tuple[int, ...], x: AnyArray
 ) -> tuple[dict[str, AnyArray], str | None]:
-    """Those that are given, and their dtype's name where that is not x's."""
+    """Return the parameters that are not None, and the name of their dtype if it is not x's."""
     found: dict[str, AnyArray] = {}
     dtype = x.dtype
     for name, array in given.items():
@@ -235,7 +240,7 @@ def parameters(
         for other, before in found.items():
             if before.dtype != array.dtype:
                 raise WebnormError(
-                    f"{name} has dtype {array.dtype}, but {other} {before.dtype}; parameters share one"
+                    f"{name} has dtype {array.dtype}, but {other} {before.dtype}; expected one dtype for both"
                 )
         found[name] = array
         dtype = array.dtype
@@ -243,7 +248,7 @@ def parameters(
 
 
 def check_stats(stats: AnyArray, leading: tuple[int, ...], width: int) -> None:
-    """Raise WebnormError unless stats is what the forward pass of such an x gives."""
+    """Raise WebnormError if stats cannot come from the forward pass of such an x."""
     check_array("stats", stats)
     wanted = (*leading, width)
     if stats.shape != wanted or stats.dtype != DTYPES["float32"]:
@@ -254,29 +259,29 @@ def check_stats(stats: AnyArray, leading: tuple[int, ...], width: int) -> None:
 
 
 def as_count(name: str, value: int) -> int:
-    """The value as an int; raises WebnormError for what is none."""
+    """Return the value as an int; raise WebnormError if it is not an integer of 0 or more."""
     if isinstance(value, bool) or not isinstance(value, _INTEGRAL):
         raise WebnormError(f"{name} is {shown(value)}; expected an int of 0 or more")
     if value < 0:
         raise WebnormError(f"{name} is {shown(value)}; expected 0 or more")
-    # One that is larger than any device's number of workgroups caps nothing.
+    # A larger number than any device's number of workgroups has no effect.
     return min(int(value), _MOST)
 
 
 def as_flag(name: str, value: object) -> bool:
-    """The value as a bool; raises WebnormError for what is none. 0 and 1 are taken for one."""
+    """Return the value as a bool; raise WebnormError if it is neither a bool nor 0 or 1."""
     if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
     raise WebnormError(f"{name} is {shown(value)}; expected True or False")
 
 
 def dtype_name(dtype: Any, name: str = "dtype", known: Sequence[str] = NARROWING) -> str:
-    """The name of a type that is given by name, as a NumPy dtype or as a scalar type."""
+    """Return the name of a type that is given by name, as a NumPy dtype or as a scalar type."""
     found: object = dtype
     if not isinstance(dtype, str):
         try:
             found = np.dtype(dtype).name
-        except Exception as error:  # what NumPy raises depends on what it is asked for
+        except Exception as error:  # NumPy raises many types
             signals.let_through(error)
             found = None
     if found in known:
@@ -284,23 +289,23 @@ def dtype_name(dtype: Any, name: str = "dtype", known: Sequence[str] = NARROWING
     if isinstance(dtype, str | np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
         elsewhere = OF_OUTPUTS if tuple(known) == STORAGE else None
         raise unknown(name, found, known, DTYPES_ELSEWHERE.get(str(found)), elsewhere)
-    # NumPy has a type for None, too, and for numbers and lists: the error names what was given.
+    # np.dtype also accepts None, numbers and lists, so the error shows the argument.
     raise WebnormError(f"{name} is {shown(dtype)}; expected one of {', '.join(known)}")
 
 
-# --- what calls give, and their arguments that do not decide it
+# --- the results of calls, and the arguments that do not affect their types
 
-# Of which kind x is; what a call gives is of the same.
+# The type of x, and of the results.
 A = TypeVar("A", Array, GpuArray)
-# What y can be stored as by itself, and what has a scale beside it.
+# The storage types of a y without a scale, and with one.
 Plain = Literal["float32", "float16", "bfloat16"]
 Scaled = Literal["float8_e4m3fn", "float8_e5m2", "int8"]
-# One of these names, or what NumPy makes a dtype of; None for x's.
+# One of these names, or a value that np.dtype accepts; None for x's.
 DtypeLike = str | np.dtype[Any] | type[Any] | None
 
 
 class ForwardArguments(TypedDict, total=False):
-    """Arguments of the forward functions that change no kind of result."""
+    """Arguments of the forward functions that do not affect the type of the result."""
 
     residual_bias: AnyArray | None
     zero_centered_weight: bool
@@ -311,7 +316,7 @@ class ForwardArguments(TypedDict, total=False):
 
 
 class BackwardArguments(TypedDict, total=False):
-    """The same of the gradients."""
+    """Arguments of the gradients that do not affect the type of the result."""
 
     stats: AnyArray | None
     dh: AnyArray | None
@@ -382,7 +387,7 @@ class NormOutput(Generic[A]):
         if self.stats is None or self.stats.shape[-1] < -place:
             return None
         if isinstance(self.stats, GpuArray):
-            raise WebnormError("the statistics are on the device; expected stats.numpy() to bring them here")
+            raise WebnormError("the statistics are on the device; call stats.numpy() to copy them")
         return self.stats[..., place]
 
 

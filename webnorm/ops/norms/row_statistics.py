@@ -1,4 +1,4 @@
-"""What float64 says of traced values, and what rstd and mean a kernel took that is right but for these."""
+"""Float64 values of traced names, and the rstd and mean that explain a kernel's otherwise right output."""
 
 from __future__ import annotations
 
@@ -17,29 +17,42 @@ from webnorm.ops.norms.mistakes import NormalizationInputs, rows_of
 from webnorm.ops.norms.op import has_mean
 from webnorm.ops.norms.reference import UNIT_ROUNDOFF, add_residual, centered
 
-# Two numbers are found for a row: of fewer elements they would explain anything.
+# The fit has two numbers per row, which would explain any row with few elements.
 _FEWEST_COLS = 8
-# Times its tolerance that an element may be off the line.
+# The allowed distance of an element from the line, in tolerances.
 _NEAR = 8.0
-# A parameter next to nothing tells nothing of what it multiplies.
+# A weight below this share of the largest does not reveal its factor.
 _SMALL = 1e-3
-# Such parts of a standard deviation, or of rstd, are a rounding's and no formula's.
+# Smaller shares of a standard deviation, or of rstd, come from rounding and not from a formula.
 _DIGITS = 1e-3
-# What a slope is known to: of an arithmetic in float32, and in roundings of y over the root of their number.
+# The accuracy of a slope: for float32 arithmetic, and in roundings of y divided by the root of their number.
 _SLOPE_DIGITS, _SLOPE_ROUNDINGS = 4e-6, 4.0
-# What a sum may be off by, in units of itself, to be that of some columns.
+# The relative error up to which a sum counts as the sum of some columns.
 _NEAR_SUM = 1e-4
-# No sum of squares that matters.
+# A lower bound that avoids a division by zero.
 _TINY = 1e-300
-# A mean of so many standard deviations, squared, takes more digits than a tolerance leaves.
+# Above this square of mean / sd, a rounded mean costs more digits than the tolerance allows.
 _CONDITION = 100.0
 
 
 @dataclass(frozen=True)
 class FittedRowStatistics:
-    """What wrong rows fit: `factor` times the right rstd, a mean that is off by `offset` standard deviations,
-    each (rows,). `bad` are rows that have something that is no number, of which nothing is known. `dtype` is
-    that of y.
+    """The statistics that explain wrong rows.
+
+    Attributes
+    ----------
+    rows
+        The right values.
+    at
+        The indices of the wrong rows.
+    factor
+        The factor of the right rstd (rows,).
+    offset
+        The error of the mean in standard deviations (rows,).
+    bad
+        The indices of rows with NaN or Inf, whose statistics are unknown.
+    dtype
+        The storage type of y.
     """
 
     rows: NormalizationInputs
@@ -56,10 +69,10 @@ class FittedRowStatistics:
         off = np.abs(self.factor - 1.0).max()
         if off <= max(1e-6, 0.01 * np.abs(self.offset).max()):
             return []
-        told = [f"rstd is off by a factor of {_range(self.factor, off)}"]
+        parts = [f"rstd is off by a factor of {_range(self.factor, off)}"]
         if np.abs(self.offset).max() <= _DIGITS:
-            told += self._left_out()
-        return told
+            parts += self._left_out()
+        return parts
 
     def _of_mean(self) -> list[str]:
         off = np.abs(self.offset).max()
@@ -70,7 +83,7 @@ class FittedRowStatistics:
         return [f"{_range(self.offset, off)} is taken off x̂"]
 
     def _left_out(self) -> list[str]:
-        """The columns that a sum of squares leaves out, where that explains rstd."""
+        """Return the columns that a sum of squares leaves out, if that explains rstd."""
         rows, n = self.rows, self.rows.cols
         with np.errstate(divide="ignore"):
             variance = 1.0 / (self.factor * rows.rstd[self.at, 0]) ** 2 - rows.problem.eps
@@ -88,11 +101,13 @@ class FittedRowStatistics:
         return []
 
     def constants(self) -> str | None:
-        """The eps that rstd fits in all rows, and the divisor of the variance, in words that go on after "a
-        kernel that": the simplest that does. None where another eps does not explain it.
+        """Return the eps that explains rstd in all rows, and the divisor of the variance.
+
+        The text continues "a kernel that", and names the simplest explanation. The result is None if no other
+        eps explains rstd.
         """
         rows, n = self.rows, self.rows.cols
-        # Rows that are alike fit a factor, or any eps.
+        # Rows with similar variances fit a factor, or any eps.
         few = float(finfo(self.dtype).eps) / np.sqrt(n)
         digits = max(_SLOPE_DIGITS, _SLOPE_ROUNDINGS * few)
         if np.ptp(self.factor) <= 8.0 * digits or np.abs(self.offset).max() > _DIGITS or self.bad.size:
@@ -110,14 +125,14 @@ class FittedRowStatistics:
             each, weight = taken - without, taken**-2
             added = float((weight * each).sum() / weight.sum())
             off = np.abs(each - added) / taken
-            # What it is known to: the row with the least spread determines it best.
+            # The row with the smallest spread determines the accuracy of eps.
             known = float((digits * taken).min())
             if (off <= 2.0 * digits).all() and abs(added - eps) > 8.0 * known:
                 return f"takes {_eps(added, eps, known, n)}{words}"
         return None
 
     def rounding(self) -> str | None:
-        """Which rounding they fit, where they grow with the mean as that does."""
+        """Return the rounding that explains the errors, if they grow with the mean like its error."""
         rows = self.rows
         mean, variance, rstd = (each[:, 0] for each in (rows.mean, rows.variance, rows.rstd))
         condition = (mean * rstd) ** 2
@@ -138,19 +153,19 @@ class FittedRowStatistics:
 
 
 def _eps(added: float, eps: float, known: float, cols: int) -> str:
-    """What is added in place of eps, as far as it is known, and what that is in terms of eps."""
+    """Return the number that replaces eps, with the digits that are known, and its relation to eps."""
     if abs(added) <= 2.0 * known:
         return f"no eps in place of {eps:g}"
-    told = f"{added:.3g} for eps in place of {eps:g}"
+    found = f"{added:.3g} for eps in place of {eps:g}"
     likely = {"eps squared": eps**2, "the root of eps": eps**0.5, "eps times N": eps * cols}
     for words, value in likely.items():
         if eps and abs(added - value) <= max(8.0 * known, 1e-3 * value):
-            return f"{told} ({words})"
-    return told
+            return f"{found} ({words})"
+    return found
 
 
 def _range(values: Float64Array, off: float, unit: str = "") -> str:
-    """A number for all rows, or from where to where."""
+    """Return one number for all rows, or the range of the numbers."""
     low, high = float(values.min()), float(values.max())
     if high - low > 0.02 * off:
         return f"{low:.4g} to {high:.4g}{unit}"
@@ -160,10 +175,10 @@ def _range(values: Float64Array, off: float, unit: str = "") -> str:
 def fit_row_statistics(
     one: OutputComparison, task: Task, arrays: Mapping[str, Array], few: slice
 ) -> FittedRowStatistics | None:
-    """The statistics that all wrong rows among a few of y fit, each its own; None where one does not.
+    """Return the statistics that explain all wrong rows in a slice of y; None if one row has no explanation.
 
-    An element is weight * (factor * x̂ - offset) + bias then. `arrays` are those of `reference.forward`, of
-    these rows.
+    The model of an element is weight * (factor * x̂ - offset) + bias. `arrays` are the inputs of
+    `reference.forward` for these rows.
     """
     if not _has_lines(one, task) or task.problem.cols < _FEWEST_COLS:
         return None
@@ -182,7 +197,10 @@ def fit_row_statistics(
 
 
 def differs_within_rows(one: OutputComparison, task: Task, arrays: Mapping[str, Array], few: slice) -> bool:
-    """Whether each four neighbouring elements, which an invocation has, fit statistics of their own."""
+    """Return True if each group of four neighbouring elements has its own statistics.
+
+    One invocation computes such a group.
+    """
     if not _has_lines(one, task) or task.problem.cols % 4:
         return False
     found = one.of(few)
@@ -195,9 +213,9 @@ def differs_within_rows(one: OutputComparison, task: Task, arrays: Mapping[str, 
 def statistics_hints(
     one: OutputComparison, task: Task, arrays: Mapping[str, Array], rows: slice, failure: WrongResult
 ) -> Iterator[tuple[Kind, str] | None]:
-    """Yield what a wrong y fits that is explained by its digits, then what it fits by its statistics.
+    """Yield explanations of a wrong y: by rounding first, then by its statistics.
 
-    Either is a kind of hint and a sentence, or None.
+    Each is the kind of hint and a sentence, or None.
     """
     statistics = fit_row_statistics(one, task, arrays, rows)
     rounding = statistics.rounding() if statistics else None
@@ -215,7 +233,7 @@ def statistics_hints(
 
 
 def _other_scale(failure: WrongResult, one: OutputComparison) -> str | None:
-    """Of int8: that y is right by the scale that was written, which is wrong."""
+    """Return a hint if an int8 y is right for the y_scale that was written, which is wrong."""
     if one.name != "y" or "y_scale" not in failure.outputs:
         return None
     with np.errstate(all="ignore"):
@@ -229,15 +247,19 @@ def _other_scale(failure: WrongResult, one: OutputComparison) -> str | None:
 
 
 def _has_lines(one: OutputComparison, task: Task) -> bool:
-    """Whether it is a y whose digits tell rstd and mean."""
+    """Return True for a y with enough digits to determine rstd and mean."""
     return one.name == "y" and not task.op.gradient and task.problem.out_dtype in STORAGE
 
 
 def _line(
     rows: NormalizationInputs, one: OutputComparison, found: Deviations, at: Array, group: int | None = None
 ) -> tuple[Float64Array, Float64Array, Array]:
-    """For each row, or each `group` of neighbours in it, the slope and level with the least squares of
-    got - weight * (slope * x̂ + level) - bias, and whether all its elements are as near to that as rounding.
+    """Fit got = weight * (slope * x̂ + level) + bias by least squares, for each row or each `group` in it.
+
+    Returns
+    -------
+    tuple
+        The slopes, the levels, and True for each fit whose elements are all as close as rounding allows.
     """
     weight = np.ones(rows.cols) if rows.weight is None else rows.weight
     weight = np.where(np.abs(weight) > _SMALL * np.abs(weight).max(), weight, 0.0)
@@ -269,8 +291,10 @@ _ROUNDED, _TWICE_ROUNDED = 2.0**-23, 2.0**-40
 def row_expectations(
     task: Task, arrays: Mapping[str, Array], allowed: ToleranceFactors, names: Mapping[str, int]
 ) -> dict[str, TraceExpectation]:
-    """`mean`, `low`, `variance` and `rstd` of every row, those that the op has, with tolerances as `allowed`
-    of an element. low is the mean, too: what is left of it is its difference from a kernel's.
+    """Return `mean`, `low`, `variance` and `rstd` of every row, as far as the op has them.
+
+    Tolerances follow from the tolerance `allowed` of an element. The expectation of low is the mean too: a
+    kernel's low is the difference from its own mean.
     """
     op, problem = task.op, task.problem
     with_mean, saved = has_mean(op), arrays.get("stats")
@@ -287,14 +311,14 @@ def row_expectations(
     off = allowed.base * deviation + allowed.slope * size
     known = {"rstd": TraceExpectation(rstd, off * rstd * rstd)}
     if saved is None:
-        # Distances from a mean that is off add its error's square.
+        # The error of the mean adds its square to the variance.
         of_mean = (allowed.slope + _ROUNDED) * size
         known["variance"] = TraceExpectation(variance, 2.0 * off * deviation + of_mean * of_mean)
     if with_mean:
         known["mean"] = TraceExpectation(mean, off + _ROUNDED * size)
         known["low"] = TraceExpectation(mean, off + _TWICE_ROUNDED * size, relative_to="mean")
     if "row_parts" in names and saved is None:
-        # It is the first part's there, from which the row's may be far.
+        # Such kernels trace the mean of the first part, which may differ from the row's.
         known.pop("mean", None)
     return known
 
@@ -302,7 +326,7 @@ def row_expectations(
 def column_expectations(
     task: Task, arrays: Mapping[str, Array], allowed: ToleranceFactors
 ) -> dict[str, TraceExpectation]:
-    """The tensors with columns: those that are read, h, and y or dx before they are scaled and stored."""
+    """Return the tensors with columns: inputs, h, and y or dx before they are scaled and stored."""
     op, problem = task.op, task.problem
     read = {name: arrays[name].astype(np.float64) for name in ("x", "residual", "dy", "dh") if name in arrays}
     if not op.gradient:
@@ -318,6 +342,6 @@ def column_expectations(
 
 
 def _normalised(task: Task, arrays: Mapping[str, Array]) -> Array:
-    """What is normalised, as it is stored."""
+    """Return the array that is normalized, in its storage type."""
     x = arrays["x"]
     return add_residual(arrays).astype(x.dtype) if task.problem.options.residual else x

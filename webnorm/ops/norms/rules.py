@@ -1,8 +1,8 @@
-"""What suits an adapter where nothing was recorded for it: kernels, the best first, and their constants.
+"""The rules for adapters without a recorded tuning: kernels, the best first, and their constants.
 
-For GPUs it follows from what one NVIDIA H200 was measured to do (`measured`), and beside that from the
-rules here, each with what was measured. Other GPUs are expected to differ, which is what `webnorm tune` is
-for. What is named is only taken where the adapter can run it, so that nothing here needs to know limits.
+For GPUs they follow from measurements on one NVIDIA H200 (`measured`), and from the rules here, which state
+their measurements. Other GPUs may differ: `webnorm tune` is for them. A suggestion is used only if the
+adapter can run it, so this module does not check limits.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ Constants = Mapping[str, int]
 
 
 class Suggestion(NamedTuple):
-    """A kernel, and the constants to take, None for the kernel's own choice."""
+    """A kernel and its constants; None for the kernel's own choice."""
 
     kernel: str
     constants: Constants | None = None
 
 
 def suggestions(op: str, names: Names) -> Iterator[Suggestion]:
-    """Kernels of an op to be tried before all others, the best first; `names` are the problem's and the
-    adapter's.
+    """Yield kernels to try before all others, the best first.
+
+    `names` are the names of the problem and the adapter.
     """
     if names["software"]:
         yield from map(Suggestion, _on_software(op, names))
@@ -37,8 +38,9 @@ def suggestions(op: str, names: Names) -> Iterator[Suggestion]:
 
 
 def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
-    """Constants for a kernel of an op, those to prefer first, of which the first that the adapter can run are
-    meant. None on software adapters, which follow the headers' defaults.
+    """Yield constants for a kernel, in order of preference. The first that the adapter can run are used.
+
+    Software adapters get none, and use the defaults of the headers.
     """
     if names["software"]:
         return
@@ -69,8 +71,9 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
 
 
 def _measured(op: str, names: Names) -> Iterator[MeasuredVariant]:
-    """What was measured, the best first. What kernels that share a row out did with long rows says nothing of
-    short ones.
+    """Yield measured variants, the best first.
+
+    Measurements of kernels that split a row, which are for long rows, do not apply to short ones.
     """
     for variant in ranked(op, names):
         if variant.kernel == _REGISTERS or names["cols"] > LONG_COLS:
@@ -78,7 +81,7 @@ def _measured(op: str, names: Names) -> Iterator[MeasuredVariant]:
 
 
 def _constants(measured: tuple[tuple[str, int], ...], names: Names) -> Constants:
-    """Constants as they were measured, with subgroups where the adapter has them."""
+    """Return constants as they were measured, with subgroups if the adapter has them."""
     found = dict(measured)
     if "subgroups" in found:
         found["subgroups"] = names["has_subgroups"]
@@ -86,9 +89,9 @@ def _constants(measured: tuple[tuple[str, int], ...], names: Names) -> Constants
 
 
 def _lesser(best: Constants, backward: bool) -> Iterator[Constants]:
-    """The constants, then with less of what an adapter may lack.
+    """Yield the constants, then variants for adapters with lower limits.
 
-    Workgroup memory for the sums of several rows; invocations: 256 are what a page has.
+    They need less workgroup memory for the sums of several rows, and fewer invocations: a page has 256.
     """
     widths = dict.fromkeys((best["vector_width"], 4))
     rows = [count for count in (8, 4, 2, 1) if count <= best["rows_per_workgroup"]]
@@ -104,14 +107,14 @@ def _lesser(best: Constants, backward: bool) -> Iterator[Constants]:
                     "rows_per_workgroup": together,
                 }
                 if backward and together < best["rows_per_workgroup"]:
-                    # As many rows at a time as before.
+                    # The number of rows at a time stays the same.
                     scaled = best["groups"] * best["rows_per_workgroup"] // together
                     found["groups"] = min(scaled, 1056)
                 yield found
 
 
 def _long_row(op: str, names: Names) -> Iterator[Constants]:
-    """Rows of more columns than the measured ones have, which not all of registers hold."""
+    """Yield constants for rows with more columns than the measured ones, which do not fit in registers."""
     if op.endswith("_backward"):
         yield {"threads_per_row": 1024, "reread": 1}
     elif names["itemsize"] == 2:
@@ -122,8 +125,8 @@ def _long_row(op: str, names: Names) -> Iterator[Constants]:
 def _split(op: str, names: Names) -> Iterator[Constants]:
     if not op.endswith("_backward"):
         # 64x65536 float32: 16 Vecs an invocation take 1.2 times as long; many rows of 65536: 63 %. float16 in
-        # us, with two Vecs, four, and four of which one access fetches two: 14.5, 13.8, 13.3 at 16x262144,
-        # 14.1, 13.5, 13.0 at 32x131072; but 8.1 with two and 8.7 with four at 8x131072, whose parts are few.
+        # us, with two Vecs, four, and four in pairs per access: 14.5, 13.8, 13.3 at 16x262144, 14.1, 13.5,
+        # 13.0 at 32x131072; but 8.1 with two and 8.7 with four at 8x131072, which has few parts.
         narrow = names["itemsize"] == 2
         more = names["rows"] > 256 or (narrow and names["rows"] * names["cols"] > 1 << 20)
         usual = {"threads_per_row": 256, "part_steps": 4 if more else 2}
@@ -146,21 +149,21 @@ def _split(op: str, names: Names) -> Iterator[Constants]:
 
 
 def _one_dispatch(names: Names) -> Iterator[Constants]:
-    # Over the 295 problems that these follow the best of up to 64 constants is 2.8 % faster in the mean.
+    # Over the 295 problems behind these rules, the best of up to 64 constants is 2.8 % faster on average.
     rows, cols = names["rows"], names["cols"]
     chunks = 2 if cols <= 800 else 4 if cols <= 2100 else 8 if cols < 8192 or rows > 400 else 16
     if cols > 3200:
         most, together = 256, 2 if rows >= 128 and cols <= 4200 else 1
     else:
         most, together = 128, 4 if rows >= 384 else 2 if rows >= 128 else 1
-    # What has fewer invocations than a page still runs one row at a time.
+    # Adapters with fewer invocations than a page still run one row at a time.
     for threads in (one for one in (256, 128, 64, 32) if one <= most):
         yield from _together(threads, together, {"column_chunks": chunks, "batch": 4})
 
 
 def _two_dispatch(op: str, names: Names) -> Iterator[Constants]:
-    # What the first dispatch takes: 128 to 512 workgroups. Over 46 problems of more than 34000 columns
-    # these follow the best of 20 to 106 constants is 1.2 % faster in the mean.
+    # The first dispatch gets 128 to 512 workgroups. Over the 46 problems with more than 34000 columns behind
+    # these rules, the best of 20 to 106 constants is 1.2 % faster on average.
     rows, cols = names["rows"], names["cols"]
     batch = 2 if op == "layer_norm_backward" else 4
     if rows <= 8:
@@ -176,18 +179,20 @@ def _two_dispatch(op: str, names: Names) -> Iterator[Constants]:
 
 
 def _together(threads: int, most_rows: int, others: Constants) -> Iterator[Constants]:
-    """So many rows to a workgroup, and then fewer: a page has 256 invocations."""
+    """Yield constants with several rows in a workgroup, then with fewer: a page has 256 invocations."""
     for invocations in (512, 256, 128):
         rows = max(1, min(most_rows, invocations // threads))
         yield {"threads_per_row": threads, "rows_per_workgroup": rows, **others}
 
 
 def _before_all(op: str, names: Names) -> Iterator[str]:
-    """Where few rows leave most of a card idle, where two dispatches cost more than reading twice, and where
-    a page has a limit that the card had not.
+    """Yield the kernels that precede the measured ones.
+
+    They are for few rows, which leave a card idle, for problems in which two dispatches cost more than a
+    second read, and for pages, which have lower limits than the card.
     """
     if op.endswith("_backward"):
-        # Not measured under a cap.
+        # It was not measured with a cap.
         if _few_elements(names) and names["saved_stats"] and not names["capped"]:
             yield ONE_DISPATCH
         rows, cols = names["rows"], names["cols"]
@@ -203,18 +208,19 @@ def _before_all(op: str, names: Names) -> Iterator[str]:
     elif _leaves_idle(op, names):
         yield _SPLIT
     elif names["max_invocations"] < 1024 and names["cols"] > _PAGE_COLS:
-        # Of float16 256 invocations hold 20480 columns. Beyond, a kernel that has a workgroup for each row
-        # takes 1.03 to 13 times as long.
+        # 256 invocations store up to 20480 columns of float16. Beyond that, a kernel with one workgroup per
+        # row takes 1.03 to 13 times as long.
         yield _CACHE if names["cols"] <= 20480 and names["rows"] > 512 else _SPLIT
 
 
 def _few_elements(names: Names) -> bool:
-    """Whether a gradient has so few elements, in rows so long, that a dispatch costs more than reading twice.
+    """Return True if a gradient is so small that a dispatch costs more than a second read.
 
     In percent of a copy, one_dispatch and `registers`: 2048x1024 69 to 86 and 66; 256x4096 98 and 59; 64x8192
-    102 and 74; 4096x256 65 and 50. But at 4096x128 few workgroups walk down many rows: 47 and 57. Of more
-    elements in us, float16: 13.7 and 19.7 at 512x8192, 11.8 and 12.8 at 3000x768, 23.5 and 27.4 at 1024x8192,
-    but 18.3 and 17.4 at 8192x512 and 24.0 and 21.9 at 4096x2048; float32 40.2 and 35.1 at 1024x8192.
+    102 and 74; 4096x256 65 and 50. But at 4096x128, where few workgroups walk down many rows: 47 and 57. With
+    more elements in us, float16: 13.7 and 19.7 at 512x8192, 11.8 and 12.8 at 3000x768, 23.5 and 27.4 at
+    1024x8192, but 18.3 and 17.4 at 8192x512 and 24.0 and 21.9 at 4096x2048; float32 40.2 and 35.1 at
+    1024x8192.
     """
     rows, cols = names["rows"], names["cols"]
     elements = rows * cols
@@ -226,23 +232,26 @@ def _few_elements(names: Names) -> bool:
 
 
 def _behind_all(op: str, names: Names) -> tuple[str, ...]:
-    """Kernels for what was not measured, or cannot run on the adapter as it was."""
+    """Return the kernels for problems without measurements, or for which the measured variants cannot run."""
     rows, cols = names["rows"], names["cols"]
     if op.endswith("_backward"):
-        # Past what a workgroup holds the sums of, tiles has a workgroup for each row and needs many. In us,
-        # tiles and split_row in LayerNorm: 66 and 58 at 256x32768 float32, 102 and 99 at 512x32768 (registers
-        # 370), 224 and 181 at 512x131072 float16.
+        # If a workgroup cannot store the sums, tiles uses one workgroup per row, and so needs many rows. In
+        # us, tiles and split_row in LayerNorm: 66 and 58 at 256x32768 float32, 102 and 99 at 512x32768
+        # (registers 370), 224 and 181 at 512x131072 float16.
         long = (_SPLIT, "tiles") if rows <= max(256, cols // 64) else ("tiles", _SPLIT)
         return (_REGISTERS, *long) if cols <= 16384 else (*long, _REGISTERS)
     if cols % 4:
-        # float32 is read one column at a time.
+        # Unaligned float32 rows are read one column at a time.
         return (_SPLIT, _REGISTERS) if names["itemsize"] == 4 and cols > 16384 else (_REGISTERS, _SPLIT)
     held = next((kernel for most, kernel in _FIRST[names["itemsize"]] if cols <= most), _SPLIT)
     return (held, _CACHE)
 
 
 def _on_software(op: str, names: Names) -> tuple[str, ...]:
-    """A processor has no use for what shares a row out; where it has subgroups, they are its vector unit."""
+    """Return the kernels for a processor, which gains nothing from splitting a row.
+
+    Its subgroups are vector units.
+    """
     if op.endswith("_backward"):
         alone = names["span"] > 2048 and not names["has_subgroups"]
         return ("naive", _REGISTERS) if alone else (_REGISTERS, "tiles")
@@ -251,23 +260,23 @@ def _on_software(op: str, names: Names) -> tuple[str, ...]:
 
 
 _REGISTERS, _CACHE, _SPLIT, _TWO_DISPATCH = "registers", "workgroup_cache", "split_row", "two_dispatch"
-# What 256 invocations, all that a page has, hold of a row in registers.
+# Columns that the 256 invocations of a page store in registers.
 _PAGE_COLS = 16384
-# Kernels beside `registers` were measured in rows of more columns alone.
+# Kernels other than `registers` were only measured with more columns.
 LONG_COLS = 8192
-# Beyond: up to how many columns which kernel is first; float32 has 81 % of the copy at 32768, 67 at 49152.
+# The first kernel up to each number of columns. float32 reaches 81 % of the copy at 32768, 67 at 49152.
 _FIRST = {4: ((40960, _REGISTERS), (65536, _CACHE)), 2: ((65536, _REGISTERS),)}
 
 
 def _leaves_idle(op: str, names: Names) -> bool:
-    """Whether rows are so few and long that a workgroup for each leaves most of the card idle.
+    """Return True if rows are so few and long that one workgroup per row leaves most of the card idle.
 
     In us, split_row, workgroup_cache and streaming in LayerNorm float32: 9.2, 38, 46 at 8x131072; 18, 39, 47
     at 32x131072; 17, 20, 27 at 64x65536; 18, 81, 87 at 16x262144.
     """
     rows, cols, itemsize = names["rows"], names["cols"], names["itemsize"]
     if cols % 4 and itemsize == 4 and cols > 16384:
-        # Read one column at a time: sooner.
+        # Rows that are read one column at a time are split sooner.
         return rows <= 32
     start = (98304 if op == "rms_norm" else 65536) // itemsize
     return 512 * rows <= cols - start

@@ -5,7 +5,7 @@ import { keptFor } from "./runtime/calls.js";
 import { choose, named, traitsOf } from "./runtime/choice.js";
 import { checkedOptions, checkNumber, COUNT, isCount, isObject, shown, unexpected } from "./runtime/options.js";
 import { ARRAYS, evaluate, itemsize, Plan, roundUp } from "./runtime/passes.js";
-import { strangerAmong } from "./runtime/strangers.js";
+import { foreignBufferAmong } from "./runtime/foreign.js";
 
 export { choose, descriptorFor, refusal, traitsOf } from "./runtime/choice.js";
 export { deviceFor, LINUX_FLAGS, WEBGPU_SINCE, whyNoAdapter, whyNoGpu } from "./runtime/device.js";
@@ -64,7 +64,7 @@ function lossText({ message, reason }) {
   return `the device was lost (${message || reason}); create it again on a new device`;
 }
 
-function strangerText(name) {
+function foreignText(name) {
   return `${name} belongs to another GPUDevice, or is invalid; create the norm on the device that made it`;
 }
 
@@ -113,7 +113,7 @@ class Norm {
   #lost = null;
   #destroyed = false;
   #calls = new WeakMap();
-  #strangers = new WeakSet();
+  #foreign = new WeakSet();
   // The name of the size that each call chooses; empty if the op has no batch.
   #batch;
 
@@ -217,8 +217,8 @@ class Norm {
 
   #onlyThese(given, expected) {
     const names = expected.map((tensor) => tensor.name);
-    const strange = Object.keys(given ?? {}).find((name) => !names.includes(name));
-    if (strange !== undefined) this.#fail(`${shown(strange)} is not a tensor here; expected ${names.join(", ")}`);
+    const unknown = Object.keys(given ?? {}).find((name) => !names.includes(name));
+    if (unknown !== undefined) this.#fail(`${shown(unknown)} is not a tensor here; expected ${names.join(", ")}`);
     const missing = names.find((name) => given?.[name] == null);
     if (missing) this.#fail(`${missing} is missing; expected ${names.join(", ")}`);
   }
@@ -227,7 +227,7 @@ class Norm {
     if (!isCount(rows)) throw unexpected(this.op, this.#batch || "rows", rows, COUNT);
   }
 
-  /** Return the size of the batch, from the first input that has it. */
+  /** Return the size of the batch, from the first input with a batch. */
   #rowsOf(arrays, inputs) {
     const main = inputs.find(({ shape }) => shape[0] === "rows");
     if (!main) return 1;
@@ -302,7 +302,7 @@ class Norm {
       this.#fail(`the buffer of ${name} lacks GPUBufferUsage.STORAGE; create it with this usage`);
     }
     if (buffer.mapState === "mapped") this.#fail(`the buffer of ${name} is mapped; call unmap() first`);
-    if (this.#strangers.has(buffer)) this.#fail(strangerText(name));
+    if (this.#foreign.has(buffer)) this.#fail(foreignText(name));
     // Bind only the tensor's bytes: a buffer of many tensors may be larger than a binding can be.
     return { buffer, offset, size: shape[0] === "rows" ? size : Math.min(size, roundUp(needed, 4)) };
   }
@@ -327,11 +327,11 @@ class Norm {
   /** Report an encoded call that the device refused, like the device's own errors, and forget it. */
   async #refused({ message }, bound, kept, key) {
     kept.delete(key);
-    const name = await strangerAmong(this.#device, bound);
+    const name = await foreignBufferAmong(this.#device, bound);
     if (!name) return this.#report(message.split("\n", 1));
     const { buffer } = bound[name];
-    if (!this.#strangers.has(buffer)) this.#report(strangerText(name));
-    this.#strangers.add(buffer);
+    if (!this.#foreign.has(buffer)) this.#report(foreignText(name));
+    this.#foreign.add(buffer);
   }
 
   #report(what) {

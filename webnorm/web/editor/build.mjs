@@ -1,4 +1,4 @@
-// Bundles entry.js, and writes down what that is made of: node build.mjs FOLDER, in a folder with node_modules.
+// Bundles entry.js, and lists its packages and licences: node build.mjs FOLDER, in a folder with node_modules.
 
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -30,8 +30,8 @@ for (const name of [...new Set(names)].filter(Boolean).sort()) {
   const text = readFileSync(join(folder, "LICENSE"), "utf8").trim();
   licences.set(text, [...(licences.get(text) ?? []), `${name} ${version}`]);
 }
-const told = [...licences].map(([text, packages]) => `${packages.join("\n")}\n\n${text}\n`);
-writeFileSync(join(out, "LICENSES.txt"), `What editor.js is made of.\n\n${told.join(`\n${"-".repeat(72)}\n\n`)}`);
+const sections = [...licences].map(([text, packages]) => `${packages.join("\n")}\n\n${text}\n`);
+writeFileSync(join(out, "LICENSES.txt"), `What editor.js is made of.\n\n${sections.join(`\n${"-".repeat(72)}\n\n`)}`);
 
 const sources = readdirSync(".").filter((name) => /\.(mjs|js|json)$/.test(name));
 const files = [

@@ -1,4 +1,4 @@
-// The editor in the page's colours, which are the variables of its style sheets.
+// The editor's theme, with the colour variables of the page's style sheets.
 
 import { HighlightStyle, syntaxHighlighting } from "@codemirror/language";
 import { EditorView } from "@codemirror/view";
@@ -29,7 +29,7 @@ const SPEC = {
     backgroundColor: "var(--selected)",
   },
   ".cm-selectionMatch": { backgroundColor: "var(--selected)" },
-  // Its own are images in data: addresses, which the page's policy has no reason to allow.
+  // CodeMirror's underlines are images in data: URLs, which the page's policy does not allow.
   ".cm-lintRange-error, .cm-lintRange-warning, .cm-lintRange-info, .cm-lintRange-hint": {
     backgroundImage: "none",
     paddingBottom: 0,
@@ -64,7 +64,7 @@ const SPEC = {
 };
 
 /**
- * @param {boolean} dark  which of CodeMirror's own colours stand behind ours
+ * @param {boolean} dark  selects CodeMirror's dark or light base theme
  * @returns {import("@codemirror/state").Extension}
  */
 export function colours(dark) {

@@ -1,4 +1,4 @@
-// What the playground's page takes from CodeMirror: assets/vendor/editor.js is made of this by `make editor`.
+// The parts of CodeMirror for the playground's page: `make editor` bundles this file into assets/vendor/editor.js.
 
 export {
   acceptCompletion,

@@ -1,4 +1,4 @@
-// WGSL with Jinja in it and a header of TOML before it, told apart word by word.
+// A language for kernels' files: a TOML header, then WGSL with Jinja, recognised token by token.
 
 import { StreamLanguage } from "@codemirror/language";
 
@@ -17,7 +17,7 @@ const NAME = /^[A-Za-z_]\w*/;
 const STRING = /^("([^"\\]|\\.)*"?|'([^'\\]|\\.)*'?)/;
 const ENDS = { "{": /^[-+]?\}\}/, "%": /^[-+]?%\}/ };
 
-/** Reads up to what ends a piece, or to the line's end. */
+/** Read up to the end of a piece, or to the end of the line. */
 function upTo(stream, end, found) {
   while (!stream.eol()) {
     if (stream.match(end)) return found();
@@ -79,7 +79,7 @@ function wgsl(stream, state) {
     state.header = true;
     return "comment";
   }
-  // A line's comment ends where Jinja begins.
+  // A line comment ends where Jinja begins.
   if (stream.match(/^\/\/([^{]|\{(?![{%#]))*/)) return "comment";
   if (stream.match(/^@\w+/)) return "annotation";
   if (stream.match(NUMBER)) return "number";

@@ -50,7 +50,7 @@ class BundledShader:
 
     @property
     def for_software(self) -> bool:
-        """Whether it is only for software adapters, which run on the CPU."""
+        """True for a shader only for software adapters, which run on the CPU."""
         return LAB_CLASSES[self.adapter_class].software
 
 
@@ -62,14 +62,14 @@ class Bundle:
     task: Task
     cols: tuple[int, ...]
     command: str
-    carried: tuple[BundledShader, ...]
+    shaders: tuple[BundledShader, ...]
     absent: tuple[MissingClass, ...] = ()
     """The classes of devices that none of its shaders serves."""
 
     @property
     def texts(self) -> dict[str, str]:
         """The WGSL that runs, by shader name."""
-        return {one.name: one.embedded for one in self.carried}
+        return {one.name: one.embedded for one in self.shaders}
 
     def manifest(self) -> dict[str, Any]:
         """Return the JSON with which JavaScript chooses, binds and dispatches shaders; see docs/export.md."""
@@ -104,7 +104,7 @@ class Bundle:
                 }
                 for tensor in op.present(problem)
             ],
-            "shaders": [_shader_entry(one) for one in self.carried],
+            "shaders": [_shader_entry(one) for one in self.shaders],
             "absent": list(self.absent),
         }
 
@@ -274,7 +274,7 @@ def bundle_of(request: ExportRequest) -> Bundle:
         task=request.task(request.cols[0]),
         cols=request.cols,
         command=request.command,
-        carried=tuple(one for found, _ in parts for one in found),
+        shaders=tuple(one for found, _ in parts for one in found),
         absent=absent,
     )
 

@@ -127,7 +127,7 @@ def native_entries(
 ) -> Iterator[dict[str, Any]]:
     """Yield the native result of each shader. A user's texts run in a separate process."""
     if not adapters():
-        yield from ({"reason": "the exporting machine has no WebGPU adapter"} for _ in bundle.carried)
+        yield from ({"reason": "the exporting machine has no WebGPU adapter"} for _ in bundle.shaders)
     elif request.foreign:
         try:
             with Worker() as worker:
@@ -145,7 +145,7 @@ def try_in_worker(device: Device, words: tuple[Any, ...]) -> Iterator[dict[str, 
 
 
 def _try_all(device: Device, bundle: Bundle, vectors: Sequence[TestVector]) -> Iterator[dict[str, Any]]:
-    for one in bundle.carried:
+    for one in bundle.shaders:
         axis = one.shader.problem.axis
         fixed = one.shader.problem.AXIS == one.shader.problem.BATCH
         own = [vector for vector in vectors if fixed or vector.problem.axis == axis]

@@ -90,7 +90,7 @@ def package_files(request: ExportRequest, update: Update = no_update) -> Files:
     }
     files["README.md"] = render_asset("README.md.jinja", {**context, **found})
     files["package.json"] = _package_json(manifest)
-    files |= {f"shaders/{one.name}.wgsl": one.text.encode() for one in bundle.carried}
+    files |= {f"shaders/{one.name}.wgsl": one.text.encode() for one in bundle.shaders}
     files |= encoded | page_files("verify")
     manifest["files"] = digests(files)
     files[MANIFEST] = json_text(manifest)

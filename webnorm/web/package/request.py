@@ -67,7 +67,7 @@ class ExportRequest:
 
     @property
     def foreign(self) -> bool:
-        """Whether a text may come from a user's file, which may hang a device or panic the compiler."""
+        """True if a text may come from a user's file, which may hang a device or panic the compiler."""
         own = wgsl_root()
         paths = [*self.roots, *(one.path for one in (*self.kernels, self.kernel) if one)]
         return not all(lies_in(path, own) for path in paths)

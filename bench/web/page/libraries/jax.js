@@ -1,6 +1,6 @@
-// jax-js: norms under jit, composed of its operations, or by its own nn.standardize.
+// jax-js: norms under jit, composed of operations or with nn.standardize.
 
-/** A norm as a function of arrays, which it uses up. */
+/** Return a norm as a function of arrays, which it consumes. */
 export function normOf({ numpy: np, nn, jit }, op, eps, standardize) {
   const squares = (x) => np.mean(np.square(x), -1, { keepdims: true });
   if (op === "rms_norm") {
@@ -16,16 +16,16 @@ export function normOf({ numpy: np, nn, jit }, op, eps, standardize) {
   });
 }
 
-/** What types it has, in words. */
+/** List the library's types in words. */
 export function typesOf({ DType }) {
   return `its types are ${Object.values(DType).join(", ")}`;
 }
 
-/** An array of its own: of float16 as numbers, since that is what it takes. */
+/** Make a jax-js array; float16 data are passed as a Float16Array, as jax-js requires. */
 export function arrayOf(jax, data, shape, dtype) {
   if (dtype === "float32") return jax.numpy.array(data).reshape(shape);
   if (dtype !== "float16") throw new Error(typesOf(jax));
-  if (!globalThis.Float16Array) throw new Error("this host has no Float16Array, which it takes float16 in");
+  if (!globalThis.Float16Array) throw new Error("this host has no Float16Array, which jax-js needs for float16");
   const { buffer, byteOffset, length } = data;
   return jax.numpy.array(new Float16Array(buffer, byteOffset, length)).reshape(shape);
 }
@@ -35,11 +35,11 @@ export async function open(host, { device }, { standardize = false }) {
   const found = await jax.init();
   if (!found.includes("webgpu")) throw new Error("it finds no WebGPU");
   jax.defaultDevice("webgpu");
-  if (jax.getWebGPUDevice() !== device) throw new Error("it opened a device of its own");
+  if (jax.getWebGPUDevice() !== device) throw new Error("it opened its own device");
   return {
     jax,
     prepare: async ({ op, dtype, rows, cols, eps }, stored) => {
-      if (standardize && op === "rms_norm") throw new Error("nn.standardize takes the mean away: it is LayerNorm");
+      if (standardize && op === "rms_norm") throw new Error("nn.standardize subtracts the mean, so it has no RMSNorm");
       const norm = normOf(jax, op, eps, standardize);
       const shapes = { x: [rows, cols], weight: [cols], bias: [cols] };
       const inputs = Object.entries(stored).map(([name, data]) => arrayOf(jax, data, shapes[name], dtype));

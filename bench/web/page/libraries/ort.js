@@ -1,11 +1,11 @@
-// onnxruntime-web, whose kernels transformers.js runs, with a model of one node for each op and storage type.
+// onnxruntime-web, which transformers.js uses, with a one-node model for each op and storage type.
 
 import { bufferWith, readBuffer } from "../machine.js";
 
 const DIST = "node_modules/onnxruntime-web/dist/";
 const OPTIONS = { executionProviders: ["webgpu"], preferredOutputLocation: "gpu-buffer" };
 
-/** The package with the machine's device in its environment. */
+/** Load the package and put the machine's device into its environment. */
 async function loaded(host, { device }) {
   const ort = await host.module(`${DIST}ort.webgpu.min.mjs`);
   Object.assign(ort.env.wasm, { numThreads: 1, wasmPaths: host.at(DIST) });
@@ -23,7 +23,7 @@ export async function open(host, machine) {
     session,
     prepare: async ({ op, dtype, rows, cols }, stored) => {
       const model = await session(`${op}-${dtype}`);
-      if ((await ort.env.webgpu.device) !== device) throw new Error("it opened a device of its own");
+      if ((await ort.env.webgpu.device) !== device) throw new Error("it opened its own device");
       const feeds = {};
       const buffers = [];
       for (const [name, data] of Object.entries(stored)) {

@@ -1,4 +1,4 @@
-// TensorFlow.js on WebGPU: norms composed of its operations, LayerNorm by its tf.moments.
+// TensorFlow.js on WebGPU: norms composed of operations, LayerNorm with tf.moments.
 
 const FILES = [
   "tfjs-core/dist/tf-core.min.js",
@@ -6,7 +6,7 @@ const FILES = [
   "tfjs-backend-webgpu/dist/tf-backend-webgpu.min.js",
 ];
 
-/** A norm as a function of tensors. */
+/** Return a norm as a function of tensors. */
 export function normOf(tf, op, eps) {
   if (op === "rms_norm") {
     return ({ x, weight }) => tf.mul(tf.mul(x, tf.rsqrt(tf.add(tf.mean(tf.square(x), -1, true), eps))), weight);
@@ -17,7 +17,7 @@ export function normOf(tf, op, eps) {
   };
 }
 
-/** Put on the queue what it holds back until somebody reads. */
+/** Submit the commands that the library would keep until the next read. */
 export function submit(tf) {
   const backend = tf.backend();
   backend.endComputePassEncoder();
@@ -29,11 +29,11 @@ export async function open(host, { device }) {
   const { tf } = globalThis;
   if (!(await tf.setBackend("webgpu"))) throw new Error("its backend webgpu does not start");
   await tf.ready();
-  if (tf.backend().device !== device) throw new Error("it opened a device of its own");
+  if (tf.backend().device !== device) throw new Error("it opened its own device");
   return {
     tf,
     prepare: async ({ op, dtype, rows, cols, eps }, stored) => {
-      // What it says of a type that it lacks.
+      // This throws the library's own error for a type that it does not have.
       tf.tensor([1], [1], dtype).dispose();
       const norm = normOf(tf, op, eps);
       const shapes = { x: [rows, cols], weight: [cols], bias: [cols] };

@@ -1,4 +1,4 @@
-// tinygrad: WGSL that it rendered in Python, with no device at hand, dispatched as its own WebGPU runtime would.
+// tinygrad: WGSL that it rendered in Python without a device, dispatched as its own WebGPU runtime would.
 
 import { bufferWith, readBuffer, submitPass } from "../machine.js";
 

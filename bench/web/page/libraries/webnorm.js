@@ -4,14 +4,14 @@ import { bufferWith, readBuffer, submitPass } from "../machine.js";
 
 const PARAMETERS = { layer_norm: ["x", "weight", "bias"], rms_norm: ["x", "weight"] };
 
-/** The package of an op and storage type, on the machine's device. */
+/** Load an exported package by its name, on the machine's device. */
 export async function normOf(host, { device, adapterInfo }, name, cols, eps) {
   const module = await host.module(`exports/${name}/index.js`);
   const [create] = Object.keys(module).filter((one) => one.startsWith("create"));
   return module[create](device, { cols, eps, adapterInfo });
 }
 
-/** Buffers for every tensor of a package, the inputs filled from `stored`. */
+/** Make buffers for all tensors of a package, with inputs from `stored`. */
 export function buffersFor(device, norm, stored, rows) {
   const entries = norm.tensors.map(({ name, access }) => {
     const data = access === "read" ? stored[name] : new Uint8Array(norm.byteLength(name, rows));
@@ -20,7 +20,7 @@ export function buffersFor(device, norm, stored, rows) {
   return Object.fromEntries(entries);
 }
 
-/** Put one call on the queue. */
+/** Submit one call. */
 export function dispatch(device, norm, buffers, rows) {
   submitPass(device, (pass) => norm.encode(pass, { ...buffers, rows }));
 }

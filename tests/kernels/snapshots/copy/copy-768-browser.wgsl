@@ -1,7 +1,7 @@
-// Every workgroup moves one run of memory, `accesses` loads in flight per invocation before the first
-// store. A copy is what a norm would cost if arithmetic were free, so it is timed beside every norm. It moves four
-// words at a time, whatever they hold, and of the last four those that are the rows' own; words that a slice shares
-// with the one before are written by both, with the same bits.
+// Every workgroup moves a contiguous range of memory. Each invocation starts `accesses` loads before its first store.
+// A copy shows the cost of a norm if arithmetic were free, so every norm is compared with it. It moves four words at a
+// time, whatever their type, and only the words of the rows at the end. Two slices may share a word: both write it,
+// with the same bits.
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
     rows: u32,

@@ -1,6 +1,6 @@
-// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and a single
-// accumulator adds a row's values one after another: of a long row of equal values all roundings go the same way,
-// by a quarter of a unit each on average, and the mean is off by their sum.
+// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses. A single accumulator
+// adds a row's values one by one. In a long row of equal values all roundings go in the same direction, by a quarter of
+// a unit on average, and the mean is off by their sum.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -22,12 +22,12 @@ alias Vec = f32;
 const THREADS = 1u;  // invocations per row
 const STEPS = 199u;  // Vecs per invocation
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return value;
 }

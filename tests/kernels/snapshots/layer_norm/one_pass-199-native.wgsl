@@ -1,5 +1,5 @@
-// Kept because so much code in the field does this: it is fast, it passes on benign inputs, and
-// `webnorm check` shows where it gives nonsense. The clamp at zero hides a negative variance, not the error.
+// This kernel is here because much existing code works this way. It is fast and passes on benign inputs, and
+// `webnorm check` shows where it is wrong. The clamp at zero hides a negative variance, but not the error.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -22,12 +22,12 @@ const THREADS = 256u;  // invocations per row
 const STEPS = 1u;  // Vecs per invocation
 const ACCESSES = COLS;  // Vecs per row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     return min(access(j, thread), ACCESSES - 1u);
 }
@@ -37,7 +37,7 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }
@@ -65,7 +65,7 @@ fn total(value: Vec) -> f32 {
 
 var<workgroup> partials: array<vec2<f32>, 256>;
 
-// Sums over the row's invocations, by a tree: each level leaves half as many to add.
+// Sums over the row's invocations, by a tree: each level halves the number of terms.
 fn row_sums(own: vec2<f32>, thread: u32) -> vec2<f32> {
     partials[thread] = own;
     for (var left = THREADS / 2u; left > 0u; left /= 2u) {

@@ -1,5 +1,5 @@
-// Kept because so much code in the field does this: it is fast, it passes on benign inputs, and
-// `webnorm check` shows where it gives nonsense. The clamp at zero hides a negative variance, not the error.
+// This kernel is here because much existing code works this way. It is fast and passes on benign inputs, and
+// `webnorm check` shows where it is wrong. The clamp at zero hides a negative variance, but not the error.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -22,7 +22,7 @@ alias Vec = f32;
 const THREADS = 256u;  // invocations per row
 const STEPS = 3u;  // Vecs per invocation
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
@@ -62,7 +62,7 @@ fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
 
 var<workgroup> partials: array<vec2<f32>, 256>;
 
-// Sums over the row's invocations, by a tree: each level leaves half as many to add.
+// Sums over the row's invocations, by a tree: each level halves the number of terms.
 fn row_sums(own: vec2<f32>, thread: u32) -> vec2<f32> {
     partials[thread] = own;
     for (var left = THREADS / 2u; left > 0u; left /= 2u) {

@@ -1,6 +1,6 @@
-// Specialised on the number of columns and unrolled, since registers have no addresses: every load is
-// issued before the first sum, and each value lives in a name of its own. Memory is touched as often as by
-// a copy, so the two sweeps and the second word of the mean cost next to nothing.
+// Specialised for the number of columns and unrolled, because registers have no addresses. All loads are issued before
+// the first sum, and each value has its own name. The memory traffic equals a copy's, so the two sweeps and the
+// second word of the mean cost almost nothing.
 
 enable subgroups;
 requires subgroup_id;
@@ -30,12 +30,12 @@ const ACCESSES = COLS / 4u;  // Vecs per row
 
 const WHOLE_STEPS = 1u;  // those with no Vec past the row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     if (j < WHOLE_STEPS) { return access(j, thread); }
     return min(access(j, thread), ACCESSES - 1u);
@@ -47,7 +47,7 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }
@@ -80,9 +80,8 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
-// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
-// from a value that masks the row would overflow.
+// A value of the row. Sums of differences from it stay small even if the row is far from 0, so adding many terms costs
+// few digits (Chan, Golub and LeVeque 1983, shifted data). Differences from a value that masks a column would overflow.
 fn pivot_of(row: u32) -> f32 {
     let first = load_x(row, 0u, 0u);
     let value = first.x;
@@ -269,7 +268,7 @@ fn main(
     let deviation = sums.x / SCALE;
     let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
-    // Past float32's range, infinity less infinity would be no number; and max() would make 0 of what is none.
+    // Beyond float32's range, infinity minus infinity would be NaN, and max() would turn NaN into 0.
     let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);
     let rstd = inverseSqrt(variance + params.eps);
     let gain = rstd / SCALE;

@@ -1,5 +1,5 @@
-// Registers have no addresses, so the template writes out each loop over the row, and each Vec has a name of its own.
-// The layout refuses rows of more than 64 columns to an invocation, which registers would not hold.
+// Registers have no addresses, so the template unrolls each loop over the row, and each Vec has its own name. The layout
+// refuses rows with more than 64 columns per invocation, which would not fit registers.
 
 enable subgroups;
 requires subgroup_id;
@@ -19,7 +19,7 @@ struct Params {
 const COLS = 199u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
-// Columns of other rows in the row's first chunk: how far its start lies past a multiple of four elements.
+// Columns of other rows in the row's first chunk: the row's start modulo four elements.
 var<private> row_shift: u32;
 
 alias Vec = vec4<f32>;
@@ -29,29 +29,29 @@ const THREADS = 32u;  // invocations per row
 
 const WHOLE_STEPS = 1u;  // those with no Vec past the row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     if (j < WHOLE_STEPS) { return access(j, thread); }
     return min(access(j, thread), (row_shift + COLS - 1u) / 4u);
 }
 
-// The columns of step j; those before the row's first wrap to numbers past its last.
+// The columns of step j; columns before the row's first wrap to numbers past its last.
 fn columns(j: u32, thread: u32) -> vec4<u32> {
     return vec4(4u * access(j, thread) - row_shift) + vec4(0u, 1u, 2u, 3u);
 }
 
-// Which of the invocation's columns exist at step j.
+// For each of the invocation's columns at step j, whether it exists.
 fn live(j: u32, thread: u32) -> Live {
     if (0u < j && j < WHOLE_STEPS) { return Live(true); }
     return columns(j, thread) < vec4(COLS);
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }
@@ -81,9 +81,8 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
     return load_x(row, j, thread);
 }
 
-// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
-// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
-// from a value that masks the row would overflow.
+// A value of the row. Sums of differences from it stay small even if the row is far from 0, so adding many terms costs
+// few digits (Chan, Golub and LeVeque 1983, shifted data). Differences from a value that masks a column would overflow.
 fn pivot_of(row: u32) -> f32 {
     let first = load_x(row, 0u, 0u);
     let value = first[row_shift];
@@ -102,7 +101,7 @@ fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
 
 var<workgroup> partials: array<vec2<f32>, 8>;  // no subgroup has fewer than 4 lanes
 
-// Sums over the row's invocations: over each subgroup, then over what the subgroups found.
+// Sums over the row's invocations: first over each subgroup, then over the subgroups' sums.
 fn row_sums(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
     let sums = subgroupAdd(own);
     if (lane == 0u) { partials[place / subgroup_size] = sums; }
@@ -143,7 +142,7 @@ fn main(
     sum += where_live(h1 - pivot, Vec(), 1u, thread);
     let mean = pivot + row_sums(vec2(total(sum) * PER_COLUMN, 0.0), place, lane, subgroup_size).x;
 
-    // The variance. The sum of the distances is what rounding took from the mean: the mean is mean + low.
+    // The variance. The sum of the distances gives the rounding error of the mean: the exact mean is mean + low.
     var distances = Vec();
     var squares = Vec();
     let d0 = where_live(h0 - mean, Vec(), 0u, thread);

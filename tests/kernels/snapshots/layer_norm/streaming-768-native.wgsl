@@ -1,5 +1,5 @@
-// The kernel for what no other takes: nothing of a row is kept but its sums. On a processor an invocation for
-// each row is fastest, which has nobody to wait for.
+// The kernel for problems that no other kernel accepts: it keeps only a row's sums. On a CPU one invocation per row is
+// fastest, because it waits for no other.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -25,12 +25,12 @@ const THREADS = 512u;  // invocations per row
 const STEPS = 1u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     return min(access(j, thread), ACCESSES - 1u);
 }
@@ -40,14 +40,14 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// How many columns the invocation has.
+// The number of the invocation's columns.
 fn own_columns(thread: u32) -> f32 {
     let last = ACCESSES - 1u;
     let columns = 4u * ((last + THREADS - thread) / THREADS);
     return f32(columns);
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }
@@ -74,9 +74,8 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
-// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
-// from a value that masks the row would overflow.
+// A value of the row. Sums of differences from it stay small even if the row is far from 0, so adding many terms costs
+// few digits (Chan, Golub and LeVeque 1983, shifted data). Differences from a value that masks a column would overflow.
 fn pivot_of(row: u32) -> f32 {
     let first = load_x(row, 0u, 0u);
     let value = first.x;
@@ -95,13 +94,13 @@ fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
 
 const SCALE = 0.03125;
 
-// The median, which no single stray is; what masks a column is none either, since differences from it overflow.
+// The median, which is never a single outlier. Values that mask a column are replaced, because differences overflow.
 fn middle_of(a: f32, b: f32, c: f32) -> f32 {
     let value = max(min(a, b), min(max(a, b), c));
     return select(value, 0.0, abs(value) > 1e35);
 }
 
-// The sum and the sum of squares of so many values, moved by a distance. Squares beyond float32's range stay infinite.
+// The sum and the sum of squares of `count` values, moved by a distance. Squares beyond float32's range stay infinite.
 fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
     let sum = fma(count, by, sums.x);
     let squares = sums.y + by * (sums.x + sum);
@@ -304,7 +303,7 @@ fn main(
     let deviation = sums.x / SCALE;
     let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
-    // Past float32's range, infinity less infinity would be no number; and max() would make 0 of what is none.
+    // Beyond float32's range, infinity minus infinity would be NaN, and max() would turn NaN into 0.
     let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);
     let rstd = inverseSqrt(variance + params.eps);
     for (var j = 0u; j < STEPS; j++) {

@@ -1,5 +1,5 @@
-// The second sweep measures distances from the mean, so nothing large cancels. Its by-product, the sum
-// of those distances, is what the rounding of the mean took away: with hi_lo_mean it is given back.
+// The second sweep sums distances from the mean, so nothing large cancels. The sum of these distances is the rounding
+// error of the mean, and hi_lo_mean corrects it.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -23,12 +23,12 @@ const THREADS = 256u;  // invocations per row
 const STEPS = 1u;  // Vecs per invocation
 const ACCESSES = COLS;  // Vecs per row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     return min(access(j, thread), ACCESSES - 1u);
 }
@@ -38,7 +38,7 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }
@@ -59,9 +59,8 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
     return load_x(row, j, thread);
 }
 
-// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
-// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
-// from a value that masks the row would overflow.
+// A value of the row. Sums of differences from it stay small even if the row is far from 0, so adding many terms costs
+// few digits (Chan, Golub and LeVeque 1983, shifted data). Differences from a value that masks a column would overflow.
 fn pivot_of(row: u32) -> f32 {
     let first = load_x(row, 0u, 0u);
     let value = first;
@@ -75,7 +74,7 @@ fn total(value: Vec) -> f32 {
 
 var<workgroup> partials: array<vec2<f32>, 256>;
 
-// Sums over the row's invocations, by a tree: each level leaves half as many to add.
+// Sums over the row's invocations, by a tree: each level halves the number of terms.
 fn row_sums(own: vec2<f32>, thread: u32) -> vec2<f32> {
     partials[thread] = own;
     for (var left = THREADS / 2u; left > 0u; left /= 2u) {
@@ -103,7 +102,7 @@ fn main(
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
-    // Differences from a value of the row are small where the row is far from 0, and so are their sum's errors.
+    // Differences from a value of the row stay small even if the row is far from 0, and so do the errors of their sum.
     let pivot = pivot_of(row);
     var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
@@ -119,8 +118,8 @@ fn main(
         squares += d * (d * PER_COLUMN);
     }
     let sums = row_sums(vec2(total(distances), total(squares)), thread);
-    // The mean is mean + low, to twice the digits, and the variance about it is smaller by low². Where it is past
-    // float32's range it stays infinite: infinity less infinity would be no number.
+    // The mean is mean + low, to twice the digits, and the variance about it is smaller by low². A variance beyond
+    // float32's range stays infinite, because infinity minus infinity would be NaN.
     let low = sums.x / f32(COLS);
     let variance = select(sums.y, max(sums.y - low * low, 0.0), sums.y < 1e38);
     let rstd = inverseSqrt(variance + params.eps);

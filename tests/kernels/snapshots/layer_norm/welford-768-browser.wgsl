@@ -1,6 +1,6 @@
-// Mean and squared deviations are updated value by value (Welford, Technometrics 1962), and the invocations'
-// are joined pairwise (Chan, Golub and LeVeque, 1979). The mean is rounded to float32 each time, and that is what
-// limits the result: once for each step, and up to twelve times in the joins of a Vec's runs and of 1024 invocations.
+// Mean and squared deviations are updated value by value (Welford, Technometrics 1962), and then joined pairwise across
+// invocations (Chan, Golub and LeVeque, 1979). The mean is rounded to float32 each time, which limits the accuracy:
+// once per step, and up to twelve times in the joins of a Vec's runs and of 1024 invocations.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -24,12 +24,12 @@ alias Vec = f32;
 const THREADS = 256u;  // invocations per row
 const STEPS = 3u;  // Vecs per invocation
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return value;
 }
@@ -65,8 +65,8 @@ fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
 // Mean, sum of squared deviations / COLS, number of values.
 alias Moments = vec3<f32>;
 
-// The mean lies between theirs, by their share of the values. To the deviations of both come those of the two means
-// from it, delta² · count_a · count_b / count, over COLS like the others.
+// The joint mean is the weighted mean of the two. The joint sum of squared deviations is the sum of both plus
+// delta² · count_a · count_b / count, divided by COLS like the others.
 fn joined(a: Moments, b: Moments) -> Moments {
     let count = a.z + b.z;
     let share = b.z / max(count, 1.0);  // 0 of 0 where neither has a column
@@ -76,7 +76,7 @@ fn joined(a: Moments, b: Moments) -> Moments {
 
 var<workgroup> partials: array<Moments, 256>;
 
-// The moments of all invocations of the row, by a tree: each level leaves half as many to join.
+// The moments of all invocations of the row, by a tree: each level halves the number of moments.
 fn row_moments(own: Moments, thread: u32) -> Moments {
     partials[thread] = own;
     for (var left = THREADS / 2u; left > 0u; left /= 2u) {
@@ -111,7 +111,7 @@ fn main(
         let value = load_input(row, j, thread);
         let delta = value - own_mean;
         let next = own_mean + delta / (count + Vec(1.0));
-        // What the sum of squares grows by: the distance from the mean before, times that from the mean after.
+        // The sum of squares grows by the distance from the old mean times the distance from the new mean.
         own_spread += where_live(delta * ((value - next) * PER_COLUMN), Vec(), j, thread);
         own_mean = where_live(next, own_mean, j, thread);
         count += where_live(Vec(1.0), Vec(), j, thread);

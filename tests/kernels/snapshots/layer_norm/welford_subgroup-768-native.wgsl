@@ -1,5 +1,5 @@
-// The same arithmetic as welford. Lanes of a subgroup read each other's registers: no memory, no barrier. A row
-// shorter than a subgroup shares it with other rows; one longer meets in workgroup memory once.
+// The same arithmetic as welford. Lanes of a subgroup read each other's registers, without memory or barriers. A row
+// shorter than a subgroup shares it with other rows; a longer row uses workgroup memory once.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -25,12 +25,12 @@ const THREADS = 128u;  // invocations per row
 const STEPS = 2u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     return min(access(j, thread), ACCESSES - 1u);
 }
@@ -40,7 +40,7 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }
@@ -79,8 +79,8 @@ fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
 // Mean, sum of squared deviations / COLS, number of values.
 alias Moments = vec3<f32>;
 
-// The mean lies between theirs, by their share of the values. To the deviations of both come those of the two means
-// from it, delta² · count_a · count_b / count, over COLS like the others.
+// The joint mean is the weighted mean of the two. The joint sum of squared deviations is the sum of both plus
+// delta² · count_a · count_b / count, divided by COLS like the others.
 fn joined(a: Moments, b: Moments) -> Moments {
     let count = a.z + b.z;
     let share = b.z / max(count, 1.0);  // 0 of 0 where neither has a column
@@ -88,8 +88,8 @@ fn joined(a: Moments, b: Moments) -> Moments {
     return Moments(a.x + delta * share, a.y + b.y + delta * (delta * PER_COLUMN * (a.z * share)), count);
 }
 
-// Runs of `lanes` lanes joined, in pairs at growing distances. Both lanes of a pair join in the same order, so that
-// all of them get the same bits.
+// Joins runs of `lanes` lanes, in pairs at growing distances. Both lanes of a pair join in the same order, so that all
+// lanes get the same bits.
 fn across_lanes(own: Moments, lanes: u32, lane: u32) -> Moments {
     var value = own;
     for (var distance = 1u; distance < lanes; distance *= 2u) {
@@ -102,9 +102,9 @@ fn across_lanes(own: Moments, lanes: u32, lane: u32) -> Moments {
 
 var<workgroup> partials: array<Moments, 32>;  // no subgroup has fewer than 4 lanes
 
-// The moments of all invocations of the row: of its lanes, and where it has more than a subgroup of them, of its
-// `count` subgroups. All of these read what each has put down: a lane one of them (where there are fewer, lanes read the
-// same again, and join no further than `count`), or several where there are more; then lanes join again.
+// The moments of all invocations of the row: joined over its lanes, and then over its `count` subgroups if there are
+// several. Every subgroup reads the moments of all subgroups. A lane reads one of them, or several if there are more
+// subgroups than lanes. With fewer, lanes read some twice and join only `count` of them.
 fn row_moments(own: Moments, place: u32, lane: u32, subgroup_size: u32) -> Moments {
     var value = across_lanes(own, min(subgroup_size, THREADS), lane);
     if (subgroup_size < THREADS) {
@@ -151,7 +151,7 @@ fn main(
         own_mean = where_live(next, own_mean, j, thread);
         count += where_live(Vec(1.0), Vec(), j, thread);
     }
-    // A Vec holds four runs of values.
+    // Each component of the Vec has its own run of values.
     let own = joined(
         joined(Moments(own_mean.x, own_spread.x, count.x), Moments(own_mean.y, own_spread.y, count.y)),
         joined(Moments(own_mean.z, own_spread.z, count.z), Moments(own_mean.w, own_spread.w, count.w)),

@@ -1,5 +1,5 @@
-// Each invocation reads back what it wrote itself, so that workgroup memory needs no barrier. Narrow types lie in
-// it as they are stored, twice as many columns to a byte.
+// Each invocation reads only its own data back, so workgroup memory needs no barrier. Narrow types keep their storage
+// format there, which doubles the number of columns that fit.
 
 enable subgroups;
 requires subgroup_id;
@@ -19,7 +19,7 @@ struct Params {
 const COLS = 199u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
-// Columns of other rows in the row's first chunk: how far its start lies past a multiple of four elements.
+// Columns of other rows in the row's first chunk: the row's start modulo four elements.
 var<private> row_shift: u32;
 
 alias Vec = vec4<f32>;
@@ -27,27 +27,27 @@ alias Live = vec4<bool>;
 
 const THREADS = 256u;  // invocations per row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     return min(access(j, thread), (row_shift + COLS - 1u) / 4u);
 }
 
-// The columns of step j; those before the row's first wrap to numbers past its last.
+// The columns of step j; columns before the row's first wrap to numbers past its last.
 fn columns(j: u32, thread: u32) -> vec4<u32> {
     return vec4(4u * access(j, thread) - row_shift) + vec4(0u, 1u, 2u, 3u);
 }
 
-// Which of the invocation's columns exist at step j.
+// For each of the invocation's columns at step j, whether it exists.
 fn live(j: u32, thread: u32) -> Live {
     return columns(j, thread) < vec4(COLS);
 }
 
-// How many columns the invocation has.
+// The number of the invocation's columns.
 fn own_columns(thread: u32) -> f32 {
     let last = (row_shift + COLS - 1u) / 4u;
     let columns = 4u * ((last + THREADS - thread) / THREADS);
@@ -55,7 +55,7 @@ fn own_columns(thread: u32) -> f32 {
     return f32(columns - before - select(0u, 4u * (last + 1u) - row_shift - COLS, thread == last % THREADS));
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }
@@ -81,9 +81,8 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
-// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
-// from a value that masks the row would overflow.
+// A value of the row. Sums of differences from it stay small even if the row is far from 0, so adding many terms costs
+// few digits (Chan, Golub and LeVeque 1983, shifted data). Differences from a value that masks a column would overflow.
 fn pivot_of(row: u32) -> f32 {
     let first = load_x(row, 0u, 0u);
     let value = first[row_shift];
@@ -97,13 +96,13 @@ fn total(value: Vec) -> f32 {
 
 const SCALE = 0.0625;
 
-// The median, which no single stray is; what masks a column is none either, since differences from it overflow.
+// The median, which is never a single outlier. Values that mask a column are replaced, because differences overflow.
 fn middle_of(a: f32, b: f32, c: f32) -> f32 {
     let value = max(min(a, b), min(max(a, b), c));
     return select(value, 0.0, abs(value) > 1e35);
 }
 
-// The sum and the sum of squares of so many values, moved by a distance. Squares beyond float32's range stay infinite.
+// The sum and the sum of squares of `count` values, moved by a distance. Squares beyond float32's range stay infinite.
 fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
     let sum = fma(count, by, sums.x);
     let squares = sums.y + by * (sums.x + sum);
@@ -288,7 +287,7 @@ fn main(
     let deviation = sums.x / SCALE;
     let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
-    // Past float32's range, infinity less infinity would be no number; and max() would make 0 of what is none.
+    // Beyond float32's range, infinity minus infinity would be NaN, and max() would turn NaN into 0.
     let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);
     let rstd = inverseSqrt(variance + params.eps);
     {

@@ -1,5 +1,5 @@
-// Two ways through the same arrays: along the rows, where neighbouring invocations read memory a row apart,
-// and down the columns, where they read neighbours but each adds up a quarter of all rows one after another.
+// Two passes over the same arrays: along the rows, where neighbouring invocations read memory a row apart, and down the
+// columns, where they read neighbouring elements, but each adds up a quarter of all rows one by one.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -29,12 +29,12 @@ const THREADS = 1u;  // invocations per row
 const STEPS = 199u;  // Vecs per invocation
 const ACCESSES = COLS;  // Vecs per row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// How many columns the invocation has.
+// The number of the invocation's columns.
 fn own_columns(thread: u32) -> f32 {
     return 199.0;
 }
@@ -54,9 +54,8 @@ fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
-// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
-// from a value that masks the row would overflow.
+// A value of the row. Sums of differences from it stay small even if the row is far from 0, so adding many terms costs
+// few digits (Chan, Golub and LeVeque 1983, shifted data). Differences from a value that masks a column would overflow.
 fn pivot_of(row: u32) -> f32 {
     let first = load_x(row, 0u, 0u);
     let value = first;
@@ -65,13 +64,13 @@ fn pivot_of(row: u32) -> f32 {
 
 const SCALE = 0.0625;
 
-// The median, which no single stray is; what masks a column is none either, since differences from it overflow.
+// The median, which is never a single outlier. Values that mask a column are replaced, because differences overflow.
 fn middle_of(a: f32, b: f32, c: f32) -> f32 {
     let value = max(min(a, b), min(max(a, b), c));
     return select(value, 0.0, abs(value) > 1e35);
 }
 
-// The sum and the sum of squares of so many values, moved by a distance. Squares beyond float32's range stay infinite.
+// The sum and the sum of squares of `count` values, moved by a distance. Squares beyond float32's range stay infinite.
 fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
     let sum = fma(count, by, sums.x);
     let squares = sums.y + by * (sums.x + sum);
@@ -99,7 +98,7 @@ fn rows(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) invocation: u32,
 ) {
-    let subgroup_size = 1u;  // without subgroups, every invocation is one of its own
+    let subgroup_size = 1u;  // without subgroups, every invocation counts as a subgroup
     let lane = 0u;
     let place = invocation;
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
@@ -140,7 +139,7 @@ fn rows(
     let deviation = sums.x / SCALE;
     let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
-    // Past float32's range, infinity less infinity would be no number; and max() would make 0 of what is none.
+    // Beyond float32's range, infinity minus infinity would be NaN, and max() would turn NaN into 0.
     let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);
     let rstd = inverseSqrt(variance + params.eps);
 
@@ -173,9 +172,9 @@ fn columns_of_rows(
     let item = workgroup;
     let thread = item % 4u * 64u + invocation;
     let group = item / 4u;
-    // What lies past the row, or past the last group, is not stored.
+    // Columns past the row, and groups past the last, are not stored.
     let exists = thread < ACCESSES && group < params.partials_count;
-    // Rows that are this far apart are added up in one record. Those of a batch are on their way together.
+    // Rows at this distance are added up in one record. The loads of a batch of rows overlap.
     for (var first = group; first < params.rows; first += params.partials_count) {
         let row0 = first;
         let x0 = load_x(row0, 0u, thread);

@@ -1,5 +1,5 @@
-// Each element is read by two workgroups that run at about the same time, so that the cache has it the second
-// time; past what a cache holds, two dispatches that read once are faster.
+// Two workgroups read each element at about the same time, so the second read comes from the cache. If the data exceed
+// the cache, two dispatches that read once are faster.
 
 enable subgroups;
 requires subgroup_id;
@@ -31,12 +31,12 @@ const ACCESSES = COLS / 4u;  // Vecs per row
 
 const WHOLE_STEPS = 0u;  // those with no Vec past the row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     if (j < WHOLE_STEPS) { return access(j, thread); }
     return min(access(j, thread), ACCESSES - 1u);
@@ -48,7 +48,7 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }

@@ -1,5 +1,5 @@
-// Each element is read by two workgroups that run at about the same time, so that the cache has it the second
-// time; past what a cache holds, two dispatches that read once are faster.
+// Two workgroups read each element at about the same time, so the second read comes from the cache. If the data exceed
+// the cache, two dispatches that read once are faster.
 
 enable subgroups;
 requires subgroup_id;
@@ -30,7 +30,7 @@ alias Vec = vec4<f32>;
 
 const THREADS = 32u;  // invocations per row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
@@ -145,11 +145,11 @@ fn main(
     let item = workgroup;
     if (item < TILES) {
         let chunk = item * TILE + place % TILE;
-        let column = min(chunk, CHUNKS - 1u);  // what lies past the row is not stored
+        let column = min(chunk, CHUNKS - 1u);  // columns past the row are not stored
         let share = place / TILE;
         var dweight = vec4<f32>();
         var dbias = vec4<f32>();
-        // Loads of several rows are on their way together.
+        // The loads of several rows overlap.
         for (var first = share; first < params.rows; first += 4u * DOWN) {
             let row0 = first;
             let dy0 = load_dy(row0, 0u, column);

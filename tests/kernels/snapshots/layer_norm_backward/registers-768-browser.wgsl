@@ -1,5 +1,5 @@
-// The number of workgroups is chosen to fill the adapter, not the problem: each keeps a record of sums in
-// registers while it walks over its rows, and the fewer records there are, the less there is to finish.
+// The number of workgroups is chosen to fill the adapter, not the problem. Each keeps a record of sums in registers
+// while it walks over its rows. Fewer records leave less work for the last pass.
 
 enable subgroups;
 requires subgroup_id;
@@ -27,7 +27,7 @@ struct Params {
 const COLS = 768u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
-// Which set of workgroup memory the reductions of this row use, 0 or 1.
+// The set of workgroup memory for the reductions of this row, 0 or 1.
 var<private> turn: u32;
 
 fn next_turn() {
@@ -40,12 +40,12 @@ alias Live = bool;
 const THREADS = 32u;  // invocations per row
 const ACCESSES = COLS / 4u;  // Vecs per row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     return access(j, thread);
 }
@@ -55,12 +55,12 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// How many columns the invocation has.
+// The number of the invocation's columns.
 fn own_columns(thread: u32) -> f32 {
     return 24.0;
 }
 
-// An access as it lies in memory, and step j of it.
+// An access in its storage format, and step j of it.
 fn fetch_x(row: u32, j: u32, thread: u32) -> vec4<f32> {
     return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
 }
@@ -69,7 +69,7 @@ fn load_x(row: u32, j: u32, thread: u32) -> Vec {
     return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
 }
 
-// An access as it lies in memory, and step j of it.
+// An access in its storage format, and step j of it.
 fn fetch_dy(row: u32, j: u32, thread: u32) -> vec4<f32> {
     return dy[(params.dy_start + row * COLS) / 4u + access(j, thread)];
 }
@@ -85,9 +85,8 @@ fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
-// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
-// from a value that masks the row would overflow.
+// A value of the row. Sums of differences from it stay small even if the row is far from 0, so adding many terms costs
+// few digits (Chan, Golub and LeVeque 1983, shifted data). Differences from a value that masks a column would overflow.
 fn pivot_of(row: u32) -> f32 {
     let first = load_x(row, 0u, 0u);
     let value = first.x;
@@ -101,7 +100,7 @@ fn total(value: Vec) -> f32 {
 
 const CHUNKS = 192u;  // vec4 per row of a record
 
-// The slices of a split problem follow one another and add to the same records.
+// The slices of a split problem run one after the other and add to the same records.
 fn put_partial(at: u32, value: vec4<f32>) {
     var sum = value;
     if (params.partials_kept != 0u) { sum += partials[at]; }
@@ -166,13 +165,13 @@ fn finish(
 
 const SCALE = 0.03125;
 
-// The median, which no single stray is; what masks a column is none either, since differences from it overflow.
+// The median, which is never a single outlier. Values that mask a column are replaced, because differences overflow.
 fn middle_of(a: f32, b: f32, c: f32) -> f32 {
     let value = max(min(a, b), min(max(a, b), c));
     return select(value, 0.0, abs(value) > 1e35);
 }
 
-// The sum and the sum of squares of so many values, moved by a distance. Squares beyond float32's range stay infinite.
+// The sum and the sum of squares of `count` values, moved by a distance. Squares beyond float32's range stay infinite.
 fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
     let sum = fma(count, by, sums.x);
     let squares = sums.y + by * (sums.x + sum);
@@ -328,7 +327,7 @@ fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
     }
     return value;
 }
-// Where the rows of a workgroup add up their sums.
+// The sums of all rows of a workgroup.
 var<workgroup> merged: array<vec4<f32>, 384>;
 
 @compute @workgroup_size(128)
@@ -383,7 +382,7 @@ fn main(
     let row_index = group * 4u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
-        // The next row travels while this one is worked on.
+        // The loads of the next row overlap the work on this one.
         let next = min((group + params.partials_count) * 4u + place / THREADS, params.rows - 1u);
         let x0 = next_x0;
         let dy0 = next_dy0;
@@ -443,7 +442,7 @@ fn main(
     let deviation = sums.x / SCALE;
     let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
-    // Past float32's range, infinity less infinity would be no number; and max() would make 0 of what is none.
+    // Beyond float32's range, infinity minus infinity would be NaN, and max() would turn NaN into 0.
     let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);
     let rstd = inverseSqrt(variance + params.eps);
 

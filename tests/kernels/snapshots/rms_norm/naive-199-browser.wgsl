@@ -1,5 +1,5 @@
-// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and a single
-// accumulator adds a row's squares one after another, so that its rounding grows with the row.
+// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses. A single accumulator
+// adds a row's squares one by one, so its rounding error grows with the row.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -21,7 +21,7 @@ alias Vec = f32;
 const THREADS = 1u;  // invocations per row
 const STEPS = 199u;  // Vecs per invocation
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }

@@ -1,6 +1,6 @@
-// Specialised on the number of columns and unrolled, since registers have no addresses: every load is
-// issued before the first sum, and each value lives in a name of its own. Memory is touched as often as by
-// a copy, so the two sweeps and the second word of the mean cost next to nothing.
+// Specialised for the number of columns and unrolled, because registers have no addresses. All loads are issued before
+// the first sum, and each value has its own name. The memory traffic equals a copy's, so the two sweeps and the
+// second word of the mean cost almost nothing.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -25,12 +25,12 @@ const ACCESSES = COLS;  // Vecs per row
 
 const WHOLE_STEPS = 3u;  // those with no Vec past the row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     if (j < WHOLE_STEPS) { return access(j, thread); }
     return min(access(j, thread), ACCESSES - 1u);
@@ -42,7 +42,7 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }

@@ -1,6 +1,6 @@
-// Specialised on the number of columns and unrolled, since registers have no addresses: every load is
-// issued before the first sum, and each value lives in a name of its own. Memory is touched as often as by
-// a copy, so the two sweeps and the second word of the mean cost next to nothing.
+// Specialised for the number of columns and unrolled, because registers have no addresses. All loads are issued before
+// the first sum, and each value has its own name. The memory traffic equals a copy's, so the two sweeps and the
+// second word of the mean cost almost nothing.
 
 enable subgroups;
 requires subgroup_id;
@@ -26,12 +26,12 @@ alias Vec = vec4<f32>;
 
 const THREADS = 32u;  // invocations per row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// An access as it lies in memory, and step j of it.
+// An access in its storage format, and step j of it.
 fn fetch_x(row: u32, j: u32, thread: u32) -> vec4<f32> {
     return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
 }

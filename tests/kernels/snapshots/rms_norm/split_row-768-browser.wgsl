@@ -1,4 +1,4 @@
-// There is no barrier between workgroups, so what they share goes through memory and a second dispatch.
+// There is no barrier between workgroups, so they exchange data through memory and a second dispatch.
 
 enable subgroups;
 requires subgroup_id;
@@ -29,12 +29,12 @@ const THREADS = 256u;  // invocations per row
 const STEPS = 4u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     return min(access(j, thread), ACCESSES - 1u);
 }
@@ -44,7 +44,7 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }

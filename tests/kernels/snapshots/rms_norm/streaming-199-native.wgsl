@@ -1,5 +1,5 @@
-// The kernel for what no other takes: nothing of a row is kept but its sums. On a processor an invocation for
-// each row is fastest, which has nobody to wait for.
+// The kernel for problems that no other kernel accepts: it keeps only a row's sums. On a CPU one invocation per row is
+// fastest, because it waits for no other.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -16,7 +16,7 @@ struct Params {
 const COLS = 199u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
-// Columns of other rows in the row's first chunk: how far its start lies past a multiple of four elements.
+// Columns of other rows in the row's first chunk: the row's start modulo four elements.
 var<private> row_shift: u32;
 
 alias Vec = vec4<f32>;
@@ -25,27 +25,27 @@ alias Live = vec4<bool>;
 const THREADS = 512u;  // invocations per row
 const STEPS = 1u;  // Vecs per invocation
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     return min(access(j, thread), (row_shift + COLS - 1u) / 4u);
 }
 
-// The columns of step j; those before the row's first wrap to numbers past its last.
+// The columns of step j; columns before the row's first wrap to numbers past its last.
 fn columns(j: u32, thread: u32) -> vec4<u32> {
     return vec4(4u * access(j, thread) - row_shift) + vec4(0u, 1u, 2u, 3u);
 }
 
-// Which of the invocation's columns exist at step j.
+// For each of the invocation's columns at step j, whether it exists.
 fn live(j: u32, thread: u32) -> Live {
     return columns(j, thread) < vec4(COLS);
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }

@@ -1,5 +1,5 @@
-// The kernel for what no other takes: nothing of a row is kept but its sums. On a processor an invocation for
-// each row is fastest, which has nobody to wait for.
+// The kernel for problems that no other kernel accepts: it keeps only a row's sums. On a CPU one invocation per row is
+// fastest, because it waits for no other.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -25,12 +25,12 @@ const THREADS = 512u;  // invocations per row
 const STEPS = 1u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     return min(access(j, thread), ACCESSES - 1u);
 }
@@ -40,7 +40,7 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }

@@ -22,7 +22,7 @@ alias Vec = f32;
 const THREADS = 256u;  // invocations per row
 const STEPS = 3u;  // Vecs per invocation
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
@@ -62,7 +62,7 @@ fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
 
 var<workgroup> partials: array<f32, 256>;
 
-// The sum over the row's invocations, by a tree: each level leaves half as many to add.
+// The sum over the row's invocations, by a tree: each level halves the number of terms.
 fn row_sum(own: f32, thread: u32) -> f32 {
     partials[thread] = own;
     for (var left = THREADS / 2u; left > 0u; left /= 2u) {

@@ -1,5 +1,5 @@
-// Each invocation reads back what it wrote itself, so that workgroup memory needs no barrier. Narrow types lie in
-// it as they are stored, twice as many columns to a byte.
+// Each invocation reads only its own data back, so workgroup memory needs no barrier. Narrow types keep their storage
+// format there, which doubles the number of columns that fit.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -24,12 +24,12 @@ alias Live = bool;
 const THREADS = 1024u;  // invocations per row
 const ACCESSES = COLS / 4u;  // Vecs per row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     return min(access(j, thread), ACCESSES - 1u);
 }
@@ -39,7 +39,7 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }

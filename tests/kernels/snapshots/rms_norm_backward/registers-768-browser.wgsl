@@ -1,5 +1,5 @@
-// The number of workgroups is chosen to fill the adapter, not the problem: each keeps a record of sums in
-// registers while it walks over its rows, and the fewer records there are, the less there is to finish.
+// The number of workgroups is chosen to fill the adapter, not the problem. Each keeps a record of sums in registers
+// while it walks over its rows. Fewer records leave less work for the last pass.
 
 enable subgroups;
 requires subgroup_id;
@@ -27,7 +27,7 @@ struct Params {
 const COLS = 768u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
-// Which set of workgroup memory the reductions of this row use, 0 or 1.
+// The set of workgroup memory for the reductions of this row, 0 or 1.
 var<private> turn: u32;
 
 fn next_turn() {
@@ -40,12 +40,12 @@ alias Live = bool;
 const THREADS = 64u;  // invocations per row
 const ACCESSES = COLS / 4u;  // Vecs per row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     return access(j, thread);
 }
@@ -81,7 +81,7 @@ fn total(value: Vec) -> f32 {
 
 const CHUNKS = 192u;  // vec4 per row of a record
 
-// The slices of a split problem follow one another and add to the same records.
+// The slices of a split problem run one after the other and add to the same records.
 fn put_partial(at: u32, value: vec4<f32>) {
     var sum = value;
     if (params.partials_kept != 0u) { sum += partials[at]; }
@@ -259,7 +259,7 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     }
     return value;
 }
-// Where the rows of a workgroup add up their sums.
+// The sums of all rows of a workgroup.
 var<workgroup> merged: array<vec4<f32>, 384>;
 
 @compute @workgroup_size(256)

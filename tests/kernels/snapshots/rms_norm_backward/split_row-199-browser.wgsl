@@ -1,5 +1,5 @@
-// What a part needs of its row is only known when all parts are read, so a part's sums are written such that
-// they can be moved to the row's mean afterwards.
+// A part needs its row's statistics, which are only known after all parts are read. So the sums of a part are stored in
+// a form that can be moved to the row's mean afterwards.
 
 enable subgroups;
 requires subgroup_id;
@@ -28,7 +28,7 @@ struct Params {
 const COLS = 199u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
-// Columns of other rows in the row's first chunk: how far its start lies past a multiple of four elements.
+// Columns of other rows in the row's first chunk: the row's start modulo four elements.
 var<private> row_shift: u32;
 
 alias Vec = vec4<f32>;
@@ -37,27 +37,27 @@ alias Live = vec4<bool>;
 const THREADS = 256u;  // invocations per row
 const STEPS = 1u;  // Vecs per invocation
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     return min(access(j, thread), (row_shift + COLS - 1u) / 4u);
 }
 
-// The columns of step j; those before the row's first wrap to numbers past its last.
+// The columns of step j; columns before the row's first wrap to numbers past its last.
 fn columns(j: u32, thread: u32) -> vec4<u32> {
     return vec4(4u * access(j, thread) - row_shift) + vec4(0u, 1u, 2u, 3u);
 }
 
-// Which of the invocation's columns exist at step j.
+// For each of the invocation's columns at step j, whether it exists.
 fn live(j: u32, thread: u32) -> Live {
     return columns(j, thread) < vec4(COLS);
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }
@@ -460,10 +460,10 @@ fn columns_of_rows(
     let item = workgroup;
     let thread = item % 1u * 64u + invocation;
     let group = item / 1u;
-    // What lies past the row, or past the last group, is not stored.
+    // Columns past the row, and groups past the last, are not stored.
     let exists = thread < (COLS + 6u) / 4u && group < params.partials_count;
     row_shift = (params.x_start + group * COLS) % 4u;
-    // Rows that are this far apart are added up in one record. Those of a batch are on their way together.
+    // Rows at this distance are added up in one record. The loads of a batch of rows overlap.
     for (var first = group; first < params.rows; first += 4u * params.partials_count) {
         let row0 = first;
         let x0 = load_x(row0, 0u, thread);

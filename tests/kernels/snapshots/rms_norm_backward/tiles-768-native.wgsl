@@ -1,5 +1,5 @@
-// A column's sum is shared by `groups` workgroups, whose partial sums are added at the end; a row may be as
-// long as a buffer.
+// `groups` workgroups share a column's sum, and their partial sums are added at the end. A row may be as long as a
+// buffer.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -33,12 +33,12 @@ const THREADS = 256u;  // invocations per row
 const STEPS = 1u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     return min(access(j, thread), ACCESSES - 1u);
 }
@@ -48,7 +48,7 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }
@@ -82,7 +82,7 @@ fn total(value: Vec) -> f32 {
 
 const CHUNKS = 192u;  // vec4 per row of a record
 
-// The slices of a split problem follow one another and add to the same records.
+// The slices of a split problem run one after the other and add to the same records.
 fn put_partial(at: u32, value: vec4<f32>) {
     var sum = value;
     if (params.partials_kept != 0u) { sum += partials[at]; }
@@ -231,7 +231,7 @@ fn rows(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) invocation: u32,
 ) {
-    let subgroup_size = 1u;  // without subgroups, every invocation is one of its own
+    let subgroup_size = 1u;  // without subgroups, every invocation counts as a subgroup
     let lane = 0u;
     let place = invocation;
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
@@ -271,12 +271,12 @@ fn columns_of_rows(
     let item = workgroup;
     let thread = item % 3u * 64u + invocation;
     let group = item / 3u;
-    // What lies past the row, or past the last group, is not stored.
+    // Columns past the row, and groups past the last, are not stored.
     let exists = thread < ACCESSES && group < params.partials_count;
     let weight = load_weight(0u, thread);
     var dweight_sum = Vec();
     var dbias_sum = Vec();
-    // Rows that are this far apart are added up in one record. Those of a batch are on their way together.
+    // Rows at this distance are added up in one record. The loads of a batch of rows overlap.
     for (var first = group; first < params.rows; first += params.partials_count) {
         let row0 = first;
         let x0 = load_x(row0, 0u, thread);

@@ -1,5 +1,5 @@
-// With the statistics given, a column's sums over rows and a row's sums over columns come from one reading: a
-// workgroup that walks down a tile of columns finishes the former and leaves its share of the latter.
+// With given statistics, one reading gives a column's sums over rows and a row's sums over columns. A workgroup that
+// walks down a tile of columns finishes the former and stores its share of the latter.
 
 enable subgroups;
 requires subgroup_id;
@@ -25,7 +25,7 @@ struct Params {
 const COLS = 200u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
-// Which set of workgroup memory the reductions of this row use, 0 or 1.
+// The set of workgroup memory for the reductions of this row, 0 or 1.
 var<private> turn: u32;
 
 fn next_turn() {
@@ -38,12 +38,12 @@ alias Live = bool;
 const THREADS = 16u;  // invocations per row
 const ACCESSES = COLS / 4u;  // Vecs per row
 
-// Which of the row's Vecs the invocation has at step j.
+// The number of the invocation's Vec at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
+// The number of the invocation's Vec at step j, at most the number of the row's last Vec.
 fn inside(j: u32, thread: u32) -> u32 {
     return min(access(j, thread), ACCESSES - 1u);
 }
@@ -53,7 +53,7 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
+// `value` in columns that exist, `otherwise` in the others.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }
@@ -190,7 +190,7 @@ fn down_columns(
     let exists = chunk < CHUNKS;
     let column = min(chunk, CHUNKS - 1u);
     let share = place / THREADS;
-    // Loads of a batch of rows are on their way together, and so are their sums.
+    // The loads of a batch of rows overlap, and so do their reductions.
     for (var first = 0u; first < params.rows; first += 4u * TOGETHER) {
         var shares = vec4<f32>();
         let index0 = first + 0u * TOGETHER + share;

@@ -1,16 +1,16 @@
-// The ops in float64: the twin of webnorm/ops/norms/reference.py, which derives what is only computed here.
+// The norms in float64. This is the twin of webnorm/ops/norms/reference.py, which contains the derivations.
 
 import { INT8_MAXIMUM, MEAN_DIGITS, SMALLEST_ROW_MAXIMUM } from "./numbers.js";
 import { roundTo } from "./storage.js";
 
 /**
- * One output in float64, before it is rounded to its storage type, and the sizes that errors scale with, for
- * every element; see Answer in webnorm/ops/norms/reference.py.
+ * One output in float64, before it is rounded to its storage type, and the scales of the errors of every
+ * element; see Expected in webnorm/op/op.py.
  * @typedef {{ shape: number[], value: Float64Array, error_scale: Float64Array | Float32Array,
  *   mean_error_scale: Float64Array | Float32Array, abs_sum?: Float64Array }} Answer
  */
 
-/** Sizes of a large output are kept in float32. */
+/** The error scales of a large output are stored in float32. */
 function blank(shape, Sizes = Float64Array) {
   const size = shape.reduce((product, n) => product * n, 1);
   return { shape, value: new Float64Array(size), error_scale: new Sizes(size), mean_error_scale: new Sizes(size) };
@@ -20,7 +20,7 @@ function blankSum(cols) {
   return { ...blank([cols]), abs_sum: new Float64Array(cols) };
 }
 
-/** What a package's manifest says of `rows` rows of `cols` columns. */
+/** The problem of a package's manifest with `rows` rows of `cols` columns. */
 export function problemOf(manifest, rows, cols) {
   const { op, has_mean, problem } = manifest;
   return { ...problem, op, has_mean, rows, cols };
@@ -28,7 +28,7 @@ export function problemOf(manifest, rows, cols) {
 
 /**
  * The float64 answers of any op to its decoded inputs.
- * @param {Object<string, Float64Array>} arrays by tensor name; "h" where an implementation wrote it
+ * @param {Object<string, Float64Array>} arrays by tensor name; "h" if an implementation wrote it
  * @param {{ op: string, rows: number, cols: number, has_mean: boolean, dtype: string, eps: number,
  *   scale: number, options: Object }} problem
  * @returns {Object<string, Answer>}
@@ -38,7 +38,7 @@ export function answersOf(arrays, problem) {
   return isGradient(problem) ? backward(arrays, problem) : forward(arrays, problem);
 }
 
-/** Whether an op goes backward. */
+/** True for a gradient. */
 export function isGradient({ op }) {
   return op.endsWith("_backward");
 }
@@ -48,7 +48,7 @@ export function copy(arrays, { rows, cols }) {
   return { y: { ...blank([rows, cols]), value: arrays.x } };
 }
 
-/** What x̂ is multiplied by and what is added. */
+/** The factor of x̂ and the offset. */
 function parameters(arrays, { cols, options }) {
   const first = options.zero_centered_weight ? 1 : 0;
   return {
@@ -58,10 +58,10 @@ function parameters(arrays, { cols, options }) {
 }
 
 /**
- * x̂ of the row that starts at `start`, into `xhat`; gives mean, rstd and |mean| * rstd.
+ * Write x̂ of the row that starts at `start` into `xhat`; return mean, rstd and |mean| * rstd.
  *
- * The row is first shifted by its own first element: the differences are exact for float32 values of like
- * magnitude, so that constant rows have a variance of exactly 0.
+ * The row is first shifted by its first element. The differences are exact for float32 values of similar
+ * magnitude, so constant rows have a variance of exactly 0.
  */
 function normalise(x, start, { cols, eps, has_mean }, xhat) {
   let mean = 0;
@@ -85,7 +85,7 @@ function normalise(x, start, { cols, eps, has_mean }, xhat) {
   return { mean, rstd, condition: Math.abs(mean) * rstd };
 }
 
-/** h = x + residual + residual_bias, what is there of it. */
+/** h = x + residual + residual_bias; missing arrays count as 0. */
 function addResidual(arrays, { rows, cols }) {
   const h = blank([rows, cols]);
   const terms = [[arrays.x, false], [arrays.residual, false], [arrays.residual_bias, true]];
@@ -100,7 +100,7 @@ function addResidual(arrays, { rows, cols }) {
   return h;
 }
 
-/** h in its storage type. Python's ml_dtypes rounds to bfloat16 by way of float32, which decides near ties. */
+/** h in its storage type. Python's ml_dtypes rounds to bfloat16 via float32, which matters for near ties. */
 function asStored(h, dtype) {
   return roundTo(dtype === "bfloat16" ? Math.fround(h) : h, dtype);
 }
@@ -108,8 +108,8 @@ function asStored(h, dtype) {
 /**
  * y, and by the problem's options h, stats, y_scale or amax.
  *
- * With "h" among the arrays y is the norm of that h: what an implementation wrote, rounded. stats is mean and
- * rstd, (rows, 2), or rstd alone where the norm has no mean. amax is [amax, scale_inv].
+ * With "h" among the arrays, y is the norm of that h, which an implementation wrote and rounded. stats is mean
+ * and rstd, (rows, 2), or rstd alone if the norm has no mean. amax is [amax, scale_inv].
  */
 export function forward(arrays, problem) {
   const { rows, cols, has_mean, options } = problem;
@@ -149,12 +149,12 @@ export function forward(arrays, problem) {
   return answers;
 }
 
-/** The size of what was added up to make an element of y. */
+/** The size of the terms that were added to make an element of y. */
 function unitOf(scaled, weight, bias) {
   return Math.max(Math.abs(weight), Math.abs(scaled)) + Math.abs(bias);
 }
 
-/** The row's largest |y| is its scale; what is off in that is off in every element. */
+/** The row's largest |y| is its scale. An error of the scale affects every element. */
 function int8Sizes(scale, row, xhat, weight, bias, condition) {
   let largest = SMALLEST_ROW_MAXIMUM;
   let error_scale = 0;
@@ -170,7 +170,7 @@ function int8Sizes(scale, row, xhat, weight, bias, condition) {
   return { q: INT8_MAXIMUM / largest, error_scale, mean_error_scale };
 }
 
-/** Mean in units of the standard deviation (and its own last bits), rstd in units of itself. */
+/** The mean, with an error scale of the standard deviation and the mean's last bits, and rstd. */
 function putStats(stats, row, { mean, rstd, condition }, hasMean) {
   const put = (i, value, error_scale, mean_error_scale) => {
     stats.value[i] = value;
@@ -182,7 +182,7 @@ function putStats(stats, row, { mean, rstd, condition }, hasMean) {
   put(row * width + width - 1, rstd, rstd, condition * rstd);
 }
 
-/** From the unscaled y. */
+/** amax of the unscaled y, and scale_inv. */
 function amaxOf(y, scale) {
   const largest = (sizes) => sizes.reduce((most, size) => Math.max(most, Math.abs(size)), 0);
   return {
@@ -194,9 +194,9 @@ function amaxOf(y, scale) {
 }
 
 /**
- * dx, and by the problem's options dweight, dbias and dresidual_bias, given x, dy, weight, dh and stats:
- * dx = (g - mean(g) - x̂ * mean(g * x̂)) * rstd + dh with g = dy * weight, without mean(g) where the norm has
- * no mean; dweight, dbias and dresidual_bias are sums over rows of dy * x̂, dy and dx.
+ * dx, and by the problem's options dweight, dbias and dresidual_bias, from x, dy, weight, dh and stats:
+ * dx = (g - mean(g) - x̂ * mean(g * x̂)) * rstd + dh with g = dy * weight, without mean(g) if the norm has no
+ * mean. dweight, dbias and dresidual_bias are sums over rows of dy * x̂, dy and dx.
  */
 export function backward(arrays, problem) {
   const { rows, cols, options } = problem;
@@ -221,7 +221,7 @@ export function backward(arrays, problem) {
   return answers;
 }
 
-/** dx of a row, and what the row adds to the sums over rows. */
+/** dx of a row; adds the row to the sums over rows. */
 function putGradients(answers, row, { dy, dh }, weight, xhat, { rstd, condition }, hasMean) {
   const { dx, dweight, dbias, dresidual_bias } = answers;
   const start = row * xhat.length;
@@ -246,7 +246,7 @@ function putGradients(answers, row, { dy, dh }, weight, xhat, { rstd, condition 
   }
 }
 
-/** x̂ of a row by the statistics that a forward pass saved, whatever its eps was. */
+/** x̂ of a row with the statistics that a forward pass saved, for any eps. */
 function bySaved({ x, stats }, row, { cols, has_mean }, xhat) {
   const width = has_mean ? 3 : 1;
   const rstd = stats[row * width + width - 1];
@@ -255,7 +255,7 @@ function bySaved({ x, stats }, row, { cols, has_mean }, xhat) {
   return { rstd, condition: Math.abs(mean) * rstd };
 }
 
-/** The row's means of g * x̂ and of g, and of the sizes of both; of g only where the norm has a mean. */
+/** The row's means of g * x̂, of g, and of both sizes; the means of g only if the norm has a mean. */
 function gradientMeans(dy, start, weight, xhat, hasMean) {
   const cols = xhat.length;
   let [along, size, sum, absolute] = [0, 0, 0, 0];
@@ -274,7 +274,7 @@ function gradientMeans(dy, start, weight, xhat, hasMean) {
   };
 }
 
-/** The terms' errors are taken to be independent: their squares add up. */
+/** The errors of the terms count as independent, so their squares are added. */
 function addTerm(sum, j, term, error_scale, mean_error_scale) {
   sum.value[j] += term;
   sum.error_scale[j] += error_scale * error_scale;

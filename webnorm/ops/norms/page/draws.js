@@ -1,9 +1,9 @@
-// Inputs drawn from a seed: the distributions of webnorm/ops/copy/problem.py, from another generator.
+// Inputs drawn from a seed. The distributions are from webnorm/ops/copy/problem.py, the generator is not.
 
 import { answersOf } from "./answers.js";
 import { decode, encode, roundTo } from "./storage.js";
 
-/** Each draws x, row after row, and says how large it gets. */
+/** For each distribution, a function that draws x row by row, and the largest size of its values. */
 const DISTRIBUTIONS = {
   normal: shifted(0),
   uniform: { largest: 1, draw: (random) => random.uniform() },
@@ -27,7 +27,7 @@ function shifted(mean) {
 }
 
 /**
- * The names of the distributions whose values a storage type can hold.
+ * The names of the distributions whose values a storage type can represent.
  * @param {string} dtype
  * @returns {string[]}
  */
@@ -77,10 +77,10 @@ class Random {
 }
 
 /**
- * Every input of a problem: as it is stored, and as the numbers that this means. Weight lies in [0.5, 1.5),
- * bias in [-0.5, 0.5), so that a kernel that swaps or drops one is wrong by much more than rounding.
+ * Every input of a problem, in its storage type and as numbers. weight lies in [0.5, 1.5) and bias in
+ * [-0.5, 0.5), so a kernel that swaps or drops one is wrong by much more than rounding.
  * @param {{ tensors: object[] }} manifest
- * @param {object} problem  as answers.js's problemOf gives it, with distribution and seed
+ * @param {object} problem  from problemOf of answers.js, with distribution and seed
  * @returns {{ stored: Record<string, ArrayBufferView>, arrays: Record<string, Float64Array> }}
  */
 export function drawInputs(manifest, problem) {
@@ -113,7 +113,7 @@ function drawTensor({ name, shape }, problem, arrays, random) {
       return savedStats(arrays.x, problem);
     case "residual":
     case "residual_bias": {
-      // Not larger than what it is added to.
+      // An array that is added to x must not be larger than x.
       const largest = arrays.x.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
       return filled(() => random.normal() * Math.min(1, largest));
     }
@@ -122,7 +122,7 @@ function drawTensor({ name, shape }, problem, arrays, random) {
   }
 }
 
-/** What a forward pass saves: the mean in two float32 words, where the norm has one, and rstd. */
+/** The statistics that a forward pass saves: the mean in two float32 words, if the norm has one, and rstd. */
 function savedStats(x, problem) {
   const op = problem.has_mean ? "layer_norm" : "rms_norm";
   const { stats } = answersOf({ x }, { ...problem, op, options: { return_stats: true } });

@@ -1,4 +1,5 @@
-// What the norms' outputs may be off by, and in which form they are compared: the twin of webnorm/ops/norms/reference.py.
+// The allowed errors of the norms' outputs, and the form in which they are compared: the twin of
+// webnorm/ops/norms/reference.py.
 
 import { evaluate } from "../runtime.js";
 import { isGradient } from "./answers.js";
@@ -15,7 +16,7 @@ import {
 } from "./numbers.js";
 
 /**
- * The tolerance that a kernel's header and the problem's size give.
+ * The tolerance of a kernel for a problem, from its header and the problem's size.
  * @param {{ accuracy: Object, cols: number }} shader  an entry of the manifest's shaders
  * @param {{ op: string }} manifest
  * @param {number} rows
@@ -23,7 +24,7 @@ import {
  */
 export function toleranceOf(shader, manifest, rows) {
   const rules = shader.accuracy;
-  // No accumulator adds more terms than there are, whatever a header says.
+  // No accumulator adds more terms than there are, even if a header declares more.
   const terms = Math.max(1, Math.min(evaluate(rules.serial_terms, { rows }), shader.cols));
   const columns = Math.max(1, Math.min(evaluate(rules.column_terms, { rows }), rows));
   const rounded = Number(evaluate(rules.rounded_mean, { rows }));
@@ -41,7 +42,7 @@ export function toleranceOf(shader, manifest, rows) {
 }
 
 /**
- * The tolerance of an output that is no norm, whatever the kernel: h. Null for others.
+ * The tolerance of h, which is the same for every kernel. Null for other outputs.
  * @param {string} name
  * @param {string} dtype
  * @param {Object} manifest
@@ -52,7 +53,7 @@ export function outputTolerance(name, dtype, manifest) {
 }
 
 /**
- * An output in the form that answers have: of stats the mean's two words are added up.
+ * An output in the form of the answers: the two words of the mean in stats are added.
  * @param {string} name
  * @param {Float64Array} output
  * @param {{ has_mean: boolean }} manifest
@@ -62,7 +63,7 @@ export function comparedForm(name, output, manifest) {
   return name === "stats" && manifest.has_mean ? joinedStats(output) : output;
 }
 
-/** The sum of two values of a narrow type is exact in float32, unless they lie far apart: rounded once. */
+/** The sum of two values of a narrow type is exact in float32, unless they differ much in size. */
 function toleranceOfH(dtype, hasBias) {
   const plain = { slope: 0, adding: 0, equal_share: 0 };
   if (dtype === "float32" || hasBias) {
@@ -72,8 +73,8 @@ function toleranceOfH(dtype, hasBias) {
 }
 
 /**
- * (rows, 2) of the rows of (rows, 3): the mean's two words added up, and rstd. NaN where the second word is no
- * correction of the first.
+ * Turn (rows, 3) into (rows, 2): the sum of the mean's two words, and rstd. The sum is NaN if the second word is
+ * too large to be a correction.
  */
 function joinedStats(stats) {
   const joined = new Float64Array((stats.length / 3) * 2);

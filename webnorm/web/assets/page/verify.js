@@ -54,12 +54,12 @@ async function run() {
 
 async function verify(report, opened) {
   view.say("Loading the package.");
-  const carried = await loadPackage();
-  const { manifest } = carried;
+  const loaded = await loadPackage();
+  const { manifest } = loaded;
   view.showPackage(manifest);
   const adapter = await findAdapter();
   const without = query.get("without")?.split(",") ?? [];
-  const descriptor = withRoomForOrder(carried.deviceDescriptor(adapter), manifest.shaders, adapter);
+  const descriptor = withRoomForOrder(loaded.deviceDescriptor(adapter), manifest.shaders, adapter);
   const device = await openDevice(adapter, descriptor, without);
   opened.device = device;
   const traits = traitsOf(device, adapter.info);
@@ -71,24 +71,24 @@ async function verify(report, opened) {
   chooseAll(report, manifest, traits);
   view.show(report);
   const vectors = await loadVectors(manifest);
-  await checkTexts(carried);
-  const norms = await checkAll(report, carried, device, adapter.info, vectors);
+  await checkTexts(loaded);
+  const norms = await checkAll(report, loaded, device, adapter.info, vectors);
   const machine = { device, adapterInfo: adapter.info, traits };
-  if (!query.has("quick")) await timeAll(report, carried, machine, norms, vectors);
+  if (!query.has("quick")) await timeAll(report, loaded, machine, norms, vectors);
   norms.forEach((norm) => norm.destroy());
 }
 
 async function loadPackage() {
-  let carried;
+  let loaded;
   try {
-    carried = await import("../index.js");
+    loaded = await import("../index.js");
   } catch (error) {
     throw new Complaint(
       `index.js did not load (${error.message}). Serve the whole folder, as webnorm export wrote it.`,
     );
   }
   const manifest = JSON.parse(new TextDecoder().decode(await load("manifest.json")));
-  return { ...carried, manifest };
+  return { ...loaded, manifest };
 }
 
 async function load(file) {
@@ -203,27 +203,27 @@ function chooseAll(report, manifest, traits) {
 }
 
 /** Check every shader on all vectors of its columns; return the norms of the right shaders, by name. */
-async function checkAll(report, carried, device, adapterInfo, vectors) {
+async function checkAll(report, loaded, device, adapterInfo, vectors) {
   const norms = new Map();
   const entries = report.shaders.filter((entry) => entry.skipped === null);
   const steps = entries.map((entry) => vectors.filter((vector) => vector.cols === entry.cols));
   const total = steps.reduce((sum, own) => sum + own.length, 0);
   let done = 0;
   for (const [at, entry] of entries.entries()) {
-    const shader = carried.manifest.shaders.find((one) => one.name === entry.name);
+    const shader = loaded.manifest.shaders.find((one) => one.name === entry.name);
     let norm = null;
     let failure = null;
     view.say(`Compiling ${entry.name}.`);
     try {
-      const options = { ...ofAxis(carried.manifest, entry.cols), shader: entry.name, adapterInfo };
-      norm = await within(carried.create(device, options), `compiling ${entry.name}`, device);
+      const options = { ...ofAxis(loaded.manifest, entry.cols), shader: entry.name, adapterInfo };
+      norm = await within(loaded.create(device, options), `compiling ${entry.name}`, device);
     } catch (error) {
       if (error instanceof Complaint) throw error;
       failure = error.message;
     }
     for (const vector of steps[at]) {
       view.say(`Checking ${entry.name} on ${vector.name}.`, ++done / total);
-      entry.vectors.push(await checkVector(norm, failure, vector, shader, carried.manifest, device));
+      entry.vectors.push(await checkVector(norm, failure, vector, shader, loaded.manifest, device));
     }
     entry.verdict = failure === null ? together(entry.vectors) : "fail";
     const right = entry.verdict === "pass";
@@ -293,10 +293,10 @@ function typedArray(bytes, dtype) {
   return new ARRAYS[dtype](bytes.buffer, bytes.byteOffset, bytes.byteLength / itemsize(dtype));
 }
 
-async function timeAll(report, carried, machine, norms, vectors) {
+async function timeAll(report, loaded, machine, norms, vectors) {
   const { device, traits } = machine;
   const stopwatch = new Stopwatch(device, traits.software);
-  const timed = carried.manifest.cols.filter((cols) =>
+  const timed = loaded.manifest.cols.filter((cols) =>
     report.shaders.some((one) => one.cols === cols && norms.has(one.name)),
   );
   const rule = traits.software ? SOFTWARE_RULE : RULE;
@@ -310,7 +310,7 @@ async function timeAll(report, carried, machine, norms, vectors) {
     const vector = vectors.find((one) => one.cols === cols);
     const entries = report.shaders.filter((entry) => entry.cols === cols && norms.has(entry.name));
     try {
-      await timeCols(report, carried, machine, norms, entries, vector, stopwatch, own, onRound);
+      await timeCols(report, loaded, machine, norms, entries, vector, stopwatch, own, onRound);
     } catch (error) {
       if (error instanceof Complaint) throw error;
       view.remark(`The shaders for ${cols} columns were not timed: ${error.message}`);
@@ -321,15 +321,15 @@ async function timeAll(report, carried, machine, norms, vectors) {
 }
 
 /** Time the right shaders of one number of columns and a copy, on the same buffers. */
-async function timeCols(report, carried, machine, norms, entries, vector, stopwatch, rule, onRound) {
-  const { manifest } = carried;
+async function timeCols(report, loaded, machine, norms, entries, vector, stopwatch, rule, onRound) {
+  const { manifest } = loaded;
   const { cols } = vector;
   const { software } = machine.traits;
   const rows = timedRows(manifest, machine.device, software, cols);
   const bytes = leastBytes(manifest, { rows, cols });
   const sets = setsFor(bytes, { software, handheld: handheld() });
   // With a single set every dispatch writes the same buffers, so dispatches already wait for each other.
-  const ready = sets > 1 ? await inOrder(carried, machine, entries) : asChecked(machine, entries, norms);
+  const ready = sets > 1 ? await inOrder(loaded, machine, entries) : asChecked(machine, entries, norms);
   let buffers = null;
   try {
     const users = ready.contenders.map(({ norm }) => norm);
@@ -368,16 +368,16 @@ function asChecked({ device }, entries, norms) {
 }
 
 /** Compile the shaders again on a device where each dispatch waits for the previous one. */
-async function inOrder(carried, machine, entries) {
+async function inOrder(loaded, machine, entries) {
   const device = ordered(machine.device);
   const contenders = [];
   for (const entry of entries) {
-    const shader = carried.manifest.shaders.find((one) => one.name === entry.name);
+    const shader = loaded.manifest.shaders.find((one) => one.name === entry.name);
     const why = noRoomForOrder(shader, device);
     if (why === null) {
       const own = { shader: entry.name, adapterInfo: machine.adapterInfo };
-      const options = { ...ofAxis(carried.manifest, entry.cols), ...own };
-      const made = carried.create(device, options);
+      const options = { ...ofAxis(loaded.manifest, entry.cols), ...own };
+      const made = loaded.create(device, options);
       contenders.push({ entry, norm: await within(made, `compiling ${entry.name}`, device) });
     } else {
       view.remark(`${entry.name} was not timed: it ${why}.`);

@@ -22,8 +22,8 @@ export function unexpected(op, name, value, expected) {
 export function checkedOptions(op, options = {}, names) {
   const listed = names.join(", ");
   if (kindOf(options) !== "Object") throw unexpected(op, "options", options, `an object of ${listed}`);
-  const strange = Object.keys(options).find((name) => options[name] !== undefined && !names.includes(name));
-  if (strange !== undefined) throw new Error(`${op}: ${strange} is not an option; expected ${listed}`);
+  const unknown = Object.keys(options).find((name) => options[name] !== undefined && !names.includes(name));
+  if (unknown !== undefined) throw new Error(`${op}: ${unknown} is not an option; expected ${listed}`);
   return options;
 }
 

@@ -1,7 +1,7 @@
 // The search for a buffer of another device, which only the device itself can detect.
 
 /** Return the first tensor whose buffer the device refuses in any binding: another device's, or an invalid one. */
-export async function strangerAmong(device, bound) {
+export async function foreignBufferAmong(device, bound) {
   const visibility = GPUShaderStage.COMPUTE;
   const entries = [{ binding: 0, visibility, buffer: { type: "storage" } }];
   const layout = device.createBindGroupLayout({ entries });
