@@ -294,7 +294,7 @@ def figures(page: Path, corner: str) -> dict[tuple[str, str, str], str]:
     """Return the cells of the table with a text in its corner, by kind, "own" or "others", and columns."""
     rows = [line.strip("| ").split(" | ") for line in page.read_text().split(f"| {corner} |")[1].splitlines()]
     head, _, *body = rows[: rows.index([""])]
-    found = {}
+    found: dict[tuple[str, str, str], str] = {}
     for (kind, *own), (_, *others) in zip(body[::2], body[1::2], strict=True):
         for name, cells in (("own", own), ("others", others)):
             found |= {(kind, name, cols): cell for cols, cell in zip(head, cells, strict=True)}
