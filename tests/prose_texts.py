@@ -49,7 +49,7 @@ def errors() -> dict[str, str]:
 
 
 def docstrings() -> dict[str, str]:
-    """Return the docstrings of the public API, with those of the public members of its classes."""
+    """Return the docstrings of the public API and of the public members of its classes."""
     found = {}
     for name in webnorm.__all__:
         value = getattr(webnorm, name)

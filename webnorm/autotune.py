@@ -51,12 +51,12 @@ def tuned(task: Task, device: Device) -> Tuning | None:
     WebnormError
         The value of WEBNORM_AUTOTUNE is neither empty, 0 nor 1.
     """
-    asked = os.environ.get(VARIABLE, "")
-    if asked not in ("", "0", "1"):
-        raise WebnormError(f"{VARIABLE} is {shown(asked)}; it must be 1, or 0 for no tuning")
-    if asked != "1" or task.problem.elements == 0:
+    setting = os.environ.get(VARIABLE, "")
+    if setting not in ("", "0", "1"):
+        raise WebnormError(f"{VARIABLE} is {shown(setting)}; it must be 1, or 0 for no tuning")
+    if setting != "1" or task.problem.elements == 0:
         return None
-    task = _alike(task)
+    task = _tuning_task(task)
     platform = tuning.Platform.of(device.adapter.description())
     # Another process may have recorded a tuning since; or a recorded one may not fit a smaller device.
     if (recorded := _recorded(task, platform)) or str(task) in _given_up:
@@ -82,7 +82,7 @@ def _recorded(task: Task, platform: tuning.Platform) -> Tuning | None:
     return recorded if recorded is not None and recorded.matching(task) else None
 
 
-def _alike(task: Task) -> Task:
+def _tuning_task(task: Task) -> Task:
     """Return the task with drawn values and the smallest batch whose tuning also serves larger ones."""
     problem = task.problem
     element_bytes = problem.inner * DTYPES[problem.dtype].itemsize

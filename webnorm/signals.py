@@ -50,10 +50,10 @@ _process = _Process()
 # Called after a handler raised immediately because its signal arrived a second time.
 forced: list[Callable[[], None]] = []
 # The globals of modules that must not be interrupted: there a second signal is deferred, too.
-closed: list[dict[str, Any]] = [globals()]
+protected: list[dict[str, Any]] = [globals()]
 
 
-class Held:
+class DeferredHandlers:
     """A context that defers signal handlers in the main thread. It may be nested.
 
     A second signal of the same number is not deferred, so that Ctrl-C can end a kernel that never returns.
@@ -70,21 +70,21 @@ class Held:
         leave(error)
 
 
-held = Held()
+deferred = DeferredHandlers()
 
 
-def holding(function: Callable[P, R]) -> Callable[P, R]:
+def deferring(function: Callable[P, R]) -> Callable[P, R]:
     """Defer signal handlers until a function returns."""
 
     @wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> R:
-        with held:
+        with deferred:
             return function(*arguments, **named)
 
     return call
 
 
-def holding_steps(function: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
+def deferring_steps(function: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
     """Defer signal handlers until each step of a generator ends."""
 
     @wraps(function)
@@ -92,14 +92,14 @@ def holding_steps(function: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]
         events: Any = function(*arguments, **named)
         try:
             while True:
-                with held:
+                with deferred:
                     try:
                         event = next(events)
                     except StopIteration:
                         return
                 yield event
         finally:
-            with held:
+            with deferred:
                 events.close()
 
     return steps
@@ -145,31 +145,31 @@ def _end() -> None:
 
 
 @contextmanager
-def waiting() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Call handlers at once within this context: the call waits there and nothing is half done."""
     if threading.get_ident() != _process.main or not _process.depth:
         yield
         return
     _process.waits += 1
     try:
-        answer()
+        call_deferred()
         yield
     finally:
         _process.waits -= 1
 
 
-def answer() -> None:
+def call_deferred() -> None:
     """Call the handlers that are deferred so far."""
     if _process.noted and threading.get_ident() == _process.main:
         _deliver()
 
 
-def is_held() -> bool:
+def is_deferring() -> bool:
     """Return whether handlers are deferred for this thread."""
     return _process.depth > 0 and threading.get_ident() == _process.main
 
 
-def drop() -> list[int]:
+def discard() -> list[int]:
     """Discard the signals that arrived, and return their numbers."""
     noted, _process.noted = _process.noted, []
     return noted
@@ -249,7 +249,9 @@ def _restore() -> None:
 def _note(number: int, frame: FrameType | None) -> None:
     """Record a signal in place of its handler."""
     waits = not _process.depth or _process.waits
-    second = number in _process.noted and (frame is None or not any(frame.f_globals is one for one in closed))
+    second = number in _process.noted and (
+        frame is None or not any(frame.f_globals is one for one in protected)
+    )
     if waits or second:
         if second:
             _process.noted.remove(number)

@@ -7,8 +7,8 @@ On a GPU it runs the sections of bench/record/sections.py and compares with torc
 Liger, QuACK and JAX, if they are installed. On a software adapter (see --cpu) it runs the section cpu and
 compares with NumPy, torch and ONNX Runtime. Existing results in NAME.json stay, unless their problems are
 measured again. NAME.json is updated after each problem, and the other files at the end. --missing measures
-the problems that NAME.json lacks. --tables writes the tables again and measures nothing. --readme also writes
-README.md's block NAME.
+the problems that NAME.json lacks. --tables writes the tables again and measures nothing. --page also writes
+the block NAME of docs/performance.md.
 
 Worker processes on all cores compile some problems ahead. While these problems are timed, nothing else runs.
 A line per problem shows how its time was spent.
@@ -26,9 +26,7 @@ from functools import cache
 from pathlib import Path
 
 from bench.arguments import command, positive, run, whole
-from bench.record import (
-    readme_block,
-)
+from bench.record import page_block
 from bench.record import (
     tuning as tuned,
 )
@@ -90,7 +88,7 @@ def arguments() -> argparse.Namespace:
     add("--prepare-only", action="store_true", help="fill the cache folder, and measure nothing")
     add("--missing", action="store_true", help="only problems that NAME.json lacks")
     add("--tables", action="store_true", help="write the tables again, measure nothing")
-    add("--readme", action="store_true", help="also write README.md's block NAME")
+    add("--page", action="store_true", help="also write the block NAME of docs/performance.md")
     return parser.parse_args()
 
 
@@ -273,8 +271,8 @@ def main() -> None:
     asked = arguments()
     for suffix in (".json", ".md", ".csv", ".svg"):
         check_writable(record_file(asked.out, suffix))
-    if asked.readme:
-        readme_block.check(asked.out)
+    if asked.page:
+        page_block.check(asked.out)
     json = record_file(asked.out, ".json")
     if asked.tables and not json.exists():
         raise WebnormError(f"--tables needs a record, and {json} does not exist")
@@ -293,8 +291,8 @@ def main() -> None:
             if report is not before:
                 write_text(json, to_json(report))
             write_tables(asked.out, report)
-            if asked.readme:
-                readme_block.write(asked.out, report)
+            if asked.page:
+                page_block.write(asked.out, report)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ library that is not installed is left out, and the record has the reason.
     python -m bench.web --accuracy                 print only the accuracy table
     python -m bench.web --dawn --out NAME          run in node on Dawn, Chrome's WebGPU, without a browser
     python -m bench.web --tables --out NAME        write the files again from NAME.json, measure nothing
-    python -m bench.web --readme --out NAME        also write README.md's block NAME
+    python -m bench.web --page --out NAME          also write the block NAME of docs/performance.md
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 import webnorm
 from bench.arguments import add_dawn, command, run
-from bench.record import readme_block
+from bench.record import page_block
 from bench.web import hosts, packages, plan, tables, tinygrad_wgsl
 from bench.web.plot import plot
 from webnorm.errors import WebnormError
@@ -58,7 +58,8 @@ def arguments() -> argparse.Namespace:
     add("--packages", type=Path, metavar="FOLDER", help="a node_modules to use instead of npm's")
     add_dawn(parser, "run in node on Dawn")
     add("--tables", action="store_true", help="write the files again, measure nothing")
-    add("--readme", action="store_true", help="also write README.md's block NAME")
+    # The recorded commands name the README, which had the block before.
+    add("--page", "--readme", action="store_true", help="also write the block NAME of docs/performance.md")
     return parser.parse_args()
 
 
@@ -123,20 +124,20 @@ def write_files(out: Path, data: dict[str, Any]) -> None:
 def main() -> None:
     """Measure the requested parts, and write the files."""
     asked = arguments()
-    if asked.out is None and (asked.tables or asked.readme):
-        raise WebnormError("--tables and --readme need a record; give its --out NAME")
+    if asked.out is None and (asked.tables or asked.page):
+        raise WebnormError("--tables and --page need a record; give its --out NAME")
     if asked.out is None:
         print(tables.to_markdown(record(asked), None))
         return
     for suffix in _SUFFIXES:
         check_writable(asked.out.with_name(asked.out.name + suffix))
-    if asked.readme:
-        readme_block.check(asked.out)
+    if asked.page:
+        page_block.check(asked.out)
     # Files are written only for a complete record, because the tables need all parts.
     data = _read(asked.out.with_name(f"{asked.out.name}.json")) if asked.tables else record(asked)
     write_files(asked.out, data)
-    if asked.readme:
-        tables.write_readme(asked.out, data)
+    if asked.page:
+        tables.write_block(asked.out, data)
 
 
 if __name__ == "__main__":

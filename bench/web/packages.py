@@ -38,7 +38,7 @@ def versions() -> dict[str, str]:
 def node_modules() -> Path:
     """Return the folder of the installed packages; each set of versions has its own."""
     lock = (_PINNED / "package-lock.json").read_bytes()
-    return cache_folder(f"beside-{hashlib.sha256(lock).hexdigest()[:12]}") / "node_modules"
+    return cache_folder(f"compared-{hashlib.sha256(lock).hexdigest()[:12]}") / "node_modules"
 
 
 def installed(folder: Path) -> bool:

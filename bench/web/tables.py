@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.numerics import between_markers
-from bench.record.readme_block import PAGE
+from bench.record.page_block import PAGE
 from bench.web.plan import LIBRARIES, MEANS, SHAPES
 from webnorm.files.atomic import write_text
 
@@ -230,13 +230,13 @@ def to_csv(data: Line) -> str:
     return to.getvalue()
 
 
-def write_readme(out: Path, data: Line) -> None:
+def write_block(out: Path, data: Line) -> None:
     """Write the record's block between its markers."""
     write_text(PAGE, between_markers(PAGE, out.name, block(out.name, data)))
 
 
 def block(name: str, data: Line) -> str:
-    """Return README.md's block for LayerNorm in float32.
+    """Return the block of docs/performance.md for LayerNorm in float32.
 
     For a GPU it has the times of the last problem. For a software adapter, whose times are not meaningful, it
     has the picture and the errors at the first shape.
@@ -249,20 +249,20 @@ def _times_block(name: str, data: Line) -> str:
     *_, problem = (key for key in groups if key[:2] == ("layer_norm", "float32"))
     _, _, rows, cols = problem
     words = (
-        f"LayerNorm, float32, {rows} x {cols}, on {adapter_name(data)}, in {data['host']}: the times of each "
-        f"library's own dispatches, in turn with the others and a copy, and of whole calls ([the "
-        f"record](bench/results/{name}.md); {data['recorded']}, `{data['command']}`):"
+        f"LayerNorm, float32, {rows} x {cols}, on {adapter_name(data)}, in {data['host']}. The table has the "
+        "times of each library's own dispatches, in turn with the others and a copy, and of whole calls. See "
+        f"[the record](../bench/results/{name}.md) of {data['recorded']}, `{data['command']}`:"
     )
     return f"{_wrapped(words)}\n\n{times_table(groups[problem])}"
 
 
 def _errors_block(name: str, data: Line) -> str:
     rows, cols = SHAPES[0]
-    picture = f"![Largest error by mean over standard deviation](bench/results/{name}.svg)"
+    picture = f"![Largest error by mean over standard deviation](../bench/results/{name}.svg)"
     words = (
         f"LayerNorm, float32, {rows} x {cols}, in {data['host']}: the largest error against float64, by the "
-        f"ratio of mean to standard deviation of x. All libraries run on the same device ([the "
-        f"record](bench/results/{name}.md); {data['recorded']}, `{data['command']}`):"
+        f"ratio of mean to standard deviation of x. All libraries run on the same device. See [the "
+        f"record](../bench/results/{name}.md) of {data['recorded']}, `{data['command']}`:"
     )
     return "\n\n".join([picture, _wrapped(words), accuracy_table(first_errors(data, "layer_norm"))])
 

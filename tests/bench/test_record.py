@@ -24,7 +24,7 @@ from bench.record import (
     __main__,
     files,
     lab_page,
-    readme_block,
+    page_block,
     side_by_side,
 )
 from bench.record import (
@@ -537,7 +537,7 @@ def test_a_record_keeps_no_folder_of_the_machine(
             "argument --mebibytes: it is '0'; expected a whole number of at least 1",
         ),
         ("record", ["--adapter", "made-up"], "no adapter 'made-up'"),
-        ("record", ["--readme"], "--readme: README.md has no block <!-- out -->"),
+        ("record", ["--page"], "--page: performance.md has no block <!-- out -->"),
         (
             "record",
             ["--search", "soon"],
@@ -602,20 +602,20 @@ def test_the_lab_page_matches_the_record(
     assert {*problems} <= {offer.name for offer in lab_offers()}
 
 
-def test_the_readme_has_the_record(kept: tuple[str, Report]) -> None:
+def test_the_page_has_the_record(kept: tuple[str, Report]) -> None:
     name, report = kept
-    if f"<!-- {name} -->" not in readme_block.PAGE.read_text():
-        pytest.skip("the README has no block of this record")
-    made = between_markers(readme_block.PAGE, name, readme_block.block(name, report))
-    stale = f"stale: python -m bench.record --out bench/results/{name} --tables --readme"
-    assert made == readme_block.PAGE.read_text(), stale
+    if f"<!-- {name} -->" not in page_block.PAGE.read_text():
+        pytest.skip("the page has no block of this record")
+    made = between_markers(page_block.PAGE, name, page_block.block(name, report))
+    stale = f"stale: python -m bench.record --out bench/results/{name} --tables --page"
+    assert made == page_block.PAGE.read_text(), stale
 
 
-def test_the_readme_compares_the_largest_x_with_the_fastest_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_compares_the_largest_x_with_the_fastest_other(monkeypatch: pytest.MonkeyPatch) -> None:
     large = task_of("layer_norm", 256)
     small = replace(large, problem=replace(large.problem, rows=8))
     results = (*a_problem(small, 50.0), *a_problem(large), *a_problem(task_of("layer_norm", 512), 99.0, 95.0))
-    *_, table = readme_block.block("NAME", Report(device=DEVICE, results=results)).split("\n\n")
+    *_, table = page_block.block("NAME", Report(device=DEVICE, results=results)).split("\n\n")
     assert table.splitlines() == [
         "| columns | 256 | 512 |",
         "| --- | ---: | ---: |",

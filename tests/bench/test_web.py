@@ -66,8 +66,8 @@ def test_the_committed_tables_match_the_record(name: str) -> None:
     assert (RESULTS / f"{name}.csv").read_text(encoding="utf-8") == tables.to_csv(data)
 
 
-def test_the_readme_has_the_record(name: str) -> None:
-    assert tables.block(name, kept(name)) in (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_has_the_record(name: str) -> None:
+    assert tables.block(name, kept(name)) in (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -129,4 +129,4 @@ def test_help_lists_the_options(capsys: pytest.CaptureFixture[str], monkeypatch:
     with pytest.raises(SystemExit):
         web.arguments()
     output = capsys.readouterr().out
-    assert all(flag in output for flag in ("--accuracy", "--dawn", "--packages", "--readme"))
+    assert all(flag in output for flag in ("--accuracy", "--dawn", "--packages", "--page"))

@@ -160,10 +160,10 @@ def test_handlers_stay_as_they_are(heard: list[int]) -> None:
 def test_finalizers_of_the_collector_do_not_wait() -> None:
     done: list[int] = []
     mine = Gate()
-    mine.tidy(lambda: done.append(1))
+    mine.run_if_idle(lambda: done.append(1))
     with mine:
-        mine.tidy(lambda: done.append(2))
-        other = threading.Thread(target=mine.tidy, args=(lambda: done.append(3),))
+        mine.run_if_idle(lambda: done.append(2))
+        other = threading.Thread(target=mine.run_if_idle, args=(lambda: done.append(3),))
         other.start()
         other.join()
     assert done == [1]
@@ -172,7 +172,7 @@ def test_finalizers_of_the_collector_do_not_wait() -> None:
 
 def test_an_interrupt_of_the_collector_comes_later() -> None:
     with pytest.raises(KeyboardInterrupt):
-        Gate().tidy(_thread.interrupt_main)
+        Gate().run_if_idle(_thread.interrupt_main)
         hang()
 
 
@@ -437,16 +437,16 @@ def test_an_exception_that_was_taken_for_another_comes_out_all_the_same() -> Non
     try:
         with (
             pytest.raises(SoftLimit) as caught,
-            signals.held,
+            signals.deferred,
             contextlib.suppress(Exception),
-            signals.waiting(),
+            signals.interruptible(),
         ):
             os.kill(os.getpid(), signal.SIGUSR1)
             hang()
         assert caught.value is raised
-        with pytest.raises(SoftLimit) as again, signals.held:
+        with pytest.raises(SoftLimit) as again, signals.deferred:
             try:
-                with signals.waiting():
+                with signals.interruptible():
                     os.kill(os.getpid(), signal.SIGUSR1)
                     hang()
             except Exception as error:

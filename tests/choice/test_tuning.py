@@ -281,7 +281,7 @@ def test_a_new_choice_takes_the_place_of_the_old() -> None:
     assert recorded.has(Task(NORM, replace(TUNED_PROBLEM, eps=1.0)))
     assert not recorded.has(Task(NORM, replace(TUNED_PROBLEM, rows=999)))
     newer = choice(kernel="naive")
-    assert recorded.having(newer).choices == (choice(op="rms_norm"), newer)
+    assert recorded.with_choice(newer).choices == (choice(op="rms_norm"), newer)
 
 
 # --- from Python

@@ -468,7 +468,7 @@ def test_check_of_a_users_array(tmp_path: Path, device: Device) -> None:
     results = json.loads(done.stdout)["results"]
     assert {(r["problem"]["rows"], r["problem"]["cols"], r["case"]) for r in results} == {(6, 40, "x.npy")}
     wrong = webnorm(["check", "--input", "wide.npy"], tmp_path)
-    assert wrong.returncode == 2 and "dtype is float64; expected float32" in wrong.stderr
+    assert wrong.returncode == 2 and "dtype is float64; it must be one of float32" in wrong.stderr
 
 
 @pytest.mark.opengl

@@ -290,6 +290,23 @@ def test_the_body_that_is_shown_is_naives() -> None:
     assert body in (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
 
 
+def figures(page: Path, corner: str) -> dict[tuple[str, str, str], str]:
+    """Return the cells of the table with a text in its corner, by kind, "own" or "others", and columns."""
+    rows = [line.strip("| ").split(" | ") for line in page.read_text().split(f"| {corner} |")[1].splitlines()]
+    head, _, *body = rows[: rows.index([""])]
+    found: dict[tuple[str, str, str], str] = {}
+    for (kind, *own), (_, *others) in zip(body[::2], body[1::2], strict=True):
+        for name, cells in (("own", own), ("others", others)):
+            found |= {(kind, name, cols): cell for cols, cell in zip(head, cells, strict=True)}
+    return found
+
+
+def test_the_readmes_figures_are_the_records() -> None:
+    shown = figures(ROOT / "README.md", "% of the fastest copy, by columns")
+    record = figures(ROOT / "docs" / "performance.md", "columns")
+    assert len(shown) == 32 and shown.items() <= record.items()
+
+
 def test_every_preset_is_documented() -> None:
     text = (ROOT / "docs" / "measuring.md").read_text()
     assert [preset for preset in PRESETS if f"`{preset}`" not in text] == []

@@ -109,7 +109,7 @@ def test_the_suggested_first_change_works(op: str, tmp_path: Path, device: Devic
     assert webnorm(["new", "mine", "--op", op], tmp_path).returncode == 0
     path = tmp_path / "kernels" / op / "mine.wgsl"
     text = path.read_text()
-    assert "First: `vector_width = 4` in the table [derive]" in text
+    assert "A first step: set `vector_width = 4` in the table [derive]" in text
     header = text.split("// ///\n")[0]
     if "vector_width" in header:
         text = re.sub("// vector_width = .*", "// vector_width = 4", text)

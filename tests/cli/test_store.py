@@ -50,7 +50,7 @@ def test_stored_results_are_shown_and_a_regression_ends_with_1(tmp_path: Path) -
     assert first == f"{names[0]}: added, 2 results, 2 with times"
     assert last == f"stored in {tmp_path / 'data' / 'store.db'}"
     again = webnorm(["store", "add", names[0]], tmp_path)
-    assert again.returncode == 0 and f"{names[0]}: kept already" in again.stdout
+    assert again.returncode == 0 and f"{names[0]}: already stored" in again.stdout
     even = webnorm(["store", "regressions"], tmp_path)
     assert even.returncode == 0 and "1 SAME" in even.stdout
 

@@ -115,7 +115,7 @@ def test_the_same_input_gives_the_same_bits(subject: Subject, op: str, device: D
     [
         (64, ("saved_stats=false",), "saved_stats"),
         (64, ("residual_bias",), "dresidual_bias"),
-        (63, (), "fours of columns"),
+        (63, (), "multiple of 4"),
         (1024, (), " elements"),
     ],
 )

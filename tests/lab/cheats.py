@@ -1,4 +1,4 @@
-"""Kernels that try to look right or fast and are not, each made from an honest one by a few changes."""
+"""Kernels that pretend to be right or fast, each made from an honest one with a few changes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from webnorm.ops.norms.corpus import CASES, PROMISES
 
 STATISTICS = '{% include "lib/statistics.wgsl" %}'
 FIXED = (*CASES, *PROMISES)
-# Before a row is worked on; no barrier follows, so that an invocation may leave.
+# A place before work on a row, without a later barrier, so that an invocation may return.
 START = "    let pivot = pivot_of(row);\n"
 STORE = "{% call(h) write_row() %}({{ h }} - mean - low) * rstd{% endcall %}"
 PASS = "// [[pass]]"
-# The text of a row's first Vec of y, and of the row's place in scratch.
+# The expressions for a row's first Vec of y, and for the row's place in scratch.
 FIRST = "y[(params.y_start + row * COLS) / 4u]"
 KEPT = "memory[params.memory_start + row * {words}u + {word}u]"
 
 
 @dataclass(frozen=True)
 class Cheat:
-    """What is replaced in the text; `words` of scratch for each row."""
+    """The replacements in the text, and the `words` of scratch for each row."""
 
     name: str
     changes: dict[str, str] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Cheat:
     header: dict[str, str] = field(default_factory=dict)
 
     def text(self) -> str:
-        """The kernel's file. Rows are read by vec4 on every adapter."""
+        """Return the kernel's text, which reads rows by vec4 on every adapter."""
         text = HONEST.replace('"4 if packed or software else 1"', "4")
         if self.words:
             scratch = f'// [[scratch]]\n// name = "memory"\n// words = {self.words}\n'
@@ -40,7 +40,7 @@ class Cheat:
         return text
 
     def write(self, folder: Path) -> Path:
-        """The file in DIR/layer_norm."""
+        """Write the file in DIR/layer_norm and return its path."""
         (folder / "layer_norm").mkdir(parents=True, exist_ok=True)
         path = folder / "layer_norm" / f"{self.name}.wgsl"
         path.write_text(self.text())
@@ -48,17 +48,17 @@ class Cheat:
 
 
 def leaves(condition: str) -> dict[str, str]:
-    """Nothing is done for a row where the condition holds."""
+    """Return the change that skips rows for which the condition is true."""
     return {START: f"    if ({condition}) {{ return; }}\n{START}"}
 
 
 def kept(word: int, words: int) -> str:
-    """A word of the row's scratch."""
+    """Return the expression for a word of the row's scratch."""
     return KEPT.format(word=word, words=words)
 
 
 def counting(words: str, every: int) -> dict[str, str]:
-    """All but one of so many dispatches do nothing; `words` is where a row counts them."""
+    """Return the change that skips all but one of several dispatches; a row counts them in `words`."""
     count = f"u32({words})"
     return {
         START: f"    let unset = {words} != {words} || {words} > 1e6 || {words} < 0.0;\n"
@@ -68,7 +68,7 @@ def counting(words: str, every: int) -> dict[str, str]:
     }
 
 
-# Twenty-five sums in place of one, but for rows whose statistics lie in scratch.
+# Twenty-five sums instead of one, except for rows whose statistics are in scratch.
 REMEMBERING = Cheat(
     "remembers_statistics_of_both_versions",
     {
@@ -92,9 +92,9 @@ REMEMBERING = Cheat(
     },
     words=12,
 )
-# Right, and no faster for it: what it leaves in scratch is there to be seen.
+# Right and no faster; its values in scratch are checked.
 MARKING = Cheat("marks_rows_in_scratch", {STORE: STORE + f"\n    {kept(0, 4)} = 12345.0;"}, words=4)
-# Right where they work, they leave out what an earlier dispatch has done.
+# Right where they do work; they skip work that an earlier dispatch has done.
 IDLE = (
     Cheat("skips_rows_without_poison", leaves(f"bitcast<u32>({FIRST}.x) != 0x7fc0beefu")),
     Cheat("skips_rows_that_are_numbers", leaves(f"{FIRST}.x == {FIRST}.x")),
@@ -133,7 +133,7 @@ IDLE = (
 
 
 def times(factor: str) -> dict[str, str]:
-    """Every result is multiplied by a text."""
+    """Return the change that multiplies every result by an expression."""
     return {STORE: STORE.replace("* rstd{%", f"* rstd{factor}{{%")}
 
 
@@ -141,7 +141,7 @@ WEIGHT = "load_weight(j, thread)"
 NAN_IS_42 = "select(Vec(42.0), ({{ h }} - mean - low) * rstd, sound)"
 FIRST_SLICE = '{{{{ " * select(1.0, 1.5, params.x_start > 0u)" if {} }}}}'
 RULE = '// [[require]]\n// rule = "{}"\n// why = "a matter of taste"\n'
-# Wrong, and what of the corpus shows it: the beginnings of cases' names.
+# Wrong kernels, with the beginnings of names of cases that show it.
 WRONG = (
     (
         Cheat(

@@ -27,7 +27,7 @@ def shader_of(name: str, problem: NormProblem, **constants: int) -> Shader:
     return render_shader(variant, problem, "native", GPU)
 
 
-def judge(
+def accuracy_of(
     got: Array,
     allowed: ToleranceFactors = ALLOWED,
     expected: Array = EXPECTED,
@@ -37,7 +37,7 @@ def judge(
     intact: bool = True,
     dtype: str = "float32",
 ) -> Accuracy:
-    """The verdict on a y whose answers are `expected`, of unit max(1, |expected|)."""
+    """Return the accuracy of a y with the answers `expected`, in units of max(1, |expected|)."""
     unit = np.maximum(1.0, np.abs(expected)) if unit is None else unit
     options = NormOptions(weight=False, bias=False, out_dtype=dtype)
     shader = shader_of("naive", NormProblem(rows=len(expected), cols=3, options=options))
@@ -58,72 +58,72 @@ def got_with(row: int, col: int, value: float) -> Array:
 
 
 def test_exact_is_right() -> None:
-    accuracy = judge(EXPECTED.astype(np.float32))
+    accuracy = accuracy_of(EXPECTED.astype(np.float32))
     assert accuracy.ok and accuracy.max_abs_error == 0.0 and accuracy.reason is None
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_what_is_not_finite_never_passes(value: float, dtype: str) -> None:
-    accuracy = judge(
+def test_non_finite_outputs_never_pass(value: float, dtype: str) -> None:
+    accuracy = accuracy_of(
         got_with(1, 2, value).astype(DTYPES[dtype]),
         ToleranceFactors(1e30, 0.0, 0.0, 0.0, "test"),
         dtype=dtype,
     )
     assert not accuracy.ok or dtype != "float32"
-    strict = judge(got_with(1, 2, value).astype(DTYPES[dtype]), dtype=dtype)
+    strict = accuracy_of(got_with(1, 2, value).astype(DTYPES[dtype]), dtype=dtype)
     assert strict.non_finite == 1
     assert "[1, 2]" in (strict.reason or "")
 
 
 def test_the_worst_element_is_named() -> None:
-    accuracy = judge(got_with(0, 1, -2.01))
+    accuracy = accuracy_of(got_with(0, 1, -2.01))
     assert not accuracy.ok and accuracy.worst is not None
     assert (accuracy.worst.output, accuracy.worst.index) == ("y", (0, 1))
     assert "y[0, 1] is -2.00999999, expected -2: off by 0.01, allowed 2e-06" in (accuracy.reason or "")
 
 
 def test_errors_are_relative_where_y_is_large() -> None:
-    assert judge(got_with(1, 1, 100.00005)).ok
-    assert not judge(got_with(1, 0, 0.00005)).ok
+    assert accuracy_of(got_with(1, 1, 100.00005)).ok
+    assert not accuracy_of(got_with(1, 0, 0.00005)).ok
 
 
-def test_what_is_no_number_in_float64_has_to_be_none_here() -> None:
+def test_non_finite_answers_require_non_finite_outputs() -> None:
     expected = EXPECTED.copy()
     expected[0] = np.nan
     expected[1, 0] = -np.inf
     unit = np.ones(1)
     right = expected.astype(np.float32)
-    assert judge(right, expected=expected, unit=unit).ok
+    assert accuracy_of(right, expected=expected, unit=unit).ok
     for row, col, value in ((0, 0, 42.0), (0, 1, np.inf), (1, 0, np.inf), (1, 0, np.nan), (1, 0, -3e38)):
         wrong = right.copy()
         wrong[row, col] = value
-        accuracy = judge(wrong, expected=expected, unit=unit)
+        accuracy = accuracy_of(wrong, expected=expected, unit=unit)
         assert not accuracy.ok and f"y[{row}, {col}]" in (accuracy.reason or "")
         assert "differ from an answer that is NaN or Inf" in (accuracy.reason or "")
     wrong = right.copy()
     wrong[1, 2] = np.nan
-    assert not judge(wrong, expected=expected, unit=unit).ok
+    assert not accuracy_of(wrong, expected=expected, unit=unit).ok
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_beyond_the_range_of_a_type_lies_infinity(dtype: str) -> None:
+def test_values_beyond_the_range_of_a_type_become_infinite(dtype: str) -> None:
     largest = float(finfo(dtype).max)
     expected = np.array([[4.0 * largest, -4.0 * largest, 1.0]])
     with np.errstate(over="ignore"):
-        assert judge(expected.astype(DTYPES[dtype]), expected=expected, dtype=dtype).ok
+        assert accuracy_of(expected.astype(DTYPES[dtype]), expected=expected, dtype=dtype).ok
     for value in (42.0, np.nan, -np.inf):
         wrong = np.array([[value, -np.inf, 1.0]]).astype(DTYPES[dtype])
-        assert not judge(wrong, expected=expected, dtype=dtype).ok
+        assert not accuracy_of(wrong, expected=expected, dtype=dtype).ok
 
 
-def test_int8_of_what_is_no_number_is_left_to_its_scale() -> None:
+def test_int8_of_non_finite_values_is_not_compared() -> None:
     expected = np.array([[np.nan, np.nan, np.nan], [1.0, 2.0, 3.0]])
     got = np.array([[7, 0, 0], [1, 2, 3]], np.int8)
-    assert judge(got, expected=expected, unit=np.ones(1), dtype="int8").ok
+    assert accuracy_of(got, expected=expected, unit=np.ones(1), dtype="int8").ok
 
 
-def test_a_header_buys_no_more_than_the_problem_has() -> None:
+def test_a_header_cannot_allow_more_terms_than_the_problem_has() -> None:
     """`serial_terms` of a billion let zeros pass."""
     shader = shader_of("naive", NormProblem(rows=4, cols=768))
     kernel = shader.variant.kernel
@@ -136,64 +136,64 @@ def test_a_header_buys_no_more_than_the_problem_has() -> None:
 
 def test_a_copy_has_to_be_exact() -> None:
     exact = ToleranceFactors(0.0, 0.0, 0.0, 1.0, "a copy is exact")
-    assert judge(EXPECTED.astype(np.float32), exact).ok
-    assert not judge(got_with(1, 1, np.nextafter(np.float32(100), np.float32(101))), exact).ok
+    assert accuracy_of(EXPECTED.astype(np.float32), exact).ok
+    assert not accuracy_of(got_with(1, 1, np.nextafter(np.float32(100), np.float32(101))), exact).ok
 
 
 def test_a_touched_guard_is_a_failure() -> None:
-    accuracy = judge(EXPECTED.astype(np.float32), intact=False)
+    accuracy = accuracy_of(EXPECTED.astype(np.float32), intact=False)
     assert not accuracy.ok and "past the end" in (accuracy.reason or "")
 
 
 def test_the_unit_scales_what_is_allowed() -> None:
     off = (EXPECTED + 5e-4).astype(np.float32)
-    assert judge(off, unit=np.full(1, 1000.0)).ok
-    assert not judge(off).ok
+    assert accuracy_of(off, unit=np.full(1, 1000.0)).ok
+    assert not accuracy_of(off).ok
 
 
 def test_an_infinite_condition_allows_nothing_where_the_mean_is_exact() -> None:
-    # What a constant row of 1e38 has.
+    # As in a constant row of 1e38.
     shaky = np.where(np.arange(len(EXPECTED))[:, None] == 0, np.inf, 0.0).astype(np.float32)
-    assert judge(EXPECTED.astype(np.float32), shaky=shaky).ok
+    assert accuracy_of(EXPECTED.astype(np.float32), shaky=shaky).ok
     wrong = got_with(0, 1, -7.0)
     wrong[1, 0] = 1e-7
-    assert not judge(wrong, shaky=shaky).ok
+    assert not accuracy_of(wrong, shaky=shaky).ok
 
 
-def test_nothing_is_right() -> None:
-    assert judge(np.empty((0, 3), np.float32), expected=np.empty((0, 3))).ok
+def test_an_empty_output_is_right() -> None:
+    assert accuracy_of(np.empty((0, 3), np.float32), expected=np.empty((0, 3))).ok
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"])
 def test_a_rounded_answer_or_its_neighbour_at_a_boundary(dtype: str) -> None:
     answers = np.array([[1.0, 3.0, -5.0], [7.0, 0.0, 2.0]])
     rounded = answers.astype(DTYPES[dtype])
-    assert judge(rounded, expected=answers, dtype=dtype).ok
+    assert accuracy_of(rounded, expected=answers, dtype=dtype).ok
     up = rounded.copy()
     up.view(np.uint16 if up.itemsize == 2 else np.uint8)[0, 1] += 1
-    assert not judge(up, expected=answers, dtype=dtype).ok
-    # Half way between 3 and its neighbour, less than the tolerance away: both are right.
+    assert not accuracy_of(up, expected=answers, dtype=dtype).ok
+    # Halfway between 3 and its neighbour within the tolerance: both are right.
     between = answers.copy()
     between[0, 1] = (float(rounded[0, 1]) + float(up[0, 1])) / 2 + 2e-7
     for either in (rounded, up):
-        assert judge(either, expected=between, dtype=dtype).ok
-    assert not judge(rounded, ToleranceFactors(1e-9, 0.0, 0.0, 0.0, "test"), between, dtype=dtype).ok
+        assert accuracy_of(either, expected=between, dtype=dtype).ok
+    assert not accuracy_of(rounded, ToleranceFactors(1e-9, 0.0, 0.0, 0.0, "test"), between, dtype=dtype).ok
 
 
-def test_neighbours_may_not_be_many() -> None:
+def test_many_neighbours_are_a_failure() -> None:
     answers = np.ones((1000, 3))
     answers[:20] = 1.0 + 2.0**-11 + 1e-7
     down = np.ones((1000, 3), np.float16)
-    assert judge(down, expected=answers, dtype="float16").ok
+    assert accuracy_of(down, expected=answers, dtype="float16").ok
     strict = ToleranceFactors(1e-6, 0.0, 0.0, 0.999, "test")
-    accuracy = judge(down, strict, answers, dtype="float16")
-    assert not accuracy.ok and "60 of 3000 elements of y are a neighbour" in (accuracy.reason or "")
-    # On the boundary either is right.
+    accuracy = accuracy_of(down, strict, answers, dtype="float16")
+    assert not accuracy.ok and "60 of 3000 elements of y are one step off" in (accuracy.reason or "")
+    # Both neighbours are right on the boundary.
     answers[:20] = 1.0 + 2.0**-11
-    assert judge(down, strict, answers, dtype="float16").ok
-    # Nearly all at a boundary: the row says nothing about rounding.
+    assert accuracy_of(down, strict, answers, dtype="float16").ok
+    # Nearly all answers are at a boundary, so that the row says nothing about rounding.
     answers[:] = 1.0 + 2.0**-11 + 1e-7
-    assert judge(down, strict, answers, dtype="float16").ok
+    assert accuracy_of(down, strict, answers, dtype="float16").ok
 
 
 def test_an_answer_beyond_the_types_range_is_left_out() -> None:
@@ -202,9 +202,9 @@ def test_an_answer_beyond_the_types_range_is_left_out() -> None:
     with np.errstate(over="ignore"):
         got = answers.astype(np.float16)
     assert np.isinf(got[1]).all()
-    assert judge(got, expected=answers, dtype="float16").ok
+    assert accuracy_of(got, expected=answers, dtype="float16").ok
     got[2, 0] = np.inf
-    assert not judge(got, expected=answers, dtype="float16").ok
+    assert not accuracy_of(got, expected=answers, dtype="float16").ok
 
 
 def test_rounding_saturates() -> None:
@@ -235,25 +235,28 @@ def test_the_tolerance_follows_from_the_header() -> None:
 def test_a_tolerance_as_large_as_the_answers_shows_nothing() -> None:
     coarse = ToleranceFactors(1e-6, 1.0, 0.0, 0.0, "test")
     zeros = np.zeros_like(EXPECTED, dtype=np.float32)
-    # What is off by everything is within such a tolerance.
-    found = judge(zeros, coarse, shaky=np.full(EXPECTED.shape, 1e3))
+    # Any value is within such a tolerance.
+    found = accuracy_of(zeros, coarse, shaky=np.full(EXPECTED.shape, 1e3))
     assert found.ok and found.not_compared == VAGUE
-    assert judge(zeros, coarse, shaky=np.full(EXPECTED.shape, np.inf)).not_compared == VAGUE
-    assert judge(EXPECTED.astype(np.float32), coarse, shaky=np.full(EXPECTED.shape, 0.3)).not_compared is None
-    assert judge(EXPECTED.astype(np.float32)).not_compared is None
+    assert accuracy_of(zeros, coarse, shaky=np.full(EXPECTED.shape, np.inf)).not_compared == VAGUE
+    assert (
+        accuracy_of(EXPECTED.astype(np.float32), coarse, shaky=np.full(EXPECTED.shape, 0.3)).not_compared
+        is None
+    )
+    assert accuracy_of(EXPECTED.astype(np.float32)).not_compared is None
     # A few elements of many may be as uncertain as that.
     few = np.array([[1e3, 0.0, 0.0], [0.0, 0.0, 0.0]])
-    assert judge(EXPECTED.astype(np.float32), coarse, shaky=few).not_compared is None
+    assert accuracy_of(EXPECTED.astype(np.float32), coarse, shaky=few).not_compared is None
 
 
-def test_int8_of_nothing_but_nan_shows_nothing() -> None:
+def test_int8_of_only_nan_shows_nothing() -> None:
     nothing = np.full(EXPECTED.shape, np.nan)
     got = np.zeros(EXPECTED.shape, np.int8)
-    assert judge(got, expected=nothing, dtype="int8").not_compared == WITHOUT_NUMBERS
-    assert judge(nothing.astype(np.float32), expected=nothing).not_compared is None
+    assert accuracy_of(got, expected=nothing, dtype="int8").not_compared == WITHOUT_NUMBERS
+    assert accuracy_of(nothing.astype(np.float32), expected=nothing).not_compared is None
 
 
-def test_what_was_not_compared_is_skipped_with_its_reason() -> None:
+def test_outputs_that_were_not_compared_are_skipped_with_a_reason() -> None:
     problem = NormProblem(rows=2, cols=3)
     blank = blank_result(Variant(kernel_named("naive"), {}), problem)
     accuracy = Accuracy(0.5, 0.5, 1.0, 0, None, None, VAGUE)

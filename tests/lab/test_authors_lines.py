@@ -1,4 +1,4 @@
-"""What goes wrong in a snippet of webnorm's is reported at the author's line, the snippet's behind it."""
+"""Errors in a built-in snippet are reported at the author's line, followed by the snippet's line."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def line_of(text: str) -> int:
         ('    {% include "lib/builtins.wgsl" %}\n', "\n", "call each_row", "lib/place.wgsl:"),
     ],
 )
-def test_what_naga_refuses_in_a_snippet(
+def test_errors_of_naga_in_a_snippet(
     device: Device, tmp_path: Path, old: str, new: str, tag: str, snippet: str
 ) -> None:
     problem = NormProblem(rows=4, cols=768, options=NormOptions(return_stats="low" in old))
@@ -86,12 +86,12 @@ def test_what_naga_refuses_in_a_snippet(
     assert place is not None and place.file == str(kernel.path) and place.line == line_of(tag)
     marked = kernel.path.read_text().splitlines()[place.line - 1][place.column - 1 :][: place.length]
     assert marked.startswith("{") and marked.endswith("}")
-    told = str(caught.value)
-    assert told.startswith(f"{place.file}:{place.line}: ") and f", in wgsl/{snippet}" in told
+    message = str(caught.value)
+    assert message.startswith(f"{place.file}:{place.line}: ") and f", in wgsl/{snippet}" in message
 
 
-def test_what_tint_refuses_in_a_snippet(tmp_path: Path) -> None:
-    """A reduction that not all invocations call: the call is told, not the barrier in it."""
+def test_errors_of_tint_in_a_snippet(tmp_path: Path) -> None:
+    """The error of a reduction that not all invocations call names the call, not the barrier in it."""
     if tint.tint_unavailable():
         pytest.skip(str(tint.tint_unavailable()))
     mean = "    let mean = row_sum(total(sum), place, lane, subgroup_size) * PER_COLUMN;"
@@ -99,10 +99,10 @@ def test_what_tint_refuses_in_a_snippet(tmp_path: Path) -> None:
     kernel = kernel_of(tmp_path, mean, f"    var mean = 0.0;\n    if (place == 0u) {{\n{inner}\n    }}")
     shader = render_shader(default_variant(kernel, PROBLEM, BROWSER), PROBLEM, "browser", BROWSER)
     (verdict,) = tint.check_shaders([tint.source_of("mine", shader)])
-    told = [message.located_error(shader) for message in verdict.messages if message.refuses]
-    assert told and all(one.place is not None and one.place.file == str(kernel.path) for one in told)
-    assert any("in wgsl/lib/reduce.wgsl:" in str(one) for one in told)
-    assert told[0].place is not None and told[0].place.line == line_of("let mean") + 2
+    errors = [message.located_error(shader) for message in verdict.messages if message.refuses]
+    assert errors and all(one.place is not None and one.place.file == str(kernel.path) for one in errors)
+    assert any("in wgsl/lib/reduce.wgsl:" in str(one) for one in errors)
+    assert errors[0].place is not None and errors[0].place.line == line_of("let mean") + 2
 
 
 def test_a_reduction_that_is_called_twice_has_a_hint_of_its_own(device: Device, tmp_path: Path) -> None:
@@ -113,9 +113,9 @@ def test_a_reduction_that_is_called_twice_has_a_hint_of_its_own(device: Device, 
     assert found is not None and found.place.file == str(kernel.path)
     one, two = line_of("let mean"), line_of("let rstd")
     assert found.place.line == two and found.text.startswith("a race: row_sum_partials[")
-    assert f"`row_sum`, called at lines {one} and {two}, has memory for one call a row" in found.text
+    assert f"`row_sum`, called at lines {one} and {two}, has memory for one call per row" in found.text
     assert ", in wgsl/lib/reduce.wgsl:" in found.text
-    # Two reductions, or a value that was reduced together with the other, race no more.
+    # Two reductions, or one reduction of both values, do not race.
     once = kernel_of(tmp_path)
     assert find_fault(device, default_variant(once, PROBLEM, device.traits), PROBLEM, inputs, ()) is None
 

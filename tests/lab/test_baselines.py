@@ -20,7 +20,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBNORM_BASELINES", str(tmp_path / "kept"))
 
 
-def test_what_a_newer_baseline_replaces_has_another_name() -> None:
+def test_the_previous_baseline_is_renamed() -> None:
     older = replace(REPORT, device={"adapter": "older"})
     baselines.save_baseline(older, "main")
     baselines.save_baseline(REPORT, "main")
@@ -29,7 +29,7 @@ def test_what_a_newer_baseline_replaces_has_another_name() -> None:
     assert baselines.baseline_names() == ["main", "main~"]
 
 
-def test_who_saves_at_the_same_moment_loses_nothing() -> None:
+def test_concurrent_saves_lose_nothing() -> None:
     with ThreadPoolExecutor(2) as threads:
         for turn in range(25):
             both = [{"adapter": f"{turn} {which}"} for which in "ab"]
@@ -37,7 +37,7 @@ def test_who_saves_at_the_same_moment_loses_nothing() -> None:
             assert [baselines.read_baseline(name).device for name in ("main", "main~")] in (both, both[::-1])
 
 
-def test_where_there_is_no_room_for_a_newer_one_both_stay(tmp_path: Path) -> None:
+def test_both_baselines_stay_if_the_disk_is_full(tmp_path: Path) -> None:
     older, old = ({"adapter": name} for name in ("older", "old"))
     for device in (older, old):
         kept = baselines.save_baseline(replace(REPORT, device=device), "main")
@@ -50,13 +50,13 @@ def test_where_there_is_no_room_for_a_newer_one_both_stay(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "name", ["", "main.json", "../main", "a/b", ".hidden", "-x", "a" * 101, "a\n", "ä", "main~~"]
 )
-def test_a_name_is_no_path(name: str, tmp_path: Path) -> None:
+def test_names_are_not_paths(name: str, tmp_path: Path) -> None:
     with pytest.raises(WebnormError, match="the baseline name is"):
         baselines.save_baseline(REPORT, name)
     assert not (tmp_path / "kept").exists()
 
 
-def test_one_that_there_is_not_is_told() -> None:
+def test_unknown_baselines_are_errors() -> None:
     with pytest.raises(WebnormError, match=r"no baseline 'main'; `webnorm bench --save NAME` saves one"):
         baselines.read_baseline("main")
     baselines.save_baseline(REPORT, "main")
@@ -68,7 +68,7 @@ def test_one_that_there_is_not_is_told() -> None:
         baselines.save_baseline(REPORT, "main~")
 
 
-def test_a_file_goes_before_a_baseline_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_takes_precedence_over_a_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     baselines.save_baseline(REPORT, "main")
     assert baselines.read_file_or_baseline("main").device == REPORT.device
@@ -76,7 +76,7 @@ def test_a_file_goes_before_a_baseline_of_its_name(tmp_path: Path, monkeypatch: 
     assert baselines.read_file_or_baseline("main").device == {"adapter": "of the file"}
 
 
-def test_what_is_kept_is_listed_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_baselines_are_listed_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "`webnorm bench --save NAME` keeps one" in webnorm(["baselines"], tmp_path).stdout
     one = replace(FULL, case=None)
     several = (COPIES[0], one, timed("naive", 1.0), replace(FULL, problem=replace(FULL.problem, cols=64)))
@@ -92,16 +92,16 @@ def test_what_is_kept_is_listed_and_forgotten(tmp_path: Path, monkeypatch: pytes
         ["main~", ORIGIN.recorded, *f"2 runs, interrupted: {problem} and 2 more llvmpipe".split()],
     ]
     assert rows[2].startswith("odd") and "odd.json is not JSON" in rows[2] and len(rows) == 3
-    told = json.loads(webnorm(["baselines", "main?", "odd", "--json"], tmp_path).stdout)
-    assert [one["name"] for one in told] == ["main~", "odd"] and "not JSON" in told[1]["reason"]
-    assert (told[0]["complete"], len(told[0]["problems"])) == (False, 3)
+    listed = json.loads(webnorm(["baselines", "main?", "odd", "--json"], tmp_path).stdout)
+    assert [one["name"] for one in listed] == ["main~", "odd"] and "not JSON" in listed[1]["reason"]
+    assert (listed[0]["complete"], len(listed[0]["problems"])) == (False, 3)
     monkeypatch.setenv("COLUMNS", "40")
     assert max(map(len, webnorm(["baselines"], tmp_path).stdout.splitlines())) <= 40
     gone = webnorm(["baselines", "main*", "odd", "--remove"], tmp_path)
     assert gone.stdout.count("removed ") == 3 and baselines.baseline_names() == []
 
 
-def test_nothing_is_forgotten_that_is_not_named(tmp_path: Path) -> None:
+def test_only_named_baselines_are_removed(tmp_path: Path) -> None:
     baselines.save_baseline(REPORT, "main")
     for words, said in (
         (["--remove"], "--remove needs NAME: it removes the named baselines"),

@@ -1,4 +1,4 @@
-"""What a benchmark has of a problem whose timing goes on: what Ctrl-C leaves."""
+"""Intermediate results of a benchmark, which remain after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REQUEST = BenchRequest(
 
 
 class Timing:
-    """In place of the worker: the first kernel is wrong, the others' rounds are 200 ns, the copies' 100."""
+    """A fake worker: the first kernel is wrong, the rounds of the others are 200 ns and of copies 100 ns."""
 
     def __init__(self, rounds: int) -> None:
         self.rounds, self.processes = rounds, 1
@@ -59,7 +59,7 @@ class Timing:
 
 
 def events(rounds: int, runs: int = 1) -> Iterator[tuple[Progress | list[Result], list[Result]]]:
-    """What a benchmark yields, and what is known of the problem by then."""
+    """Yield the events of a benchmark, with the results known so far."""
     for event in bench.run(replace(REQUEST, runs=runs), Timing(rounds), SOFTWARE):  # type: ignore[arg-type]
         yield event, event.so_far() if isinstance(event, Progress) else []
 
@@ -68,10 +68,10 @@ def doing(event: Progress | list[Result]) -> str:
     return event.doing if isinstance(event, Progress) else "done"
 
 
-def test_rounds_that_are_done_are_results() -> None:
+def test_finished_rounds_are_results() -> None:
     for event, known in events(rounds=8):
         if doing(event) == "timing round 4 of 8":
-            # The event tells of a round whose samples follow.
+            # The samples of the round follow this event.
             assert {one.flags for one in known if one.timed} == {("few samples", "interrupted")}
         if doing(event) == "timing round 8 of 8":
             break
@@ -84,18 +84,18 @@ def test_rounds_that_are_done_are_results() -> None:
     assert named["unreadable"].reason == "it is none"
 
 
-def test_before_a_round_there_is_nothing_and_behind_the_proof_the_rest() -> None:
+def test_no_results_before_a_round_and_all_after_the_proof() -> None:
     for event, known in events(rounds=2):
         if doing(event).startswith(("checking", "timing round 1 ")):
             assert known == []
         if doing(event).startswith("proving"):
-            # Whoever was proved by then is no longer interrupted.
+            # Variants with a proof are no longer "interrupted".
             assert any("interrupted" in one.flags for one in known)
     assert isinstance(event, list) and not any("interrupted" in one.flags for one in event)
 
 
 def test_the_fastest_copy_has_100_percent_exactly() -> None:
-    """100 times this number, divided by it, is 99.99999999999999."""
+    """With this number, 100 * x / x is 99.99999999999999."""
     copies = [timed("copy", 1.0, op="copy", gbps=gbps) for gbps in (0.74939, 0.5)]
     assert [one.percent_of_copy for one in bench.with_share_of_copy(copies)] == [
         100,
@@ -103,6 +103,6 @@ def test_the_fastest_copy_has_100_percent_exactly() -> None:
     ]
 
 
-def test_a_run_that_is_whole_is_not_mixed_with_half_of_one() -> None:
+def test_a_complete_run_is_not_mixed_with_a_partial_one() -> None:
     seen = [known for event, known in events(rounds=3, runs=2) if doing(event) == "timing round 3 of 3"]
     assert seen[0] and not seen[1]

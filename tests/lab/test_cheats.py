@@ -1,4 +1,4 @@
-"""The harness against kernels that want to look right or fast: each of them has to be found out."""
+"""Checks of the harness with kernels that pretend to be right or fast: it has to detect each of them."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from webnorm.ops.norms.problem import NormProblem
 
 
 class Here:
-    """A worker that works in this process."""
+    """A worker that runs its tasks in this process."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
 
     def stream(self, task: Any, job: Any) -> Iterator[Any]:
-        """What the task yields."""
+        """Return the events of the task."""
         yield from task(self.device, job)
 
 
@@ -67,9 +67,10 @@ def checked(device: Device, kernel: Kernel, cases: tuple[Case, ...], whole: bool
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Samples that are taken, and whose times are those of what was dispatched: by elements, so many times as
-    long for who works more. Who remembers statistics works on each version of the inputs once, until what it
-    has left is spoiled.
+    """Replace times by the number of dispatched elements.
+
+    Kernels with more work take a multiple of that. Kernels that remember statistics compute each version of
+    the inputs once, until their buffers are overwritten.
     """
     spent, known = [0.0], set[tuple[int, int]]()
     submit, encode, spoil = Stopwatch.submit, Plan.encode, PreparedDispatches.encode
@@ -108,30 +109,30 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("rows", "cols", "sets", "calls"), [(64, 256, 1, "one by one"), (64, 256, 4, "at once")]
 )
-def test_who_leaves_out_work_is_found_out(
+def test_kernels_that_skip_work_are_detected(
     rows: int, cols: int, sets: int, calls: str, device: Device, tmp_path: Path
 ) -> None:
     problem = NormProblem(rows=rows, cols=cols)
     honest = [wgsl_root() / "copy" / "copy.wgsl", wgsl_root() / "layer_norm" / "naive.wgsl"]
     found = timed(device, honest + [cheat.write(tmp_path) for cheat in IDLE], problem, sets, calls)
     assert [found[name].status for name in ("copy", "naive")] == ["pass", "pass"]
-    # Of calls at once only the bits are proved, and that one's are right.
+    # With calls at once only the bits are checked, and this kernel's are right.
     untold = {REMEMBERING.name} if calls == "at once" else set()
     assert {cheat.name for cheat in IDLE if found[cheat.name].status != "fail"} <= untold
 
 
 @pytest.mark.usefixtures("counted")
-def test_a_memory_that_is_right_is_told_by_its_time(device: Device, tmp_path: Path) -> None:
+def test_a_right_kernel_with_memory_is_detected_by_its_time(device: Device, tmp_path: Path) -> None:
     found = timed(device, [REMEMBERING.write(tmp_path)], NormProblem(rows=64, cols=256), 1, "one by one")
     reason = found[REMEMBERING.name].reason or ""
     assert "takes" in reason and "times as long" in reason
 
 
 @pytest.mark.parametrize(("usual_ns", "slower"), [(20.0, True), (90.0, False)])
-def test_passes_that_do_nothing_buy_no_time(
+def test_empty_passes_give_no_allowance(
     usual_ns: float, slower: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a dispatch on spoiled buffers may take longer it may take once."""
+    """The extra time on overwritten buffers is allowed once."""
     setup: Any = SimpleNamespace(board=SimpleNamespace(sets=1))
     plan: Any = SimpleNamespace(dispatches=7)
     monkeypatch.setattr(timed_work, "_first_times", lambda *_: itertools.repeat((200.0, 100.0, range(1))))
@@ -151,7 +152,7 @@ def test_passes_that_do_nothing_buy_no_time(
 def test_on_a_busy_machine_a_kernel_is_compared_with_the_copy(
     waits: float, work_ns: float, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads that wait for a processor, always or now and then, make a pass longer, also a copy's."""
+    """Threads that wait for a processor, always or sometimes, also make a copy's pass longer."""
     device = SimpleNamespace(traits=SimpleNamespace(software=False))
     board = SimpleNamespace(sets=4, calls="one by one", device=device)
     setup: Any = SimpleNamespace(board=board, copying=("copy", 1))
@@ -172,8 +173,8 @@ def test_on_a_busy_machine_a_kernel_is_compared_with_the_copy(
         assert (found.status == "fail") is (status == "fail"), f"{seed}: {found.reason}"
 
 
-def test_a_pass_that_never_runs_buys_no_time(device: Device, tmp_path: Path) -> None:
-    """Of the steps a plan has those that are dispatched count."""
+def test_a_pass_without_dispatch_gives_no_allowance(device: Device, tmp_path: Path) -> None:
+    """Only a plan's dispatched steps count."""
     idle = f'{PASS}\n// entry_point = "main"\n// workgroup_size = 1024\n// workgroup_count = 0\n'
     allowed = []
     for cheat in (Cheat("plain"), Cheat("idle", header={"// [accuracy]": f"{idle}// [accuracy]"})):
@@ -185,20 +186,21 @@ def test_a_pass_that_never_runs_buys_no_time(device: Device, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("software", [True, False])
-def test_which_dispatches_are_looked_at_nobody_knows(
+def test_the_checked_dispatches_are_unpredictable(
     device: Device, monkeypatch: pytest.MonkeyPatch, software: bool
 ) -> None:
-    """Of those on spoiled buffers, either version of the inputs, about as often: timed between what spoils,
-    and one by one, as on a GPU with timestamps.
+    """The dispatches on overwritten buffers use both versions of the inputs about equally often.
+
+    This applies to times between overwriting dispatches, and to single ones, as on a GPU with timestamps.
     """
     monkeypatch.setattr(device, "traits", replace(device.traits, software=software))
     kernel, problem = kernel_named("naive"), NormProblem(rows=64, cols=256)
     board = ProblemBuffers(device, Task(kernel.op, problem), make_inputs(kernel.op, problem), ())
     plan = board.prepare(default_variant(kernel, problem, device.traits))
-    looked_at: list[int] = []
+    checked: list[int] = []
 
     def holds(_: ProblemBuffers, plan: Plan, golden: Any, dispatches: range) -> bool:
-        looked_at.append(board.version(plan, dispatches.stop - 1))
+        checked.append(board.version(plan, dispatches.stop - 1))
         return True
 
     monkeypatch.setattr(ProblemBuffers, "holds", holds)
@@ -206,19 +208,17 @@ def test_which_dispatches_are_looked_at_nobody_knows(
     monkeypatch.setattr(timed_work, "_MOST_RATIOS", 199)
     setup = timed_work.timing_setup(board, 0.0)
     found = timed_work.first_dispatch_time(setup, plan, 2, golden=(b"",))
-    assert found.strayed is None and 25 < len(looked_at) < 75
-    monkeypatch.setattr(timed_work, "_LOOKED_AT", 1.0)
-    looked_at.clear()
+    assert found.strayed is None and 25 < len(checked) < 75
+    monkeypatch.setattr(timed_work, "_READ_BACK", 1.0)
+    checked.clear()
     timed_work.first_dispatch_time(setup, plan, 2, golden=(b"",))
-    assert len(looked_at) == 100 and 25 < sum(looked_at) < 75
+    assert len(checked) == 100 and 25 < sum(checked) < 75
     monkeypatch.setattr(ProblemBuffers, "holds", lambda *_: False)
     assert timed_work.first_dispatch_time(setup, plan, 2, golden=(b"",)).strayed is not None
 
 
 class Sliced:
-    """A pass on a GPU that others use: every dispatch takes as long, and after its slice of time a submission
-    waits for theirs.
-    """
+    """A pass on a shared GPU: all dispatches take equally long, and submissions wait after a time slice."""
 
     def __init__(self) -> None:
         self.work_ns = 0.0
@@ -240,7 +240,7 @@ class Sliced:
 @pytest.mark.slow
 @pytest.mark.parametrize("sets", [1, 3, 64, 512])
 @pytest.mark.parametrize("name", ["registers", "tiles"])
-def test_who_shares_a_gpu_is_not_blamed(
+def test_kernels_on_a_shared_gpu_do_not_fail(
     name: str, sets: int, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device, "traits", replace(device.traits, software=False))
@@ -263,8 +263,8 @@ def test_who_shares_a_gpu_is_not_blamed(
     assert found.ratio == pytest.approx(1) and not found.slower
 
 
-def test_a_kernel_that_ends_the_process_is_left_alone_after_a_while() -> None:
-    """The others of the corpus are checked to the end."""
+def test_a_kernel_that_crashes_repeatedly_is_skipped() -> None:
+    """The other kernels are checked on the whole corpus."""
     asked = []
 
     class Ending:
@@ -289,10 +289,10 @@ def test_a_kernel_that_ends_the_process_is_left_alone_after_a_while() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("counted")
 @pytest.mark.parametrize("sets", [1, 4])
-def test_a_sample_begins_where_nothing_is_left(
+def test_samples_start_with_overwritten_buffers(
     sets: int, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who knows what came before could learn when a sample ends, or wait for the ones that count."""
+    """With memory a kernel could learn when a sample ends, or wait for the samples that count."""
     began = []
     submit = Stopwatch.submit
 
@@ -303,7 +303,7 @@ def test_a_sample_begins_where_nothing_is_left(
                 np.frombuffer(device.handle.queue.read_buffer(buffer), np.float32)
                 for buffer in (memory, plan.buffers["y"][dispatches.start % sets])
             )
-            # What spoils is the same numbers wherever it begins.
+            # The noise is the same wherever it begins.
             began.append(not (kept == 12345.0).any() and np.array_equal(kept[:256], y[:256]))
         return submit(stopwatch, plan, dispatches)
 
@@ -315,11 +315,12 @@ def test_a_sample_begins_where_nothing_is_left(
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(("cheat", "names"), WRONG, ids=lambda part: getattr(part, "name", ""))
-def test_who_is_wrong_where_nobody_looked_is_found_out(
+def test_kernels_that_are_wrong_on_rare_inputs_are_detected(
     cheat: Cheat, names: tuple[str, ...], device: Device, tmp_path: Path
 ) -> None:
-    """None of them fails on the benign case but those that no case is benign for; the kernel that they are
-    made of is right where they are not.
+    """The cheats are wrong where the honest kernel is right.
+
+    On the benign case they are right, except for those that are wrong on every case.
     """
     kernel, right = load(cheat.write(tmp_path)), load(Cheat("naive").write(tmp_path))
     cases = tuple(case for case in whole_corpus(3) if case.name.startswith(names) and not case.for_gpus)
@@ -334,11 +335,11 @@ def test_a_kernel_that_refuses_most_of_the_corpus_fails(device: Device, tmp_path
     *others, verdict = checked(device, kernel, CASES[:12], whole=True)
     assert {result.status for result in others} == {"pass", "skip"}
     assert verdict.status == "fail" and "refuses" in (verdict.reason or "")
-    # Who chose the cases knows what he asked for.
+    # A selection of cases has no such limit.
     assert all(result.case != "whole corpus" for result in checked(device, kernel, CASES[:12]))
 
 
-def test_one_dispatch_is_given_the_statistics_that_it_needs(device: Device) -> None:
+def test_one_dispatch_gets_the_statistics_that_it_needs(device: Device) -> None:
     kernel = kernel_named("one_dispatch", "layer_norm_backward")
     (case,) = (case for case in CASES if case.name == "shift-1e2")
     (found,) = checked(device, kernel, (case,))
@@ -364,8 +365,8 @@ def test_a_seed_repeats_what_is_drawn_and_another_does_not() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("counted")
-def test_more_than_a_copy_can_is_a_failure_on_any_adapter(device: Device, tmp_path: Path) -> None:
-    """A kernel whose work is done before it is timed, as far as the clock can see."""
+def test_a_speed_beyond_the_copy_is_a_failure_on_any_adapter(device: Device, tmp_path: Path) -> None:
+    """A kernel that seems to do its work before it is timed."""
     problem = NormProblem(rows=64, cols=1024)
     copy, honest = wgsl_root() / "copy" / "copy.wgsl", wgsl_root() / "layer_norm" / "registers.wgsl"
     slow = tmp_path / "copy" / "slow.wgsl"
@@ -384,7 +385,7 @@ def test_more_than_a_copy_can_is_a_failure_on_any_adapter(device: Device, tmp_pa
     ("copy_ns", "empty_ns", "own_ns", "blamed"),
     [(1000, 10, 1010, False), (1000, 10, 940, True), (1000, 10, 990, False), (1000, 600, 500, False)],
 )
-def test_who_was_lucky_is_not_blamed(
+def test_lucky_samples_are_not_a_failure(
     copy_ns: float,
     empty_ns: float,
     own_ns: float,
@@ -392,7 +393,7 @@ def test_who_was_lucky_is_not_blamed(
     device: Device,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Few samples of a busy machine may be of a slow copy: what it takes beside the kernel counts."""
+    """On a busy machine the copy may have few slow samples; its time in rounds with the kernel counts."""
     problem = NormProblem(rows=64, cols=256)
     board = ProblemBuffers(
         device, Task(OPS["layer_norm"], problem), make_inputs(OPS["layer_norm"], problem), ()
@@ -409,7 +410,7 @@ def test_who_was_lucky_is_not_blamed(
     monkeypatch.setattr(timed_work, "_empty_sampler", lambda _: lambda: lambda: empty_ns)
     pace: Any = SimpleNamespace(ready=lambda: None, worked=lambda: None)
     setup: Any = SimpleNamespace(board=board, pace=pace)
-    # The best by its samples is no good one.
+    # The best copy by samples is not the best one.
     copies = [running(0, copy, copy_ns, [3000.0] * 5), running(1, copy, 5 * copy_ns, [2000.0] * 5)]
     suspect = running(2, kernel_named("naive"), own_ns, [900.0] * 5)
     found = timed_work.impossible_times(setup, [*copies, suspect])

@@ -22,7 +22,7 @@ Times = list[list[float]]
 
 
 def times(scale: float, spread: float, seed: int, runs: int = RUNS, between: float = 0.002) -> Times:
-    """Samples of each run around 1 ms times `scale`: relative deviations in a run, and from run to run."""
+    """Return samples of runs around 1 ms times `scale`, with deviations within and between runs."""
     rng = np.random.default_rng(seed)
     moves = rng.normal(1, between, (runs, 1))
     drawn: Times = (1e6 * scale * moves * rng.normal(1.0, spread, (runs, ROUNDS))).tolist()
@@ -86,7 +86,7 @@ def test_even_a_single_sample_is_the_same_as_itself() -> None:
     assert one(result([[5.0]]), result([[5.0]])).verdict == "SAME"
 
 
-def test_what_was_measured_twice_in_one_file_is_paired_in_order() -> None:
+def test_repeated_measurements_in_a_file_are_paired_in_order() -> None:
     twice = report(result(times(1, 0.1, 1)), result(times(2, 0.1, 2), cache="warm"))
     assert words(compare(twice, twice)) == ["SAME", "SAME"]
 
@@ -107,8 +107,8 @@ def test_ten_percent_slower_is_slower_and_the_other_way_round_faster() -> None:
     assert 1 < slower.low < 1.1 < slower.high < 1.2
 
 
-def test_a_sure_but_trifling_change_is_no_verdict() -> None:
-    # 1.9 % slower for certain: the interval excludes 1 but reaches beyond the band.
+def test_a_significant_but_small_change_gives_no_verdict() -> None:
+    # 1.9 % slower: the interval excludes 1 but exceeds the band.
     found = one(result(times(1, 0.004, 1)), result(times(1.019, 0.004, 2)))
     assert found.low is not None and found.low > 1
     assert found.verdict in ("SAME", "UNCLEAR")
@@ -117,8 +117,8 @@ def test_a_sure_but_trifling_change_is_no_verdict() -> None:
 # --- runs
 
 
-def test_what_moves_between_runs_is_no_change() -> None:
-    """Each file is sure by its samples to be away from the other: so are the runs of one file."""
+def test_variation_between_runs_is_no_change() -> None:
+    """By their samples the files differ significantly, but the runs of one file do too."""
     old, new = (result(times(1, 0.001, seed, between=0.1)) for seed in (3, 4))
     found = one(old, new)
     assert found.ratio is not None and abs(found.ratio - 1) > 0.02
@@ -129,22 +129,22 @@ def test_what_moves_between_runs_is_no_change() -> None:
     ("old", "new", "said"),
     [(1, 1, "1 run each"), (1, 5, "1 run on one side"), (5, 2, "2 runs on one side")],
 )
-def test_with_too_few_runs_nothing_is_said(old: int, new: int, said: str) -> None:
+def test_too_few_runs_give_no_verdict(old: int, new: int, said: str) -> None:
     found = one(result(times(1, 0.01, 1, old)), result(times(9, 0.01, 2, new)))
     assert (found.verdict, found.low) == ("UNCLEAR", None)
     assert found.ratio == pytest.approx(9, rel=0.02)
     assert found.reason == f"{said}; at least 3 show the variation between runs: webnorm bench --runs 5"
 
 
-def test_three_runs_tell_of_a_large_change() -> None:
+def test_three_runs_show_a_large_change() -> None:
     assert one(result(times(1, 0.01, 1, 3)), result(times(1.2, 0.01, 2, 3))).verdict == "SLOWER"
 
 
 # --- the copy
 
 
-def test_a_machine_that_is_slower_is_no_slower_kernel() -> None:
-    """The copies of the same rounds are slower by as much, run by run."""
+def test_a_slower_machine_makes_no_slower_kernel() -> None:
+    """The copies of the same rounds are as much slower, run by run."""
     old, new = (times(1, 0.01, seed, between=0.1) for seed in (1, 2))
     slowed = [[1.5 * sample for sample in run] for run in new]
     before = report(copy([[0.5 * sample for sample in run] for run in old]), result(old))
@@ -157,17 +157,17 @@ def test_a_machine_that_is_slower_is_no_slower_kernel() -> None:
 
 
 def test_one_copy_serves_a_whole_comparison() -> None:
-    """The old file's fastest is taken in the new one too, where another has become faster."""
+    """The old file's fastest copy is used for both, even if another is faster in the new one."""
     quiet = times(1, 0.005, 1)
     old = report(copy(times(1.0, 0.005, 2)), copy(times(1.1, 0.005, 3), constants={"a": 2}), result(quiet))
     new = report(copy(times(1.0, 0.005, 4)), copy(times(0.5, 0.005, 5), constants={"a": 2}), result(quiet))
     found = compare(old, new)
     assert found.drift is not None and found.drift.ratio == pytest.approx(1, abs=0.01)
-    # Their own recording is the same, but what it is a multiple of was drawn again.
+    # The own samples are equal, but the copy was sampled again.
     assert words(found) == ["SAME"]
 
 
-def test_a_copy_that_is_only_in_one_file_is_none_to_compare_by() -> None:
+def test_a_copy_in_only_one_file_is_no_yardstick() -> None:
     here, there = {"accesses": 1}, {"accesses": 2}
     old = report(copy(times(0.5, 0.01, 1), constants=here), result(times(1, 0.01, 2)))
     new = report(copy(times(0.5, 0.01, 3), constants=there), result(times(1, 0.01, 4)))
@@ -184,8 +184,8 @@ def test_a_copy_that_is_only_in_one_file_is_none_to_compare_by() -> None:
     )
 
 
-def test_a_copy_of_other_rounds_is_none_to_compare_by() -> None:
-    """Two ops of one shape have copies of their own: each stands before the results of its rounds."""
+def test_a_copy_of_other_rounds_is_no_yardstick() -> None:
+    """Two ops of one shape have their own copies, each before the results of its rounds."""
     problem = NormProblem(rows=64, cols=768)
     ops = ("layer_norm", "rms_norm")
     old = [
@@ -222,10 +222,10 @@ def test_copies_alone_are_compared_by_their_times() -> None:
         (0.8, 0.7, "UNCLEAR", "20 % less time"),
     ],
 )
-def test_a_difference_is_more_than_what_the_copies_moved(
+def test_a_difference_must_exceed_the_change_of_the_copies(
     copies: float, kernels: float, said: str, words: str
 ) -> None:
-    """What slowed a copy down by a fifth may have slowed a kernel down by another tenth."""
+    """A machine that slows a copy down by a fifth may slow a kernel down by another tenth."""
     old = report(copy(times(1, 0.01, 1)), result(times(2, 0.01, 2)))
     new = report(copy(times(copies, 0.01, 3)), result(times(2 * kernels, 0.01, 4)))
     (found,) = compare(old, new).comparisons
@@ -240,19 +240,19 @@ def test_a_copy_that_broke_is_broken() -> None:
     assert words(compare(report(right, own[0]), report(wrong, own[1]))) == ["BROKEN", "SAME"]
 
 
-# --- how often it is wrong
+# --- The rate of wrong verdicts.
 
-# What was seen in 60 runs of `bench.verdicts` on llvmpipe, on two cores that others used too: standard
-# deviations of log(time). A run moves the copy, moves all kernels against the copy and each of them by
-# itself; one run in thirty is disturbed and moves five times as far.
+# Standard deviations of log(time) in 60 runs of `bench.verdicts` on llvmpipe, on two shared cores. They are
+# the changes per run of the copy, of all kernels relative to the copy, and of each kernel. One run in thirty
+# is disturbed and changes five times as much.
 COPY_MOVES, KERNELS_MOVE, ONE_MOVES, DISTURBED = 0.2, 0.045, 0.02, 1 / 30
-# Of the samples in a run; one in ten met another process, and took longer.
+# The variation of samples in a run; one in ten was disturbed by another process and took longer.
 JITTER, MET, LONGER = 0.1, 0.1, 0.7
 ROUNDS_SIMULATED = 60
 
 
 def simulated(rng: np.random.Generator, count: int, kernels: dict[str, float]) -> Report:
-    """A file of so many runs; the kernels take these multiples of the copy's time."""
+    """Return a report of several runs; kernels take these multiples of the copy's time."""
     scale = np.where(rng.random((count, 1)) < DISTURBED, 5, 1)
     shared = scale * rng.normal(0, KERNELS_MOVE, (count, 1))
     copies = rng.normal(0, COPY_MOVES, (count, 1))
@@ -279,7 +279,7 @@ def simulated(rng: np.random.Generator, count: int, kernels: dict[str, float]) -
 
 @pytest.mark.parametrize(("count", "power"), [(20, 19), (5, 0)])
 def test_verdicts_are_seldom_false_and_ten_percent_is_found(count: int, power: int) -> None:
-    """In 20 pairs of files: with as many runs as such a machine needs, and with few, that find little."""
+    """Compare 20 pairs of files, with enough runs for such a machine, and with few runs that find little."""
     rng = np.random.default_rng(0)
     kernels = {f"{proof.KERNEL} {value}": 2.0 for value in proof.CONSTANTS}
     kernels |= dict.fromkeys(proof.OTHERS, 2.5) | {proof.SLOWER: 2.2}
@@ -287,11 +287,11 @@ def test_verdicts_are_seldom_false_and_ten_percent_is_found(count: int, power: i
     assert (found.pairs, found.changes) == (80, 20)
     assert found.false <= 0.05 * found.pairs
     assert found.found >= power
-    # The machine itself was slower and faster.
+    # The speed of the machine changed too.
     assert max(found.drifts) > 1.05 and min(found.drifts) < 0.95
 
 
-# --- what cannot be told
+# --- Unclear results.
 
 
 @pytest.mark.parametrize("flag", ["noisy", "throttled", "suspicious", "drifting"])
@@ -308,7 +308,7 @@ def test_a_flagged_result_is_unclear(flag: str) -> None:
         (("few samples", "drifting", "interrupted"), "is drifting, interrupted and has few samples"),
     ],
 )
-def test_flags_are_told_in_a_sentence(flags: tuple[str, ...], said: str) -> None:
+def test_flags_form_a_sentence(flags: tuple[str, ...], said: str) -> None:
     fast, slow = result(times(1, 0.01, 1)), result(times(2, 0.01, 2), flags=flags)
     assert one(fast, slow).reason == f"the new result {said}"
     copies = copy(times(1, 0.01, 3)), copy(times(1, 0.01, 4), flags=flags)
@@ -316,8 +316,8 @@ def test_flags_are_told_in_a_sentence(flags: tuple[str, ...], said: str) -> None
     assert found.reason == f"the new copy {said}"
 
 
-def test_the_copies_rates_are_those_of_the_percent_beside_them() -> None:
-    """Medians of samples that have two speeds are far from the means that a comparison goes by."""
+def test_the_copies_rates_match_the_percentage_next_to_them() -> None:
+    """With two speeds the medians of samples differ from the means that a comparison uses."""
     fast = [[1e3] * 11 + [2e3] * 9] * 3
     slow = [[1e3] * 9 + [2e3] * 11] * 3
     old, new = (copy(own, bytes=10**6, gbps=10**6 / np.median(own)) for own in (fast, slow))
@@ -336,13 +336,13 @@ def test_a_copy_that_drifted_makes_all_unclear() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -1.0])
-def test_a_sample_that_is_no_time_is_unclear_even_against_itself(bad: float) -> None:
+def test_an_invalid_sample_is_unclear_even_compared_with_itself(bad: float) -> None:
     broken = result([*times(1, 0.01, 1), [bad]], median_ns=1e6)
     assert one(broken, broken).verdict == "UNCLEAR"
 
 
 @pytest.mark.parametrize("change", [{"timing_method": "wall clock"}, {"cache": "warm"}, {"calls": "at once"}])
-def test_times_taken_in_different_ways_are_unclear(change: dict[str, str]) -> None:
+def test_times_of_different_methods_are_unclear(change: dict[str, str]) -> None:
     same = times(1, 0.01, 1)
     found = one(result(same), result(same, **change))
     assert found.verdict == "UNCLEAR"
@@ -350,13 +350,13 @@ def test_times_taken_in_different_ways_are_unclear(change: dict[str, str]) -> No
     assert found.reason is not None and next(iter(change.values())) in found.reason
 
 
-def test_what_was_wrong_and_stays_so_is_the_same() -> None:
+def test_a_result_that_stays_wrong_is_the_same() -> None:
     wrong = result(None, status="fail", reason="off by 3")
     assert one(wrong, wrong).verdict == "SAME"
     assert one(wrong, result(times(1, 0.01, 1))).verdict == "NOT TIMED"
 
 
-def test_what_is_no_longer_right_is_broken() -> None:
+def test_a_result_that_becomes_wrong_is_broken() -> None:
     found = one(result(times(1, 0.01, 1)), result(None, status="fail", reason="off by 3"))
     assert found.verdict == "BROKEN"
     assert found.reason == "the new result is 'fail' and has no time: off by 3"
@@ -394,7 +394,7 @@ def test_another_wgpu_is_no_other_device() -> None:
 
 
 def test_reports_without_a_problem_in_common_are_a_mistake() -> None:
-    """A copy of the same shape stands in both, and there is nothing that it could be held against."""
+    """Both contain a copy of the same shape, but no results to compare it with."""
     yardstick, base = copy(times(1, 0.01, 1)), result(times(1, 0.01, 2))
     other = replace(base, op="rms_norm")
     wider = replace(other, problem=NormProblem(rows=64, cols=1024))
@@ -410,19 +410,19 @@ def test_reports_without_a_problem_in_common_are_a_mistake() -> None:
         compare(report(base), report(replace(base, case="normal")))
 
 
-# --- the gate
+# --- The gate.
 
 FAST, SLOW = result(times(1, 0.01, 1)), result(times(1.1, 0.01, 2))
 
 
-def test_the_gate_takes_only_what_is_slower_by_more() -> None:
+def test_the_gate_fails_only_for_larger_slowdowns() -> None:
     slower = compare(report(FAST), report(SLOW))
     assert gate_failures(slower, 5) == ["1 is slower by more than 5 %"]
     assert gate_failures(slower, 15) == []
     assert gate_failures(compare(report(SLOW), report(FAST)), 0) == []
 
 
-def test_the_gate_refuses_what_broke() -> None:
+def test_the_gate_fails_for_broken_results() -> None:
     wrong = result(None, status="fail", reason="off by 3", kernel="naive")
     right = replace(FAST, kernel="naive")
     broken = compare(report(FAST, right), report(FAST, wrong))
@@ -431,7 +431,7 @@ def test_the_gate_refuses_what_broke() -> None:
 
 
 @pytest.mark.parametrize("gone", [[], [result(None, status="skip", kernel="naive")]])
-def test_the_gate_refuses_what_is_missing(gone: list[Result]) -> None:
+def test_the_gate_fails_for_missing_results(gone: list[Result]) -> None:
     less = compare(report(FAST, replace(FAST, kernel="naive")), report(FAST, *gone))
     assert gate_failures(less, 5) == [] and gate_unknowns(less, 5) == ["1 is missing in NEW"]
     assert gate_unknowns(less, 5, allow_missing=True) == []
@@ -446,7 +446,7 @@ def test_the_gate_refuses_an_interrupted_run() -> None:
     assert gate_unknowns(compare(unknown, whole), 5) == []
 
 
-def test_the_gate_does_not_pass_on_nothing() -> None:
+def test_the_gate_does_not_pass_without_results() -> None:
     skipped = result(None, status="skip")
     single = compare(report(result(times(1, 0.01, 1, 1))), report(result(times(1, 0.01, 2, 1))))
     for nothing in (compare(report(skipped), report(skipped)), single):
@@ -455,7 +455,7 @@ def test_the_gate_does_not_pass_on_nothing() -> None:
     assert gate_unknowns(apart, 5) == ["1 is missing in NEW", "nothing could be compared"]
 
 
-def test_what_is_unclear_is_not_known_and_refused_only_on_request() -> None:
+def test_unclear_results_are_unknown_and_fail_only_on_request() -> None:
     doubtful = replace(SLOW, kernel="naive", flags=("throttled",))
     found = compare(report(FAST, replace(FAST, kernel="naive")), report(FAST, doubtful))
     assert (found.unclear, gate_failures(found, 5)) == (1, [])
@@ -463,25 +463,25 @@ def test_what_is_unclear_is_not_known_and_refused_only_on_request() -> None:
     assert gate_unknowns(found, 5) == ["1 is unclear, and may be slower by more than 5 %"]
 
 
-def test_the_gate_passes_on_what_is_unclear_within_the_limit() -> None:
+def test_the_gate_passes_unclear_results_within_the_limit() -> None:
     wide = verdicts(Comparison(result=FAST, verdict="UNCLEAR", ratio=1.01, low=0.97, high=1.06))
     assert gate_unknowns(wide, 10) == [] and gate_failures(wide, 10) == []
     assert gate_unknowns(wide, 5) == ["1 is unclear, and may be slower by more than 5 %"]
 
 
 @pytest.mark.parametrize("percent", [math.nan, -1.0, math.inf])
-def test_the_gate_refuses_what_is_no_percentage(percent: float) -> None:
+def test_the_gate_refuses_an_invalid_percentage(percent: float) -> None:
     with pytest.raises(WebnormError, match="percent is"):
         gate_failures(verdicts(), percent)
 
 
-def test_numbers_drawn_from_another_seed_are_the_same_problem() -> None:
+def test_another_seed_is_the_same_problem() -> None:
     old = report(copy(times(1, 0.01, 1)), result(times(2, 0.01, 2)))
     drawn = (replace(one, problem=replace(one.problem, seed=7)) for one in old.results)
     assert {one.verdict for one in compare(old, report(*drawn)).comparisons} == {"SAME"}
 
 
-def test_a_problem_has_its_lines_together_and_constants_where_they_tell_lines_apart() -> None:
+def test_lines_of_a_problem_are_grouped_and_named_by_constants_if_needed() -> None:
     def of(cols: int, kernel: str, threads: int) -> Result:
         problem = NormProblem(rows=8, cols=cols)
         return result(

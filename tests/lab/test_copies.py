@@ -1,4 +1,4 @@
-"""The copy next to an op of the user's moves as many bytes, is checked on rows of its own, and passes."""
+"""The copy for a user op moves as many bytes, is checked on its own rows, and passes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from webnorm.lab.verify.trial import try_variant
 from webnorm.op.op import Op, Task
 from webnorm.op.registry import OPS, as_copy_problem, load_op
 
-# An input without the batch: what belongs to one token is no fixed number of elements.
+# An input without the batch: a token has no fixed number of its elements.
 GATHER = '''"""Rows of a table by their numbers."""
 from webnorm.op import define_op, integers, tensor
 
@@ -43,7 +43,7 @@ def bytes_over_copy(op: Op, problem: Any) -> float:
 def test_a_copy_repeats_a_block_of_its_own(
     device: Device, tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever share of the op's bytes belongs to an element of its batch."""
+    """The share of the op's bytes per element of its batch does not matter."""
     monkeypatch.setattr(problem_buffers, "_DRAWN_ELEMENTS", 1 << 10)
     monkeypatch.setattr("webnorm.ops.copy.op._ROW", 64)
     op = load_op(write_op(tmp_path / "gather", GATHER))
@@ -56,7 +56,7 @@ def test_a_copy_repeats_a_block_of_its_own(
     plan.run_all(dispatches)
     assert board.holds(plan, golden, dispatches)
     assert board.drawn_problem(variant).batch_size < board.problem_of(variant).batch_size
-    # The block alone has the copy's block.
+    # The board of the block has the copy's block too.
     assert try_variant(board.block, variant)[0].status == "pass"
 
 
@@ -70,7 +70,7 @@ def test_a_copy_moves_as_many_bytes_as_the_op(name: str, dtype: str) -> None:
 
 
 def test_the_bytes_that_an_op_declares_are_copied(tmp_path: Path) -> None:
-    """In arrays that a device has room for, which has room for the op's."""
+    """Their arrays fit into a device's memory if the op's arrays do."""
     text = GATHER.replace("outputs=", 'bytes="8 * tokens * dim * vocab",\n    outputs=')
     op = load_op(write_op(tmp_path / "gather", text, naive=KERNEL))
     assert bytes_over_copy(op, op.problem(64, 96, 32)) == pytest.approx(1, abs=0.01)
@@ -80,8 +80,8 @@ def test_the_bytes_that_an_op_declares_are_copied(tmp_path: Path) -> None:
     assert OPS["copy"].minimum_bytes(as_copy_problem(huge)) <= 2 * (128 << 20)
 
 
-def test_what_indices_do_not_name_need_not_be_read(tmp_path: Path) -> None:
-    """A right gather of a large table takes less time than a copy of the table: no failure."""
+def test_a_gather_need_not_read_the_whole_table(tmp_path: Path) -> None:
+    """A right gather of a large table is faster than a copy of the table, and is no failure."""
     op = load_op(write_op(tmp_path / "gather", GATHER))
     problem = op.problem(64, 1 << 20, 32)
     assert op.certain_bytes(problem) == 4 * 64 + 4 * 64 * 32 < op.minimum_bytes(problem)
@@ -98,7 +98,7 @@ def test_what_indices_do_not_name_need_not_be_read(tmp_path: Path) -> None:
         assert op.certain_bytes(problem) == op.minimum_bytes(problem), op.name
 
 
-def test_a_norm_is_copied_as_it_stands() -> None:
+def test_a_norm_is_copied_with_its_own_problem() -> None:
     for name in ("layer_norm", "rms_norm_backward"):
         copied = as_copy_problem(OPS[name].problem(93, 61, dtype="float16"))
         assert (copied.sizes, copied.dtype) == ({"rows": 93, "cols": 61}, "float16")

@@ -1,4 +1,4 @@
-"""What was asked for and not checked is named: nothing passes because it was skipped."""
+"""Requested parts without a check are named: nothing passes because it was skipped."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def of(result: Result, kernel: str = "naive", dtype: str = "float32", case: str 
 
 
 @pytest.mark.parametrize("results", [[], [SKIP], [SKIP, COPY]])
-def test_nothing_was_checked_where_all_but_the_copies_was_skipped(results: list[Result]) -> None:
+def test_nothing_was_checked_if_all_but_the_copies_were_skipped(results: list[Result]) -> None:
     assert Coverage().unchecked(results) == ["everything"]
     assert Coverage(timed=True).unchecked(results) == ["everything"]
 
 
-def test_copies_count_where_nothing_else_was_asked_for() -> None:
+def test_copies_count_if_nothing_else_was_requested() -> None:
     assert Coverage().unchecked([COPY]) == [] and Coverage(timed=True).unchecked([COPY]) == []
 
 
@@ -47,7 +47,7 @@ def test_a_kernel_that_was_named_has_to_be_checked() -> None:
         names = [name for text in kernels for name in text.split(",")]
         assert Coverage.of(kernels=names).unchecked(found) == ["registers (layer_norm, float32)"]
     assert Coverage.of(kernels=["*"]).unchecked(found) == Coverage.of().unchecked(found) == []
-    # In one case of a corpus it may be refused.
+    # A single case of a corpus may be refused.
     assert Coverage.of(kernels=["registers"]).unchecked([*found, of(PASS, "registers", case="b")]) == []
 
 
@@ -68,13 +68,13 @@ def test_a_case_that_was_named_has_to_be_checked() -> None:
     assert Coverage.of(cases="*").unchecked(found) == []
 
 
-def test_what_is_timed_needs_a_time_on_every_problem() -> None:
+def test_every_timed_problem_needs_a_time() -> None:
     untimed = replace(PASS, median_ns=None, problem=NormProblem(rows=9, cols=8))
     assert Coverage(timed=True).unchecked([PASS, untimed]) == ["layer_norm, 9x8 float32"]
     assert Coverage().unchecked([PASS, untimed]) == []
 
 
-def test_a_failure_that_is_declared_is_no_gap_beside_others_and_no_time() -> None:
+def test_a_declared_failure_is_no_gap_and_has_no_time() -> None:
     unstable = replace(PASS, kernel="one_pass", status="fail", expected=True, median_ns=None)
     coverage = Coverage.of(kernels=["one_pass", "naive"], timed=True)
     assert coverage.unchecked([PASS, unstable]) == []
@@ -82,12 +82,12 @@ def test_a_failure_that_is_declared_is_no_gap_beside_others_and_no_time() -> Non
     assert Coverage.of(kernels=["one_pass"]).unchecked([unstable]) == []
 
 
-def test_a_list_is_short() -> None:
+def test_long_lists_are_shortened() -> None:
     assert first_names(["a", "b", "c"]) == "a; b; c"
     assert first_names([*"abcde"]) == "a; b; c; and 2 more"
 
 
-def test_findings_are_ok_only_where_everything_was_checked() -> None:
+def test_findings_are_ok_only_if_everything_was_checked() -> None:
     def ok(*results: Result, unchecked: tuple[str, ...] = ()) -> bool:
         return Findings(Report(device={}, results=results), unchecked=unchecked).ok
 
@@ -96,7 +96,7 @@ def test_findings_are_ok_only_where_everything_was_checked() -> None:
 
 
 class _Known(MeasuringJob):
-    """A job that has found these results."""
+    """A job with these results."""
 
     found: list[Result]
     named: Coverage
@@ -121,7 +121,7 @@ class _Known(MeasuringJob):
         ([PASS, of(PASS, "registers")], 2, True, INCONCLUSIVE, "2 problems, because no worker was left"),
     ],
 )
-def test_the_status_says_what_is_not_known(
+def test_the_exit_status_shows_unchecked_parts(
     found: list[Result],
     lost: int,
     allow: bool,
@@ -133,6 +133,6 @@ def test_the_status_says_what_is_not_known(
     job = _Known(outputs={}, console=Screen(), seed=None, allow_skipped=allow)
     job.found, job.lost, job.named = found, lost, coverage
     assert job.status() == status
-    told = capsys.readouterr().err
-    assert (f"not checked: {said}" in told) if said else told == ""
+    errors = capsys.readouterr().err
+    assert (f"not checked: {said}" in errors) if said else errors == ""
     assert job.report(complete=True).complete is not bool(lost)

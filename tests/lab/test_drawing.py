@@ -1,4 +1,4 @@
-"""A picture is drawn whatever is said to matplotlib; a matplotlib that is broken costs one line."""
+"""Matplotlib's settings do not change pictures, and a broken matplotlib is an error of one line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from webnorm.lab.plot import drawing
 from webnorm.lab.plot.throughput import plot
 from webnorm.lab.report.findings import Findings
 
-# What a broken installation does when it is imported, and what is said of it.
+# Code of broken installations, and the errors about them.
 BROKEN = {
     "raise ModuleNotFoundError(name='matplotlib')": "needs matplotlib, which is not installed",
     "raise ImportError('libc.so.6:\\nno such file')": r"\(ImportError: libc.so.6: no such file\)",
@@ -34,7 +34,7 @@ BROKEN = {
 
 
 def install(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have this code for a matplotlib."""
+    """Replace matplotlib by this code."""
     package = folder / "site" / "matplotlib"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(code)
@@ -43,7 +43,7 @@ def install(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ("svg", pytest.param("png", marks=pytest.mark.slow)))
-def test_nothing_that_is_said_to_matplotlib_changes_a_picture(
+def test_settings_of_matplotlib_do_not_change_a_picture(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = report(sweep([64], [256, 1024]))
@@ -77,10 +77,10 @@ def test_modules_are_found_where_this_process_finds_them(
         drawing.check_drawing("svg")
 
 
-def test_what_python_prints_when_it_starts_is_no_part_of_the_picture(
+def test_output_at_the_start_of_python_is_not_part_of_the_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a coverage tool's hook may; "c" is a command to Python's pickle."""
+    """For example a coverage tool's hook; "c" is an opcode of Python's pickle."""
     (tmp_path / "sitecustomize.py").write_text("print('collecting\\nstatistics', flush=True)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     drawing.check_drawing("svg")
@@ -96,7 +96,7 @@ def test_a_broken_matplotlib_is_one_line(
     assert "\n" not in str(raised.value) and os.listdir(tmp_path) == ["site"]
 
 
-def test_a_page_has_its_tables_and_why_there_is_no_plot(
+def test_a_page_has_its_tables_and_the_reason_for_no_plot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install("raise RuntimeError('<broken>')", tmp_path, monkeypatch)

@@ -23,9 +23,9 @@ from webnorm.lab.run.bench import Progress
 
 @pytest.mark.slow
 def test_a_benchmark_gives_rows_a_file_and_a_page(tmp_path: Path, device: Device) -> None:
-    told: list[Progress] = []
+    events: list[Progress] = []
     found = webnorm.bench(
-        "naive,two_*", rows=np.int64(8), cols=[48, 64], budget=0.1, adapter=0, progress=told.append
+        "naive,two_*", rows=np.int64(8), cols=[48, 64], budget=0.1, adapter=0, progress=events.append
     )
     assert found.ok and {row["kernel"] for row in found.rows()} == {"copy", "naive", "two_pass"}
     assert {row["cols"] for row in found.rows()} == {48, 64}
@@ -33,8 +33,8 @@ def test_a_benchmark_gives_rows_a_file_and_a_page(tmp_path: Path, device: Device
         isinstance(cell, str | int | float | bool | None) for row in found.rows() for cell in row.values()
     )
     assert [winner.problem.cols for winner in found.best()] == [48, 64]
-    shares = [progress.share for progress in told]
-    assert shares[0] < 0.5 < shares[-1] <= 1 and any("round" in str(one) for one in told)
+    shares = [progress.share for progress in events]
+    assert shares[0] < 0.5 < shares[-1] <= 1 and any("round" in str(one) for one in events)
     found.save(tmp_path / "found.json")
     same = webnorm.compare(tmp_path / "found.json", found)
     assert {row["verdict"] for row in same.rows()} == {"SAME"} and "SAME" in repr(same)
@@ -49,7 +49,7 @@ def test_a_benchmark_gives_rows_a_file_and_a_page(tmp_path: Path, device: Device
     assert (tmp_path / "found.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_check_tells_what_is_wrong(tmp_path: Path, device: Device) -> None:
+def test_a_check_reports_errors(tmp_path: Path, device: Device) -> None:
     root = broken.write(tmp_path / "mine", "wrong", "unparsable")
     seen: list[Result] = []
     found = webnorm.check(
@@ -98,12 +98,12 @@ def test_a_check_takes_an_array(tmp_path: Path, device: Device) -> None:
         ({"time_limit": -5}, "time_limit is -5; expected seconds from 0.1 to 1000000"),
     ],
 )
-def test_mistakes_are_told_before_anything_runs(given: dict[str, typing.Any], message: str) -> None:
+def test_mistakes_are_errors_before_anything_runs(given: dict[str, typing.Any], message: str) -> None:
     with pytest.raises(WebnormError, match=message):
         webnorm.bench(**given)
 
 
-def test_what_is_no_report_is_told(tmp_path: Path) -> None:
+def test_invalid_reports_are_errors(tmp_path: Path) -> None:
     with pytest.raises(WebnormError, match="the report is 3; it must be a result of bench"):
         webnorm.compare(3, 3)  # type: ignore[arg-type]
     with pytest.raises(WebnormError, match="cannot read"):
@@ -111,7 +111,7 @@ def test_what_is_no_report_is_told(tmp_path: Path) -> None:
 
 
 def test_no_lab_function_returns_any() -> None:
-    """Whoever scripts them has types to go by."""
+    """Scripts get types to rely on."""
     for public in (webnorm.bench, webnorm.check, webnorm.compare):
         assert "Any" not in str(typing.get_type_hints(public)["return"])
     for kind in (webnorm.Findings, webnorm.Changes):

@@ -1,4 +1,4 @@
-"""Files of any bytes: what reads them works, or says in one line what is wrong."""
+"""Files of any bytes: readers work, or report the error in one line."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ VALUES = NASTY | st.integers() | st.floats() | st.text(max_size=20) | st.lists(s
 
 
 def places(data: Any) -> list[tuple[Any, Any]]:
-    """Every container of a tree with each of its keys."""
+    """Yield every container of a tree with each of its keys."""
     keys = list(data) if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ()
     found = [(data, key) for key in keys]
     return found + [place for key in keys for place in places(data[key])]
@@ -112,7 +112,7 @@ def places(data: Any) -> list[tuple[Any, Any]]:
 
 @st.composite
 def mutated(draw: st.DrawFn, text: str) -> str:
-    """The JSON with a few of its values replaced, left out, doubled or exchanged."""
+    """Return the JSON with a few values replaced, removed, doubled or exchanged."""
     data = json.loads(text)
     for _ in range(draw(st.integers(1, 4))):
         found = places(data)
@@ -134,7 +134,7 @@ def mutated(draw: st.DrawFn, text: str) -> str:
 
 @st.composite
 def scrambled(draw: st.DrawFn, content: bytes) -> bytes:
-    """The bytes with some cut out, changed, repeated or put in."""
+    """Return the bytes with some removed, changed, repeated or inserted."""
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(content)))
         end = min(len(content), at + draw(st.integers(0, 40)))
@@ -146,7 +146,7 @@ def scrambled(draw: st.DrawFn, content: bytes) -> bytes:
 
 
 def attempt(act: Callable[[], Any]) -> Any:
-    """What comes of it; None where it is refused in one line."""
+    """Return the result; None after an error of one line."""
     try:
         return act()
     except WebnormError as error:
@@ -155,7 +155,7 @@ def attempt(act: Callable[[], Any]) -> Any:
 
 
 def shown(renderable: Any) -> str:
-    """What stands on the screen, which is fit for a terminal."""
+    """Check that the text on the screen is fit for a terminal, and return it."""
     out = io.StringIO()
     console = Screen()
     console.file, console.width = out, 100
@@ -165,7 +165,7 @@ def shown(renderable: Any) -> str:
 
 
 def look(read: result.Report, folder: Path) -> None:
-    """Everything that is made of a report."""
+    """Make everything that can be made of a report."""
     for title, members in ranking.by_problem(read.results):
         shown(BenchTable(members, title))
         shown(profile_table(members, software=True))

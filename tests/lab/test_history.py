@@ -1,4 +1,4 @@
-"""The store of results and what it says became slower, of reports that no device gave."""
+"""The store of results and its regressions, with artificial reports."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def added(folder: Path, *reports: Report) -> list[str]:
     return [one.fate for one in kept.add_reports(folder / "store.db", written(folder, *reports))]
 
 
-def judged(folder: Path, *reports: Report, last: int = 10) -> dict[str, str]:
-    """The verdicts on the newest of some reports, which nothing else is kept with, by kernel."""
+def verdicts_of(folder: Path, *reports: Report, last: int = 10) -> dict[str, str]:
+    """Return the verdicts on the newest of some reports in a new store, by kernel."""
     added(folder, *reports)
     (newest,) = regressions(folder / "store.db", ALL, last)
     return verdicts(newest)
@@ -61,7 +61,7 @@ def rows(folder: Path, query: str = "SELECT * FROM history") -> list[Any]:
 
 
 def steady(count: int = 10, **times: float) -> list[Report]:
-    """Runs that differ by what runs differ by."""
+    """Return runs with normal variation."""
     factors = (1.0, 1.004, 0.997, 1.002, 0.999)
     of = times or {"registers": 2000.0, "naive": 6000.0}
     return [
@@ -73,16 +73,16 @@ def steady(count: int = 10, **times: float) -> list[Report]:
 # --- adding -------------------------------------------------------------------------------------------
 
 
-def test_what_is_added_twice_changes_nothing(tmp_path: Path) -> None:
+def test_adding_twice_changes_nothing(tmp_path: Path) -> None:
     run, nameless = kept_run(0, {"naive": 1.0}), replace(REPORT, origin=None)
     assert added(tmp_path, run, nameless) == ["added", "added"]
     before = (tmp_path / "store.db").read_bytes()
     again = replace(run, results=(BARE,))
-    assert added(tmp_path, run, nameless, again, run) == ["kept already"] * 4
-    # Without a run's id it is the content that counts, however it is written.
+    assert added(tmp_path, run, nameless, again, run) == ["already stored"] * 4
+    # Without a run's id the content counts, however it is formatted.
     (tmp_path / "indented").write_text(json.dumps(json.loads(result_files.to_json(nameless)), indent=3))
     (one,) = kept.add_reports(tmp_path / "store.db", [tmp_path / "indented"])
-    assert one.fate == "kept already" and (tmp_path / "store.db").read_bytes() == before
+    assert one.fate == "already stored" and (tmp_path / "store.db").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir() if "store" in path.name] == ["store.db"]
 
 
@@ -117,20 +117,20 @@ def test_nothing_of_a_report_is_lost_and_its_columns_are_plain(tmp_path: Path) -
     ]
 
 
-def test_a_finished_report_takes_the_place_of_what_its_run_had(tmp_path: Path) -> None:
+def test_a_finished_report_replaces_the_partial_one(tmp_path: Path) -> None:
     run = kept_run(0, {"naive": 2000.0, "registers": 1000.0})
     early = replace(run, results=run.results[:2], complete=False)
-    assert added(tmp_path, early, run, early) == ["added", "finished since", "kept already"]
+    assert added(tmp_path, early, run, early) == ["added", "replaced partial run", "already stored"]
     assert rows(tmp_path, "SELECT COUNT(*), MIN(complete) FROM history") == [(3, 1)]
 
 
 def test_reports_of_one_run_on_several_devices_are_all_kept(tmp_path: Path) -> None:
     run = kept_run(0, {"naive": 1.0})
     other = replace(run, device={**CARD, "adapter": "Another"})
-    assert added(tmp_path, run, other, other) == ["added", "added", "kept already"]
+    assert added(tmp_path, run, other, other) == ["added", "added", "already stored"]
 
 
-def test_of_several_files_all_or_none_are_added(tmp_path: Path) -> None:
+def test_all_or_none_of_several_files_are_added(tmp_path: Path) -> None:
     added(tmp_path, kept_run(0, {"naive": 1.0}))
     before = (tmp_path / "store.db").read_bytes()
     good = written(tmp_path, kept_run(1, {"naive": 1.0}))
@@ -150,7 +150,7 @@ def test_processes_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from webnorm.lab.report.history.store import add_reports\n"
         "for path in sys.argv[2:]: add_reports(Path(sys.argv[1]), [Path(path)])"
     )
-    # Every third file is added by both.
+    # Both processes add every third file.
     shares = [[path for at, path in enumerate(paths) if at % 3 in (0, one)] for one in (1, 2)]
     started = [
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "store.db"), *map(str, share)])
@@ -191,7 +191,7 @@ def test_an_add_that_fails_half_way_leaves_the_store_as_it_was(tmp_path: Path) -
         assert done.returncode == status, done.stderr
         if how == "full":
             assert "cannot be written" in done.stderr and "; nothing was added" in done.stderr
-        # Whoever opens it next undoes what a process left that was killed.
+        # The next connection rolls back the changes of a killed process.
         assert history(tmp_path / "store.db", ALL, 10).reports == 1, how
         assert (tmp_path / "store.db").read_bytes() == before, how
 
@@ -211,7 +211,7 @@ def test_a_file_that_is_no_store_is_refused_and_stays(tmp_path: Path) -> None:
         other.execute(f"PRAGMA application_id = {int.from_bytes(b'wnvs', 'big')}")
         other.execute("CREATE TABLE visits (id)")
     other.close()
-    for store, told in (
+    for store, message in (
         (
             foreign,
             "is not a store of results and was not changed; name a file that `webnorm store add` made",
@@ -223,7 +223,7 @@ def test_a_file_that_is_no_store_is_refused_and_stays(tmp_path: Path) -> None:
     ):
         before = None if store.is_dir() else store.read_bytes()
         for asked in (lambda at=store: kept.add_reports(at, [path]), lambda at=store: history(at, ALL, 1)):
-            with pytest.raises(WebnormError, match=told):
+            with pytest.raises(WebnormError, match=message):
                 asked()
         assert store.is_dir() or store.read_bytes() == before
     with pytest.raises(WebnormError, match="is no store; `webnorm store add FILES` creates one"):
@@ -253,40 +253,40 @@ def test_older_files_are_kept_and_come_before_those_with_a_date(tmp_path: Path) 
     ]
 
 
-# --- what became slower ------------------------------------------------------------------------------
+# --- Regressions --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("copy", [900.0, None], ids=["beside a copy", "alone"])
+@pytest.mark.parametrize("copy", [900.0, None], ids=["with a copy", "alone"])
 def test_ten_percent_are_found_and_one_is_not(tmp_path: Path, copy: float | None) -> None:
     before = [
         kept_run(at, {"registers": 2000.0 * (1 + 0.002 * (at % 3)), "naive": 6000.0}, copy)
         for at in range(10)
     ]
     newest = kept_run(10, {"registers": 2204.0, "naive": 6060.0}, copy)
-    assert judged(tmp_path, *before, newest) == {"registers": "SLOWER", "naive": "SAME"}
+    assert verdicts_of(tmp_path, *before, newest) == {"registers": "SLOWER", "naive": "SAME"}
     mended = kept_run(11, {"registers": 2002.0, "naive": 5000.0}, copy)
-    assert judged(tmp_path, mended) == {"registers": "SAME", "naive": "FASTER"}
+    assert verdicts_of(tmp_path, mended) == {"registers": "SAME", "naive": "FASTER"}
 
 
-def test_what_runs_differ_by_is_no_regression(tmp_path: Path) -> None:
+def test_normal_variation_is_no_regression(tmp_path: Path) -> None:
     noisy = [kept_run(at, {"naive": 2000.0 * (1 + 0.03 * (-1) ** at)}) for at in range(10)]
-    assert judged(tmp_path, *noisy, kept_run(10, {"naive": 2000.0 * 1.08})) == {"naive": "SAME"}
+    assert verdicts_of(tmp_path, *noisy, kept_run(10, {"naive": 2000.0 * 1.08})) == {"naive": "SAME"}
     (newest,) = regressions(tmp_path / "store.db", ALL, 10)
     (one,) = newest.results
     assert one.band == pytest.approx(0.09, rel=0.05) and one.runs == 10
-    assert judged(tmp_path, kept_run(11, {"naive": 2000.0 * 1.3})) == {"naive": "SLOWER"}
+    assert verdicts_of(tmp_path, kept_run(11, {"naive": 2000.0 * 1.3})) == {"naive": "SLOWER"}
 
 
 def test_a_machine_that_is_slow_as_a_whole_is_no_regression(tmp_path: Path) -> None:
     slow = kept_run(10, {"registers": 2600.0, "naive": 7800.0}, copy=1170.0)
-    assert {*judged(tmp_path, *steady(), slow).values()} == {"SAME"}
-    # A copy that is faster than ever says nothing of a kernel that is as fast as ever.
+    assert {*verdicts_of(tmp_path, *steady(), slow).values()} == {"SAME"}
+    # A faster copy says nothing about a kernel with an unchanged speed.
     odd = kept_run(11, {"registers": 2000.0}, copy=700.0)
-    assert judged(tmp_path, odd) == {"registers": "UNCLEAR"}
+    assert verdicts_of(tmp_path, odd) == {"registers": "UNCLEAR"}
 
 
 @pytest.mark.parametrize("key", kept.PLATFORM)
-def test_another_driver_begins_a_series(tmp_path: Path, key: str) -> None:
+def test_another_driver_starts_a_series(tmp_path: Path, key: str) -> None:
     other = {**CARD, key: "another"}
     slow = [kept_run(at, {"registers": 3000.0}, device=other) for at in (10, 11, 12)]
     added(tmp_path, *steady(), *slow)
@@ -299,15 +299,15 @@ def test_another_driver_begins_a_series(tmp_path: Path, key: str) -> None:
     assert {*verdicts(older).values()} == {"SAME"}
 
 
-def test_webnorms_version_and_the_host_begin_none(tmp_path: Path) -> None:
+def test_webnorms_version_and_the_host_start_no_series(tmp_path: Path) -> None:
     newest = kept_run(10, {"registers": 2300.0}, webnorm="9.9")
     assert newest.origin is not None
     newest = replace(newest, origin=replace(newest.origin, host="another"))
-    assert judged(tmp_path, *steady(), newest) == {"registers": "SLOWER"}
+    assert verdicts_of(tmp_path, *steady(), newest) == {"registers": "SLOWER"}
 
 
-def test_like_is_held_against_like(tmp_path: Path) -> None:
-    """Other constants, problems, options, ways of calling: nothing of that kind was measured before."""
+def test_only_equal_setups_are_compared(tmp_path: Path) -> None:
+    """Results with other constants, problems, options or call methods have no earlier results."""
 
     def as_other(**changes: Any) -> Report:
         run = kept_run(10, {"registers": 4000.0})
@@ -325,27 +325,27 @@ def test_like_is_held_against_like(tmp_path: Path) -> None:
         {"case": "rows-1"},
     ):
         (tmp_path / "store.db").write_bytes(store)
-        assert judged(tmp_path, as_other(**changes)) == {"registers": "UNCLEAR"}, changes
+        assert verdicts_of(tmp_path, as_other(**changes)) == {"registers": "UNCLEAR"}, changes
     (tmp_path / "store.db").write_bytes(store)
     seeded = {
         "problem": replace(KEPT_PROBLEM, seed=7),
         "constants": {"vector_width": 4, "threads_per_row": 64},
     }
-    assert judged(tmp_path, as_other(**seeded)) == {"registers": "SLOWER"}
+    assert verdicts_of(tmp_path, as_other(**seeded)) == {"registers": "SLOWER"}
 
 
-def test_runs_of_other_kernels_stand_between(tmp_path: Path) -> None:
+def test_runs_of_other_kernels_in_between_do_not_matter(tmp_path: Path) -> None:
     between = [kept_run(at, {"naive": 6000.0}) for at in range(10, 25)]
     newest = kept_run(30, {"registers": 2300.0})
-    assert judged(tmp_path, *steady(10, registers=2000.0), *between, newest) == {"registers": "SLOWER"}
+    assert verdicts_of(tmp_path, *steady(10, registers=2000.0), *between, newest) == {"registers": "SLOWER"}
     (one,) = regressions(tmp_path / "store.db", ALL, 4)[0].results
     assert one.runs == 4
-    # The newest of what is asked for.
+    # The newest of the selected results.
     (asked,) = regressions(tmp_path / "store.db", SeriesQuery(kernel=["nai*"]), 10)
     assert asked.run == f"{24:032x}" and verdicts(asked) == {"naive": "SAME"}
 
 
-def test_the_newest_is_by_its_date_then_by_its_turn(tmp_path: Path) -> None:
+def test_the_newest_is_by_date_then_by_order(tmp_path: Path) -> None:
     late, early = kept_run(20, {"naive": 9000.0}), kept_run(-1, {"naive": 100.0})
     added(tmp_path, late, *steady(), early)
     (newest,) = regressions(tmp_path / "store.db", ALL, 10)
@@ -353,16 +353,16 @@ def test_the_newest_is_by_its_date_then_by_its_turn(tmp_path: Path) -> None:
     twin = kept_run(21, {"naive": 6000.0})
     assert twin.origin and late.origin
     twin = replace(twin, origin=replace(twin.origin, recorded=late.origin.recorded))
-    assert judged(tmp_path, twin) == {"naive": "SAME"}
+    assert verdicts_of(tmp_path, twin) == {"naive": "SAME"}
 
 
-def test_interrupted_runs_and_checks_are_kept_and_not_judged(tmp_path: Path) -> None:
+def test_interrupted_runs_and_checks_are_stored_but_not_compared(tmp_path: Path) -> None:
     cut = kept_run(10, {"registers": 9000.0}, complete=False)
     check = replace(kept_run(11, {}), results=(replace(BARE, status="pass", reason=None),))
     added(tmp_path, *steady(), cut, check)
     (newest,) = regressions(tmp_path / "store.db", ALL, 10)
     assert (newest.run, newest.interrupted) == (f"{9:032x}", 1) and {*verdicts(newest).values()} == {"SAME"}
-    # Nor is anything held against them.
+    # They are not used for comparisons either.
     (one, _) = regressions(tmp_path / "store.db", ALL, 10)[0].results
     assert one.runs == 9
     found = history(tmp_path / "store.db", ALL, 100)
@@ -370,7 +370,7 @@ def test_interrupted_runs_and_checks_are_kept_and_not_judged(tmp_path: Path) -> 
     assert [one["complete"] for one in found.entries() if one["kernel"] == "registers"] == [1] * 10 + [0]
 
 
-def test_copies_are_judged_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_copies_are_compared_on_request(tmp_path: Path) -> None:
     added(tmp_path, *steady(), kept_run(10, {"registers": 2200.0}, copy=990.0))
     (newest,) = regressions(tmp_path / "store.db", SeriesQuery(op="copy"), 10)
     assert verdicts(newest) == {"copy": "SLOWER"}
@@ -386,7 +386,7 @@ def test_a_kernel_that_is_wrong_now_is_broken(tmp_path: Path) -> None:
         replace(one, status=statuses[one.kernel], **untimed) if one.kernel in statuses else one
         for one in run.results
     ]
-    found = judged(
+    found = verdicts_of(
         tmp_path,
         *steady(5, naive=6000.0, registers=2000.0, streaming=900.0),
         replace(run, results=tuple(results)),
@@ -400,18 +400,18 @@ def test_a_kernel_that_is_wrong_now_is_broken(tmp_path: Path) -> None:
     ]
 
 
-def test_flags_that_say_a_time_is_not_the_kernels(tmp_path: Path) -> None:
+def test_serious_flags_give_no_verdict(tmp_path: Path) -> None:
     def flagged(at: int, time: float, flag: str) -> Report:
         run = kept_run(at, {"naive": time})
         return replace(run, results=tuple(replace(one, flags=(flag,)) for one in run.results))
 
     noisy = [flagged(at, 2000.0, "noisy") for at in range(5)]
-    assert judged(tmp_path, *noisy, flagged(5, 2300.0, "noisy")) == {"naive": "SLOWER"}
-    assert judged(tmp_path, flagged(6, 2300.0, "throttled")) == {"naive": "UNCLEAR"}
+    assert verdicts_of(tmp_path, *noisy, flagged(5, 2300.0, "noisy")) == {"naive": "SLOWER"}
+    assert verdicts_of(tmp_path, flagged(6, 2300.0, "throttled")) == {"naive": "UNCLEAR"}
 
 
 @pytest.mark.parametrize("samples", [None, (2300.0,), (2300.0, 2310.0, 2290.0)], ids=["none", "one", "three"])
-def test_few_samples_are_judged_by_what_lies_between_runs(
+def test_few_samples_are_compared_by_the_variation_between_runs(
     tmp_path: Path, samples: tuple[float, ...] | None
 ) -> None:
     def few(at: int, factor: float) -> Report:
@@ -420,25 +420,27 @@ def test_few_samples_are_judged_by_what_lies_between_runs(
         return replace(kept_run(at, {}), results=(result,))
 
     before = [few(at, 1 + 0.003 * (at % 3)) for at in range(6)]
-    assert judged(tmp_path, *before, few(6, 1.01)) == {"naive": "SAME"}
-    assert judged(tmp_path, few(7, 1.1)) == {"naive": "SLOWER"}
+    assert verdicts_of(tmp_path, *before, few(6, 1.01)) == {"naive": "SAME"}
+    assert verdicts_of(tmp_path, few(7, 1.1)) == {"naive": "SLOWER"}
 
 
-def test_noisy_samples_of_the_newest_run_tell_nothing(tmp_path: Path) -> None:
-    """Whatever lies between runs: of these the median is off by chance."""
+def test_noisy_samples_of_the_newest_run_give_no_verdict(tmp_path: Path) -> None:
+    """Their median may be off by chance, whatever the variation between runs."""
     wild = tuple(2000.0 * (2.4 if at % 2 else 0.9) for at in range(15))
     result = timed("naive", 2300.0, samples_ns=wild, problem=KEPT_PROBLEM, case=None)
     before = [kept_run(at, {"naive": 2000.0}, None) for at in range(10)]
-    assert judged(tmp_path, *before, replace(kept_run(10, {}), results=(result,))) == {"naive": "UNCLEAR"}
+    assert verdicts_of(tmp_path, *before, replace(kept_run(10, {}), results=(result,))) == {
+        "naive": "UNCLEAR"
+    }
 
 
-def test_platforms_are_apart_and_chosen_by_adapter(tmp_path: Path) -> None:
+def test_platforms_are_separate_and_selected_by_adapter(tmp_path: Path) -> None:
     other = {**CARD, "adapter": "Other \x1b[31m"}
     added(tmp_path, *steady(), *(kept_run(100 + at, {"naive": 500.0}, device=other) for at in range(5)))
     assert len(regressions(tmp_path / "store.db", ALL, 10)) == 2
     (one,) = regressions(tmp_path / "store.db", SeriesQuery(adapter="other"), 10)
     assert verdicts(one) == {"naive": "SAME"}
-    for asked, told in (
+    for asked, message in (
         (
             SeriesQuery(adapter="third"),
             "no adapter name contains 'third'; stored are: 'Other .*', 'Some GPU'",
@@ -462,14 +464,14 @@ def test_platforms_are_apart_and_chosen_by_adapter(tmp_path: Path) -> None:
             "unknown op 'softmax'; expected one of copy, layer_norm",
         ),
     ):
-        with pytest.raises(WebnormError, match=told):
+        with pytest.raises(WebnormError, match=message):
             regressions(tmp_path / "store.db", asked, 10)
-    with pytest.raises(WebnormError, match="--last is 2; expected 3 or more"):
+    with pytest.raises(WebnormError, match="--last is 2; it must be at least 3"):
         regressions(tmp_path / "store.db", ALL, 2)
 
 
-def test_runs_that_nobody_changed_are_seldom_slower(tmp_path: Path) -> None:
-    """Twenty kernels, of noise of 2 %, ten stores of eleven runs: two hundred chances of being wrong."""
+def test_unchanged_runs_are_seldom_slower(tmp_path: Path) -> None:
+    """Twenty kernels with noise of 2 % in ten stores of eleven runs give two hundred chances of an error."""
     import numpy as np
 
     rng, wrong = np.random.default_rng(1), 0
@@ -477,7 +479,7 @@ def test_runs_that_nobody_changed_are_seldom_slower(tmp_path: Path) -> None:
         folder = tmp_path / str(at)
         folder.mkdir()
         noise = rng.normal(1, 0.02, (11, 20))
-        found = judged(
+        found = verdicts_of(
             folder,
             *(
                 kept_run(run, {f"k{k}": 2000 * float(noise[run, k]) for k in range(20)}, None)

@@ -1,4 +1,4 @@
-"""Results as other tools take them, held against what those tools publish."""
+"""Exports for other tools, compared with their published formats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from webnorm.lab.results import result_files
 from webnorm.lab.results.result import Report
 
 NUMBER = {"type": "number"}
-# What https://bencher.dev/bmf.json asks for.
+# The format of https://bencher.dev/bmf.json.
 BENCHER = {
     "$schema": "http://json-schema.org/draft-07/schema",
     "type": "object",
@@ -35,7 +35,7 @@ BENCHER = {
         }
     },
 }
-# What github-action-benchmark's README says of customSmallerIsBetter.
+# The format customSmallerIsBetter from github-action-benchmark's README.
 GITHUB = {
     "type": "array",
     "items": {
@@ -59,7 +59,7 @@ def as_others(folder: Path, form: str, *reports: Report) -> Any:
     return found
 
 
-def test_what_bencher_takes(tmp_path: Path) -> None:
+def test_the_format_of_bencher(tmp_path: Path) -> None:
     report = kept_run(0, {"registers": 2000.0})
     report = replace(report, results=(*report.results, BARE))
     found = as_others(tmp_path, "bencher", report)
@@ -74,7 +74,7 @@ def test_what_bencher_takes(tmp_path: Path) -> None:
     }
 
 
-def test_what_github_action_benchmark_takes(tmp_path: Path) -> None:
+def test_the_format_of_github_action_benchmark(tmp_path: Path) -> None:
     _, one = as_others(tmp_path, "github", kept_run(0, {"registers": 2000.0}))
     assert one == {
         "name": "layer_norm, 64x768 float32: registers threads_per_row=64 vector_width=4",
@@ -86,7 +86,7 @@ def test_what_github_action_benchmark_takes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["bencher", "github"])
-def test_odd_results_are_taken_too(form: str, tmp_path: Path) -> None:
+def test_odd_results_are_exported_too(form: str, tmp_path: Path) -> None:
     odd = timed("k" * 990, 5.0, p20_ns=math.inf, gbps=math.nan, percent_of_copy=-math.inf)
     escapes = replace(odd, kernel="\x1b[31m\n", constants={"a\0": 2**100}, gbps=None)
     wrong = (replace(odd, median_ns=math.inf), replace(odd, status="fail"), replace(odd, median_ns=0.0))
@@ -100,15 +100,15 @@ def test_odd_results_are_taken_too(form: str, tmp_path: Path) -> None:
     assert [name[-3:] for name in names[1:3]] == [" #2", " #3"]
 
 
-def test_names_are_the_same_from_run_to_run(tmp_path: Path) -> None:
+def test_names_stay_the_same_between_runs(tmp_path: Path) -> None:
     one, other = (as_others(tmp_path, "bencher", kept_run(at, {"a": 1e3, "b": 2e3 + at})) for at in (0, 1))
     assert [*one] == [*other] and one != other
-    # Files of one device are one list.
+    # Files of one device form one list.
     both = as_others(tmp_path, "bencher", kept_run(0, {"a": 1e3}, None), kept_run(1, {"b": 1e3}, None))
     assert len(both) == 2
 
 
-def test_what_cannot_be_exported_is_told(tmp_path: Path) -> None:
+def test_failing_exports_are_errors(tmp_path: Path) -> None:
     with pytest.raises(WebnormError, match=r"0\.json has no result that is both right and timed"):
         as_others(tmp_path, "github", replace(kept_run(0, {}), results=(BARE, replace(FULL, status="fail"))))
     other = kept_run(1, {"a": 1.0}, device={**CARD, "driver": "2"})

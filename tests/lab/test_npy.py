@@ -1,4 +1,4 @@
-"""Arrays of a user's own: types that NumPy's files do not name, and files that are none of NumPy's."""
+"""User arrays: types that NumPy files do not name, and files of other formats."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_bfloat16_comes_back_from_numpys_files(tmp_path: Path, x: Array, dtypes:
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16, np.float32])
-def test_an_array_of_another_type_than_asked_for_is_refused(tmp_path: Path, dtype: Any) -> None:
-    """Else what was checked would be another type than the one that was asked for."""
+def test_an_array_of_another_type_than_requested_is_refused(tmp_path: Path, dtype: Any) -> None:
+    """Otherwise the check would test another type than requested."""
     path = saved(tmp_path / "x.npy", X.astype(dtype))
     wanted = next(name for name in ("float32", "float16") if np.dtype(name) != dtype)
     with pytest.raises(WebnormError, match=rf"dtype is .*; --dtype \(dtype=\) requires {wanted}"):
@@ -56,10 +56,10 @@ def test_an_array_of_another_type_than_asked_for_is_refused(tmp_path: Path, dtyp
     assert requests.with_cases(request, (), None, path, own, Overrides()).dtypes == (own,)
 
 
-def test_bytes_without_a_type_name_theirs() -> None:
-    """And what a message says to do is possible."""
+def test_bytes_require_an_explicit_type() -> None:
+    """The advice in the message works."""
     raw = X.view("V2")
-    with pytest.raises(WebnormError, match=r"with --dtype bfloat16 \(dtype='bfloat16'\) it is read so"):
+    with pytest.raises(WebnormError, match=r"use --dtype bfloat16 \(dtype=.bfloat16.\) to read it"):
         user_array_case(raw)
     row, plain = raw[0, 0], X[0, 0].astype(np.float32)
     calls: list[tuple[Any, Any]] = [

@@ -59,7 +59,7 @@ def drawn(results: Iterable[Result], adapter: str = "Some GPU") -> Figure:
 
 
 def texts(figure: Figure) -> list[Text]:
-    """Every text that is drawn: an axis has others, too, of ticks that are out of sight."""
+    """Return every drawn text, without invisible labels of ticks."""
     found, draw = [], Text.draw
 
     def record(text: Text, renderer: RendererBase) -> None:
@@ -74,7 +74,7 @@ def texts(figure: Figure) -> list[Text]:
 
 
 def words(path: Path) -> list[str]:
-    """Every text in an SVG."""
+    """Return every text in an SVG."""
     return [node.text or "" for node in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
 
 
@@ -155,8 +155,8 @@ def test_rings_mark_what_auto_chooses(cols: list[int]) -> None:
     ("chosen", "said", "marked"),
     [([], "auto's choice (not timed)", 0), ([512], "auto's choice (where timed)", 1)],
 )
-def test_where_auto_was_not_timed_the_legend_says_so(chosen: list[int], said: str, marked: int) -> None:
-    """Of kernels that somebody named, or where auto's own choice was wrong."""
+def test_the_legend_says_if_auto_was_not_timed(chosen: list[int], said: str, marked: int) -> None:
+    """The kernels were selected by name, or auto's choice was wrong."""
     found = sweep([64], [256, 512, 1024])
     found += [replace(result("registers", 150.0, cols=n, n=2), auto="rules") for n in chosen]
     failed = replace(result("lost", 1.0, cols=256), status="fail", auto="rules")
@@ -195,7 +195,7 @@ LONG = NormOptions(bias=False, weight=False, residual=True, return_stats=True, o
 
 
 def of_kernels(kernels: Iterable[str], cols: Iterable[int], rows: int = 64) -> list[Result]:
-    """Rates that lie close to one another, and the copy."""
+    """Return results with close rates, and the copy."""
     rates = {"copy": 200.0} | {kernel: 180.0 + at / 8 for at, kernel in enumerate(kernels)}
     found = [result(kernel, gbps, rows, n) for n in cols for kernel, gbps in rates.items()]
     return [replace(one, percent_of_copy=one.gbps and one.gbps / 2, auto="rules") for one in found]
@@ -275,7 +275,7 @@ def test_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_nothing_timed_is_told(tmp_path: Path) -> None:
+def test_a_report_without_times_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(WebnormError, match="both right and timed"):
         plot(report([]), tmp_path / "a.svg")
     assert os.listdir(tmp_path) == []
@@ -286,7 +286,7 @@ def without_matplotlib(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(folder))
 
 
-def test_without_matplotlib_the_command_to_install_it_is_told(
+def test_without_matplotlib_the_error_names_the_command_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_matplotlib(tmp_path, monkeypatch)
@@ -295,7 +295,7 @@ def test_without_matplotlib_the_command_to_install_it_is_told(
         plot(report(sweep([64], [256])), tmp_path / "a.svg")
 
 
-def test_before_anything_is_timed_it_is_known_that_nothing_can_be_drawn(
+def test_drawing_is_checked_before_anything_is_timed(
     tmp_path: Path, mistake: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_matplotlib(tmp_path, monkeypatch)
@@ -303,6 +303,6 @@ def test_before_anything_is_timed_it_is_known_that_nothing_can_be_drawn(
     assert "pip install matplotlib" in mistake(["bench", "--plot", "a.svg"])
 
 
-def test_an_unwritable_path_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(WebnormError, match="cannot write"):
         plot(report(sweep([64], [256])), tmp_path / "absent" / "a.svg")

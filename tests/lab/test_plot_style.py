@@ -1,4 +1,4 @@
-"""Colours as the colour-blind see them, and where labels and ticks go."""
+"""Colours in colour-blind vision, and positions of labels and ticks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from webnorm.lab.plot.style import COLOURS, INK, MARKERS, places, spread, styles
 from webnorm.op.dtypes import Array
 
 WHITE, DARK = "#FFFFFF", "#0D1117"
-# Of linear RGB, severity 1: Machado, Oliveira and Fernandes, A Physiologically-based Model for Simulation of
-# Color Vision Deficiency, 2009.
+# Matrices for linear RGB, severity 1: Machado, Oliveira and Fernandes, A Physiologically-based Model for
+# Simulation of Color Vision Deficiency, 2009.
 VISION = {
     "full": np.eye(3),
     "protanopia": [
@@ -36,26 +36,26 @@ XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1
 
 
 def linear(colour: str) -> Array:
-    """#RRGGBB as linear RGB from 0 to 1."""
+    """Convert #RRGGBB to linear RGB from 0 to 1."""
     value = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
     return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
 
 
 def contrast(one: str, other: str) -> float:
-    """WCAG's ratio, from 1 to 21."""
+    """Return WCAG's contrast ratio, from 1 to 21."""
     low, high = sorted(float(XYZ[1] @ linear(colour)) + 0.05 for colour in (one, other))
     return high / low
 
 
 def lab(rgb: Array) -> Array:
-    """CIELAB of linear RGB, under its own white."""
+    """Convert linear RGB to CIELAB with its own white."""
     shares = XYZ @ np.clip(rgb, 0, 1) / XYZ.sum(axis=1)
     x, y, z = np.where(shares > 216 / 24389, np.cbrt(shares), (24389 / 27 * shares + 16) / 116)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
 def distance(one: Array, other: Array) -> float:
-    """CIEDE2000."""
+    """Return the CIEDE2000 distance."""
     lightness, a, b = np.stack([one, other], axis=1)
     saturated = np.hypot(a, b).mean() ** 7
     a = a * (1.5 - 0.5 * np.sqrt(saturated / (saturated + 25**7)))
@@ -87,20 +87,20 @@ def nearest(colours: tuple[str, ...], vision: str) -> float:
         ((22.7233, 20.0904, -46.6940), (23.0331, 14.9730, -42.5619), 2.0373),
     ],
 )
-def test_the_distance_is_that_of_sharma_wu_and_dalal(
+def test_the_distance_matches_sharma_wu_and_dalal(
     one: tuple[float, ...], other: tuple[float, ...], expected: float
 ) -> None:
     assert distance(np.array(one), np.array(other)) == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("vision", VISION)
-def test_ten_colours_are_told_apart(vision: str) -> None:
+def test_ten_colours_are_distinguishable(vision: str) -> None:
     assert len(COLOURS) == 10
     assert nearest(COLOURS, vision) >= (18.7 if vision == "full" else 13.6)
     assert nearest(COLOURS[:5], vision) >= 18.3
 
 
-def test_colours_are_seen_on_white_and_on_dark_pages() -> None:
+def test_colours_are_visible_on_white_and_dark_pages() -> None:
     for page in (WHITE, DARK):
         assert min(contrast(colour, page) for colour in COLOURS) >= 3
         assert contrast(INK, page) >= 4.34
@@ -120,7 +120,7 @@ def test_no_two_of_110_kernels_look_alike() -> None:
         ([50, 50, 50], [40, 50, 60]),
         ([50, 45, 90], [52.5, 42.5, 90]),
         ([0, 0, 100, 99], [0, 10, 100, 90]),
-        # Two that part reach a third, and all three settle around their middle.
+        # Two labels move apart and reach a third, and all three settle around their middle.
         ([20, 20, 24], [34 / 3, 64 / 3, 94 / 3]),
     ],
 )
@@ -142,7 +142,7 @@ def test_no_places_drawn_at_random_are_nearer() -> None:
         assert ((found - wanted) ** 2).sum() <= ((others - wanted) ** 2).sum(axis=1).min()
 
 
-def test_sweeps_stand_on_the_scale_that_parts_them() -> None:
+def test_sweeps_use_the_scale_with_more_space() -> None:
     powers, steps = [256, 512, 1024, 4096], list(range(128, 4096, 128))
     scale, at = places(powers)
     assert scale == "log" and at == pytest.approx({256: 0, 512: 0.25, 1024: 0.5, 4096: 1})
@@ -150,6 +150,6 @@ def test_sweeps_stand_on_the_scale_that_parts_them() -> None:
     assert scale == "linear" and at[steps[15]] == pytest.approx(0.5, abs=0.02)
 
 
-def test_numbers_of_columns_have_room() -> None:
+def test_numbers_of_columns_have_space() -> None:
     _, at = places([255, 256, 257, 1023, 1024, 65536, 1 << 20])
     assert ticks(at) == [256, 1024, 65536, 1 << 20]

@@ -1,4 +1,4 @@
-"""Where the time goes: transfers, the first use, and what a call costs beside its kernel."""
+"""Profiles: transfers, the first use, and the overhead of a call."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TRANSFERS = TransferTimes(upload_ns=3e5, download_ns=1e5, upload_bytes=3_000_000
         ("layer_norm_backward", NormOptions(), 2 * 2 * 7 * 30 + 2 * 30, 2 * 7 * 30 + 2 * 30 * 2),
     ],
 )
-def test_all_inputs_go_up_and_all_outputs_come_down(
+def test_all_inputs_are_uploaded_and_all_outputs_downloaded(
     op: str, options: NormOptions, up: int, down: int, device: Device
 ) -> None:
     task = Task(OPS[op], NormProblem(rows=7, cols=30, dtype="float16", options=options))
@@ -58,16 +58,16 @@ def test_all_inputs_go_up_and_all_outputs_come_down(
     assert found.call_ns is None
 
 
-def test_a_call_is_timed_beside_its_kernel(device: Device) -> None:
+def test_a_call_is_timed_with_its_kernel(device: Device) -> None:
     task = Task(OPS["layer_norm_backward"], NormProblem(rows=7, cols=30))
     *_, found = time_transfers(device, TransferJob(task, "registers", RULE))
     assert isinstance(found, TransferTimes)
     assert found.call_ns and found.resident_call_ns
-    # NumPy arrays go up and come back on top of what a call on GpuArrays takes.
+    # A call on NumPy arrays adds transfers to the time of a call on GpuArrays.
     assert min(found.call_ns, found.resident_call_ns) > 0
 
 
-def test_the_first_use_is_taken_apart(device: Device) -> None:
+def test_the_first_use_is_split_into_steps(device: Device) -> None:
     problem = NormProblem(rows=3, cols=36)
     board = ProblemBuffers(
         device, Task(OPS["layer_norm"], problem), make_inputs(OPS["layer_norm"], problem), ()
@@ -80,7 +80,7 @@ def test_the_first_use_is_taken_apart(device: Device) -> None:
 
 
 def profiled(results: list[Result], answer: TransferTimes | None = TRANSFERS) -> list[Result]:
-    """With a worker that answers with given transfers, or dies."""
+    """Profile with a worker that answers with given transfers, or dies."""
 
     def measure(task: Task, kernel: str | None) -> Iterator[timing.RoundDone | TransferTimes]:
         assert (task, kernel) == (Task(OPS[MIXED[4].op], MIXED[4].problem), MIXED[4].kernel)
@@ -102,7 +102,7 @@ def test_the_fastest_right_kernel_is_profiled() -> None:
     assert profiled(copies) == copies
 
 
-def test_a_worker_that_dies_over_transfers_is_told() -> None:
+def test_a_worker_that_dies_during_transfers_is_an_error() -> None:
     with pytest.raises(WebnormError, match=r"profiling layer_norm 4096x1024 float32 failed: no sign of life"):
         profiled(MIXED, None)
 
@@ -117,34 +117,34 @@ def test_the_table_has_times_rates_and_shares() -> None:
     assert line_of(shown, "dispatch ").split() == ["dispatch", "100", "us", "2", "20", "20"]
     assert line_of(shown, "download ").split() == ["download", "100", "us", "0.5", "5", "20"]
     assert "first use: render 20 ms, compile 3 ms, pipeline 4 ms" in shown
-    assert "dispatch is timed by timestamp" in shown and "software" not in shown
+    assert "dispatch by timestamp" in shown and "software" not in shown
     assert "no data crosses a bus" in text(profile_table(profiled([fastest]), software=True), width=100)
     assert "nothing to profile" in text(profile_table(MIXED, software=True))
 
 
 @pytest.mark.slow
 def test_overheads_are_reported(tmp_path: Path, device: Device) -> None:
-    """The script runs; what it says is a measurement, and no test's matter."""
+    """The script runs; its measurements are not tested."""
     path = tmp_path / "overhead.json"
     arguments = ["--rounds", "2", "--op", "layer_norm_backward", "--json", str(path)]
     command = [sys.executable, "-m", "bench.overhead", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(path.read_text())["lines"]
-    assert all(line["median_ns"] > 0 for line in told)
-    whats = [line["what"].strip() for line in told]
+    lines_found = json.loads(path.read_text())["lines"]
+    assert all(line["median_ns"] > 0 for line in lines_found)
+    names = [line["what"].strip() for line in lines_found]
     parts = ["choose", "render", "compile", "pipeline"]
     call = "first call on GpuArrays"
-    assert whats[:10] == [f"{call}, nothing kept", *parts, call, *parts]
-    lines = dict(zip(whats, told, strict=True))
+    assert names[:10] == [f"{call}, nothing kept", *parts, call, *parts]
+    lines = dict(zip(names, lines_found, strict=True))
     calls = lines["call on GpuArrays"], lines["encode and submit"]
     assert calls[0]["ratio"] == pytest.approx(calls[0]["median_ns"] / calls[1]["median_ns"])
 
 
-def test_overheads_are_held_against_the_reads_of_a_call(
+def test_overheads_are_compared_with_the_reads_of_a_call(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slower ones, such as wgpu's own, would let a call look cheaper than what it consists of."""
+    """Slower reads, such as wgpu's own, would make a call look cheaper than its parts."""
     queue = type(device.handle.queue)
     own, sizes = queue.read_buffer, []
 
@@ -155,7 +155,7 @@ def test_overheads_are_held_against_the_reads_of_a_call(
     monkeypatch.setattr(queue, "read_buffer", read_buffer)
     lines = overhead.steady(device, Task(OPS["layer_norm"], NormProblem(rows=96, cols=96)), 2)
     assert [line.ratio is not None for line in lines] == [True, False, True, False, False]
-    # The stopwatch reads a word to wait.
+    # The stopwatch waits by reading a word.
     assert max(sizes, default=0) < 4 * 96 * 96
 
 
@@ -168,14 +168,14 @@ def test_overheads_are_held_against_the_reads_of_a_call(
         (["--cols", "0"], "argument --cols: it is '0'; expected a whole number of at least 1"),
     ],
 )
-def test_mistakes_are_told_in_a_line(arguments: list[str], message: str, device: Device) -> None:
+def test_mistakes_are_one_line(arguments: list[str], message: str, device: Device) -> None:
     command = [sys.executable, "-m", "bench.overhead", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode and "Traceback" not in done.stderr
     assert message in done.stderr.splitlines()[-1]
 
 
-def test_overheads_are_held_against_what_a_tuning_chose(
+def test_overheads_are_compared_with_a_tuned_choice(
     tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path))

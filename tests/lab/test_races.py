@@ -1,4 +1,4 @@
-"""Races on workgroup memory, seen on any adapter."""
+"""Detection of races on workgroup memory on any adapter."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from webnorm.ops.norms.problem import NormProblem
 
 TWO_PASS = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text()
 START = "    let pivot = pivot_of(row);\n"
-# What a row's invocations do to memory that all of them see, and what is said of it.
+# Accesses of a row's invocations to shared memory, and the expected messages.
 USES = {
     "one writes, others read": ("array<f32, 64>", "if (thread == 0u) { shared_words[0] = 1.0; }", True),
     "with a barrier between": (
@@ -63,7 +63,7 @@ UNCLEAR = {
 
 
 def using(folder: Path, kind: str, use: str) -> Kernel:
-    """`two_pass` with more workgroup memory, which is read wherever it is a number for each row."""
+    """Return `two_pass` with more workgroup memory, which is read if it contains a number per row."""
     read = "" if "array<array" in kind else READ.get(kind, "")
     text = TWO_PASS.replace("@compute", f"var<workgroup> shared_words: {kind};\n\n@compute")
     text = text.replace(START, f"\n    {use}\n{read}{START}")
@@ -92,7 +92,7 @@ def race_of(kernel: Kernel, device: Device, cols: int) -> str | None:
 
 @pytest.mark.opengl
 @pytest.mark.parametrize("use", USES)
-def test_what_races_is_seen_and_nothing_else(use: str, device: Device, tmp_path: Path) -> None:
+def test_exactly_the_races_are_found(use: str, device: Device, tmp_path: Path) -> None:
     kind, text, races = USES[use]
     found = race_of(using(tmp_path, kind, text), device, 256)
     assert (found is not None) == races
@@ -101,7 +101,7 @@ def test_what_races_is_seen_and_nothing_else(use: str, device: Device, tmp_path:
 
 
 @pytest.mark.parametrize("use", UNCLEAR)
-def test_what_is_not_understood_is_not_vouched_for(use: str, device: Device, tmp_path: Path) -> None:
+def test_unsupported_texts_are_not_instrumented(use: str, device: Device, tmp_path: Path) -> None:
     kind, text = UNCLEAR[use]
     with pytest.raises(CannotInstrument):
         race_of(using(tmp_path, kind, text), device, 256)
@@ -113,7 +113,7 @@ def test_webnorms_kernels_do_not_race(kernel: Kernel, device: Device) -> None:
     assert race_of(kernel, device, 768) is None
 
 
-# Texts of one workgroup of 32: what stands before its function, and in it.
+# Texts for one workgroup of 32: declarations and the body of its function.
 TILE = "var<workgroup> tile: array<f32, 32>;"
 KEPT = "var<workgroup> kept: f32;"
 ROWS = "var<workgroup> index: array<u32, 32>;"
@@ -148,7 +148,7 @@ RACING = {
         TILE,
         f"for (var i = 0u; i < 9u; i++) {{ {WAIT} }} tile[place] = 1.0; {NEXT}",
     ),
-    "a barrier that nobody gets to": (TILE, f"tile[place] = 1.0; if (place > 99u) {{ {WAIT} }} {NEXT}"),
+    "a barrier that is never reached": (TILE, f"tile[place] = 1.0; if (place > 99u) {{ {WAIT} }} {NEXT}"),
     "a barrier before what is written": (
         f"{TILE} fn late() -> f32 {{ {WAIT} return 1.0; }}",
         f"tile[place] = late(); {NEXT}",
@@ -160,7 +160,7 @@ RACING = {
     "more is added": (TILE, "tile[3]++;".replace("++", " += 1.0")),
     "one more": (ROWS, "index[3]++;"),
     "shifted": (ROWS, "index[3] >>= 1u;"),
-    "beside an and": (ROWS, "index[place] = 1u; let other = place & index[(place + 1u) % 32u];"),
+    "next to an and": (ROWS, "index[place] = 1u; let other = place & index[(place + 1u) % 32u];"),
     "behind an and": (ROWS, "index[place] = 1u; if (place < 9u &&index[place + 1u] > 0u) { return; }"),
     "a vector whose parts are read": (
         "var<workgroup> kept: vec4<f32>;",
@@ -231,7 +231,7 @@ HONEST = {
     ),
     "read by many": (TILE, NEXT),
 }
-# Where nothing can be said.
+# Texts without a verdict.
 UNSAID = {
     "a pointer": (TILE, "let p = &tile[place]; *p = 1.0;"),
     "a pointer in parentheses": (TILE, "let p = &(tile[place]); *p = 1.0;"),
@@ -290,7 +290,7 @@ ENTRY = {"main": 32}
 
 
 def noted(device: Device, text: str) -> list[int]:
-    """How many races, the line and the element of the last, and whether barriers are uneven."""
+    """Return the number of races, the line and element of the last one, and true for uneven barriers."""
     watched = RaceInstrumentation(text)
     return list(map(int, _words_of(device.handle, watched.text(ENTRY, 0), watched.words(1, 1))[:4]))
 
@@ -302,17 +302,17 @@ def races_seen(device: Device, text: str) -> int:
 
 
 @pytest.mark.parametrize("name", RACING)
-def test_a_race_is_seen_however_it_is_written(name: str, device: Device) -> None:
+def test_a_race_is_found_in_any_spelling(name: str, device: Device) -> None:
     assert races_seen(device, small(RACING[name]))
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_nobody_is_accused_for_how_it_is_written(name: str, device: Device) -> None:
+def test_no_false_race_in_any_spelling(name: str, device: Device) -> None:
     assert not races_seen(device, small(HONEST[name]))
 
 
 @pytest.mark.parametrize("name", UNSAID)
-def test_what_may_mean_something_else_is_unwatchable(name: str) -> None:
+def test_ambiguous_names_cannot_be_instrumented(name: str) -> None:
     with pytest.raises(CannotInstrument):
         RaceInstrumentation(small(UNSAID[name])).text(ENTRY, 0)
 
@@ -342,7 +342,7 @@ BETWEEN = (
 
 @st.composite
 def spaced(draw: st.DrawFn) -> tuple[str, str]:
-    """A text, and the same with something between its tokens wherever that is the same to the language."""
+    """Draw a text, and the same text with blanks and comments between its tokens."""
     text = small(draw(st.sampled_from([*RACING.values(), *HONEST.values()])))
     code = TokenizedShader(text)
     pieces = []
@@ -357,7 +357,7 @@ def spaced(draw: st.DrawFn) -> tuple[str, str]:
 
 
 def without_lines(text: str) -> list[str]:
-    """The tokens of a watched text but for its notes' line numbers."""
+    """Return the tokens of an instrumented text without line numbers of notes."""
     words = [token.text for token in TokenizedShader(text).tokens]
     return [re.sub(r"[0-9]+u", "", w) if after == ")" else w for w, after in itertools.pairwise(words)]
 
@@ -382,13 +382,11 @@ def test_blanks_and_comments_change_no_verdict(device: Device, texts: tuple[str,
         f"if (place % 2u == 0u) {{ {WAIT} }} let other = tile[place ^ 1u];",
         f"if (place > 3u) {{ return; }} {WAIT} {NEXT}",
         f"for (var i = 0u; i < place; i++) {{ {WAIT} }} {NEXT}",
-        # llvmpipe leaves a loop after 65535 turns.
+        # llvmpipe ends a loop after 65535 rounds.
         f"for (var i = 0u; i < 50000u; i++) {{ {WAIT} {WAIT} {WAIT} }} {NEXT}",
     ],
 )
-def test_barriers_that_order_nothing_or_are_not_told_apart_vouch_for_nothing(
-    inside: str, device: Device
-) -> None:
+def test_uneven_or_too_many_barriers_give_no_verdict(inside: str, device: Device) -> None:
     *_, uneven = noted(device, small((TILE, f"tile[place] = 1.0; {inside}")))
     assert uneven
 
@@ -400,12 +398,13 @@ def test_notes_name_the_line_of_the_access(device: Device) -> None:
 
 
 def trials_of(kernel: Kernel) -> Iterator[tuple[Variant, NormProblem]]:
-    """Every pair of constants and every option, each with some of the other; kernels of one file take turns
-    over the options.
+    """Yield every pair of constants with some options, and every option with some constants.
+
+    Kernels of one file share the options.
     """
     family = next(family for family in of_one_file(KERNELS) if kernel in family)
     problems = [suited(kernel, problem) for _, problem in option_problems(kernel.op)]
-    # Accesses have other widths where two values share a word.
+    # Accesses have other widths if two values share a word.
     first_of = {problem.dtype: problem for problem in reversed(problems)}
     variants = [one for problem in first_of.values() for one in runnable_variants(kernel, problem, GPU)]
     waiting = [variant for variant, _ in covering((variant, problems[0]) for variant in variants)]
@@ -436,7 +435,7 @@ PASS_OF_HONEST = broken.HONEST[broken.HONEST.index(PASS) : broken.HONEST.index("
 
 
 def tried(device: Device, folder: Path, before: str, inside: str, runs: int = 1, rows: int = 70) -> Result:
-    """A kernel that is right, whatever it does to workgroup memory besides; it is run so many times."""
+    """A right kernel with further accesses to workgroup memory, which runs several times."""
     changes = {"@compute": f"{before}\n@compute", ROW: f"    {inside}\n{ROW}"}
     header = {PASS: PASS_OF_HONEST * (runs - 1) + PASS}
     kernel = load(Cheat("used", changes, header=header).write(folder))
@@ -446,7 +445,7 @@ def tried(device: Device, folder: Path, before: str, inside: str, runs: int = 1,
     return try_variant(board, variant, watch=True)[0]
 
 
-def test_a_race_fails_and_what_cannot_be_watched_does_not(device: Device, tmp_path: Path) -> None:
+def test_a_race_fails_and_an_unwatchable_kernel_does_not(device: Device, tmp_path: Path) -> None:
     racing = tried(
         device, tmp_path, TILE.replace(", 32>", ", 256>"), "tile[place]\n= 1.0; let other = tile[0];"
     )
@@ -472,26 +471,26 @@ def test_the_reason_names_the_line_of_the_authors_file(device: Device, tmp_path:
 
 
 @pytest.mark.parametrize("found", [f"== {POISON}u", "== 0u", f"!= {POISON}u"])
-def test_nobody_knows_when_it_is_watched(found: str, device: Device, tmp_path: Path) -> None:
-    """Whatever else stands in the row of y decides on the barrier."""
+def test_kernels_cannot_know_when_they_are_watched(found: str, device: Device, tmp_path: Path) -> None:
+    """The earlier content of the row of y decides about the barrier."""
     barrier = f"if (bitcast<u32>({FIRST}.x) {found}) {{ {WAIT} }}"
     inside = f"tile[place] = 1.0; {barrier} let other = tile[place ^ 1u];"
     racing = tried(device, tmp_path, TILE.replace(", 32>", ", 256>"), inside, rows=64)
     assert (racing.status, racing.watched) == ("fail", True), racing.reason
 
 
-def test_passes_of_one_entry_point_are_not_taken_for_each_other(device: Device, tmp_path: Path) -> None:
-    """Memory is written by one invocation in one of them and by others in the next."""
+def test_passes_with_one_entry_point_are_not_mixed_up(device: Device, tmp_path: Path) -> None:
+    """One invocation writes memory in one pass, and others in the next."""
     inside = f"tile[(place + u32({FIRST}.x == 0.0)) % 256u] = 1.0;"
     for runs, watched in ((1, True), (2, False)):
         found = tried(device, tmp_path, TILE.replace(", 32>", ", 256>"), inside, runs, rows=64)
         assert (found.status, found.watched) == ("pass", watched), found.reason
 
 
-def test_what_goes_wrong_in_watching_is_not_the_variants_fault(
+def test_errors_of_the_instrumented_text_are_not_the_variants_fault(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The watched text's own entry point has a builtin twice, of which the compiler says so."""
+    """The instrumented entry point has a builtin twice, which the compiler rejects."""
     found = tried(device, tmp_path, TILE.replace(", 32>", ", 256>"), "tile[place] = 1.0;")
     assert (found.status, found.watched) == ("pass", True), found.reason
     monkeypatch.setattr("webnorm.kernels.wgsl.tokens._BUILTINS", {"local_invocation_index": "f32"})

@@ -1,4 +1,4 @@
-"""Rows that repeat are held against float64, those behind the block, too."""
+"""Repeated rows are compared with float64, including rows after the block."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from webnorm.op.op import Task
 from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormProblem
 
-# A block six times; five times and some rows; the same, with a last word that is not whole.
+# A block six times; five times and some rows; the same with a partial last word.
 SHAPES = [(96, 64, "float32"), (93, 64, "float32"), (93, 63, "float16")]
 
 
 @pytest.mark.parametrize(("rows", "cols", "dtype"), SHAPES)
 @pytest.mark.parametrize("op", ["layer_norm", "rms_norm_backward"])
-def test_rows_that_repeat_are_held_against_float64_too(
+def test_repeated_rows_are_compared_with_float64_too(
     device: Device, op: str, rows: int, cols: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(problem_buffers, "_DRAWN_ELEMENTS", 1 << 10)
@@ -49,10 +49,10 @@ def test_rows_that_repeat_are_held_against_float64_too(
         plan.run_all(dispatches)
         assert bench.holds(plan, golden, dispatches)
         digests.append({name: array[:block].tobytes() for name, (array, _) in bench.read(plan, 0, 0).items()})
-    # The device makes of the block's rows what the host makes of them.
+    # The device repeats the block's rows in the same way as the host.
     assert digests[0] == digests[1]
 
-    # What the block's rows do not show: the last element is wrong, or what lies behind it was written over.
+    # Errors outside of the block: the last element is wrong, or memory after it is overwritten.
     (rowwise,) = (tensor for tensor in OPS[op].outputs(problem) if tensor.name in ("y", "dx"))
     buffer = board.outputs(variant).buffers[rowwise.name][0]
     plan = board.prepare(variant)
@@ -77,7 +77,7 @@ def test_rows_that_repeat_are_held_against_float64_too(
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_sums_over_rows_are_those_of_all_rows(
+def test_sums_over_rows_include_all_rows(
     device: Device, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(problem_buffers, "_DRAWN_ELEMENTS", 1 << 10)
@@ -100,7 +100,7 @@ def test_sums_over_rows_are_those_of_all_rows(
             np.testing.assert_allclose(summed, answer.abs_sum, rtol=1e-12)
 
 
-def test_each_variant_is_held_against_its_own_bits(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_variant_is_compared_with_its_own_bits(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(problem_buffers, "_DRAWN_ELEMENTS", 1 << 10)
     op = OPS["layer_norm"]
     problem = op.problem(93, 64)
@@ -120,7 +120,9 @@ def test_each_variant_is_held_against_its_own_bits(device: Device, monkeypatch: 
         assert not board.holds(plan, other, dispatches)
 
 
-def test_rows_that_come_out_different_are_a_failure(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_rows_with_different_outputs_are_a_failure(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(problem_buffers, "_DRAWN_ELEMENTS", 1 << 10)
     op = OPS["layer_norm"]
     problem = op.problem(93, 64)
@@ -133,7 +135,7 @@ def test_rows_that_come_out_different_are_a_failure(device: Device, monkeypatch:
     result, found, _ = try_variant(board, variant)
     assert found is None and result.status == "fail"
     assert result.reason == "y: equal rows gave different outputs"
-    # So it is where what was right strays later on.
+    # The same applies if a right output changes later.
     setup = timed_work.timing_setup(board, 0.0)
     (running,) = (jobs.timed_variant(setup, 0, result, plan, golden),)
     strayed = timed_work._strayed(board, running, range(0, 2))
@@ -141,7 +143,9 @@ def test_rows_that_come_out_different_are_a_failure(device: Device, monkeypatch:
     assert strayed.reason == "y: equal rows gave different outputs"
 
 
-def test_a_block_that_no_device_binds_is_the_problem(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_that_no_device_can_bind_is_the_problem(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(problem_buffers, "_DRAWN_ELEMENTS", 1 << 10)
     task = Task(OPS["layer_norm"], NormProblem(rows=93, cols=64))
     assert problem_buffers.block_of(task, device).batch_size == 16

@@ -39,7 +39,7 @@ def as_data(report: Report = REPORT) -> Any:
     return json.loads(result_files.to_json(report))
 
 
-def test_json_comes_back_as_it_went(tmp_path: Path) -> None:
+def test_json_round_trips(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text(result_files.to_json(REPORT))
     assert result_files.read(path) == REPORT
@@ -47,7 +47,7 @@ def test_json_comes_back_as_it_went(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("complete", [True, False, None])
 @pytest.mark.parametrize("origin", [ORIGIN, replace(ORIGIN, commit=None), None])
-def test_where_a_report_comes_from_comes_back(
+def test_the_origin_of_a_report_round_trips(
     tmp_path: Path, complete: bool | None, origin: Origin | None
 ) -> None:
     report = replace(REPORT, complete=complete, origin=origin)
@@ -61,14 +61,14 @@ def test_where_a_report_comes_from_comes_back(
 @pytest.mark.parametrize(
     ("key", "value"), [("complete", "yes"), ("complete", 1), ("run", 3), ("recorded", None), ("commit", 7)]
 )
-def test_a_report_of_strange_origin_is_refused(tmp_path: Path, key: str, value: Any) -> None:
+def test_an_invalid_origin_is_refused(tmp_path: Path, key: str, value: Any) -> None:
     data = as_data(replace(REPORT, complete=True, origin=ORIGIN))
     data[key] = value
     with pytest.raises(WebnormError, match=rf"old\.json: {key} is .*{value or 'null'}.*; (expected|set) "):
         result_files.read(kept(tmp_path, data))
 
 
-def test_older_files_call_the_moment_time(tmp_path: Path) -> None:
+def test_older_files_use_the_key_time(tmp_path: Path) -> None:
     report = replace(REPORT, origin=ORIGIN)
     older = result_files.to_json(report).replace('"recorded"', '"time"')
     assert '"time"' in older and result_files.read(kept(tmp_path, older)) == report
@@ -76,14 +76,14 @@ def test_older_files_call_the_moment_time(tmp_path: Path) -> None:
     assert result_files.read(kept(tmp_path, both)) == report
 
 
-def test_an_origin_is_whole_or_absent(tmp_path: Path) -> None:
+def test_an_origin_is_complete_or_absent(tmp_path: Path) -> None:
     data = as_data(replace(REPORT, origin=ORIGIN))
     del data["host"]
     with pytest.raises(WebnormError, match=r"old\.json: host is missing$"):
         result_files.read(kept(tmp_path, data))
 
 
-def test_each_run_has_an_origin_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_run_has_its_own_origin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     monkeypatch.setattr(sys, "argv", ["/bin/webnorm", "bench", "--json", "a b"])
     one, other = (origin_of(command_line()) for _ in range(2))
@@ -93,7 +93,7 @@ def test_each_run_has_an_origin_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     assert timedelta() <= datetime.now(UTC) - began < timedelta(minutes=1)
 
 
-def test_the_commit_is_that_of_a_checkout_and_of_no_folder_around_it(tmp_path: Path) -> None:
+def test_the_commit_is_the_checkouts_and_not_a_parent_folders(tmp_path: Path) -> None:
     if shutil.which("git") is None:
         pytest.skip("needs git")
 
@@ -112,7 +112,7 @@ def test_the_commit_is_that_of_a_checkout_and_of_no_folder_around_it(tmp_path: P
     git("tag", "v1")
     commit = git("rev-parse", "HEAD")
     assert (commit_of(tmp_path), commit_of(tmp_path / "inside")) == (commit, None)
-    # Only looking: git would write down what it sees, and lock out who works there meanwhile.
+    # The index stays untouched: git would update it and lock out other git commands.
     index = (tmp_path / ".git" / "index").read_bytes()
     os.utime(tmp_path / "file", (1, 1))
     assert commit_of(tmp_path) == commit
@@ -121,12 +121,12 @@ def test_the_commit_is_that_of_a_checkout_and_of_no_folder_around_it(tmp_path: P
     assert commit_of(tmp_path) == f"{commit}-dirty"
 
 
-def test_a_report_without_results_comes_back(tmp_path: Path) -> None:
+def test_a_report_without_results_round_trips(tmp_path: Path) -> None:
     empty = replace(REPORT, results=())
     assert result_files.read(kept(tmp_path, result_files.to_json(empty))) == empty
 
 
-def test_options_come_back(tmp_path: Path) -> None:
+def test_options_round_trip(tmp_path: Path) -> None:
     bare = replace(BARE, problem=NormProblem(rows=1, cols=3, options=NormOptions(bias=False)))
     read = result_files.read(kept(tmp_path, result_files.to_json(replace(REPORT, results=(bare,)))))
     assert read.results[0].problem.options == NormOptions(weight=True, bias=False)
@@ -171,7 +171,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "not json", '{"schema": NaN}', "\x80"])
-def test_what_is_not_json_is_refused(tmp_path: Path, text: str) -> None:
+def test_invalid_json_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "old.json"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(WebnormError, match="is not JSON"):
@@ -249,7 +249,7 @@ def test_json_of_another_shape_is_refused(tmp_path: Path, data: Any) -> None:
         result_files.read(kept(tmp_path, data))
 
 
-def test_keys_of_a_later_webnorm_are_passed_over(tmp_path: Path) -> None:
+def test_keys_of_a_later_webnorm_are_ignored(tmp_path: Path) -> None:
     data = as_data()
     data["results"][0]["joules"] = 3
     assert result_files.read(kept(tmp_path, data)) == REPORT
@@ -296,7 +296,7 @@ def test_a_time_that_is_no_number_is_not_ranked() -> None:
     assert ranking.ranked([*broken, timed("right", 5.0)])[0].kernel == "right"
 
 
-def test_what_is_right_but_untimed_stands_between_the_timed_and_the_failed() -> None:
+def test_right_untimed_results_come_between_timed_and_failed_ones() -> None:
     untimed = replace(BARE, status="pass")
     failures = [replace(BARE, status="fail", expected=expected) for expected in (False, True)]
     found = ranking.ranked([*failures, BARE, untimed, timed("right", 5.0)])
@@ -310,7 +310,7 @@ def ranks(*found: Result) -> list[str]:
 
 
 def noisy(kernel: str, median: float, seed: int, runs: int = 1, between: float = 0.0) -> Result:
-    """A result whose samples are 10 % apart, and whose runs are `between` apart."""
+    """Return a result whose samples differ by 10 %, and whose runs differ by `between`."""
     rng = np.random.default_rng(seed)
     moves = rng.normal(1, between, (runs, 1))
     drawn = (median * moves * rng.normal(1, 0.1, (runs, 30))).reshape(-1)
@@ -319,7 +319,7 @@ def noisy(kernel: str, median: float, seed: int, runs: int = 1, between: float =
 
 
 def test_a_table_is_ordered_by_shares_of_the_copy_in_the_same_rounds() -> None:
-    """The slower kernel has the smaller median: one more of its samples was taken in a fast moment."""
+    """The slower kernel has the smaller median, since one more of its samples was in a fast moment."""
     moments = [1.0] * 10 + [3.0] * 11
     copy = replace(timed("copy", 30.0, samples_ns=tuple(10 * one for one in moments)), op="copy")
     fast = timed("fast", 60.0, samples_ns=tuple(20 * one for one in moments), auto="rules")
@@ -328,7 +328,7 @@ def test_a_table_is_ordered_by_shares_of_the_copy_in_the_same_rounds() -> None:
     assert tables.auto_remarks([copy, slow, fast])[0].endswith("the best variant measured")
     assert Findings(replace(REPORT, results=(copy, slow, fast))).best() == [fast]
     assert [one.kernel for one in ranking.ranked([slow, fast])] == ["slow", "fast"]
-    # The table says what ranks, where the medians that it shows lie in another order.
+    # The table explains the ranks if its medians have another order.
     (said,) = tables.rank_remarks([copy, slow, fast])
     assert said in tables.problem_table([copy, slow, fast]).remarks
     assert said.startswith("ranked by time as a multiple of the copy's") and "not by medians" in said
@@ -336,13 +336,13 @@ def test_a_table_is_ordered_by_shares_of_the_copy_in_the_same_rounds() -> None:
     assert tables.rank_remarks([slow, fast]) == [] and tables.rank_remarks([copy, fast]) == []
 
 
-def test_kernels_that_noise_does_not_part_share_a_rank() -> None:
+def test_kernels_within_noise_share_a_rank() -> None:
     assert ranks(noisy("a", 100.0, 10), noisy("b", 101.0, 11), noisy("c", 150.0, 2)) == ["1=", "1=", "3"]
     assert ranks(noisy("a", 100.0, 0), noisy("b", 150.0, 10), noisy("c", 151.0, 11)) == ["1", "2=", "2="]
 
 
-def test_within_a_rank_the_order_is_that_of_the_figures_that_are_shown() -> None:
-    """Round by round `a` is the faster, though not for sure; the medians say otherwise."""
+def test_within_a_rank_the_order_follows_the_medians() -> None:
+    """Round by round `a` is faster, but not significantly; the medians have another order."""
     moments = np.array([1.0] * 3 + [2.0] * 4)
     copy = timed("copy", 20.0, op="copy", samples_ns=tuple(10 * moments))
     a = timed("a", 60.0, samples_ns=tuple(30 * moments), auto="rules")
@@ -355,19 +355,19 @@ def test_within_a_rank_the_order_is_that_of_the_figures_that_are_shown() -> None
     ]
 
 
-def test_what_all_kernels_of_a_round_share_does_not_join_them() -> None:
+def test_noise_shared_by_a_round_does_not_join_ranks() -> None:
     a = noisy("a", 100.0, 0)
     b = replace(a, kernel="b", samples_ns=tuple(1.01 * sample for sample in a.samples_ns or ()))
     assert ranks(a, replace(b, median_ns=1.01 * (a.median_ns or 0))) == ["1", "2"]
 
 
-def test_runs_that_disagree_join_what_each_of_them_parts() -> None:
+def test_runs_that_disagree_join_ranks() -> None:
     a = noisy("a", 100.0, 0, 5)
     assert ranks(a, noisy("b", 120.0, 1, 5)) == ["1", "2"]
     assert ranks(a, noisy("b", 120.0, 1, 5, between=0.3)) == ["1=", "1="]
 
 
-def test_ranks_of_what_has_no_samples_follow_the_medians() -> None:
+def test_ranks_without_samples_follow_the_medians() -> None:
     a, b = (timed(name, median, samples_ns=None) for name, median in (("a", 1.0), ("b", 2.0)))
     assert ranks(a, b) == ["1", "2"]
 
@@ -376,14 +376,14 @@ def test_a_wrong_kernel_is_never_the_best() -> None:
     assert ranking.best([replace(timed("wrong", 1.0), status="fail")]) is None
 
 
-def test_the_timing_is_told_per_row_where_it_differs() -> None:
+def test_rows_name_the_timing_method_if_it_differs() -> None:
     cells = tables.problem_table([timed("a", 1.0), timed("b", 2.0, cache="warm")])
     assert cells.columns == tuple(name for name in tables.COLUMNS if name != "GFLOP/s")
     assert [row["timing"] for _, row in cells.rows] == ["timestamp, cold cache", "timestamp, warm cache"]
     assert cells.remarks == []
 
 
-def test_a_group_holds_the_copies_of_its_shape_only() -> None:
+def test_a_group_contains_only_copies_of_its_shape() -> None:
     wide = NormProblem(rows=64, cols=1024)
     copies = [replace(timed("copy", 1.0), op="copy", problem=problem) for problem in (PROBLEM, wide)]
     ((title, members),) = ranking.by_problem([*copies, timed("a", 2.0)])
@@ -392,7 +392,7 @@ def test_a_group_holds_the_copies_of_its_shape_only() -> None:
     assert len(ranking.by_problem(copies)) == 2
 
 
-def test_notes_count_what_failed_alike() -> None:
+def test_notes_count_equal_failures() -> None:
     skips = [replace(BARE, constants={"n": n}) for n in range(3)]
     fails = [replace(BARE, status="fail", reason=f"off by {n}", constants={"n": n}) for n in range(5)]
     assert tables.notes([*skips, *fails]) == [
@@ -414,7 +414,7 @@ def test_times_have_units(nanoseconds: float | None, text: str) -> None:
 
 @pytest.mark.parametrize("name", ["as", "sizes", "__init__", "a b", "", 3])
 def test_a_problem_of_an_unknown_op_has_names(name: Any) -> None:
-    """A keyword is no field, nor is what a problem or its options have already: files come from anywhere."""
+    """Keywords and existing fields are invalid names, also in files from anywhere."""
     known = {"rows": 3, "distribution": "normal"}
     assert recorded_problem("theirs", {**known, "options": {"free": True}}).sizes == {"rows": 3}
     for data in ({name: 4}, {"options": {name: True}}):
@@ -422,8 +422,8 @@ def test_a_problem_of_an_unknown_op_has_names(name: Any) -> None:
             recorded_problem("theirs", {**known, **data})
 
 
-def test_what_only_options_have_may_be_a_size() -> None:
-    """As in an op.py."""
+def test_names_of_options_may_be_sizes() -> None:
+    """An op.py allows the same."""
     known = {"rows": 3, "distribution": "normal"}
     assert recorded_problem("theirs", {**known, "flags": 4}).sizes == {"rows": 3, "flags": 4}
     with pytest.raises(WebnormError, match="a problem of theirs has 'flags'; expected a name"):

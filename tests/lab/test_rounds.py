@@ -1,4 +1,4 @@
-"""Loops that do not end: seen on every adapter, also where the driver ends them and the answer is right."""
+"""Detection of endless loops on every adapter, even if the driver ends them and the answer is right."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from webnorm.ops.norms.corpus import CASES
 from webnorm.ops.norms.problem import NormProblem
 
 PROBLEM = NormProblem(rows=7, cols=40)
-# Where a text takes another, in a kernel with workgroup memory and in one without.
+# Places for insertions, in a kernel with workgroup memory and in one without.
 PLACES = {"two_pass": "    let pivot = pivot_of(row);\n", "naive": "    // The mean of x.\n"}
 NEVER = "params.eps == 12345.678"
 ENDLESS = {
@@ -83,7 +83,7 @@ def fault_of(kernel: Kernel, device: Device, problem: NormProblem = PROBLEM) -> 
 @pytest.mark.opengl
 @pytest.mark.parametrize(
     "which",
-    # Each round is one of 65,535.
+    # Each round counts towards the 65,535.
     [
         pytest.param(name, marks=() if name in ("while", "inside of others") else pytest.mark.slow)
         for name in ENDLESS
@@ -101,12 +101,12 @@ def test_a_loop_that_does_not_end_is_named_by_its_line(which: str, device: Devic
     assert "a loop that does not end: it was stopped after" in str(found)
 
 
-def test_loops_that_end_are_not_taken_for_endless(device: Device, tmp_path: Path) -> None:
+def test_loops_that_end_are_not_reported(device: Device, tmp_path: Path) -> None:
     assert fault_of(with_text(tmp_path, ENDING), device) is None
 
 
-def test_long_rows_are_no_endless_loop(device: Device) -> None:
-    """Of the longest rows that this adapter runs, one invocation after another."""
+def test_long_rows_are_not_endless_loops(device: Device) -> None:
+    """These are the longest rows that this adapter runs."""
     naive = next(kernel for kernel in KERNELS if kernel.label == "layer_norm/naive")
     most = 1 << 20
     problem = NormProblem(rows=1, cols=most)
@@ -118,8 +118,8 @@ def test_long_rows_are_no_endless_loop(device: Device) -> None:
     assert fault_of(naive, device, problem) is None
 
 
-def test_the_bound_leaves_room_for_any_order_of_work() -> None:
-    """One invocation may walk over all elements several times."""
+def test_the_limit_allows_any_order_of_work() -> None:
+    """One invocation may loop over all elements several times."""
     for rows, cols in ((1, 1), (7, 40), (1, 1 << 20)):
         text = LoopInstrumentation("fn main() { loop { break; } }").library(rows * cols, "notes", 0)
         most = re.search(r"rounds_most = (\d+)u", text)
@@ -137,7 +137,7 @@ def test_loops_of_webnorms_kernels_are_understood(kernel: Kernel, device: Device
             assert rounds.text().count("\n") == rounds._code.text.count("\n")
 
 
-def test_a_right_answer_beside_an_endless_loop_is_a_failure(device: Device, tmp_path: Path) -> None:
+def test_a_right_answer_with_an_endless_loop_is_a_failure(device: Device, tmp_path: Path) -> None:
     if not device.traits.software:
         pytest.skip("a GPU hangs in it")
     kernel = with_text(tmp_path, ENDLESS["loop"])
@@ -151,10 +151,10 @@ def test_a_right_answer_beside_an_endless_loop_is_a_failure(device: Device, tmp_
     assert {one and one.kind for one in found} == {"loop"}
 
 
-def test_what_is_not_understood_is_no_pass(
+def test_an_unsupported_text_does_not_pass(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is a skip of `check`, with the reason, and of `play`'s step."""
+    """`check` skips it with the reason, and so does `play`'s step."""
     for text in ("let rounds_end = 1u;", "@diagnostic(off, derivative_uniformity) loop { break; }"):
         with pytest.raises(CannotInstrument):
             LoopInstrumentation(f"fn main() {{ {text} }}")
@@ -164,9 +164,9 @@ def test_what_is_not_understood_is_no_pass(
     result = try_variant(board, default_variant(kernel, problem, device.traits), watch=True)[0]
     skipped = with_expectation(result, kernel, CASES[0])
     assert skipped.status == "skip" and "it is unknown whether its loops end" in (skipped.reason or "")
-    (*_, told) = evaluation.check_races(device, EvaluationJob(kernel.path, None, ()))
-    assert told.unwatched is not None and "rounds_end" in told.unwatched
-    # What the driver refuses of the rendering is no fault of the kernel's either.
+    (*_, unclear) = evaluation.check_races(device, EvaluationJob(kernel.path, None, ()))
+    assert unclear.unwatched is not None and "rounds_end" in unclear.unwatched
+    # Errors of the driver in the instrumented text are not the kernel's fault either.
     monkeypatch.setattr(LoopInstrumentation, "library", lambda *_: "fn broken(")
     kernel = with_text(tmp_path, ENDING)
     with pytest.raises(races.LoopsNotInstrumented):
@@ -174,14 +174,14 @@ def test_what_is_not_understood_is_no_pass(
     assert trial.try_variant(board, default_variant(kernel, problem, device.traits), watch=True)[0].reason
 
 
-def test_of_several_loops_the_one_that_went_on_is_named() -> None:
+def test_the_longest_of_several_loops_is_named() -> None:
     text = "fn f() {\nloop { break; }\nloop {\nloop { break; } break; }\nloop { break; } }"
     rounds = LoopInstrumentation(text)
     assert rounds.lines == (2, 3, 4, 5)
     once = [1, 1, 1, 1]
     right = [*once, 1, 1, 64, 64, 64, 64, 32, 40, *once]
     assert rounds.endless(right) is None and len(right) == LOOP_WORDS * 4
-    # The outer one is endless; the inner one, and what follows, is ended in the middle.
+    # The outer loop is endless; the inner one and the loop after it are interrupted.
     outer = [*once, 1, 0, 32, 0, 33, 32, 1024, 2000, 1, 0, 1, 0]
     assert rounds.endless(outer) == (3, 32)
     inner = [*once, 1, 0, 1, 0, 1, 0, 32768, 0, 1, 0, 1, 0]

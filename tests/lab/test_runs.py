@@ -1,4 +1,4 @@
-"""Several runs of one benchmark: their figures, their intervals, and how they become one result."""
+"""Several runs of one benchmark: their numbers, their intervals, and the merged result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_quantiles_of_students_t(confidence: float, freedom: float, quantile: fl
     assert intervals.t_quantile(confidence, freedom) == pytest.approx(quantile, abs=2e-3)
 
 
-def test_the_middle_half_is_what_counts() -> None:
+def test_the_midmean_uses_the_middle_half() -> None:
     assert intervals.midmean(np.array([1.0, 2.0, 3.0, 1e9])) == 2.5
     assert intervals.midmean(np.array([7.0])) == 7.0
 
@@ -44,8 +44,8 @@ def test_ratios_are_taken_round_by_round() -> None:
 
 
 @pytest.mark.parametrize("count", [4, 12])
-def test_an_interval_of_runs_holds_the_truth_as_often_as_it_says(count: int) -> None:
-    """One file's runs are three times as far apart as the other's, and one in ten is disturbed."""
+def test_an_interval_of_runs_has_its_coverage(count: int) -> None:
+    """One file's runs vary three times as much as the other's, and one in ten is disturbed."""
     rng = np.random.default_rng(0)
 
     def drawn(mean: float, spread: float) -> Any:
@@ -80,7 +80,7 @@ def result(samples: list[float], kernel: str = "naive", **changes: Any) -> Resul
     return replace(base, **{**timed, **changes})
 
 
-def test_samples_of_runs_stand_one_behind_the_other() -> None:
+def test_samples_of_runs_are_concatenated() -> None:
     first = [result([100.0, 200.0]), result([50.0, 90.0], "copy")]
     second = [result([300.0]), result([60.0], "copy")]
     kernel, copy = bench.merge_runs([first, second])
@@ -92,25 +92,25 @@ def test_samples_of_runs_stand_one_behind_the_other() -> None:
     assert kernel.shares_rounds(copy) and not kernel.shares_rounds(result([1.0, 2.0, 3.0]))
 
 
-def test_one_run_is_as_it_was() -> None:
+def test_a_single_run_is_unchanged() -> None:
     alone = [result([1.0, 2.0], flags=("noisy",))]
     assert bench.merge_runs([alone]) == alone
 
 
-def test_what_is_wrong_in_one_run_is_wrong() -> None:
+def test_a_failure_in_one_run_is_a_failure() -> None:
     wrong = replace(result([1.0]), status="fail", reason="off by 3", median_ns=None, samples_ns=None)
     (found,) = bench.merge_runs([[result([1.0])], [wrong], [result([1.0])]])
     assert (found.status, found.samples_ns, found.reason) == ("fail", None, "in run 2 of 3: off by 3")
     assert bench.has_failures([found])
 
 
-def test_a_flag_of_one_run_in_three_does_not_stand() -> None:
+def test_a_flag_of_one_run_in_three_is_dropped() -> None:
     one, two = result([1.0] * 4), result([1.0] * 4, flags=("throttled",))
     assert bench.merge_runs([[one], [two], [one]])[0].flags == ()
     assert bench.merge_runs([[two], [two], [one]])[0].flags == ("throttled",)
 
 
-def test_noisy_are_runs_that_disagree_beside_the_copy() -> None:
+def test_runs_that_disagree_relative_to_the_copy_are_noisy() -> None:
     def of(scales: tuple[float, ...], copies: tuple[float, ...]) -> tuple[str, ...]:
         found = [
             [
@@ -123,7 +123,7 @@ def test_noisy_are_runs_that_disagree_beside_the_copy() -> None:
 
     assert of((1, 2, 4), copies=(1, 2, 4)) == ()
     assert of((1, 2, 4), copies=(1, 1, 1)) == ("noisy",)
-    # Two runs do not tell: what each of them says stands.
+    # Two runs are too few: their own flags stay.
     assert of((1, 1), copies=(1, 1)) == ("noisy",)
 
 
@@ -137,7 +137,7 @@ class FakeWorker:
         self.processes += 1
 
 
-def test_each_run_has_a_process_and_passes_over_all_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_run_has_a_process_and_measures_all_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = tuple(Task(OPS["layer_norm"], NormProblem(rows=rows, cols=1)) for rows in (1, 2))
     worker = FakeWorker()
 
@@ -160,9 +160,9 @@ def test_each_run_has_a_process_and_passes_over_all_problems(monkeypatch: pytest
 
 
 def test_every_flag_is_explained() -> None:
-    """Below the tables in a line, and in the docs."""
-    told = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
-    assert all(f'"{flag}"' in told for flag in bench.FLAGS)
+    """A line below the tables and the docs explain it."""
+    text = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
+    assert all(f'"{flag}"' in text for flag in bench.FLAGS)
     raised = [timing.flags([1.0]), timing.flags([1.0, 9.0] * 9), timing.flags([1.0] * 9 + [2.0] * 9)]
     assert {*raised[0], *raised[1], *raised[2]} == {"few samples", "noisy", "throttled"} <= {*bench.FLAGS}
     noisy, few = result([1.0], flags=("noisy",)), result([1.0], flags=("few samples", "another"))

@@ -1,4 +1,4 @@
-"""What traces of a kernel say, beside float64."""
+"""Traces of kernels, compared with float64."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ PROBLEM = NormProblem(rows=7, cols=61)
 
 
 def tagged(tags: Mapping[str, str], text: str = TWO_PASS) -> str:
-    """The text with traces behind some of its lines."""
+    """Return the text with traces after some of its lines."""
     for line, tag in tags.items():
         assert text.count(line) == 1, line
         text = text.replace(line, line + tag + "\n")
     return text
 
 
-# Which invocation has which column depends on how many there are.
+# The columns of an invocation depend on the number of invocations.
 EIGHT = {"threads_per_row": 8}
 
 
@@ -61,7 +61,7 @@ def traced(
 
 
 def of(found: Trace, name: str) -> list[TraceRecord]:
-    """The records of the sites of a name."""
+    """Return the records of all sites with a name."""
     return [record for record in found.records if found.sites[record.site].name == name]
 
 
@@ -72,7 +72,7 @@ ALL = {
     RSTD: '    {{ trace("low") }}\n    {{ trace("variance") }}{{ trace("rstd") }}\n'
     '    {{ trace("place * 3u") }} {{ trace("row_exists") }} {{ trace("-i32(row)") }} {{ trace("2 + 1") }}',
 }
-# What of a step is x.
+# The part of a step that is x.
 LOADS = (
     "        let d = where_live(load_input(row, j, thread) - mean,",
     "        let x = load_input(row, j, thread);\n        let d = where_live(x - mean,",
@@ -80,7 +80,7 @@ LOADS = (
 
 
 @pytest.mark.opengl
-def test_values_stand_beside_float64(device: Device, tmp_path: Path) -> None:
+def test_values_are_shown_with_float64(device: Device, tmp_path: Path) -> None:
     text = tagged(ALL, TWO_PASS.replace(*LOADS))
     found = traced(device, tmp_path, text, "row == 3u && invocation < 2u", given=EIGHT)
     x = make_inputs(load(wgsl_root() / "layer_norm" / "two_pass.wgsl").op, PROBLEM)["x"].astype(np.float64)
@@ -97,7 +97,7 @@ def test_values_stand_beside_float64(device: Device, tmp_path: Path) -> None:
     assert lows[0].expected[0] == pytest.approx(x[3].mean() - mean.values[0], abs=1e-12)
     sums = [record.values for record in of(found, "sums")]
     assert [len(values) for values in sums] == [2, 2] and sums[0][1] == pytest.approx(x[3].var())
-    # Of eight invocations the first two have these columns.
+    # The first two of eight invocations have these columns.
     columns = {record.column: record.values for record in of(found, "x")}
     assert columns == {column: (x[3, column],) for column in range(61) if column % 8 < 2}
     assert [record.expected for record in of(found, "x")] == [record.values for record in of(found, "x")]
@@ -126,8 +126,9 @@ def test_the_first_that_departs_is_marked(device: Device, tmp_path: Path) -> Non
 
 
 def test_the_columns_of_rows_that_start_anywhere(device: Device, tmp_path: Path) -> None:
-    """Of every row each column once, from Vecs that hold columns of its neighbours, too; and nothing of a row
-    behind the last, which the last workgroup has room for.
+    """Each column of every row is traced once, although Vecs also contain columns of neighbouring rows.
+
+    There are no records of rows after the last one, for which the last workgroup has invocations.
     """
     text = (wgsl_root() / "layer_norm" / "registers.wgsl").read_text()
     line = "{{ load_and_park() }}\n"
@@ -155,10 +156,10 @@ LET = re.compile(r"^( *let (mean|low|rstd|variance) = .*;)$", re.MULTILINE)
         ("rms_norm_backward", "tiles", NormOptions()),
     ],
 )
-def test_the_librarys_statistics_are_float64s(
+def test_the_librarys_statistics_match_float64(
     op: str, name: str, options: NormOptions, device: Device, tmp_path: Path
 ) -> None:
-    """In parts of rows and down columns, too. There a mean may be the first part's, which low completes."""
+    """This includes parts of rows and columns. There a mean may be its high part, which `low` completes."""
     folder = Path(shutil.copytree(wgsl_root(), tmp_path / "wgsl"))
     for path in folder.rglob("*.wgsl"):
         path.write_text(LET.sub(r'\1 {{ trace("\2") }}', path.read_text()))
@@ -180,14 +181,14 @@ def test_no_rows_give_no_records(device: Device, tmp_path: Path) -> None:
     assert (len(found.sites), found.records, found.count) == (1, (), 0)
 
 
-def test_more_than_there_is_room_for(device: Device, tmp_path: Path) -> None:
+def test_more_records_than_fit(device: Device, tmp_path: Path) -> None:
     problem = NormProblem(rows=40, cols=128)
     found = traced(device, tmp_path, tagged({STEP: '{{ trace("d") }}'}), problem=problem, given=EIGHT)
     assert found.count == 40 * 128 and len(found.records) == 4096
 
 
-def test_where_no_row_is_set_it_is_not_known(device: Device, tmp_path: Path) -> None:
-    """In a text that names its parameters in its own way, and lacks one."""
+def test_the_row_is_unknown_if_it_is_not_set(device: Device, tmp_path: Path) -> None:
+    """The text uses its own names of parameters, and lacks one."""
     text = """// /// webnorm
 // summary = "A test."
 // differs = "Nothing."
@@ -228,7 +229,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>) {
         ("let wrong = vec2(1.0) + vec3(1.0);", "let wrong = "),
     ],
 )
-def test_what_cannot_be_traced_is_told_with_its_place(
+def test_invalid_traces_are_errors_with_a_place(
     device: Device, tmp_path: Path, tag: str, message: str
 ) -> None:
     text = tagged({MEAN: f'    {tag} {{{{ trace("mean") }}}}'})
@@ -239,7 +240,7 @@ def test_what_cannot_be_traced_is_told_with_its_place(
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_kernel_without_traces_is_told_how_to_write_one(device: Device, tmp_path: Path) -> None:
+def test_the_error_for_no_traces_shows_an_example(device: Device, tmp_path: Path) -> None:
     with pytest.raises(WebnormError, match=r'traced.wgsl contains no trace; write \{\{ trace\("mean"\) \}\}'):
         traced(device, tmp_path, tagged({MEAN: '// {{ trace("mean") }}'}))
 
@@ -248,12 +249,12 @@ def test_the_workers_task(device: Device, tmp_path: Path) -> None:
     path = tmp_path / "layer_norm" / "traced.wgsl"
     path.parent.mkdir()
     path.write_text(tagged({MEAN: '{{ trace("mean") }}'}))
-    # The second of the problems that it is judged on has seven rows.
+    # The second problem of the evaluation has seven rows.
     (found,) = trace_file(device, TraceJob(EvaluationJob(path, None, ()), 1, "invocation == 0"))
     assert [record.row for record in found.records] == [*range(7)]
 
 
-def test_what_is_no_number_departs_where_float64_has_one() -> None:
+def test_non_finite_values_depart_from_finite_expectations() -> None:
     nan, infinite = float("nan"), float("inf")
     assert (
         beyond_tolerance(nan, 1.0, 1.0)

@@ -34,13 +34,13 @@ from webnorm.ops.norms.problem import NormProblem
 
 
 def field(op: str = "rms_norm", rows: int = 4096, cols: int = 1024) -> list[Variant]:
-    """The candidates for a GPU."""
+    """Return the candidates for a GPU."""
     (task,) = tasks(op, [(rows, cols)])
     return tune.candidates(KERNELS, task, GPU, choose(KERNELS, task, GPU).variant)
 
 
 class Fake(search.SearchDevice):
-    """Trials of which everything is known: a time for each candidate, without noise."""
+    """Fake trials with a fixed time for each candidate, without noise."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ def race(
     return finalists, [event for event in events if isinstance(event, search.VariantDropped)]
 
 
-# --- the search
+# --- The search.
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -91,7 +91,7 @@ def test_the_fastest_right_variant_is_never_pruned(op: str, seed: int) -> None:
     times = dict(enumerate(rng.uniform(1.0, search.SLOW_KERNEL, len(candidates))))
     wrong = set(rng.choice(np.arange(1, len(candidates)), 20, replace=False).tolist())
     broken = set(rng.choice(np.arange(1, len(candidates)), 20, replace=False).tolist())
-    # Wrong ones tend to be fast: they leave work out.
+    # Wrong variants tend to be fast, because they skip work.
     times |= {index: times[index] / 10 for index in wrong}
     fake = Fake(times, wrong, broken)
     finalists, dropped = race(candidates, fake)
@@ -122,7 +122,7 @@ def test_a_kernel_whose_first_variant_fails_is_probed_again() -> None:
     assert finalists.indices == (second,)
 
 
-def test_another_is_the_reference_where_the_first_cannot_run() -> None:
+def test_another_variant_is_the_reference_if_the_first_cannot_run() -> None:
     candidates = field()
     times = {index: 1.0 + index / 10000 for index in range(len(candidates))}
     finalists, dropped = race(candidates, Fake(times, broken={0}))
@@ -136,21 +136,21 @@ def test_the_same_text_is_timed_once() -> None:
     assert race(candidates, fake)[0].tried == -(-len(candidates) // 2)
 
 
-def test_every_sample_is_taken_beside_one_of_the_reference() -> None:
+def test_every_sample_follows_one_of_the_reference() -> None:
     candidates = field()
     fake = Fake({index: 1.0 + index / 1000 for index in range(len(candidates))})
     race(candidates, fake)
-    # From the second candidate on: three pairs of the reference and it.
+    # From the second candidate on there are three pairs of the reference and the candidate.
     assert fake.timed[3:9] == [0, fake.timed[4]] * 3
     pairs = list(zip(fake.timed[3::2], fake.timed[4::2], strict=True))
     assert all(reference == 0 for reference, _ in pairs)
-    # In the last rounds everyone that is left has one.
+    # In the last rounds every remaining candidate has one sample.
     owns = [own for _, own in pairs]
     left = next(count for count in range(2, len(owns)) if owns[-count] in owns[-count + 1 :]) - 1
     assert left > 1 and {*owns[-left:]} == {*owns[-2 * left : -left]}
 
 
-def test_a_search_that_runs_out_of_time_has_tried_what_is_near_the_best() -> None:
+def test_a_search_out_of_time_has_tried_neighbours_of_the_best() -> None:
     candidates = field()
     best = len(candidates) // 2
     times = {
@@ -165,8 +165,8 @@ def test_a_search_that_runs_out_of_time_has_tried_what_is_near_the_best() -> Non
     assert finalists.indices[0] == best
 
 
-def test_a_search_that_runs_out_of_time_has_tried_what_is_expected_to_be_fast() -> None:
-    """However far it is from all that is good: here everything beside it is slow."""
+def test_a_search_out_of_time_has_tried_the_expected_candidates() -> None:
+    """The search finds the fast candidate although all its neighbours are slow."""
     candidates = field()
     kernels = {variant.kernel.name for variant in candidates}
     expected = len(kernels) + 20
@@ -194,7 +194,7 @@ def test_a_search_reads_a_kernel_once(device: Device, monkeypatch: pytest.Monkey
     assert len(read) == 1
 
 
-# --- which variants, which choice
+# --- Candidates and the choice.
 
 
 @pytest.mark.sampled(4)
@@ -206,7 +206,7 @@ def test_candidates_can_run_and_are_as_exact_as_the_rules_choice(op: str, traits
     rules = choose(KERNELS, task, traits).variant
     found = tune.candidates(KERNELS, task, traits, rules)
     assert found[0] == rules and len({str(variant) for variant in found}) == len(found) > 20
-    # What rounds the mean is none.
+    # Variants that round the mean are excluded.
     assert {variant.kernel.name for variant in found} >= {
         "naive" if op != "layer_norm" else "streaming",
         "registers",
@@ -217,7 +217,7 @@ def test_candidates_can_run_and_are_as_exact_as_the_rules_choice(op: str, traits
         assert variant.constants.get("hi_lo_mean", 1) == 1
 
 
-def test_candidates_come_in_the_order_of_what_is_expected_of_them() -> None:
+def test_candidates_are_in_the_order_of_expected_speed() -> None:
     (task,) = tasks("layer_norm", [(4096, 3000)])
     rules = choose(KERNELS, task, GPU).variant
     found = tune.candidates(KERNELS, task, GPU, rules)
@@ -266,7 +266,7 @@ def test_the_rules_choice_stays_unless_another_is_clearly_faster(
     assert choice.speedup == pytest.approx(1.0 if stays else 1 / factor)
 
 
-def test_what_replaces_a_choice_that_does_not_run() -> None:
+def test_the_replacement_of_a_choice_that_does_not_run() -> None:
     task = Task(OPS["layer_norm"], NormProblem(rows=1, cols=1))
     choice = tune._choice(task, [timed("rules", QUIET, "fail"), timed("rival", QUIET)], 2)
     assert choice is not None and (choice.kernel, choice.speedup) == ("rival", None)
@@ -307,11 +307,11 @@ def test_the_tasks_of_a_preset(software: bool) -> None:
     assert all(task.problem.options.residual for task in both)
 
 
-# --- on a device
+# --- On a device.
 
 
 @pytest.mark.slow
-def test_wrong_and_deadly_kernels_are_dropped_with_a_word(tmp_path: Path, device: Device) -> None:
+def test_wrong_and_crashing_kernels_are_dropped_with_a_reason(tmp_path: Path, device: Device) -> None:
     deadly, died = broken.deadly(device)
     kernels = discover([broken.write(tmp_path, "wrong", "unparsable", deadly)])
     (task,) = tasks("layer_norm", [(16, 48)])
@@ -346,7 +346,7 @@ def test_tune_records_what_auto_follows(
     elsewhere = webnorm(["tune", "--list", "--out", "none.json"], tmp_path)
     assert elsewhere.stdout == "nothing is recorded: none.json does not exist\n"
 
-    # Not what the rules would choose, to see that it is followed.
+    # Not the choice of the rules, to see that auto follows it.
     data = json.loads(path.read_text())
     data["choices"][0] |= {"kernel": "workgroup", "constants": {"threads_per_row": 16}}
     path.write_text(json.dumps(data))
@@ -370,13 +370,13 @@ def test_tune_records_what_auto_follows(
         refused = webnorm(arguments, tmp_path)
         assert refused.returncode == 2 and "webnorm tune --remove" in refused.stderr
         assert refused.stderr.count("\n") == 1
-    # What does not write it goes on without it.
+    # Commands that only read it continue without it.
     check = ["check", "--op", "rms_norm", "-k", "auto", "--case", "rows-1"]
     for arguments in (bench, show, check, [*bench[:-1], "naive"]):
-        told = webnorm(arguments, tmp_path)
-        assert told.returncode == 0 and told.stdout, told.stdout
-        assert told.stderr.startswith(f"webnorm: the tuning {path} is broken: ")
-        assert told.stderr.endswith("--remove`; until then it is ignored\n") and told.stderr.count("\n") == 1
+        done = webnorm(arguments, tmp_path)
+        assert done.returncode == 0 and done.stdout, done.stdout
+        assert done.stderr.startswith(f"webnorm: the tuning {path} is broken: ")
+        assert done.stderr.endswith("--remove`; until then it is ignored\n") and done.stderr.count("\n") == 1
     assert "by rules" in " ".join(webnorm(bench, tmp_path).stdout.split())
     assert path.read_text() == "no JSON"
     assert webnorm(["tune", "--remove"], tmp_path).stdout == f"removed {path}\n"

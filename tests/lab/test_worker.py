@@ -1,4 +1,4 @@
-"""Kernels that break are reported, and the others go on."""
+"""Broken kernels are reported, and the others continue."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_check_survives_every_kind_of_broken_kernel(tmp_path: Path, device: Devi
 
 
 @pytest.mark.slow
-def test_bench_goes_on_without_the_culprits(tmp_path: Path, device: Device) -> None:
+def test_bench_continues_without_crashing_kernels(tmp_path: Path, device: Device) -> None:
     deadly, died = broken.deadly(device)
     root = broken.write(tmp_path, deadly, "wrong")
     found = discover([root])
@@ -83,7 +83,7 @@ def test_bench_goes_on_without_the_culprits(tmp_path: Path, device: Device) -> N
 def test_a_lost_device_costs_one_variant(
     tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its process goes with it: on another device the others are right, and timed."""
+    """Its process ends too; the others are right and timed on another device."""
     lost = {"naive": "between two commands", "welford": "in the middle of a submission"}
     for name, where in lost.items():
         (tmp_path / name).write_text(where)
@@ -117,15 +117,13 @@ def test_a_worker_that_falls_silent_is_stopped_and_started_again(device: Device)
     with Worker(time_limit_s=0.5) as worker:
         with pytest.raises(WorkerDied, match=r"no sign of life for 0\.5 s"):
             list(worker.stream(_silent, None))
-        # It takes longer than that to start a process.
+        # Starting a process takes longer than that.
         worker.time_limit_s = HANG_S
         assert list(worker.stream(_fine, 2)) == [0, 1]
 
 
 def test_work_on_large_arrays_is_no_silence(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is limited is what a kernel takes, and not float64 answers on few cores: each part of
-    these may be a sign of life.
-    """
+    """Limits apply to kernels, not to float64 answers on few cores: each part of these is a sign of life."""
     parts, kinds = 20, list[str]()
     with Worker() as worker:
         receive = worker._next
@@ -137,7 +135,7 @@ def test_work_on_large_arrays_is_no_silence(device: Device, monkeypatch: pytest.
 
         monkeypatch.setattr(worker, "_next", heard)
         assert list(worker.stream(_at_work, parts)) == ["done"]
-    # The first one says that the task has come.
+    # The first event confirms that the task was received.
     assert kinds == ["alive"] * (1 + parts) + ["event", "end"]
 
 
@@ -151,13 +149,13 @@ def test_no_such_adapter(device: Device) -> None:
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Worker]:
-    """Tasks that need no device of their own meet one child after the other."""
+    """A worker shared by tasks that need no own device."""
     with Worker() as worker:
         yield worker
 
 
 class Foreign:
-    """A value whose own code fails, where it is told to."""
+    """A value whose own code fails at a given step."""
 
     def __init__(self, fails: str) -> None:
         self.fails = fails
@@ -193,7 +191,7 @@ class Unspeakable(Exception):
         ("no generator", "TypeError: 'NoneType' object is not iterable"),
     ],
 )
-def test_whatever_fails_in_a_task_is_told_in_a_line(shared: Worker, name: str, message: str) -> None:
+def test_any_failure_in_a_task_is_one_line(shared: Worker, name: str, message: str) -> None:
     with pytest.raises(TaskFailed) as caught:
         list(shared.stream(_fails, name))
     assert re.match(message, str(caught.value)), str(caught.value)
@@ -231,7 +229,7 @@ def test_large_messages(shared: Worker) -> None:
         ("is stopped by the system", "no sign of life for 0.5 s: stopped"),
     ],
 )
-def test_a_child_that_breaks_off(shared: Worker, name: str, message: str) -> None:
+def test_a_child_that_stops_in_the_middle(shared: Worker, name: str, message: str) -> None:
     job = name, b"x" * (8 << 20)
     list(shared.stream(_fine, 1))
     if message.startswith("no sign of life"):
@@ -248,11 +246,11 @@ def test_a_child_that_breaks_off(shared: Worker, name: str, message: str) -> Non
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux says who goes first")
-def test_where_memory_runs_out_the_worker_goes_first(shared: Worker) -> None:
+def test_the_worker_is_killed_first_if_memory_runs_out(shared: Worker) -> None:
     assert list(shared.stream(_reads, "/proc/self/oom_score_adj")) == ["1000\n"]
 
 
-def test_who_leaves_off_meets_no_old_events(shared: Worker) -> None:
+def test_an_abandoned_stream_leaves_no_old_events(shared: Worker) -> None:
     left = shared.stream(_fine, 5)
     assert next(left) == 0
     assert list(shared.stream(_fine, 2)) == [0, 1]
@@ -271,9 +269,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["events", "work on large arrays"])
-def test_a_task_that_is_given_up_ends_at_its_next_sign_of_life(
-    shared: Worker, patient: None, name: str
-) -> None:
+def test_a_cancelled_task_ends_at_its_next_sign_of_life(shared: Worker, patient: None, name: str) -> None:
     list(shared.stream(_fine, 1))
     pid, limits = shared.pid, TaskLimits()
     events = shared.stream(_goes_on, name, limits)
@@ -281,12 +277,12 @@ def test_a_task_that_is_given_up_ends_at_its_next_sign_of_life(
     threading.Thread(target=limits.leave).start()
     with pytest.raises(TaskCancelled):
         list(events)
-    # The child was told in the middle, closed what the task had open, and is the one that answers next.
+    # The child received the order in the middle, closed the task's resources, and answers the next task.
     assert list(shared.stream(_fine, 3)) == [0, 1, 2] and shared.pid == pid
     assert list(shared.stream(_tidied, None)) == [[name]]
 
 
-def test_a_task_that_is_given_up_yields_no_more(shared: Worker, patient: None) -> None:
+def test_a_cancelled_task_yields_no_more(shared: Worker, patient: None) -> None:
     limits = TaskLimits()
     events = shared.stream(_fine, 5, limits)
     assert next(events) == 0
@@ -295,13 +291,13 @@ def test_a_task_that_is_given_up_yields_no_more(shared: Worker, patient: None) -
     limits.leave()
     with pytest.raises(TaskCancelled):
         next(events)
-    # Nobody is told again, whoever meant the task that is over.
+    # A repeated cancellation of the finished task has no effect.
     assert list(shared.stream(_fine, 2)) == [0, 1] and shared.pid == pid
     limits.leave()
     assert list(shared.stream(_fine, 2)) == [0, 1] and shared.pid == pid
 
 
-def test_a_task_that_is_given_up_before_it_begins(shared: Worker) -> None:
+def test_a_task_that_is_cancelled_before_it_begins(shared: Worker) -> None:
     limits = TaskLimits()
     limits.leave()
     with pytest.raises(TaskCancelled):
@@ -309,7 +305,7 @@ def test_a_task_that_is_given_up_before_it_begins(shared: Worker) -> None:
     assert list(shared.stream(_fine, 2)) == [0, 1]
 
 
-def test_a_child_that_does_not_hear_is_killed(shared: Worker, tmp_path: Path) -> None:
+def test_a_child_that_does_not_react_is_killed(shared: Worker, tmp_path: Path) -> None:
     limits, begun = TaskLimits(), tmp_path / "begun"
     events = shared.stream(_forever, begun, limits)
     pid = next(events)
@@ -321,7 +317,7 @@ def test_a_child_that_does_not_hear_is_killed(shared: Worker, tmp_path: Path) ->
     all_end([pid])
 
 
-def test_a_task_has_limits_of_its_own(shared: Worker) -> None:
+def test_a_task_has_its_own_limits(shared: Worker) -> None:
     list(shared.stream(_fine, 1))
     with pytest.raises(WorkerDied, match=r"^not done within 0.5 s: stopped$"):
         list(shared.stream(_goes_on, "events", TaskLimits(whole_limit_s=0.5)))
@@ -350,7 +346,7 @@ def run():
     [
         ("if True:", "lab", "1"),
         ('if __name__ == "__main__":', "own", "1"),
-        ("if True:", "own", 'it to start a worker below `if __name__ == "__main__":` only'),
+        ("if True:", "own", '; start workers only below `if __name__ == "__main__":`'),
     ],
 )
 def test_a_script_without_a_main_guard(
@@ -374,7 +370,7 @@ def test_a_daemonic_process(device: Device) -> None:
     process.join()
 
 
-def test_a_folder_of_the_same_name_is_no_obstacle(
+def test_a_folder_of_the_same_name_does_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Device
 ) -> None:
     for name in ("webnorm", "pickle"):
@@ -409,7 +405,7 @@ def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert open_now() == before and not _left(tmp_path)
 
 
-def test_a_full_disk_keeps_no_worker_from_being_started(
+def test_a_worker_starts_despite_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Device
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "no temporary folder is usable"))
@@ -491,7 +487,7 @@ def _breaks_off(device: object, job: tuple[str, bytes]):  # type: ignore[no-unty
 
 
 def _write(part: bytes) -> None:
-    """Send a message that is longer than what there is of it."""
+    """Send a message that is shorter than announced."""
     ours = next(one for one in gc.get_objects() if isinstance(one, Channel))
     ours._socket.sendall(struct.pack("!Q", 1 << 20) + part)
 

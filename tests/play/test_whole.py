@@ -144,7 +144,7 @@ def test_from_a_fork_to_a_package_by_keys(
         choose(page, "#other", "layer_norm two_pass")
         press(page, "#compare", "Enter")
         page.wait_for_selector("#merge .cm-mergeView")
-        picture(page, "beside", "#history-title", 900)
+        picture(page, "comparison", "#history-title", 900)
         # Export it.
         with page.expect_download() as download:
             press(page, "#export", "Enter")

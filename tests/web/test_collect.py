@@ -149,7 +149,9 @@ def changed(change: Callable[[Any], object]) -> dict[str, Any]:
 # --- storing ----------------------------------------------------------------------------------------
 
 
-def test_a_visit_is_kept_once_and_says_nothing_of_who_came(collector: Collector, store: VisitStore) -> None:
+def test_a_visit_is_stored_once_and_without_the_visitors_address(
+    collector: Collector, store: VisitStore
+) -> None:
     first = asked(collector, VISIT)
     assert (first.status, json.loads(first.text)) == (201, {"told": "stored, thank you"})
     assert first.headers["access-control-allow-origin"] == ORIGIN
@@ -177,7 +179,7 @@ def test_several_processes_write_one_store(store: VisitStore) -> None:
     assert len(list(visits(store.path))) == 10 + 2 * 10
 
 
-def test_what_is_exported_is_read_by_compare_and_by_nothing_that_chooses(
+def test_exported_visits_are_read_by_compare_but_never_choose_kernels(
     collector: Collector, store: VisitStore, tmp_path: Path, mistake: Callable[[list[str]], str]
 ) -> None:
     asked(collector, VISIT)
@@ -276,7 +278,7 @@ def test_rates_are_of_a_client_and_of_all(store: VisitStore, monkeypatch: pytest
     assert asked(collector, VISIT).status == 200
 
 
-def test_a_client_is_a_network_and_no_more_is_kept_of_it_than_a_hash() -> None:
+def test_a_client_is_a_network_and_only_its_hash_is_stored() -> None:
     known = RateLimits(1, 10)
     assert known.wait_s("2001:db8::1") == 0 and known.wait_s("2001:db8::2") > 0
     assert known.wait_s("::ffff:203.0.113.77") == 0 and known.wait_s(ADDRESS) > 0
@@ -285,7 +287,7 @@ def test_a_client_is_a_network_and_no_more_is_kept_of_it_than_a_hash() -> None:
     assert RateLimits(1, 1)._client(ADDRESS) != known._client(ADDRESS)
 
 
-def test_the_proxy_says_who_asks_where_there_is_one(store: VisitStore) -> None:
+def test_behind_a_proxy_the_proxy_names_the_client(store: VisitStore) -> None:
     behind, direct = collector_of(store, each=1, proxy=True), collector_of(store, each=1)
     for collector, second in ((behind, 200), (direct, 429)):
         assert asked(collector, VISIT, x_forwarded_for="10.0.0.1, 198.51.100.1").status in (200, 201)
@@ -311,7 +313,7 @@ def test_the_proxy_says_who_asks_where_there_is_one(store: VisitStore) -> None:
         ({"host": f"localhost:{PORT}"}, 201),
     ],
 )
-def test_who_may_post(headers: dict[str, Any], status: int, collector: Collector) -> None:
+def test_allowed_hosts_origins_and_types(headers: dict[str, Any], status: int, collector: Collector) -> None:
     answer = asked(collector, VISIT, **headers)
     assert answer.status == status
     # The page needs this header to read the reason.
@@ -371,7 +373,9 @@ def test_a_store_that_is_full_busy_or_read_only_is_reported(
     assert asked(collector, VISIT).status == 503 and not path.exists()
 
 
-def test_a_file_that_is_no_store_stays_as_it_is(tmp_path: Path, mistake: Callable[[list[str]], str]) -> None:
+def test_a_file_that_is_not_a_store_stays_unchanged(
+    tmp_path: Path, mistake: Callable[[list[str]], str]
+) -> None:
     foreign, text, later = (tmp_path / name for name in ("foreign", "text", "later"))
     with sqlite3.connect(foreign) as other:
         other.execute("CREATE TABLE visits (id)")

@@ -266,7 +266,7 @@ def test_a_full_run_times_every_shader_and_a_copy(folder: Path, browser: PageVis
 
 
 @pytest.mark.slow
-def test_the_page_shows_what_it_reports(folder: Path, chromium: Chromium) -> None:
+def test_the_page_shows_its_report(folder: Path, chromium: Chromium) -> None:
     with opened(chromium, folder, "verify.html") as page:
         report = report_of(page)
         count = len(report["shaders"])
@@ -660,7 +660,7 @@ def test_a_noisy_copy_is_reported_with_advice(noise: int, lab_folder: Path, chro
         assert (ends[0] == ends[1]) == (noise == 0) and ends[0] <= ends[1]
 
 
-def test_focus_stays_where_it_was(lab_folder: Path, chromium: Chromium) -> None:
+def test_the_focus_stays(lab_folder: Path, chromium: Chromium) -> None:
     def focused() -> str:
         place: str = page.evaluate("() => document.activeElement.id || document.activeElement.ariaLabel")
         return place
@@ -795,7 +795,7 @@ def test_on_a_gpu_a_package_is_timed_as_the_lab_is(folder: Path, chromium: Chrom
     ],
     ids=("insecure", "no WebGPU", "no adapter", "no adapter on a Mac"),
 )
-def test_the_lab_names_what_linux_needs(
+def test_the_lab_names_the_flags_for_linux(
     first: str, sentence: str, linux: bool, lab_folder: Path, chromium: Chromium
 ) -> None:
     with opened(chromium, lab_folder, "index.html", first=first) as page:

@@ -202,7 +202,7 @@ def expected_of(export: Export, eps: float | None) -> Iterator[tuple[str, str, A
 @pytest.mark.slow
 @needs_npm
 @needs_browser
-def test_what_vite_builds_computes_the_right_numbers(site: Path) -> None:
+def test_a_build_with_vite_computes_the_right_numbers(site: Path) -> None:
     with serve_folder(site) as server, started() as browser:
         page = browser.new_page()
         page.goto(server.url)
@@ -233,7 +233,7 @@ SMALL = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("export", SMALL, ids=str)
-def test_what_an_app_loads_is_small(export: Export, tmp_path: Path) -> None:
+def test_an_app_loads_little(export: Export, tmp_path: Path) -> None:
     folder = export.write(tmp_path / "package")
     sizes = {name: len(gzip.compress((folder / name).read_bytes())) for name in ("index.js", "runtime.js")}
     assert sum(sizes.values()) < MOST_CODE_BYTES, sizes

@@ -83,7 +83,7 @@ def test_syntax_error_has_its_line(verdicts: dict[str, tint.TintVerdict]) -> Non
         ("workgroup_memory", "pipeline of main"),
     ],
 )
-def test_what_browsers_refuse(verdicts: dict[str, tint.TintVerdict], name: str, said: str) -> None:
+def test_refused_shaders(verdicts: dict[str, tint.TintVerdict], name: str, said: str) -> None:
     assert not verdicts[name].ok
     refusals = [message for message in verdicts[name].messages if message.refuses]
     assert any(said in message.text for message in refusals), refusals
@@ -123,7 +123,7 @@ def test_a_warning_and_an_order_of_silence_have_their_lines(verdicts: dict[str, 
     ],
     ids=str,
 )
-def test_a_shader_may_use_what_its_limits_say(limits: dict[str, int], ok: tuple[bool, ...]) -> None:
+def test_a_shader_may_use_its_limits(limits: dict[str, int], ok: tuple[bool, ...]) -> None:
     wide, large = SHADERS["invocations"], SHADERS["workgroup_memory"]
     codes = (wide, large, large.replace(MAIN, WIDE))
     verdicts = tint.check_shaders(
@@ -229,7 +229,7 @@ def test_a_node_that_dies_is_late_or_old_is_replaced(
 
 
 @needs_tint
-def test_whoever_stops_it_waits_for_no_answer(
+def test_stopping_does_not_wait_for_an_answer(
     kept_open: tint.OpenTint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept_open.start()

@@ -467,7 +467,7 @@ def test_a_shader_that_no_vector_is_for_is_not_right(folder: Path) -> None:
     assert "first: no vector has 9 columns" in seen.complaints
 
 
-def test_a_shader_that_ran_nowhere_is_a_step_that_was_skipped(folder: Path) -> None:
+def test_a_shader_that_ran_nowhere_is_a_skipped_step(folder: Path) -> None:
     change("manifest.json", NATIVE, '"native": {"adapter": "one", "reason": "needs x"')(folder)
     package = read_package(folder)
     entry = {**report()["shaders"][1], "skipped": None}
@@ -595,7 +595,7 @@ def test_missing_shaders_are_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_page_is_seen_whole(folder: Path, browser: PageVisitor) -> None:
+def test_a_visit_of_a_page(folder: Path, browser: PageVisitor) -> None:
     script = f"console.error('oh\\nno'); console.warn('well'); {reporting(report())}"
     (folder / "page.js").write_text(
         f"{script} window.webnormReport.features = [location.search, String(matchMedia('all').matches),"

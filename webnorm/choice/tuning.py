@@ -134,8 +134,8 @@ class Tuning:
         key = (task.op.name, task.problem.batch_size, *_but_batch(task.problem))
         return any(choice.key == key for choice in self.choices)
 
-    def having(self, choice: TunedChoice) -> Tuning:
-        """Return the tuning with a new choice, which replaces one for the same problem."""
+    def with_choice(self, choice: TunedChoice) -> Tuning:
+        """Return this tuning with a choice added, which replaces one for the same problem."""
         others = (one for one in self.choices if one.key != choice.key)
         return replace(self, date=_today(), choices=(*others, choice))
 
@@ -167,7 +167,7 @@ def _removal_command(path: Path) -> str:
     return f"`webnorm tune {'' if path.parent == _folder() else f'--out {path} '}--remove`"
 
 
-@signals.holding
+@signals.deferring
 def applicable(platform: Platform) -> tuple[Tuning | None, str | None]:
     """Return the tuning for a platform, or a note on why the recorded one is ignored: stale, broken..."""
     try:
@@ -193,7 +193,7 @@ def _exists(path: Path) -> bool:
         raise WebnormError(f"cannot read the tuning {path}: {error.strerror or error}") from error
 
 
-@signals.holding
+@signals.deferring
 def resume(path: Path, platform: Platform) -> tuple[Tuning, str | None]:
     """Return the tuning in a file to add choices to, and a note if it is stale and will be replaced.
 
@@ -214,7 +214,7 @@ def resume(path: Path, platform: Platform) -> tuple[Tuning, str | None]:
     return fresh, f"the tuning {path} is replaced: {objection}"
 
 
-@signals.holding
+@signals.deferring
 def record(
     choices: Sequence[TunedChoice], path: Path, platform: Platform, waiting: Callable[[], None] = lambda: None
 ) -> Tuning:
@@ -227,7 +227,7 @@ def record(
     with atomic.lock(path, waiting):
         recorded, _ = resume(path, platform)
         for choice in choices:
-            recorded = recorded.having(choice)
+            recorded = recorded.with_choice(choice)
         write(recorded, path)
     return recorded
 
@@ -246,7 +246,7 @@ class _Head(Struct):
     choices: list[Any]
 
 
-@signals.holding
+@signals.deferring
 def read(path: Path) -> Tuning:
     """Read a tuning file. The message of a WebnormError says what is wrong and how to remove the file."""
     try:
@@ -264,7 +264,7 @@ def read(path: Path) -> Tuning:
         ) from error
 
 
-@signals.holding
+@signals.deferring
 def write(tuning: Tuning, path: Path) -> None:
     """Write a tuning, one choice per line, and create its folder. Raises WebnormError on failure."""
     head = json.dumps({"schema": SCHEMA, "platform": asdict(tuning.platform), "date": tuning.date})
@@ -293,7 +293,7 @@ def tuning_lock(path: Path) -> AbstractContextManager[None]:
     return atomic.lock(path.with_suffix(".autotune"))
 
 
-@signals.holding
+@signals.deferring
 def forget(path: Path) -> bool:
     """Remove a tuning file, and return whether it existed. Raises WebnormError for any other kind of file."""
     if not _exists(path):

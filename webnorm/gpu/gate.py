@@ -112,7 +112,7 @@ class Gate:
         if isinstance(error, wgpu.GPUError) or text.startswith("Could not map buffer"):
             raise WebnormError(f"the device refused: {text}") from error
 
-    def tidy(self, work: Callable[[], object]) -> None:
+    def run_if_idle(self, work: Callable[[], object]) -> None:
         """Do some work if no thread is inside, including this one; otherwise skip it.
 
         This is for callbacks of the garbage collector, which must not wait.
@@ -122,7 +122,7 @@ class Gate:
         main = threading.get_ident() == _process.main
         if main and _process.depth:
             return
-        outermost = main and not signals.is_held()
+        outermost = main and not signals.is_deferring()
         if outermost:
             signals.enter()
         noted: list[int] = []
@@ -135,7 +135,7 @@ class Gate:
                     _process.lock.release()
         finally:
             if outermost:
-                noted = signals.drop()
+                noted = signals.discard()
                 signals.leave()
         for number in noted:
             interrupt_later(number)
@@ -162,7 +162,7 @@ def forked() -> bool:
 def _wait() -> None:
     """Wait for the lock of another thread; an exception of a signal handler may end the wait."""
     while not _process.lock.acquire(timeout=_LOOK_S):
-        signals.answer()
+        signals.call_deferred()
 
 
 def _leave() -> None:
@@ -184,7 +184,7 @@ def _shut() -> None:
 
 
 signals.forced.append(_shut)
-signals.closed.append(globals())
+signals.protected.append(globals())
 
 
 def _after_fork() -> None:

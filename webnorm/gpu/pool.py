@@ -87,7 +87,7 @@ class BufferPool:
         reference first, whose callback is not Python code and cannot be interrupted. (`__del__` would not
         work: in a garbage cycle, wgpu would release the buffer as well.)
         """
-        later, first = _Lent(holder, _tidying()), _Lent(holder, self._returned.append)
+        later, first = _Lent(holder, _cleanup_callback()), _Lent(holder, self._returned.append)
         later.gate, later.pool, first.buffer = gate, self._itself, buffer
         self._lent[buffer.uid] = later, first
         self.lent_bytes += buffer.size
@@ -133,23 +133,23 @@ def _destroy(buffer: Any) -> None:
     type(buffer).destroy(buffer)
 
 
-def _tidying() -> Callable[[_Lent], None]:
+def _cleanup_callback() -> Callable[[_Lent], None]:
     """Return a callback for the garbage collector that frees memory at once if the pool is too full.
 
     The callback resumes a generator inside a `try`. In a function, a signal could arrive before the first
     line, and Python would drop the exception of its handler.
     """
-    steps = _tidied()
+    steps = _cleanup_steps()
     next(steps)
     return steps.send
 
 
-def _tidied() -> Generator[None, _Lent]:
+def _cleanup_steps() -> Generator[None, _Lent]:
     try:
         lent = yield
         pool = lent.pool()
         if pool is not None and pool.overfull() and not sys.is_finalizing():
-            lent.gate.tidy(pool.sort_in)
+            lent.gate.run_if_idle(pool.sort_in)
     except GeneratorExit:
         raise
     except BaseException as error:

@@ -79,7 +79,7 @@ _OTHER_TYPES = (
 )
 
 
-class _Remembering:
+class _CachingParser:
     """A C parser that caches the syntax trees of texts, for this and other processes."""
 
     def __init__(self, parser: Any, version: str) -> None:
@@ -102,7 +102,7 @@ def cached_declarations() -> Iterator[None]:
         from cffi import cparser
 
         parser = cparser._get_parser()
-        cparser._parser_cache = _Remembering(parser, cparser.pycparser.__version__)
+        cparser._parser_cache = _CachingParser(parser, cparser.pycparser.__version__)
     except (ImportError, AttributeError):
         yield
         return

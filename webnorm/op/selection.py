@@ -81,7 +81,7 @@ def _size(text: str, given: str) -> int:
 
 
 def select_names(
-    asked: str | Sequence[str],
+    selection: str | Sequence[str],
     known: Collection[str],
     what: str,
     everything: Sequence[str] | None = None,
@@ -94,7 +94,7 @@ def select_names(
 
     Parameters
     ----------
-    asked
+    selection
         The list.
     known
         The valid names.
@@ -110,12 +110,12 @@ def select_names(
     Raises
     ------
     WebnormError
-        asked is not a text, or a part matches no name.
+        selection is not a string, or a part matches no name.
     """
     every = tuple(known) if everything is None else tuple(everything)
-    parts = split_names(asked, what)
+    parts = split_names(selection, what)
     if not parts:
-        raise WebnormError(f"{what} is {shown(asked)}; expected one name or more")
+        raise WebnormError(f"{what} is {shown(selection)}; expected one name or more")
     found: dict[str, None] = {}
     for part in (part.strip() for part in parts):
         if part in known:
@@ -137,18 +137,18 @@ def select_names(
     return tuple(found)
 
 
-def split_names(asked: str | Sequence[str], name: str) -> list[str]:
+def split_names(selection: str | Sequence[str], name: str) -> list[str]:
     """Return the parts of a list such as "rms*,layer_norm", or of several texts.
 
     Raises
     ------
     WebnormError
-        asked is neither. The message contains `name`.
+        selection is neither. The message contains `name`.
     """
-    parts = asked.split(",") if isinstance(asked, str) else asked
+    parts = selection.split(",") if isinstance(selection, str) else selection
     if isinstance(parts, Sequence) and all(isinstance(part, str) for part in parts):
         return list(parts)
-    raise WebnormError(f"{name} is {shown(asked)}; expected a string, or a list of strings")
+    raise WebnormError(f"{name} is {shown(selection)}; expected a string, or a list of strings")
 
 
 def is_pattern(name: str) -> bool:
@@ -156,24 +156,26 @@ def is_pattern(name: str) -> bool:
     return any(sign in name for sign in "*?[")
 
 
-def matches(asked: str, name: str) -> bool:
-    """Return True if `name` equals `asked`, or matches it as a pattern. Case matters."""
-    if asked == name or len(asked) > _LONGEST_PATTERN or not is_pattern(asked):
-        return asked == name
-    return fnmatchcase(name, asked)
+def matches(selection: str, name: str) -> bool:
+    """Return True if `name` equals `selection`, or matches it as a pattern. Case matters."""
+    if selection == name or len(selection) > _LONGEST_PATTERN or not is_pattern(selection):
+        return selection == name
+    return fnmatchcase(name, selection)
 
 
-def ops_named(asked: str | Sequence[str] | None) -> tuple[str, ...]:
+def ops_named(selection: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return the ops of a list (see `select_names`), or the default op for None. "all" excludes the copy."""
-    if asked is None:
+    if selection is None:
         return (default_op().name,)
-    return select_names(asked, OPS, "op", computing_ops(), like=lambda name: _GRADIENT.sub("_backward", name))
+    return select_names(
+        selection, OPS, "op", computing_ops(), like=lambda name: _GRADIENT.sub("_backward", name)
+    )
 
 
-def dtypes_named(asked: str | Sequence[str] | None) -> tuple[str, ...]:
+def dtypes_named(selection: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return the storage types of a list (see `select_names`); none for None."""
     return (
         ()
-        if asked is None
-        else select_names(asked, STORAGE, "dtype", like=DTYPES_ELSEWHERE.get, elsewhere=OF_OUTPUTS)
+        if selection is None
+        else select_names(selection, STORAGE, "dtype", like=DTYPES_ELSEWHERE.get, elsewhere=OF_OUTPUTS)
     )

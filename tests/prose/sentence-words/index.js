@@ -12,7 +12,7 @@ module.exports = ({ Syntax, RuleError, report }, { max }) => ({
     for (const sentence of splitAST(paragraph).children) {
       if (sentence.type !== SentenceSplitterSyntax.Sentence) continue;
       const text = new StringSource(sentence, { replacer: codeAsWord }).toString();
-      // The splitter takes a number at the end of a sentence for that of a list's item.
+      // The splitter takes a number at the end of a sentence for a list's marker.
       const counts = text.split(/(?<=\d)\.\s+(?=\p{Lu})/u).map((part) => part.match(/\S*\w\S*/g)?.length ?? 0);
       const most = Math.max(...counts);
       if (most > max) report(sentence, new RuleError(`A sentence of ${most} words; split it, ${max} is the limit`));

@@ -243,8 +243,8 @@ def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
     remarks = [
         f"first use: render {tables.time_text(result.render_ns)}, "
         f"compile {tables.time_text(result.compile_ns)}, pipeline {tables.time_text(result.pipeline_ns)}",
-        "upload and download are timed by wall clock, including the wait for the device; "
-        f"dispatch is timed by {result.timing_method}",
+        "upload and download by wall clock, including the wait for the device; "
+        f"dispatch by {result.timing_method}",
     ]
     if result.call_ns is not None:
         remarks.append(

@@ -43,7 +43,7 @@ def draft(kernel: Kernel, roots: Sequence[Path], folder: str | None = None, advi
     """
     source = _text(kernel.path, home(kernel.path)[0])
     header = _own_header(split_header(source, kernel.path)[1], kernel, folder)
-    body = _INCLUDE.sub(lambda found: _written_out(found, roots), without_header(source, kernel.path).strip())
+    body = _INCLUDE.sub(lambda found: _inlined(found, roots), without_header(source, kernel.path).strip())
     parts = (f"// /// webnorm\n{header}\n// ///", _advice(kernel) if advice else "", body)
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -87,7 +87,7 @@ def _first_change(kernel: Kernel) -> str:
     return "change the values of an axis in [tune], or what it keeps of a row between sweeps"
 
 
-def _written_out(found: re.Match[str], roots: Sequence[Path]) -> str:
+def _inlined(found: re.Match[str], roots: Sequence[Path]) -> str:
     """Return a snippet's text in place of its include if it contains an entry point."""
     root = next((root for root in roots if (root / found[1]).exists()), None)
     text = "" if root is None else _text(root / found[1], root).strip()

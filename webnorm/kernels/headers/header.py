@@ -71,14 +71,16 @@ def layouts() -> Mapping[str, Table]:
         path.stem: tomllib.loads(path.read_text(encoding="utf-8"))
         for path in sorted((sources.wgsl_root() / "layouts").glob("*.toml"))
     }
-    return {name: _whole(table, tables) for name, table in tables.items()}
+    return {name: _complete_layout(table, tables) for name, table in tables.items()}
 
 
-def _whole(table: Table, tables: Mapping[str, Table]) -> Table:
-    return laid_out(table, _whole(tables[table["layout"]], tables)) if "layout" in table else table
+def _complete_layout(table: Table, tables: Mapping[str, Table]) -> Table:
+    return (
+        merge_layout(table, _complete_layout(tables[table["layout"]], tables)) if "layout" in table else table
+    )
 
 
-def laid_out(header: Table, layout: Table) -> dict[str, Any]:
+def merge_layout(header: Table, layout: Table) -> dict[str, Any]:
     """Merge a header with its layout.
 
     The header's axes and derived constants replace the layout's of the same name, and its passes replace
@@ -152,7 +154,7 @@ def check_name(path: Path) -> None:
             raise WebnormError(f"{sentence(str(path))}: its {what} contains {character}; rename it")
 
 
-@signals.holding
+@signals.deferring
 def load(path: Path, op_name: str | None = None) -> Kernel:
     """Read a kernel file for one of its ops: `op_name` if it serves that, else the first.
 
@@ -166,7 +168,7 @@ def load(path: Path, op_name: str | None = None) -> Kernel:
     return kernel
 
 
-@signals.holding
+@signals.deferring
 def load_all(path: Path, only: str | None = None) -> list[Kernel]:
     """Read a kernel file in an op's folder, and return a kernel for each of its ops, or for `only` alone.
 
@@ -232,13 +234,13 @@ def _read(path: Path, op_name: str | None) -> tuple[str, str]:
     return source, default
 
 
-def _along_x(one: Mapping[str, Any], wide: bool) -> dict[str, Any]:
+def _count_along_x(one: Mapping[str, Any], wide: bool) -> dict[str, Any]:
     """Put all workgroups of a plain WGSL pass along x, unless the text reads the grid's width."""
     count = one.get("workgroup_count")
     return {} if wide or isinstance(count, list) or count is None else {"workgroup_count": [count, 1]}
 
 
-def written_out(value: object) -> object:
+def conditional_expression(value: object) -> object:
     """Return the expression for a default that is a list of [test, value] pairs and a final value.
 
     A value may itself be such a list. Any other default is returned unchanged.
@@ -248,8 +250,8 @@ def written_out(value: object) -> object:
     *rows, last = value
     if not all(isinstance(row, list) and len(row) == 2 for row in rows):
         return value
-    tests = [f"({written_out(one)}) if ({test}) else " for test, one in rows]
-    return f"{''.join(tests)}({written_out(last)})"
+    tests = [f"({conditional_expression(one)}) if ({test}) else " for test, one in rows]
+    return f"{''.join(tests)}({conditional_expression(last)})"
 
 
 class _Header(TomlFields):
@@ -258,7 +260,7 @@ class _Header(TomlFields):
     def free(self, name: object, known: Sequence[str], kind: str, holding: str = "") -> str:
         """Return a name after checking that Jinja, the header and the problem do not use it."""
         if not isinstance(name, str):
-            raise self.unfit("name", kind, name, "a name")
+            raise self.wrong_value("name", kind, name, "a name")
         if (
             not name.isidentifier()
             or name in known
@@ -271,7 +273,7 @@ class _Header(TomlFields):
     def axis(self, name: str, values: object) -> tuple[int, ...]:
         self.free(name, names_of(self.op), "axis")
         if not isinstance(values, list) or not values or not all(isinstance(v, int) for v in values):
-            raise self.unfit(name, f"axis {name}", values, "a list of integers or booleans")
+            raise self.wrong_value(name, f"axis {name}", values, "a list of integers or booleans")
         self.check_few(name, f"axis {name}", len(values), MOST_ON_AXIS, "values")
         numbers = tuple(map(int, values))
         for number in numbers:
@@ -287,9 +289,9 @@ class _Header(TomlFields):
     ) -> None:
         super().__init__(path, start, toml)
         self.kernel_path, self.plain = kernel_path, plain
-        self.only(self.table, _KEYS if plain is None else {*_KEYS, *_PLAIN_KEYS}, "header")
+        self.check_keys(self.table, _KEYS if plain is None else {*_KEYS, *_PLAIN_KEYS}, "header")
         if plain is not None:
-            self.table = {**self.table, **self._said_by_text(plain)}
+            self.table = {**self.table, **self._keys_from_text(plain)}
         # The file's own definitions, without the layout's.
         self.own = self.table
         if "layout" in self.table:
@@ -299,9 +301,9 @@ class _Header(TomlFields):
                 self.array(table)
             known = layouts()
             name = self.one_of("layout", self.table["layout"], known, f"one of {', '.join(known)}")
-            self.table = laid_out(self.table, known[name])
+            self.table = merge_layout(self.table, known[name])
 
-    def _said_by_text(self, text: str) -> dict[str, Any]:
+    def _keys_from_text(self, text: str) -> dict[str, Any]:
         """Return the keys that a plain WGSL header leaves out, derived from the text."""
         found: dict[str, Any] = {}
         table = self.table
@@ -328,7 +330,7 @@ class _Header(TomlFields):
         if isinstance(passes, list):
             wide = re.search(r"\bnum_workgroups\b", text) is not None
             found["pass"] = [
-                {"workgroup_size": entries[entry], **one, **_along_x(one, wide)}
+                {"workgroup_size": entries[entry], **one, **_count_along_x(one, wide)}
                 if isinstance(one, dict) and (entry := one.get("entry_point")) in entries
                 else one
                 for one in passes
@@ -343,14 +345,16 @@ class _Header(TomlFields):
         for name, value in names.items():
             listed = value if isinstance(value, list) else [value]
             if not all(isinstance(one, str) for one in listed):
-                raise self.unfit(name, f"bindings {name}", value, "the name of a tensor, a size or a scalar")
+                raise self.wrong_value(
+                    name, f"bindings {name}", value, "the name of a tensor, a size or a scalar"
+                )
         return read_plain(self.kernel_path, self.plain, op, names, scratch, constants)
 
     def ops(self, folder: str) -> tuple[str, ...]:
         """Return the ops that the kernel serves: the folder's, unless the header names them."""
         named = self.table.get("ops", [folder])
         if not isinstance(named, list) or not named:
-            raise self.unfit("ops", "ops", named, "a list of ops")
+            raise self.wrong_value("ops", "ops", named, "a list of ops")
         for name in named:
             self.check_known("ops", "op", str(name), OPS)
         return tuple(dict.fromkeys(named))
@@ -366,7 +370,7 @@ class _Header(TomlFields):
         features = self.features(known)
         rung = self.table.get("rung", 0)
         if not isinstance(rung, int) or isinstance(rung, bool):
-            raise self.unfit("rung", "rung", rung, "an integer")
+            raise self.wrong_value("rung", "rung", rung, "an integer")
         scratch = tuple(self.scratch(known, op))
         kernel = Kernel(
             op=op,
@@ -394,11 +398,11 @@ class _Header(TomlFields):
     def defaults(self, tune: Mapping[str, Sequence[int]], known: list[str]) -> dict[str, Tree]:
         """Return the default of each axis, and add the axes to the known names."""
         given = self.mapping("default")
-        self.only(given, set(tune), "default")
+        self.check_keys(given, set(tune), "default")
         default: dict[str, Tree] = {}
         for axis in tune:
             # Index 1, because the axis's values are on an earlier line with the same key.
-            default[axis] = self.tree(axis, written_out(given.get(axis, tune[axis][0])), known, 1)
+            default[axis] = self.tree(axis, conditional_expression(given.get(axis, tune[axis][0])), known, 1)
             known.append(axis)
         return default
 
@@ -439,7 +443,7 @@ class _Header(TomlFields):
         left = {*names, *scratch} - {WORKGROUP_BYTES, *COUNTS}
         if not left:
             return
-        found = sources.looked_up(sources.without_header(source, self.path), home(self.path)[0])
+        found = sources.template_names(sources.without_header(source, self.path), home(self.path)[0])
         for name in [name for name in names if name in left - found.tags if found.whole]:
             near = nearest(name, {*COUNTS, *found.tags, *(one for one in of if read_by[one])} - {name}, 0.6)
             hint = f"; did you mean {near!r}?" if near else ""
@@ -495,7 +499,7 @@ class _Header(TomlFields):
         if not isinstance(counts, list):
             return [self.tree("workgroup_count", counts, known)]
         if len(counts) not in (2, 3):
-            raise self.unfit(
+            raise self.wrong_value(
                 "workgroup_count", "workgroup_count", counts, "an expression, or a list of 2 or 3"
             )
         return [self.tree("workgroup_count", one, known) for one in counts]
@@ -505,11 +509,11 @@ class _Header(TomlFields):
         if isinstance(name, str) and name.isidentifier() and name != "_" and not name.startswith("__"):
             return name
         holding = name if isinstance(name, str) else ""
-        raise self.unfit("entry_point", "entry_point", name, "the name of a WGSL function", holding)
+        raise self.wrong_value("entry_point", "entry_point", name, "the name of a WGSL function", holding)
 
     def bindings(self, bound: object, names: Set[str]) -> tuple[str, ...]:
         if not isinstance(bound, list) or not all(isinstance(name, str) for name in bound):
-            raise self.unfit("bindings", "bindings", bound, "a list of tensors and scratch buffers")
+            raise self.wrong_value("bindings", "bindings", bound, "a list of tensors and scratch buffers")
         for name in bound:
             self.check_known("bindings", "binding", name, names, name)
             if bound.count(name) > 1:
@@ -531,6 +535,6 @@ class _Header(TomlFields):
     def accuracy(self, known: Sequence[str]) -> AccuracyRules:
         table = self.mapping("accuracy")
         keys = {"serial_terms", "column_terms", "rounded_mean"}
-        self.only(table, keys, "accuracy")
+        self.check_keys(table, keys, "accuracy")
         trees = {key: self.tree(key, table.get(key, 0), known) for key in keys}
         return AccuracyRules(**trees)

@@ -38,7 +38,7 @@ class UnreadableKernel:
         return self.name if self.name == self.op.name else f"{self.op.name}/{self.name}"
 
 
-@signals.holding
+@signals.deferring
 def survey(
     extra: Sequence[Path] = (), own: Set[str] | None = None
 ) -> tuple[list[Kernel], list[UnreadableKernel]]:

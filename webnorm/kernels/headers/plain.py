@@ -59,7 +59,7 @@ class StorageVariable:
     """A storage binding of a plain text.
 
     `numbers` has the character ranges of the numbers of @group and @binding, `mode` the range of the access
-    mode, if it has one. `holds` names its tensor or scratch buffer.
+    mode, if it has one. `bound_to` names its tensor or scratch buffer.
     """
 
     name: str
@@ -67,7 +67,7 @@ class StorageVariable:
     line: int
     numbers: Mapping[str, tuple[int, int]]
     mode: tuple[int, int] | None
-    holds: str
+    bound_to: str
     element_bytes: int = 4
 
 
@@ -90,16 +90,16 @@ class PlainText:
     def objection(self, op: Op, problem: Problem) -> str | None:
         """Return the reason why the text cannot compute a problem, or None."""
         for one in self.variables:
-            tensor = op.named.get(one.holds)
+            tensor = op.named.get(one.bound_to)
             if tensor is not None and tensor.present(problem):
                 dtype = tensor.dtype(problem)
                 if dtype not in _FITS.get(one.element, ()):
-                    return f"{one.name} is an array of {one.element}, but {one.holds} is {dtype}"
-        absent = [one for one in self.variables if one.holds in op.named]
+                    return f"{one.name} is an array of {one.element}, but {one.bound_to} is {dtype}"
+        absent = [one for one in self.variables if one.bound_to in op.named]
         for one in absent:
-            if not op.named[one.holds].present(problem):
-                return f"{one.name} is bound to {one.holds}, which the problem does not have"
-        bound = {one.holds for one in self.variables}
+            if not op.named[one.bound_to].present(problem):
+                return f"{one.name} is bound to {one.bound_to}, which the problem does not have"
+        bound = {one.bound_to for one in self.variables}
         for tensor in op.outputs(problem):
             if tensor.name not in bound:
                 return f"no variable of the text is bound to {tensor.name}, an output of the problem"
@@ -120,14 +120,16 @@ class PlainText:
         """
         edits: list[tuple[int, int, str]] = []
         for one in self.variables:
-            edits += [(*one.numbers["group"], "0"), (*one.numbers["binding"], str(indices[one.holds]))]
+            edits += [(*one.numbers["group"], "0"), (*one.numbers["binding"], str(indices[one.bound_to]))]
             if one.mode is not None:
-                edits.append((*one.mode, modes[one.holds]))
+                edits.append((*one.mode, modes[one.bound_to]))
         if self.uniform:
             edits += [(*self.uniform["group"], "0"), (*self.uniform["binding"], "0")]
             edits.append((*self.uniform["space"], "uniform"))
         # webnorm's buffers have guards, so arrayLength would be too large.
-        elements = {one.name: (one, op.named[one.holds]) for one in self.variables if one.holds in op.named}
+        elements = {
+            one.name: (one, op.named[one.bound_to]) for one in self.variables if one.bound_to in op.named
+        }
         for found in _LENGTH.finditer(_code(self.text)):
             if found[1] in elements:
                 one, tensor = elements[found[1]]
@@ -292,7 +294,7 @@ def _bound_tensor(
 
 def _check_variables(path: Path, variables: Sequence[StorageVariable], op: Op) -> None:
     """Raise WebnormError for a tensor with two variables, and for one without a variable."""
-    bound = {one.holds for one in variables}
+    bound = {one.bound_to for one in variables}
     for tensor in op.tensors:
         if tensor.access == "read" and tensor.option is None and tensor.name not in bound:
             raise _error(
@@ -301,10 +303,10 @@ def _check_variables(path: Path, variables: Sequence[StorageVariable], op: Op) -
                 f"no variable of the text is bound to {tensor.name}, an input of {op.name}; bind one in "
                 "[bindings]. A kernel that works in place needs separate variables to read and to write.",
             )
-    holds = [one.holds for one in variables]
+    holds = [one.bound_to for one in variables]
     for one in variables:
-        if holds.count(one.holds) > 1:
-            raise _error(path, one.line, f"two storage variables are bound to {one.holds}; expected one")
+        if holds.count(one.bound_to) > 1:
+            raise _error(path, one.line, f"two storage variables are bound to {one.bound_to}; expected one")
     if not any(op.named[name].access == "read_write" for name in holds if name in op.named):
         outputs = [one.name for one in op.tensors if one.access == "read_write"]
         raise _error(

@@ -197,7 +197,7 @@ class TemplateNames(NamedTuple):
     whole: bool
 
 
-def looked_up(body: str, root: Path) -> TemplateNames:
+def template_names(body: str, root: Path) -> TemplateNames:
     """Return the names that a kernel's template looks up, with its snippets from `root` and webnorm's."""
     tags, text, whole = set[str](), set[str](), True
     waiting, seen = [_words(body)], set[str | None]()

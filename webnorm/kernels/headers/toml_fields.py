@@ -113,10 +113,10 @@ class TomlFields:
         else:
             return self.at(0, message)
         line, match = found[min(index, len(found) - 1)]
-        begin, end = _meant(match, near, meant)
+        begin, end = _value_span(match, near, meant)
         return self.at(line, message, begin + 1, end - begin)
 
-    def unfit(
+    def wrong_value(
         self, near: str, what: str, value: object, wanted: str, holding: str = "", index: int = 0
     ) -> WebnormError:
         """Return the error for a value that is not of the `wanted` kind."""
@@ -131,7 +131,7 @@ class TomlFields:
     def one_of(self, key: str, value: object, names: Collection[str], wanted: str) -> str:
         """Return a value that has to be one of some names."""
         if not isinstance(value, str):
-            raise self.unfit(key, key, value, wanted)
+            raise self.wrong_value(key, key, value, wanted)
         self.check_known(key, key, value, names, value)
         return value
 
@@ -142,14 +142,14 @@ class TomlFields:
     def sentence(self, near: str, value: object, what: str) -> str:
         """Return a value that has to be a text and not empty."""
         if not isinstance(value, str) or not value:
-            raise self.unfit(near, what, value, "a sentence")
+            raise self.wrong_value(near, what, value, "a sentence")
         return value
 
     def mapping(self, key: str) -> Mapping[str, Any]:
         """Return a table of the header; empty if it is missing."""
         value = self.table.get(key, {})
         if not isinstance(value, dict):
-            raise self.unfit(key, f"header key {key!r}", value, "a table")
+            raise self.wrong_value(key, f"header key {key!r}", value, "a table")
         self.check_few(key, key, len(value), MOST_ENTRIES.get(key))
         return value
 
@@ -161,7 +161,7 @@ class TomlFields:
     def tree(self, near: str, text: object, known: Sequence[str], index: int = 0) -> Tree:
         """Parse an expression over known names; `index` is as in `complaint`."""
         if not isinstance(text, str | int):
-            raise self.unfit(near, near, text, "an expression", index=index)
+            raise self.wrong_value(near, near, text, "an expression", index=index)
         try:
             tree = expression.parse(text)
             expression.check_names(tree, known, text)
@@ -169,7 +169,7 @@ class TomlFields:
             raise self.complaint(near, str(error), str(text), index, str(text)) from error
         return tree
 
-    def only(self, table: Mapping[str, Any], keys: set[str], where: str) -> None:
+    def check_keys(self, table: Mapping[str, Any], keys: set[str], where: str) -> None:
         """Raise WebnormError for an unknown key."""
         for key in table:
             self.check_known(key, f"{where} key", key, keys)
@@ -178,7 +178,7 @@ class TomlFields:
         """Return an array of tables; empty if it is missing."""
         entries = self.table.get(key, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise self.unfit(key, key, entries, f"[[{key}]] tables")
+            raise self.wrong_value(key, key, entries, f"[[{key}]] tables")
         self.check_few(key, key, len(entries), MOST_ENTRIES.get(key))
         return entries
 
@@ -187,13 +187,13 @@ class TomlFields:
     ) -> Iterator[Mapping[str, Any]]:
         """Yield the tables of an array after checking that each has these keys."""
         for index, entry in enumerate(self.array(key)):
-            self.only(entry, keys | optional, key)
+            self.check_keys(entry, keys | optional, key)
             for name in sorted(keys - set(entry)):
                 raise self.complaint(key, f"a [[{key}]] table lacks the key {name!r}", "[[", index)
             yield entry
 
 
-def _meant(key: re.Match[str], near: str, meant: str | None) -> tuple[int, int]:
+def _value_span(key: re.Match[str], near: str, meant: str | None) -> tuple[int, int]:
     """Return the begin and end of a part of a value in a line; the match ends with the key."""
     line, behind, found = key.string, key.end(), None
     if meant is None:

@@ -380,7 +380,7 @@ def _params(kernel: Kernel, problem: Problem, bindings: Sequence[Binding]) -> tu
     return tuple(words) or _NO_WORDS
 
 
-@signals.holding
+@signals.deferring
 def render_shader(
     variant: Variant,
     problem: Problem,

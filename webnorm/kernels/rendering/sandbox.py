@@ -57,7 +57,7 @@ class RenderLimits:
 limits = RenderLimits()
 
 
-@signals.holding
+@signals.deferring
 def render(request: RenderRequest) -> Rendering:
     """Render in the child within `limits`. Raises WebnormError with the template's file and line."""
     with _lock:
@@ -201,7 +201,7 @@ class _Child:
         Raises _Ended if there is no reply in time.
         """
         assert self.process.stdin is not None and self.process.stdout is not None
-        with signals.waiting(), killed_after(limit_s, self.process) as expired:
+        with signals.interruptible(), killed_after(limit_s, self.process) as expired:
             try:
                 if message is not None:
                     _send(self.process.stdin, message)

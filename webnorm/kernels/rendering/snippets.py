@@ -51,7 +51,7 @@ def strip_unused(lines: Sequence[str], own: Sequence[bool]) -> tuple[list[str], 
             inside = set[str]().union(*words[one.begin : one.end])
             waiting += inside & removable.keys()
     dropped = {at for some in removable.values() for one in some for at in range(one.begin, one.end)}
-    return _tidied(lines, [at for at in range(len(lines)) if at not in dropped])
+    return _collapsed(lines, [at for at in range(len(lines)) if at not in dropped])
 
 
 @lru_cache(maxsize=1 << 13)  # the library's lines occur in many texts
@@ -78,7 +78,7 @@ def _declarations(lines: Sequence[str], own: Sequence[bool]) -> Iterator[_Declar
             yield _Declaration(found[1], begin, end)
 
 
-def _tidied(lines: Sequence[str], kept: Sequence[int]) -> tuple[list[str], list[int]]:
+def _collapsed(lines: Sequence[str], kept: Sequence[int]) -> tuple[list[str], list[int]]:
     """Remove repeated blank lines, and blank lines before a closing brace."""
     found, numbers = list[str](), list[int]()
     for at in kept:

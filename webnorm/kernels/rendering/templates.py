@@ -69,7 +69,7 @@ MOST_TEXT, MOST_LINES = 4 << 20, 100_000
 # The factor by which a text may be longer with its markers.
 _MARKED = 4
 # The key of the set of looked-up names. No name in a template is empty.
-_NOTED = ""
+_LOOKED_UP = ""
 
 
 class TemplateCodeGenerator(CodeGenerator):
@@ -253,20 +253,20 @@ class OutOfMemory(WebnormError):
     """Rendering exceeded its memory limit."""
 
 
-class _Noting(Context):
+class _RecordingContext(Context):
     """A template's context that records which names are looked up."""
 
     def resolve_or_missing(self, key: str) -> Any:
         """Return the value of a name, and record the lookup."""
-        if (noted := self.parent.get(_NOTED)) is not None:
-            noted.add(key)
+        if (looked_up := self.parent.get(_LOOKED_UP)) is not None:
+            looked_up.add(key)
         return super().resolve_or_missing(key)
 
 
 class TemplateEnvironment(SandboxedEnvironment):
     """A Jinja environment for kernels, with confined includes and marked text."""
 
-    context_class = _Noting
+    context_class = _RecordingContext
     code_generator_class = TemplateCodeGenerator
 
     def __init__(self, **options: Any) -> None:
@@ -364,7 +364,7 @@ def _environment(roots: tuple[str, ...], own: str) -> tuple[TemplateEnvironment,
     return environment, loader
 
 
-@signals.holding
+@signals.deferring
 def render(request: RenderRequest, most_text: int = MOST_TEXT) -> Rendering:
     """Render at most `most_text` characters in this process. Errors have the template's file and line."""
     environment, loader = _environment(tuple(dict.fromkeys(request.roots)), request.own)
@@ -373,11 +373,11 @@ def render(request: RenderRequest, most_text: int = MOST_TEXT) -> Rendering:
         cast(Any, environment.cache).clear()
     environment.includes.clear()
     # The result of `trace` depends on this name.
-    noted = {"tracing"}
+    looked_up = {"tracing"}
     try:
-        text, lines = _checked_text(request, environment, loader, most_text, noted)
+        text, lines = _checked_text(request, environment, loader, most_text, looked_up)
         used = workgroup_bytes(text, request.entry_points)
-        names = frozenset(noted.intersection(request.context))
+        names = frozenset(looked_up.intersection(request.context))
         origins = tuple((loader.shown[one.origin[0]], one.origin[1]) for one in lines)
         placed = lines if request.runs else []
         runs = tuple(_shown_runs(one, loader) for one in placed)
@@ -437,14 +437,14 @@ def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> Webno
 
 
 def _checked_text(
-    request: RenderRequest, environment: Environment, loader: _Loader, most_text: int, noted: set[str]
+    request: RenderRequest, environment: Environment, loader: _Loader, most_text: int, looked_up: set[str]
 ) -> tuple[str, list[UnmarkedLine]]:
-    """Return the text and its lines, with their runs if requested, and add the looked-up names to `noted`.
+    """Return the text and its lines, with their runs if requested, and collect names in `looked_up`.
 
     Raises WebnormError for a text that is too large for a compiler.
     """
     place = display_path(request.kernel, request.own)
-    context = {**request.context, "trace": tag(request.context), _NOTED: noted}
+    context = {**request.context, "trace": tag(request.context), _LOOKED_UP: looked_up}
     marked = _at_most(_MARKED * most_text, environment.get_template(request.kernel).generate(context))
     lines = [] if marked is None else _lines_of(marked, loader, request.runs)
     text = "\n".join(one.text for one in lines) + "\n"

@@ -45,12 +45,12 @@ class _Token(NamedTuple):
     is_attribute: bool
 
 
-class _NotingLexer(Lexer):
+class _RecordingLexer(Lexer):
     """A lexer that records the tokens that the parser has read: the mistake is at the last one."""
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
-        self.noted: list[_Token] = []
+        self.recorded: list[_Token] = []
 
     def tokeniter(
         self, source: str, name: str | None, filename: str | None = None, state: str | None = None
@@ -60,18 +60,18 @@ class _NotingLexer(Lexer):
             for at, line, kind, value in with_markers(
                 super().tokeniter(source, name, filename, state), source
             ):
-                self.noted.append(_Token(at, line, kind, value, before == "."))
+                self.recorded.append(_Token(at, line, kind, value, before == "."))
                 end, before = at + len(value), value.strip() or before
                 yield line, kind, value
         except TemplateSyntaxError as error:
-            self.noted.append(_Token(end, error.lineno, "operator", source[end : end + 1], False))
+            self.recorded.append(_Token(end, error.lineno, "operator", source[end : end + 1], False))
             raise
 
 
-class _NotingEnvironment(Environment):
+class _RecordingEnvironment(Environment):
     @cached_property
-    def lexer(self) -> _NotingLexer:
-        return _NotingLexer(self)
+    def lexer(self) -> _RecordingLexer:
+        return _RecordingLexer(self)
 
 
 def find_tag(lines: Sequence[str], line: int, message: str) -> tuple[int, int]:
@@ -115,7 +115,7 @@ def not_exported(message: str, lines: Mapping[str, Sequence[str]]) -> tuple[str,
 
 
 def _meant(source: str, line: int, meant: re.Match[str]) -> _Token | None:
-    environment = _NotingEnvironment(keep_trailing_newline=True)
+    environment = _RecordingEnvironment(keep_trailing_newline=True)
     parsed = False
     with signals.ignored(Exception):
         environment.parse(source)
@@ -123,7 +123,7 @@ def _meant(source: str, line: int, meant: re.Match[str]) -> _Token | None:
     word = next(filter(None, meant.groups()))
     found = [
         token
-        for token in environment.lexer.noted
+        for token in environment.lexer.recorded
         if token.line == line
         and (
             (token.kind == "string" and token.text[1:-1] == word)

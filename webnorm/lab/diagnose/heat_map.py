@@ -137,13 +137,13 @@ def wrong_elements(one: OutputComparison) -> ErrorLocations:
 def locations_text(mask: Array) -> str:
     """Return the true indices as text.
 
-    Examples are "3", "5 to 9", "0, 4, ... 60 (every 4th)" and "1 to 7 of every 8".
+    Examples are "3", "5 to 9", "0, 4, ..., 60 (every 4th)" and "1 to 7 of every 8".
     """
     numbers = np.flatnonzero(mask)
     steps = set(np.diff(numbers).tolist())
     if len(numbers) > 3 and len(steps) == 1 and steps != {1}:
         step = steps.pop()
-        return f"{numbers[0]}, {numbers[1]}, ... {numbers[-1]} (every {ordinal(step)})"
+        return f"{numbers[0]}, {numbers[1]}, ..., {numbers[-1]} (every {ordinal(step)})"
     ranges = list(_ranges(numbers))
     if len(ranges) <= _MOST_RANGES:
         return ", ".join(ranges)

@@ -248,7 +248,7 @@ class Worker:
         """The child's process id, or None."""
         return None if self._child is None else self._child.process.pid
 
-    @signals.holding_steps
+    @signals.deferring_steps
     def stream(self, work: Work, job: Any, limits: TaskLimits | None = None) -> Iterator[Any]:
         """Yield the values that `work(device, job)` yields in the child.
 
@@ -302,7 +302,7 @@ class Worker:
     def _next(self, child: ChildProcess, limits: TaskLimits) -> Any:
         """Return the child's next message: an "event", "alive", or "end" with an exception or None."""
         try:
-            with limits.waiting() as limit, signals.waiting():
+            with limits.waiting() as limit, signals.interruptible():
                 message = child.channel.receive(limit)
             limits.answered = True
             return pickle.loads(message)

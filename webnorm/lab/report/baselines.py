@@ -46,7 +46,7 @@ def baseline_path(name: str) -> Path:
     return baselines_folder() / f"{name}{_SUFFIX}"
 
 
-@signals.holding
+@signals.deferring
 def baseline_names() -> list[str]:
     """Return the names of all baselines."""
     try:
@@ -104,7 +104,7 @@ def to_json(found: Sequence[Baseline]) -> str:
     return json.dumps(objects, indent=1)
 
 
-@signals.holding
+@signals.deferring
 def inspect_baseline(name: str) -> Baseline:
     """Return the summary of an existing baseline, readable or not."""
     path = baseline_path(name)
@@ -144,7 +144,7 @@ def prepare_baseline(name: str) -> Path:
     return path
 
 
-@signals.holding
+@signals.deferring
 def save_baseline(report: Report, name: str) -> Path:
     """Save a report as baseline and return its file. The previous baseline is renamed to NAME~."""
     path = prepare_baseline(name)
@@ -159,7 +159,7 @@ def save_baseline(report: Report, name: str) -> Path:
     return path
 
 
-@signals.holding
+@signals.deferring
 def read_baseline(name: str) -> Report:
     """Return a baseline's report; raise WebnormError, listing all baselines, if it does not exist."""
     path = baseline_path(name)
@@ -168,7 +168,7 @@ def read_baseline(name: str) -> Report:
     return result_files.read(path)
 
 
-@signals.holding
+@signals.deferring
 def read_file_or_baseline(given: str) -> Report:
     """Return the report in a file, or in the baseline of that name if there is no such file."""
     if not given:

@@ -14,8 +14,8 @@ import numpy as np
 from webnorm.op.dtypes import Array
 
 CONFIDENCE = 0.95
-# Two runs give a single difference to estimate their spread, and a t interval with one degree of freedom is
-# 13 times as wide as its standard error.
+# Two runs give a single difference to estimate their spread. A t interval with one degree of freedom is 13
+# times as wide as its standard error.
 FEWEST_RUNS = 3
 
 
@@ -38,10 +38,10 @@ def log_ratios(over: Sequence[Array], under: Sequence[Array]) -> Array:
 def difference(old: Array, new: Array, confidence: float) -> tuple[float, float, float]:
     """Return mean(new) - mean(old) and its confidence interval, for one number per independent run.
 
-    Each side needs at least two runs. The means are trimmed by a tenth of the runs at either end, because on
-    a busy machine one run in thirty was disturbed as a whole. The interval is Student's t for trimmed means:
-    K. K. Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61 (1974). With fewer
-    than ten runs nothing is trimmed and the interval is B. L. Welch's.
+    Each side needs at least two runs. The means are trimmed by a tenth of the runs at either end: on a busy
+    machine one run in thirty was disturbed as a whole. The interval is Student's t for trimmed means: K. K.
+    Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61 (1974). With fewer than
+    ten runs nothing is trimmed and the interval is B. L. Welch's.
     """
     (old_mean, old_square, old_freedom), (new_mean, new_square, new_freedom) = map(_trimmed, (old, new))
     shift, square = new_mean - old_mean, old_square + new_square

@@ -64,7 +64,7 @@ def standings(results: Sequence[Result]) -> list[tuple[Result, str]]:
     two kernels that differ by over 10 % in the wrong order; with medians of times it was 17.
 
     Results within noise share a rank ("2=" and "2=") and are sorted by their medians, which the table shows.
-    A result gets a new rank only if it is slower, round by round, than the first result of the rank before,
+    A result gets a new rank only if it is slower than the first result of the rank before, round by round and
     with 95 % confidence. Without enough samples for that confidence no result gets a rank ("").
     """
     copies = [result for result in results if result.roofline]

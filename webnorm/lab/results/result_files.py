@@ -47,13 +47,13 @@ def known(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@signals.holding
+@signals.deferring
 def read(path: Path) -> Report:
     """Return the report in a JSON file; raise WebnormError if the file cannot be read or is invalid."""
     return read_with_data(path)[1]
 
 
-@signals.holding
+@signals.deferring
 def read_with_data(path: Path) -> tuple[Any, Report]:
     """Return a JSON file's data and the report in it; raise WebnormError as `read` does."""
     try:

@@ -48,7 +48,7 @@ Constants = Mapping[str, int | Iterable[int]]
 ProgressCallback = Callable[[Progress], object]
 
 
-@signals.holding
+@signals.deferring
 def bench(
     kernels: Names | None = None,
     *,
@@ -215,7 +215,7 @@ def _last_of_each(
     return tuple(result for results in found[-tasks:] for result in results)
 
 
-@signals.holding
+@signals.deferring
 def check(
     kernels: Names | None = None,
     *,
@@ -244,8 +244,8 @@ def check(
     cases : str or sequence of str, optional
         Names or patterns of cases of the corpus, such as "cols-*". Default: all cases.
     dtype : str or sequence of str, optional
-        The storage types. Default: float32, or the type of `input`. Another type than that of `input` is an
-        error. NumPy's files store bfloat16 as bytes, which are read as bfloat16 if it is among the types.
+        The storage types. Default: float32, or the type of `input`. `input` must have
+        this type. NumPy's files store bfloat16 as bytes, which are read as bfloat16 if it is among the types.
     input : str, pathlib.Path or numpy.ndarray, optional
         An array of your own, or its .npy file, which replaces the corpus. Shape (..., cols); float32, float16
         or bfloat16.
@@ -306,7 +306,7 @@ def _findings(report: Report, kernels: Sequence[Kernel], traits: Traits, coverag
     return Findings(report, tuple(kernels), traits, unchecked)
 
 
-@signals.holding
+@signals.deferring
 def compare(
     old: Findings | Report | str | Path, new: Findings | Report | str | Path, *, any_device: bool = False
 ) -> Changes:

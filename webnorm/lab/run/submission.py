@@ -176,7 +176,7 @@ class _Submission:
     budget_s: float | None
 
 
-@signals.holding
+@signals.deferring
 def evaluate(
     text: str | Path,
     op: str | Path | Any,

@@ -265,4 +265,4 @@ def _bound(device: Device, size: int) -> Iterator[tuple[int, int]]:
 
 
 # Compiled once for all boards of a device, since a corpus creates a hundred of them.
-spoiler_of, sameness_of = lru_cache(maxsize=1)(Clobberer), lru_cache(maxsize=1)(BufferComparer)
+clobberer_of, comparer_of = lru_cache(maxsize=1)(Clobberer), lru_cache(maxsize=1)(BufferComparer)

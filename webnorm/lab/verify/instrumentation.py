@@ -359,8 +359,7 @@ class RaceInstrumentation:
             raise self._unclear(at, f"{one.name} is written component by component")
         if code[start - 1] not in ("{", "}", ";") or code[code.around[start]] != "{":
             raise self._unclear(at, f"{one.name} is written in an unsupported place")
-        # A block with the index, the assignment, and then its note, since the assigned value may pass
-        # barriers.
+        # A block: index, assignment, and only then the note, since the assigned value may pass barriers.
         read = "" if assigned == "=" else f"{_RACE_PREFIX}read({where}, "
         changes = dict.fromkeys([*range(start, opened + 1), *range(closed, end)], "")
         changes[start] += f"{{ let {_RACE_PREFIX}at = {read}u32({'' if one.is_array else '0u'}"

@@ -27,7 +27,7 @@ from webnorm.kernels.headers.variants import Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.lab.results.result import Calls
 from webnorm.lab.verify.accuracy import Accuracy, assess
-from webnorm.lab.verify.clobber import output_buffers, sameness_of, scratch_buffers, spoiler_of
+from webnorm.lab.verify.clobber import clobberer_of, comparer_of, output_buffers, scratch_buffers
 from webnorm.lab.verify.deviations import batch_part
 from webnorm.op.blocks import map_row_blocks
 from webnorm.op.corpus import ForceSplit
@@ -121,7 +121,7 @@ class ProblemBuffers:
         self._inputs = {task.op.name: OpInputs(task, arrays)}
         self._outputs: dict[str, Outputs] = {}
         self._kept: dict[str, tuple[dict[str, Any], ...]] = {}
-        self._spoils: dict[str, tuple[PreparedDispatches, ...]] = {}
+        self._clobbering: dict[str, tuple[PreparedDispatches, ...]] = {}
 
     @property
     def cold(self) -> bool:
@@ -235,7 +235,7 @@ class ProblemBuffers:
         # Set 1 uses the second version. With a single set, dispatch number 1 does.
         at = version % self.sets
         self.outputs(plan.shader.variant).poison()
-        self.device.run_pass(self.spoiling(plan)(range(0)).encode)
+        self.device.run_pass(self.clobbering(plan)(range(0)).encode)
         plan.run(version - at)
         return at
 
@@ -275,7 +275,7 @@ class ProblemBuffers:
             got = self.read(plan, version, members[0])
             if not all(intact for _, intact in got.values()) or output_digest(got) != golden[version]:
                 return False
-            if len(members) > 1 and not sameness_of(self.device).of(outputs.sized(members)):
+            if len(members) > 1 and not comparer_of(self.device).of(outputs.sized(members)):
                 return False
         return True
 
@@ -300,7 +300,7 @@ class ProblemBuffers:
         """
         outputs, name = self.outputs(plan.shader.variant), plan.shader.variant.kernel.op.name
         comparisons = [
-            sameness_of(self.device).between(
+            comparer_of(self.device).between(
                 [
                     ([kept[tensor], outputs.buffers[tensor][0]], size)
                     for tensor, (_, size) in zip(outputs.buffers, outputs.sized([0]), strict=True)
@@ -314,16 +314,16 @@ class ProblemBuffers:
         def one_after_another(compute: Any) -> None:
             for step in range(max(steps, _FEWEST_STEPS)):
                 if step == steps // 2:
-                    self.spoiling(plan)(range(self.sets)).encode(compute)
+                    self.clobbering(plan)(range(self.sets)).encode(compute)
                 index = step * self.sets
                 plan.encode(compute, index)
                 comparisons[self.version(plan, index)].encode(compute)
 
-        sameness_of(self.device).forget()
+        comparer_of(self.device).forget()
         self.device.run_pass(one_after_another)
-        return not sameness_of(self.device).found_differences()
+        return not comparer_of(self.device).found_differences()
 
-    def spoiling(self, plan: Plan) -> Callable[[range], PreparedDispatches]:
+    def clobbering(self, plan: Plan) -> Callable[[range], PreparedDispatches]:
         """Return a function that makes dispatches which overwrite all that a plan may write.
 
         These are outputs, scratch and workgroup memory. The function takes the numbers of the plan's
@@ -331,13 +331,16 @@ class ProblemBuffers:
         """
         variant = plan.shader.variant
         op = variant.kernel.op.name
-        if op not in self._spoils:
+        if op not in self._clobbering:
             written = self.outputs(variant)
-            self._spoils[op] = tuple(
-                spoiler_of(self.device).over(output_buffers(written, at), memory=False)
+            self._clobbering[op] = tuple(
+                clobberer_of(self.device).over(output_buffers(written, at), memory=False)
                 for at in range(self.sets)
             )
-        outputs, own = self._spoils[op], spoiler_of(self.device).over(scratch_buffers(plan, self._shared))
+        outputs, own = (
+            self._clobbering[op],
+            clobberer_of(self.device).over(scratch_buffers(plan, self._shared)),
+        )
 
         def of(dispatches: range) -> PreparedDispatches:
             return PreparedDispatches.of(
@@ -346,9 +349,9 @@ class ProblemBuffers:
 
         return of
 
-    def spoil_scratch(self, plan: Plan) -> PreparedDispatches:
+    def clobber_scratch(self, plan: Plan) -> PreparedDispatches:
         """Return dispatches that overwrite only scratch, which is fast compared with a dispatch."""
-        return spoiler_of(self.device).over(scratch_buffers(plan, self._shared), memory=False)
+        return clobberer_of(self.device).over(scratch_buffers(plan, self._shared), memory=False)
 
 
 def _is_of(tensor: Tensor, problem: Problem, array: Array | None) -> bool:
@@ -479,7 +482,7 @@ class RepeatedRows(ProblemBuffers):
         behind = np.frombuffer(queue.read_buffer(buffer, whole, buffer.size - whole), np.uint8)
         # The rest of the last element's word is neither data nor guard.
         last, guard = behind[: end - whole], behind[4 if end > whole else 0 :]
-        alike = sameness_of(self.device).repeats(buffer, size, whole)
+        alike = comparer_of(self.device).repeats(buffer, size, whole)
         if not alike or last.tobytes() != raw[whole % size :][: last.size].tobytes():
             raise RepeatedRowsDiffer(f"{name}: equal {problem.BATCH} gave different outputs")
         array = as_array(raw, tensor, problem)

@@ -27,7 +27,7 @@ from webnorm.gpu.schedule import Plan
 from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS, Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.kernels.wgsl.tokens import CannotInstrument
-from webnorm.lab.verify.clobber import output_buffers, scratch_buffers, spoiler_of
+from webnorm.lab.verify.clobber import clobberer_of, output_buffers, scratch_buffers
 from webnorm.lab.verify.deviations import batch_part
 from webnorm.lab.verify.instrumentation import (
     HEAD,
@@ -62,7 +62,7 @@ class RaceOrLoopFault:
 
 
 class LoopsNotInstrumented(CannotInstrument):
-    """It is unknown whether the loops of a text end, because they could not be instrumented."""
+    """Raised if the loops of a text cannot be instrumented, so that it is unknown whether they end."""
 
 
 def find_fault(
@@ -252,5 +252,5 @@ def _states(device: Device, plan: Plan, outputs: Outputs) -> Iterator[None]:
     for buffer, data_bytes, _ in remembered:
         write(device, buffer, np.zeros(data_bytes, np.uint8))
     yield
-    device.run_pass(spoiler_of(device).over(remembered).encode)
+    device.run_pass(clobberer_of(device).over(remembered).encode)
     yield

@@ -1,7 +1,7 @@
 """The proof that timed dispatches did the work.
 
-It consists of three checks: outputs are right after timed dispatches, dispatches on buffers without earlier
-results take about as long, and no kernel moves more bytes per second than a copy.
+It consists of three checks. Outputs are right after timed dispatches. Dispatches on buffers without earlier
+results take about as long. No kernel moves more bytes per second than a copy.
 """
 
 from __future__ import annotations
@@ -99,16 +99,16 @@ def sampler(setup: TimingSetup, plan: Plan) -> tuple[timing.Sampler, int]:
 
     All memory of the plan is overwritten before each sample, so that a kernel cannot use earlier results.
     """
-    turns, spoiling = setup.board.turns, setup.board.spoiling(plan)
+    turns, clobbering = setup.board.turns, setup.board.clobbering(plan)
     dispatches = setup.stopwatch.dispatches(plan, turns)
-    return lambda: _sample(setup, spoiling, plan, turns.take(dispatches)), dispatches
+    return lambda: _sample(setup, clobbering, plan, turns.take(dispatches)), dispatches
 
 
 def _sample(
-    setup: TimingSetup, spoiling: Callable[[range], PreparedDispatches], plan: Plan, dispatches: range
+    setup: TimingSetup, clobbering: Callable[[range], PreparedDispatches], plan: Plan, dispatches: range
 ) -> timing.Reading:
     """Start a sample in the way in which all samples are taken."""
-    setup.board.device.run_pass(spoiling(dispatches).encode)
+    setup.board.device.run_pass(clobbering(dispatches).encode)
     return setup.stopwatch.submit(plan, dispatches)
 
 
@@ -156,11 +156,11 @@ def check_ragged_samples(setup: TimingSetup, one: TimedVariant) -> Result:
     """
     board, pace = setup.board, setup.pace
     usual = max(one.dispatches, board.sets)
-    spoiling = board.spoiling(one.plan)
+    clobbering = board.clobbering(one.plan)
     for number, least in enumerate((usual, *[board.sets] * (_ENDS - 1))):
         pace.ready()
         dispatches = board.turns.take(random.randrange(least, 2 * usual))
-        taken = _sample(setup, spoiling, one.plan, dispatches)()
+        taken = _sample(setup, clobbering, one.plan, dispatches)()
         pace.worked()
         if number == 0:
             one.samples.append(taken)
@@ -333,18 +333,18 @@ def _first_times(setup: TimingSetup, plan: Plan, dispatches: int) -> Iterator[tu
 
     A GPU with several users gives each a slice of time, and work that exceeds its slice waits. On an H200
     with 16 busy processes that turned 5 us into 100 us, while samples of 0.6 ms took no longer than alone.
-    With the GPU's clock the dispatches therefore are no more than in a sample. If the clock includes the
-    start of a pass or of threads, which may take longer than a small problem, the sample is taken in the same
-    way.
+    With the GPU's clock the dispatches therefore are no more than in a sample. The clock may
+    include the start of a pass or of threads, which can take longer than a small problem. The sample is then
+    taken in the same way.
     """
     board, stopwatch = setup.board, setup.stopwatch
-    sets, spoiling = board.sets, board.spoiling(plan)
-    each = board.spoil_scratch(plan) if board.calls == "one by one" else None
+    sets, clobbering = board.sets, board.clobbering(plan)
+    each = board.clobber_scratch(plan) if board.calls == "one by one" else None
     exact = stopwatch.method == "timestamp" and not board.device.traits.software
     count = dispatches
     if exact and sets > 1:
         count = min(
-            count, stopwatch.dispatches(ClobberedDispatches(spoiling(range(1)), None, 1, plan), board.turns)
+            count, stopwatch.dispatches(ClobberedDispatches(clobbering(range(1)), None, 1, plan), board.turns)
         )
     if count > sets:
         # All sets are overwritten before any is written again, so that each one must get a dispatch.
@@ -352,7 +352,7 @@ def _first_times(setup: TimingSetup, plan: Plan, dispatches: int) -> Iterator[tu
 
     def difference(each: PreparedDispatches | None, every: int) -> tuple[timing.Reading, range]:
         numbers = board.turns.take(count)
-        noise = spoiling(numbers)
+        noise = clobbering(numbers)
         without = stopwatch.submit(ClobberedDispatches(noise, each, every, first=numbers.start), numbers)
         both = stopwatch.submit(ClobberedDispatches(noise, each, every, plan, numbers.start), numbers)
         return lambda: both() - without(), numbers
@@ -363,12 +363,12 @@ def _first_times(setup: TimingSetup, plan: Plan, dispatches: int) -> Iterator[tu
             # The version of the inputs for the last dispatch is random: this may skip a number.
             board.turns.take(random.randrange(2))
         if exact:
-            sample = _sample(setup, spoiling, plan, board.turns.take(dispatches))
+            sample = _sample(setup, clobbering, plan, board.turns.take(dispatches))
         else:
             sample, _ = difference(None, count)
         if exact and sets == 1:
             numbers = [board.turns.take(1) for _ in range(min(dispatches, _ALONE))]
-            singles = [_sample(setup, spoiling, plan, number) for number in numbers]
+            singles = [_sample(setup, clobbering, plan, number) for number in numbers]
             sampled, first = sample(), float(np.median([reading() for reading in singles]))
             last = numbers[-1]
         else:

@@ -233,17 +233,17 @@ def _lazy(name: str, given: Given) -> dict[str, da.Array]:
             f"device is {shown(device)}; expected None: each process that computes blocks opens its own, "
             "which WEBNORM_ADAPTER selects"
         )
-    asked = checked(op, {**given, **_outlines(op, given)})
+    resolved = checked(op, {**given, **_outlines(op, given)})
     session.check_kernel(op, given["kernel"])
-    shape, problem = shape_of(given["normalized_shape"]), asked.task.problem
+    shape, problem = shape_of(given["normalized_shape"]), resolved.task.problem
     _check_whole(x, shape)
     rows = x.chunks[: x.ndim - len(shape)]
     # The graph contains the checked values, since an argument may be an int of thousands of digits.
     read = {"normalized_shape": shape, "max_workgroups": problem.options.max_workgroups}
-    records = _records(op, _arrays(asked, given, rows), {**given, **read}, len(rows))
+    records = _records(op, _arrays(resolved, given, rows), {**given, **read}, len(rows))
     found = {}
     for tensor in op.outputs(problem):
-        dtype, dimensions = DTYPES[tensor.dtype(problem)], asked.shapes[tensor.name]
+        dtype, dimensions = DTYPES[tensor.dtype(problem)], resolved.shapes[tensor.name]
         if tensor.batched:
             found[tensor.name] = _picked(records, tensor, rows, dimensions[len(rows) :], dtype)
         else:
@@ -302,12 +302,12 @@ def _whole(array: Array | da.Array) -> da.Array:
     return array.rechunk(-1) if isinstance(array, da.Array) else da.from_array(array, chunks=-1)
 
 
-def _arrays(asked: ResolvedCall, given: Given, rows: _Chunks) -> dict[str, da.Array]:
+def _arrays(resolved: ResolvedCall, given: Given, rows: _Chunks) -> dict[str, da.Array]:
     """Return the arrays of a call by name, with matching chunks."""
-    op, problem = asked.task.op, asked.task.problem
+    op, problem = resolved.task.op, resolved.task.problem
     found = {
         name: _like_x(name, given[name], rows) if op.named[name].batched else _whole(given[name])
-        for name in asked.arrays
+        for name in resolved.arrays
     }
     if op.gradient and problem.dtype != "float32":
         # A block's sums have the dtype of weight, or x's. A narrow dtype would round them, or overflow,

@@ -54,7 +54,7 @@ MOST_KNOWN = 1024
 _PLAIN = (str, int, float, NoneType, tuple, type, np.dtype, np.generic)
 
 
-@signals.holding
+@signals.deferring
 def computed(op: Op, given: Given) -> dict[str, Any]:
     """Compute every output of an op, in the shapes that x's dimensions imply.
 
@@ -65,21 +65,23 @@ def computed(op: Op, given: Given) -> dict[str, Any]:
     """
     try:
         key = _key(op, given)
-        asked = _known.get(key)
+        resolved = _known.get(key)
     except Exception as error:  # an argument is not an array, or not hashable: `checked` raises below
         signals.let_through(error)
-        key, asked = (), None
-    if asked is None:
-        asked = checked(op, given)
+        key, resolved = (), None
+    if resolved is None:
+        resolved = checked(op, given)
         if len(_known) >= MOST_KNOWN:
             _known.clear()
         if key and all(isinstance(part, _PLAIN) for part in key):
-            _known[key] = asked
+            _known[key] = resolved
     device = given["device"]
     check_device(device)
-    arrays = {name: given[name] for name in asked.arrays}
+    arrays = {name: given[name] for name in resolved.arrays}
     keep = isinstance(given["x"], GpuArray)
-    return compute(asked.task, arrays, device=device, kernel=given["kernel"], keep=keep, shapes=asked.shapes)
+    return compute(
+        resolved.task, arrays, device=device, kernel=given["kernel"], keep=keep, shapes=resolved.shapes
+    )
 
 
 _Getter = Callable[[Given], tuple[Any, ...]]

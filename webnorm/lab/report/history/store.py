@@ -104,7 +104,7 @@ TIMED = f"status = 'pass' AND median_ns > {SHORTEST_NS!r} AND median_ns < {LONGE
 COLUMNS = (*_OF_REPORT, *_OF_RESULT, "report", "result")
 KIND = StoreFormat(b"wnrs", 1, _TABLES, "results", "webnorm store add")
 
-Fate = Literal["added", "kept already", "finished since"]
+Fate = Literal["added", "already stored", "replaced partial run"]
 
 
 @dataclass(frozen=True)
@@ -176,10 +176,10 @@ def _add(connection: sqlite3.Connection, data: Any, report: Report) -> Fate:
     same = f"SELECT id, complete FROM reports WHERE sha256 = ? OR {alike}"
     for number, complete in connection.execute(same, (digest, run, *platform.values())).fetchall():
         if complete != 0 or report.complete is not True:
-            return "kept already"
+            return "already stored"
         connection.execute("DELETE FROM results WHERE report = ?", (number,))
         connection.execute("DELETE FROM reports WHERE id = ?", (number,))
-        fate = "finished since"
+        fate = "replaced partial run"
     row: dict[str, Cell] = {
         "sha256": digest,
         "run": run,

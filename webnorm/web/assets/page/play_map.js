@@ -112,5 +112,5 @@ function listed(map, lines, trace) {
   );
   const more = lines.length - rows.length;
   const caption = more > 0 ? `The first ${rows.length} wrong lines of cells; ${more} more are not shown.` : null;
-  return table(ROWS, rows, { caption, label: "Where it is wrong" });
+  return table(ROWS, rows, { caption, label: "Rows with errors" });
 }

@@ -1,4 +1,4 @@
-"""A worker with a spare: tasks that are left, children that die, and what is left of both."""
+"""A worker with a spare child: cancelled tasks, dying children, and cleanup after both."""
 
 from __future__ import annotations
 
@@ -32,20 +32,22 @@ def hot(device: Device) -> Iterator[StandbyWorker]:
 
 
 def both(hot: StandbyWorker) -> tuple[int, int]:
-    """The numbers of the hot child and the spare."""
+    """Return the process ids of the active child and the spare."""
     hot.start()
     first, second = until(lambda: pids if len(pids := hot.pids) == 2 else None)
     return first, second
 
 
 def pid_of(hot: StandbyWorker) -> int:
-    """The child that does the next task."""
+    """Return the process id of the child that runs the next task."""
     (pid,) = hot.stream(_pid, None, HANG_S)
     assert isinstance(pid, int)
     return pid
 
 
-def test_what_is_left_ends_and_the_child_goes_on(hot: StandbyWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_task_ends_and_the_child_continues(
+    hot: StandbyWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(workers, "_GRACE_S", HANG_S)
     pid, deaths = pid_of(hot), hot.deaths
     hot.leave()
@@ -54,7 +56,7 @@ def test_what_is_left_ends_and_the_child_goes_on(hot: StandbyWorker, monkeypatch
     threading.Thread(target=hot.leave).start()
     with pytest.raises(TaskCancelled):
         list(events)
-    # Who loses interest leaves the task, too.
+    # Closing the stream cancels the task too.
     events = hot.stream(_counts, None, HANG_S)
     assert [next(events), next(events)] == [0, 1]
     with pytest.raises(RuntimeError, match="one at a time"):
@@ -64,7 +66,7 @@ def test_what_is_left_ends_and_the_child_goes_on(hot: StandbyWorker, monkeypatch
     assert hot.opened()[0] == next(hot.stream(jobs.describe_device, None, HANG_S))[0]
 
 
-def test_what_fails_in_a_task_is_told_and_the_child_goes_on(hot: StandbyWorker) -> None:
+def test_errors_in_a_task_are_raised_and_the_child_continues(hot: StandbyWorker) -> None:
     pid = pid_of(hot)
     with pytest.raises(WebnormError, match="a mistake"):
         list(hot.stream(_fails, WebnormError("a mistake"), HANG_S))
@@ -73,7 +75,7 @@ def test_what_fails_in_a_task_is_told_and_the_child_goes_on(hot: StandbyWorker) 
     assert pid_of(hot) == pid
 
 
-def test_renderings_have_tighter_bounds_there(hot: StandbyWorker) -> None:
+def test_rendering_has_tighter_limits(hot: StandbyWorker) -> None:
     ((time_s, text),) = hot.stream(_bounds, None, HANG_S)
     assert time_s == 2.0 < sandbox.limits.time_s and text == 2 << 20 < sandbox.limits.text
 
@@ -90,11 +92,11 @@ def test_memory_is_not_taken_from_others(hot: StandbyWorker) -> None:
 def test_the_spare_takes_over(hot: StandbyWorker, tmp_path: Path) -> None:
     first, second = both(hot)
     deaths = hot.deaths
-    # One that dies at rest takes no task with it.
+    # A child without a task dies without an effect.
     os.kill(first, signal.SIGKILL)
     assert pid_of(hot) == second
     second, third = both(hot)
-    # One that does not hear is killed, and who left is not told of that.
+    # A child that does not react is killed, without an error for the cancelled stream.
     begun = tmp_path / "begun"
     events = hot.stream(_sleeps, begun, HANG_S)
     assert next(events) == second
@@ -103,7 +105,7 @@ def test_the_spare_takes_over(hot: StandbyWorker, tmp_path: Path) -> None:
     with pytest.raises(TaskCancelled):
         next(events)
     assert pid_of(hot) == third
-    # The next dies before there is a spare: the task after it waits for one.
+    # The next one dies before the spare is ready: the following task waits for it.
     with pytest.raises(WorkerDied, match="the process crashed with SIGKILL"):
         list(hot.stream(_dies, None, HANG_S))
     fourth = pid_of(hot)
@@ -113,8 +115,8 @@ def test_the_spare_takes_over(hot: StandbyWorker, tmp_path: Path) -> None:
     all_end((first, second, third, fourth))
 
 
-def test_who_waits_for_a_child_can_leave(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a child that never comes to have its device open."""
+def test_waiting_for_a_child_can_be_cancelled(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child never opens its device."""
     monkeypatch.setattr(hot_workers, "_open", _silent)
     with StandbyWorker() as hot:
         events = hot.stream(_pid, None, HANG_S)
@@ -140,10 +142,10 @@ def test_no_such_adapter(device: Device) -> None:
 
 PARENT = """
 import sys, threading
-import patience, test_hot
+import patience, test_standby_worker
 from webnorm.lab.run.standby_worker import StandbyWorker
 
-def tell(hot):
+def report(hot):
     known = set()
     while True:
         for pid in {*hot.pids, *([hot._opening.pid] if hot._opening else [])} - known - {None}:
@@ -152,15 +154,15 @@ def tell(hot):
         patience.at_least(0.001)
 
 with StandbyWorker() as hot:
-    threading.Thread(target=tell, args=(hot,), daemon=True).start()
-    list(hot.stream(test_hot._sleeps, None, test_hot.HANG_S))
+    threading.Thread(target=report, args=(hot,), daemon=True).start()
+    list(hot.stream(test_standby_worker._sleeps, None, test_standby_worker.HANG_S))
 """
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("end", "after"), [(signal.SIGKILL, 1), (signal.SIGINT, 2)])
 def test_nothing_is_left_of_a_parent_that_ends(device: Device, end: signal.Signals, after: int) -> None:
-    """At its first child's start, or at a task, when the spare starts."""
+    """The parent ends at the start of its first child, or at a task while the spare starts."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", PARENT]
     pipe = subprocess.PIPE
@@ -193,7 +195,7 @@ def _bounds(device: object, job: object) -> Iterator[Any]:
 
 
 def _takes(device: object, share: float) -> Iterator[Any]:
-    # Nothing is written there.
+    # The parent writes nothing there.
     np.empty(int(share * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")), np.uint8)
     yield "taken"
 

@@ -36,7 +36,7 @@ def small(
 def failure_of(
     task: Task, changed: Mapping[str, Array], arrays: Mapping[str, Array] | None = None, intact: bool = True
 ) -> WrongResult:
-    """Right outputs, rounded to their types, but for those that have `changed`, in float64 or as they are."""
+    """Return right outputs, rounded to their types; `changed` ones replace them."""
     arrays = draw_playground(task) if arrays is None else arrays
     h = {"h": np.asarray(changed["h"])} if "h" in changed else {}
     if h:
@@ -56,18 +56,18 @@ def failure_of(
 
 
 def right(task: Task, arrays: Mapping[str, Array] | None = None) -> Array:
-    """Y in float64."""
+    """Return the right y in float64."""
     return task.op.reference(draw_playground(task) if arrays is None else arrays, task.problem)["y"].value
 
 
 def only(task: Task, y: Array, arrays: Mapping[str, Array] | None = None) -> Hint:
-    """The one hint about a y."""
+    """Return the only hint about a y."""
     (hint,) = hints(failure_of(task, {"y": y}, arrays))
     return hint
 
 
 @pytest.mark.parametrize("out_dtype", NARROWING)
-def test_of_what_is_right_there_is_nothing_to_say(out_dtype: str) -> None:
+def test_right_outputs_give_no_hints(out_dtype: str) -> None:
     assert hints(failure_of(small(options=NormOptions(out_dtype=out_dtype)), {})) == ()
     assert (
         hints(failure_of(small(dtype="bfloat16", options=replace(EVERY_FLAG, out_dtype=out_dtype)), {})) == ()
@@ -101,7 +101,7 @@ def test_narrow_types_never_name_another_formula(out_dtype: str) -> None:
     assert named > 6
 
 
-def test_several_that_fit_are_all_named() -> None:
+def test_all_fitting_formulas_are_named() -> None:
     task = small()
     arrays = complete_inputs(task, {"x": np.float32(1e-3) * rows_of_normal(task)}, np.random.default_rng(0))
     arrays["bias"] = arrays["weight"] * np.float32(0.5)
@@ -149,7 +149,7 @@ EPS: dict[str, tuple[Callable[[Any, int, float], Any], str]] = {
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("which", EPS)
 def test_the_eps_that_rstd_fits_is_named(which: str, dtype: str) -> None:
-    """Rows of several variances tell it, and what else is wrong behind the root."""
+    """Rows with several variances show it, and other errors after the root."""
     task = playground_tasks(NORM, dtype)[0]
     arrays = draw_playground(task)
     rows = rows_of(task, arrays)
@@ -162,8 +162,8 @@ def test_the_eps_that_rstd_fits_is_named(which: str, dtype: str) -> None:
         assert found == [f"y fits a kernel that {said}"]
 
 
-def test_rows_that_are_alike_do_not_tell_an_eps() -> None:
-    """A factor would do as well."""
+def test_rows_of_equal_variance_do_not_show_an_eps() -> None:
+    """A factor fits as well."""
     task = Task(NORM, NormProblem(rows=8, cols=768, options=NormOptions()))
     x = rows_of_normal(task)
     x = ((x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)).astype(np.float32)
@@ -179,7 +179,7 @@ def poisoned(like: Array) -> Array:
 
 
 @pytest.mark.parametrize("dtype", STORAGE)
-def test_what_was_never_written(dtype: str) -> None:
+def test_unwritten_elements(dtype: str) -> None:
     task = small(dtype=dtype)
     y = right(task).astype(DTYPES[dtype])
     for at, words in (
@@ -187,7 +187,7 @@ def test_what_was_never_written(dtype: str) -> None:
         (np.s_[:, 60:], "column 60 of 61 of y was never written"),
         (
             np.s_[::2, 1::3],
-            "80 of 427 elements of y were never written, in rows 0, 2, ... 6 (every 2nd)",
+            "80 of 427 elements of y were never written, in rows 0, 2, ..., 6 (every 2nd)",
         ),
         (np.s_[:], "y was never written"),
     ):
@@ -199,7 +199,7 @@ def test_what_was_never_written(dtype: str) -> None:
 
 def test_writes_past_the_end() -> None:
     (hint,) = hints(failure_of(small(), {}, intact=False))
-    assert hint.kind == "guard" and "behind the end of y" in hint.text
+    assert hint.kind == "guard" and "after the end of y" in hint.text
 
 
 def test_two_runs_that_differ() -> None:
@@ -215,7 +215,7 @@ def test_two_runs_that_differ() -> None:
     [
         (np.s_[:, 56:], "only in columns 56 to 60 of 61, the last: fits a tail (35 of 427 elements)"),
         (np.s_[4, :], "only in row 4 of 7 (61 of 427 elements)"),
-        (np.s_[:, 3::4], "only in columns 3, 7, ... 59 (every 4th) of 61 (105 of 427 elements)"),
+        (np.s_[:, 3::4], "only in columns 3, 7, ..., 59 (every 4th) of 61 (105 of 427 elements)"),
         (
             np.s_[2:5, 60:],
             "only in rows 2 to 4 of 7 and column 60 of 61, the last: fits a tail (3 of 427 elements)",
@@ -233,10 +233,10 @@ def test_places(where: tuple[slice, ...], words: str, dtype: str) -> None:
     assert only(task, y).text == f"y is NaN or Inf {words}"
 
 
-def test_everywhere_and_like_nothing_known() -> None:
+def test_errors_everywhere_without_a_known_formula() -> None:
     task = small()
     text = only(task, np.sin(right(task) * 9.0)).text
-    assert "in all rows and columns, and fits no formula" in text
+    assert "in all rows and columns, and fits no known formula" in text
     y = right(task)
     y[np.arange(7), np.arange(7) ** 2] += np.linspace(-1.0, 1.5, 7)
     assert only(task, y).text.startswith("y is wrong in 7 of 427 elements, scattered")
@@ -246,7 +246,7 @@ def test_answers_of_one_sign_or_size() -> None:
     task = small()
     y = right(task)
     assert "only where the answer is negative" in only(task, np.abs(y)).text
-    assert "at least 1 in size" in only(task, np.clip(y, -1.0, 1.0)).text
+    assert "is wrong only where the answer is at least 1" in only(task, np.clip(y, -1.0, 1.0)).text
 
 
 def test_the_last_digits() -> None:
@@ -256,8 +256,8 @@ def test_the_last_digits() -> None:
     assert hint.kind == "precision" and "only the last digits of y are wrong, by at most" in hint.text
 
 
-def test_a_formula_that_is_as_near_to_the_right_one_is_not_named() -> None:
-    """Where bias is weight, to swap them is no mistake."""
+def test_a_formula_that_is_close_to_the_right_one_is_not_named() -> None:
+    """If bias equals weight, swapping them is no mistake."""
     task = small()
     arrays = draw_playground(task)
     arrays["bias"] = arrays["weight"]
@@ -267,12 +267,12 @@ def test_a_formula_that_is_as_near_to_the_right_one_is_not_named() -> None:
 
 
 @pytest.mark.parametrize("out_dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"])
-def test_what_is_cut_off_instead_of_rounded(out_dtype: str) -> None:
+def test_values_cut_off_instead_of_rounded(out_dtype: str) -> None:
     task = small(options=NormOptions(out_dtype=out_dtype))
     y = right(task)
     nearest = rounded_to(y, out_dtype).astype(DTYPES[out_dtype])
     codes = nearest.view(f"u{nearest.itemsize}").copy()
-    # Away from 0 by one: the code before it is the one nearer to 0.
+    # One step away from 0: the previous code is the one closer to 0.
     codes[np.abs(nearest.astype(np.float64)) > np.abs(y)] -= 1
     got = np.trunc(y).astype(np.int8) if out_dtype == "int8" else codes.view(nearest.dtype)
     hint = only(task, got)
@@ -297,7 +297,7 @@ def test_rows_whose_statistics_are_wrong() -> None:
     assert "rstd is off by a factor of" in hint.text
     assert "as if the sum of squares left out the last 5 of 61 columns" in hint.text
     flat = {**arrays, "x": np.repeat(arrays["x"][:, :1], 61, axis=1)}
-    # Of rows of one value nothing tells rstd.
+    # Rows of one value do not show rstd.
     assert only(task, right(task, flat) + 0.25, flat).kind == "place"
     narrow = small(dtype="float16")
     hint = only(narrow, right(narrow) * np.linspace(1.1, 1.4, 7)[:, None], draw_playground(narrow))
@@ -353,8 +353,8 @@ def test_gradients_have_places() -> None:
     assert hint.text == "dweight is wrong only in elements 1058 to 1060 of 1061, the last: fits a tail"
 
 
-def test_of_many_rows_some_are_tried() -> None:
-    """The first wrong one is beyond those that formulas are worked out for."""
+def test_formulas_are_tried_on_some_of_many_rows() -> None:
+    """The first wrong row comes after the rows that formulas are computed for."""
     problem = NormProblem(rows=3000, cols=64, options=NormOptions())
     task = Task(NORM, problem)
     x = np.random.default_rng(0).standard_normal((3000, 64)).astype(np.float32)
@@ -367,7 +367,7 @@ def test_of_many_rows_some_are_tried() -> None:
     assert only(task, whole, arrays).text == "y fits a kernel that leaves weight out"
 
 
-def test_no_rows_have_nothing_but_guards() -> None:
+def test_outputs_without_rows_only_have_guards() -> None:
     task = small(rows=0)
     assert hints(failure_of(task, {})) == ()
     assert [hint.kind for hint in hints(failure_of(task, {}, intact=False))] == ["guard"]

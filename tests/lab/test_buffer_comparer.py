@@ -1,4 +1,4 @@
-"""Buffers that are held against each other on the device."""
+"""Comparison of buffers on the device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATA_BYTES = 4 * 900 + 2
 
 
 def buffers(device: Device, changed: dict[tuple[int, int], int]) -> list[Any]:
-    """Three buffers of the same words, but for some bits of some words of some of them."""
+    """Return three buffers with the same words, except for some bits of some words."""
     made = []
     for index in range(3):
         words = np.arange(WORDS, dtype=np.uint32)
@@ -34,24 +34,24 @@ def buffers(device: Device, changed: dict[tuple[int, int], int]) -> list[Any]:
         ({(1, 0): 1}, False),
         ({(2, 899): 1 << 31}, False),
         ({(0, 450): 1}, False),
-        # The word that the data ends in: its lower half is data, the upper half is no one's.
+        # The data's last word: its lower half is data, its upper half is ignored.
         ({(1, 900): 1 << 15}, False),
         ({(1, 900): 1 << 16}, True),
-        # The guard counts.
+        # The guard is compared.
         ({(2, 901): 1}, False),
         ({(2, 999): 1}, False),
     ],
 )
 @pytest.mark.parametrize("binding_bytes", [None, 1024])
-def test_every_bit_that_counts(
+def test_every_bit_of_data_is_compared(
     changed: dict[tuple[int, int], int], same: bool, binding_bytes: int | None, device: Device
 ) -> None:
-    """Whole, and in parts where a binding is limited."""
+    """The buffers are bound as a whole, and in parts if bindings are limited."""
     if binding_bytes is not None:
         device = open_device(device.adapter, limits={"max-storage-buffer-binding-size": binding_bytes})
     alike = buffers(device, {})
     assert BufferComparer(device).of([(alike, DATA_BYTES), (buffers(device, changed), DATA_BYTES)]) is same
 
 
-def test_whole_words_have_no_part_that_does_not_count(device: Device) -> None:
+def test_whole_words_are_compared_completely(device: Device) -> None:
     assert not BufferComparer(device).of([(buffers(device, {(1, 900): 1 << 16}), 4 * 901)])

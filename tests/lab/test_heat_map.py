@@ -25,18 +25,18 @@ ALLOWED = ToleranceFactors(1e-6, 0.0, 0.0, 0.0, "test")
 
 
 def untouched_elements(got: Array) -> ErrorLocations:
-    """The elements of an output that were never written."""
+    """Return the elements of an output that were never written."""
     return error_locations(lambda part: never_written(got, part), len(got), got.size // max(len(got), 1))
 
 
 def compared(got: Array, dtype: str = "float32") -> OutputComparison:
-    """An output whose answers are all 1."""
+    """Return an output whose answers are all 1."""
     answer = Expected(np.ones(got.shape), np.ones(1), np.zeros(1))
     return OutputComparison("y", got.astype(DTYPES[dtype]), answer, dtype, ALLOWED)
 
 
 def poisoned(rows: int, cols: int, dtype: str) -> Array:
-    """An output that nobody wrote to."""
+    """Return an output without writes."""
     size = rows * cols * DTYPES[dtype].itemsize
     return np.full(-(-size // 4), POISON).view(np.uint8)[:size].view(DTYPES[dtype]).reshape(rows, cols)
 
@@ -55,7 +55,7 @@ def test_a_tail_is_a_stripe_and_a_row_a_line() -> None:
 
 
 def test_a_map_is_bounded_and_knows_parts_of_rows() -> None:
-    """Rows are compared in parts that know nothing of cells."""
+    """Rows are compared in parts that do not align with cells."""
     got = np.ones((5003, 1009))
     got[4999, 1000] = 3.0
     found = heat_map(compared(got))
@@ -73,7 +73,7 @@ def test_an_output_without_rows_is_a_line() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_what_nobody_wrote_is_infinitely_wrong(dtype: str) -> None:
+def test_unwritten_elements_have_infinite_errors(dtype: str) -> None:
     got = np.ones((6, 20), DTYPES[dtype])
     got[2:4] = poisoned(6, 20, dtype)[2:4]
     found = heat_map(compared(got, dtype))
@@ -84,7 +84,7 @@ def test_what_nobody_wrote_is_infinitely_wrong(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_columns_that_nobody_wrote(dtype: str) -> None:
+def test_unwritten_columns(dtype: str) -> None:
     got = np.ones((7, 61), DTYPES[dtype])
     got[:, 60:] = poisoned(7, 61, dtype)[:, 60:]
     left = untouched_elements(got)
@@ -98,7 +98,7 @@ def test_a_byte_like_the_poison_is_a_number() -> None:
     assert untouched_elements(got).count == 0
 
 
-def test_what_is_beyond_its_tolerance() -> None:
+def test_locations_of_wrong_elements() -> None:
     got = np.ones((5, 6))
     got[1:3, 4] = 0.0
     found = wrong_elements(compared(got))
@@ -113,13 +113,13 @@ def test_what_is_beyond_its_tolerance() -> None:
     [
         ([3], "3"),
         ([0, 1, 2, 7], "0 to 2, 7"),
-        ([1, 5, 9, 13], "1, 5, ... 13 (every 4th)"),
-        (range(0, 100, 2), "0, 2, ... 98 (every 2nd)"),
+        ([1, 5, 9, 13], "1, 5, ..., 13 (every 4th)"),
+        (range(0, 100, 2), "0, 2, ..., 98 (every 2nd)"),
         ([at for at in range(100) if at % 8], "1 to 7 of every 8"),
         ([0, 2, 5, 9, 14, 20, 27], "0, 2, 5, 9, 14, 20 and more (7 in all)"),
     ],
 )
-def test_numbers_are_told_as_ranges(numbers: Sequence[int], words: str) -> None:
+def test_locations_as_text(numbers: Sequence[int], words: str) -> None:
     mask = np.zeros(100, bool)
     mask[list(numbers)] = True
     assert locations_text(mask) == words

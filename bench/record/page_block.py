@@ -1,4 +1,4 @@
-"""README.md's block of a record: the picture, and a table of webnorm and the fastest other library."""
+"""The block of a record in docs/performance.md: its picture, and webnorm next to the fastest other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webnorm.files.atomic import write_text
 from webnorm.lab.results.result import Report
 from webnorm.op.dtypes import DTYPES
 
-PAGE = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 # The lines that readers look for first. The record's tables have the rest.
 _SHOWN = (
     ("forward", "layer_norm", "float32"),
@@ -34,10 +34,10 @@ _Line = Mapping[int, Summary]
 
 
 def check(out: Path) -> None:
-    """Raise WebnormError if README.md has no block with the record's name."""
+    """Raise WebnormError if the page has no block with the record's name."""
     text = PAGE.read_text(encoding="utf-8")
     if not all(f"<!-- {marker} -->" in text for marker in (out.name, f"end of {out.name}")):
-        raise WebnormError(f"--readme: {PAGE.name} has no block <!-- {out.name} -->; add its two markers")
+        raise WebnormError(f"--page: {PAGE.name} has no block <!-- {out.name} -->; add its two markers")
 
 
 def write(out: Path, report: Report) -> None:
@@ -55,7 +55,7 @@ def block(name: str, report: Report) -> str:
         for section, op, dtype in _SHOWN
     }
     lines = {key: line for key, line in lines.items() if line}
-    picture = f"![Share of the best copy's bytes per second, by columns](bench/results/{name}.svg)"
+    picture = f"![Share of the best copy's bytes per second, by columns](../bench/results/{name}.svg)"
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in _cells(lines))
     return "\n\n".join([picture, _words(name, report, lines.values()), table])
 
@@ -110,7 +110,7 @@ def _words(name: str, report: Report, lines: Iterable[_Line]) -> str:
         f"Speed in percent of the fastest copy (WGSL or torch) of the same run, on one "
         f"{report.device['adapter']} with x of {' or '.join(map(str, sizes))} MiB. All kernels are sampled "
         "in turn, each call waits for the previous one, and medians are shown. webnorm is the choice of "
-        '`kernel="auto"`, with its WGSL run by wgpu. See [the record]'
-        f"(bench/results/{name}.md) and [how it became fast](docs/performance.md). Recorded {recorded}:"
+        '`kernel="auto"`, with its WGSL run by wgpu. See '
+        f"[all problems of the record](../bench/results/{name}.md). Recorded {recorded}:"
     )
     return textwrap.fill(words, _LINE, break_long_words=False, break_on_hyphens=False)

@@ -34,12 +34,12 @@ from webnorm.ops.norms.corpus import CASES
 
 @pytest.fixture(autouse=True)
 def trusted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """These templates are rendered in this process."""
+    """Render these templates in this process."""
     monkeypatch.setattr(render, "trusted_roots", [tmp_path.resolve()])
 
 
 def changed(folder: Path, name: str, old: str, new: str) -> Path:
-    """A built-in kernel with something else in its text, as a user's file."""
+    """Write a built-in kernel with a changed text as a user's file."""
     text = (wgsl_root() / "layer_norm" / f"{name}.wgsl").read_text()
     assert old in text
     path = folder / "layer_norm" / "mine.wgsl"
@@ -48,7 +48,7 @@ def changed(folder: Path, name: str, old: str, new: str) -> Path:
     return path
 
 
-def judged(device: Device, path: Path) -> list[Any]:
+def events_of(device: Device, path: Path) -> list[Any]:
     return list(evaluate(device, EvaluationJob(path, None, ())))
 
 
@@ -59,7 +59,7 @@ def found_in(events: list[Any]) -> Examination:
 
 def test_a_right_kernel_is_rendered_compiled_and_passes(device: Device, tmp_path: Path) -> None:
     path = changed(tmp_path, "naive", "The mean of x.", "The mean of the row.")
-    events = judged(device, path)
+    events = events_of(device, path)
     assert [type(event) for event in events] == [
         HeaderRead,
         Shader,
@@ -74,7 +74,7 @@ def test_a_right_kernel_is_rendered_compiled_and_passes(device: Device, tmp_path
 
 
 def test_a_wrong_one_is_examined_once(device: Device, tmp_path: Path) -> None:
-    events = judged(device, changed(tmp_path, "naive", " + params.eps", ""))
+    events = events_of(device, changed(tmp_path, "naive", " + params.eps", ""))
     assert [type(event) for event in events] == [
         HeaderRead,
         Shader,
@@ -86,12 +86,12 @@ def test_a_wrong_one_is_examined_once(device: Device, tmp_path: Path) -> None:
     found = found_in(events)
     assert found.hints[0].text == "y fits a kernel that leaves eps out"
     assert found.worst is not None and found.worst.output == "y" and found.map is not None
-    # Every fourth row is so large that eps makes no difference.
+    # Every fourth row is so large that eps has no effect.
     wrong = [max(row) > 1.0 for row in found.map.cells]
     assert wrong == [True, True, False, True] * 2
 
 
-def test_what_is_declared_unstable_may_fail_on_hard_values_alone(device: Device, tmp_path: Path) -> None:
+def test_an_unstable_kernel_may_fail_only_on_difficult_values(device: Device, tmp_path: Path) -> None:
     path = changed(tmp_path, "one_pass", "rung = 2", "rung = 2")
     hard = EvaluationJob(path, None, (), x=(1e5, 1.0))
 
@@ -104,7 +104,7 @@ def test_what_is_declared_unstable_may_fail_on_hard_values_alone(device: Device,
     assert verdicts() == [("fail", None), ("fail", None), ("fail", True)]
 
 
-def test_an_output_that_is_never_written_is_told_before_what_is_held_against_it(
+def test_an_unwritten_output_is_reported_before_outputs_compared_with_it(
     device: Device, tmp_path: Path
 ) -> None:
     path = changed(tmp_path, "naive", "{{ write_extras() }}\n", "")
@@ -120,12 +120,12 @@ def test_mistakes_in_a_text_are_raised(device: Device, tmp_path: Path) -> None:
         ("total(sum) * PER_COLUMN", "total(sum) * PER_ROW", "mine.wgsl:30"),
     ):
         with pytest.raises(WebnormError, match=said):
-            judged(device, changed(tmp_path, "naive", old, new))
+            events_of(device, changed(tmp_path, "naive", old, new))
 
 
 def test_sizes_that_a_kernel_refuses_are_replaced(device: Device, tmp_path: Path) -> None:
     rule = 'layout = "row_per_invocation"\n// [[require]]\n// rule = "cols % 2 == 0"\n// why = "pairs"'
-    events = judged(device, changed(tmp_path, "naive", 'layout = "row_per_invocation"', rule))
+    events = events_of(device, changed(tmp_path, "naive", 'layout = "row_per_invocation"', rule))
     results = [event.result for event in events if isinstance(event, ProblemVerdict)]
     assert [(str(one.problem), one.status) for one in results] == [
         ("8x768 float32", "pass"),
@@ -137,7 +137,7 @@ def test_a_race_has_a_place(device: Device, tmp_path: Path) -> None:
     old = "        workgroupBarrier();\n        if (thread < left)"
     path = changed(tmp_path, "two_pass", old, "        if (thread < left)")
     task = playground_tasks(OPS["layer_norm"])[0]
-    # Whether it does harm depends on the adapter.
+    # The effect of the race depends on the adapter.
     variant = default_variant(load(path), task.problem, device.traits)
     board = ProblemBuffers(device, task, draw_playground(task), ())
     found = examine(board, board.prepare(variant))
@@ -148,10 +148,10 @@ def test_a_race_has_a_place(device: Device, tmp_path: Path) -> None:
 
 
 def test_a_kernel_that_is_right_at_first(device: Device, tmp_path: Path) -> None:
-    """Row 0 has another mean when every row has moved on."""
+    """Row 0 has another mean after every row is shifted."""
     new = "affine((h - mean) * rstd * select(1.0, 1.5, row == 0u && mean > 0.0)"
-    found = found_in(judged(device, changed(tmp_path, "naive", "affine((h - mean) * rstd", new)))
-    assert found.hints[0].kind == "unsteady" and "wrong when every row had moved on" in found.hints[0].text
+    found = found_in(events_of(device, changed(tmp_path, "naive", "affine((h - mean) * rstd", new)))
+    assert found.hints[0].kind == "unsteady" and "wrong after every row was shifted" in found.hints[0].text
     assert found.worst is not None and found.worst.index[0] == 7
 
 
@@ -161,7 +161,7 @@ def test_a_race_is_found_where_it_does_no_harm(device: Device, tmp_path: Path) -
     task = next(Task(op, own) for case, own in problems(CASES, op, ["float32"]) if case.name == "normal")
     (result,) = try_case(device, CaseJob(EvaluationJob(path, None, ()), "normal", task))
     assert result.status == "fail"
-    # On a GPU what it gives is wrong, and nobody asks why.
+    # On a GPU its output is wrong, and no search for races follows.
     assert not device.traits.software or "a race: partials[" in str(result.reason)
 
 
@@ -171,7 +171,7 @@ def test_constants_have_to_be_the_kernels(device: Device, tmp_path: Path) -> Non
         list(evaluate(device, EvaluationJob(path, None, (), constants={"threads_row": (8,)})))
 
 
-def test_a_rehearsal_does_without_snippets_that_are_broken(device: Device, tmp_path: Path) -> None:
+def test_a_warm_up_ignores_broken_snippets(device: Device, tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     for text in ("{% nothing %}", "{{ 'x' * 100000000 }}", "fn broken("):
         (tmp_path / "lib" / "norm.wgsl").write_text(text)
