@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
@@ -26,8 +25,6 @@ from webnorm.files.atomic import write_text
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 COLUMNS = 100
-# Rich's template loads its font from a content network, which a page may forbid. Readers' own fonts will do.
-TEMPLATE = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.S)
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,9 @@ def svg(command: str, text: str) -> str:
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text(f"$ {command}", "bold green"))
     console.print(Text.from_ansi(text), end="")
-    return console.export_svg(title="webnorm", code_format=TEMPLATE, unique_id="webnorm")
+    drawn = console.export_svg(title="webnorm", unique_id="webnorm")
+    # Rich loads its font from a content network, which a page may forbid. Readers' own fonts will do.
+    return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.S)
 
 
 if __name__ == "__main__":

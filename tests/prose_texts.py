@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,12 +61,19 @@ def docstrings() -> dict[str, str]:
 
 
 def _docstrings(value: Any) -> Iterator[str]:
-    yield inspect.getdoc(value) or ""
+    yield _prose(value)
     for name, member in vars(value).items() if inspect.isclass(value) else ():
         documented = inspect.isroutine(member) or isinstance(member, property | classmethod | staticmethod)
         if documented and not name.startswith("_"):
             yield f"## {name}"
-            yield inspect.getdoc(member) or ""
+            yield _prose(member)
+
+
+def _prose(value: Any) -> str:
+    """Return a docstring as Markdown, without its examples; each parameter has a heading."""
+    text = re.sub(r"^>>> .*(?:\n.+)*", "", inspect.getdoc(value) or "", flags=re.M)
+    text = re.sub(r"^(\w.*)\n(?= {4}\S)", r"\n### \1\n\n", text, flags=re.M)
+    return re.sub(r"^ +", "", text, flags=re.M)
 
 
 def _messages(path: Path) -> Iterator[str]:

@@ -80,8 +80,8 @@ class Inputs:
     others : mapping of str to numpy.ndarray, optional
         Arrays of the same shapes, for every second set.
     batch : int, optional
-        The number of elements of the batch. Batched arrays are repeated until they have so many elements;
-        their size in bytes must then be a multiple of 4.
+        The number of elements of the batch. Batched arrays are repeated until they have so many elements.
+        Their size in bytes must then be a multiple of 4.
     batched : collection of str, optional
         The names of the batched arrays.
 

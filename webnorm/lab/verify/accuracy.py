@@ -68,7 +68,7 @@ class Accuracy:
     reason : str or None
         The reason why the result is wrong; None if it is right.
     not_compared : str or None
-        The reason why the comparison proves nothing: half of an output's elements have a tolerance as large
+        The reason why the comparison proves nothing. Half of an output's elements have a tolerance as large
         as the answer, or an int8 output would have to store NaN or Inf.
     """
 
