@@ -39,7 +39,7 @@ class Picture:
 
 
 SHOWN: Mapping[str, Picture] = {
-    "bench": Picture("webnorm bench --op layer_norm --cols 4096 --kernel registers,two_pass,welford,naive"),
+    "bench": Picture("webnorm bench --op layer_norm --cols 4096"),
     "play": Picture(
         "webnorm play kernels/layer_norm/mine.wgsl --once --quick",
         status=1,
