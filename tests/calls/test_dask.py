@@ -322,7 +322,9 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_dask_one_line_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dask.array", None)
     forget(monkeypatch)
-    with pytest.raises(ImportError, match=r"^webnorm\.dask needs dask\.array, .*install 'webnorm\[fleet\]'$"):
+    with pytest.raises(
+        ImportError, match=r"^webnorm\.dask needs dask\.array, .*install 'webnorm\[cluster\]'$"
+    ):
         importlib.import_module("webnorm.dask")
 
 

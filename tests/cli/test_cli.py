@@ -140,7 +140,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         ([*QUICK, "--adapter", "voodoo"], "no adapter 'voodoo'; available: 0: "),
         (["list", "--op", "layernorm"], "unknown op 'layernorm'; did you mean 'layer_norm'"),
         ([*QUICK, "--op", "layernorm"], "unknown op 'layernorm'; did you mean 'layer_norm'"),
-        ([*QUICK, "--wgsl", "none"], "none: expected a folder"),
+        ([*QUICK, "--wgsl", "none"], "none: not a folder; expected a folder of kernels"),
         (["bench", "--rows", "100000000", "--cols", "1024"], "largest buffer is"),
         (["check", "--case", "shift"], "unknown case 'shift'"),
         (["check", "--input", "none.npy"], "none.npy: cannot read the array: No such file"),

@@ -29,7 +29,6 @@ from webnorm.kernels.headers import header
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.kernels.headers.variants import names_of, template_names_of
 from webnorm.op import presets
-from webnorm.op.op import Op
 from webnorm.op.registry import OPS
 from webnorm.ops.copy.problem import RowProblem
 from webnorm.ops.norms import corpus, functional, modules, onnx_ops
@@ -182,8 +181,8 @@ def run_command(command: Command, folder: Path, cases: Callable[[int], tuple[Cas
     else:
         assert done.returncode == OK, f"{words}: {done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr
-        if words == asked:
-            # A command that the test changed prints something else.
+        if words[: len(asked)] == asked and "--kernel" not in words[len(asked) :]:
+            # Another budget changes no line, and fewer kernels leave lines out.
             assert missing_lines(command.output, done.stdout + done.stderr) == [], done.stdout + done.stderr
 
 
@@ -223,12 +222,6 @@ def test_every_command_is_documented() -> None:
     assert re.findall(r"^  ([\w-]+) ", verbs, re.M) == [*VERBS]
     text = "".join(page.read_text() for page in DOCUMENTS)
     assert all(f"webnorm {verb}" in text for verb in VERBS)
-
-
-@pytest.mark.parametrize("op", [op for op in OPS.values() if not op.is_copy], ids=lambda op: op.name)
-def test_the_readme_names_every_kernel_of_an_op(op: Op) -> None:
-    (row,) = re.findall(rf"^\| `{op.name}` \|.*\| (.*) \|$", (ROOT / "README.md").read_text(), re.M)
-    assert row == ", ".join(f"`{kernel.name}`" for kernel in KERNELS if kernel.op is op)
 
 
 def test_every_option_has_an_example() -> None:
@@ -292,8 +285,8 @@ def test_the_body_that_is_shown_is_naives() -> None:
 
 def figures(page: Path, corner: str) -> dict[tuple[str, str, str], str]:
     """Return the cells of the table with a text in its corner, by kind, "own" or "others", and columns."""
-    rows = [line.strip("| ").split(" | ") for line in page.read_text().split(f"| {corner} |")[1].splitlines()]
-    head, _, *body = rows[: rows.index([""])]
+    table = page.read_text().split(f"\n| {corner} |")[1].split("\n\n")[0]
+    head, _, *body = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines())
     found: dict[tuple[str, str, str], str] = {}
     for (kind, *own), (_, *others) in zip(body[::2], body[1::2], strict=True):
         for name, cells in (("own", own), ("others", others)):

@@ -62,11 +62,11 @@ REFUSED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     ),
     "a tab in the header": (
         lambda text: text.replace(b"// summary", b"//\tsummary", 1),
-        r":2: a header line starts with '// ', got '//.tsummary",
+        r":2: a header line must start with '// ', got '//.tsummary",
     ),
     "a blank line in the header": (
         lambda text: text.replace(b"// summary", b"\n// summary", 1),
-        ":2: a header line starts with '// ', got ''",
+        ":2: a header line must start with '// ', got ''",
     ),
 }
 

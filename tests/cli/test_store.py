@@ -124,7 +124,7 @@ def test_mistakes_are_one_line(tmp_path: Path, mistake: Callable[[list[str]], st
     output = mistake(["store", "add", *names, "bad\x1b.json"])
     assert r"bad\x1b.json is not JSON" in output and output.endswith("; nothing was added\n")
     assert "is no store; `webnorm store add FILES` creates one" in mistake(["store", "history"])
-    assert "no store of results" in mistake(["store", "add", *names, "--store", names[0]])
+    assert "is not a store of results" in mistake(["store", "add", *names, "--store", names[0]])
     webnorm(["store", "add", *names], tmp_path)
     for words, said in (
         (

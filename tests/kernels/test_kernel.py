@@ -342,7 +342,7 @@ def test_webnorms_own_numbers_are_exact_in_javascript_too(kernel: Kernel) -> Non
         (
             "[[pass]]",
             f'[[scratch]]\n// name = "s"\n// words = {2**60}\n// [[pass]]',
-            f"words of s: {2**60}; expected",
+            f"words of s: {2**60}; the limit is",
         ),
         ("[derive]", '[derive]\n// steps = "0 - cols"', "derived steps: it is -8; expected 1 or more"),
         ("[derive]", '[derive]\n// vector_width = "0"', "derived vector_width: it is 0; expected 1 or more"),

@@ -688,7 +688,7 @@ def test_a_norm_moves_into_a_users_folder(tmp_path: Path) -> None:
 def test_a_lab_names_the_ops_that_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     webnorm.load_op(write_op(tmp_path / "twice"))
     export._name_left_out({LAB_INDEX: b'{"bundles": []}'}, (), Path("lab"))
-    assert "lab lacks twice: the lab's page computes" in capsys.readouterr().err
+    assert "lab does not contain twice: the lab's page computes" in capsys.readouterr().err
 
 
 def test_an_export_names_every_size_that_it_lacks(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_a_package_of_a_wrong_kernel_needs_force(
         ("PUT", "/api/file", b"{", "the body is not JSON"),
         ("PUT", "/api/file", b"\xff", "the body is not JSON"),
         ("PUT", "/api/file", b"[" * 100_000, "the body is not JSON"),
-        ("POST", "/api/run", {"x": 1}, "the body.x is not known"),
+        ("POST", "/api/run", {"x": 1}, "the body.x is unknown; expected "),
         ("POST", "/api/settings", {"run": "yes"}, "the body.run is 'yes'; expected bool"),
         ("POST", "/api/settings", [], "the body is []"),
         ("POST", "/api/trace", {"filter": 3}, "the body.filter is 3; expected str"),

@@ -225,7 +225,10 @@ def test_exported_visits_are_read_by_compare_but_never_choose_kernels(
         ),
         (lambda data: data["results"][0].update(reason="x"), "results[0].reason is unknown; expected op, "),
         (lambda data: data["results"][1]["problem"].update(rows="1"), "results[1].problem.rows is '1'; "),
-        (lambda data: data["results"][1]["problem"]["options"].update(a=1), "results[1].problem: a problem "),
+        (
+            lambda data: data["results"][1]["problem"]["options"].update(a=1),
+            "results[1].problem: the problem ",
+        ),
         (lambda data: data.update(schema=2), "schema is 2; expected 1"),
     ],
 )

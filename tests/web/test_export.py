@@ -366,7 +366,7 @@ def test_a_wrong_kernel_is_refused_unless_forced(tmp_path: Path, device: Device)
     for words in (["wrong", "--wgsl", ".", "--out", "o"], ["layer_norm/wrong.wgsl", "--out", "new"]):
         done = webnorm(["export", "layer_norm", "--cols", "64", "--kernel", *words], tmp_path)
         found = WRONG.fullmatch(done.stderr)
-        assert found and found["end"] == "Nothing was written; --force writes it all the same", done.stderr
+        assert found and found["end"] == "Nothing was written; --force writes it anyway", done.stderr
         assert (done.returncode, done.stdout) == (1, "") and content(tmp_path) == before
     done = webnorm(["export", "layer_norm", "--cols", "64", "--kernel", *words, "--force"], tmp_path)
     found = WRONG.fullmatch(done.stderr)
@@ -656,8 +656,8 @@ MISTAKES = {
     "layer_norm --cols 64 --out out --option dh": "layer_norm has no option dh: it has weight, bias, "
     "zero_centered_weight, weight_dtype, residual, residual_bias, return_stats, out_dtype, max_workgroups",
     "--lab layer_norm --out out": "--lab cannot be combined with OP: the lab contains every op and kernel",
-    "layer_norm --cols 8 --out out --submit https://a.example": "--submit needs --lab: a package's page "
-    "sends nothing",
+    "layer_norm --cols 8 --out out --submit https://a.example": "--submit needs --lab: only the "
+    "lab's page can send results",
     **{
         f"--lab --out out --submit {url}": f"--submit is {url!r}; expected the URL of `webnorm collect`: "
         "https://, or http:// on this machine"

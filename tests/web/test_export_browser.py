@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
 import struct
 import sys
@@ -24,7 +23,7 @@ import axe
 from commands import webnorm
 from headless import MISSING as NO_BROWSER
 from headless import Handler, errors_of, launched, plainly_served
-from pages import ROOT
+from pages import ROOT, blocks, commands
 from patience import HANG_MS
 from webnorm.kernels.headers.library import discover
 from webnorm.lab.results import result_files
@@ -848,40 +847,21 @@ def titled(page: Page) -> str:
     return page.title()
 
 
-README_SECTION = re.compile(
-    r"^```console\n(?P<commands>[^`]*)^```\n(?P<between>(?:(?!^```).)*)^```html\n(?P<html>.*?)^```",
-    re.DOTALL | re.MULTILINE,
-)
-
-
 def test_the_snippet_of_the_readme_is_right(chromium: Chromium, tmp_path: Path) -> None:
-    section = README_SECTION.search((ROOT / "README.md").read_text(encoding="utf-8"))
-    assert section
-    for line in section["commands"].splitlines():
-        words = shlex.split(line)
-        if words[1] == "export" and "--lab" not in words:
-            done = webnorm(words[1:], tmp_path)
-            assert done.returncode == 0, done.stderr
-    name = re.search(r"`([\w/]+\.html)`", section["between"])
-    assert name
-    (tmp_path / name[1]).write_text(section["html"], encoding="utf-8")
+    readme = ROOT / "README.md"
+    (export,) = (command.words[1:] for command in commands(readme) if command.words[1] == "export")
+    done = webnorm(export, tmp_path)
+    assert done.returncode == 0, done.stderr
+    (page_text,) = blocks(readme, "html")
+    (tmp_path / "dist" / "index.html").write_text(
+        page_text.replace("</script>", "document.title = `${y.length} ${y[0].toFixed(4)}`;</script>"),
+        encoding="utf-8",
+    )
     x = np.arange(768)
-    expected = (x[0] - x.mean()) / np.sqrt(x.var() + 1e-5) + 0.5
-    with shown(chromium, tmp_path, name[1]) as page:
-        wait(page, "document.body.textContent.includes('y[0]')")
-        result = re.fullmatch(r"768-[\w-]+: y\[0\] is (-?\d+\.\d{4})", page.inner_text("body"))
-    assert result and float(result[1]) == pytest.approx(expected, abs=6e-5)
-
-
-@pytest.mark.slow
-def test_the_page_of_the_tutorial_shows_what_the_tutorial_says(chromium: Chromium, tmp_path: Path) -> None:
-    tutorial = ROOT / "docs" / "first-export.md"
-    Export("layer_norm", (768,)).write(tmp_path / "ln")
-    (tmp_path / "index.html").write_text(block(tutorial, "html"), encoding="utf-8")
-    with shown(chromium, tmp_path, "index.html") as page:
-        wait(page, "!document.querySelector('pre').textContent.startsWith('computing')")
-        lines = page.inner_text("pre").splitlines()
-    assert lines[0].startswith("shader: 768-") and lines[1:] == block(tutorial, "text").splitlines()[1:]
+    with shown(chromium, tmp_path, "dist/index.html") as page:
+        length, first = titled(page).split()
+    assert length == "1536"
+    assert float(first) == pytest.approx((x[0] - x.mean()) / np.sqrt(x.var() + 1e-5), abs=6e-5)
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ declare const {names}: GPUBuffer;
 declare const rows: number;
 """
 OF_DOCS = (
-    (ROOT / "README.md", "html", Export("layer_norm", (768,))),
+    (ROOT / "README.md", "html", Export("layer_norm", (768,), options=("weight=false", "bias=false"))),
     (ROOT / "docs" / "export.md", "js", Export("layer_norm", (768,), "float16")),
 )
 
