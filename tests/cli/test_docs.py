@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import subprocess
@@ -285,8 +286,9 @@ def test_the_body_that_is_shown_is_naives() -> None:
 
 def figures(page: Path, corner: str) -> dict[tuple[str, str, str], str]:
     """Return the cells of the table with a text in its corner, by kind, "own" or "others", and columns."""
-    table = page.read_text().split(f"\n| {corner} |")[1].split("\n\n")[0]
-    head, _, *body = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines())
+    table = page.read_text().split(f"\n| {corner} |")[1]
+    lines = itertools.takewhile(lambda line: "|" in line, table.splitlines())
+    head, _, *body = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
     found: dict[tuple[str, str, str], str] = {}
     for (kind, *own), (_, *others) in zip(body[::2], body[1::2], strict=True):
         for name, cells in (("own", own), ("others", others)):

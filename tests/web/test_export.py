@@ -370,7 +370,7 @@ def test_a_wrong_kernel_is_refused_unless_forced(tmp_path: Path, device: Device)
         assert (done.returncode, done.stdout) == (1, "") and content(tmp_path) == before
     done = webnorm(["export", "layer_norm", "--cols", "64", "--kernel", *words, "--force"], tmp_path)
     found = WRONG.fullmatch(done.stderr)
-    assert found and found["end"] == "Written all the same" and done.returncode == 0
+    assert found and found["end"] == "It was written because of --force" and done.returncode == 0
     forced = content(tmp_path / "new")
     manifest = manifest_of(forced)
     assert {shader["native"]["verdict"] for shader in manifest["shaders"]} == {"fail"}
