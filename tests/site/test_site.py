@@ -218,3 +218,16 @@ def test_everybody_can_use_it_on_any_screen(site: Path, chromium: Chromium) -> N
             found += [(name, f"is {width} wide")] if width > PHONE else []
             page.set_viewport_size({"width": 1280, "height": 800})
     assert found == []
+
+
+@needs_browser
+def test_a_copy_button_copies_the_command_without_its_output(site: Path, chromium: Chromium) -> None:
+    allowed = ["clipboard-read", "clipboard-write"]
+    with plainly_served(site) as url, opened(chromium, url, permissions=allowed) as page:
+        page.goto(f"{url}/docs/first-comparison.html")
+        block = page.locator(".highlight-console", has_text="$ webnorm doctor").first
+        block.hover()
+        block.locator("button.copybtn").click()
+        page.wait_for_function(
+            "() => navigator.clipboard.readText().then((text) => text === 'webnorm doctor')"
+        )
