@@ -35,7 +35,7 @@ def rules() -> str:
 
 
 def violations(page: Page, *only: str) -> list[tuple[str, list[str]]]:
-    """Which rules, of all or `only` some, a page that was given them breaks, and with which elements."""
+    """Return the rules that a page breaks, of all or `only` some, each with its elements."""
     which = {"runOnly": [*only]} if only else {}
     found = page.evaluate("async (which) => (await axe.run(which)).violations", which)
     return [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found]

@@ -149,7 +149,7 @@ def device() -> Iterator[Device]:
 
 @pytest.fixture(scope="session")
 def lab_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `webnorm export --lab` writes, for reading: it takes long, and one process of a run makes it."""
+    """The folder that `webnorm export --lab` writes, once per run, because that takes long. Read it only."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "lab"
     with FileLock(f"{folder}.lock"):

@@ -1,4 +1,4 @@
-"""How much the fuzzers draw: WEBNORM_FUZZ multiplies it, and has them draw something else each time."""
+"""The number of draws of a fuzzer. WEBNORM_FUZZ multiplies it, and draws something else each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of pages need: headless Chromium, a plain server, and marks for what may be missing."""
+"""Tools for tests of pages: headless Chromium, a plain server, and marks for missing programs."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ textlint reads the prose: long sentences and private words fail, the passive voi
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shutil
@@ -123,6 +124,12 @@ def test_the_linter_sees_what_it_is_for(tmp_path: Path) -> None:
     assert first.startswith("a.md:3: told") and second.startswith("a.md:5: A sentence of 31 words")
 
 
+def tracked_files(*patterns: str) -> list[str]:
+    command = ["git", "ls-files", *patterns]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [name for name in listed.splitlines() if (ROOT / name).is_file()]
+
+
 def private_words() -> list[re.Pattern[str]]:
     patterns = re.findall(r"^ *pattern: /(.*)/i$", (RULES / "words.yml").read_text(), re.M)
     assert len(patterns) > 5
@@ -131,11 +138,10 @@ def private_words() -> list[re.Pattern[str]]:
 
 def test_private_words_are_gone_from_the_code() -> None:
     """Names, comments and docstrings have them no more; the linter above reads prose alone."""
-    names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     found = []
-    for name in names.splitlines():
+    for name in tracked_files():
         path = ROOT / name
-        if NOT_OURS.search(name) or not path.is_file():
+        if NOT_OURS.search(name):
             continue
         text = path.read_text(encoding="utf-8")
         for pattern in private_words():
@@ -144,4 +150,18 @@ def test_private_words_are_gone_from_the_code() -> None:
                 whole = text.splitlines()[line]
                 if not excepted(name, whole):
                     found.append(f"{name}:{line + 1}: {match[0]!r}: {whole.strip()}")
+    assert found == []
+
+
+QUESTIONS = {"What", "Whether", "How", "Why", "Where", "Who", "Whose", "Which", "When", "That", "As"}
+
+
+def test_docstrings_start_with_a_command_or_a_noun() -> None:
+    found = []
+    for name in tracked_files("*.py"):
+        for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node) or "Nothing."
+                if text.split()[0] in QUESTIONS:
+                    found.append(f"{name}:{getattr(node, 'lineno', 1)}: {text.splitlines()[0]}")
     assert found == []

@@ -258,7 +258,7 @@ def rows_around(means: Sequence[float], cols: int, rows_each: int = 4) -> Array:
 
 
 def tracked(kernel: Kernel) -> bool:
-    """Whether git knows the kernel's file: one that was just dropped in has no snapshot yet.
+    """Return true if git tracks the kernel's file. A new file has no snapshot yet.
 
     In a copy without a repository, or without git, nothing was.
     """

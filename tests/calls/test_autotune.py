@@ -231,7 +231,7 @@ def test_large_problems_are_tuned_with_fewer_rows(device: Device, monkeypatch: p
 
 @pytest.mark.slow
 def test_calls_tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As a user has it: the variable, and a script that knows nothing of it."""
+    """A user sets the variable, and runs a script that does not mention it."""
     script = tmp_path / "script.py"
     script.write_text(
         "import numpy as np, webnorm\n"

@@ -240,7 +240,7 @@ def test_sums_that_do_not_fit_a_binding(narrow: Device) -> None:
     ),
 )
 def test_rows_are_cut_however_many_groups_share_them(kernel: Kernel, name: str, device: Device) -> None:
-    """What is made small for a case is what rows take: as many records as a large GPU wants are no excuse."""
+    """A case shrinks the share of a row, even if a large GPU wants many records."""
     (case,) = (case for case in PROMISES if case.name == name)
     problem = case.problem(kernel.op)
     assert problem is not None

@@ -1,4 +1,4 @@
-"""When to begin, what waits for what, when to stop, statistics and flags; the clock is the test's."""
+"""The start, the order and the end of timing, statistics and flags, with a fake clock."""
 
 from __future__ import annotations
 

@@ -361,7 +361,7 @@ def test_invocations_that_are_no_power_of_two(
 
 @pytest.mark.parametrize("threads", [96, 128])
 def test_nan_in_a_row_reaches_its_scale(threads: int, device: Device) -> None:
-    """Where the greatest of a row is found among floats, whose max() may drop NaN, and among bits."""
+    """The maximum of a row is taken of floats, whose max() may drop NaN, and of bits."""
     needs(device, ["subgroups"])
     kernel = kernel_named("registers")
     options = replace(kernel.op.defaults, out_dtype="int8")

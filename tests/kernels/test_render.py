@@ -267,8 +267,9 @@ def test_too_much_workgroup_memory_is_refused(tmp_path: Path, device: Device) ->
 @pytest.mark.parametrize("traits", [GPU, SOFTWARE, BROWSER], ids=["gpu", "software", "browser"])
 @pytest.mark.parametrize("kernel", STABLE, ids=lambda kernel: kernel.label)
 def test_long_rows_do_not_make_long_texts(kernel: Kernel, traits: Traits) -> None:
-    """What is written out step by step has a bound: llvmpipe compiled a thousand lines for minutes. A GPU's
-    driver takes a second; there, of odd rows, what goes element by element may be the fastest.
+    """Unrolled steps are bounded, because llvmpipe compiled a thousand lines for minutes.
+
+    A GPU's driver takes a second, and for odd rows its fastest text may go element by element.
     """
     most = 600 if traits.software else 1000
     for cols in (4096, 20001, 70001):

@@ -464,7 +464,7 @@ def test_a_default_off_its_axis_is_an_error_on_every_adapter(default: str, tmp_p
 
 @pytest.mark.parametrize("step", [4, 64])
 def test_a_kernel_may_take_only_multiples(step: int, tmp_path: Path) -> None:
-    """What it refuses is tried with larger sizes, so that its verdict is about the whole corpus."""
+    """Rejected cases run with larger sizes, so that the verdict covers the whole corpus."""
     rule = f'[[require]]\n// rule = "cols % {step} == 0"\n// why = "whole tiles"\n// [[pass]]'
     webnorm.load_op(write_op(tmp_path / "twice", naive=changed("[[pass]]", rule, KERNEL)))
     assert statuses("twice") == {("naive", "pass")}

@@ -156,7 +156,7 @@ class Screen(Console):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the layout is for a screen, with wrapped lines and panels.
+        """True if the layout is for a screen, with wrapped lines and panels.
 
         TTY_COMPATIBLE=1 sets this for a pipe whose log looks like a terminal, and TTY_COMPATIBLE=0 clears it.
         """
@@ -164,7 +164,7 @@ class Screen(Console):
 
     @property
     def animates(self) -> bool:
-        """Whether the screen can be redrawn. Only a terminal can, whatever the colours."""
+        """True if the screen can be redrawn. Only a terminal can, whatever the colours."""
         quiet = os.environ.get("TTY_INTERACTIVE") == "0"
         return is_tty(self.file) and self.is_terminal and not is_dumb() and not quiet
 
