@@ -9,6 +9,7 @@ from pathlib import Path
 from bench.contenders import COPIES, NAMES
 from bench.numerics import between_markers
 from bench.record import times
+from bench.record.plot import plot
 from bench.record.tables import Summary, summaries
 from webnorm.errors import WebnormError
 from webnorm.files.atomic import write_text
@@ -16,6 +17,13 @@ from webnorm.lab.results.result import Report
 from webnorm.op.dtypes import DTYPES
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+# The panels of the README's chart. Its table has the figures of more.
+PICTURE = PAGE.parent / "pictures" / "speed.svg"
+_PANELS = (
+    ("forward", "layer_norm", "float32"),
+    ("forward", "layer_norm", "float16"),
+    ("backward", "layer_norm_backward", "float32"),
+)
 # The lines that readers look for first. The record's tables have the rest.
 _SHOWN = (
     ("forward", "layer_norm", "float32"),
@@ -41,7 +49,8 @@ def check(out: Path) -> None:
 
 
 def write(out: Path, report: Report) -> None:
-    """Write the record's block between its markers."""
+    """Write the record's block between its markers, and the README's chart."""
+    plot(report, PICTURE, _PANELS)
     write_text(PAGE, between_markers(PAGE, out.name, block(out.name, report)))
 
 

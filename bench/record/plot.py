@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,17 @@ _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "webnorm"}
 _FEWEST_COLS = 4
 
 
-def plot(report: Report, path: Path) -> None:
-    """Draw an .svg with a panel for each section, op and storage type.
+def plot(report: Report, path: Path, only: Collection[tuple[str, str, str]] = ()) -> None:
+    """Draw an .svg with a panel for each section, op and storage type, or for some of them.
 
     A panel needs at least four numbers of columns. Randomly drawn columns form no curve and get no panel.
+
+    Parameters
+    ----------
+    only
+        The sections with their ops and storage types. Default: all.
     """
-    panels = _panels(report)
+    panels = _panels(report, only)
     if not panels:
         return
     title = f"{report.device['adapter']}: % of the best copy's bytes per second, by columns"
@@ -65,10 +70,12 @@ def _figure(panels: Sequence[tuple[str, list[Summary]]], title: str) -> Any:
     return figure
 
 
-def _panels(report: Report) -> list[tuple[str, list[Summary]]]:
+def _panels(report: Report, only: Collection[tuple[str, str, str]]) -> list[tuple[str, list[Summary]]]:
     found: dict[str, list[Summary]] = {}
     for section, members in summaries(report).items():
         for one in () if SECTIONS[section].drawn else members:
+            if only and (section, one.op, one.problem.dtype) not in only:
+                continue
             found.setdefault(f"{SECTIONS[section].title}: {one.op}, {one.problem.dtype}", []).append(one)
     return [
         (title, members)
