@@ -302,6 +302,12 @@ def test_the_readmes_figures_are_the_records() -> None:
     assert len(shown) == 32 and shown.items() <= record.items()
 
 
+def test_every_page_is_listed() -> None:
+    text = (ROOT / "docs" / "README.md").read_text()
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {page for page in pages if f"]({page})" not in text} == set()
+
+
 def test_every_preset_is_documented() -> None:
     text = (ROOT / "docs" / "measuring.md").read_text()
     assert [preset for preset in PRESETS if f"`{preset}`" not in text] == []
