@@ -248,7 +248,7 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     )
     assert "registers" in done.stdout and matrix < first
     if device.traits.software:
-        assert "not a GPU's" in done.stdout
+        assert "differently from a GPU" in done.stdout
     data = json.loads((tmp_path / "out.json").read_text())
     assert data["complete"] is True and data["host"] == platform.node() and len(data["run"]) == 32
     assert data["command"].startswith("webnorm bench --rows 8,16 --cols 48")
@@ -256,7 +256,7 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     assert data["schema"] == 1 and data["device"]["adapter"] == device.adapter.name
     assert {result["problem"]["rows"] for result in data["results"]} == {8, 16}
     (seed,) = {result["problem"]["seed"] for result in data["results"]}
-    assert done.stdout.endswith(f"drawn with --seed {seed}\n")
+    assert done.stdout.endswith(f"--seed {seed} repeats the inputs\n")
     assert not any(line.endswith(" ") for line in done.stdout.splitlines())
     skipped = [result for result in data["results"] if result["status"] == "skip"]
     assert all("'subgroups'" in result["reason"] for result in skipped)

@@ -240,8 +240,8 @@ def test_a_screen_too_narrow_to_be_read(
     assert "layer_norm" in webnorm(["list"], tmp_path).stdout
     console, out = Screen(), io.StringIO()
     console.file = out
-    console.print("drawn with --seed 123456")
-    assert out.getvalue() == "drawn with --seed 123456\n"
+    console.print("use --seed 123456")
+    assert out.getvalue() == "use --seed 123456\n"
 
 
 def test_lines_break_between_words_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -352,7 +352,9 @@ def test_tune_records_what_auto_follows(
     path.write_text(json.dumps(data))
     bench = ["bench", "--op", "rms_norm", "--rows", "8", "--cols", "48", "--budget", "0.2", "-k", "auto"]
     shown = webnorm([*bench, "--json", "out.json"], tmp_path)
-    assert "auto: workgroup threads_per_row=16, by tuning: the best variant measured" in shown.stdout
+    assert (
+        "auto picks workgroup threads_per_row=16 (recorded tuning): the best variant measured" in shown.stdout
+    )
     (result,) = (r for r in json.loads((tmp_path / "out.json").read_text())["results"] if r["op"] != "copy")
     assert (result["kernel"], result["auto"]) == ("workgroup", "tuning")
     show = ["show", "auto", "--op", "rms_norm", "--rows", "8", "--cols", "48"]
@@ -361,7 +363,7 @@ def test_tune_records_what_auto_follows(
 
     path.write_text(json.dumps({**data, "platform": {**data["platform"], "driver": "old"}}))
     ignored = webnorm(bench, tmp_path)
-    assert ignored.returncode == 0 and "by rules" in " ".join(ignored.stdout.split()), ignored.stdout
+    assert ignored.returncode == 0 and "(built-in rules)" in " ".join(ignored.stdout.split()), ignored.stdout
     assert ignored.stderr.count("\n") == 1 and "is ignored: it is stale" in ignored.stderr
     stale = webnorm(["tune", "--list"], tmp_path)
     assert "rms_norm, 8x48" in stale.stdout and "does not apply here: it is stale" in stale.stderr
@@ -377,7 +379,7 @@ def test_tune_records_what_auto_follows(
         assert done.returncode == 0 and done.stdout, done.stdout
         assert done.stderr.startswith(f"webnorm: the tuning {path} is broken: ")
         assert done.stderr.endswith("--remove`; until then it is ignored\n") and done.stderr.count("\n") == 1
-    assert "by rules" in " ".join(webnorm(bench, tmp_path).stdout.split())
+    assert "(built-in rules)" in " ".join(webnorm(bench, tmp_path).stdout.split())
     assert path.read_text() == "no JSON"
     assert webnorm(["tune", "--remove"], tmp_path).stdout == f"removed {path}\n"
     assert not path.exists()

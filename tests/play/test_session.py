@@ -286,7 +286,7 @@ def test_a_step_at_its_time_limit_gives_no_verdict(
     ("tag", "says"),
     (
         ("{% set s = 'a' * 3000000000 %}{{ s|length }}", "memory"),
-        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "longer than"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "longer than|processor time"),
         ("{% include '/etc/passwd' %}", "outside"),
         ("{% include '../../../etc/passwd' %}", "outside"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
@@ -296,7 +296,8 @@ def test_a_template_that_exceeds_a_limit_is_one_mistake(
     played: PlaygroundSession, tag: str, says: str
 ) -> None:
     attempt = evaluated(played, changed(("let pivot = ", f"{tag} let pivot = ")))
-    assert says in attempt.mistakes[0].message and "\n" not in attempt.mistakes[0].message
+    # A loaded machine may reach the other limit first.
+    assert re.search(says, attempt.mistakes[0].message) and "\n" not in attempt.mistakes[0].message
     assert attempt.mistakes[0].by == "template"
     assert evaluated(played, TWO_PASS).ok
 

@@ -141,9 +141,9 @@ def _file(given: Path | None, web: bool) -> Path:
 
     if given is not None:
         if not given.is_file():
-            raise WebnormError(
-                f"{given} is not a file; expected a kernel file, such as `webnorm new NAME` writes"
-            )
+            kernels = sorted(given.glob("*.wgsl")) if given.is_dir() else []
+            example = kernels[0] if kernels else "`webnorm new NAME` writes one"
+            raise WebnormError(f"{given} is not a file; expected a kernel file: {example}")
         check_name(given)
         return given
     if not web:

@@ -182,13 +182,17 @@ def _verdicts(attempt: AttemptState) -> Iterator[RenderableType]:
         yield Text.assemble((status, style), " ", escaped_line(f"{one.problem}{detail}"))
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def heat_map(map: HeatMap) -> Iterator[RenderableType]:
     """Yield the map of errors by row and column, below its legend.
 
     A wrong tail of rows is a vertical stripe, and a wrong row is a horizontal line.
     """
     text = Text(
-        f"{one_line(map.output)}, {map.rows} rows down, {map.cols} columns across; "
+        f"{one_line(map.output)}, {_count(map.rows, 'row')} down, {_count(map.cols, 'column')} across; "
         "error in units of the tolerance: "
     )
     for least, mark, style in _SHADES[1:]:

@@ -246,8 +246,8 @@ class MeasuringJob(SharedJob):
         if not self.results():
             return
         self.show_results()
-        drawn = "" if self.seed is None else f"drawn with --seed {self.seed}"
-        if said := "; ".join(filter(None, (race_line(self.results()), drawn))):
+        seed = "" if self.seed is None else f"--seed {self.seed} repeats the inputs"
+        if said := "; ".join(filter(None, (race_line(self.results()), seed))):
             self.console.print(said)
 
     def status(self) -> int:

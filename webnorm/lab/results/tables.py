@@ -141,7 +141,8 @@ def auto_remarks(results: Sequence[Result], defaults: Defaults | None = None) ->
     lines = []
     for result in results:
         if result.auto:
-            head = f"auto: {kernel_label(result, defaults)}, by {result.auto}"
+            source = "recorded tuning" if result.auto == "tuning" else "built-in rules"
+            head = f"auto picks {kernel_label(result, defaults)} ({source})"
             if winner is None or not result.timed:
                 lines.append(f"{head}: not timed")
             elif winner is result:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from webnorm.errors import WebnormError, shown
+from webnorm.errors import WebnormError, nearest, shown
 from webnorm.gpu import timing
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import (
@@ -220,9 +220,16 @@ def _refuse_cases(asked: str | Sequence[str], corpus: Sequence[Case], request: C
     if not {*cases_of(corpus, ops)} & {*request.cases}:
         names = asked if isinstance(asked, str) else ",".join(asked)
         raise WebnormError(
-            f"no case of {', '.join(ops)} matches {shown(names)}; "
+            f"no case of {', '.join(ops)} matches {shown(names)}; {_similar(asked, corpus, ops)}"
             "`webnorm check --cases` with the same --op lists them"
         )
+
+
+def _similar(asked: str | Sequence[str], corpus: Sequence[Case], ops: Sequence[str]) -> str:
+    """Return a question about the case whose name is like a single one, or nothing."""
+    (name, *others) = asked.split(",") if isinstance(asked, str) else asked
+    found = None if others else nearest(name, [case.name for case in cases_of(corpus, ops)])
+    return "" if found is None else f"did you mean {shown(found)}? "
 
 
 def _case_names(asked: str | Sequence[str], corpus: Sequence[Case], request: CheckRequest) -> tuple[str, ...]:
