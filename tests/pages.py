@@ -78,6 +78,7 @@ def _normalized(line: str) -> str:
     line = re.sub(rf"^ *{_NUMBER} ", "", line)
     line = re.sub(r"\b[nuµm]s\b", "s", line)
     line = re.sub(r"\b(pass|FAIL)\b.*", r"\1", line)
+    line = re.sub(r"^(auto picks [^:]*:).*", r"\1", line)
     return " ".join(line.split())
 
 

@@ -181,6 +181,23 @@ def test_the_error_for_an_unknown_adapter_names_its_origin(
     assert "no adapter 'glide'; available: 0: " in mistake(["list", "--adapter", "glide"])
 
 
+def test_an_op_or_kernel_without_its_option_is_named(mistake: Callable[[list[str]], str]) -> None:
+    assert "(soft); did you mean --op soft? See webnorm bench --help" in mistake(["bench", "soft"])
+    assert "did you mean --kernel a.wgsl? See webnorm check --help" in mistake(["check", "a.wgsl"])
+    assert "did you mean" not in mistake(["doctor", "a"])
+
+
+def test_an_op_without_kernels_is_listed_and_refused(
+    tmp_path: Path, mistake: Callable[[list[str]], str]
+) -> None:
+    assert webnorm(["new-op", "soft"], tmp_path).returncode == 0
+    (tmp_path / "kernels" / "soft" / "naive.wgsl").unlink()
+    listed = webnorm(["list", "--op", "kernels/soft"], tmp_path)
+    assert (listed.returncode, listed.stdout) == (0, "no kernel; add a .wgsl file next to the op.py\n")
+    refused = mistake(["bench", "--op", str(tmp_path / "kernels" / "soft"), "--rows", "8", "--cols", "8"])
+    assert "the op has no kernel; add a .wgsl file next to its op.py" in refused
+
+
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert "Traceback" in webnorm_process(["show", "nothing", "--debug"], tmp_path).stderr
     assert webnorm_process(["bench", "--nonsense"], tmp_path).returncode == 2
@@ -378,7 +395,7 @@ def test_a_kernel_that_is_skipped_proves_nothing(tmp_path: Path, device: Device)
     long = ["--kernel", "registers", "--dtype", "float32"]
     np.save(tmp_path / "x.npy", np.zeros((1, 100_000), np.float32))
     for command, done in (
-        (["check", *long[:2], "--input", "x.npy"], "verified"),
+        (["check", *long[:2], "--input", "x.npy"], "checked"),
         (["bench", *long, "--rows", "1", "--cols", "100000", "--budget", "0.1"], "timed"),
     ):
         nothing = webnorm(command, tmp_path)

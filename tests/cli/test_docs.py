@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -138,7 +138,9 @@ def test_commands(
             elif words == EXPORT_LAB:
                 request.getfixturevalue("lab_folder")
             else:
-                run_command(command, tmp_path, cases)
+                # The pages show output on Mesa's Vulkan driver. Other adapters have other features.
+                known = device.traits.software and device.adapter.backend == "Vulkan"
+                run_command(command if known else replace(command, output=()), tmp_path, cases)
     tiers.meet("page", name_of(page))
 
 

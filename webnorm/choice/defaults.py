@@ -149,6 +149,8 @@ def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) ->
     If there is none, the second value is the reason why the least preferred one cannot run. Kernels whose
     headers fail for the problem count as not runnable.
     """
+    if not kernels:
+        return None, "the op has no kernel; add a .wgsl file next to its op.py"
     stable = {kernel.name: kernel for kernel in kernels if kernel.unstable is None}
     if not stable:
         return None, "every kernel is unstable"

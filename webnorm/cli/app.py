@@ -121,7 +121,9 @@ def _answered(arguments: list[str]) -> int:
             return BAD_USAGE
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "webnorm"
-        raise WebnormError(f"{_usage_message(error, arguments)}; see {command} --help") from error
+        message = _usage_message(error, arguments)
+        see = " See" if message.endswith("?") else "; see"
+        raise WebnormError(f"{message}{see} {command} --help") from error
     if status == INTERRUPTED:
         # Typer returns this status for a Ctrl-C before the verb began.
         raise Interrupted(AfterInterrupt.NOTHING)
@@ -131,6 +133,11 @@ def _answered(arguments: list[str]) -> int:
 def _usage_message(error: Any, arguments: Sequence[str]) -> str:
     """Return typer's message; for a wrong number, add the given value and the expectation."""
     message: str = error.format_message().rstrip(".?").replace(". Did you mean ", "; did you mean ")
+    if extra := re.fullmatch(r"Got unexpected extra argument\S* \((\S+).*\)", message):
+        # Other verbs take their op or kernel without an option.
+        option = "--kernel" if extra[1].endswith(".wgsl") else "--op"
+        if any(option in one.opts for one in error.ctx.command.params):
+            return f"{message}; did you mean {option} {extra[1]}?"
     names = getattr(getattr(error, "param", None), "opts", ())
     given = [value for word, value in pairwise((*arguments, "")) if word in names]
     given += [word.partition("=")[2] for word in arguments if word.partition("=")[0] in names and "=" in word]

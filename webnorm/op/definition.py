@@ -43,7 +43,7 @@ def check_free(name: object, what: str, *holders: type) -> str:
     The name must not be an attribute of a problem or of the holders.
     """
     if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or name.startswith("_"):
-        raise WebnormError(f"{what} is called {shown(name)}; expected a name of letters, digits and _")
+        raise WebnormError(f"{what} is called {shown(name)}; expected a letter, then letters, digits and _")
     if name in _TAKEN or not can_be_field(name, Problem, *holders):
         raise WebnormError(
             f"{what} is called {name!r}, which is a word of WGSL, Python or webnorm; rename it"

@@ -201,6 +201,9 @@ def _show_short(console: Screen, files: Sequence[Sequence[_Listed]], here: str |
     `here` describes the adapter and the problem of --supported. Lines then contain "yes", or "no" with a
     reason.
     """
+    if not files:
+        _say(console, escaped_line("no kernel; add a .wgsl file next to the op.py"), 0)
+        return
     if here is not None:
         _say(console, escaped_line(f"runs here: {here}"), 0)
     width = max(cell_len(one_line(served[0].kernel.name)) for served in files)
