@@ -75,7 +75,7 @@ def missing_lines(shown: Sequence[str], printed: str) -> list[str]:
 
 def _normalized(line: str) -> str:
     line = re.sub(r"[▏▎▍▌▋▊▉█]+", " ", line)
-    line = re.sub(rf"^ *{_NUMBER} ", "", line)
+    line = re.sub(rf"^ *{_NUMBER}=? ", "", line)
     line = re.sub(r"\b[nuµm]s\b", "s", line)
     line = re.sub(r"\b(pass|FAIL)\b.*", r"\1", line)
     line = re.sub(r"^(auto picks [^:]*:).*", r"\1", line)
