@@ -73,9 +73,9 @@ editor:
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-# The stamps are touched last, so an interrupted set-up is repeated. `make bench` does not
-# install the test tools. They are not compiled in advance, because most of them are never imported. The adapter is a system package:
-# `doctor --fix` prints each command before it runs it.
+# The stamps are touched last, so an interrupted set-up is repeated. `make bench` does not install the test tools. They
+# are not compiled in advance, because most of them are never imported. The adapter is a system package: `doctor --fix`
+# prints each command before it runs it.
 .venv/.installed: pyproject.toml .venv/bin/python
 	$(CHECK_PIP)
 	$(PIP) -e .

@@ -179,11 +179,6 @@ class _Listed:
         }
 
 
-def features(kernel: Kernel) -> dict[str, str]:
-    """Return the features that a kernel uses, each "required" or "optional"."""
-    return {name: "required" if tree == 1 else "optional" for name, tree in kernel.features.items()}
-
-
 def _by_file(found: Iterable[_Listed]) -> list[list[_Listed]]:
     """Return the kernels grouped by file, with files of the same ops next to each other."""
     files: dict[tuple[object, str], list[_Listed]] = {}

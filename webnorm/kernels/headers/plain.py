@@ -30,7 +30,6 @@ _CONSTANT = re.compile(r"\b(?:const|override)\s+(\w+)\s*(?::\s*[ui]32)?\s*=\s*([
 _LITERAL = re.compile(r"\b(0[xX][0-9a-fA-F]+|\d+)[ui]?\b")
 _ALIAS = re.compile(r"\balias\s+(\w+)\s*=\s*([^;]+?)\s*;")
 _LENGTH = re.compile(r"\barrayLength\s*\(\s*&\s*(\w+)(?:\s*\.\s*\w+)?\s*\)")
-_ARRAY = re.compile(r"array\s*<\s*(?:vec[234]\s*<\s*)?(?:atomic\s*<\s*)?(\w+)\s*>?\s*(?:,\s*\w+\s*)?>")
 _VECTORS = {"f": "f32", "i": "i32", "u": "u32", "h": "f16"}
 # The storage types that fit each WGSL element type.
 _FITS = {
