@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patience import HANG_S
-from webnorm.errors import one_line, path_argument, shell_command, shell_word, shown
+from webnorm.errors import counted, one_line, path_argument, shell_command, shell_word, shown
 
 BASH = shutil.which("bash")
 WORDS = [
@@ -67,3 +67,11 @@ def test_no_path_is_taken_for_an_option(path: str, argument: str) -> None:
 def test_a_value_is_short_whatever_it_holds(value: object) -> None:
     text = shown(value)
     assert text[:2] == repr(value)[:2] and text.isprintable() and len(text) <= 400
+
+
+def test_a_count_has_its_noun() -> None:
+    assert [counted(number, "earlier run") for number in (0, 1, 2)] == [
+        "0 earlier runs",
+        "1 earlier run",
+        "2 earlier runs",
+    ]

@@ -131,6 +131,11 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     return None
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, which gets an s unless the number is 1."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def unknown(
     kind: str,
     given: object,

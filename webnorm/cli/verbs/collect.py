@@ -12,7 +12,7 @@ from typer import Option
 
 from webnorm.cli.terminal.streams import say
 from webnorm.cli.work.jobs import Interrupted
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, counted
 
 if TYPE_CHECKING:
     from socket import socket
@@ -107,4 +107,4 @@ def _export(store: Path, folder: Path) -> None:
         raise WebnormError(f"--export {folder}: cannot create the folder: {why}") from error
     for one in found:
         write_text(folder / f"visit-{one.number:06}.json", one.results())
-    say(f"{folder}: {len(found)} visit{'' if len(found) == 1 else 's'}, one file each")
+    say(f"{folder}: {counted(len(found), 'visit')}, one file each")

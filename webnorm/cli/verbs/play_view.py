@@ -14,7 +14,7 @@ from rich.text import Text
 from webnorm.cli.terminal.columns import Column, FittedTable
 from webnorm.cli.terminal.screen import escaped_line, number_column, wrapping_column
 from webnorm.cli.work.compile_errors import caret_line, source_line
-from webnorm.errors import one_line
+from webnorm.errors import counted, one_line
 from webnorm.lab.diagnose.heat_map import HeatMap
 from webnorm.lab.results.tables import NOTHING, percent_text, time_text
 from webnorm.play.state import AttemptState, LiveTime, LocatedMistake, Snapshot, StageTime
@@ -182,17 +182,13 @@ def _verdicts(attempt: AttemptState) -> Iterator[RenderableType]:
         yield Text.assemble((status, style), " ", escaped_line(f"{one.problem}{detail}"))
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def heat_map(map: HeatMap) -> Iterator[RenderableType]:
     """Yield the map of errors by row and column, below its legend.
 
     A wrong tail of rows is a vertical stripe, and a wrong row is a horizontal line.
     """
     text = Text(
-        f"{one_line(map.output)}, {_count(map.rows, 'row')} down, {_count(map.cols, 'column')} across; "
+        f"{one_line(map.output)}, {counted(map.rows, 'row')} down, {counted(map.cols, 'column')} across; "
         "error in units of the tolerance: "
     )
     for least, mark, style in _SHADES[1:]:

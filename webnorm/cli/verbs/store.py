@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from webnorm.cli.terminal.streams import say
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK, WRONG
+from webnorm.errors import counted
 
 # The default number of runs of each series in files and pictures.
 _USUAL_RUNS = 10
@@ -42,7 +43,7 @@ def add(files: _Files, store: _Store = None) -> None:
     place = store or kept.store_path()
     for one in kept.add_reports(place, files):
         count, timed = len(one.report.results), sum(result.timed for result in one.report.results)
-        say(f"{one.path}: {one.fate}, {count} result{'' if count == 1 else 's'}, {timed} with times")
+        say(f"{one.path}: {one.fate}, {counted(count, 'result')}, {timed} with times")
     say(f"stored in {place}")
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
 from webnorm.cli.terminal.screen import escaped_line
 from webnorm.cli.verbs.compare_view import comparison_rows, titled
+from webnorm.errors import counted
 from webnorm.lab.report import comparison_text
 from webnorm.lab.report.history.regressions import NewestRun, RegressionResult
 from webnorm.lab.report.history.series import Entry, History
@@ -42,7 +43,7 @@ class HistoryTable:
         if entries:
             yield from _titled(entries, self._strips(entries), options.max_width)
         reports, untimed = self.found.reports, self.found.untimed
-        counts = [f"{reports} report{'' if reports == 1 else 's'}, {untimed} without times"]
+        counts = [f"{counted(reports, 'report')}, {untimed} without times"]
         copies = self.found.copies
         if copies:
             counts.append(f"{copies} series of copy kernels not shown: use --copies")

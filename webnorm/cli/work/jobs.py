@@ -23,7 +23,7 @@ from webnorm.cli.work.outputs import (
     report_steps,
     run_each_step,
 )
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -262,8 +262,7 @@ class MeasuringJob(SharedJob):
         if bench.has_failures(results):
             return WRONG
         if self.lost:
-            problems = "1 problem" if self.lost == 1 else f"{self.lost} problems"
-            complain(f"not {self.done}: {problems}, because no worker was left")
+            complain(f"not {self.done}: {counted(self.lost, 'problem')}, because no worker was left")
             return INCONCLUSIVE
         unchecked = self.coverage.unchecked(results)
         if self.allow_skipped or not unchecked:

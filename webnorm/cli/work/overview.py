@@ -11,7 +11,7 @@ from rich.text import Text
 
 from webnorm.choice.tuning import Tuning
 from webnorm.cli.terminal.screen import Screen, escaped_line, number_column, wrapping_column
-from webnorm.errors import one_line, shortened
+from webnorm.errors import counted, one_line, shortened
 from webnorm.lab.results.result import Result
 from webnorm.lab.results.tables import NOTHING, constants_text, device_text, percent_text
 from webnorm.lab.run.tune import TuneResult
@@ -91,16 +91,12 @@ def race_line(results: Sequence[Result]) -> str:
     reason = next((one_line(result.unwatched) for result in results if result.unwatched), None)
     failed = "could not be checked" + (f" ({shortened(reason, _LONGEST_REASON)})" if reason else "")
     if not watched:
-        return f"races on workgroup memory: {_runs(unwatched)} {failed}" if unwatched else ""
+        return f"races on workgroup memory: {counted(unwatched, 'run')} {failed}" if unwatched else ""
     found = f"in {seen} of" if seen else "none in"
-    line = f"races on workgroup memory: {found} {_runs(watched)}"
+    line = f"races on workgroup memory: {found} {counted(watched, 'run')}"
     endless = sum("a loop that does not end" in (result.reason or "") for result in results if result.watched)
     line += f", endless loops in {endless}" if endless else ""
     return f"{line}, {unwatched} more {failed}" if unwatched else line
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
 
 
 def show_presets() -> None:

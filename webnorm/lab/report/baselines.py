@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from webnorm import signals
-from webnorm.errors import WebnormError, nearest, shown
+from webnorm.errors import WebnormError, counted, nearest, shown
 from webnorm.files.atomic import check_writable, data_folder, lock, replacing
 from webnorm.lab.report.comparison import first_and_more, problem_labels
 from webnorm.lab.results import result_files
@@ -91,7 +91,7 @@ class Baseline:
         if self.reason is not None:
             return self.reason
         cut = ", interrupted" if self.complete is False else ""
-        return f"{self.runs} run{'' if self.runs == 1 else 's'}{cut}: {first_and_more(self.problems)}"
+        return f"{counted(self.runs, 'run')}{cut}: {first_and_more(self.problems)}"
 
 
 def to_json(found: Sequence[Baseline]) -> str:

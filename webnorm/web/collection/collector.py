@@ -30,7 +30,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from webnorm import signals
-from webnorm.errors import WebnormError, sentence
+from webnorm.errors import WebnormError, counted, sentence
 from webnorm.files import forms
 from webnorm.files.atomic import parse_json
 from webnorm.files.forms import Size, at
@@ -153,7 +153,7 @@ class PostCounts:
 
     def __str__(self) -> str:
         posts = self.kept + self.known + self.refused
-        total = f"{posts} post{'' if posts == 1 else 's'} received: {self.kept} stored"
+        total = f"{counted(posts, 'post')} received: {self.kept} stored"
         return f"{total}, {self.known} stored before, {self.refused} refused"
 
 
@@ -261,7 +261,7 @@ class Collector:
         except TimeoutError:
             raise HTTPException(408, f"the body did not arrive within {_PATIENCE_S:g} s") from None
         new = await run_in_threadpool(self._keep, content)
-        # `told` is a name of the answers that pages of exported labs read.
+        # Pages of exported labs read this key, so it stays.
         if new:
             self.tally.kept += 1
             return JSONResponse({"told": "stored, thank you"}, 201)

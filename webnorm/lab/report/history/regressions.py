@@ -11,7 +11,7 @@ from sqlite3 import Connection, Row
 
 import numpy as np
 
-from webnorm.errors import WebnormError, utf8
+from webnorm.errors import WebnormError, counted, utf8
 from webnorm.lab.report.comparison import (
     BAND,
     ComparedSide,
@@ -209,7 +209,7 @@ def _compared(
             break
     if len(old) < intervals.FEWEST_RUNS:
         reason = (
-            f"too few runs: {len(old)} earlier run{'' if len(old) == 1 else 's'} to compare with; at least "
+            f"too few runs: {counted(len(old), 'earlier run')} to compare with; at least "
             f"{intervals.FEWEST_RUNS} are needed"
         )
         return RegressionResult(replace(blank, reason=reason), len(old))

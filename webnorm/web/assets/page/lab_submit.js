@@ -123,7 +123,7 @@ async function sent(url, text) {
 }
 
 async function textIn(answer) {
-  // `told` is a name of the collector's answers.
+  // The collector's answers have had this key since the first lab, so it stays.
   const { told: message, error } = await answer.json().catch(() => ({}));
   return String(message ?? error ?? "").slice(0, 300);
 }
