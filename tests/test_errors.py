@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patience import HANG_S
-from webnorm.errors import counted, one_line, path_argument, shell_command, shell_word, shown
+from webnorm.errors import (
+    counted,
+    one_line,
+    path_argument,
+    shell_command,
+    shell_word,
+    shown,
+    size_in_bytes,
+    unknown,
+)
 
 BASH = shutil.which("bash")
 WORDS = [
@@ -67,6 +76,37 @@ def test_no_path_is_taken_for_an_option(path: str, argument: str) -> None:
 def test_a_value_is_short_whatever_it_holds(value: object) -> None:
     text = shown(value)
     assert text[:2] == repr(value)[:2] and text.isprintable() and len(text) <= 400
+
+
+def test_a_size_has_a_unit_that_can_be_read() -> None:
+    sizes = (1, 1000, 1 << 20, 10**7, 1 << 31, 40 * 10**15)
+    assert [*map(size_in_bytes, sizes)] == [
+        "1 byte",
+        "1000 bytes",
+        "1 MiB",
+        "9.5 MiB",
+        "2 GiB",
+        "37,252,903 GiB",
+    ]
+
+
+def test_long_lists_of_names_end_with_their_number() -> None:
+    names = [f"name_{number:03}" for number in range(100)]
+    error = str(unknown("case", "zzz", names))
+    assert error.startswith("unknown case 'zzz'; expected one of name_000, ")
+    assert error.endswith(", ... (100 in all)") and len(error) < 300
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("float64", "expected one of"),
+        ("float23", "did you mean 'float32'?"),
+        ("flaot16", "did you mean 'float16'?"),
+    ],
+)
+def test_other_digits_are_another_name(name: str, hint: str) -> None:
+    assert f"unknown dtype {name!r}; {hint}" in str(unknown("dtype", name, ("float32", "float16")))
 
 
 def test_a_count_has_its_noun() -> None:

@@ -363,7 +363,7 @@ def test_a_folder_that_goes_meanwhile_costs_the_file_and_not_the_table(
     files_asked = ["--json", "gone/out.json", "--markdown", "kept.md"]
     done = webnorm(["bench", *SMALL, "-k", "naive", *files_asked], tmp_path)
     assert done.returncode == 2 and "naive" in done.stdout
-    assert done.stderr == "webnorm: cannot write gone/out.json: No such file or directory\n"
+    assert done.stderr == "webnorm: cannot write gone/out.json: the folder gone does not exist\n"
     assert "naive" in (tmp_path / "kept.md").read_text()
 
 

@@ -28,7 +28,7 @@ MOST = 2000
 # A longer name is not a typing mistake, so no suggestion is searched for it.
 _LONGEST = 100
 # Characters of a list of valid names. A longer list would hide the message.
-_MOST_LISTED = 600
+_MOST_LISTED = 240
 # With more completions than this, the message suggests the nearest name only.
 _MOST_BEGUN = 3
 _SHORT = reprlib.Repr()
@@ -115,7 +115,7 @@ class LimitReached(WebnormError):
     """An error for a time limit that was reached. It does not mean that the slow work is wrong."""
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.55) -> str | None:
     """Return the known name that is most similar to `name`, or None if difflib's ratio is below `cutoff`.
 
     The search ignores case only if it finds nothing otherwise.
@@ -142,8 +142,12 @@ def unknown(
     known: Iterable[str],
     like: str | None = None,
     elsewhere: Mapping[str, str] | None = None,
+    problem: str | None = None,
 ) -> WebnormError:
     """Return the error for a name that does not exist, with suggestions.
+
+    The message lists the valid names if the nearest one differs only in its digits: "float64" is another
+    name than "float32", not a typing mistake.
 
     Parameters
     ----------
@@ -157,22 +161,37 @@ def unknown(
         A name to search for instead of `given`, if the caller knows a likely meaning.
     elsewhere
         For names that exist but do not fit here, the end of the sentence that says so.
+    problem
+        The first half of the message. Default: "unknown KIND NAME".
     """
     name = given if isinstance(given, str) else shown(given)
     names = sorted(known)
     meant = [one for one in names if name and one.startswith(name)]
     if like not in (None, name) or not 0 < len(meant) <= _MOST_BEGUN:
         near = nearest(like or name, names)
-        meant = [] if near is None else [near]
-    listed = ", ".join(names)
-    if len(listed) > _MOST_LISTED:
-        listed = listed[:_MOST_LISTED].rpartition(", ")[0] + ", ..."
+        meant = [] if near is None or _differ_in_digits(name, near) else [near]
+    listed = listing(names)
     if name in (elsewhere or {}):
         return WebnormError(f"{kind} {shown(given)} {(elsewhere or {})[name]}; expected one of {listed}")
     hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else f"expected one of {listed}"
-    error = UnknownName(f"unknown {kind} {shown(given)}; {hint}")
+    error = UnknownName(f"{problem or f'unknown {kind} {shown(given)}'}; {hint}")
     error.kind, error.name = kind, name
     return error
+
+
+def listing(names: Iterable[str]) -> str:
+    """Join names with commas; a long list is cut, and ends with its number of names."""
+    every = [*names]
+    listed = ", ".join(every)
+    if len(listed) <= _MOST_LISTED:
+        return listed
+    return f"{listed[:_MOST_LISTED].rpartition(', ')[0]}, ... ({len(every)} in all)"
+
+
+def _differ_in_digits(one: str, other: str) -> bool:
+    """Return True if two names differ only in their digits, and not only in the order of them."""
+    letters, others = (re.sub(r"\d+", "", name) for name in (one, other))
+    return letters == others and sorted(one) != sorted(other)
 
 
 def check_kind(name: str, value: object, kind: type[Any], wanted: str = "") -> None:
@@ -199,6 +218,14 @@ def described(value: object) -> str:
         return shown(value)
     named = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
     return f"{'an' if named[0] in 'aeiou' else 'a'} {named}"
+
+
+def size_in_bytes(size: int) -> str:
+    """Return a size in bytes; from 1 MiB on, in MiB or GiB."""
+    for unit, shift in (("GiB", 30), ("MiB", 20)):
+        if size >> shift:
+            return f"{size / (1 << shift):,.1f}".removesuffix(".0") + f" {unit}"
+    return counted(size, "byte")
 
 
 def printable(text: str) -> str:

@@ -80,7 +80,24 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["bench", "--eps", "-1"], "eps is -1.0"),
         (["bench", "--eps", "nan"], "eps is nan"),
         (["bench", "--dtype", "float61"], "unknown dtype 'float61'; did you mean 'float16'"),
-        (["shwo"], "No such command 'shwo'; did you mean 'show'; see webnorm --help"),
+        (
+            ["bench", "--dtype", "float64"],
+            "unknown dtype 'float64'; expected one of all, bfloat16, ",
+        ),
+        (["bench", "--budget", "nan"], "--budget is 'nan'; expected a number; see webnorm bench --help"),
+        (["bench", "--rows"], "--rows has no value; see webnorm bench --help"),
+        (["show", "z*"], "no kernel of layer_norm matches 'z*'; expected one of auto, copy, naive, "),
+        (["list", "z*"], "no kernel of "),
+        (["compare", "a"], "NEW is missing; expected webnorm compare [OPTIONS] OLD NEW; see webnorm compare"),
+        (["tune", "--kernel", "naive"], "unknown option --kernel; see webnorm tune --help"),
+        (
+            ["check", "--casse", "all"],
+            "unknown option --casse; did you mean --case? See webnorm check",
+        ),
+        (["check", "--op", "./gone"], "gone: no such folder; expected a folder that contains op.py"),
+        (["evaluate", "gone.wgsl"], "gone.wgsl: no such file; expected a kernel's .wgsl file"),
+        (["new-op", "my op"], "NAME is 'my op'; expected a letter, then letters, digits and _"),
+        (["shwo"], "unknown verb 'shwo'; did you mean 'show'; see webnorm --help"),
         (["check", "--adapter", " "], "no adapter ' '; available: 0: "),
         (["bench", "--option", "residul"], "unknown option 'residul'; did you mean 'residual'"),
         (
@@ -91,7 +108,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
             ["bench", "--option", "out_dtype=float8"],
             "unknown out_dtype 'float8'; did you mean 'float8_e4m3fn' or 'float8_e5m2'?",
         ),
-        (["bench", "--option", "out_dtype=int9"], "unknown out_dtype 'int9'; did you mean 'int8'"),
+        (["bench", "--option", "out_dtype=int9"], "unknown out_dtype 'int9'; expected one of "),
         (["bench", "--option", "residual_bias"], "it needs the option residual"),
         (
             ["bench", "--op", "rms_norm_backward", "--option", "residual"],
@@ -132,7 +149,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         ),
         (
             [*QUICK, "--kernel", "two_pass", "--constant", "threads_per_row=9"],
-            "threads_per_row is 9 for kernel",
+            "constant threads_per_row is 9; kernel layer_norm/two_pass accepts 8, 16, ",
         ),
         ([*QUICK, "--constant", "threads_per_row"], "expected NAME=VALUE"),
         ([*QUICK, "--json", "none/out.json"], "cannot write none/out.json"),
@@ -400,7 +417,7 @@ def test_a_kernel_that_is_skipped_proves_nothing(tmp_path: Path, device: Device)
     ):
         nothing = webnorm(command, tmp_path)
         assert nothing.returncode == 3, nothing.stdout
-        assert nothing.stderr == f"webnorm: not {done}: everything (--allow-skipped accepts this)\n"
+        assert nothing.stderr == f"webnorm: not {done}: every kernel (--allow-skipped accepts this)\n"
         assert webnorm([*command, "--allow-skipped"], tmp_path).returncode == 0
 
 

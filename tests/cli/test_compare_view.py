@@ -111,7 +111,9 @@ def test_comparisons_fit_a_narrow_terminal() -> None:
 def test_unclear_results_come_with_advice(reason: str | None, helps: bool) -> None:
     """More runs are only suggested if they would help."""
     found = Verdicts((comparison("naive", verdict="UNCLEAR", ratio=1.0, reason=reason),), None)
-    advice = "1 of 1 are UNCLEAR: measure both sides again with more runs and a longer budget, such as"
+    advice = (
+        "UNCLEAR: 1 of 1 comparison. Measure both sides again with more runs and a longer budget, such as"
+    )
     for said in (text(CompareTable(found), 200), comparison_text.to_markdown(found, "old", "new")):
         assert (advice in said) == helps
     assert not found.known and not Changes(found).known

@@ -268,7 +268,7 @@ class _Terminal(io.StringIO):
 
 
 def test_a_mistake_breaks_between_words_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "No such option: --opp (Possible options: --op, --option); see webnorm bench --help"
+    said = "unknown option --opp; did you mean --option? See the options in webnorm bench --help"
     monkeypatch.setenv("COLUMNS", "40")
     for stream, lines in ((io.StringIO(), 1), (_Terminal(), 3)):
         monkeypatch.setattr("sys.stderr", stream)

@@ -138,7 +138,7 @@ def test_mistakes_are_one_line(tmp_path: Path, mistake: Callable[[list[str]], st
         (["regressions", "--adapter", "none"], "no adapter name contains 'none'"),
         (["export", *names, "--format", "csv"], "--format is 'csv'; it must be bencher or github"),
         (["export", *names, "--format", "github", "--out", names[0]], "which is an input"),
-        (["nothing"], "No such command 'nothing'"),
+        (["nothing"], "unknown verb 'nothing'"),
         ([], "Missing command; see webnorm store --help"),
     ):
         assert said in mistake(["store", *words]), words
@@ -214,7 +214,7 @@ def test_an_unclear_comparison_ends_with_3(tmp_path: Path) -> None:
     names = written(tmp_path, kept_run(0, {"registers": 2000.0}), kept_run(1, {"registers": 2900.0}))
     done = webnorm(["compare", *names], tmp_path)
     assert done.returncode == INCONCLUSIVE
-    assert done.stdout.splitlines()[-1].startswith("1 of 1 are UNCLEAR: measure both sides again")
+    assert done.stdout.splitlines()[-1].startswith("UNCLEAR: 1 of 1 comparison. Measure both sides again")
     assert webnorm(["compare", names[0], names[0]], tmp_path).returncode == OK
 
 
@@ -223,7 +223,7 @@ def test_a_benchmark_with_an_unclear_comparison_ends_with_3(tmp_path: Path, devi
     timing = ["bench", "-k", "naive", "--rows", "4", "--cols", "64", "--budget", "0.05", "--runs", "1"]
     assert webnorm([*timing, "--save", "nothing"], tmp_path).returncode == OK
     done = webnorm([*timing, "--baseline", "nothing"], tmp_path)
-    assert done.returncode == INCONCLUSIVE and "are UNCLEAR: measure both sides again" in done.stdout
+    assert done.returncode == INCONCLUSIVE and "comparison. Measure both sides again" in done.stdout
 
 
 @pytest.mark.slow

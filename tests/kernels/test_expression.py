@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,19 @@ def test_refused_in_one_line_that_quotes_it(text: str) -> None:
         parse(text)
     assert repr(text) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ceil_dv(rows, 4)", "unknown function 'ceil_dv'; did you mean 'ceil_div'?"),
+        ("rows / 4", "/ (use // for whole quotients) is not part of the language; expected integers, names"),
+        ("min(1, a, b=2)", "a call of an expression, or with named arguments, is not part of the language"),
+    ],
+)
+def test_a_refusal_names_the_part(text: str, message: str) -> None:
+    with pytest.raises(WebnormError, match=re.escape(f"expression {text!r}: {message}")):
+        parse(text)
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ def of(result: Result, kernel: str = "naive", dtype: str = "float32", case: str 
 
 @pytest.mark.parametrize("results", [[], [SKIP], [SKIP, COPY]])
 def test_nothing_was_checked_if_all_but_the_copies_were_skipped(results: list[Result]) -> None:
-    assert Coverage().unchecked(results) == ["everything"]
-    assert Coverage(timed=True).unchecked(results) == ["everything"]
+    assert Coverage().unchecked(results) == ["every kernel"]
+    assert Coverage(timed=True).unchecked(results) == ["every kernel"]
 
 
 def test_copies_count_if_nothing_else_was_requested() -> None:
@@ -78,7 +78,7 @@ def test_a_declared_failure_is_no_gap_and_has_no_time() -> None:
     unstable = replace(PASS, kernel="one_pass", status="fail", expected=True, median_ns=None)
     coverage = Coverage.of(kernels=["one_pass", "naive"], timed=True)
     assert coverage.unchecked([PASS, unstable]) == []
-    assert coverage.unchecked([unstable]) == ["everything"]
+    assert coverage.unchecked([unstable]) == ["every kernel"]
     assert Coverage.of(kernels=["one_pass"]).unchecked([unstable]) == []
 
 

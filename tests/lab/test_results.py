@@ -185,7 +185,17 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
     assert str(caught.value) == f"{path}: schema is 2; expected 1"
 
 
-@pytest.mark.parametrize("key", ["schema", "webnorm", "device", "results"])
+@pytest.mark.parametrize("data", [{}, [1], {"a": 1}])
+def test_a_file_that_is_no_report_is_named(tmp_path: Path, data: Any) -> None:
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(
+        WebnormError, match=r"old\.json is not a results file: .*; expected a file that `webnorm"
+    ):
+        result_files.read(path)
+
+
+@pytest.mark.parametrize("key", ["webnorm", "device", "results"])
 def test_a_missing_key_of_the_report_is_named(tmp_path: Path, key: str) -> None:
     data = as_data()
     del data[key]

@@ -51,12 +51,14 @@ DECLARED = 'tensor("y", "rows cols")'
 # --- errors
 
 REFUSED = [
+    (changed("sizes=", "size="), "op.py:5: define_op has no argument 'size'; did you mean 'sizes'?"),
+    (changed(BODY, "return None"), "op.py:12: doubled returns None for y; expected an array of numbers"),
     (changed("op = define_op", "1 / 0\nop = define_op"), "op.py:5: ZeroDivisionError: division by zero"),
     (changed(BODY, "return 2 *"), "op.py:14: invalid syntax"),
     (changed("op = define_op", "import sys; sys.exit(3)\nop = define_op"), "op.py ends the process"),
     (changed('"rows": 16', '"rows": 0'), "op.py:5: size rows is 0; expected an int of 1 or more"),
-    (changed('tensor("x"', 'tensor("fn"'), "op.py:7: a tensor is called 'fn', which is a word of WGSL"),
-    (changed('"cols": 8', '"axis": 8'), "op.py:5: a size is called 'axis'"),
+    (changed('tensor("x"', 'tensor("fn"'), "op.py:7: the name of a tensor is 'fn', which is a word of WGSL"),
+    (changed('"cols": 8', '"axis": 8'), "op.py:5: the name of a size is 'axis'"),
     (changed(DECLARED, 'tensor("cols", "rows cols")'), "op.py:5: two of the sizes, tensors"),
     (
         changed(DECLARED, 'tensor("y", "rows columns")'),
@@ -73,7 +75,7 @@ REFUSED = [
     *(
         (
             changed(f"[{DECLARED}],", f'[{DECLARED}],\n    options=[option("{name}")],'),
-            f"op.py:9: an option is called '{name}', which is a word of WGSL, Python or webnorm",
+            f"op.py:9: the name of an option is '{name}', which is a word of WGSL, Python or webnorm",
         )
         for name in ("flags", "sizes", "as")
     ),
@@ -265,7 +267,7 @@ def test_a_value_of_a_choice_is_not_taken_for_an_option(tmp_path: Path) -> None:
     for given, said in (
         ("mish", "unknown option 'mish'; did you mean activation=mish?"),
         ("gat", "unknown option 'gat'; did you mean 'gate'?"),
-        ("bias", "twice has no option bias: it has activation, gate"),
+        ("bias", "twice has no option bias; its options are activation, gate"),
     ):
         with pytest.raises(WebnormError, match=rf"^{re.escape(said)}"):
             webnorm.check(op="twice", options=[given])
@@ -295,7 +297,7 @@ def test_an_op_without_options_lists_none_of_other_ops(tmp_path: Path) -> None:
     webnorm.load_op(write_op(tmp_path / "twice"))
     for options in (["foo"], ["foo=1", "bias"]):
         for verb in (webnorm.check, webnorm.bench):
-            with pytest.raises(WebnormError, match=r"^twice has no option foo: it has none$"):
+            with pytest.raises(WebnormError, match=r"^twice has no option foo; it has no options$"):
                 verb(op="twice", options=options)
 
 

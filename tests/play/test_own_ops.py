@@ -289,11 +289,11 @@ def test_scalars_apply_to_every_problem(device: Device, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--size", "height=4"], "times has no size height: it has rows, cols"),
+        (["--size", "height=4"], "times has no size height; its sizes are rows, cols"),
         (["--size", "cols=4,8"], "--size cols has several values; expected one"),
         (["--size", "cols"], "--size is 'cols'; expected NAME=N"),
         (["--size", "cols=4", "--cols", "8"], "--cols and --size cols cannot be combined"),
-        (["--scalar", "eps=4"], "times has no eps"),
+        (["--scalar", "eps=4"], "times has no scalar eps; its scalars are factor"),
         (["--scalar", "factor=x"], "--scalar is 'factor=x'; expected NAME=X"),
     ],
 )

@@ -357,6 +357,17 @@ def test_the_kernels_of_a_lab_are_those_of_its_bundles() -> None:
     assert ops == {"layer_norm", "rms_norm"}
 
 
+def test_an_export_that_does_not_compile_names_the_line_of_the_kernels_file(tmp_path: Path) -> None:
+    """The exported text is minified, so its lines are not the file's."""
+    broken.write(tmp_path, "unparsable")
+    lines = (tmp_path / "layer_norm" / "unparsable.wgsl").read_text().splitlines()
+    (line,) = (number for number, text in enumerate(lines, 1) if "let mean = = " in text)
+    kernel = "layer_norm/unparsable.wgsl"
+    done = webnorm(["export", "layer_norm", "--cols", "64", "--kernel", kernel, "--out", "o"], tmp_path)
+    assert f"unparsable.wgsl:{line}: " in done.stderr and done.returncode == 2
+    assert not (tmp_path / "o").exists()
+
+
 def test_a_wrong_kernel_is_refused_unless_forced(tmp_path: Path, device: Device) -> None:
     """Export by name over an existing export, and by file into a new folder."""
     broken.write(tmp_path, "wrong")

@@ -137,7 +137,9 @@ def test_strict_typescript_takes_the_types_and_every_snippet_that_users_see(
             assert "requestDevice(" in text or name == "buffers"
             (shown / op / f"{name}.ts").write_text(text, encoding="utf-8")
     for page, language, export in OF_DOCS:
-        script = re.sub(r'.*<script type="module">\n|</script>.*', "", block(page, language), flags=re.DOTALL)
+        script = re.sub(
+            r'.*<script type="module">\n?|</script>.*', "", block(page, language), flags=re.DOTALL
+        )
         snippet, imports = re.subn(r'"\./[^"]*/index\.js"', '"./index.js"', script)
         assert imports == 1
         (export.write(shown / page.stem) / "shown.ts").write_text(snippet, encoding="utf-8")

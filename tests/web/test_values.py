@@ -131,7 +131,7 @@ def test_every_function_has_the_same_rule() -> None:
 
 def test_a_denormal_is_refused_as_such() -> None:
     expected = (
-        "eps is 1e-40; expected 0 or a number from 1.2e-38 to 8.5e+37: GPUs may take a smaller one for 0"
+        "eps is 1e-40; expected 0 or a number from 1.2e-38 to 8.5e+37: GPUs may round smaller numbers to 0"
     )
     assert message_of(lambda: EPS.number(1e-40)) == expected
 

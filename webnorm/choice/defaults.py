@@ -264,8 +264,8 @@ def chosen_variants(
         for value in values:
             if axis in kernel.tune and value not in kernel.tune[axis]:
                 raise WebnormError(
-                    f"{axis} is {value} for kernel {kernel.label}; "
-                    f"it must be one of {list(kernel.tune[axis])}"
+                    f"constant {axis} is {value}; kernel {kernel.label} accepts "
+                    f"{', '.join(map(str, kernel.tune[axis]))}"
                 )
     default = default_variant(kernel, problem, traits)
     axes = {

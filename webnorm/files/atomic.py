@@ -289,7 +289,10 @@ def _temporary_file(path: Path) -> Iterator[tuple[Path, Path]]:
         temporary.touch(mode=_first_mode(target), exist_ok=False)
         yield temporary, target
     except OSError as error:
-        raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
+        why = error.strerror or error
+        if isinstance(error, FileNotFoundError) and not target.parent.exists():
+            why = f"the folder {path.parent} does not exist"
+        raise WebnormError(f"cannot write {path}: {why}") from error
     finally:
         with suppress(OSError):
             temporary.unlink()

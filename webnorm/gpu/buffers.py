@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, size_in_bytes
 from webnorm.gpu.device import Device, machine_memory
 from webnorm.op.dtypes import DTYPES, Array
 from webnorm.op.op import Task, Tensor
@@ -42,7 +42,8 @@ def check_memory(task: Task, device: Device, sets: int = 1) -> None:
         total += size * sets
         if size > limit:
             raise WebnormError(
-                f"{problem}: {tensor.name} takes {size} bytes; this device's largest buffer is {limit} bytes"
+                f"{problem}: {tensor.name} takes {size_in_bytes(size)}; this device's largest buffer "
+                f"is {size_in_bytes(limit)}"
             )
     _check_room(problem, "the buffers", total, device.memory)
 
@@ -55,7 +56,10 @@ def check_reference(problem: Problem) -> None:
 
 def _check_room(problem: Problem, what: str, size: int, memory: int | None) -> None:
     if memory is not None and size > memory:
-        raise WebnormError(f"{problem}: {what} take {size} bytes; this machine has {memory} bytes of memory")
+        raise WebnormError(
+            f"{problem}: {what} take {size_in_bytes(size)}; this machine has "
+            f"{size_in_bytes(memory)} of memory"
+        )
 
 
 # Bytes per element: x in float64 and in its storage type, a reference with its two sizes, and two copies of

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import wgpu
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, size_in_bytes
 from webnorm.gpu.buffers import ACCESS_BYTES, GUARD_BYTES, POISON, buffer_bytes, fill, whole_accesses
 from webnorm.gpu.compute_programs import bind_group_entry
 from webnorm.gpu.device import Device
@@ -89,8 +89,8 @@ def slices(shader: Shader, problem: Problem, limits: Mapping[str, int]) -> list[
         if most < 1:
             raise WebnormError(
                 f"a {noun} of {binding.width} {binding.dtype} ({binding.name}) takes "
-                f"{binding.inner_bytes} bytes; with its guard it has to fit one storage binding, "
-                f"which this device limits to {limit} bytes"
+                f"{size_in_bytes(binding.inner_bytes)}; with its guard it has to fit one storage binding, "
+                f"which this device limits to {size_in_bytes(limit)}"
             )
     for each in shader.passes:
         while (workgroups := shader.workgroup_count(each, most)) > dimension * dimension:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from webnorm import signals
-from webnorm.errors import WebnormError, sentence
-from webnorm.op import expression
+from webnorm.errors import WebnormError, sentence, shown, unknown
+from webnorm.op import definition, expression
 from webnorm.op.definition import FOLLOWS, OpDefinition, TensorDefinition
 from webnorm.op.derived_tolerance import UNIT, derive_scales
 from webnorm.op.draws import hostile_draws
@@ -45,6 +46,7 @@ _BINDING_BYTES = 128 << 20
 # An input counts as completely read if all of these draws agree, since one draw may select all rows of a
 # small table.
 _DRAWS = 8
+_UNKNOWN_ARGUMENT = re.compile(r"(\w+)\(\) got an unexpected keyword argument '(\w+)'")
 
 
 def located(error: Exception, folder: Path) -> WebnormError:
@@ -55,6 +57,13 @@ def located(error: Exception, folder: Path) -> WebnormError:
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(folder / OP_FILE)
     if isinstance(error, SyntaxError) and error.filename:
         return WebnormError(f"{error.filename}:{error.lineno}: {error.msg}")
+    if argument := _UNKNOWN_ARGUMENT.match(str(error)):
+        function, name = argument.groups()
+        if (known := getattr(definition, function, None)) is not None:
+            parameters = [*inspect.signature(known).parameters]
+            return unknown(
+                "argument", name, parameters, problem=f"{place}: {function} has no argument {name!r}"
+            )
     kind = "" if isinstance(error, WebnormError) else f"{type(error).__name__}: "
     return WebnormError(f"{place}: {kind}{sentence(str(error), 300) or 'no message'}")
 
@@ -140,7 +149,10 @@ class BuiltOp:
             array = one if isinstance(one, np.ndarray) else _as_array(one)
             shape = tensor.shape_in(problem)
             if array.dtype.kind not in "fiub":
-                raise WebnormError(f"{place}: {tensor.name} has the type {array.dtype}; expected numbers")
+                raise WebnormError(
+                    f"{place}: {function.__name__} returns {shown(one)} for {tensor.name}; "
+                    "expected an array of numbers"
+                )
             if array.shape != shape and not (array.size == 1 and shape == (1,)):
                 raise WebnormError(
                     f"{place}: {tensor.name} has the shape {array.shape}; expected {shape} "

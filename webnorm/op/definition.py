@@ -43,10 +43,10 @@ def check_free(name: object, what: str, *holders: type) -> str:
     The name must not be an attribute of a problem or of the holders.
     """
     if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or name.startswith("_"):
-        raise WebnormError(f"{what} is called {shown(name)}; expected a letter, then letters, digits and _")
+        raise WebnormError(f"{what} is {shown(name)}; expected a letter, then letters, digits and _")
     if name in _TAKEN or not can_be_field(name, Problem, *holders):
         raise WebnormError(
-            f"{what} is called {name!r}, which is a word of WGSL, Python or webnorm; rename it"
+            f"{what} is {name!r}, which is a word of WGSL, Python or webnorm; expected another name"
         )
     return name
 
@@ -89,7 +89,7 @@ def tensor(
         `permutation()`, or a function of (rng, shape) and sizes by name that returns an array. Default:
         normal numbers; for integer types all values of the type.
     """
-    check_free(name, "a tensor")
+    check_free(name, "the name of a tensor")
     if not isinstance(shape, str):
         raise WebnormError(f"the shape of {name} is {shown(shape)}; expected a string such as 'rows cols'")
     if not isinstance(dtype, str):
@@ -139,7 +139,7 @@ def scalar(name: str, default: float) -> ScalarDefinition:
 
     It is an i32 if its default is an int, otherwise an f32.
     """
-    check_free(name, "a scalar")
+    check_free(name, "the name of a scalar")
     if isinstance(default, bool) or not isinstance(default, int | float):
         raise WebnormError(f"scalar {name} is {shown(default)}; expected a number")
     return ScalarDefinition(name, default)
@@ -160,7 +160,7 @@ def option(name: str, *values: str | None, default: bool | None = None) -> Optio
     A flag is off unless `default` is True. Kernels see a flag as a constant 0 or 1; a template sees a choice
     as a text.
     """
-    check_free(name, "an option", Options)
+    check_free(name, "the name of an option", Options)
     for value in values:
         if value is not None and not (isinstance(value, str) and value):
             raise WebnormError(f"option {name} may be {shown(value)}; expected strings, or None")
@@ -365,7 +365,7 @@ def define_op(
 def _check(op: OpDefinition) -> None:
     """Raise WebnormError if the names or values do not define an op."""
     for name, given in op.sizes.items():
-        check_free(name, "a size")
+        check_free(name, "the name of a size")
         values: Sequence[object] = given if isinstance(given, list | tuple) and given else [given]
         for value in values:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -19,7 +19,7 @@ from typing import Any
 from jinja2 import Environment, TemplateError, nodes
 from jinja2.parser import Parser
 
-from webnorm.errors import WebnormError, nearest, sentence
+from webnorm.errors import WebnormError, listing, nearest, sentence, unknown
 
 Tree = int | str | list[Any]
 # At least four times the needs of webnorm's own headers.
@@ -52,6 +52,19 @@ _OPERATORS: Mapping[str, Callable[..., int]] = {**FUNCTIONS, **_BINARY}
 # Operators that evaluate a later operand only if an earlier one requires it.
 _LAZY = ("if", "and", "or")
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
+# Names for parts of Jinja's language that headers lack; other parts keep the name of Jinja's node.
+_NOT_IN_LANGUAGE = {
+    "Call": "a call of an expression, or with named arguments,",
+    "Concat": "~",
+    "Const": "a constant other than an integer",
+    "Div": "/ (use // for whole quotients)",
+    "Filter": "a filter (|)",
+    "Getattr": "an attribute (a.b)",
+    "Getitem": "an index (a[b])",
+    "Pow": "**",
+    "TemplateData": "text",
+    "Test": "a test (is)",
+}
 _environment = Environment()
 
 
@@ -162,9 +175,13 @@ def _tree(node: nodes.Node, quoted: str) -> Tree:
             return [name, *(sub(argument) for argument in node.args)]
         case nodes.Add() | nodes.Sub() | nodes.Mul() | nodes.FloorDiv() | nodes.Mod():
             return [node.operator, sub(node.left), sub(node.right)]
+    if isinstance(node, nodes.Call) and isinstance(node.node, nodes.Name) and node.node.name not in FUNCTIONS:
+        name = sentence(node.node.name, _QUOTED)
+        raise unknown("function", name, FUNCTIONS, problem=f"expression {quoted}: unknown function {name!r}")
+    found = _NOT_IN_LANGUAGE.get(type(node).__name__, type(node).__name__)
     raise WebnormError(
-        f"expression {quoted}: {type(node).__name__} is not part of the language (integers, names, "
-        "+ - * // %, comparisons, and, or, not, if-else, min, max, ceil_div)"
+        f"expression {quoted}: {found} is not part of the language; expected integers, names, "
+        "+ - * // %, comparisons, and, or, not, if-else, min, max, ceil_div"
     )
 
 
@@ -193,7 +210,7 @@ def check_names(tree: Tree, known: Collection[str], text: object) -> None:
     for name in sorted(names(tree)):
         if name not in known:
             near = nearest(name, known)
-            hint = f"did you mean {near!r}?" if near else f"known: {', '.join(sorted(known))}"
+            hint = f"did you mean {near!r}?" if near else f"expected one of {listing(sorted(known))}"
             raise WebnormError(
                 f"unknown name {sentence(name, 60)!r} in {sentence(str(text), _QUOTED)!r}; {hint}"
             )

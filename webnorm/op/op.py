@@ -416,7 +416,7 @@ class Op:
         for name in names:
             if name not in self.problem_type.SIZES:
                 raise UnsupportedProblem(
-                    f"{self.name} has no size {name}: it has {', '.join(self.problem_type.SIZES)}"
+                    f"{self.name} has no size {name}; its sizes are {', '.join(self.problem_type.SIZES)}"
                 )
 
     def problem(
@@ -449,7 +449,9 @@ class Op:
                 f"{self.name} has the sizes {', '.join(self.problem_type.SIZES)}; {len(sizes)} given"
             )
         if names := ", ".join(sorted(given.keys() - known)):
-            raise UnsupportedProblem(f"{self.name} has no {names}: it has {', '.join(sorted(known))}")
+            scalars = ", ".join(self.problem_type.SCALARS)
+            its = f"its scalars are {scalars}" if scalars else "it has no scalars"
+            raise UnsupportedProblem(f"{self.name} has no scalar {names}; {its}")
         named = dict(zip(self.problem_type.SIZES, sizes, strict=False))
         if missing := [name for name in self.problem_type.SIZES if name not in {**named, **given}]:
             raise WebnormError(f"{', '.join(missing)} of {self.name} is missing; expected a size")
@@ -477,8 +479,8 @@ class Op:
 
     def without_option(self, name: str) -> UnsupportedProblem:
         """Return the error for an option that the op lacks."""
-        takes = f"it has {', '.join(self.options)}" if self.options else "it has none"
-        return UnsupportedProblem(f"{self.name} has no option {name}: {takes}")
+        its = f"its options are {', '.join(self.options)}" if self.options else "it has no options"
+        return UnsupportedProblem(f"{self.name} has no option {name}; {its}")
 
     def unused_scalars(self, problem: Problem) -> Collection[str]:
         """Return the scalars that do not affect this problem."""

@@ -42,7 +42,7 @@ def load_op_folder(folder: Path | str) -> Op:
     if source in _refused:
         raise WebnormError(_refused[source])
     try:
-        check_free(source.name, f"{place}: the op")
+        check_free(source.name, f"{place}: the name of the folder")
         try_folder(place)
         op = _build(source)
         register(op)
@@ -167,7 +167,11 @@ def _resolved(folder: Path | str) -> Path:
     except (OSError, ValueError, RuntimeError) as error:
         raise WebnormError(f"{sentence(str(folder), 200)}: cannot be read: {error}") from error
     if not is_op_folder(place):
-        raise WebnormError(f"{place}: has no {OP_FILE}; expected the folder of an op")
+        if not place.exists():
+            raise WebnormError(f"{place}: no such folder; expected a folder that contains {OP_FILE}")
+        if place.is_file():
+            raise WebnormError(f"{place}: is a file; expected a folder that contains {OP_FILE}")
+        raise WebnormError(f"{place}: contains no {OP_FILE}; expected the folder of an op")
     return place
 
 

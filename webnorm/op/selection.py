@@ -132,7 +132,9 @@ def select_names(
                     hint = f"did you mean {near!r}, or '{part}*' for {len(beginning)} of them?"
                     raise WebnormError(f"unknown {what} {shown(part)}; {hint}")
                 # The list of ops shows every op, so "all" is not suggested among them.
-                raise unknown(what, part, known if what == "op" else {*known, ALL}, like(part), elsewhere)
+                names = known if what == "op" else {*known, ALL}
+                problem = f"no {what} matches {shown(part)}" if is_pattern(part) else None
+                raise unknown(what, part, names, like(part), elsewhere, problem)
             found |= dict.fromkeys(fitting)
     return tuple(found)
 

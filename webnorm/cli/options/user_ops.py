@@ -43,6 +43,8 @@ def with_folder(error: UnknownName, params: Iterable[Any]) -> WebnormError:
     `params` are the parameters of the verb.
     """
     folders = sorted(_folders_called(error.name)) if error.kind == "op" else []
+    if not folders and error.kind == "op" and "expected one of " in str(error):
+        return WebnormError(f"{error}, or a folder that contains op.py")
     if not folders:
         return error
     option = "--op " if any("--op" in one.opts for one in params) else ""

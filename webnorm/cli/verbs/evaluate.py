@@ -54,8 +54,12 @@ def evaluate(
     if schema:
         return emit(json_format.dumps(submission.json_schema(), indent=1))
     if file is None or op is None:
+        if file is not None and not file.is_file():
+            raise WebnormError(f"{file}: no such file; expected a kernel's .wgsl file")
         lacking = "FILE is missing" if file is None else "--op is missing"
         raise WebnormError(f"{lacking}; expected webnorm evaluate FILE --op FOLDER")
+    if file.suffix == ".py":
+        raise WebnormError(f"{file}: is Python; expected a kernel's .wgsl file")
     given = values.size_lists(size)
     several = [name for name, found in given.items() if found is None or len(found) != 1]
     if several:

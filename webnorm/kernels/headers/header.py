@@ -377,8 +377,7 @@ class _Header(TomlFields):
             name=self.kernel_path.stem,
             path=self.kernel_path,
             summary=self.text("summary"),
-            # A user's op may have only one kernel.
-            differs=self.text("differs") if op.source is None else str(self.table.get("differs", "")),
+            differs=self.differs(op),
             rung=rung,
             preference=self.tree("preference", self.table.get("preference", rung), names_of(op)),
             unstable=self.text("unstable") if "unstable" in self.table else None,
@@ -464,6 +463,19 @@ class _Header(TomlFields):
                 f"the axes have {points} points, and the rules have {parts} parts to evaluate at each; "
                 f"the limit is {min(MOST_POINTS, MOST_WORK // max(parts, 1))} points",
             )
+
+    def differs(self, op: Op) -> str:
+        """Return the sentence on other kernels of the op. A user's op may have only one kernel."""
+        if op.source is not None:
+            return str(self.table.get("differs", ""))
+        if "differs" not in self.table:
+            # A kernel of a user's op has no such key, and may have lost its folder.
+            raise self.complaint(
+                "differs",
+                f"header key 'differs' is missing; expected a sentence on the other kernels of {op.name}. "
+                "If the kernel is for another op, put it next to that op's op.py",
+            )
+        return self.text("differs")
 
     def requires(self, known: Sequence[str]) -> Iterator[Requirement]:
         for entry in self.tables("require", {"rule", "why"}):

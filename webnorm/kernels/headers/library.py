@@ -289,7 +289,9 @@ def unknown_kernel(
         return WebnormError(f"kernel {shown(name)} is for {', '.join(others)}, not for {', '.join(ops)}")
     for path in _nearby_files(name):
         return WebnormError(f"unknown kernel {shown(name)}; --wgsl {path.parent.parent} finds {path}")
-    return unknown("kernel", name, {*also, *(kernel.name for kernel in kernels if kernel.op.name in ops)})
+    known = {*also, *(kernel.name for kernel in kernels if kernel.op.name in ops)}
+    problem = f"no kernel of {', '.join(ops)} matches {shown(name)}" if is_pattern(name) else None
+    return unknown("kernel", name, known, problem=problem)
 
 
 def _nearby_files(name: str) -> list[Path]:

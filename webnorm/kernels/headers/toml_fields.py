@@ -137,7 +137,9 @@ class TomlFields:
 
     def text(self, key: str) -> str:
         """Return the sentence of a header key."""
-        return self.sentence(key, self.table.get(key), f"header key {key!r}")
+        if key not in self.table:
+            raise self.complaint(key, f"header key {key!r} is missing; expected a sentence")
+        return self.sentence(key, self.table[key], f"header key {key!r}")
 
     def sentence(self, near: str, value: object, what: str) -> str:
         """Return a value that has to be a text and not empty."""

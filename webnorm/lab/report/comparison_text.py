@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
+from webnorm.errors import counted
 from webnorm.lab.report.comparison import Comparison, Drift, Verdicts
 from webnorm.lab.results.result_files import json_lines, known
 from webnorm.lab.results.tables import NOTHING, escaped, kernel_label, markdown_table, time_ratio_text
@@ -107,9 +108,9 @@ def advice(verdicts: Verdicts) -> list[str]:
         return []
     runs = max(_FEWEST, *(2 * len(one.result.samples_by_run) for one in helped))
     return [
-        f"{len(unclear)} of {len(verdicts.comparisons)} are UNCLEAR: measure both sides again with more runs "
-        f"and a longer budget, such as `webnorm bench --runs {runs} --budget 60`, while nothing else runs on "
-        "the machine"
+        f"UNCLEAR: {len(unclear)} of {counted(len(verdicts.comparisons), 'comparison')}. Measure both sides "
+        f"again with more runs and a longer budget, such as `webnorm bench --runs {runs} --budget 60`, while "
+        "nothing else runs on the machine"
     ]
 
 

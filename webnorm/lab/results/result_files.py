@@ -19,6 +19,7 @@ from webnorm.lab.results.result import PROBLEM_KEYS, Origin, Report, Result
 from webnorm.op.registry import OPS, problem_from_json
 
 SCHEMA = 1
+_EXPECTED = "expected a file that `webnorm bench --json FILE` or `webnorm check --json FILE` wrote"
 # Fields that may be "inf", "-inf" or "nan".
 _NUMBERS = {field.name for field in fields(Result) if "float" in str(field.type)}
 
@@ -61,7 +62,9 @@ def read_with_data(path: Path) -> tuple[Any, Report]:
     except OSError as error:
         raise WebnormError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise WebnormError(f"{path} is not JSON: {error}") from error
+        raise WebnormError(f"{path} is not JSON; {_EXPECTED}") from error
+    if not isinstance(data, dict) or "schema" not in data:
+        raise WebnormError(f"{path} is not a results file: it has no key 'schema'; {_EXPECTED}")
     with forms.at(f"{path}"):
         return data, report_from_json(data)
 

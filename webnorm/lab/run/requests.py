@@ -272,7 +272,7 @@ class Coverage:
         return cls(_names(op), _names(dtype), _names(kernels), _names(cases), timed)
 
     def unchecked(self, results: Sequence[Result]) -> list[str]:
-        """Return the parts of the request without a checked result; "everything" if no result was checked."""
+        """Return the parts of the request without a checked result; "every kernel" if there is none."""
         own = [one for one in results if not one.roofline] or results
         parts: dict[str, bool] = {}
         kernels: dict[tuple[str, str], bool] = {}
@@ -284,7 +284,7 @@ class Coverage:
                 failed = one.status == "fail" and bool(one.expected)
                 kernels[one.kernel, part] = kernels.get((one.kernel, part), False) or checked or failed
         if not any(self._checked(one) for one in own):
-            return ["everything"]
+            return ["every kernel"]
         given = {
             *(one.op for one in results),
             *(one.problem.dtype for one in own),

@@ -15,9 +15,11 @@ from webnorm.op.op import Op, Task
 from webnorm.op.options import Options
 from webnorm.op.problem import NumberRule, Problem
 
-EPS = NumberRule("eps", True, "0 or a number from 1.2e-38 to 8.5e+37: GPUs may take a smaller one for 0")
+EPS = NumberRule("eps", True, "0 or a number from 1.2e-38 to 8.5e+37: GPUs may round smaller numbers to 0")
 SCALE = NumberRule(
-    "scale", False, "a number from 1.2e-38 to 8.5e+37: GPUs may take a smaller one, or its inverse, for 0"
+    "scale",
+    False,
+    "a number from 1.2e-38 to 8.5e+37: GPUs may round smaller numbers, or their inverses, to 0",
 )
 
 # The quotes keep NumPy from importing its generators, which calls do not need.

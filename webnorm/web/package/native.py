@@ -163,7 +163,7 @@ def try_natively(device: Device, one: BundledShader, vectors: Sequence[TestVecto
     if widest > traits.max_invocations:
         return {"reason": f"{device.adapter.name} has {traits.max_invocations} invocations per workgroup"}
     try:
-        pipelines = compile_shader(device, shader)
+        pipelines = _compiled(device, shader, one.shader)
         found = {
             vector.name: _accuracy(device, replace(shader, problem=vector.problem), pipelines, vector)
             for vector in vectors
@@ -190,6 +190,15 @@ def try_natively(device: Device, one: BundledShader, vectors: Sequence[TestVecto
             for name, accuracy in found.items()
         },
     }
+
+
+def _compiled(device: Device, shader: Shader, readable: Shader) -> list[Pipeline]:
+    """Compile a shader whose text may be minified. The text of `readable` gives the line of an error."""
+    try:
+        return compile_shader(device, shader)
+    except WebnormError:
+        compile_shader(device, native_text(readable))
+        raise
 
 
 def _number(value: float) -> float | str:
