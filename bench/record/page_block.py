@@ -88,7 +88,7 @@ def _cells(lines: Mapping[tuple[str, str], _Line]) -> Iterator[Sequence[str]]:
         members = [line.get(cols) for cols in columns]
         yield [f"**`{op}` {dtype}**", *(_text(one.percent_of_copy if one else None) for one in members)]
         yield [others, *(_text(one.fastest_others_percent if one else None) for one in members)]
-        others = "the fastest of them"
+        others = "the fastest of these libraries"
 
 
 def _timed(lines: Iterable[_Line]) -> list[str]:
@@ -116,10 +116,11 @@ def _words(name: str, report: Report, lines: Iterable[_Line]) -> str:
     )
     recorded = times.text(report, {section for section, _, _ in _SHOWN})
     words = (
-        f"Speed in percent of the fastest copy (WGSL or torch) of the same run, on one "
-        f"{report.device['adapter']} with x of {' or '.join(map(str, sizes))} MiB. All kernels are sampled "
-        "in turn, each call waits for the previous one, and medians are shown. webnorm is the choice of "
-        '`kernel="auto"`, with its WGSL run by wgpu. See '
-        f"[all problems of the record](../bench/results/{name}.md). Recorded {recorded}:"
+        f"Speed in percent of the fastest copy (in WGSL or by torch) of the same run, on one "
+        f"{report.device['adapter']} with x of {' or '.join(map(str, sizes))} MiB; larger is faster. All "
+        "kernels are sampled in turn, each call waits for the previous one, and the figures are medians. The "
+        'lines in bold are webnorm with `kernel="auto"`, whose WGSL runs in wgpu. The '
+        f"[tables of all problems](../bench/results/{name}.md) are on another page. Date and command of the "
+        f"measurement: {recorded}."
     )
     return textwrap.fill(words, _LINE, break_long_words=False, break_on_hyphens=False)

@@ -249,9 +249,11 @@ def _times_block(name: str, data: Line) -> str:
     *_, problem = (key for key in groups if key[:2] == ("layer_norm", "float32"))
     _, _, rows, cols = problem
     words = (
-        f"LayerNorm, float32, {rows} x {cols}, on {adapter_name(data)}, in {data['host']}. The table has the "
-        "times of each library's own dispatches, in turn with the others and a copy, and of whole calls. See "
-        f"[the record](../bench/results/{name}.md) of {data['recorded']}, `{data['command']}`:"
+        f"LayerNorm, float32, {rows} x {cols}, on {adapter_name(data)}, in {data['host']}. The column GPU "
+        "is the time of all dispatches of one call, sampled in turn with the other libraries and a copy. The "
+        "column call is the time of a whole call from JavaScript, with data on the device. All times are "
+        "medians; smaller is better. The "
+        f"[record](../bench/results/{name}.md) is from {data['recorded']}, by `{data['command']}`:"
     )
     return f"{_wrapped(words)}\n\n{times_table(groups[problem])}"
 
@@ -260,9 +262,10 @@ def _errors_block(name: str, data: Line) -> str:
     rows, cols = SHAPES[0]
     picture = f"![Largest error by mean over standard deviation](../bench/results/{name}.svg)"
     words = (
-        f"LayerNorm, float32, {rows} x {cols}, in {data['host']}: the largest error against float64, by the "
-        f"ratio of mean to standard deviation of x. All libraries run on the same device. See [the "
-        f"record](../bench/results/{name}.md) of {data['recorded']}, `{data['command']}`:"
+        f"LayerNorm, float32, {rows} x {cols}, in {data['host']}: the largest absolute error of y against "
+        "float64, by the ratio of mean to standard deviation (sd) of x. Smaller is better. All libraries "
+        f"share one device. The [record](../bench/results/{name}.md) is from {data['recorded']}, by "
+        f"`{data['command']}`:"
     )
     return "\n\n".join([picture, _wrapped(words), accuracy_table(first_errors(data, "layer_norm"))])
 
