@@ -37,7 +37,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 ROWS, COLS = 16, 4096
 MEANS = (0.0, 1e2, 1e3, 1e4, 1e6)
 # For the gradient kernel registers: the number of words of the saved mean, or 0 if none is saved.
-GRADIENT_COLUMNS = {"saved mean, one word": 1, "saved mean, two words": 2, "made anew": 0}
+GRADIENT_COLUMNS = {"saved mean, one word": 1, "saved mean, two words": 2, "computed anew": 0}
 COLUMNS: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("one_pass", "one_pass", {}),
     ("welford", "welford", {}),
