@@ -1,6 +1,6 @@
 // /// webnorm
 // summary = "Welford's sweep with subgroup shuffles, scalar or vec4, several rows to a workgroup."
-// differs = "Joins in registers through shuffles (welford uses workgroup memory), and reads 16 bytes at a time."
+// differs = "Joins means and deviations in registers through shuffles (welford uses workgroup memory), and reads 16 bytes at a time."
 // rung = 5
 // layout = "row_per_workgroup"
 // [features]

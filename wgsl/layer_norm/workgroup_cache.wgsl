@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm", "rms_norm"]
 // summary = "Keeps as much of the row as fits in registers and workgroup memory, and reads the rest again."
-// differs = "Supports rows that are too long for registers alone, and reads the part that it keeps only once."
+// differs = "Supports rows that are too long for registers: it keeps a part of each row in workgroup memory, and reads the kept part only once."
 // rung = 8
 // layout = "row_per_workgroup"
 // [features]
