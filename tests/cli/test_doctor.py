@@ -165,7 +165,7 @@ def test_json(doctor: Callable[..., Said], first: Device) -> None:
     )
 
 
-# The command in a process without wgpu; the driver kills it after the adapters are listed.
+# The command runs in a process without wgpu. A driver kills the process after the adapters are listed.
 CRASH = """
 import os, signal
 from webnorm.cli.verbs import doctor
