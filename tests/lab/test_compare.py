@@ -163,7 +163,7 @@ def test_one_copy_serves_a_whole_comparison() -> None:
     new = report(copy(times(1.0, 0.005, 4)), copy(times(0.5, 0.005, 5), constants={"a": 2}), result(quiet))
     found = compare(old, new)
     assert found.drift is not None and found.drift.ratio == pytest.approx(1, abs=0.01)
-    # The own samples are equal, but the copy was sampled again.
+    # The kernel's samples are equal, but the copy was sampled again.
     assert words(found) == ["SAME"]
 
 

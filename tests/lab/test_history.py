@@ -362,7 +362,7 @@ def test_interrupted_runs_and_checks_are_stored_but_not_compared(tmp_path: Path)
     added(tmp_path, *steady(), cut, check)
     (newest,) = regressions(tmp_path / "store.db", ALL, 10)
     assert (newest.run, newest.interrupted) == (f"{9:032x}", 1) and {*verdicts(newest).values()} == {"SAME"}
-    # They are not used for comparisons either.
+    # The comparison does not use them either.
     (one, _) = regressions(tmp_path / "store.db", ALL, 10)[0].results
     assert one.runs == 9
     found = history(tmp_path / "store.db", ALL, 100)

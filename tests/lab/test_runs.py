@@ -123,12 +123,12 @@ def test_runs_that_disagree_relative_to_the_copy_are_noisy() -> None:
 
     assert of((1, 2, 4), copies=(1, 2, 4)) == ()
     assert of((1, 2, 4), copies=(1, 1, 1)) == ("noisy",)
-    # Two runs are too few: their own flags stay.
+    # Two runs are too few, so the runs' own flags stay.
     assert of((1, 1), copies=(1, 1)) == ("noisy",)
 
 
 class FakeWorker:
-    """Counts its processes."""
+    """A worker that counts its processes."""
 
     def __init__(self) -> None:
         self.processes = 1
