@@ -97,7 +97,7 @@ class Output:
 
 
 class Terminal:
-    """A command on a terminal; `screen` is what it writes there."""
+    """A command on a terminal. `screen` is its output there."""
 
     def __init__(self, words: Sequence[str], streams: Mapping[str, int], size: tuple[int, int]) -> None:
         self.ours, self._theirs = os.openpty()

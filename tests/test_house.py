@@ -189,7 +189,7 @@ def test_few_rooms_know_each_other() -> None:
 
 
 def test_only_the_outermost_rooms_know_which_ops_there_are() -> None:
-    """All others ask `webnorm.op.registry`, which loads the folders of `webnorm/ops`."""
+    """Other rooms ask `webnorm.op.registry`, which loads the folders of `webnorm/ops`."""
     assert {here for here, there in arrows() if there == "webnorm.ops"} <= {"webnorm", "bench"}
 
 

@@ -58,7 +58,7 @@ def _small_sizes(software: bool, quick: bool) -> tuple[tuple[int, int], ...]:
 
 
 def missing() -> str | None:
-    """Return what `webnorm verify` needs and this machine lacks."""
+    """Return the parts that `webnorm verify` needs and this machine lacks."""
     lacking = launch.browser_fixes()
     return tint.tint_unavailable() or (lacking[0].missing if lacking else None)
 

@@ -1,4 +1,4 @@
-"""`webnorm doctor` reports what is missing and installs it; it fails only without a required part."""
+"""`webnorm doctor` reports missing parts and installs them. It fails only without a required part."""
 
 from __future__ import annotations
 

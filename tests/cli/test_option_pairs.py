@@ -219,7 +219,7 @@ UNSEEN = {
 
 
 def fingerprint(verb: str, options: Sequence[str], folder: Path) -> str | None:
-    """Return what a verb passes to its work, or None if it refuses the options in one line."""
+    """Return the arguments of a verb's work, or None if the verb refuses the options in one line."""
     found: list[str] = []
 
     def reached(*arguments: Any, **named: Any) -> Any:

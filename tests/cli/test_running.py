@@ -137,7 +137,7 @@ def test_a_job_that_is_interrupted_before_its_adapter_is_open(monkeypatch: pytes
 def bench_that_is_interrupted(
     known: list[Result], monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Ctrl-C in the second of two problems, which has some results."""
+    """Run `bench` with Ctrl-C in the second of two problems, which already has some results."""
 
     def interrupted(request: bench.BenchRequest, *_: object) -> Iterator[Any]:
         yield bench.Progress(request.tasks[1], "timing", so_far=lambda: known)

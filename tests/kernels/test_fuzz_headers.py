@@ -37,7 +37,7 @@ PROBLEMS = (
 )
 TRAITS = (GPU, SOFTWARE, BROWSER)
 # The most processor time of a hostile kernel, as a multiple of the time of webnorm's own, and the time limit
-# of a rendering. Reading a normal example takes milliseconds.
+# of a rendering. webnorm reads a normal example in milliseconds.
 MOST_TIMES = 300
 RENDER_S = 1.0
 # The most characters of a message: a path and a shortened text.

@@ -267,7 +267,7 @@ def test_too_much_workgroup_memory_is_refused(tmp_path: Path, device: Device) ->
 @pytest.mark.parametrize("traits", [GPU, SOFTWARE, BROWSER], ids=["gpu", "software", "browser"])
 @pytest.mark.parametrize("kernel", STABLE, ids=lambda kernel: kernel.label)
 def test_long_rows_do_not_make_long_texts(kernel: Kernel, traits: Traits) -> None:
-    """Unrolled steps are bounded, because llvmpipe compiled a thousand lines for minutes.
+    """The renderer limits the unrolled steps, because llvmpipe compiled a thousand lines for minutes.
 
     A GPU's driver takes a second, and for odd rows its fastest text may go element by element.
     """

@@ -68,7 +68,7 @@ def counting(words: str, every: int) -> dict[str, str]:
     }
 
 
-# Twenty-five sums instead of one, except for rows whose statistics are in scratch.
+# This computes twenty-five sums instead of one, except for rows whose statistics are in scratch.
 REMEMBERING = Cheat(
     "remembers_statistics_of_both_versions",
     {

@@ -303,7 +303,7 @@ def test_samples_start_with_overwritten_buffers(
                 np.frombuffer(device.handle.queue.read_buffer(buffer), np.float32)
                 for buffer in (memory, plan.buffers["y"][dispatches.start % sets])
             )
-            # The noise is the same wherever it begins.
+            # The noise is the same at the start of each sample.
             began.append(not (kept == 12345.0).any() and np.array_equal(kept[:256], y[:256]))
         return submit(stopwatch, plan, dispatches)
 
@@ -335,7 +335,7 @@ def test_a_kernel_that_refuses_most_of_the_corpus_fails(device: Device, tmp_path
     *others, verdict = checked(device, kernel, CASES[:12], whole=True)
     assert {result.status for result in others} == {"pass", "skip"}
     assert verdict.status == "fail" and "refuses" in (verdict.reason or "")
-    # A selection of cases has no such limit.
+    # The limit does not apply to a selection of cases.
     assert all(result.case != "whole corpus" for result in checked(device, kernel, CASES[:12]))
 
 

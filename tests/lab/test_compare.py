@@ -118,7 +118,7 @@ def test_a_significant_but_small_change_gives_no_verdict() -> None:
 
 
 def test_variation_between_runs_is_no_change() -> None:
-    """By their samples the files differ significantly, but the runs of one file do too."""
+    """The samples of the two files differ significantly, but so do the runs within each file."""
     old, new = (result(times(1, 0.001, seed, between=0.1)) for seed in (3, 4))
     found = one(old, new)
     assert found.ratio is not None and abs(found.ratio - 1) > 0.02

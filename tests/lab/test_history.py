@@ -79,7 +79,7 @@ def test_adding_twice_changes_nothing(tmp_path: Path) -> None:
     before = (tmp_path / "store.db").read_bytes()
     again = replace(run, results=(BARE,))
     assert added(tmp_path, run, nameless, again, run) == ["already stored"] * 4
-    # Without a run's id the content counts, however it is formatted.
+    # Reports without a run's id are equal if their content is, in any formatting.
     (tmp_path / "indented").write_text(json.dumps(json.loads(result_files.to_json(nameless)), indent=3))
     (one,) = kept.add_reports(tmp_path / "store.db", [tmp_path / "indented"])
     assert one.fate == "already stored" and (tmp_path / "store.db").read_bytes() == before

@@ -26,7 +26,7 @@ PROBLEM = NormProblem(rows=1, cols=1)
 
 @pytest.mark.parametrize(
     ("confidence", "freedom", "quantile"),
-    # From printed tables.
+    # The quantiles of printed tables.
     [(0.95, 1, 12.706), (0.95, 2, 4.303), (0.99, 8, 3.355), (0.999, 18, 3.922), (0.95, 1000, 1.962)],
 )
 def test_quantiles_of_students_t(confidence: float, freedom: float, quantile: float) -> None:

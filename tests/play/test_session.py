@@ -1,4 +1,4 @@
-"""A session survives any saved text, and reports what is wrong in it and where."""
+"""A session survives any saved text, and reports the mistakes in it with their places."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ MORE_OPTIONS = (
 
 
 def norms_turn(op: Op, dtype: str, at: int) -> bool:
-    """Return whether this op takes an item: a norm and its gradient share the items of a list."""
+    """Return True if this op takes an item. A norm and its gradient share the items of a list."""
     return (at + STORAGE.index(dtype) + has_mean(op)) % 2 == 0
 
 

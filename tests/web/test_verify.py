@@ -507,7 +507,7 @@ NATIVE = '"native": {"adapter": "one", "verdict": "pass"'
             report(),
             ("first: it failed natively at the export",),
         ),
-        # For a shader without a native run only the browser's verdict counts.
+        # Without a native run of the shader, only the browser's verdict counts.
         ('"native": {"reason": "no adapter", "_": 0', report(), ()),
         (
             NATIVE,
@@ -707,7 +707,7 @@ def test_a_browser_that_ends_by_itself(
 
 @pytest.mark.slow
 def test_a_browser_may_end_at_any_moment(tmp_path: Path, browser: PageVisitor) -> None:
-    """Also while a page opens, when Playwright itself waits forever."""
+    """A browser may also end while a page opens, when Playwright itself waits forever."""
     right, silent = write(tmp_path / "right", "window.webnormReport = 1;"), write(tmp_path / "silent")
     for seconds in (0.0, 0.04, 0.07, 0.1, 0.15):
         browser.visit(right)

@@ -390,7 +390,7 @@ def test_the_tolerances_of_every_kernel(page: Page) -> None:
     assert len(shaders) > 50
     for shader, got in zip(shaders, page.call(*map(tolerance_call, shaders)), strict=True):
         expected = asdict(tolerance(shader))
-        # Only for warnings, which pages do not show.
+        # These fields are only for warnings, which pages do not show.
         del expected["best"], expected["best_of"]
         assert got.pop("reason").partition(",")[0] == expected.pop("reason").partition(",")[0]
         assert got == pytest.approx(expected, rel=1e-14), shader.variant
