@@ -2,10 +2,10 @@
 
     python -m bench.browser --out bench/results/NAME.md [--dawn] [--op OP --rows 65536 --cols 1024 ...]
 
-An exported shader is rendered for 256 invocations and 16 KiB of workgroup memory, which every page may
+webnorm renders an exported shader for 256 invocations and 16 KiB of workgroup memory, which every page may
 use. wgpu runs it without its `enable` line. The copy, the native variant at its defaults and every exported
-shader for GPUs are sampled in turn, over buffers that are rotated past the cache. With --dawn, Chrome's
-WebGPU also runs the shader that a page would choose, in node, relative to its own copy.
+shader for GPUs take turns. Their dispatches rotate through sets of buffers that exceed the cache. With
+--dawn, Chrome's WebGPU also runs the shader that a page would choose, in node, relative to its own copy.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def main() -> None:
                     lines += through_dawn(OPS[name], rows, cols, dtype, arguments.dawn)
                 text.append(table(f"{name} {rows}x{cols} {dtype}", lines))
                 print(text[-1], flush=True)
-                # The file is written after every shape, so that an interrupted run keeps its results.
+                # This writes the file after every shape, so that an interrupted run keeps its results.
                 write_text(arguments.out, "\n".join(text))
 
 

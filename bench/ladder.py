@@ -43,8 +43,8 @@ RUNGS = (
     "split_row",
 )
 PROBLEM = NormProblem(rows=1024, cols=1024)
-# The bodies and their counts are a GPU's, even on a software adapter. The timed variants have the
-# constants that suit the adapter.
+# Bodies and counts use a GPU's constants, even on a software adapter. The timed variants use the constants
+# that suit the adapter.
 GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=49152, software=False)
 MEANS = (0.0, 1e4)
 # x has 64 MiB, as in the record, and 16 MiB on a software adapter.
@@ -53,7 +53,7 @@ HEAD = (
     "| rung | x read | y written | barriers a row | subgroup operations a row | largest error | "
     "at a mean of 10⁴ | % of copy |\n|---|---:|---:|---:|---:|---:|---:|---:|"
 )
-# Shown for a rung without a measured share of the copy.
+# The text for a rung without a measured share of the copy.
 UNMEASURED = "not measured"
 
 

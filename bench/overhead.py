@@ -2,10 +2,10 @@
 
     python -m bench.overhead [--adapter ADAPTER] [--op OP] [--rows 64] [--cols 256] [--json FILE]
 
-The first call and its parts are measured in separate processes without the driver's disk caches: once with
+Separate processes without the driver's disk caches measure the first call and its parts. They run once with
 an empty cache folder, and once with webnorm's compiled templates in it. A steady call is compared with its
 minimum work. For GpuArrays that is encoding and submitting a bound plan. For NumPy arrays it is the writes,
-that plan and the API's own reads, because wgpu's `read_buffer` is slower. All are sampled in turn, ten calls
+that plan and the API's own reads, because wgpu's `read_buffer` is slower. All functions take turns, ten calls
 in a row, and the device is idle before each sample. A sample ends when the last function returns: if nothing
 is read back, the device may still be working. "thread" is the processor time of the calling thread. On a
 software adapter, whose device is the processor, it excludes the device's work.
@@ -52,7 +52,7 @@ from webnorm.op.registry import OPS
 _NO_DISK_CACHE = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}
 # A single call after a wait costs more, because the processor's caches are cold.
 _IN_A_ROW = 10
-# The staging memory that calls also have.
+# The staging memory that calls also use.
 _STAGING_BYTES = 1 << 27
 _MINIMUM_WORK = {
     "call on GpuArrays": "  encode and submit",
@@ -199,7 +199,7 @@ def _works(device: Device, task: Task) -> dict[str, Callable[[], Any]]:
         compute = encoder.begin_compute_pass()
         plan.encode(compute)
         compute.end()
-        # One submission, as in a call.
+        # One submission, as a call makes it.
         read_back(encoder)
 
     def transfers() -> None:

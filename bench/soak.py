@@ -2,12 +2,12 @@
 
     python -m bench.soak [--adapter ADAPTER] [--calls 20000] [--shapes 500] [--seed 0] [--json FILE]
 
-Shapes are drawn at random: ops, sizes, storage types and options of the Python interface, on NumPy arrays or
-on GpuArrays. Some results on GpuArrays are kept alive for a while. Half of the calls use one of the last few
-shapes, as a model does. The others use any shape. There are more shapes than webnorm caches kernels for, so
-kernels are evicted and compiled again. Some results are checked against float64. Each line shows the state
-after a part of the calls: the process's memory, the memory of wgpu's buffers, the objects of wgpu-py and of
-wgpu-native, and Python's memory blocks.
+The script draws shapes at random: ops, sizes, storage types and options of the Python interface, on NumPy
+arrays or on GpuArrays. It keeps some results on GpuArrays alive for a while. Half of the calls use one of the
+last few shapes, as a model does. The others use any shape. There are more shapes than webnorm caches kernels
+for, so it evicts kernels and compiles them again. Some results are checked against float64. Each line shows
+the state after a part of the calls. It has the process's memory, the memory of wgpu's buffers, the numbers of
+objects of wgpu-py and wgpu-native, and the number of Python's memory blocks.
 
 The first half of the calls fills the caches of webnorm and the driver. Growth in the second half is a leak.
 The exit status is 1 for a leak or a wrong result, and 3 if the calls are too few to know. (A few thousand
@@ -54,10 +54,10 @@ _CHECKED = 25
 # The number of lines. The second half of them shows the growth per call.
 _PARTS = 20
 # The largest allowed growth per call of each number of a MemorySight. Some growth is normal: the pool of free
-# buffers still grows, ever more slowly, and a driver frees memory late. On llvmpipe, calls 10,000 to 20,000
-# added 370 and 750 bytes per call through Vulkan (300 and 150 of them in that pool), and -10 through OpenGL.
-# They added 0.01 objects and up to 0.15 blocks, about ten for each buffer object. A leaked pipeline would add
-# megabytes.
+# buffers still grows, ever more slowly, and a driver frees memory late. These are measurements on llvmpipe,
+# for calls 10,000 to 20,000. Through Vulkan, a call added 370 to 750 bytes, and 150 to 300 of them in that
+# pool. Through OpenGL it added -10 bytes. It added 0.01 objects and up to 0.15 blocks, about ten blocks for
+# each buffer object. A leaked pipeline would add megabytes.
 MOST_ADDED = {"resident": 2048.0, "objects": 0.1, "native": 0.1, "blocks": 0.5}
 
 
@@ -205,7 +205,7 @@ def objection(
     with device.gate:
         schedule = device.session.schedule(device, device.session.wanted(device, task, None))
         shader = replace(schedule.shader, problem=problem)
-    # y is checked for the h that was written.
+    # y is checked against the norm of the written h.
     written = {"h": shaped["h"]} if "h" in shaped else {}
     answers = op.reference({**arrays, **written}, problem)
     return assess({name: (array, True) for name, array in shaped.items()}, answers, shader).reason

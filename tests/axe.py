@@ -1,4 +1,4 @@
-"""axe-core, which finds in a page what not everybody can use."""
+"""axe-core, which finds accessibility faults in a page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AXE = "axe-core@4.14.1"
 
 @cache
 def rules() -> str:
-    """The text of axe-core, which the tests alone take."""
+    """Return the text of axe-core, and install it first if it is missing. Only the tests use it."""
     folder = cache_folder(AXE.replace("@", "-"))
     script = folder / "node_modules" / "axe-core" / "axe.min.js"
     if not script.exists():
@@ -35,7 +35,7 @@ def rules() -> str:
 
 
 def violations(page: Page, *only: str) -> list[tuple[str, list[str]]]:
-    """Return the rules that a page breaks, of all or `only` some, each with its elements."""
+    """Return the rules that a page breaks, each with its elements; check `only` some if they are named."""
     which = {"runOnly": [*only]} if only else {}
     found = page.evaluate("async (which) => (await axe.run(which)).violations", which)
     return [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found]

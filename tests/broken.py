@@ -1,4 +1,4 @@
-"""Kernels that are wrong or break the compiler, for the tests of what happens then."""
+"""Kernels that give wrong results or break the compiler, for tests of the reports about them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HONEST = Path(__file__).with_name("honest.wgsl").read_text()
 REPLACED: dict[str, dict[str, str]] = {
     "wrong": {"* rstd{%": "* rstd * 1.5{%"},
     "unparsable": {"let mean = ": "let mean = = "},
-    # A pointer to an array element as an argument panics naga where it writes SPIR-V, for Vulkan.
+    # naga's SPIR-V writer, which Vulkan needs, panics if an argument is a pointer to an array element.
     "panics": {
         "@compute": "fn touch(p: ptr<function, f32>) { *p = 1.0; }\n@compute",
         "let pivot": "var many = array<f32, 4>();\n    touch(&many[row % 4u]);\n    let pivot",
@@ -26,14 +26,14 @@ REPLACED: dict[str, dict[str, str]] = {
 
 
 def deadly(device: Device) -> tuple[str, str]:
-    """A kernel that takes down the process which compiles it for this device, and what is said of that."""
+    """Return a kernel that kills the process which compiles it for this device, and the error about it."""
     if device.adapter.backend != "Vulkan":
         pytest.skip("of the texts that pass none is known that takes down a compiler for another backend")
     return "panics", "the shader compiler panicked"
 
 
 def write(folder: Path, *names: str) -> Path:
-    """Write the named kernels into DIR/layer_norm and give DIR."""
+    """Write the named kernels into DIR/layer_norm and return DIR."""
     (folder / "layer_norm").mkdir(parents=True, exist_ok=True)
     for name in names:
         text = HONEST

@@ -37,9 +37,7 @@ _USUAL_LIMIT_S, _USUAL_PAGE_LIMIT_S = worker.TIME_LIMIT_S, visits.TIME_LIMIT_S
 
 
 def _surroundings() -> tuple[str, dict[str, str]]:
-    """Return the folder and environment of a process, without the variable that pytest changes in every
-    test.
-    """
+    """Return the folder and environment of a process, without a variable that pytest sets in every test."""
     return os.getcwd(), {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
 
 
@@ -96,7 +94,7 @@ class _SharedWorker(Worker):
 
 
 class _SharedBrowser(PageVisitor):
-    """A browser that is passed on to the next visitor with the same name and environment."""
+    """A browser that passes itself on to the next visitor with the same name and environment."""
 
     _left: _SharedBrowser | None = None
 
@@ -117,7 +115,7 @@ class _SharedBrowser(PageVisitor):
 
 
 def end() -> None:
-    """End the processes that are left over."""
+    """End the processes that no command uses any more."""
     if _SharedWorker._left is not None:
         _SharedWorker._left.stop()
     if _SharedBrowser._left is not None:
@@ -139,7 +137,7 @@ def heeding_interrupts() -> Iterator[None]:
 def webnorm(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the command in a folder, and return its output and exit status."""
     out, err = io.StringIO(), io.StringIO()
-    # Ops of an earlier command.
+    # Unregister the ops of an earlier command.
     for name in registry.user_ops():
         registry.unregister(name)
     with (
@@ -192,7 +190,7 @@ app.run()
 def webnorm_interrupted(
     arguments: Sequence[str], folder: Path, after: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command in its own process, with Ctrl-C after it first writes the file `after`."""
+    """Run the command in its own process, and send Ctrl-C once it has written the file `after`."""
     return subprocess.run(
         [sys.executable, "-c", _INTERRUPTED, after, *arguments],
         cwd=folder,

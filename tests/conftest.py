@@ -1,4 +1,4 @@
-"""Fixtures that many tests share."""
+"""Fixtures and hooks that many tests share."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from webnorm.op import registry
 if TYPE_CHECKING:
     from clusters import Fleet
 
-# Most of the suite's time is Mesa's. Without LLVM's passes it compiles in three quarters of it, and the code
-# is little slower on inputs this small. `GALLIVM_PERF= make test` has the passes run.
+# Mesa takes most of the suite's time. Without LLVM's optimizations it compiles in three quarters of the time.
+# The code is only a little slower on inputs this small. `GALLIVM_PERF= make test` runs the optimizations.
 os.environ.setdefault("GALLIVM_PERF", "nopt")
-# An example may take as long as it likes, and so may drawing it.
+# Neither an example nor its drawing has a time limit, because a machine may be busy.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups come first: one that begins last is waited for by the other processes."""
+    """Run groups first, because the other processes wait for a group that starts last."""
     tiers.mark_slow(items)
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Thousands of tests are no garbage: looking through them takes a tenth of Python's time."""
-    # All processes collect the same tests.
+    """Exclude the collected tests from garbage collection. Scanning them takes a tenth of Python's time."""
+    # All processes collect the same tests, so one of them notes the rooms.
     if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
         tiers.meet_rooms({item.path for item in session.items})
     gc.collect()
@@ -55,8 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set the environment, which the commands and scripts that tests start inherit."""
-    # A shell's background jobs ignore Ctrl-C, and so would the commands that tests interrupt.
+    """Set the environment, which the commands and scripts of tests inherit."""
+    # A shell's background jobs ignore Ctrl-C, and commands that tests interrupt would inherit this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = config.getoption("--adapter")
     if chosen is None:
@@ -77,7 +77,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_testnodedown(node: Any) -> None:
-    """Take over what a process of pytest-xdist noted; one that died noted nothing."""
+    """Add the notes of a process of pytest-xdist. A process that died has none."""
     notes = getattr(node, "workeroutput", {}).get("notes")
     if notes is not None:
         tiers.add(notes)
@@ -88,7 +88,7 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 
 
 def whole_first_tier(config: pytest.Config) -> bool:
-    """Return whether all of the first tier was asked for: no path, pattern or other marker."""
+    """Return True if the run includes the whole first tier, without a path, pattern or other marker."""
     narrowed = (
         config.option.keyword or config.option.ignore or config.option.ignore_glob or config.option.deselect
     )
@@ -115,18 +115,18 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Hide the user's recorded data from the tests, and protect them."""
+    """Hide the user's recorded data from the tests, and protect it from changes."""
     os.environ["WEBNORM_TUNINGS"] = str(tmp_path_factory.mktemp("tunings"))
     os.environ["WEBNORM_BASELINES"] = str(tmp_path_factory.mktemp("baselines"))
     os.environ["WEBNORM_STORE"] = str(tmp_path_factory.mktemp("store") / "store.db")
     os.environ.pop("WEBNORM_AUTOTUNE", None)
-    # A pipe is as wide as it is asked to be, and pytest-xdist asks for its terminal's width.
+    # COLUMNS sets the width of output to a pipe, and pytest-xdist sets it to its terminal's width.
     os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def limits_lifted() -> Iterator[None]:
-    """webnorm gives up on what is silent for too long, and a busy machine must not come to that."""
+    """Lift webnorm's time limits, which a busy machine could exceed."""
     with pytest.MonkeyPatch.context() as patch:
         unhurried.lift_all(patch)
         yield
@@ -134,7 +134,10 @@ def limits_lifted() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def ctrl_c_means_what_it_meant() -> Iterator[None]:
-    """A process that a later test starts would ignore Ctrl-C, if this one did."""
+    """Check that a test restores the handler of Ctrl-C.
+
+    Otherwise processes of later tests could ignore Ctrl-C.
+    """
     before = signal.getsignal(signal.SIGINT)
     yield
     assert signal.getsignal(signal.SIGINT) is before
@@ -149,7 +152,10 @@ def device() -> Iterator[Device]:
 
 @pytest.fixture(scope="session")
 def lab_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that `webnorm export --lab` writes, once per run, because that takes long. Read it only."""
+    """Return the output folder of `webnorm export --lab`. Tests only read it.
+
+    Each run of the suite writes it once, because this takes long.
+    """
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "lab"
     with FileLock(f"{folder}.lock"):
@@ -161,7 +167,7 @@ def lab_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def apps(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The examples as docs/apps.md has its reader make them; what uses them is of xdist's group npm."""
+    """Build the examples as docs/apps.md describes. Tests that use them belong to xdist's group npm."""
     from npm_tools import made_apps
 
     return made_apps(tmp_path_factory.mktemp("apps"))
@@ -169,7 +175,7 @@ def apps(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def fleet(device: Device, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A Dask scheduler, for which tests start workers; what uses it is of xdist's group fleet."""
+    """Start a Dask scheduler, for which tests start workers. These tests belong to xdist's group fleet."""
     from clusters import Fleet
 
     found = Fleet(tmp_path_factory.mktemp("fleet"))
@@ -179,7 +185,7 @@ def fleet(device: Device, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def mistake(tmp_path: Path) -> Callable[[list[str]], str]:
-    """Give the command arguments that it must refuse, in tmp_path; returns the line that it says."""
+    """Return a function that runs arguments that the command must refuse, and returns the one-line error."""
 
     def refused(arguments: list[str]) -> str:
         done = commands.webnorm(arguments, tmp_path)
@@ -192,7 +198,7 @@ def mistake(tmp_path: Path) -> Callable[[list[str]], str]:
 
 @pytest.fixture(autouse=True)
 def no_users_ops_stay() -> Iterator[None]:
-    """Ops of the user's that a test loads are there for that test alone."""
+    """Unregister the user's ops that a test has loaded."""
     before = {*registry.user_ops(), *registry.broken_ops()}
     yield
     for name in {*registry.user_ops(), *registry.broken_ops()} - before:

@@ -1,4 +1,4 @@
-"""Dawn in node on a software adapter: Chromium's SwiftShader, which it takes, unlike Mesa's."""
+"""Dawn in node on a software adapter: Chromium's SwiftShader, because Dawn does not accept Mesa's."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 from webnorm.web import tint
 
-# Debian's chromium brings it.
+# The path of SwiftShader in Debian's package chromium.
 SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 ENVIRONMENT = {
     "VK_DRIVER_FILES": str(SWIFTSHADER),
-    # Dawn looks for a Vulkan loader, too, and Chromium brings one.
+    # Dawn also needs a Vulkan loader, and Chromium has one.
     "LD_LIBRARY_PATH": str(SWIFTSHADER.parent),
     "XDG_RUNTIME_DIR": tempfile.gettempdir(),
 }

@@ -1,4 +1,4 @@
-"""A disk that is full, as a process sees one of its own."""
+"""A full disk, which one process sees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @contextmanager
 def full_disk(left: int = 64) -> Iterator[None]:
-    """No file grows beyond so many bytes."""
+    """Prevent files from growing beyond `left` bytes."""
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (left, before[1]))

@@ -1,4 +1,4 @@
-"""The number of draws of a fuzzer. WEBNORM_FUZZ multiplies it, and draws something else each time."""
+"""The number of a fuzzer's examples. WEBNORM_FUZZ multiplies it, and then each run draws other examples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 
 
 def examples(n: int) -> settings:
-    """Settings for a fuzzer of `n` examples in the suite."""
+    """Return the settings of a fuzzer with `n` examples in the suite."""
     scale = int(os.environ.get("WEBNORM_FUZZ", "1"))
     return settings(
         max_examples=n * scale,

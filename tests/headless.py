@@ -1,4 +1,4 @@
-"""Tools for tests of pages: headless Chromium, a plain server, and marks for missing programs."""
+"""Tools for tests of pages: headless Chromium, a plain server, and skip marks for missing programs."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if MISSING is not None:
     tiers.excuse("browser", reason=MISSING)
 needs_browser = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 needs_tint = pytest.mark.skipif(tint.tint_unavailable() is not None, reason=str(tint.tint_unavailable()))
-# A canvas that WebGPU draws to is shown by SwiftShader if the page's compositor runs on it, too.
+# SwiftShader shows a canvas with WebGPU content only if the page's compositor also runs on SwiftShader.
 CANVAS = ("--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=vulkan")
 
 
 @contextmanager
 def launched(playwright: Playwright, arguments: Sequence[str]) -> Iterator[Chromium]:
-    """Chromium with these arguments alone, as long as the context lasts."""
+    """Start Chromium with only these arguments until the context ends."""
     environment = opening.environment()
-    # Chromium's own driver is tested on; where another is named, what draws a canvas would take that.
+    # The tests use Chromium's own driver. A canvas would use another driver that this variable names.
     environment.pop("VK_ICD_FILENAMES", None)
     browser = playwright.chromium.launch(
         executable_path=opening.find_browser(),
@@ -48,7 +48,7 @@ def launched(playwright: Playwright, arguments: Sequence[str]) -> Iterator[Chrom
 
     def patient(**settings: Any) -> BrowserContext:
         context = new_context(**settings)
-        # Playwright would give up after 30 s.
+        # Playwright's own limit is 30 s.
         context.set_default_timeout(HANG_MS)
         return context
 
@@ -66,7 +66,7 @@ def launched(playwright: Playwright, arguments: Sequence[str]) -> Iterator[Chrom
 
 @contextmanager
 def started(*arguments: str) -> Iterator[Chromium]:
-    """Chromium with WebGPU and these arguments, too, as long as the context lasts."""
+    """Start Chromium with WebGPU and additional arguments until the context ends."""
     from playwright.sync_api import sync_playwright
 
     with (
@@ -83,7 +83,7 @@ def chromium() -> Iterator[Chromium]:
 
 
 def errors_of(page: Page) -> list[str]:
-    """The errors on a page's console, and what it throws, from now on."""
+    """Return a list that collects a page's errors from now on: errors on its console, and exceptions."""
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: said.append(str(error)))
@@ -91,7 +91,7 @@ def errors_of(page: Page) -> list[str]:
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Serves files, and writes no line of it."""
+    """A handler that serves files without log lines."""
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -99,7 +99,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 @contextmanager
 def plainly_served(folder: Path, handler: type[Handler] = Handler) -> Iterator[str]:
-    """The URL of a folder as `python -m http.server` serves it, as long as the context lasts."""
+    """Serve a folder as `python -m http.server` does until the context ends, and yield its URL."""
     serving = functools.partial(handler, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), serving) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

@@ -1,4 +1,4 @@
-"""Values that a caller could mean something by, or come to by mistake."""
+"""Values that a caller could pass on purpose or by mistake."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _BLOCK = re.compile(r"(?:<!-- (?P<marker>[^>]*) -->\n)?```(?P<language>\w+)\n(?P
 
 
 def blocks(page: Path, *languages: str) -> list[str]:
-    """Return a page's blocks in some languages, without those that a visible marker exempts."""
+    """Return a page's blocks in some languages, except for blocks after a visible marker."""
     return [text for language, text in steps(page, *languages)]
 
 
@@ -37,7 +37,7 @@ class Command:
 
     @property
     def words(self) -> list[str]:
-        """The program and its arguments."""
+        """The program and its arguments, as a list."""
         return shlex.split(self.line, comments=True)
 
 
@@ -65,8 +65,8 @@ def commands(page: Path) -> list[Command]:
 def missing_lines(shown: Sequence[str], printed: str) -> list[str]:
     """Return the lines that a page shows and that a command did not print, in any order.
 
-    "..." is any text. Numbers, units of time, ranks, bars and the notes after a verdict are not compared: the
-    speed of a machine decides them.
+    "..." stands for any text. The comparison ignores numbers, units of time, ranks, bars and the notes after
+    a verdict, because the speed of a machine decides them.
     """
     lines = [_normalized(line) for line in printed.splitlines()]
     patterns = {line: _pattern(line) for line in shown if line.strip(" .")}

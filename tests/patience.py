@@ -1,7 +1,8 @@
-"""Waiting for what is to come, for as long as it takes.
+"""Waits of tests, with one time limit.
 
-A machine may be slow, busy, or stand still for seconds: no test may depend on that. Tests wait for what they
-need, and the one limit here ends what hangs. tests/test_house.py checks that no test has a limit of its own.
+A machine may be slow, busy, or stand still for seconds, and no test may depend on that. Tests wait for what
+they need, and the limit here ends a test that hangs. tests/test_house.py checks that no test has its own
+limit.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-# Long enough for the longest step of any test on a slow machine: thirteen minutes with twenty other
-# processes.
+# The longest step of any test on a slow machine fits in this limit. It took thirteen minutes next to twenty
+# other processes.
 HANG_S = 3600.0
 HANG_MS = 1000 * HANG_S
 _GLANCE_S = 0.01
@@ -21,7 +22,7 @@ Found = TypeVar("Found")
 
 
 def until(holds: Callable[[], Found | None]) -> Found:
-    """Wait until something holds, and return it."""
+    """Wait until a function returns a true value, and return that value."""
     ends = time.monotonic() + HANG_S
     while not (found := holds()):
         assert time.monotonic() < ends, f"{holds} is {found!r} for good"
@@ -30,12 +31,15 @@ def until(holds: Callable[[], Found | None]) -> Found:
 
 
 def at_least(seconds: float) -> None:
-    """Let time pass, where more of it changes nothing: a limit that must not count is over then."""
+    """Sleep for at least some seconds, so that a limit that must not count has passed.
+
+    A longer sleep must not matter.
+    """
     time.sleep(seconds)
 
 
 def write_later(path: Path, text: str) -> None:
-    """Write a file so that its time is another: a file system's clock ticks every few milliseconds."""
+    """Write a file so that its time changes, because a file system's clock ticks every few milliseconds."""
     before = path.stat().st_mtime_ns if path.exists() else None
 
     def written() -> bool:
@@ -46,21 +50,21 @@ def write_later(path: Path, text: str) -> None:
 
 
 def hang(begun: Path | None = None) -> None:
-    """Never return, as part of a fake. If a file is given, it is created at the begin."""
+    """Never return, as part of a fake. Create the given file first, if there is one."""
     if begun is not None:
         begun.touch()
     time.sleep(HANG_S)
 
 
 def effort(work: Callable[[], object]) -> float:
-    """Seconds of the processor that this thread spends on some work: others' work and pauses do not count."""
+    """Return the processor seconds of this thread for some work. They exclude other processes and pauses."""
     began = time.thread_time()
     work()
     return time.thread_time() - began
 
 
 def lives(pid: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
+    """Return True if a process runs. A zombie does not run."""
     try:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -68,6 +72,9 @@ def lives(pid: int) -> bool:
 
 
 def all_end(pids: Iterable[int]) -> None:
-    """Wait until no process of these runs. The system may take long to end one that has a GPU's driver."""
+    """Wait until all these processes have ended.
+
+    The system may need long to end a process with a GPU's driver.
+    """
     left = tuple(pids)
     until(lambda: not any(map(lives, left)))

@@ -30,7 +30,7 @@ def pages() -> dict[str, str]:
 
 
 def command_help() -> dict[str, str]:
-    """Return what `--help` shows of every verb, as the reference on the site has it."""
+    """Return the `--help` text of every verb, as the site's reference contains it."""
     folder = str(ROOT / "docs" / "site")
     sys.path.insert(0, folder)
     try:
@@ -77,7 +77,7 @@ def _prose(value: Any) -> str:
 
 
 def _messages(path: Path) -> Iterator[str]:
-    """Yield the text of each exception that is raised, with a piece of code for what is filled in."""
+    """Yield the text of each exception that a module raises. A piece of code stands for each value."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             for argument in node.exc.args:

@@ -1,4 +1,4 @@
-"""Commands on a terminal of their own, as a shell starts them; processes, and what is left of them."""
+"""Commands on their own terminal, as a shell starts them, and tools for processes and their remains."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from patience import HANG_S
 
 SHOW, HIDE, LEAVE, ENTER = "\x1b[?25h", "\x1b[?25l", "\x1b[?1049l", "\x1b[?1049h"
-# A shell in short: it gives a command the terminal, reports its stops and its end, and continues it.
+# A minimal shell. It gives a command the terminal, reports its stops and its end, and continues it.
 _SHELL = """
 import fcntl, os, signal, sys, termios
 channel, terminal = map(int, sys.argv[1:3])
@@ -50,7 +50,7 @@ while True:
 
 
 class Output:
-    """The output of a process, read as it arrives."""
+    """The output of a process, which a thread reads as it arrives."""
 
     def __init__(self, number: int) -> None:
         self._number, self._text, self._ended, self._news = number, "", False, threading.Condition()
@@ -59,9 +59,9 @@ class Output:
         self._thread.start()
 
     def _read(self) -> None:
-        # A character may come in two pieces.
+        # A character may arrive in two pieces.
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        # A terminal whose other end was closed is an error on Linux.
+        # On Linux, reading fails if the other end of a terminal is closed.
         with suppress(OSError):
             while self._left not in select.select([self._number, self._left], [], [])[0]:
                 if not (content := os.read(self._number, 1 << 16)):
@@ -75,16 +75,16 @@ class Output:
         os.close(self._number)
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         os.write(self._leave, b"\n")
         self._thread.join()
 
     def until(self, mark: str, times: int = 1) -> str:
-        """All of it, once it has the mark so many times."""
+        """Return all output so far, once it contains the mark `times` times."""
         return self.once(lambda text: text.count(mark) >= times)
 
     def once(self, is_so: Callable[[str], bool]) -> str:
-        """All of it, once something is so."""
+        """Return all output so far, once it meets a condition."""
         with self._news:
             assert self._news.wait_for(lambda: is_so(self._text), HANG_S), self._text[-2000:]
             return self._text
@@ -97,14 +97,14 @@ class Output:
 
 
 class Terminal:
-    """A command on a terminal; `screen` is what it writes there."""
+    """A command on a terminal. `screen` is its output there."""
 
     def __init__(self, words: Sequence[str], streams: Mapping[str, int], size: tuple[int, int]) -> None:
         self.ours, self._theirs = os.openpty()
         termios.tcsetwinsize(self._theirs, size)
         self.found = termios.tcgetattr(self._theirs)
         mine, its = socket.socketpair()
-        # One line at a time: none is longer than what arrives at once.
+        # The test reads one line at a time, because each line arrives before the next is written.
         self._messages = mine.makefile("rw")
         self._socket = mine
         self._shell = subprocess.Popen(
@@ -112,7 +112,7 @@ class Terminal:
             stdin=streams.get("stdin", self._theirs),
             stdout=streams.get("stdout", self._theirs),
             stderr=streams.get("stderr", self._theirs),
-            # Readline, which pytest loads, puts a size into the environment behind Python's back.
+            # readline, which pytest loads, puts a size into the environment without Python's knowledge.
             env=dict(os.environ),
             pass_fds=[its.fileno(), self._theirs],
             start_new_session=True,
@@ -127,7 +127,7 @@ class Terminal:
         return termios.tcgetattr(self._theirs)
 
     def resize(self, rows: int, cols: int) -> None:
-        """Have another size."""
+        """Change the size of the terminal."""
         termios.tcsetwinsize(self._theirs, (rows, cols))
 
     def press(self, keys: str) -> None:
@@ -135,7 +135,7 @@ class Terminal:
         os.write(self.ours, keys.encode())
 
     def hang_up(self) -> None:
-        """Close the terminal, as its window is closed."""
+        """Close the terminal, as closing its window does."""
         os.close(self._theirs)
         self.screen.close()
 
@@ -144,7 +144,7 @@ class Terminal:
         assert self._messages.readline() == "stopped\n"
 
     def resume(self) -> None:
-        """Have it go on in the foreground."""
+        """Continue the command in the foreground."""
         self._socket.send(b"\n")
 
     def status(self) -> int:
@@ -152,12 +152,12 @@ class Terminal:
         return int(self._messages.readline())
 
     def all_shown(self) -> str:
-        """All that was written, once the command has ended."""
+        """Return all output, once the command has ended."""
         os.close(self._theirs)
         return self.screen.whole()
 
     def end(self) -> None:
-        """Leave nothing."""
+        """Kill all processes and close all files."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._shell.kill()
@@ -172,7 +172,7 @@ class Terminal:
 def on_terminal(
     words: Sequence[str], streams: Mapping[str, int] | None = None, size: tuple[int, int] = (30, 100)
 ) -> Iterator[Terminal]:
-    """Run Python with these words on a terminal, but for the standard streams that lead elsewhere."""
+    """Run Python with these words on a terminal. `streams` replaces some of its standard streams."""
     terminal = Terminal(words, streams or {}, size)
     try:
         yield terminal
@@ -181,18 +181,18 @@ def on_terminal(
 
 
 def as_found(shown: str) -> bool:
-    """Return whether the last codes of a terminal show its cursor and main screen."""
+    """Return True if the last codes of a terminal show its cursor and main screen."""
     hidden, alternate = shown.rfind(HIDE) > shown.rfind(SHOW), shown.rfind(ENTER) > shown.rfind(LEAVE)
     return not hidden and not alternate
 
 
 def animated(text: str) -> bool:
-    """Return whether a text contains codes that move or hide the cursor, or erase."""
+    """Return True if a text contains codes that move or hide the cursor, or erase."""
     return bool(re.search(r"\x1b\[[0-9;?]*[A-HJKSTfhlsu]|\x1b[78]|\r(?!\n)", text))
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that a process has started, and theirs."""
+    """Return the ids of a process's descendants."""
     found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
     own = [int(line) for line in found.stdout.split()]
     return own + [below for one in own for below in children_of(one)]

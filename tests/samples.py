@@ -1,4 +1,4 @@
-"""Results, tunings and tables of them that several tests begin with."""
+"""Results, tunings and tables of them, which several tests use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webnorm.lab.results.result import Origin, Report, Result
 from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 
-# Whatever a forward pass has that is on or off, on.
+# All options of a forward pass that are on or off are on here.
 EVERY_FLAG = NormOptions(
     **dict.fromkeys({*NormOptions.flags()} & {*OPS["layer_norm"].options}, True)  # type: ignore[arg-type]
 )
@@ -141,7 +141,7 @@ CARD = {
 
 
 def kept_run(at: int, kernels: Mapping[str, float], copy: float | None = 900.0, **changes: Any) -> Report:
-    """The report of the run number `at`: a result per kernel, and one for the copy if it has a time."""
+    """Return the report of run number `at`, with a result per kernel. A copy with a time also has one."""
     times = kernels if copy is None else {"copy": copy, **kernels}
     results = tuple(
         timed(
@@ -150,7 +150,7 @@ def kept_run(at: int, kernels: Mapping[str, float], copy: float | None = 900.0, 
             **{"op": "copy"} if name == "copy" else {},
             problem=KEPT_PROBLEM,
             case=None,
-            # The samples of a round are slow together, and no two runs are equal.
+            # All samples of a round are slow together, and all runs differ.
             samples_ns=tuple(time * (1 + 0.01 * ((7 * round_ + at) % 5 - 2)) for round_ in range(15)),
         )
         for name, time in times.items()

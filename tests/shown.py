@@ -30,7 +30,7 @@ def line_of(shown: str, word: str) -> str:
 
 
 def fit(text: str) -> bool:
-    """Return whether a terminal displays the text unchanged."""
+    """Return True if a terminal displays the text unchanged."""
     return not any(
         unicodedata.category(one) in ("Cc", "Cs") or unicodedata.bidirectional(one) in _TURNS for one in text
     )

@@ -3,7 +3,7 @@
     WEBNORM_TALLY=/tmp/tally make test
     .venv/bin/python tests/tally.py /tmp/tally
 
-Each process appends a line for each computation; the counts are of different pairs.
+Each process appends a line for each computation. The counts are numbers of different pairs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from webnorm.kernels.rendering.render import Shader
 
 
 def count(shader: Shader) -> None:
-    """Note a computation, where anyone wants to know."""
+    """Record a computation, if WEBNORM_TALLY names a file."""
     place = os.environ.get("WEBNORM_TALLY")
     if place is None:
         return

@@ -1,4 +1,4 @@
-"""Commands that are offered, as a shell reads them, and values as messages show them."""
+"""Suggested commands, as a shell reads them, and the form of values in messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files are read if they are sane, written whole or not at all, and changed by one process at a time."""
+"""Files: webnorm reads only sane ones, writes them whole or not at all, and changes them in turns."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_pipe_that_takes_a_files_place_is_not_waited_for(
 
 @pytest.mark.parametrize("empty", ["/proc/kmsg", "/proc/self/mem", "/proc/self/pagemap"])
 def test_files_of_the_system_that_have_no_size(empty: str, tmp_path: Path) -> None:
-    """They may block, or have no end."""
+    """Such files may block, or have no end."""
     try:
         os.close(os.open(empty, os.O_RDONLY | os.O_NONBLOCK))
     except OSError:
@@ -336,7 +336,7 @@ def test_a_full_disk_costs_the_file_and_not_the_table(
     assert done.stderr.count("\n") == 1 and "cannot write out.json: File too large" in done.stderr
     assert os.listdir(tmp_path) == []
     if arguments[0] == "bench":
-        # Each file is tried.
+        # The command tries each file.
         assert all(f"cannot write {name}" in done.stderr for name in ("b.csv", "c.svg"))
 
 
@@ -395,7 +395,7 @@ with files.lock(Path(sys.argv[1])):
 
 
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:
-    """A process that has said a word and waits for a line."""
+    """Start a process that prints a line and then waits for one; return it after its line."""
     process = subprocess.Popen(
         [sys.executable, "-c", script, *arguments],
         stdin=subprocess.PIPE,
@@ -462,7 +462,7 @@ def test_a_file_system_without_locks_is_written_all_the_same(
 def choosing(
     monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[int], object], count: int
 ) -> Sequence[tuning.TunedChoice]:
-    """Make `webnorm tune` find a choice for each task at once, `meanwhile` before each."""
+    """Make `webnorm tune` find a choice for each task at once, and call `meanwhile` before each."""
     found = tasks("rms_norm", [(rows + 1, 48) for rows in range(count)])
     choices = [choice(task.problem, op="rms_norm") for task in found]
 
@@ -507,7 +507,7 @@ def test_unsaved_choices_go_into_the_file_later(
     done = webnorm(TUNE, tmp_path)
     assert done.returncode == 0 and done.stderr == ""
     assert {one.key for one in tuning.read(path).choices} == {one.key for one in (choice(), *mine)}
-    # To the end it is not understood, and is not overwritten.
+    # Another process writes text that is no tuning until the end. webnorm must not overwrite it.
     choosing(monkeypatch, lambda at: path.write_text("{"), 3)
     done = webnorm([*TUNE, "--retune"], tmp_path)
     assert done.returncode == 2 and done.stdout.count("rms_norm, ") == 3
@@ -520,7 +520,7 @@ def test_unsaved_choices_go_into_the_file_later(
 
 @pytest.fixture
 def circle(tmp_path: Path) -> Path:
-    """A link to a link to itself."""
+    """Return a link to a link to itself."""
     try:
         (tmp_path / "a").symlink_to("b")
         (tmp_path / "b").symlink_to("a")

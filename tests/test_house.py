@@ -1,4 +1,4 @@
-"""The imports match the layers in docs/architecture.md, and other rules that bind all code."""
+"""Imports follow the layers in docs/architecture.md, and all code follows some other rules."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ import unhurried
 import webnorm
 
 ROOT = Path(webnorm.__file__).parents[1]
-# From the street to the ground. Rooms of one floor do not know each other.
+# The floors, from the highest to the lowest. Rooms of one floor do not import each other.
 FLOORS = (
     ("bench", "webnorm.__main__"),
     ("webnorm.cli",),
@@ -27,7 +27,7 @@ FLOORS = (
     ("webnorm.errors", "webnorm.signals", "webnorm._version"),
 )
 MOST_FLOORS = 10
-# The rooms inside large rooms, in the same order. Modules that lie directly in a large room belong to "".
+# The rooms inside large rooms, in the same order. "" stands for modules directly in a large room.
 INNER_FLOORS = {
     "webnorm.lab": (("run",), ("report", "diagnose"), ("plot", "verify"), ("results", "process")),
     "webnorm.cli": (("",), ("verbs",), ("options",), ("work",), ("terminal",)),
@@ -55,7 +55,7 @@ FILES = sorted(
 )
 # A function, a method or an arrow with a body of its own.
 BEGINS = re.compile(r"\s*(?!(if|for|while|switch|catch)\b)(.*\bfunction\b.*|.*=> |(\w+ )*[\w#]+\(.*\) )\{$")
-# Modules of pages and examples are read by people, too.
+# People also read the modules of pages and examples.
 SCRIPTS = (*(ROOT / "webnorm").rglob("*.js"), *(ROOT / "examples" / "train").glob("*.js"))
 READ = (*FILES, *(path.relative_to(ROOT) for path in sorted(SCRIPTS)))
 
@@ -103,12 +103,12 @@ def arrows() -> dict[tuple[str, str], list[str]]:
 
 
 def floor_of(room: str) -> int:
-    """0 is the highest."""
+    """Return the floor of a room, which is 0 for the highest."""
     return next(index for index, floor in enumerate(FLOORS) if room in floor)
 
 
 def javascript_bodies(lines: list[str]) -> Iterator[tuple[int, int]]:
-    """The line that each function begins in, and how many lines its body has: a formatter indents it."""
+    """Yield the first line of each function, and the number of lines in its body, from its indentation."""
     for begin, line in enumerate(lines):
         if BEGINS.match(line):
             depth = len(line) - len(line.lstrip())
@@ -119,7 +119,7 @@ def javascript_bodies(lines: list[str]) -> Iterator[tuple[int, int]]:
 
 
 def too_long() -> Iterator[str]:
-    """Bodies begin behind the docstring."""
+    """Yield functions whose body is too long, not counting the docstring."""
     for path in READ:
         lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
         if path.suffix == ".js":
@@ -141,7 +141,7 @@ def test_imports_run_down() -> None:
 
 
 def inner_room(house: str, name: str) -> str:
-    """The room inside a large room that a module lies in; "" for a module directly in it."""
+    """Return the room inside a large room that a module is in, or "" if it is directly in the large room."""
     inside = name.removeprefix(f"{house}.").split(".")
     return inside[0] if any(inside[0] in floor for floor in INNER_FLOORS[house]) else ""
 
@@ -189,7 +189,7 @@ def test_few_rooms_know_each_other() -> None:
 
 
 def test_only_the_outermost_rooms_know_which_ops_there_are() -> None:
-    """All others ask `webnorm.op.registry`, which loads the folders of `webnorm/ops`."""
+    """Other rooms ask `webnorm.op.registry`, which loads the folders of `webnorm/ops`."""
     assert {here for here, there in arrows() if there == "webnorm.ops"} <= {"webnorm", "bench"}
 
 
@@ -228,7 +228,7 @@ BROAD = {
     "webnorm/web/browser/visits.py": "Playwright, in a thread of its own",
     "webnorm/web/collection/collector.py": "a request to a server that goes on",
 }
-# No signal's handler is entered there: threads and processes of their own, and a value's name.
+# Handlers of signals do not run in these files. They have their own threads and processes, or a value's name.
 WITHOUT_HANDLERS = {
     "webnorm/cli/work/isolated.py",
     "webnorm/errors.py",
@@ -253,7 +253,7 @@ def broad_handlers(path: Path) -> Iterator[ast.AST]:
 
 
 def test_few_places_catch_everything() -> None:
-    """Each has a reason, and lets through what a signal's handler raises."""
+    """Each place has a reason, and does not catch exceptions of a signal's handler."""
     found = {path.as_posix(): [*broad_handlers(path)] for path in FILES if path.parts[0] == "webnorm"}
     assert {path for path, nodes in found.items() if nodes} == {*BROAD}
     for path in {*BROAD} - WITHOUT_HANDLERS:
@@ -261,7 +261,7 @@ def test_few_places_catch_everything() -> None:
         assert "suppress(Exception)" not in text, path
         closed = [node for node in found[path] if isinstance(node, ast.ExceptHandler)]
         through = [node for node in closed if ast.unparse(node.body[0]).startswith("signals.let_through(")]
-        # A broken text or traceback of an exception is ignored.
+        # Two handlers ignore a broken text or traceback of an exception.
         assert len(closed) - len(through) == (2 if path == "webnorm/lab/process/worker.py" else 0), path
 
 
@@ -284,7 +284,7 @@ PRIVATE = {
     },
     "webnorm/lab/process/worker.py": {"_args_from_interpreter_flags", "_inheriting"},
 }
-# They are documented: methods of a NamedTuple, and functions of Python's and C's libraries.
+# These names are documented: methods of a NamedTuple, and functions of Python's and C's libraries.
 DOCUMENTED = {"_exit", "_getframe", "_make", "_replace"}
 PRIVATE_NAME = re.compile(r"_[a-z]\w*")
 PRIVATE_MODULE = re.compile(r"(?:\w+\.)+(_[a-z]\w*)(?:\.\w+)*")
@@ -292,7 +292,7 @@ ASKS_FOR_A_NAME = {"getattr", "hasattr", "setattr", "delattr"}
 
 
 def private_names(tree: ast.Module) -> Iterator[str]:
-    """The private names that a file uses of what it does not define itself."""
+    """Yield the private names that a file uses and does not define itself."""
     own = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -344,7 +344,7 @@ def test_every_package_says_what_it_is_for() -> None:
 
 
 def unpacked_literals(tree: ast.Module) -> Iterator[int]:
-    """The lines that unpack one literal into another, as in `(*("a", "b"), "c")`."""
+    """Yield the lines that unpack one literal into another, as in `(*("a", "b"), "c")`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple | ast.List):
             yield node.lineno
@@ -354,7 +354,7 @@ def unpacked_literals(tree: ast.Module) -> Iterator[int]:
 
 
 def test_literals_are_written_plainly() -> None:
-    """A table that the formatter would spread over many lines says `# fmt: skip`."""
+    """If the formatter would spread a table over many lines, the table has `# fmt: skip`."""
     tests = [path.relative_to(ROOT) for path in sorted((ROOT / "tests").rglob("*.py"))]
     found = {path.as_posix(): [*unpacked_literals(parsed(path))] for path in (*FILES, *tests)}
     assert {path: lines for path, lines in found.items() if lines} == {}
@@ -375,20 +375,22 @@ def test_the_drawing_is_the_house() -> None:
 
 # --- no test depends on the speed of the machine
 
-# Tests wait for what they need, for HANG_S at most: tests/patience.py has the only clock and the only sleep.
+# Tests wait for what they need, and HANG_S is their only limit. Only tests/patience.py has a clock and a
+# sleep.
 PATIENT = "patience.py"
 CLOCKS = re.compile(
     r"\btime\.((monotonic|perf_counter|process_time|thread_time|time)(_ns)?|sleep)\b"
     r"|\bfrom time import|\basyncio\.sleep\b|\bwait_for_timeout\b|\bsetTimeout\("
 )
-# Seconds or milliseconds. A short limit is of what never ends; one that could be kept is an assumption.
+# Seconds or milliseconds. A test may wait shortly for work without an end. Other limits assume a fast
+# machine.
 LIMITS = re.compile(r"timeout\w*|\w*(limit|patience|wait|silence)_s")
 CONSTANTS = re.compile(r"\w*_(S|MS|SECONDS)")
-# After these webnorm gives up.
+# The names of limits after which webnorm gives up.
 GIVES_UP = re.compile(r"\w*(LIMIT|PATIENCE|SILENCE|WAITS?|FETCH|GRACE)_S")
 WAITING = ("wait", "join", "result", "communicate", "idle", "set_default_timeout")
 SHORT_S = 1.0
-# What looks like it and is not, and why.
+# Files that match but do not depend on time, with the reason.
 TIMELESS = {
     "calls/interrupted.py": "the duration of a turn chooses moments for interrupts, and any moment is fine",
     "play/test_page.py": "a page's timers come in their order",
@@ -418,7 +420,7 @@ def assigned(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
 
 
 def timed_in(tree: ast.AST, text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a test in which time counts, and how. Scripts in strings are text, too."""
+    """Yield the lines of a test that depend on time, with the matching text. Scripts in strings count."""
     for at, line in enumerate(text.splitlines(), 1):
         if found := CLOCKS.search(line):
             yield at, found[0]
@@ -475,7 +477,7 @@ def test_drawn_examples_take_their_time() -> None:
 
 
 def defaults_of(node: ast.AST) -> list[ast.expr | None]:
-    """The defaults of a function's parameters, or of a class's field."""
+    """Return the defaults of a function's parameters, or of a class's fields."""
     if isinstance(node, ast.arguments):
         return [*node.defaults, *node.kw_defaults]
     if isinstance(node, ast.ClassDef):
@@ -484,7 +486,7 @@ def defaults_of(node: ast.AST) -> list[ast.expr | None]:
 
 
 def test_the_tests_lift_every_limit() -> None:
-    """Or it is one of those that end nothing which a busy machine would have finished."""
+    """The other limits end nothing that a busy machine would have finished."""
     kept = {
         "webnorm.op.op_trial.CPU_LIMIT_S": "of processor time, which a busy machine does not take away",
         "webnorm.files.atomic.PATIENCE_S": "then a line is written, and the wait goes on",
@@ -499,7 +501,7 @@ def test_the_tests_lift_every_limit() -> None:
         if GIVES_UP.fullmatch(name) and number(value) >= SHORT_S
     }
     assert found - {*unhurried.LIFTED} == kept.keys()
-    # As a default it would stay what it was when its function was made.
+    # A default would keep its value from when Python created the function.
     names = {limit.rpartition(".")[2] for limit in found}
     bound = [
         f"{path.relative_to(ROOT)}:{default.lineno}"
@@ -519,5 +521,5 @@ def test_no_test_depends_on_the_speed_of_the_machine() -> None:
         if name not in (PATIENT, "test_house.py") and (lines := list(timed_in(ast.parse(text), text))):
             seen[name] = lines
     assert {name: lines for name, lines in seen.items() if name not in TIMELESS} == {}
-    # An exception that is none any more goes.
+    # Every exception in the list must still occur.
     assert seen.keys() >= TIMELESS.keys()

@@ -27,7 +27,7 @@ def test_fuzzing_takes_one_round_at_least(seconds: str, rounds: int, said: str, 
     tools.mkdir()
     (tools / "pytest").write_text(f'#!/bin/sh\necho round >>"{log}"\n')
     (tools / "pytest").chmod(0o755)
-    # The environment is there: its stamp counts as old, and its programs are ours.
+    # With -o, make treats the stamp as up to date and installs nothing. BIN contains the test's program.
     done = make("-o", ".venv/.installed-test", "fuzz", f"SECONDS={seconds}", f"BIN={tools}", folder=tmp_path)
     assert (done.returncode == 0) == (rounds > 0), done.stderr
     assert said in done.stderr
@@ -36,7 +36,7 @@ def test_fuzzing_takes_one_round_at_least(seconds: str, rounds: int, said: str, 
 
 @pytest.mark.parametrize("python", [True, False])
 def test_stamps_count_as_long_as_their_python_exists(python: bool, tmp_path: Path) -> None:
-    """BIN does not matter: the stamps are next to that Python."""
+    """BIN does not matter, because the stamps are next to that Python."""
     stamp, interpreter = tmp_path / ".venv/.installed-browser", tmp_path / ".venv/bin/python"
     interpreter.parent.mkdir(parents=True)
     stamp.touch()

@@ -1,4 +1,4 @@
-"""Commands of the documentation and the output that is shown after them."""
+"""Commands of the documentation and the output that it shows after them."""
 
 from __future__ import annotations
 

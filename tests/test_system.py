@@ -84,7 +84,7 @@ def test_nothing_to_fix_with_an_adapter(preferred: Seen, platform: str) -> None:
 
 
 def test_software_through_opengl_is_not_what_vulkan_gives() -> None:
-    """Debian with Mesa's OpenGL and without its Vulkan driver."""
+    """The machine is a Debian with Mesa's OpenGL driver and without its Vulkan driver."""
     fix = linux_fix("apt-get", preferred=SOFTWARE_GL)
     assert fix.missing == (
         "No subgroups: the only adapter is software through OpenGL: the Vulkan loader (libvulkan.so.1) is "

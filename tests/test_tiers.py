@@ -1,4 +1,4 @@
-"""The first tier meets everything: what it notes, what it misses, and that a run fails over it."""
+"""The first tier covers everything: what it records and what it misses. A run with gaps fails."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_processes_that_leave_out_the_same_tests_count_them_once() -> None:
 
 @pytest.mark.slow
 def test_a_run_of_the_first_tier_that_misses_something_fails(tmp_path: Path) -> None:
-    """The suite's own conftest, over a single test that meets one verb."""
+    """Run the suite's own conftest with a single test, which covers one verb."""
     for path in (ROOT / "tests").glob("[!t]*.py"):
         (tmp_path / path.name).symlink_to(path)
     (tmp_path / "tiers.py").symlink_to(ROOT / "tests" / "tiers.py")
@@ -101,6 +101,6 @@ def test_a_run_of_the_first_tier_that_misses_something_fails(tmp_path: Path) -> 
         line for line in output.splitlines() if line.startswith("met by no test of this tier: verb: ")
     ]
     assert "show" in verbs and "list" not in verbs
-    # What is asked for by name is not the whole tier.
+    # A test selected by its name is not the whole tier.
     status, output = run("test_one.py")
     assert status == pytest.ExitCode.OK and "met by no test" not in output

@@ -1,4 +1,4 @@
-"""The wheel is complete: it brings its kernels and runs outside the repository."""
+"""The wheel is complete: it contains the kernels and runs outside the repository."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from webnorm.gpu.device import adapters
 
 REPOSITORY = Path(__file__).parent.parent
 WINDOWS = sys.platform == "win32"
-# One process: the wheel is built and installed once.
+# All these tests run in one process, so that the wheel is built and installed once.
 pytestmark = pytest.mark.xdist_group("wheel")
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """Run a command outside the checkout's influence and return its stdout."""
+    """Run a command without the influence of the checkout, and return its stdout."""
     environment = {
         name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")
     }
@@ -47,12 +47,13 @@ def environment_folders() -> list[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # Programs in this test see only the environment's own folders, not further entries of the path.
+    # Programs in this test see only the environment's own folders, and no other entries of the path.
     for needed in ("build", "hatchling", "wgpu"):
         if PathFinder.find_spec(needed, environment_folders()) is None:
             pytest.skip(f"{needed}, which making and trying a wheel takes, is not in this environment")
     folder = tmp_path_factory.mktemp("wheel")
-    # -P and a foreign working directory: a folder build/ in the checkout must not be taken for the program.
+    # -P and another working directory keep Python from taking a folder build/ in the checkout for the
+    # program.
     run(
         sys.executable, "-P", "-m", "build", "--wheel", "--no-isolation", "-o", folder, REPOSITORY, cwd=folder
     )
@@ -62,15 +63,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment with the wheel in it: its folder of programs."""
+    """Install the wheel in a new environment; return its folder of programs."""
     folder = tmp_path_factory.mktemp("installed")
     run(sys.executable, "-m", "venv", "venv", cwd=folder)
     programs = folder / "venv" / ("Scripts" if WINDOWS else "bin")
     python = programs / "python"
     run(python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", wheel, cwd=folder)
     # The dependencies come from this environment, so that the test needs no network. A .pth line only appends
-    # a folder: .pth files in it (an editable install of webnorm) are not read, and the wheel comes first.
-    # It is written after the install, or pip would find webnorm there and touch that instead.
+    # a folder. Python does not read .pth files in that folder (an editable install of webnorm), and the wheel
+    # comes first. The line comes after the install, or pip would find webnorm there and change that instead.
     own = Path(
         run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
     )

@@ -1,4 +1,4 @@
-"""Running one variant on one problem, the way every test does it."""
+"""Functions that run one variant on one problem, in the same way for all tests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ STABLE = tuple(kernel for kernel in KERNELS if kernel.unstable is None and not k
 
 
 def named_alike(kernels: Iterable[Kernel]) -> dict[str, tuple[Kernel, ...]]:
-    """The kernels of one name, of both norms or of their gradients, which share most of their text."""
+    """Return the kernels by name.
+
+    The kernels of both norms, or of both gradients, share a name and most text.
+    """
     found: dict[str, tuple[Kernel, ...]] = {}
     for kernel in kernels:
         name = f"{'backward' if kernel.op.gradient else 'forward'}-{kernel.name}"
@@ -52,7 +55,7 @@ def named_alike(kernels: Iterable[Kernel]) -> dict[str, tuple[Kernel, ...]]:
 
 
 def of_one_file(kernels: Iterable[Kernel]) -> list[tuple[Kernel, ...]]:
-    """The kernels of each file: one that serves both norms is one text but for what they compute."""
+    """Return the kernels of each file. A file for both norms is one text except for the computed formula."""
     found: dict[Path, tuple[Kernel, ...]] = {}
     for kernel in kernels:
         found[kernel.path] = (*found.get(kernel.path, ()), kernel)
@@ -62,17 +65,19 @@ def of_one_file(kernels: Iterable[Kernel]) -> list[tuple[Kernel, ...]]:
 FAMILIES = named_alike(KERNELS)
 GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=49152, software=False)
 SOFTWARE = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=32768, software=True)
-# The columns that rows of values are repeated to. Whole fours, which some kernels need, and no power of two,
-# where sums of a constant are exact.
+# The number of columns of repeated rows. It is a multiple of four, which some kernels need. It is no power of
+# two, because then sums of a constant would be exact.
 STACK_COLS = 4092
 Trial = TypeVar("Trial", bound=tuple[Any, ...])
-# Every output, and whether its guard is intact.
+# Every output, and True if its guard is intact.
 Outcome = Mapping[str, tuple[Array, bool]]
 
 
 def covering(trials: Iterable[Trial]) -> list[Trial]:
-    """Some of the trials, (variant, problem, ...), which have every pair of values of two axes that occurs in
-    any of them. The op and what a problem is made of are axes too, and whatever follows it in the trial.
+    """Return some of the trials that contain every pair of two axes' values of all trials.
+
+    A trial is (variant, problem, ...). The op, the problem's parts and the other members of a trial are also
+    axes.
     """
     listed = list(trials)
     if not listed:
@@ -84,7 +89,7 @@ def covering(trials: Iterable[Trial]) -> list[Trial]:
         described.append(
             {**variant.constants, **of_problem, "options": str(problem.options), **dict(enumerate(more))}
         )
-    # A number for each axis's value, and one for each pair of them: all trials are looked at again and again.
+    # Every value of an axis and every pair gets a number, because the loop reads all trials again and again.
     numbers: dict[object, dict[object, int]] = {}
     for values in described:
         for axis, value in values.items():
@@ -109,9 +114,10 @@ def covering(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def option_problems(op: Op) -> Iterator[tuple[Case, NormProblem]]:
-    """The corpus's cases of options as problems of an op. An option meets each storage type on one row
-    length, and the next option on another: compiling takes most of the time. The cases outside of the grid
-    get every type.
+    """Yield the corpus's cases of options as problems of an op.
+
+    An option meets each storage type on one row length, and the next option on another, because compiling
+    takes most of the time. The cases outside of the grid get every type.
     """
     for i, case in enumerate(OPTION_GRID):
         yield from problems([case], op, [STORAGE[(i + i // len(STORAGE)) % len(STORAGE)]])
@@ -127,7 +133,10 @@ def widened(cases: Sequence[NormCase], op: Op, dtype: str) -> Iterator[tuple[Nor
 
 
 def rows_of(stack: Sequence[Case], op: Op, problem: NormProblem) -> dict[str, Array]:
-    """The input arrays of cases that are rows of one problem, repeated to its columns."""
+    """Return the input arrays of cases that are rows of one problem.
+
+    Each row repeats up to the problem's columns.
+    """
     if stack[0].shape == (problem.rows, problem.cols):
         return stack[0].draw(Task(op, problem))
     rows = []
@@ -140,13 +149,14 @@ def rows_of(stack: Sequence[Case], op: Op, problem: NormProblem) -> dict[str, Ar
 
 
 def problem_of(op: Op, **values: Any) -> Any:
-    """A problem of the op's own type, with the op's default options unless others are given."""
+    """Return a problem of the op's own type, with the op's default options unless `values` has others."""
     return op.problem_type(**{"options": op.defaults} | values)
 
 
 def suited(kernel: Kernel, problem: NormProblem) -> NormProblem:
-    """The problem as the kernel takes it: in whole fours of columns, with options that it needs or without
-    those that it lacks.
+    """Return the problem in a form that the kernel supports.
+
+    Its columns become a multiple of four. Required options are set, and unsupported options are not.
     """
     rules = [require.rule for require in kernel.require]
     cols = problem.cols + (-problem.cols % 4 if parse("cols % 4 == 0") in rules else 0)
@@ -159,15 +169,16 @@ def suited(kernel: Kernel, problem: NormProblem) -> NormProblem:
 
 
 def needs(device: Device, features: Iterable[str]) -> None:
-    """Skip the test where the device lacks one of the features."""
+    """Skip the test if the device lacks one of the features."""
     missing = sorted(set(features) - device.traits.features)
     if missing:
         pytest.skip(f"{device.adapter} has no {', '.join(missing)}")
 
 
 def nearest(kernel: Kernel, problem: NormProblem, traits: Traits, **wanted: int) -> Variant:
-    """The variant with the constants that are wanted which is nearest to the default of those that can run:
-    what is the default elsewhere may go ill with them.
+    """Return the runnable variant with the wanted constants that is nearest to the default.
+
+    The default's other constants may not fit the wanted ones.
     """
     default = default_variant(kernel, problem, traits)
     tune = {**kernel.tune, **{axis: [value] for axis, value in wanted.items()}}
@@ -179,7 +190,7 @@ def kernel_named(name: str, op: str = "layer_norm") -> Kernel:
 
 
 def compute(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> Outcome:
-    """Every output, computed once on poisoned buffers."""
+    """Compute every output once, on poisoned buffers."""
     tally.count(shader)
     tiers.meet_kernel(shader.variant.kernel, shader.problem)
     problem, op = shader.problem, shader.variant.kernel.op
@@ -190,15 +201,17 @@ def compute(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> Outc
 
 
 def run_shader(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> tuple[Array, Accuracy]:
-    """The main output and the verdict on all of them."""
+    """Return the main output, and the accuracy of all outputs."""
     got = compute(device, shader, arrays)
     main = shader.variant.kernel.op.outputs(shader.problem)[0].name
     return got[main][0], assess_outputs(shader, arrays, got)
 
 
 def spoil_workgroup_memory(device: Device) -> None:
-    """Leave NaN in it: wgpu does not clear it, and what an earlier run of the same rows left there would hide
-    that a kernel reads memory before writing it.
+    """Fill workgroup memory with NaN.
+
+    wgpu does not clear it. A kernel that reads memory before writing it could find the right values of an
+    earlier run there.
     """
     words = device.traits.workgroup_storage // 4
     text = f"""
@@ -209,7 +222,7 @@ def spoil_workgroup_memory(device: Device) -> None:
             workgroupBarrier();
             kept[at] = memory[{words - 1}u - at];
         }}"""
-    # Many more workgroups than run at once, so that every core is given some.
+    # Many more workgroups than run at once, so that every core gets some.
     _words_of(device.handle, text, 64, workgroups=1024)
 
 
@@ -219,13 +232,13 @@ def assess_outputs(shader: Shader, arrays: Mapping[str, Array], got: Outcome) ->
 
 
 def answers(shader: Shader, arrays: Mapping[str, Array], got: Outcome) -> ExpectedOutputs:
-    """Return the expected value of every output."""
+    """Return the expected values of every output."""
     h = {"h": got["h"][0]} if "h" in got else {}
     return shader.variant.kernel.op.reference({**arrays, **h}, shader.problem)
 
 
 def assess_rows(shader: Shader, got: Outcome, expected: ExpectedOutputs, rows: slice) -> Accuracy:
-    """Return the accuracy of some rows, as if no others had been computed."""
+    """Return the accuracy of some rows, without the other rows."""
     outputs, wanted = dict(got), dict(expected)
     for tensor in shader.variant.kernel.op.outputs(shader.problem):
         if tensor.batched:
@@ -250,7 +263,7 @@ def run(
 
 
 def rows_around(means: Sequence[float], cols: int, rows_each: int = 4) -> Array:
-    """Normal rows with standard deviation 1 around each mean, float32."""
+    """Return normal rows with standard deviation 1 around each mean, in float32."""
     rng = np.random.default_rng(7)
     x = rng.standard_normal((rows_each * len(means), cols)) + np.repeat(means, rows_each)[:, None]
     rounded: Array = x.astype(np.float32)
@@ -258,13 +271,13 @@ def rows_around(means: Sequence[float], cols: int, rows_each: int = 4) -> Array:
 
 
 def tracked(kernel: Kernel) -> bool:
-    """Return true if git tracks the kernel's file. A new file has no snapshot yet.
+    """Return True if git tracks the kernel's file. A new file has no snapshot yet.
 
-    In a copy without a repository, or without git, nothing was.
+    Without git or a repository, all files count as tracked.
     """
     if shutil.which("git") is None:
         return True
     command = ["git", "ls-files", "--error-unmatch", str(kernel.path)]
     status = subprocess.run(command, cwd=kernel.path.parent, capture_output=True, check=False).returncode
-    # 128 where there is no repository.
+    # The status is 128 if there is no repository.
     return status != 1

@@ -1,7 +1,7 @@
-"""The two tiers of tests: what `make test` has to meet, and what it leaves to `make test-all`.
+"""The two tiers of tests: `make test` must cover some things, and leaves the rest to `make test-all`.
 
-Each process of a run notes what its tests met. After a whole run of the first tier the controlling process
-compares that with all that exists, and the run fails where something was never met.
+Each process of a run records what its tests cover. After a whole run of the first tier, the controlling
+process compares these records with the list of needed things. The run fails if something is missing.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from webnorm.op.dtypes import NARROWING, STORAGE
 from webnorm.op.expression import parse
 from webnorm.ops.norms.problem import NormProblem
 
-# What pytest's -m selects of the first tier.
+# The argument of pytest's -m that selects the first tier.
 FIRST = "not slow"
-# Each takes half a minute: the whole lab, the site with it, and the examples as apps.
+# Each fixture takes half a minute: the whole lab, the site with it, and the examples as apps.
 SLOW_FIXTURES = frozenset({"lab_folder", "site", "apps"})
 # A kind of thing, and its name: ("verb", "bench"), ("kernel", "layer_norm/naive", "dtype=float16").
 Thing = tuple[str, ...]
 _met: set[Thing] = set()
-# Things that cannot be met on this machine, and why.
+# Things that no test can cover on this machine, with the reason.
 _excused: dict[Thing, str] = {}
-# How many tests of a folder the run leaves out.
+# The number of tests that the run leaves out, by folder.
 _left = Counter[str]()
 
 
 def mark_slow(items: Iterable[pytest.Item]) -> None:
-    """Mark as slow what uses a fixture that takes long, and the cases that a marker `sampled` leaves out."""
+    """Mark tests as slow that use a slow fixture, and the cases that a marker `sampled` leaves out."""
     seen = Counter[str]()
     for item in items:
         if SLOW_FIXTURES & {*getattr(item, "fixturenames", ())}:
@@ -56,17 +56,17 @@ def mark_slow(items: Iterable[pytest.Item]) -> None:
 
 
 def meet(*thing: str) -> None:
-    """Note that a test met a thing."""
+    """Record that a test covers a thing."""
     _met.add(thing)
 
 
 def excuse(*thing: str, reason: str) -> None:
-    """Note that a thing, or all things whose names begin so, cannot be met here."""
+    """Record that no test can cover a thing here, or all things whose names start like this."""
     _excused[thing] = reason
 
 
 def met_by(kernel: Kernel, problem: NormProblem) -> set[Thing]:
-    """Return what a kernel meets that computes a problem: its storage types, and each option set or not."""
+    """Return what a kernel's run on a problem covers: its storage types, and each option, set or not."""
     names = [f"dtype={problem.dtype}"]
     for name in kernel.op.options:
         value = getattr(problem.options, name)
@@ -76,12 +76,12 @@ def met_by(kernel: Kernel, problem: NormProblem) -> set[Thing]:
 
 
 def meet_kernel(kernel: Kernel, problem: NormProblem) -> None:
-    """Note a kernel that computed a problem."""
+    """Record a kernel that computed a problem."""
     _met.update(met_by(kernel, problem))
 
 
 def needed_of(kernel: Kernel) -> set[Thing]:
-    """Return what has to be met of a kernel: every storage type, and every option set and not set."""
+    """Return what tests must cover of a kernel: every storage type, and every option, set and not set."""
     rules = [require.rule for require in kernel.require]
     names = [f"dtype={dtype}" for dtype in STORAGE]
     for name in kernel.op.options:
@@ -93,7 +93,7 @@ def needed_of(kernel: Kernel) -> set[Thing]:
 
 
 def verbs() -> Iterator[str]:
-    """Yield the command's verbs; in a group with the group's name, as in "store add"."""
+    """Yield the command's verbs. A verb in a group has the group's name first, as in "store add"."""
     for name, (place, _) in VERBS.items():
         module, found = place.split(":")
         if found == "VERBS":
@@ -105,7 +105,7 @@ def verbs() -> Iterator[str]:
 
 
 def meet_verb(arguments: Iterable[str]) -> None:
-    """Note the verb of a command that did what it was asked for."""
+    """Record the verb of a command that succeeded."""
     words = [*arguments]
     name = next(
         (name for name in sorted(verbs(), reverse=True) if words[: len(name.split())] == name.split()), None
@@ -122,7 +122,7 @@ def rooms() -> set[str]:
 
 
 def meet_rooms(files: Iterable[Path]) -> None:
-    """Note the rooms that test files import something of."""
+    """Record the rooms from which test files import something."""
     known = rooms()
     for path in files:
         for name in _imported(ast.parse(path.read_text(encoding="utf-8"))):
@@ -132,7 +132,7 @@ def meet_rooms(files: Iterable[Path]) -> None:
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    """Yield the whole names that a module imports; what may be missing is imported by its name as a text."""
+    """Yield the full names that a module imports. Optional modules are imported by names in strings."""
     for node in ast.walk(tree):
         match node:
             case ast.ImportFrom():
@@ -144,7 +144,7 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 
 
 def needed() -> set[Thing]:
-    """Return all that the first tier has to meet."""
+    """Return all things that the first tier must cover."""
     things = {thing for kernel in discover() for thing in needed_of(kernel)}
     things |= {("verb", name) for name in verbs()}
     things |= {("page", name_of(page)) for page in DOCUMENTS}
@@ -153,7 +153,7 @@ def needed() -> set[Thing]:
 
 
 def missing() -> list[str]:
-    """Return what the first tier did not meet, a line for each group of things."""
+    """Return what the first tier did not cover, one line for each group of things."""
     prefixes = [*_excused]
     left = {thing for thing in needed() - _met if not any(thing[: len(one)] == one for one in prefixes)}
     groups: dict[Thing, list[str]] = {}
@@ -163,29 +163,29 @@ def missing() -> list[str]:
 
 
 def excuses() -> list[str]:
-    """Return what cannot be met on this machine, each with the reason."""
+    """Return what no test can cover on this machine, each with the reason."""
     return [f"{' '.join(thing)}: {reason}" for thing, reason in sorted(_excused.items())]
 
 
 def leave(nodes: Iterable[str]) -> None:
-    """Note tests, by their ids, that a run leaves out."""
+    """Record the ids of tests that a run leaves out."""
     _left.update("/".join(node.split("::")[0].split("/")[:2]) for node in nodes)
 
 
 def left() -> str:
-    """Return how many tests the run left out, by folder."""
+    """Return the number of tests that the run left out, by folder."""
     folders = ", ".join(f"{folder} {count:,}" for folder, count in _left.most_common())
     return f"{_left.total():,} tests: {folders}"
 
 
 def noted() -> dict[str, Any]:
-    """Return what this process noted, as lists that pytest-xdist can send."""
+    """Return the records of this process, as lists that pytest-xdist can send."""
     excused = [[[*thing], reason] for thing, reason in _excused.items()]
     return {"met": [[*thing] for thing in _met], "excused": excused, "left": {**_left}}
 
 
 def add(notes: dict[str, Any]) -> None:
-    """Add what another process noted. Every process leaves out the same tests."""
+    """Add the records of another process. Every process leaves out the same tests."""
     _met.update(tuple(thing) for thing in notes["met"])
     _excused.update((tuple(thing), reason) for thing, reason in notes["excused"])
     _left.update(Counter(notes["left"]) - _left)

@@ -1,10 +1,10 @@
-"""webnorm without the limits with which it gives up on what hangs: a busy machine would come to them.
+"""webnorm without its time limits, which a busy machine could exceed.
 
-Tests lift them for their own process (tests/conftest.py), and run commands without them in another:
+Tests lift the limits for their own process (tests/conftest.py), and run commands without them in another:
 
     python -c "import unhurried; unhurried.run()" play FILE
 
-Who tests one of the limits sets it.
+A test of one of the limits sets it again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from webnorm.kernels.rendering import sandbox
 from webnorm.lab.run import standby_worker
 from webnorm.play import stages
 
-# Seconds, each: what `play` and its server import.
+# Limits in seconds, in modules that `play` and its server import.
 _LIMITS = (
     "webnorm.cli.work.isolated._SILENCE_S",
     "webnorm.cli.verbs.play._ONCE_LIMIT_S",
@@ -39,7 +39,7 @@ _LIMITS = (
     "webnorm.web.tint.REQUEST_LIMIT_S",
     "webnorm.web.tint.TIME_LIMIT_S",
 )
-# What other commands import.
+# Limits in modules that other commands import.
 _OTHERS = (
     "webnorm.lab.plot.drawing._LIMIT_S",
     "webnorm.op.op_trial.WAIT_LIMIT_S",
@@ -47,7 +47,7 @@ _OTHERS = (
     "webnorm.web.collection.collector._PATIENCE_S",
     "webnorm.web.collection.visit_store._PATIENCE_S",
 )
-# What takes Dask.
+# Limits in modules that need Dask.
 _FLEET = (
     "webnorm.fleet.cluster._PATIENCE_S",
     "webnorm.fleet.dispatcher._FETCH_S",
@@ -75,19 +75,19 @@ def lift_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def open_patient(device: Device, roots: tuple[Path, ...] | None) -> Iterator[Any]:
-    """The first task of the playground's worker, which from then on waits for its renderings."""
+    """Run the first task of the playground's worker, and lift the worker's limit on waits for renderings."""
     standby_worker._RENDERING = replace(standby_worker._RENDERING, wait_s=HANG_S)
     yield from _open(device, roots)
 
 
 def open_unhurried(device: Device, roots: tuple[Path, ...] | None) -> Iterator[Any]:
-    """Open a worker without limits on time and on the processor time of renderings."""
+    """Run the first task of the worker, and lift its limits on waits and processor time of renderings."""
     standby_worker._RENDERING = replace(standby_worker._RENDERING, time_s=HANG_S, wait_s=HANG_S)
     yield from _open(device, roots)
 
 
 def run() -> None:
-    """Run the command of this process's arguments."""
+    """Run the command in this process's arguments, without limits."""
     with pytest.MonkeyPatch.context() as patch:
         lift(patch)
         patch.setattr(standby_worker, "_open", open_unhurried)

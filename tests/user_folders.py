@@ -40,7 +40,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
 
 
 def write_op(folder: Path, op: str = OP, **kernels: str) -> Path:
-    """Write the folder of an op with kernels by name, "naive" where none is given."""
+    """Write the folder of an op with kernels by name; the default name is "naive"."""
     folder.mkdir(parents=True)
     for name, text in (kernels or {"naive": KERNEL}).items():
         (folder / f"{name}.wgsl").write_text(text)

@@ -16,10 +16,10 @@ from webnorm.op.registry import OPS
 
 # Tensors by webnorm's names, of the library's own type.
 Tensors = Mapping[str, Any]
-# Computes outputs from inputs.
+# A function that computes outputs from inputs.
 Compute = Callable[[Tensors], Tensors]
 
-# In the order of a table's columns.
+# The contenders, in the order of a table's columns.
 COPIES = ("torch copy", "NumPy copy")
 NAMES = (
     *COPIES,
@@ -57,7 +57,7 @@ class Contender:
     adapt: Callable[[Tensors], Tensors] | None = None
 
     def op(self, task: Task) -> Op:
-        """Return the op that it computes."""
+        """Return the op that the contender computes."""
         return OPS["copy"] if self.copies else task.op
 
 

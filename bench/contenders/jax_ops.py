@@ -2,7 +2,7 @@
 
 XLA's work cannot be captured in another library's CUDA graph. So one program computes all sets of buffers
 repeatedly, in a loop with a trip count that XLA knows. The loop's body is a command buffer, which is XLA's
-CUDA graph. Optimization barriers keep XLA from merging the repeats: the inputs of a trip appear to depend on
+CUDA graph. Optimization barriers keep XLA from merging the repeats. They make the inputs of a trip depend on
 the outputs of the previous trip, and a set's inputs on the previous set's outputs. XLA removes the barriers
 after fusion and scheduling. Every set has its own outputs, which the next trip overwrites.
 """
@@ -70,7 +70,7 @@ def _norm(eps: float, t: Tensors) -> Tensors:
 def _gradients(t: Tensors) -> Tensors:
     """Compute the norm's gradients by the chain rule, from the statistics of the forward pass.
 
-    `jax.vjp` would save the normalised rows of x in float32 or recompute them. No other contender does that.
+    `jax.vjp` would save the normalized rows of x in float32 or recompute them. No other contender does that.
     """
     x, dy, weight = (t[name].astype(jnp.float32) for name in ("x", "dy", "weight"))
     has_mean = "mean" in t

@@ -76,9 +76,10 @@ class CudaGraph:
 
 
 class JaxProgram:
-    """All sets of buffers computed many times by one program (see jax_ops), by the wall clock: what two of
-    them in a row take longer than one. What it takes to start a program and to wait for it is in both, and
-    the second is queued up while the first one runs.
+    """A program that computes all sets of buffers many times (see jax_ops), timed by the wall clock.
+
+    A sample is the time that two programs in a row take longer than one. Both times include the start of a
+    program and the wait for its end. JAX queues the second program while the first one runs.
     """
 
     method: timing.Method = "wall clock"

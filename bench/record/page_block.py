@@ -17,7 +17,7 @@ from webnorm.lab.results.result import Report
 from webnorm.op.dtypes import DTYPES
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
-# The panels of the README's chart. Its table has the figures of more.
+# The panels of the README's chart. The README's table also has other ops and types.
 PICTURE = PAGE.parent / "pictures" / "speed.svg"
 _PANELS = (
     ("forward", "layer_norm", "float32"),

@@ -30,7 +30,7 @@ _LEAST_ROUNDS = 9
 # The goal for (p80 - p20) / median / sqrt(rounds). The standard error of a median is three quarters of it.
 _SPREAD = 0.003
 _BUDGET_S = 600.0
-# The device's pace is measured by a copy of 64 MiB, with more sets than a cache can contain.
+# A copy of 64 MiB measures the device's pace, with more sets than a cache can contain.
 _PACE_ROWS, _PACE_COLS, _PACE_SETS = 16384, 1024, 4
 
 # A variant that is right so far: its number, result and plan, and the bits of its outputs if known.

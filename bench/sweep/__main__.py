@@ -49,11 +49,12 @@ _SAMPLE_NS = 6e5
 _MOST_DISPATCHES = 256
 # A variant that takes so many times as long as a copy of as many bytes is timed only once.
 _SLOW = 2.0
-# Copies before anything is timed: some milliseconds in which the card finishes other work.
+# The number of copies before any timing. They take some milliseconds, in which the card finishes other work.
 _AWAKE = 100
 _BLOCK = 1 << 20
 _TEXTS = 64
-# A job takes seconds, so a longer silence means that jobs are lost; and the interval of time checks.
+# The longest wait for a result, and the interval of time checks. A job takes seconds, so a longer silence
+# means that jobs are lost.
 _SILENCE_S, _LOOK_S = 120.0, 0.5
 # The most bytes of buffers that a process keeps. Times on a card that is short of memory are meaningless.
 _KEPT_BYTES = 4 << 30

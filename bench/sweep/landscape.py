@@ -35,7 +35,7 @@ from webnorm.ops.norms.problem import NormProblem
 
 # A timing is dropped if its copy took so many times as long as the fastest copy: the card was busy or asleep.
 _DISTURBED = 1.08
-# Results below so many percent are dropped: a device that is short of memory is as slow.
+# Results below so many percent are dropped, because a device that is short of memory is that slow.
 _LEAST = 5.0
 # A problem with fewer variants does not show which one is the fastest.
 _FEWEST = 5

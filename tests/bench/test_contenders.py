@@ -38,7 +38,7 @@ def test_jax_computes_every_set_right(op: str, dtype: str) -> None:
     (contender,) = jax_ops.contenders(task, "cpu")
     assert contender.compute is not None
     arrays = make_inputs(task.op, task.problem)
-    # One program has hundreds of trips; the other has a block of repeated rows.
+    # One program has hundreds of trips. The other has a block of repeated rows.
     sampler = JaxProgram(contender.compute, jax_ops.sets_of(arrays, task.problem.rows, 3), size=1 << 20)
     few, rows = some_rows(task.op.reference(arrays, task.problem))
     sampler.outputs()

@@ -31,7 +31,7 @@ def test_the_page_has_every_rung_in_order() -> None:
 
 @pytest.mark.parametrize("rung", RUNGS)
 def test_each_step_is_fresh(rung: str) -> None:
-    """The WGSL is current, and the figures are the table's, next to the previous rung's."""
+    """The page has the current WGSL, and the table's figures of the rung and of the previous rung."""
     page = PAGE.read_text(encoding="utf-8")
     fresh = step(rung, rows_of(table_of(page)))
     assert between_markers(PAGE, rung, fresh) == page, "stale: python -m bench.ladder --write --steps"

@@ -1,4 +1,4 @@
-"""bench.pictures: what it draws, and that the drawn pictures show the commands of today."""
+"""bench.pictures: its SVGs, and the commands in the committed pictures are up to date."""
 
 from __future__ import annotations
 

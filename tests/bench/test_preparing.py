@@ -90,7 +90,7 @@ def test_variants_are_checked_against_float64_in_another_process(
     assert len(results) == len(own.variants)
     assert (results[other].status, results[other].reason) == ("fail", "it was wrong there")
     timed = [result for index, result in enumerate(results) if index != other]
-    # A variant that seems faster than a disturbed copy has a reason, although it was timed.
+    # If a disturbed copy makes a variant seem faster, the variant has a reason, although it was timed.
     reasons = [result.reason for result in timed if not result.timed]
     assert all(reason and "% of copy" in reason for reason in reasons), reasons
 
@@ -115,7 +115,7 @@ def test_a_variant_that_killed_a_process_is_not_tried_again(device: Device) -> N
     )
     preparing._note(known, PrepareUnit(task, "Triton", Path("lock")), [died], traits)
     assert known.faults == {"QuACK": "it broke the card", "Triton": str(died)}
-    # A crash in a search affects no contender, and the variants of a search have no results here.
+    # A crash in a search does not affect a contender, and the variants of a search have no results here.
     preparing._note(known, PrepareUnit(task, "search", Path("lock")), [TryingVariant(culprit), died], traits)
     assert len(known.faults) == 2 and len(known.results) == 1
 
@@ -169,7 +169,7 @@ def test_the_slowest_units_start_first(
 
 def never_done(device: Device, unit: PrepareUnit) -> Iterator[TryingVariant]:
     yield TryingVariant(unit.what)
-    # An interrupt, once there is something to wait for.
+    # The interrupt comes once the parent has something to wait for.
     os.kill(os.getppid(), signal.SIGINT)
     hang()
 
@@ -218,7 +218,7 @@ def test_a_tuning_replaces_a_search(device: Device) -> None:
     found = tuned.recorded(task, traits, tuning)
     assert found and [str(one) for one in found.variants] == [str(other)] and found.tried == 77
     assert tuned.recorded(task_of(cols=512), traits, tuning) is None
-    # webnorm's own choice does not depend on the tuning.
+    # Tuning does not affect webnorm's own choice.
     assert own_variants(task, traits, TunedVariants((other,), 77)).auto == own.auto
 
 

@@ -223,7 +223,7 @@ def test_a_cuda_graph_times_every_set_as_often(monkeypatch: pytest.MonkeyPatch) 
         setattr(cuda, name, value)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     sampler = CudaGraph(lambda t: {"y": t["x"]}, [{"x": at} for at in range(4)])
-    # This mode lets other libraries' threads continue.
+    # In this mode the threads of other libraries can continue during the capture.
     assert captures == ["thread_local"]
     # A sample lasts a millisecond: five replays of four runs.
     assert sampler.runs == 20
@@ -304,7 +304,7 @@ def test_the_choice_is_compared_with_the_tuned_best() -> None:
     assert one.of_tuned == pytest.approx(100 * 97.5 / 98.5)
     assert one.met(Goal(of_tuned=98.5)) is True and one.met(Goal(of_tuned=99.5)) is False
     assert "99.0 % of the best of 40" in str(one)
-    # Without tuning, the goal is not missed.
+    # Without tuning, the summary neither meets nor misses the goal.
     plain_one = Summary.of(a_problem(task_of("layer_norm")))
     assert plain_one.of_tuned is None and plain_one.met(Goal(of_tuned=99.5)) is None
     other = [replace(r, tried=40) if r.auto else r for r in a_problem(task_of("layer_norm", 256), 96.0)]
@@ -435,7 +435,7 @@ def test_neighbours_skip_variants_that_cannot_run() -> None:
     constants = {**default_variant(kernel, task.problem, GPU).constants, "vector_width": 8}
     variant = Variant(kernel, {**constants, "threads_per_row": 256, "rows_per_workgroup": 2})
     threads = {near.constants["threads_per_row"] for near in own.neighbours(variant, task, GPU)}
-    # Several rows per workgroup need powers of two, so 224 and 320, next to 256, are skipped.
+    # Several rows per workgroup need powers of two. So 224 and 320, the neighbours of 256, are skipped.
     assert threads == {256, 128, 512}
 
 
@@ -464,7 +464,7 @@ def test_only_missing_problems_are_measured(
     assert not list(__main__.record(asked, again))
 
 
-# The record's own program on 64 rows, because a software adapter is slow on a million elements.
+# This runs the record's own program on 64 rows, because a software adapter is slow on a million elements.
 ON_FEW_ROWS = """
 import runpy
 from dataclasses import replace
@@ -493,7 +493,7 @@ def test_a_run_writes_a_file_that_compare_reads(tmp_path: Path) -> None:
     assert "bench.record --cpu --out cpu1.2 --section" in markdown.read_text()
     assert not any(str(tmp_path) in path.read_text() for path in (json, markdown))
     assert report.complete and report.origin and report.origin.command.startswith("python -m bench.record")
-    # A picture needs more than one number of columns.
+    # A picture needs several numbers of columns.
     assert "layer_norm" in markdown.read_text() and "![" not in markdown.read_text()
     markdown.unlink()
     command = [sys.executable, "-m", "bench.record", *own, "--tables"]

@@ -34,7 +34,7 @@ def soaked(device: Device, monkeypatch: pytest.MonkeyPatch, shapes: int, calls: 
 def test_calls_leak_nothing(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     found = soaked(device, monkeypatch, 8, 240)
     assert (found.checked, found.wrong) == (9, [])
-    # Memory is left out, because so few calls drown in its noise.
+    # Memory is left out, because its noise hides the growth of so few calls.
     leaks = {"objects", "native", "blocks"} & set(found.leaks())
     if leaks:
         # A leak also shows with more calls. Python's caches from the first calls do not, and fluctuations of
@@ -58,7 +58,7 @@ def test_a_leak_of_calls_is_found(device: Device, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(("of_a_call", "leaks"), [(0, []), (200, []), (4000, ["resident"]), (-3000, [])])
 def test_a_number_that_grows_with_every_call_is_a_leak(of_a_call: int, leaks: list[str]) -> None:
-    """Earlier growth and fluctuations do not matter."""
+    """Growth at the start and fluctuations do not count as leaks."""
     found = SoakFindings()
     for part in range(20):
         early = 1000 * min(part, 9)

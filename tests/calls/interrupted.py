@@ -1,9 +1,10 @@
-"""A program that Ctrl-C interrupts at any moment: it catches that and goes on, and its answers stay right.
+"""A program that Ctrl-C interrupts at any moment: it continues, and its answers stay right.
 
     python tests/calls/interrupted.py TIMES
 
-It says "ready" and a number before each piece of work that is to be interrupted, "turn" and its seconds after
-each turn, and in the end what it went through. Who interrupts it says the number behind the signal.
+It prints "ready" and a number before each piece of work that the other side may interrupt. After each turn it
+prints "turn" and the turn's seconds. At the end it prints a count of each kind of work. The other side sends
+a signal, and then the number of that piece of work on standard input.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from webnorm.op.dtypes import Array
 
 
 def norm(x: Array) -> Array:
-    """The answer."""
+    """Return LayerNorm of x, computed in float64."""
     wide = x.astype(np.float64)
     centred = wide - wide.mean(1, keepdims=True)
     found: Array = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
@@ -32,13 +33,13 @@ def norm(x: Array) -> Array:
 
 
 def work(turn: int, seen: Counter[str]) -> None:
-    """A call of every kind."""
+    """Make a call of every kind, and count them in `seen`."""
     rng = np.random.default_rng(turn)
     weight, dy = rng.standard_normal((2, 24), dtype=np.float32)
     if turn % 8 == 0:
         cols = 25 + turn // 8 % 64
         wider = rng.standard_normal((3, cols), dtype=np.float32)
-        # A slow compiler is interrupted before it is done.
+        # A slow compiler is interrupted before it ends, so this counts the call first.
         seen["new kernels"] += 1
         y = webnorm.layer_norm(wider, cols, kernel="naive")
         np.testing.assert_allclose(y, norm(wider), atol=1e-5)
@@ -69,21 +70,21 @@ def sent() -> int:
 
 
 def dropped(number: int) -> bool:
-    """Return True if an interrupt was sent but raised nothing, since an object's finalizer ran."""
+    """Return True if an interrupt arrived but raised nothing, because an object's finalizer ran."""
     if sent() < number:
         return False
-    # One that the collector met comes from a timer (gate.interrupt_later).
+    # A timer repeats an interrupt that arrived during garbage collection (gate.interrupt_later).
     for thread in threading.enumerate():
         if isinstance(thread, threading.Timer):
             thread.join()
-    # Python looks for signals when it goes back in a loop.
+    # Python checks for signals when a loop jumps back.
     for _ in range(1000):
         pass
     return True
 
 
 def main(times: int) -> None:
-    """Work, be interrupted, and so on."""
+    """Work until the given number of interrupts has arrived, then print the counts."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # A first compilation takes much longer than a turn.
     work(1, Counter())

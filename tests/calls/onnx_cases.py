@@ -1,6 +1,6 @@
 """Compute ONNX's backend test cases of its norms through the public API, and print the results.
 
-This needs a separate process, since collecting the cases runs onnx's code for every operator.
+This needs a separate process, because collecting the cases runs onnx's code for every operator.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def complaint(case: Any, op: str) -> str | None:
-    """Return the error in the outputs of a case; None if there is none."""
+    """Return the error in the outputs of a case, or None if they are right."""
     from onnx import helper
 
     (node,) = case.model.graph.node
@@ -52,7 +52,7 @@ def main() -> None:
     case: Any
     for case in cases:
         op = case.model.graph.node[0].op_type
-        # An "_expanded" case is the same data with the operator written out in others.
+        # An "_expanded" case has the same data, and writes the operator out in other operators.
         if op in FUNCTIONS and "_expanded" not in case.name:
             complaints[op][case.name] = complaint(case, op)
     print(json.dumps(complaints))

@@ -45,14 +45,14 @@ def on_device(array: Array) -> webnorm.GpuArray:
 
 @pytest.fixture
 def traffic(monkeypatch: pytest.MonkeyPatch, device: Device) -> Counter[str]:
-    """Count how often arrays go to the device and come back."""
+    """Count the transfers of arrays to the device and back."""
     counts: Counter[str] = Counter()
     handle = session.default_device().handle
     queue, buffers = type(handle.queue), type(on_device(normal(1)).buffer)
     write, read = queue.write_buffer, buffers.read_mapped
 
     def counted_write(self: Any, buffer: Any, *arguments: Any) -> None:
-        # eps and scale go up too, to a uniform.
+        # eps and scale are also written to the device, into a uniform.
         counts["up"] += bool(buffer.usage & wgpu.BufferUsage.STORAGE)
         write(self, buffer, *arguments)
 
@@ -116,7 +116,7 @@ def test_reshape(device: Device) -> None:
 
 
 def test_a_buffer_is_not_its_readers_to_destroy(device: Device) -> None:
-    """Otherwise wgpu would end the process at the next read."""
+    """webnorm refuses to destroy a buffer, because wgpu would end the process at the next read."""
     here = on_device(normal(6, 4))
     with pytest.raises(webnorm.WebnormError, match="webnorm owns this buffer; delete its array"):
         here.buffer.destroy()
@@ -180,7 +180,7 @@ def test_no_rows(device: Device) -> None:
 
 
 def test_a_chain_copies_nothing(traffic: Counter[str]) -> None:
-    """Two layers forward and backward: x and dy go up once, dx comes down, parameters lie there."""
+    """Two layers run forward and backward. x and dy go up once, dx comes down, and parameters stay there."""
     x, dy = normal(8, 64), normal(8, 64)
     weights = [normal(64), normal(64)]
     here = [on_device(weight) for weight in weights]
@@ -214,7 +214,7 @@ def test_arrays_of_two_devices(device: Device) -> None:
 
 
 def test_an_array_in_a_cycle_gives_back_a_buffer_that_lives(device: Device) -> None:
-    """Garbage that the collector finds is finalised all at once, the buffer's own object with it."""
+    """The collector finalizes all garbage of a cycle at once, including the buffer's own object."""
     x = normal(4, 8)
     for _ in range(3):
         cycle: list[Any] = [on_device(x), webnorm.layer_norm(on_device(x), 8)]
@@ -278,7 +278,7 @@ def test_the_pool_has_a_bound(device: Device) -> None:
     for buffer in taken:
         pool.give_back(buffer)
     assert 0 < pool.bytes <= 10_000
-    # The sizes that were used longest ago went first.
+    # The cache drops the sizes that were used longest ago.
     assert pool.take(device, 1000) is taken[3]
     pool.give_back(pool.take(device, 20_000))
     assert pool.bytes <= 10_000
@@ -294,7 +294,7 @@ def test_the_oldest_buffer_is_taken_first(device: Device) -> None:
 
 
 def test_a_buffer_that_comes_back_while_another_is_taken(device: Device) -> None:
-    """The garbage collector may run in the middle of `take`: it must not wait for what it interrupts."""
+    """The garbage collector may run in the middle of `take`. It must not wait for a lock that `take` has."""
     pool = BufferPool(most_bytes=100_000)
     buffer = pool.take(device, 1000)
     holder = arrays.DeviceBuffer(pool, device, buffer)
@@ -317,7 +317,7 @@ def test_many_buffers_that_come_back_do_not_pile_up(device: Device) -> None:
 
 @pytest.mark.parametrize("most_bytes", [0, 1 << 28])
 def test_arrays_that_live_to_the_end(most_bytes: int, device: Device) -> None:
-    """Of a module, a cycle, a thread and a class: the interpreter says nothing when it ends."""
+    """Arrays in a module, a cycle, a thread and a class cause no output when the interpreter ends."""
     script = f"""
 import threading
 import numpy as np
@@ -342,7 +342,7 @@ session.session_of(array.device).pool.most_bytes = {most_bytes}
 
 @pytest.mark.parametrize("size", [0, 1, 255, 4096, 100_000, 12_345_678])
 def test_pooled_sizes(size: int, device: Device) -> None:
-    """Sizes include the guard, are whole vec4, and are not much larger than requested."""
+    """Sizes include the guard, are multiples of a vec4, and are not much larger than requested."""
     buffer = BufferPool(0).take(device, size)
     assert buffer.size % 16 == 0
     assert size + GUARD_BYTES <= buffer.size <= (size + GUARD_BYTES) * 1.125 + 16
@@ -396,7 +396,10 @@ def test_a_repeated_call_makes_nothing_anew(device: Device) -> None:
 
 
 def test_what_is_kept_has_bounds(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other rows need another schedule, and other arrays need other bind groups. Results stay right."""
+    """Another number of rows needs another schedule, and other arrays need other bind groups.
+
+    Results stay right.
+    """
     own = open_device(device.adapter)
     mine = session.session_of(own)
     for cache, most in ((mine.schedules, 2), (mine.bindings, 3), (mine.programs, 1)):
@@ -408,12 +411,15 @@ def test_what_is_kept_has_bounds(device: Device, monkeypatch: pytest.MonkeyPatch
             answer = x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True))
             for array in arrays:
                 np.testing.assert_allclose(webnorm.rms_norm(array, cols).numpy(), answer, rtol=1e-5)
-    # The program for the other number of columns was removed with its schedules and their bind groups.
+    # The program for the other number of columns left the cache with its schedules and their bind groups.
     assert (len(mine.schedules), len(mine.bindings), len(mine.programs)) == (1, 2, 1)
 
 
 def test_what_is_not_kept_is_freed(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pipelines take megabytes: schedules and bind groups must not keep a removed program's alive."""
+    """Pipelines take megabytes.
+
+    Schedules and bind groups must not keep a removed program's pipelines alive.
+    """
     own = open_device(device.adapter)
     monkeypatch.setattr(session.session_of(own).programs, "most", 3)
     before = objects()
@@ -444,7 +450,7 @@ def test_a_program_in_use_is_kept(device: Device, monkeypatch: pytest.MonkeyPatc
 def test_calls_that_share_a_schedule_differ_in_eps_and_scale(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All are submitted before the first is read; each has the eps and scale that it was called with."""
+    """The test submits all calls before it reads the first result. Each result uses its own eps and scale."""
     # Other tests may have filled the cache of schedules.
     for kept_ones in ("schedules", "programs"):
         monkeypatch.setattr(getattr(session.session_of(session.default_device()), kept_ones), "most", 10_000)
@@ -475,7 +481,7 @@ def test_arrays_that_change_places_are_bound_anew(device: Device) -> None:
 
 
 def test_memory_that_is_let_go_is_freed(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A buffer that does not fit in the pool is destroyed, although a cached bind group refers to it."""
+    """webnorm destroys a buffer that does not fit in the pool, although a cached bind group refers to it."""
     own = open_device(device.adapter)
     mine = session.session_of(own)
     x = webnorm.GpuArray.from_numpy(normal(64, 40), own)
@@ -490,7 +496,7 @@ def test_memory_that_is_let_go_is_freed(device: Device, monkeypatch: pytest.Monk
 
 
 def test_parameters_that_share_a_buffer_are_copied_each_time(device: Device) -> None:
-    """Every option at once takes more buffers than a pass may bind."""
+    """All options together need more buffers than a pass may bind."""
     for _ in range(3):
         x, dy = normal(6, 40), normal(6, 40)
         vectors: dict[str, Any] = {name: normal(40) for name in ("weight", "bias", "residual_bias")}
@@ -517,7 +523,7 @@ def test_arrays_are_read_piece_by_piece(staged: int, device: Device, monkeypatch
 
 
 def test_a_read_that_breaks_off_spoils_no_other(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C during the device's work: the buffer that is being mapped is not used again."""
+    """Ctrl-C arrives during the device's work. webnorm does not use the buffer again that it was mapping."""
     array = normal(6, 40)
     here = on_device(array)
     here.numpy()
@@ -536,7 +542,7 @@ def test_a_read_that_breaks_off_spoils_no_other(device: Device, monkeypatch: pyt
 
 
 def test_threads_that_share_a_schedule(device: Device) -> None:
-    """Each with its own eps and its own arrays."""
+    """Each thread has its own eps and its own arrays."""
     x = normal(6, 40)
     answers = {eps: webnorm.rms_norm(x, 40, eps=eps) for eps in (0.5, 1.0, 2.0, 4.0)}
     wrong: list[object] = []

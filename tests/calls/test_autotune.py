@@ -45,7 +45,7 @@ def task_of(rows: int = 64, cols: int = 256) -> Task:
 
 
 def chosen(device: Device, task: Task) -> Variant:
-    """By the first call of a process."""
+    """Return the variant that the first call of a process uses."""
     rendered = CallSession().wanted(device, task, None).rendered
     assert rendered is not None
     return rendered.shader.variant
@@ -93,7 +93,7 @@ def test_a_recorded_choice_is_used_at_once(device: Device, monkeypatch: pytest.M
     shared = CallSession()
     first = shared.wanted(device, task_of(), None).rendered
     assert first is not None and first.shader.variant.kernel.name == "streaming"
-    # A problem of other columns is another one, and both stay.
+    # Other columns make another problem, and the file keeps both choices.
     assert chosen(device, task_of(cols=512)).kernel.name == "streaming"
     known = recorded(device)
     assert known is not None and len(known.choices) == 2
@@ -159,7 +159,7 @@ def test_after_a_failure_the_rules_choose(device: Device, monkeypatch: pytest.Mo
         UserWarning, match=r"uses the default kernel, because WEBNORM_AUTOTUNE failed: the card has gone"
     ):
         found = chosen(device, task_of())
-    # It is not tried again, and does not warn again.
+    # A later call neither tries it again nor repeats the warning.
     assert chosen(device, task_of()).constants == found.constants
     assert len(tries) == 1 and recorded(device) is None
 
@@ -231,7 +231,7 @@ def test_large_problems_are_tuned_with_fewer_rows(device: Device, monkeypatch: p
 
 @pytest.mark.slow
 def test_calls_tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A user sets the variable, and runs a script that does not mention it."""
+    """A user sets the variable and runs a script that does not mention it."""
     script = tmp_path / "script.py"
     script.write_text(
         "import numpy as np, webnorm\n"

@@ -32,7 +32,7 @@ lazy: Any = pytest.importorskip("webnorm.dask")
 
 NAMES = ("layer_norm", "rms_norm", "layer_norm_backward", "rms_norm_backward")
 LEADING, COLS = (6, 5), 40
-# How far apart two right answers of a type may be: float32's a few of its last bits, the others' one.
+# The allowed difference of two right answers: a few last bits for float32, one last bit for other types.
 APART = {"float32": 1e-5, "float16": 2**-10, "bfloat16": 2**-7, "float8_e4m3fn": 2**-3, "int8": 1.0}
 
 
@@ -67,7 +67,7 @@ def unread(*shape: int, chunks: Any = 2) -> Any:
     )
 
 
-# Failing chunks are short already, and shrinking them takes minutes.
+# Failing chunks are already short, and shrinking them takes minutes.
 @given(st.data())
 @settings(examples(8), phases=[Phase.generate])
 def test_gradients_are_the_reference_for_any_chunks(device: Device, data: st.DataObject) -> None:
@@ -105,7 +105,7 @@ FORWARD: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", NAMES[:2])
 @pytest.mark.parametrize("asked", FORWARD)
 def test_options_are_those_of_one_call(name: str, asked: str, device: Device) -> None:
-    """The largest |y| is in the last block alone."""
+    """The largest |y| is in the last block only."""
     x, residual = normal(2, *LEADING, 8, 5, dtype="bfloat16")
     weight, bias = normal(2, 8, 5)
     x[-1, -1, 0, 0] = 1000
@@ -126,7 +126,7 @@ def test_options_are_those_of_one_call(name: str, asked: str, device: Device) ->
 
 
 def test_blocks_of_narrow_types_are_added_wide(device: Device) -> None:
-    """Sums of a block that float16 does not hold, of a sum that it does."""
+    """The sum of a block overflows float16, but the total does not."""
     x = normal(64, COLS, dtype="float16")
     dy = np.full_like(x, 60000)
     dy[2:62] = 2**-12
@@ -286,9 +286,9 @@ def test_odd_arguments_are_one_line_or_work(name: str) -> None:
 
 @pytest.mark.slow
 def test_workers_of_their_own(device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a nanny's worker, which is a daemonic process, in several threads."""
+    """The functions run in several threads of a nanny's worker, which is a daemonic process."""
     distributed = pytest.importorskip("distributed")
-    # How long its nanny waits for the process to end.
+    # The time that a nanny waits for its process to end.
     monkeypatch.setattr(distributed.Nanny.close, "__defaults__", (HANG_S, "nanny-close"))
     x = normal(8, COLS, dtype="bfloat16")
     blocks = da.from_array(x, chunks=(1, -1))
@@ -296,7 +296,7 @@ def test_workers_of_their_own(device: Device, tmp_path: Path, monkeypatch: pytes
         distributed.LocalCluster(
             n_workers=1,
             threads_per_worker=3,
-            # Another test's may be at the default port.
+            # The cluster of another test may use the default port.
             dashboard_address="127.0.0.1:0",
             local_directory=str(tmp_path),
         ) as cluster,
@@ -314,7 +314,7 @@ def test_workers_of_their_own(device: Device, tmp_path: Path, monkeypatch: pytes
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the functions imported anew."""
+    """Drop the functions' modules, so that the next import runs them again."""
     for name in ("webnorm.dask", lazy.layer_norm.__module__):
         monkeypatch.delitem(sys.modules, name)
 

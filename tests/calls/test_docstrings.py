@@ -17,7 +17,7 @@ import webnorm
 from webnorm.gpu.device import adapters
 
 ROOT = Path(__file__).parents[2]
-# Classes that programs receive and do not create, and functions that another name's examples cover.
+# Classes that users receive but do not create, and functions that the examples of another name cover.
 WITHOUT_EXAMPLES = {
     "webnorm.Accuracy",
     "webnorm.Changes",
@@ -90,5 +90,5 @@ def properties() -> Iterator[tuple[str, str]]:
 
 
 def test_summaries_of_properties_have_no_colon() -> None:
-    # sphinx.ext.napoleon takes the text before it for a type.
+    # sphinx.ext.napoleon would read the text before a colon as a type.
     assert [name for name, doc in properties() if ": " in doc.split("\n")[0]] == []

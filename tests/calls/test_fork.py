@@ -1,4 +1,4 @@
-"""Processes that are forked from one that uses the GPU, and from one that does not yet."""
+"""Forked processes, whose parent already uses the GPU or not yet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork"),
 ]
 
-# Each use runs in a child that then ends as any program does. Two threads of the parent hold locks meanwhile.
+# Each use runs in a forked child, which then ends as any program does. Meanwhile two threads of the parent
+# have locks.
 PROGRAM = """
 import json, multiprocessing, os, sys, threading, time
 import numpy as np

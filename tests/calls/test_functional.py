@@ -109,7 +109,7 @@ def shader_of(op: str, problem: NormProblem) -> Shader:
     return replace(schedule.shader, problem=problem)
 
 
-# Other requested outputs, in every storage type. Each of these is a compilation or two.
+# Other requested outputs, in every storage type. Each needs one or two compilations.
 FORWARD_OPTIONS: dict[str, tuple[str, NormOptions, float]] = {
     "stats": ("float32", NormOptions(return_stats=True), 1.0),
     "residual": ("float16", NormOptions(residual=True, weight_dtype="float32"), 1.0),
@@ -126,7 +126,7 @@ FORWARD_OPTIONS: dict[str, tuple[str, NormOptions, float]] = {
 @pytest.mark.parametrize("op", FORWARD)
 @pytest.mark.parametrize("name", FORWARD_OPTIONS)
 def test_options(op: str, name: str, device: Device) -> None:
-    """Every option reaches the kernel: the outputs are the float64 answers, within the lab's tolerance."""
+    """Every option reaches the kernel: the outputs match the float64 answers within the lab's tolerance."""
     dtype, options, scale = FORWARD_OPTIONS[name]
     problem = NormProblem(rows=6, cols=40, dtype=dtype, eps=1e-4, scale=scale, options=options)
     arrays = make_inputs(OPS[op], problem)
@@ -225,7 +225,7 @@ def test_gradients(op: str, name: str, device: Device) -> None:
 
 
 def test_forward_and_backward_go_together(device: Device) -> None:
-    """Saved statistics give the same gradients as computing them again; dx belongs to h."""
+    """Saved and recomputed statistics give the same gradients; dx is the gradient of h."""
     x, residual, dy, weight = normal(6, 40), normal(6, 40), normal(6, 40), normal(40)
     out = webnorm.layer_norm(x, 40, weight, residual=residual, return_stats=True)
     assert out.h is not None
@@ -376,7 +376,7 @@ def test_mistakes(arguments: dict[str, Any], message: str, device: Device) -> No
 def test_a_mistake_that_equals_what_was_right(
     right: dict[str, Any], wrong: dict[str, Any], message: str, device: Device
 ) -> None:
-    """Checked arguments are cached, but a value that is only equal to a checked one is checked again."""
+    """webnorm caches checked arguments, but checks a value again that only equals a checked one."""
     given = {"x": normal(2, 3), "normalized_shape": 3}
     webnorm.layer_norm(**{**given, **right})
     with pytest.raises(webnorm.WebnormError) as caught:
@@ -410,7 +410,7 @@ def test_mistakes_in_gradients(arguments: dict[str, Any], message: str, device: 
 
 
 def test_a_kernel_that_compiles_rows_in(device: Device, tmp_path: Path) -> None:
-    """A constant that a header derives from the rows is computed for each call."""
+    """If a header derives a constant from the rows, webnorm computes it for each call."""
     own = tmp_path / "layer_norm" / "own.wgsl"
     own.parent.mkdir()
     text = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
@@ -433,7 +433,7 @@ def test_a_kernel_that_cannot(device: Device) -> None:
 
 
 def test_several_threads(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads switch as often as Python allows, and use more kernels than the cache has room for."""
+    """Threads switch as often as Python allows, and use more kernels than the cache can contain."""
     monkeypatch.setattr(session.session_of(session.default_device()).programs, "most", 2)
     x = [normal(6, cols) for cols in (40, 44, 48, 52)]
     answers = [webnorm.layer_norm(each, each.shape[1]) for each in x]
@@ -463,7 +463,7 @@ def test_several_threads(device: Device, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_second_call_compiles_nothing(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pipeline serves other rows, eps and scale."""
+    """One pipeline serves all numbers of rows, eps and scales."""
     x = normal(6, 40)
     webnorm.layer_norm(x, 40, out_dtype="float8_e4m3fn", scale=2.0)
     monkeypatch.setattr(session, "compile_shader", lambda *_: pytest.fail("compiled again"))
@@ -482,7 +482,7 @@ def test_public_names() -> None:
 
 
 def test_dir_lists_what_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The name must look as if it had not been imported yet.
+    # The name must look as if it was not imported yet.
     monkeypatch.delitem(vars(webnorm), "tolerance", raising=False)
     listed = {*dir(webnorm)}
     assert listed >= {*webnorm.__all__, "errors"} and not listed & {"TYPE_CHECKING", "importlib", "_HOME"}

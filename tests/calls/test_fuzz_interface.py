@@ -1,4 +1,4 @@
-"""Valid and invalid calls of the Python interface give a right result, or an error of one line."""
+"""Valid and invalid calls of the Python interface give a right result or a one-line error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 pytestmark = pytest.mark.opengl
 
-# Each number of columns, with each set of options and types, is a text to be compiled.
+# webnorm compiles a text for each number of columns with each set of options and types.
 SHAPES = ((40,), (3,), (2, 4))
 LEADING = ((), (1,), (5,), (2, 3), (0,), (3, 0, 2))
 FUNCTIONS = {name: getattr(webnorm, name) for name in OPS if name != "copy"}
@@ -35,7 +35,7 @@ KERNEL_NAMES = ("naive", "registers", "split_row")
 
 
 class Call:
-    """A function's arguments, and the problem that they are."""
+    """A function's arguments, and the problem that they describe."""
 
     def __init__(self, op: Op, given: dict[str, Any], problem: NormProblem) -> None:
         self.op, self.given, self.problem = op, given, problem
@@ -105,7 +105,7 @@ def options(op: Op, dtype: str) -> st.SearchStrategy[NormOptions]:
         return replace(
             one,
             zero_centered_weight=centred and one.weight,
-            # A gradient without weight has x's dtype.
+            # Without a weight, a gradient has x's dtype.
             weight_dtype="float32" if narrow and dtype != "float32" and one.weight else None,
             residual_bias=one.residual_bias or (both and one.residual),
             out_dtype=None if one.out_dtype == dtype else one.out_dtype,
@@ -116,7 +116,7 @@ def options(op: Op, dtype: str) -> st.SearchStrategy[NormOptions]:
 
 @st.composite
 def calls(draw: st.DrawFn, names: tuple[str, ...]) -> Call:
-    """A right call: the inputs that its problem has, in any shape, on the device or not."""
+    """Draw a valid call. Its arrays have any shape, and are on the device or not."""
     op = OPS[draw(st.sampled_from(names))]
     shape, leading = draw(st.sampled_from(SHAPES)), draw(st.sampled_from(LEADING))
     dtype = draw(st.sampled_from(STORAGE))
@@ -251,7 +251,7 @@ def test_right_calls_are_right(names: tuple[str, ...], device: Device) -> None:
 
 @pytest.mark.parametrize("names", [("layer_norm", "rms_norm"), ("layer_norm_backward", "rms_norm_backward")])
 def test_spoiled_calls_say_so(names: tuple[str, ...], device: Device) -> None:
-    """If a spoiled call has a result, it is the original one, or the change did not affect it."""
+    """If a spoiled call returns a result, it is the original one, or the change did not affect it."""
     wrong = [array for array in ODD.values() if isinstance(array, np.ndarray)]
 
     @examples(250)
@@ -279,7 +279,7 @@ def test_spoiled_calls_say_so(names: tuple[str, ...], device: Device) -> None:
 
 @pytest.mark.parametrize("kind", [webnorm.LayerNorm, webnorm.RMSNorm])
 def test_modules_after_any_history(kind: Any, device: Device) -> None:
-    """Forward, backward, copies and mistakes in any order give the results of the functions."""
+    """Forward, backward, copies and mistakes in any order give the same results as the functions."""
     name = "layer_norm" if kind is webnorm.LayerNorm else "rms_norm"
     steps = st.lists(
         st.sampled_from(("forward", "backward", "copy", "eval", "train", "state", "wrong x", "wrong dy")),
@@ -331,7 +331,7 @@ def test_modules_after_any_history(kind: Any, device: Device) -> None:
 
 
 def broadcastable(shape: tuple[int, ...]) -> st.SearchStrategy[tuple[int, ...]]:
-    """Shapes that may broadcast to another, and some that do not."""
+    """Draw shapes that may broadcast to another, and some that do not."""
     ends = st.integers(0, len(shape)).map(lambda at: shape[at:])
     return st.one_of(
         ends, ends.flatmap(lambda end: st.tuples(*[st.sampled_from((1, n, n + 1)) for n in end]))
@@ -388,7 +388,7 @@ def fits(own: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 
 def test_arrays_on_the_device(device: Device) -> None:
-    """Their methods do what NumPy's do."""
+    """The arrays' methods give the same results as NumPy's."""
     dimension = st.one_of(st.integers(-3, 30), st.sampled_from(list(ODD.values())))
     shapes = st.one_of(st.lists(dimension, max_size=4), st.lists(dimension, max_size=4).map(tuple), dimension)
 

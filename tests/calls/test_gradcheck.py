@@ -1,4 +1,4 @@
-"""The float64 gradients, which are the reference for kernels, are compared with central differences."""
+"""Central differences confirm the float64 gradients, which are the reference for kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webnorm.op.dtypes import Array
 from webnorm.op.registry import OPS
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 
-# Rows and columns; the first and the last are (2, 3, 4) over one and over two trailing dimensions.
+# Rows and columns. The first and last pair are (2, 3, 4) over one and over two trailing dimensions.
 SHAPES = [(6, 4), (1, 7), (5, 1), (2, 12)]
 STEP = 1e-6
 OPTIONS = {
@@ -24,7 +24,7 @@ EPS = 1e-3
 
 
 def loss(op: str, arrays: dict[str, Array], problem: NormProblem) -> float:
-    """sum(dy * y) + sum(dh * h): its derivatives are what the backward pass gives for dy and dh."""
+    """Return sum(dy * y) + sum(dh * h). Its derivatives are the gradients for dy and dh."""
     vectors: dict[str, Array] = {name: arrays[name] for name in ("weight", "bias") if name in arrays}
     h = arrays["x"] + arrays.get("residual_bias", 0.0)
     forward = NormProblem(

@@ -1,4 +1,4 @@
-"""Mistakes of callers raise errors of one line, and unusual but valid arguments work."""
+"""Mistakes of callers raise one-line errors, and unusual but valid arguments work."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_every_argument_says_what_it_takes(name: str, device: Device) -> None:
 def test_mistakes_by_name(call: Callable[[], Any], message: str, device: Device) -> None:
     said = refusal_of(call)
     assert said is not None and message in said, said
-    assert "\\n" not in said, said  # a line's end is a space: what others say may have several lines
+    assert "\\n" not in said, said  # messages of other software may have several lines
 
 
 @pytest.mark.parametrize("name", ["x.wgsl", "binary.wgsl", "empty.wgsl", "nul\0.wgsl", "l" * 300 + ".wgsl"])
@@ -246,7 +246,7 @@ def test_arrays_of_every_kind(device: Device) -> None:
         np.testing.assert_array_equal(webnorm.layer_norm(array, 40, weight), answer, err_msg=kind)
         here = webnorm.GpuArray.from_numpy(array)
         np.testing.assert_array_equal(webnorm.layer_norm(here, 40, weight).numpy(), answer, err_msg=kind)
-    # Rows that share memory, and one array in several places.
+    # Several rows share memory, and one array is in several places.
     windows = np.lib.stride_tricks.sliding_window_view(normal(60), 40)
     np.testing.assert_array_equal(webnorm.layer_norm(windows, 40), webnorm.layer_norm(windows.copy(), 40))
     here = webnorm.GpuArray.from_numpy(x)
@@ -313,7 +313,7 @@ def test_a_snippet_of_a_kernel_by_path_that_was_edited(tmp_path: Path, device: D
     np.testing.assert_array_equal(webnorm.layer_norm(x, 40, kernel=own, device=device), 16.0 * before)
 
 
-# The lab's own types and functions, and what is right for each parameter.
+# The lab's own types and functions, and valid values for each parameter.
 NAIVE = webnorm.select(webnorm.discover(), "naive")
 PROBLEM = webnorm.Problem(rows=2, cols=40)
 VARIANT = webnorm.default_variant(NAIVE, PROBLEM, BROWSER)
@@ -387,7 +387,7 @@ def test_a_buffer_of_a_lost_device(device: Device) -> None:
 
 
 def test_equal_arguments_of_other_types_are_checked_again(device: Device) -> None:
-    """Equal arguments are checked once, but 1, 1.0 and True differ."""
+    """webnorm checks equal arguments once, but 1, 1.0 and True are different arguments."""
     x, row = np.ones((2, 1), np.float32), np.ones(1, np.float32)
     right: dict[str, Any] = {"normalized_shape": 1, "eps": 1, "max_workgroups": 1, "return_stats": 1}
     wrong: dict[str, list[Any]] = {
@@ -425,7 +425,7 @@ def test_the_cache_of_resolved_calls_has_a_bound(device: Device, monkeypatch: py
     for rows in range(1, 12):
         webnorm.rms_norm(x[:1].repeat(rows, axis=0), 4, device=device)
         assert len(resolved._known) <= 4
-    # Of another shape, and of another number of dimensions.
+    # Calls with another shape, or with another number of dimensions, still work.
     assert len(checked) == 11
     assert webnorm.rms_norm(x.reshape(3, 1, 2, 2), (2, 2), device=device).shape == (3, 1, 2, 2)
     assert webnorm.rms_norm(x, 4, device=device).shape == (3, 4)
@@ -436,7 +436,7 @@ def test_the_cache_of_resolved_calls_contains_no_array(
 ) -> None:
     monkeypatch.setattr(resolved, "_known", {})
     x = webnorm.GpuArray.from_numpy(np.ones((3, 4), np.float32), device)
-    # NumPy takes an array for the dtype that it has.
+    # NumPy accepts an array as a dtype, and uses the array's own dtype.
     webnorm.layer_norm(x, 4, out_dtype=x)  # type: ignore[call-overload]
     webnorm.layer_norm(x, 4)
     assert len(resolved._known) == 1

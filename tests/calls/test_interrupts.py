@@ -46,7 +46,7 @@ TIMES = 200
 
 @pytest.fixture
 def heard() -> Iterator[list[int]]:
-    """The handler of Ctrl-C counts, and does not raise."""
+    """Replace the handler of Ctrl-C by one that counts signals and does not raise."""
     found: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: found.append(number))
     yield found
@@ -55,7 +55,7 @@ def heard() -> Iterator[list[int]]:
 
 @pytest.mark.slow
 def test_a_program_that_is_interrupted_goes_on(device: Device) -> None:
-    """Python drops an interrupt during a finalizer: then another is sent."""
+    """Python drops an interrupt that arrives during a finalizer. Then the test sends another."""
     program = [sys.executable, str(Path(__file__).with_name("interrupted.py")), str(TIMES)]
     rng = random.Random(0)
     pipe = subprocess.PIPE
@@ -73,13 +73,14 @@ def test_a_program_that_is_interrupted_goes_on(device: Device) -> None:
                 turn_s = float(values[0])
             else:
                 (number,), due = values, True
-            # Now and then a whole turn comes first: one that is always broken off never ends.
+            # For some numbers, a whole turn comes first, because a turn that is always interrupted never
+            # ends.
             if due and (kind == "turn" or int(number) % 4):
                 due = False
-                # The moment is random, and the result must not depend on it.
+                # The moment is random, and must not affect the result.
                 at_least(2 * turn_s * rng.random() ** 2)
                 child.send_signal(signal.SIGINT)
-                # The word comes behind the signal.
+                # The number follows the signal.
                 print(number, file=child.stdin, flush=True)
         killer.cancel()
         child.kill()
@@ -107,7 +108,7 @@ def test_the_second_does_not_and_shuts(device: Device) -> None:
     with pytest.raises(KeyboardInterrupt), own.gate:
         _thread.interrupt_main()
         _thread.interrupt_main()
-        # Python looks for signals when it goes back in a loop.
+        # Python checks for signals when a loop jumps back.
         for _ in range(1000):
             pass
         waited = True
@@ -205,7 +206,7 @@ class SoftLimit(Exception):
 
 
 class Late(TimeoutError):
-    """An exception of a handler that ends a wait: an OSError, which files raise too."""
+    """An exception of a handler that ends a wait. It is an OSError, which files also raise."""
 
 
 class Wrong(ValueError):
@@ -213,28 +214,29 @@ class Wrong(ValueError):
 
 
 KINDS = (SoftLimit, Late, Wrong)
-# Each number of columns is new once.
+# Each number of columns occurs once, so each kernel is new.
 COLS = itertools.count(300)
 
 
 @cache
 def answering(code: CodeType) -> frozenset[int]:
-    """The places in a code at which Python calls the handlers of signals: behind calls, at the beginning of
-    functions and at the end of loops.
+    """Return the offsets of a code at which Python calls signal handlers.
+
+    These are the places after calls, at the start of functions and at the end of loops.
     """
     steps = [*dis.get_instructions(code)]
     return frozenset(
         after.offset
         for before, after in itertools.pairwise(steps)
-        # An intrinsic is called as part of another instruction: Python looks for no signal behind it.
+        # Another instruction calls an intrinsic, and Python does not check for signals after it.
         if re.search(r"^CALL(?!_INTRINSIC)|^JUMP_BACKWARD|RESUME", before.opname)
     )
 
 
 def signalled(work: Callable[[], object], step: int, number: int = signal.SIGUSR1) -> bool:
-    """Do some work, and at the so-manieth of those places have Python's handler called, as by a signal.
+    """Do some work, and call Python's handler at place number `step`, as a signal would.
 
-    Whether there were so many.
+    Return True if the work has so many places.
     """
     left = step
 
@@ -254,7 +256,7 @@ def signalled(work: Callable[[], object], step: int, number: int = signal.SIGUSR
         return local
 
     before = sys.gettrace()
-    # Python 3.12 looks at the caller's frame only, and only now, for whether anything wants opcodes.
+    # Python 3.12 checks only the caller's frame, and only now, if a frame requests opcode events.
     sys._getframe().f_trace_opcodes = True
     sys.settrace(trace)
     try:
@@ -267,8 +269,10 @@ def signalled(work: Callable[[], object], step: int, number: int = signal.SIGUSR
 def raises_at_every(
     work: Callable[[], object], is_right: Callable[[Any], object], stride: int, most: int | None = None
 ) -> int:
-    """See each exception of a handler come out of the work unchanged, whenever it is raised, and everything
-    else as it was; the number of times. The work is done once more after each.
+    """Raise an exception of a handler at every `stride`-th place of the work; return their number.
+
+    Each exception must come out of the work unchanged, and the state of webnorm must be as before. After each
+    exception the work runs once more and must be right.
     """
     raised: list[Exception] = []
 
@@ -287,7 +291,7 @@ def raises_at_every(
             else:
                 if raised[times:] == []:
                     break
-                # Python drops what is raised where an object ends: then the signal is sent again.
+                # Python drops an exception that a finalizer raises. Then webnorm sends the signal again.
                 with pytest.raises(KINDS) as caught:
                     hang()
                 assert caught.value is raised[-1] and len(raised) == times + 2, f"step {step}: it was lost"
@@ -339,7 +343,7 @@ def test_arrays_that_go_to_the_device_and_back_do_so_too(device: Device, stride:
 @pytest.mark.slow
 @pytest.mark.parametrize("stride", [1499, pytest.param(199, marks=pytest.mark.slow)])
 def test_a_kernel_that_is_new_does_so_too(device: Device, stride: int, tmp_path: Path) -> None:
-    """A user's kernel is rendered in a process of its own, webnorm's in this one; both are compiled."""
+    """A separate process renders a user's kernel, and this process renders webnorm's. Both are compiled."""
 
     def work() -> Array:
         n = next(COLS)
@@ -362,7 +366,7 @@ def test_rendering_does_so_too(stride: int) -> None:
 
 @pytest.mark.slow
 def test_check_and_bench_do_so_too(device: Device) -> None:
-    """Each begins a worker: some tens of places are tried of some tens of thousands."""
+    """Each starts a worker. The test tries a few of tens of thousands of places."""
     for work in (
         lambda: api.check(["naive"], cases="rows-1"),
         lambda: api.bench(["naive"], rows=4, cols=8, budget=0.05),
@@ -374,7 +378,7 @@ def test_check_and_bench_do_so_too(device: Device) -> None:
 def test_what_a_handler_raises_while_a_template_is_rendered(
     kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The exception is not reported as an error of the template, and it is not dropped."""
+    """webnorm neither drops the exception nor reports it as an error of the template."""
     raised = kind("from the handler")
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -427,7 +431,7 @@ def test_an_exception_of_a_handler_is_known_by_its_traceback() -> None:
 
 
 def test_an_exception_that_was_taken_for_another_comes_out_all_the_same() -> None:
-    """A library may catch every exception."""
+    """A library may catch every exception, but the exception of the handler still comes out."""
     raised = SoftLimit()
 
     def handler(number: int, frame: FrameType | None) -> None:

@@ -59,7 +59,7 @@ def test_forward_and_backward(kind: str, affine: bool, device: Device) -> None:
         assert isinstance(y, np.ndarray if kind == "numpy" else webnorm.GpuArray)
         assert isinstance(dx, np.ndarray if kind == "numpy" else webnorm.GpuArray)
         answer = forward(x, 40, module.weight, bias=module.bias, eps=1e-3, **centred)
-        # The module's kernel saves statistics too: another shader, which a compiler may contract otherwise.
+        # The module's kernel also saves statistics, so a compiler may contract its shader differently.
         np.testing.assert_allclose(np.asarray(y), answer, rtol=2e-6, atol=2e-6)
         gradients = backward(dy, x, 40, module.weight, eps=1e-3, **centred, **wanted)
         np.testing.assert_allclose(np.asarray(dx), gradients[0], rtol=1e-5, atol=1e-5)

@@ -1,4 +1,4 @@
-"""The ONNX-shaped functions: the standard's own test cases, and what those leave out."""
+"""The ONNX-shaped functions: the standard's own test cases, and cases that it lacks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_backend_cases(device: Device) -> None:
 def formula(
     X: Array, Scale: Array, B: Array | float, axis: int, epsilon: float
 ) -> tuple[Array, Array, Array]:
-    """The standard's equations, in float64."""
+    """Compute the standard's equations in float64."""
     axes = tuple(range(axis % X.ndim, X.ndim))
     x = X.astype(np.float64)
     mean = x.mean(axis=axes, keepdims=True)
@@ -84,7 +84,7 @@ def test_scale_and_shift_broadcast(
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("rows", [1, 6])
 def test_narrow_types(dtype: Any, rows: int, device: Device) -> None:
-    """Y has the dtype of X and of RMSNormalization's scale; statistics are float32."""
+    """Y has the dtype of X, but for RMSNormalization the dtype of the scale. Statistics are float32."""
     X, Scale = normal(6, 40, dtype=dtype), normal(*((6, 40) if rows > 1 else (40,)), dtype=dtype)
     Y, Mean, InvStdDev = webnorm.layer_normalization(X, Scale)
     assert Y.dtype == dtype and Mean.dtype == InvStdDev.dtype == np.float32

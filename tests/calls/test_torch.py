@@ -1,4 +1,4 @@
-"""The functions against torch's on the CPU: its float64 results and gradients, and its rules for dtypes."""
+"""The functions compared with torch's on the CPU: float64 results and gradients, and rules for dtypes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from webnorm.ops.norms.corpus import CASES
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 PLAIN = Overrides(options=("weight=false", "bias=false"))
-# Of each kind one: a compilation for every row length and dtype is what costs time here.
+# One case of each kind, because compiling for every row length and dtype takes most of the time.
 CORPUS = (
     "normal",
     "cols-1",
@@ -52,12 +52,12 @@ def cases() -> Iterator[Any]:
 
 
 def double(array: Array) -> Any:
-    """A float64 tensor that gradients are kept for."""
+    """Return a float64 tensor with gradients."""
     return torch.tensor(array.astype(np.float64), requires_grad=True)
 
 
 def forward(op: str, x: Any, shape: list[int], weight: Any, bias: Any, eps: float) -> Any:
-    """Torch's function on tensors; its RMSNorm has no bias."""
+    """Compute torch's function on tensors; its RMSNorm has no bias."""
     if op == "layer_norm":
         return torch.nn.functional.layer_norm(x, shape, weight, bias, eps)
     return torch.nn.functional.rms_norm(x, shape, weight, eps)
@@ -72,7 +72,10 @@ def ours(
 
 
 def close(got: Array, answer: Any, size: Any, dtype: str) -> None:
-    """Within the rounding of the dtype, and of float32's sums relative to the size of the terms."""
+    """Check a result against torch's. `size` is the size of the summed terms.
+
+    The tolerance is the dtype's rounding plus the rounding of float32 sums.
+    """
     expected = answer.detach().numpy()
     assert got.dtype == DTYPES[dtype] and got.shape == expected.shape
     finite = np.isfinite(expected)
@@ -87,7 +90,7 @@ def close(got: Array, answer: Any, size: Any, dtype: str) -> None:
 
 @pytest.mark.parametrize(("case", "op", "dtype"), list(cases()))
 def test_corpus(case: Case, op: str, dtype: str, device: Device) -> None:
-    """Y and dx of the corpus, on the x that torch sees in float64."""
+    """Compare y and dx of the corpus with torch in float64, on the same x."""
     problem = case.problem(OPS[op], dtype, PLAIN)
     assert problem is not None
     x = case.draw(Task(OPS[op], problem))["x"]
@@ -102,7 +105,7 @@ def test_corpus(case: Case, op: str, dtype: str, device: Device) -> None:
         dx, _, _ = webnorm.layer_norm_backward(dy, x, problem.cols, eps=problem.eps, bias_grad=False)
     else:
         dx, _ = webnorm.rms_norm_backward(dy, x, problem.cols, eps=problem.eps)
-    # A gradient is made of terms of rstd's size, which may cancel.
+    # A gradient is a sum of terms of rstd's size, which may cancel.
     wide = x.astype(np.float64)
     with np.errstate(invalid="ignore"):
         spread = wide.var(axis=1) if op == "layer_norm" else (wide * wide).mean(axis=1)
@@ -152,9 +155,12 @@ def test_values_and_gradients(
 @pytest.mark.parametrize("dtype", STORAGE)
 @pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
 def test_torchs_own_narrow_results(op: str, dtype: str, device: Device) -> None:
-    """Torch in the same dtype with its own default eps: same result dtype, values within two roundings."""
+    """torch with the same dtype and its default eps returns the same dtype.
+
+    Values are within two roundings.
+    """
     rng = np.random.default_rng(0)
-    # Values so small that the default eps decides.
+    # The values are so small that the default eps decides the result.
     x = (rng.standard_normal((6, 40)) * 0.01).astype(DTYPES[dtype])
     own = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}[dtype]
     tensor = torch.tensor(x.astype(np.float32)).to(own)
@@ -169,7 +175,7 @@ def test_torchs_own_narrow_results(op: str, dtype: str, device: Device) -> None:
 
 @pytest.mark.parametrize("module", ["LayerNorm", "RMSNorm"])
 def test_modules_share_their_state(module: str, device: Device) -> None:
-    """Torch's state loads into the module and the other way round, and both compute the same."""
+    """torch's state loads into the module and the module's state into torch, and both compute the same."""
     theirs = getattr(torch.nn, module)((8, 5))
     with torch.no_grad():
         for parameter in theirs.parameters():

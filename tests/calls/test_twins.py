@@ -27,7 +27,7 @@ X = np.ones((2, 4), np.float32)
 
 
 def twins(value: Any) -> Iterator[Any]:
-    """Return values that look like a value but differ in type, and some other values."""
+    """Yield values that look like a value but have another type, and some other values."""
     yield from (str(value), str(value).encode(), [value], (value,), {"value": value}, np.str_(str(value)))
     yield from (
         None,
@@ -47,7 +47,7 @@ def twins(value: Any) -> Iterator[Any]:
     yield value.tolist() if isinstance(value, np.ndarray) else np.array(value)
 
 
-# A call, and right arguments: each in turn is replaced by its twins.
+# A call with valid arguments. The test replaces each argument by its twins in turn.
 CALLS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
     "layer_norm": (
         lambda **given: webnorm.layer_norm(**given),
@@ -81,7 +81,7 @@ CALLS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
         {"X": X, "Scale": X[0], "axis": -1, "stash_type": 1},
     ),
     "compare": (webnorm.compare, {"old": "no-such-baseline", "new": "no-such-baseline"}),
-    # Refused in any case, and before a worker is started.
+    # Every such call is refused, before a worker starts.
     "bench": (partial(webnorm.bench, "none"), {"rows": 4, "cols": 8, "budget": 1.0, "seed": 1, "eps": 1e-5}),
     "check": (
         lambda input, cases, dtype: requests.with_cases(CHECK, CASES, cases, input, dtype, Overrides()),
@@ -115,10 +115,11 @@ def test_messages_show_the_type_of_what_they_refuse(name: str, device: Device) -
             else:
                 continue
             if not re.match(rf"{argument} is (?!not )", said):
-                # Another argument is refused, or one of several values, or a name is not known.
+                # The message is about another argument, about one of several values, or about an unknown
+                # name.
                 continue
             assert shown(twin) in said or described(twin) in said, f"{argument}={twin!r}: {said}"
-            # "rows is 4; expected an int" of the text "4" says nothing.
+            # The message must not show the text "4" as a number: "rows is 4; expected an int" does not help.
             assert f"{argument} is {twin!s};" not in said or shown(twin) == str(twin), said
 
 

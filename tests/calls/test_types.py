@@ -71,7 +71,7 @@ def test_a_checker_knows_what_calls_give(tmp_path: Path) -> None:
 
 
 def holds_any(kind: object) -> bool:
-    """Return True if a type contains Any, except for the shape and dtype of NumPy's arrays."""
+    """Return True if a type contains Any outside of the shape and dtype of NumPy's arrays."""
     if typing.get_origin(kind) in {np.ndarray, npt.NDArray}:
         return False
     return kind is typing.Any or any(map(holds_any, typing.get_args(kind)))
@@ -87,7 +87,7 @@ def test_no_public_function_gives_any(name: str) -> None:
 
 @pytest.mark.parametrize("op", [op for op in OPS.values() if not op.is_copy], ids=lambda op: op.name)
 def test_every_argument_is_one_that_a_checker_allows(op: Op) -> None:
-    """A parameter that no overload has would only be an error in a caller's code."""
+    """Without an overload, only a caller's type checker would find that a parameter is missing."""
     function = getattr(webnorm, op.name)
     allowed = set[str]()
     for one in typing.get_overloads(function):

@@ -47,10 +47,10 @@ PLATFORM = Platform(adapter="a", backend="Vulkan", driver="1", wgpu="1", webnorm
 
 
 def problems(op: Op) -> Iterator[NormProblem]:
-    """Every shape in every type; the options take turns over them."""
+    """Yield every shape in every type; the options take turns over them."""
     turns = OPTIONS[op.gradient]
     for at, (cols, rows, dtype) in enumerate(itertools.product(COLS, (1, 1000, 1 << 18), STORAGE)):
-        # Each meets every type, and every number of rows.
+        # Each set of options meets every type and every number of rows.
         options = op.defaults.changed(turns[(at + at // 3 + at // 9) % len(turns)])
         yield NormProblem(rows=rows, cols=cols, dtype=dtype, options=options)
 
@@ -87,8 +87,8 @@ def test_a_choice_can_run(op: Op, name: str) -> None:
         assert choose_own(Task(op, problem), traits) == chosen
         assert chosen.variant.kernel.unstable is None
         assert chosen.variant.refusal(problem, traits) is None, f"{chosen.variant} for {problem}"
-    # There is a kernel for rows of any length; but llvmpipe ends long loops, and the last pass of a gradient
-    # has the 256 invocations that WebGPU promises.
+    # Some kernel runs rows of any length, with two exceptions. llvmpipe ends long loops, and the last pass of
+    # a gradient needs the 256 invocations that WebGPU guarantees.
     assert none == 0 or traits.software or (op.gradient and traits.max_invocations < 256)
 
 
@@ -122,7 +122,7 @@ def test_a_tuning_of_a_larger_adapter_is_used_only_if_it_runs(op: Op) -> None:
         by_rules = [choose(KERNELS, Task(op, problem), traits) for traits in followers]
         ladder = [kernel for kernel in KERNELS if kernel.op == op and kernel.unstable is None]
         for kernel in ladder:
-            # All of a few, ten of thousands.
+            # At most ten random variants per kernel.
             variants = list(runnable_variants(kernel, problem, desktop))
             for variant in random.Random(0).sample(variants, min(10, len(variants))):
                 tuning = recorded(op, problem, kernel.name, dict(variant.constants))

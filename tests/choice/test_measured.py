@@ -1,4 +1,4 @@
-"""The measurements of the H200: the files are valid, and the choices from them follow the data."""
+"""The measurements of the H200: the files are valid, and the choices follow the data."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_measured_variants_exist_and_run(name: str) -> None:
 @pytest.mark.parametrize("dtype", STORAGE)
 @pytest.mark.parametrize("op", NORMS)
 def test_columns_that_are_left_out_are_chosen_well(op: str, dtype: str) -> None:
-    """On large data whose rows are multiples of vectors. This distinguishes the model from a guess."""
+    """On large problems with rows of whole vectors, the model is clearly better than a guess."""
     itemsize = DTYPES[dtype].itemsize
     losses = [
         lost
@@ -94,7 +94,10 @@ def test_the_nearest_entry_counts_most() -> None:
 
 
 def test_a_share_is_of_the_fastest_there_whatever_all_of_them_lose() -> None:
-    """An entry in which every variant is slow says as much of their order as one in which all are fast."""
+    """Shares are relative to the fastest variant of their entry.
+
+    A slow entry says as much about the order as a fast one.
+    """
     slow = SweepLandscape([entry(1024, {FEW: 45, MANY: 40}), entry(1088, {MANY: 90, FEW: 95})])
     assert first(slow, 1056) == FEW
     assert expected([slow], 16384, 1024, 4)[FEW] == pytest.approx(0, abs=0.02)
@@ -111,12 +114,15 @@ def test_variants_of_a_kernel_that_a_rule_names_are_compared_with_each_other() -
 
 
 def test_columns_past_the_row_cost_time() -> None:
-    """256 invocations hold 1024 columns in a Vec each; at 1032 each has a second one, mostly of nothing."""
+    """A row of 1024 columns fits 256 invocations with one Vec each.
+
+    At 1032 columns each has a second, mostly empty Vec.
+    """
     assert row_fit(MANY, 1024) == (1, 1.0) and row_fit(MANY, 1032) == (2, 2048 / 1032)
     assert row_fit(variant(64, 8), 1024) == (4, 1.0) and row_fit(variant(64, 8), 1016) == (4, 1024 / 1016)
-    # A row of an odd number of columns starts anywhere, so that its Vecs hold some of its neighbours'.
+    # A row with an odd number of columns may start anywhere, so its Vecs also contain neighbours' columns.
     assert row_fit(variant(256, 4), 1023).steps == 2
-    # What walks along the row has nothing to fit.
+    # A kernel that walks along the row has no fit.
     assert row_fit(MeasuredVariant("split_row", (("part_steps", 2), ("vector_width", 4))), 1000) == (0, 1.0)
     known = SweepLandscape([entry(1024, {FEW: 90, MANY: 92})])
     assert first(known, 1024) == MANY and first(known, 1032) == FEW

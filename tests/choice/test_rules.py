@@ -1,4 +1,4 @@
-"""The rules for GPUs: what they name exists and runs where it was measured, and a page has its own."""
+"""The rules for GPUs: their choices exist and run where they were measured, and pages have their own."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def test_any_problem_has_a_choice_that_runs_on_any_adapter(
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("op", NORMS)
 def test_the_choice_for_a_gpu_is_correct(op: str, dtype: str, cols: int, device: Device) -> None:
-    """With subgroups of another size, and as many rows as a test has time for."""
+    """The choice for a GPU is right on the test's adapter, whose subgroups may have another size.
+
+    It gets few rows to save time.
+    """
     traits = replace(device.traits, software=False)
     chosen = best_for(problem_of(op, cols, dtype), op, traits)
     problem = problem_of(op, cols, dtype, rows=37)
@@ -81,7 +84,7 @@ def test_the_choice_is_the_first_that_runs_of_what_was_measured(op: str, cols: i
     first = next(variant for variant in variants if variant.refusal(problem, GPU) is None)
     chosen = best_for(problem, op, GPU)
     assert (chosen.kernel.name, chosen.constants) == (first.kernel.name, first.constants)
-    # So it is for who names the kernel alone.
+    # A caller who names only the kernel gets the same constants.
     assert default_variant(chosen.kernel, problem, GPU).constants == chosen.constants
 
 
@@ -110,22 +113,22 @@ def chosen_for(op: str, rows: int, cols: int, dtype: str = "float32", traits: Tr
 def test_few_long_rows_are_split_and_many_rows_have_a_workgroup_each() -> None:
     for rows, cols in ((2, 1 << 20), (64, 65536), (32, 131072), (16, 262144), (96, 98304)):
         assert chosen_for("layer_norm", rows, cols) == chosen_for("rms_norm", rows, cols) == "split_row"
-    # A workgroup for each row keeps up where there are enough of them, or rows are shorter.
+    # One workgroup per row is as fast if there are enough rows, or if the rows are shorter.
     assert chosen_for("layer_norm", 200, 65536) == "workgroup_cache"
     assert (
         chosen_for("layer_norm", 64, 40960, "float16") == chosen_for("layer_norm", 64, 20480) == "registers"
     )
-    # Past what it holds, it would read the rest twice more, however many rows there are.
+    # For a longer row, a workgroup reads the part beyond its memory twice more, whatever the number of rows.
     assert (
         chosen_for("rms_norm", 256, 262144, "bfloat16") == chosen_for("layer_norm", 9, 70000) == "split_row"
     )
     assert chosen_for("layer_norm", 4096, 16384) == chosen_for("rms_norm", 64, 16384) == "registers"
-    # A page's workgroups hold less.
+    # A page's workgroups have less memory.
     assert chosen_for("layer_norm", 64, 14336, traits=BROWSER) == "registers"
     assert chosen_for("layer_norm", 64, 20480, traits=BROWSER) == "split_row"
     assert chosen_for("layer_norm", 4096, 20480, traits=BROWSER) == "workgroup_cache"
     assert chosen_for("rms_norm", 512, 32768, "float16", BROWSER) == "split_row"
-    # What was measured on a GPU says nothing of a CPU.
+    # Measurements on a GPU do not apply to a CPU.
     assert chosen_for("layer_norm", 2, 1 << 20, traits=SOFTWARE) == "streaming"
 
 
@@ -134,7 +137,7 @@ def test_long_rows_that_no_vector_divides_are_split_sooner() -> None:
     assert chosen_for("layer_norm", 1024, 40961) == chosen_for("layer_norm", 16, 20481) == "split_row"
     assert chosen_for("layer_norm", 1024, 20481) == "registers"
     assert chosen_for("layer_norm", 1024, 40961, "float16") == "registers"
-    # 64 columns for each of 1024 invocations is all that registers take.
+    # Registers take at most 64 columns for each of 1024 invocations.
     assert chosen_for("rms_norm", 256, 65537, "float16") == "split_row"
 
 
@@ -153,7 +156,8 @@ def test_long_rows_of_a_gradient_leave_registers() -> None:
                 assert chosen_for(op, rows, cols, dtype) == "two_dispatch"
             assert chosen_for(op, 512, 65536, dtype) == "split_row"
             assert chosen_for(op, 4096, 65536, dtype) == "tiles"
-            # Of 16 M elements split_row is behind in four bytes, and ahead in two.
+            # At 16 M elements split_row is slower than two_dispatch in float32, and faster in types of two
+            # bytes.
             several = "two_dispatch" if dtype == "float32" else "split_row"
             assert chosen_for(op, 256, 65536, dtype) == several
     assert chosen_for("rms_norm_backward", 256, 20480) == "registers"
@@ -189,7 +193,7 @@ def test_a_gradient_of_few_elements_takes_one_dispatch(op: str) -> None:
             assert found.kernel.name == "one_dispatch"
             axes = found.constants
             assert axes["threads_per_row"] * axes["rows_per_workgroup"] <= traits.max_invocations
-    # The more elements, the longer rows have to be; and of two bytes there may be twice as many.
+    # The more elements, the longer the rows must be. Types of two bytes allow twice as many elements.
     assert chosen(512, 8192).kernel.name == chosen(4096, 1024).kernel.name == "one_dispatch"
     assert chosen(1024, 8192, dtype="float16").kernel.name == "one_dispatch"
     for other in (
@@ -204,7 +208,7 @@ def test_a_gradient_of_few_elements_takes_one_dispatch(op: str) -> None:
         chosen(1024, 1024, traits=SOFTWARE),
     ):
         assert other.kernel.name == "registers"
-    # Where one dispatch cannot: few long rows have a workgroup each.
+    # If one_dispatch cannot run, each of a few long rows gets its own workgroup.
     assert chosen(64, 4096, "saved_stats=false").constants["rows_per_workgroup"] == 1
 
 

@@ -127,7 +127,7 @@ def test_a_broken_file_is_an_error_that_says_how_to_remove_it(
 
 
 def test_choices_of_ops_that_are_not_loaded_are_kept(folder: Path) -> None:
-    """A process that has not loaded an op of the user's uses and records the choices of others."""
+    """A process without a user's op keeps the recorded choices of that op, and uses and records others."""
     path = tuning.path_of(PLATFORM)
     tuning.write(tuned(), path)
     data = entry(json.loads(path.read_text()), op="softmax_of_mine")
@@ -228,7 +228,7 @@ def test_a_file_that_may_be_something_else_is_not_removed(text: str, folder: Pat
     assert path.read_text() == text
     with pytest.raises(WebnormError, match="is not removed"):
         tuning.forget(folder)
-    # In the tunings' folder a file may be broken beyond recognition, if it has a tuning's name.
+    # A file in the tunings' folder may be damaged beyond recognition, as long as it has a tuning's name.
     (folder / "tunings").mkdir()
     assert tuning.forget(path.rename(folder / "tunings" / "gone.json"))
     notes = folder / "tunings" / "notes.md"

@@ -191,7 +191,7 @@ def test_columns_are_dropped_in_the_order_of_their_ranks() -> None:
 
 
 def test_few_samples_give_no_ranks_and_one_winner() -> None:
-    """Without enough samples for ranks, table, matrix and outcome sort by the medians that they show."""
+    """Without enough samples for ranks, table, matrix and outcome sort by the shown medians."""
     moments = [1.0, 1.0, 3.0, 3.0, 3.0]
     copy = replace(timed("copy", 30.0, samples_ns=tuple(10 * one for one in moments)), op="copy")
     fast = timed("fast", 60.0, samples_ns=tuple(20 * one for one in moments), percent_of_copy=50.0)

@@ -30,10 +30,10 @@ def test_check_counts_and_names_the_worst_case() -> None:
     shown = text(CheckTable(results), 120)
     assert line_of(shown, "kernel").endswith("pass  FAIL  unstable  skip  max rel error")
     assert line_of(shown, "  registers").split()[1:] == ["2", "-", "-", "1", "1.5e-06"]
-    # An unstable kernel shows its error, which is its purpose.
+    # An unstable kernel shows its error, because it exists to show it.
     assert line_of(shown, "  one_pass").split()[1:] == ["1", "-", "1", "-", "inf"]
     assert line_of(shown, "  naive").split()[1:] == ["1", "4", "-", "-", "nan"]
-    # A failure is shown once: the error of the worst case, and the names of the other cases.
+    # The table shows a failure once: the error of the worst case, and the names of the other cases.
     constants = "threads_per_row=256 rows_per_workgroup=4 vector_width=4"
     below = shown.splitlines()[shown.splitlines().index(line_of(shown, "  naive")) :][1:3]
     assert below == [

@@ -238,7 +238,7 @@ def test_ctrl_c_while_a_shell_completes_says_nothing_to_the_prompt(
 
 
 def test_the_parent_of_a_worker_leaves_the_native_backend_to_it() -> None:
-    """The import would take 0.2 s."""
+    """Importing the native backend would take 0.2 s."""
     probe = "from webnorm.lab.run import bench, check, tune; import sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert "wgpu.backends.wgpu_native" not in done.stdout.split()
@@ -571,14 +571,14 @@ def test_cost_is_counted(tmp_path: Path, device: Device) -> None:
     assert (
         two_pass["reads of rows per element"] == "3.06"
     )  # three sweeps, and each invocation reads the pivot
-    # Two trees of five levels, and a barrier after each before its memory is reused.
+    # There are two trees of five levels, and a barrier after each tree before its memory is used again.
     assert two_pass["barriers per row"] == "14"
     assert two_pass["subgroup operations per row"] == "0"
     assert cost_of(["naive", "--no-weight", "--no-bias"], tmp_path)["reads of parameters per element"] == "0"
 
 
 def test_the_cost_of_a_gradient(tmp_path: Path, device: Device) -> None:
-    """x and dy are read once and dx is written once, because no workgroup reads beyond its last row."""
+    """The kernel reads x and dy once and writes dx once, because no workgroup reads beyond its last row."""
     layout = ["--op", "layer_norm_backward", "--cols", "256", "-c", "prefetch=0"]
     cost = cost_of(["registers", *layout], tmp_path)
     assert cost["reads of rows per element"] == "2"
@@ -610,7 +610,7 @@ def test_doctor(tmp_path: Path, device: Device) -> None:
 
 
 def test_doctor_without_an_adapter(tmp_path: Path) -> None:
-    """A Vulkan loader without a driver, and no OpenGL, as on a bare machine."""
+    """A bare machine has a Vulkan loader without a driver, and no OpenGL."""
     nothing = {
         "VK_ICD_FILENAMES": "/none",
         "VK_DRIVER_FILES": "/none",

@@ -1,4 +1,4 @@
-"""Commands, Python, the worked example and the generated tables of the README and the docs are run."""
+"""The commands, Python, worked example and generated tables of the README and the docs work as shown."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from webnorm.web.browser import launch
 
 KERNEL_PAGE = ROOT / "docs" / "kernel-file.md"
 WHOLE_CORPUS, FIXED = corpus.whole_corpus, {case.name for case in corpus.CASES}
-# It needs a cluster, which the tests of clusters start.
+# This guide needs a cluster, which the tests of clusters start.
 FLEET = ROOT / "docs" / "cluster.md"
 # This command takes half a minute.
 EXPORT_LAB = ["export", "--lab", "--out", "dist/lab"]
@@ -58,13 +58,16 @@ def _small_sizes(software: bool, quick: bool) -> tuple[tuple[int, int], ...]:
 
 
 def missing() -> str | None:
-    """Return what `webnorm verify` needs and this machine lacks."""
+    """Return the parts that `webnorm verify` needs and this machine lacks."""
     lacking = launch.browser_fixes()
     return tint.tint_unavailable() or (lacking[0].missing if lacking else None)
 
 
 def pages_to_run() -> Iterator[Any]:
-    """Yield every page with few cases and short budgets, and slow pages once more completely."""
+    """Yield every page with few cases and short budgets.
+
+    Yield slow pages again with all cases and full budgets.
+    """
     for page in DOCUMENTS:
         if page != FLEET:
             yield pytest.param(page, few_cases, id=name_of(page))
@@ -79,35 +82,35 @@ def arguments(page: Path) -> list[list[str]]:
 
 
 def takes_long(words: Sequence[str]) -> bool:
-    """Return whether the first tier runs a command on less than the page asks for."""
+    """Return True if the first tier shortens a command of a page."""
     return checks_all(words) or words[0] in SHORT_S or words == EXPORT_LAB
 
 
 def only_times(words: Sequence[str]) -> bool:
-    """Return whether a command only measures and writes nothing that later commands of the page read."""
+    """Return True if a command only measures, and writes nothing that later commands of the page read."""
     return words[0] == "bench" and not {"--json", "--save", "--baseline"} & {*words}
 
 
 def checks_all(words: Sequence[str]) -> bool:
-    """Return whether a command checks kernels on the whole corpus."""
+    """Return True if a command checks kernels on the whole corpus."""
     return words[0] == "check" and "--case" not in words
 
 
 def parse(words: Sequence[str]) -> None:
-    """Parse a command without running it: its verb and its options exist."""
+    """Parse a command without running it, so its verb and its options exist."""
     verb, *arguments = words
     _loaded(verb).make_context(verb, arguments)
 
 
 def few_cases(seed: int) -> tuple[Case, ...]:
-    """Return every 20th case of the corpus, the hostile values, options and drawn ones among them."""
+    """Return every 20th case of the corpus, including some with extreme values, options and random values."""
     return WHOLE_CORPUS(seed)[::20]
 
 
 def shorter_corpus(seed: int) -> tuple[Case, ...]:
-    """Return every fixed case, an option on one of its three row lengths in turn, and one of six drawn ones.
+    """Return every fixed case, and one of six random cases. Options take turns over their three row lengths.
 
-    Other tests check every kernel but a page's own on all of them.
+    Other tests check every kernel on all of them, except a page's own kernels.
     """
     turns = {case.name: at % 3 == at // 3 % 3 for at, case in enumerate(OPTION_GRID)}
     cases = WHOLE_CORPUS(seed)
@@ -154,38 +157,38 @@ def run_command(command: Command, folder: Path, cases: Callable[[int], tuple[Cas
         if words[0] == "bench" and "--kernel" not in words:
             words += ["--kernel", "registers"]
     elif words[0] == "bench" and not {"--budget", "help"} & {*words}:
-        # The pages do not depend on the default budget.
+        # The output of the pages does not depend on the default budget.
         words = [*words, "--budget", "0.2"]
     with (
         patch.object(corpus, "whole_corpus", cases if checks_all(words) else WHOLE_CORPUS),
         # Other tests compare several runs.
         patch.object(bench, "_RUNS_TO_COMPARE", 1),
-        # The pages do not depend on the sizes of problems.
+        # The output of the pages does not depend on the sizes of problems.
         patch.object(RowProblem, "default_sizes", _small_sizes),
         patch.object(presets, "_small", lambda problem: problem.with_batch(8)),
-        # No visitor sends anything, and Ctrl-C would not come.
+        # `webnorm collect` ends at once here, because no visitor posts results and no Ctrl-C comes.
         patch.object(collect, "serve", side_effect=typer.Exit),
     ):
         done = webnorm(words, folder)
     if verifies and missing():
-        # `make bench` does not install it, and one command does.
+        # `make bench` does not install the missing part, but the printed command does.
         assert done.returncode == INCONCLUSIVE and "`webnorm doctor --fix --browser`" in done.stderr
     elif words[:2] == ["store", "regressions"]:
-        # One run does not show noise.
+        # A single run does not show noise.
         assert done.returncode == INCONCLUSIVE and "not compared" in done.stdout
     elif words[0] == "play" and missing():
         assert done.returncode == INCONCLUSIVE and done.stderr == "webnorm: not checked: tint\n"
     elif "neither natively" in done.stdout:
-        # The adapter has no subgroups, and the page asks for none.
+        # The adapter has no subgroups, and the page does not require them.
         assert done.returncode == INCONCLUSIVE and done.stderr == "webnorm: skipped: answers\n"
     elif "UNCLEAR" in done.stdout:
-        # A budget this small gives no verdict, and the command says so.
+        # With a budget this small the command gives no verdict, and says so.
         assert done.returncode in (OK, INCONCLUSIVE), f"{words}: {done.stdout}{done.stderr}"
     else:
         assert done.returncode == OK, f"{words}: {done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr
         if words[: len(asked)] == asked and "--kernel" not in words[len(asked) :]:
-            # Another budget changes no line, and fewer kernels leave lines out.
+            # Another budget changes no line, but fewer kernels remove lines.
             assert missing_lines(command.output, done.stdout + done.stderr) == [], done.stdout + done.stderr
 
 
@@ -271,7 +274,7 @@ def test_every_layout_is_documented() -> None:
 
 
 def test_the_helpers_are_there() -> None:
-    """Each helper that the page names is a function or a macro of the snippet that it names."""
+    """The page names a snippet for each helper, and the snippet has that function or macro."""
     rows = re.findall(r"^\| (.+?) \| ((?:`\w+\.wgsl`(?:, )?)+) \|", KERNEL_PAGE.read_text(), re.M)
     assert len(rows) > 20
     for helpers, files in rows:
@@ -287,7 +290,10 @@ def test_the_body_that_is_shown_is_naives() -> None:
 
 
 def figures(page: Path, corner: str) -> dict[tuple[str, str, str], str]:
-    """Return the cells of the table with a text in its corner, by kind, "own" or "others", and columns."""
+    """Return the cells of the table that has a text in its corner, by kind and columns.
+
+    The kind is "own" or "others".
+    """
     table = page.read_text().split(f"\n| {corner} |")[1]
     lines = itertools.takewhile(lambda line: "|" in line, table.splitlines())
     head, _, *body = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)

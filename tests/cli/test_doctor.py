@@ -1,4 +1,4 @@
-"""`webnorm doctor` reports what is missing and installs it; it fails only without a required part."""
+"""`webnorm doctor` reports missing parts and installs them. It fails only without a required part."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_json(doctor: Callable[..., Said], first: Device) -> None:
     )
 
 
-# The command in a process without wgpu; the driver kills it after the adapters are listed.
+# The command runs in a process without wgpu. A driver kills the process after the adapters are listed.
 CRASH = """
 import os, signal
 from webnorm.cli.verbs import doctor

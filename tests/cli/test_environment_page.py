@@ -12,7 +12,7 @@ from pages import ROOT
 PAGE = ROOT / "docs" / "environment.md"
 # Upper-case names with an underscore between quotes, as variables are written.
 _QUOTED = re.compile(r'"(_?[A-Z][A-Z0-9]*(?:_+[A-Z0-9]+)+)"')
-# Names without an underscore, at the places that read them.
+# Names without an underscore, at the places where code reads them.
 _READ = re.compile(r'(?:environ(?:\.\w+\(|\[)|_size_of\()"(\w+)"')
 _OWN = re.compile(r"\b_?WEBNORM_[A-Z_]+\b")
 
@@ -27,7 +27,7 @@ def variables(folder: Path) -> Iterator[str]:
 
 
 def is_variable(name: str) -> bool:
-    """Return whether a name is not a constant of the os module."""
+    """Return True if a name is not a constant of the os module."""
     return not hasattr(os, name) and name not in getattr(os, "sysconf_names", ())
 
 

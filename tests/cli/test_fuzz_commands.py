@@ -166,9 +166,9 @@ OPTIONS = {
         "--wgsl",
         "--cluster",
     ),
-    # Without --out, which sets where it writes.
+    # The command runs without --out, which sets the output folder.
     "new": ("--op", "--from"),
-    # With --once, since `play` would not end otherwise.
+    # --once is always set, because `play` would not end otherwise.
     "play": (
         "--json",
         "--quick",
@@ -195,7 +195,7 @@ OPTIONS = {
         "--capacity",
         "--export",
     ),
-    # Without the options that set where it writes.
+    # The command runs without the options that set where it writes.
     "store": ("--store", "--op", "--kernel", "--adapter", "--last", "--format"),
     "doctor": ("--adapter", "--json"),
     "cluster": ("--cluster", "--adapter", "--json", "--time-limit"),

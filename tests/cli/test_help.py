@@ -148,7 +148,7 @@ def test_completion_installs_and_completes(tmp_path: Path) -> None:
     script = 'source "$HOME/.bashrc"'
     assert completed(script, ["be"], tmp_path) == ["bench"]
     assert completed(script, ["bench", "--op", "rms"], tmp_path) == ["rms_norm", "rms_norm_backward"]
-    # Bash also splits words at "=", and completes the word behind it.
+    # bash also splits words at "=", and completes the word after it.
     behind = ["float8_e4m3fn", "float8_e5m2"]
     assert completed(script, ["bench", "-o", "out_dtype", "=", "float8"], tmp_path) == behind
     assert completed(script, ["bench", "-o", "out_dtype", "="], tmp_path)[-3:] == [*behind, "int8"]

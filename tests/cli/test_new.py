@@ -38,8 +38,9 @@ def drafted(kernel: Kernel, folder: Path) -> Kernel:
 
 
 def code(variant: Variant, problem: NormProblem, *roots: Path) -> list[str]:
-    """The lines of a rendered text that are no comments, without what nothing names: of a user's file that is
-    left, too.
+    """Return the lines of a rendered text, without comments and without unused declarations.
+
+    This also removes unused declarations of the user's file, which the renderer keeps.
     """
     lines = render_shader(variant, problem, "native", GPU, roots=roots).text.splitlines()
     lines, _ = strip_unused(lines, [True] * len(lines))
@@ -61,7 +62,7 @@ def test_a_draft_renders_like_its_source(kernel: Kernel, tmp_path: Path) -> None
         suits = suited(kernel, NormProblem(**{**vars(problem), "options": kernel.op.defaults}))
         variant = default_variant(kernel, suits, GPU)
         source, copy = code(variant, suits), code(Variant(mine, variant.constants), suits, tmp_path)
-        # A function in the file itself is rendered even if the problem does not call it.
+        # The renderer keeps a function in the kernel's own file even if the problem does not call it.
         left = iter(copy)
         assert all(line in left for line in source) and len(copy) <= len(source) + 3
 
@@ -205,7 +206,7 @@ def test_a_narrow_terminal_breaks_no_word(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_shell_takes_the_commands_whatever_the_folder_is_called(folder: str, tmp_path: Path) -> None:
     offered = webnorm(["new", "mine", f"--out={folder}"], tmp_path).stdout
     shown = next(line for line in offered.splitlines() if line.startswith("  webnorm show "))
-    # The shell splits the line, and the test runs its words.
+    # The shell splits the line, and the test runs the resulting words.
     script = shown.replace("webnorm", "printf '%s\\0'", 1)
     words = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, check=True).stdout
     done = webnorm([os.fsdecode(word) for word in words.split(b"\0")[:-1]], tmp_path)

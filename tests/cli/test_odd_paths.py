@@ -1,4 +1,4 @@
-"""Paths of any bytes: everything works below them, or the error is one line."""
+"""Paths of any bytes: everything works below them, or the command prints a one-line error."""
 
 from __future__ import annotations
 

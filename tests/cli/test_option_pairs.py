@@ -91,7 +91,7 @@ def words(verb: str, name: str) -> list[str]:
 
 
 def given(verb: str, options: Sequence[str]) -> dict[str, Any]:
-    """Return what a rule gets for a command line with these options."""
+    """Return the options of a command line in the form that rules get."""
     return {option.partition("=")[0]: option.partition("=")[2] or "x" for option in options}
 
 
@@ -209,7 +209,7 @@ SINKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("op", "--out", "--cols"),
     ),
 }
-# Options with an effect only later in the work, or that only name a file.
+# Options that have an effect only later in the work, or that only name a file.
 UNSEEN = {
     "play": {"--web", "--port", "--once", "--json"},
     "export": {"--force", "--wgsl", "--submit"},
@@ -219,7 +219,7 @@ UNSEEN = {
 
 
 def fingerprint(verb: str, options: Sequence[str], folder: Path) -> str | None:
-    """Return what a verb passes to its work, or None if it refuses the options in one line."""
+    """Return the arguments of a verb's work, or None if the verb refuses the options in one line."""
     found: list[str] = []
 
     def reached(*arguments: Any, **named: Any) -> Any:
@@ -247,7 +247,7 @@ def fingerprint(verb: str, options: Sequence[str], folder: Path) -> str | None:
 
 
 def declared(verb: str, options: Sequence[str]) -> bool:
-    """Return whether a rule refuses the options."""
+    """Return True if a rule refuses the options."""
     return any(rule.objection(given(verb, options)) for rule in RULES.get(verb, ()))
 
 

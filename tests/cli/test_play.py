@@ -135,7 +135,7 @@ def test_a_file_in_no_ops_folder_asks_for_the_op(
 
 
 def test_another_op_than_the_files_is_refused(mistake: Callable[[list[str]], str], file: Path) -> None:
-    """The file must not be checked as an op that the user did not choose."""
+    """The playground must not check the file as an op that the user did not choose."""
     output = mistake(["play", str(file), "--once", "--op", "rms_norm"])
     assert f"--op is rms_norm; {file} is for layer_norm" in output
 

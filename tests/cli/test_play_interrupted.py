@@ -34,7 +34,7 @@ MANY = "".join(
 LONG = (
     f"var w = params.eps; for (var i = 0u; i < 60000u; i++) {{ {'w = sin(w) + f32(i); ' * 120} }} y[0] = w;\n"
 )
-# Kernels that keep a step busy for ever. Only the compiler's step ends.
+# Kernels that keep a step busy without end. Only the compiler's step ends.
 SLOW = {
     "render": TWO_PASS.replace(BEGIN, LOOPS + BEGIN),
     "compile": TWO_PASS.replace(BEGIN, MANY + BEGIN),
@@ -61,7 +61,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def playing(file: Path, step: str, words: Sequence[str], out: int) -> Iterator[subprocess.Popen[str]]:
     """Start the command as the leader of a new process group."""
     file.write_text(SLOW.get(step, TWO_PASS))
-    # Only Ctrl-C ends a long step.
+    # A long step ends only by Ctrl-C.
     command = [sys.executable, "-c", "import unhurried; unhurried.run()", "play", str(file), *words]
     process = subprocess.Popen(
         command,
@@ -173,7 +173,8 @@ def test_on_the_page_that_waits_for_an_answer(file: Path, device: Device) -> Non
                 swap.write_text(SLOW["verdict"])
                 swap.replace(file)
                 heard(events, b'"working":"verdict"')
-                # The request waits for the verdict. The server has it once it asks for the body.
+                # The request waits for the verdict. The server has received the request once it asks for the
+                # body.
                 other.request(
                     "POST", "/api/here", headers={**headers, "Expect": "100-continue", "Content-Length": "2"}
                 )

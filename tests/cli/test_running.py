@@ -137,7 +137,7 @@ def test_a_job_that_is_interrupted_before_its_adapter_is_open(monkeypatch: pytes
 def bench_that_is_interrupted(
     known: list[Result], monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Ctrl-C in the second of two problems, which has some results."""
+    """Run `bench` with Ctrl-C in the second of two problems, which already has some results."""
 
     def interrupted(request: bench.BenchRequest, *_: object) -> Iterator[Any]:
         yield bench.Progress(request.tasks[1], "timing", so_far=lambda: known)
@@ -164,7 +164,7 @@ def test_rounds_that_were_done_are_shown_and_saved(tmp_path: Path, monkeypatch: 
 
 
 def test_flags_are_explained_that_a_shown_line_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the fastest of all copies has a line."""
+    """The text explains the flags of shown lines only, and only the fastest of all copies has a line."""
     slower = [timed("copy", 9.0, op="copy", flags=("noisy",)), timed("copy", 8.0, op="copy")]
     known = [*slower, timed("naive", 100.0, flags=("throttled",))]
     done = bench_that_is_interrupted(known, monkeypatch, tmp_path)
@@ -251,7 +251,10 @@ def test_the_rest_of_even_work_is_shown_once_it_is_known() -> None:
 
 
 def test_an_estimate_that_would_grow_is_not_shown() -> None:
-    """Compiling comes first or the last problem is the largest: estimates of 14, 30 and 46 s would follow."""
+    """Compiling comes first, or the last problem is the largest.
+
+    Estimates of 14, 30 and 46 s would follow each other.
+    """
     growing = [(0.1, 1.5), (0.2, 3.6), (0.3, 6.0), (0.4, 20.0), (0.5, 30.0), (0.6, 69.0), (0.9, 300.0)]
     assert seconds_of(shown_of(growing)) == []
 
@@ -266,7 +269,7 @@ def test_the_time_left_never_grows(seed: int) -> None:
         spent += rng.random() ** rng.choice((1, 8)) * rng.choice((0.1, 1, 20))
         steps.append((share, spent))
     shown = seconds_of(shown_of(steps))
-    # 1 min stands for half a minute to one and a half.
+    # "1 min" means half a minute to one and a half.
     assert all(after <= before * 1.5 for before, after in pairwise(shown))
     left = TimeLeft()
     rests = []
@@ -300,7 +303,7 @@ def test_the_bar_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
         assert screen._TimeColumn(left).render(bar.tasks[0]).plain == "15 s left"
 
 
-# An interrupted command and its clean-up.
+# The test runs an interrupted command and its clean-up.
 _INTERRUPTED = """
 import os, signal, sys
 from webnorm.cli import app
@@ -333,7 +336,7 @@ app.run()
     ("how", "said"), [("held_down", "interrupted; stopped"), ("in_the_body_of_a_class", "")]
 )
 def test_ctrl_c_is_no_traceback(how: str, said: str) -> None:
-    """Ctrl-C can come at any place, and many times while the command ends."""
+    """Ctrl-C can arrive at any place, and many times while the command ends."""
     command = [sys.executable, "-c", _INTERRUPTED, how]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert (done.returncode, done.stderr) == (INTERRUPTED, said)

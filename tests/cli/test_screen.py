@@ -1,4 +1,4 @@
-"""Every way to the screen shows names unchanged and control characters as escapes."""
+"""All output to the screen shows names unchanged and control characters as escapes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_an_error_is_one_line_whatever_it_names(hostile: str) -> None:
 
 @pytest.mark.parametrize("name", [HOSTILE, *NAMES])
 def test_no_way_to_the_screen_is_left_open(name: str) -> None:
-    """Text is a cell, a heading, a title, a caption, printed plainly or styled, or rich's text."""
+    """Text reaches the screen as a cell, a heading, a title, a caption, a print or rich's text."""
     console, out = screen()
     table = Table(title=name, caption=name)
     table.add_column(name)

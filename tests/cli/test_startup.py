@@ -9,7 +9,7 @@ import pytest
 
 from webnorm.gpu.device import Device
 
-# Imports that take 20 ms or more, wgpu's native part 250.
+# Imports that take 20 ms or more. wgpu's native part takes 250 ms.
 HEAVY = {
     "wgpu",
     "wgpu.backends.wgpu_native",

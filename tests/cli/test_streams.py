@@ -111,7 +111,7 @@ def test_names_that_no_encoding_has(tmp_path: Path) -> None:
 
 
 def left_by_its_reader(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command in a folder; the reader of its standard output ends before it begins."""
+    """Run the command in a folder. The reader of its standard output ends before the command starts."""
     command = [sys.executable, "-m", "webnorm", *arguments]
     with subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -148,7 +148,7 @@ def test_exit_status_and_files_survive_a_closed_output(
     tmp_path: Path,
     device: Device,
 ) -> None:
-    """Files are complete, and wrong or missing kernels keep their exit statuses, even without a reader."""
+    """Even without a reader, files are complete, and wrong or missing kernels cause their exit statuses."""
     broken.write(tmp_path, "wrong")
     wrong = ["--wgsl", ".", "-k", "wrong", "--json"]
     for arguments in (

@@ -1,4 +1,4 @@
-"""Terminals: when they are redrawn, and their state after a command ends or stops."""
+"""Terminals: when commands redraw them, and their state after a command ends or stops."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from webnorm.lab.results import result_files
 from webnorm.play.attempt_store import FOLDER_VARIABLE
 
 pytestmark = pytest.mark.xdist_group("play")
-# The beginning of each drawing of a whole screen.
+# The codes that start each drawing of a whole screen.
 HOME = "\x1b[H"
-# It runs until it is stopped.
+# This command runs until a signal or a key stops it.
 BENCH = ["bench", "-k", "registers", "--rows", "64", "--cols", "64", "--budget", "600", "--json", "out.json"]
 
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A correct kernel in the folder of the commands."""
+    """Return a right kernel in the folder of the commands."""
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "attempts"))
@@ -45,7 +45,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def is_drawn_in(rows: int, text: str) -> bool:
-    """Return whether the last screen has this many lines."""
+    """Return True if the last screen has this many lines."""
     return text.rpartition(HOME)[2].count("\r\n") == rows - 1
 
 
@@ -94,7 +94,7 @@ def test_a_signal_ends_a_bar(words: list[str], mark: str, file: Path, tmp_path: 
         assert HIDE in terminal.screen.until(mark)
         shown = ends_by(terminal, signal.SIGTERM)
     assert "Traceback" not in shown
-    # A result is kept. No temporary file, lock or folder is left.
+    # The result remains, and no temporary file, lock or folder.
     left = {path.name for path in tmp_path.iterdir()} - {"layer_norm"}
     assert left <= {"out.json"}
     if left:
@@ -107,7 +107,7 @@ def test_a_terminal_that_is_closed(file: Path, device: Device) -> None:
         terminal.screen.until("✓ cost")
         children = children_of(terminal.pid)
         terminal.hang_up()
-        # The failed write may be noticed before the signal.
+        # The command may notice the failed write before the signal.
         assert terminal.status() in (-signal.SIGHUP, BAD_USAGE)
         assert children
         all_end(children)
@@ -128,7 +128,7 @@ def test_more_signals_change_nothing(file: Path, device: Device) -> None:
 
 @slow
 def test_an_ignored_signal_stays_ignored(file: Path, device: Device) -> None:
-    """The signal is ignored, as under nohup."""
+    """The command starts with an ignored signal, as under nohup."""
     code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
     code += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     with on_terminal(["-c", code, *play(file)]) as terminal:
@@ -143,7 +143,7 @@ def test_stopped_and_continued(file: Path, device: Device) -> None:
         terminal.screen.until("✓ cost")
         while_running = terminal.modes
         for times in (1, 2):
-            # Ctrl-Z, which the terminal's driver turns into a signal.
+            # Send Ctrl-Z, which the terminal's driver turns into a signal.
             terminal.press("\x1a")
             terminal.stopped()
             assert terminal.modes == terminal.found

@@ -35,7 +35,7 @@ class Fleet:
         return process
 
     def adapter(self, choice: str) -> subprocess.Popen[bytes]:
-        """`webnorm cluster worker` for an adapter, after it has said that it works."""
+        """Start `webnorm cluster worker` for an adapter, and wait until it reports that it works."""
         words = [sys.executable, "-m", "webnorm", "cluster", "worker", self.address, "--adapter", choice]
         process = self._process(words, {}, subprocess.PIPE)
         assert process.stdout is not None and b"works for" in process.stdout.readline()
@@ -91,7 +91,7 @@ def before(*folders: Path) -> str:
 
 
 def results(path: Path) -> list[dict[str, Any]]:
-    """Return the results in the file of a complete run."""
+    """Return the results in the file of a run, which must be complete."""
     report = json.loads(path.read_text())
     assert report["complete"] is True
     found: list[dict[str, Any]] = report["results"]

@@ -28,7 +28,7 @@ def alone() -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Hanging(WorkItem):
-    """Send no message, like a kernel that hangs."""
+    """A work item that sends no message, like a kernel that hangs."""
 
     def run(self, worker: Worker, traits: Traits) -> Iterator[Any]:
         yield from worker.stream(_hang, None)
@@ -36,7 +36,7 @@ class Hanging(WorkItem):
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting(WorkItem):
-    """Wait for a file."""
+    """A work item that waits for a file."""
 
     file: Path
     time_limit_s: float = HANG_S
@@ -47,7 +47,7 @@ class Waiting(WorkItem):
 
 @dataclass(frozen=True, kw_only=True)
 class Strict(CheckItem):
-    """Apply the time limit only to kernels named endless, and not to others or to process starts."""
+    """A check that limits only the time of kernels named endless, and not of others or of process starts."""
 
     def run(self, worker: Worker, traits: Traits) -> Iterator[Progress | list[Result]]:
         own = worker.stream

@@ -1,4 +1,4 @@
-"""Pools of cards, and the files sent with work items: no cluster, no adapter."""
+"""Pools of cards, and the files that are sent with work items, without a cluster or an adapter."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_an_unreadable_file_is_reported_before_anything_runs(tmp_path: Path) -> 
 def test_an_invalid_cluster_is_one_line(
     where: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A short limit is enough: no scheduler answers there.
+    # A short limit is enough, because no scheduler answers there.
     monkeypatch.setattr(cluster, "_PATIENCE_S", 0.5)
     (tmp_path / "wrong.json").write_text("[1]")
     done = webnorm(["check", "--case", "normal", "--kernel", "naive", "--cluster", where], tmp_path)

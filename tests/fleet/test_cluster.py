@@ -117,7 +117,8 @@ def test_a_hanging_kernel_affects_no_other(
 ) -> None:
     folder = tmp_path / "layer_norm"
     folder.mkdir()
-    # Most drivers remove an empty loop, and llvmpipe ends any after 65,535 rounds, so each round takes long.
+    # Most drivers remove an empty loop, and llvmpipe ends any loop after 65,535 rounds. So each round takes
+    # long.
     steps = "{% for _ in range(1000) %}spin = sin(spin) + 2.0; {% endfor %}"
     loop = f"var spin = 2.0;\n    for (; spin > 0.0;) {{ {steps} }}"
     text = broken.HONEST.replace("let pivot = ", f"{loop}\n    let pivot = spin + ")

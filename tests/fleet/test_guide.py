@@ -1,4 +1,4 @@
-"""The commands of docs/cluster.md run with another scheduler port; the cluster has two platforms."""
+"""The commands of docs/cluster.md run with another scheduler port. The cluster has two platforms."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_commands_of_the_guide_run_with_two_workers(fleet: Fleet, tmp_path: 
 
 
 def _check_platforms(*backends: str) -> None:
-    """Skip the test if an adapter cannot be opened: drivers may list such adapters."""
+    """Skip the test if an adapter cannot be opened, because drivers may list such adapters."""
     for backend in backends:
         found = [one for one in adapters() if one.backend == backend]
         if not found:

@@ -64,7 +64,7 @@ def problems(found: list[dict[str, Any]]) -> list[tuple[int, str]]:
 
 
 def outcomes(fleet: Fleet, meantime: Callable[[], None], folder: Path) -> list[tuple[int, Any]]:
-    """Return the outcomes of items that wait until `meantime` has changed the workers."""
+    """Return the outcomes of items that wait until `meantime` has added or ended workers."""
 
     def happen() -> None:
         meantime()
@@ -81,7 +81,7 @@ def outcomes(fleet: Fleet, meantime: Callable[[], None], folder: Path) -> list[t
 
 @pytest.fixture(scope="module")
 def left(fleet: Fleet) -> subprocess.Popen[bytes]:
-    """Start the worker that remains; no nanny restarts it."""
+    """Start the worker that remains. No nanny restarts it."""
     return fleet.worker("--no-nanny")
 
 
@@ -137,7 +137,8 @@ def test_without_an_equal_adapter_the_rest_is_skipped(
             yield event
             if isinstance(event, dispatcher.ItemResult):
                 left.kill()
-                # Not earlier: on a busy machine a late heartbeat would count as a loss.
+                # The patience ends only now. Earlier, a late heartbeat on a busy machine would count as a
+                # loss.
                 monkeypatch.setattr(dispatcher, "_PATIENCE_S", 0.0)
 
     monkeypatch.setattr(dispatcher, "run_items", gathered)

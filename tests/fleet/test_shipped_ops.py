@@ -19,7 +19,7 @@ from webnorm.op.op import Task
 from webnorm.op.registry import load_op, unregister
 
 GALLERY = Path(webnorm.__file__).parents[1] / "examples" / "ops"
-# The program of a worker: it opens the parcel, finds the op's kernels and returns a problem.
+# The program of a worker. It opens the parcel, finds the op's kernels and returns a problem.
 WORKER = """
 import pickle, sys
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Mutants of the kernels of ops of elements and of matrix-vector products: each has to fail its check."""
+"""Mutants of the kernels of elementwise ops and matrix-vector products. Each must fail its check."""
 
-# A mutant is a line of a table.
+# Each mutant is a line of a table.
 # fmt: off
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Mutant(NamedTuple):
-    """A mistake in a kernel: `old`, which its text has once or more, becomes `new`."""
+    """A mistake in a kernel: `new` replaces each `old` in its text."""
 
     kernel: str
     name: str

@@ -1,10 +1,10 @@
-"""Mutants of the kernels of ops of rows: each has to fail its check."""
+"""Mutants of the kernels of row ops. Each must fail its check."""
 
 from __future__ import annotations
 
 from mutants_elements import Mutant
 
-# Of every kernel that joins maximum and sum: softmax, and cross-entropy with its gradient.
+# Mutants of every kernel that combines maximum and sum: softmax, and cross-entropy with its gradient.
 JOINING = (
     (
         "larger part scaled",

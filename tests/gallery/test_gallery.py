@@ -1,4 +1,4 @@
-"""The ops of examples/ops: their kernels are right in every storage type, and mutants of them die."""
+"""The ops of examples/ops: their kernels are right in every storage type, and checks find all mutants."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_op_has_mutants() -> None:
     assert {op for op in NAMES if len(MUTANTS.get(op, ())) >= FEWEST_MUTANTS} == {*NAMES}
 
 
-# Not the fixture: a process has one op of a name, and mutants lie in a copy of the folder.
+# This test does not use the fixture. A process has one op of a name, and mutants are in a copy of the folder.
 @pytest.mark.slow
 @pytest.mark.parametrize("op", NAMES)
 def test_mutants_die(op: str) -> None:

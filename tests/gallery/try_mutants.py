@@ -1,6 +1,7 @@
 """Check the mutants of a module of this folder.
 
-`python tests/gallery/try_mutants.py mutants_elements [OP ...]` prints each mutant with what found it.
+`python tests/gallery/try_mutants.py mutants_elements [OP ...]` prints each mutant with the check that found
+it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ OPS = Path(__file__).resolve().parents[2] / "examples" / "ops"
 
 
 def mutated(op: str, mutant: Any) -> str:
-    """Return the text of a mutant; raises ValueError where its kernel lacks the text to replace."""
+    """Return the text of a mutant. Raises ValueError if its kernel lacks the text to replace."""
     kernel = OPS / op / f"{mutant.kernel}.wgsl"
     text = kernel.read_text(encoding="utf-8")
     if mutant.old not in text:
@@ -32,8 +33,8 @@ def mutated(op: str, mutant: Any) -> str:
 def checked(op: str, mutants: Sequence[Any], dtype: str = "float32") -> Iterator[tuple[Any, str, str]]:
     """Check the mutants of an op in a copy of its folder.
 
-    Yield each, the number of cases that fail, and the first's reason. None stands for a kernel without
-    mistakes.
+    Yield each mutant, its count of failed cases, and the reason of the first failure. None stands for a
+    kernel without mistakes.
     """
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / op
@@ -41,7 +42,8 @@ def checked(op: str, mutants: Sequence[Any], dtype: str = "float32") -> Iterator
         shutil.copy(OPS / op / "op.py", folder)
         by_kernel: dict[str, Any] = {}
         for kernel in dict.fromkeys(one.kernel for one in mutants):
-            # The kernels themselves, which have to pass: a mutant that dies of their faults shows nothing.
+            # The kernels themselves must pass. If a mutant fails because of its kernel's faults, this proves
+            # nothing.
             by_kernel[kernel] = None
             shutil.copy(OPS / op / f"{kernel}.wgsl", folder)
         for index, mutant in enumerate(mutants):
@@ -56,7 +58,7 @@ def checked(op: str, mutants: Sequence[Any], dtype: str = "float32") -> Iterator
 
 
 def main(module: str, *ops: str) -> int:
-    """Print each mutant and what found it; return how many survive, and how many kernels fail."""
+    """Print each mutant and the check that found it. Return the number of survivors and failing kernels."""
     wrong = 0
     for op, mutants in importlib.import_module(module).MUTANTS.items():
         if ops and op not in ops:

@@ -1,4 +1,7 @@
-"""A GPU for tests of the stopwatch: it has a clock that sinks when it idles, one queue, and its own time."""
+"""A simulated GPU for tests of the stopwatch.
+
+It has one queue, its own time, and a clock that falls when idle.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,22 @@ from webnorm.gpu.timing import Reading, Sampler
 
 @dataclass
 class Card:
-    """Seconds of work at the lowest clock and of rising after it, and of idleness that lets it fall.
+    """A GPU whose clock rises with work. All durations are in seconds.
 
-    The defaults are an NVIDIA H200's, where `slow` is the copy's share of its speed at 345 of 1980 MHz.
+    `plateau` is the work at the lowest clock, `rise` the work from there to the highest clock. After
+    `falls_after` of idleness the clock falls again. `slow` is the speed at the lowest clock, as a share of
+    the full speed. The defaults are an NVIDIA H200's, where `slow` is the copy's share at 345 of 1980 MHz.
     """
 
     plateau: float = 0.35
     rise: float = 0.2
     falls_after: float = 0.5
     slow: float = 0.4
-    # The host's time, the time at which the queue is empty, and the time worked without a long pause.
+    # The host's time, the time at which the queue is empty, and the time of work since the last long pause.
     now: float = 1000.0
     free: float = 0.0
     worked: float = 0.0
-    # Submissions and reads in order, and how long the device was idle within a run.
+    # The order of submissions and reads, and the idle time of the device within a run.
     events: list[str] = field(default_factory=list)
     starved: float = 0.0
 

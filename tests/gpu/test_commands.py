@@ -1,4 +1,4 @@
-"""Passes that are submitted without wgpu-py's objects are what they are with them."""
+"""Passes that webnorm submits without wgpu-py's objects give the same results as with them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 
 @pytest.fixture(params=["wgpu-native", "objects"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run a test both ways; the second is for other versions of wgpu-py."""
+    """Run a test both ways. Other versions of wgpu-py need the second one."""
     if request.param == "objects":
         monkeypatch.setattr(wgpu_private, "native_functions", lambda: None)
     return str(request.param)
@@ -76,7 +76,7 @@ def test_another_wgpu_py_has_its_objects(device: Device, anew: None, monkeypatch
 
 
 def test_objects_without_a_native_one_have_their_own_way(device: Device, buffer: Any) -> None:
-    """A device of another wgpu-py: `_internal` is not what its native one is called."""
+    """A device of another wgpu-py may have another name for its native object than `_internal`."""
     other = SimpleNamespace(
         create_command_encoder=device.handle.create_command_encoder,
         queue=SimpleNamespace(submit=device.handle.queue.submit),
@@ -110,7 +110,7 @@ def test_both_ways_report_the_same_mistakes(
     for encode, kind, message in mistakes:
         with pytest.raises(kind, match=message):
             run_pass(device.handle, encode)
-        # Nothing was done, and the next pass is.
+        # The refused pass did nothing, and the next pass works.
         assert values(device, buffer) == before
         run_pass(device.handle, on(device, buffer, 0).encode)
 

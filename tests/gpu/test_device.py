@@ -15,7 +15,7 @@ pytestmark = pytest.mark.opengl
 
 
 def test_every_listing_has_the_same_adapters(device: Device) -> None:
-    """Through OpenGL only devices of one listing wait for each other."""
+    """Through OpenGL, devices only wait for each other if they are from one listing."""
     assert [one.handle for one in adapters()] == [one.handle for one in adapters()]
     assert any(one.handle is device.adapter.handle for one in adapters())
 
@@ -36,7 +36,7 @@ def test_the_adapter_of_the_environment(device: Device, monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 def test_no_usable_temporary_folder() -> None:
-    """Commands work without, those with a worker process, too."""
+    """Commands work without a temporary folder, including commands with a worker process."""
     script = (
         "import sys, tempfile\n"
         "tempfile._candidate_tempdir_list = lambda: ['/nowhere']\n"

@@ -117,7 +117,10 @@ def small() -> Iterator[Device]:
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[Device]:
-    """Small bindings, but workgroups enough for the pass that finishes a gradient's sums."""
+    """Open a device with small bindings.
+
+    It has enough workgroups for the pass that adds a gradient's sums.
+    """
     if not adapters():
         pytest.skip("wgpu finds no adapter; `webnorm doctor --fix` installs one")
     yield open_device(
@@ -126,7 +129,10 @@ def narrow() -> Iterator[Device]:
 
 
 def in_turn(kernels: Iterable[Kernel], trials: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """The kernels of each file on every trial: the two norms, which share its text, take turns."""
+    """Pair the kernels of each file with every trial.
+
+    The two norms share the file's text, so they take turns.
+    """
     return [
         pytest.param(kernel, *trial, id="-".join(map(str, (kernel.label, *trial))))
         for first, family in enumerate(of_one_file(kernels))
@@ -179,7 +185,7 @@ def test_rows_that_share_words_in_slices(
 
 
 def four_groups(kernel: Kernel, problem: NormProblem, device: Device) -> Variant:
-    """So few records of sums that they fit a small binding, whatever is the default on the adapter."""
+    """Return a variant with few records of sums, so that they fit a small binding on every adapter."""
     constants = default_variant(kernel, problem, device.traits).constants
     return Variant(kernel, {**constants, "groups": 4} if "groups" in kernel.tune else constants)
 
@@ -240,7 +246,7 @@ def test_sums_that_do_not_fit_a_binding(narrow: Device) -> None:
     ),
 )
 def test_rows_are_cut_however_many_groups_share_them(kernel: Kernel, name: str, device: Device) -> None:
-    """A case shrinks the share of a row, even if a large GPU wants many records."""
+    """A case reduces the share of a row, even if a large GPU uses many records."""
     (case,) = (case for case in PROMISES if case.name == name)
     problem = case.problem(kernel.op)
     assert problem is not None
@@ -292,7 +298,7 @@ def test_no_rows_give_sums_of_0(kernel: Kernel, device: Device) -> None:
     ],
 )
 def test_slices_that_begin_inside_a_word(op: str, rows: int, cols: int, options: str, small: Device) -> None:
-    """Narrow types and odd columns: a slice's first row shares a word with the slice before."""
+    """With narrow types and odd columns, a slice's first row shares a word with the slice before it."""
     kernel = kernel_named("registers", op)
     problem = NormProblem(
         rows=rows, cols=cols, dtype="float16", options=kernel.op.defaults.changed(options.split(","))
@@ -318,7 +324,7 @@ def test_a_row_over_the_binding_limit(small: Device) -> None:
 
 
 def test_slices_without_end(small: Device, tmp_path: Path) -> None:
-    """A header's count may ask for one slice a row."""
+    """A header's workgroup count may require one slice per row."""
     path = tmp_path / "layer_norm" / "naive.wgsl"
     path.parent.mkdir()
     path.write_text(re.sub(r'(?<=workgroup_count = ").*(?=")', "16 * rows", HONEST))
@@ -368,7 +374,7 @@ def test_without_subgroups() -> None:
         ),
         ("naive", 48, "if (row_exists) {", "if (row_exists && at != 7u) {", "never written"),
         ("two_pass", 50, "min(access(j, thread), ACCESSES - 1u)", "access(j, thread) + 7u", "NaN"),
-        # Rows past the last read x's guard and write what comes of it over y's: not the same NaN.
+        # Rows after the last one read x's guard and write the result over y's guard. That NaN has other bits.
         (
             "naive",
             50,
@@ -380,7 +386,7 @@ def test_without_subgroups() -> None:
     ],
 )
 def test_the_harness_sees(name: str, cols: int, old: str, new: str, reason: str, device: Device) -> None:
-    """Writes past the end, elements left out, reads past the end of x."""
+    """The harness sees writes past the end, missing elements, and reads past the end of x."""
     problem = NormProblem(rows=9, cols=cols)
     shader = shader_for(name, problem, device)
     assert old in shader.text

@@ -1,4 +1,4 @@
-"""The start, the order and the end of timing, statistics and flags, with a fake clock."""
+"""The start, order and end of timing, its statistics and flags, with a fake clock."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ CPU = Traits(frozenset(), 1024, 32768, software=True)
 def rounds_until_enough(
     sample: float, jitter: float, rule: timing.StoppingRule, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[int, float]:
-    """Rounds and seconds until the rule says stop, for a plan whose samples take `sample` seconds."""
+    """Return the rounds and seconds until the rule stops a plan.
+
+    Each of its samples takes `sample` seconds.
+    """
     now = 0.0
     monkeypatch.setattr(timing, "clock", lambda: now)
     samples: list[list[float]] = [[], []]
@@ -98,7 +101,7 @@ def result(op: str, gbps: float | None) -> Result:
 
 
 def test_the_best_copy_counts_and_too_good_is_suspicious() -> None:
-    """On any adapter: a program on the CPU has no more memory than its copy has."""
+    """This applies to every adapter, because a program on the CPU has the same memory as its copy."""
     found = with_share_of_copy(
         [
             result("copy", 50.0),
@@ -113,7 +116,7 @@ def test_the_best_copy_counts_and_too_good_is_suspicious() -> None:
 
 
 def test_a_kernel_that_only_reads_may_beat_a_copy() -> None:
-    """x and dy in and dx out is a third of the way from a copy to reads alone."""
+    """A gradient reads x and dy and writes dx. This is a third of the way from a copy to reads only."""
     problem = NormProblem(rows=1, cols=1024)
     assert suspicious_percent(OPS["layer_norm"], problem) == SUSPICIOUS_PERCENT
     assert suspicious_percent(OPS["layer_norm_backward"], problem) == pytest.approx(110.0)
@@ -155,7 +158,7 @@ def test_without_timestamp_queries_the_wall_clock_is_used(device: Device) -> Non
 
 
 def test_a_kernel_whose_timed_bits_differ_fails(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The buffers that were timed are compared: here the timed run is another kernel's in disguise."""
+    """The check compares the buffers of the timed runs. Here another kernel does those runs."""
     problem = NormProblem(rows=8, cols=64)
     variant = default_variant(kernel_named("naive"), problem, device.traits)
     honest = Stopwatch.submit
@@ -188,7 +191,7 @@ def test_a_kernel_whose_timed_bits_differ_fails(device: Device, monkeypatch: pyt
 def run_on(
     card: Card, pace: timing.Pace, rule: timing.StoppingRule, **samplers: timing.Sampler
 ) -> dict[str, float]:
-    """The medians of what takes turns on a card."""
+    """Return the medians of samplers that take turns on a card."""
     samples: list[list[float]] = [[] for _ in samplers]
     for _ in timing.take_turns(list(samplers.values()), samples, rule, pace):
         pass
@@ -220,14 +223,17 @@ def test_a_figure_does_not_depend_on_how_long_the_device_idled(idle: float, card
 def test_the_card_of_these_tests_shows_a_stopwatch_that_does_not_settle(
     card: Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mutant: without the pace a time belongs to another clock, as on an H200."""
+    """This is a mutant: without the pace a time belongs to another clock, as on an H200."""
     monkeypatch.setattr(timing.Pace, "ready", lambda self: None)
     found = run_on(card, paced(card), RULE, a=card.sampler("a", 70.0))
     assert found["a"] > 1.5 * 70.0
 
 
 def test_agreement_over_less_than_the_plateau_is_the_wrong_clock(card: Card) -> None:
-    """The reason for the long settle_s: for a fifth of it, the lowest clock is stable and looks settled."""
+    """This is the reason for a long settle_s.
+
+    For a fifth of it, the lowest clock is stable and looks settled.
+    """
     found = run_on(card, paced(card, RULE.settle_s / 5), RULE, a=card.sampler("a", 70.0))
     assert found["a"] > 1.5 * 70.0
 
@@ -239,7 +245,7 @@ def test_after_a_pause_of_the_host_the_device_is_brought_back(pause: float, card
     for event in timing.take_turns([plain], samples, RULE, pace):
         if isinstance(event, timing.RoundDone) and event.done == 5:
             card.now += pause
-    # The sample that was under way during the pause began before it.
+    # The pause does not affect the current sample, which started before it.
     assert samples[0] == pytest.approx([70.0] * len(samples[0]), rel=1e-3)
     assert pace.settled
 
@@ -262,7 +268,7 @@ def test_a_device_that_never_comes_to_rest_is_said_to_be_unsettled(card: Card) -
     pace.ready()
     assert not pace.settled
     assert card.now - began == pytest.approx(pace.limit_s, abs=0.1)
-    # Nor will it after the next pause: a run of many kernels is not to wait for each.
+    # It does not settle after the next pause either. A run of many kernels must not wait so long for each.
     card.now += 1.0
     began = card.now
     pace.ready()
@@ -279,7 +285,7 @@ def test_a_yardstick_of_seconds_is_not_called_unsettled(card: Card) -> None:
 
 
 def test_noise_is_no_reason_to_wait(card: Card) -> None:
-    """A busy machine's samples scatter; their halves agree as far as that lets them."""
+    """The samples of a busy machine scatter, but their halves agree within that scatter."""
     rng = np.random.default_rng(0)
 
     def noisy() -> timing.Reading:
@@ -324,7 +330,7 @@ def test_the_rule_applies_to_samples_between_rounds(card: Card) -> None:
     others: list[float] = []
 
     def between() -> list[list[float]]:
-        # Six samples that scatter, then quiet ones.
+        # The first six samples scatter, and the others do not.
         others.append(100.0 + 50.0 * (len(others) % 2) * (len(others) < 6))
         return [others]
 
@@ -350,9 +356,10 @@ def test_drift_is_distinguished_from_noise() -> None:
 
 
 class Recorder:
-    """A compute pass on a device that runs dispatches at a time where wgpu puts no barrier between them.
+    """A compute pass on a device that overlaps dispatches unless wgpu puts a barrier between them.
 
-    wgpu tracks whole buffers: a dispatch waits for the one before if both bind a buffer that may be written.
+    wgpu tracks whole buffers: a dispatch waits for the previous one if both bind a buffer that may be
+    written.
     """
 
     def __init__(self, writable: dict[int, set[int]]) -> None:
@@ -377,7 +384,10 @@ class Recorder:
 def test_a_call_waits_for_the_one_before(
     name: str, calls: Calls, waits: bool, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dispatches on sets of their own overlap on a GPU, and no caller sees the time that they take then."""
+    """On a GPU, dispatches with separate sets of buffers overlap.
+
+    No caller sees the times that they then take.
+    """
     problem = NormProblem(rows=8, cols=64)
     op = OPS["layer_norm"]
     writable: dict[int, set[int]] = {}
@@ -408,7 +418,7 @@ def test_a_call_waits_for_the_one_before(
 
 @pytest.mark.slow
 def test_calls_one_by_one_are_as_right(device: Device) -> None:
-    """The buffer that they share is bound behind the shader's own."""
+    """The pipeline binds the shared buffer after the shader's own buffers."""
     problem = NormProblem(rows=8, cols=64)
     variant = default_variant(kernel_named("registers", "layer_norm_backward"), problem, device.traits)
     spec, task = jobs.VariantSpec.of(variant), Task(variant.kernel.op, problem)
@@ -423,7 +433,10 @@ def test_calls_one_by_one_are_as_right(device: Device) -> None:
 def test_samples_go_on_with_the_sets_where_the_last_one_stopped(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sample that began anew would leave the first sets in the cache, and others out."""
+    """If each sample started with the first set, the first sets would stay in the cache.
+
+    Others would stay unused.
+    """
     problem = NormProblem(rows=8, cols=64)
     board = ProblemBuffers(
         device, Task(OPS["layer_norm"], problem), make_inputs(OPS["layer_norm"], problem), (), sets=5
@@ -449,7 +462,7 @@ def test_samples_go_on_with_the_sets_where_the_last_one_stopped(
 def test_results_with_drifting_copies_are_flagged(
     after: float, flagged: bool, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The device becomes faster in the middle of a run: its clock had not settled."""
+    """The device becomes faster in the middle of a run, as if its clock had not settled."""
     problem = NormProblem(rows=8, cols=64)
     specs = tuple(
         jobs.VariantSpec.of(default_variant(kernel_named(name, op), OPS[op].problem(8, 64), device.traits))
@@ -480,7 +493,10 @@ def test_results_with_drifting_copies_are_flagged(
 def test_the_copy_used_for_comparison_is_proved(
     remembers: bool, proofs: list[str], rest: list[str], device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fastest, and where that fails the next; the bits of the slower ones are compared all the same."""
+    """The check proves the fastest copy, or the next one if it fails.
+
+    It still compares the slower copies' bits.
+    """
     problem = NormProblem(rows=8, cols=64)
     took = {64: 3e5, 256: 1e5, 1024: 2e5}
     copies = [Variant(kernel_named("copy", "copy"), {"workgroup_size": size, "accesses": 1}) for size in took]
@@ -517,11 +533,11 @@ def test_how_many_rounds_there_will_be_follows_the_budget_and_the_noise(
 ) -> None:
     monkeypatch.setattr(timing, "clock", lambda: 10.0)
     rule = timing.StoppingRule(least=10, most=400, spread=0.01, budget_s=20.0)
-    # Two rounds in a second: forty in the budget, and too few for a word on their noise.
+    # At two rounds per second the budget allows forty. Two rounds are too few to estimate the noise.
     assert timing.rounds_asked([[1.0, 1.0], [2.0, 2.0]], rule, 9.0) == 40
     quiet = [[1.0] * 20, [2.0] * 21]
     assert timing.rounds_asked(quiet, rule, 9.0) == 20
-    # (p80 - p20) / median is 0.099: a hundred rounds make a tenth of it.
+    # (p80 - p20) / median is 0.099. A hundred rounds reduce the error to a tenth of it.
     noisy = [[1.0, 0.9505, 1.0495, 1.0, 0.9505, 1.0495] * 4]
     assert timing.rounds_asked(noisy, rule, 9.9) in (98, 99)
     assert timing.rounds_asked(noisy, rule, 0.0) == 48
@@ -529,7 +545,7 @@ def test_how_many_rounds_there_will_be_follows_the_budget_and_the_noise(
 
 
 def test_a_round_takes_the_percentiles_of_each_once(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`enough` and `rounds_asked` share one computation."""
+    """`enough` and `rounds_asked` share one computation of each plan's percentiles."""
     pace = paced(card)
     pace.ready()
     taken: list[int] = []

@@ -1,4 +1,4 @@
-"""The private names of wgpu-py and cffi: what they are for, and that webnorm works without them."""
+"""The private names of wgpu-py and cffi: they work as webnorm expects, and webnorm works without them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from webnorm.gpu.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.opengl
 
-# Each function of a call's, on arrays of both kinds, in a process that has parsed nothing.
+# Calls on arrays of both kinds, in a process that has parsed no C types yet.
 PROGRAM = """
 import cffi.cparser
 import wgpu.backends.wgpu_native
@@ -43,12 +43,15 @@ print(len(parsed), *parsed[1:], sep="; ")
 
 
 def test_they_are_parsed_once(device: Device) -> None:
-    """One that is parsed for itself takes 10 ms: wgpu-py asks for it, and `wgpu_private` does not have it."""
+    """Parsing a type by itself takes 10 ms.
+
+    It means that wgpu-py needs a type that `wgpu_private` does not list.
+    """
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=HANG_S)
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stdout + done.stderr
 
 
-# What a process parses of C, by its length.
+# The lengths of the C texts that a process parses.
 COUNTED = """
 import pycparser
 parse, parsed = pycparser.CParser.parse, []
@@ -82,7 +85,7 @@ def test_the_next_process_does_not_parse_the_header(
     assert first[0] == 1 and parsed() == (0, first[1] - len(list((tmp_path / "webnorm" / "c").iterdir())))
     for path in (tmp_path / "webnorm" / "c").iterdir():
         path.write_bytes(path.read_bytes()[:-1])
-    # What is not whole is parsed anew, and so is what is no tree.
+    # webnorm parses again if a file is incomplete or contains no syntax tree.
     assert parsed() == first
     for path in (tmp_path / "webnorm" / "c").iterdir():
         path.write_bytes(user_cache._digest(b"no tree") + b"no tree")
@@ -122,7 +125,7 @@ def test_another_cffi_is_left_alone() -> None:
         assert len({*entries} - before) == (typeof is other_entry)
 
 
-# Calls on arrays of both kinds, in a process whose wgpu-py or cffi has no such name for webnorm.
+# Calls on arrays of both kinds, in a process whose wgpu-py or cffi lacks a private name.
 WITHOUT = """
 import importlib, sys
 import cffi, cffi.cparser
@@ -194,7 +197,7 @@ def test_another_poller_is_left_alone() -> None:
 
 
 def test_the_poller_is_as_it_was_thought_to_be(device: Device) -> None:
-    """The names that `poll_only_when_asked` needs of wgpu-py."""
+    """The poller has the names that `poll_only_when_asked` needs."""
     assert device.handle._poller._poll_func(False) is None
     assert device.handle._poller._token_ids == set()
 
@@ -208,7 +211,7 @@ def test_without_a_tick_the_wall_clock_is_used(device: Device, monkeypatch: pyte
 
 
 def test_a_forked_process_releases_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With another wgpu-py, the names that are set have no reader."""
+    """Another wgpu-py does not read the names that this sets."""
     name = "wgpu.backends.wgpu_native._api"
     for api in (SimpleNamespace(libf="library"), SimpleNamespace()):
         monkeypatch.setitem(sys.modules, name, api)

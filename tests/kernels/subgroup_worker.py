@@ -1,6 +1,6 @@
-"""Run a list of variants on this process's adapter and print what was wrong.
+"""Run a list of variants on this process's adapter and print the errors.
 
-The subgroup size of llvmpipe is fixed when Mesa is loaded: hence a process for each.
+Mesa sets llvmpipe's subgroup size when it loads, so each size needs its own process.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.variants import Variant
 from webnorm.ops.norms.problem import NormProblem
 
-# Each process tries what falls to its own size when the pairs of all of them are covered.
+# The variants cover all pairs over all sizes together. Each process tries the part with its own size.
 SIZES = (4, 8, 16)
 LAYOUTS = ((4, 1), (4, 8), (8, 1), (8, 4), (16, 2), (32, 1), (64, 1), (64, 2), (128, 1))
-# No power of two, for a row that it shares evenly.
+# A number of invocations that is no power of two, for a row that it divides evenly.
 UNEVEN_COLS, UNEVEN = 384, ((96, 1),)
-# Every reduction that an output may need, rows that share words, workgroups that walk over rows.
+# Options for every reduction of an output, for rows that share words, and for workgroups that loop over rows.
 FORWARD = ("float32,", "float16,out_dtype=int8", "bfloat16,out_dtype=float8_e4m3fn,residual,max_workgroups=2")
 BACKWARD = ("float32,saved_stats=false", "float16,residual_bias,dh")
 

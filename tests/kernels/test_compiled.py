@@ -1,4 +1,4 @@
-"""The cache of compiled templates between processes: files that are read, and files that are ignored."""
+"""The cache of compiled templates between processes: which files webnorm reads, and which it ignores."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PART = "part {{ cols }}\n"
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache folder of this test, which does not exist yet."""
+    """Return the cache folder of this test, which does not exist yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "webnorm" / "templates"
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """A folder like webnorm's."""
+    """Create a folder like webnorm's own."""
     own = tmp_path / "wgsl"
     (own / "layer_norm").mkdir(parents=True)
     (own / "lib").mkdir()
@@ -41,7 +41,7 @@ def own(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the templates that Jinja compiled."""
+    """Collect the names of the templates that Jinja compiles."""
     names: list[str] = []
     compile_template: Callable[..., Any] = TemplateEnvironment.compile
 
@@ -54,7 +54,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def rendered(own: Path, user: Path | None = None, home: Path | None = None, **context: Any) -> str:
-    """Render a kernel of a folder as in a new process."""
+    """Render a kernel of a folder, as a new process would."""
     templates._environment.cache_clear()
     roots = (str(own),) if user is None else (str(user), str(own))
     kernel = (home or own) / "layer_norm" / "mine.wgsl"
@@ -65,7 +65,7 @@ def rendered(own: Path, user: Path | None = None, home: Path | None = None, **co
 def test_the_next_process_compiles_nothing(own: Path, folder: Path, counted: list[str]) -> None:
     assert rendered(own) == "first\npart 8\n"
     assert sorted(counted) == ["mine.wgsl", "part.wgsl"]
-    # No other user has access, and no file is left half written.
+    # Only the user has access, and no half-written file remains.
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     assert folder.stat().st_mode & 0o777 == 0o700 and len(list(folder.iterdir())) == 2
     assert rendered(own, cols=9) == "first\npart 9\n"
@@ -77,7 +77,7 @@ def test_an_edit_is_noticed(own: Path, folder: Path, counted: list[str]) -> None
     (own / "lib" / "part.wgsl").write_text("other {{ cols }}\n")
     assert rendered(own) == "first\nother 8\n"
     assert counted[2:] == ["part.wgsl"]
-    # It took the place of what was there before.
+    # The new file replaced the old one.
     assert len(list(folder.iterdir())) == 2
     assert rendered(own) == "first\nother 8\n" and len(counted) == 3
 
@@ -124,7 +124,8 @@ def test_a_users_templates_are_not_cached(
     (user / "lib" / "part.wgsl").write_text("a user's\n")
     assert rendered(own, user) == "first\na user's\n"
     assert not folder.exists() and len(counted) == 2
-    # Nor is anything taken from there, though a snippet of webnorm's has the same name.
+    # The cache then contains webnorm's snippet of the same name, and the user's snippet does not come from
+    # there.
     assert rendered(own) == "first\npart 8\n"
     forge(folder)
     before = sorted((path.name, path.read_bytes()) for path in folder.iterdir())
@@ -145,7 +146,7 @@ def test_with_a_users_templates_the_cache_is_read_and_not_written(
     rendered(own)
     del counted[:]
     assert rendered(own, user, user) == "first\npart 8\n" and counted == ["mine.wgsl"]
-    # What others may write is not read here either.
+    # webnorm does not read the cache here either if other users may write to it.
     forge(folder)
     assert rendered(own, user, user) == "first\nfake 8\n"
     folder.chmod(0o702)
@@ -162,7 +163,7 @@ def test_the_cache_of_another_webnorm_is_not_used(own: Path, folder: Path, tmp_p
 
 
 def forge(folder: Path) -> None:
-    """Have what is kept of the snippet give another text: whoever may write there could."""
+    """Change the cached code of the snippet, as anyone with write access could."""
     for path in folder.iterdir():
         data = path.read_bytes()[user_cache._DIGEST_BYTES :]
         changed = data.replace(b"part ", b"fake ")
@@ -170,7 +171,7 @@ def forge(folder: Path) -> None:
 
 
 def test_cached_code_is_executed(own: Path, folder: Path) -> None:
-    """The tests below rely on this: if cached code is executed, its effect is visible."""
+    """The other tests rely on this: if webnorm executes cached code, its effect is visible."""
     rendered(own)
     forge(folder)
     assert rendered(own) == "first\nfake 8\n"
@@ -185,7 +186,7 @@ def test_files_that_others_may_write_are_not_read(own: Path, folder: Path, of: s
         path.chmod(path.stat().st_mode | mode)
     before = {path: path.read_bytes() for path in folder.iterdir()}
     assert rendered(own) == "first\npart 8\n"
-    # In such a folder nothing is left either; files of its own are written anew.
+    # webnorm leaves such a folder unchanged. In its own folder it replaces such files.
     after = {path: path.read_bytes() for path in folder.iterdir()}
     assert (after == before) is (of == "the folder")
 
@@ -198,7 +199,7 @@ def test_files_of_other_users_are_not_read(own: Path, folder: Path, monkeypatch:
     monkeypatch.setattr(os, "geteuid", lambda: here + 1)
     assert rendered(own) == "first\npart 8\n"
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    # As root in another user's home: no file of root's is left there.
+    # In another user's home, root must not leave its own files.
     shutil.rmtree(folder)
     assert rendered(own) == "first\npart 8\n" and not folder.exists()
 
@@ -232,7 +233,7 @@ def test_incomplete_files_are_not_read(
     for path in folder.iterdir():
         path.write_bytes(broken(path.read_bytes()))
     assert rendered(own) == "first\npart 8\n" and len(counted) == 4
-    # It was written anew.
+    # webnorm has replaced the file.
     assert rendered(own) == "first\npart 8\n" and len(counted) == 4
 
 

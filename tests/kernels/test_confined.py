@@ -1,4 +1,4 @@
-"""Templates of the user's: what they may take of time and memory, and what happens to the process for it."""
+"""Templates of the user's: limits on time and memory, and the effects on the process that renders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 @contextmanager
 def within(**limits: Any) -> Iterator[None]:
-    """Limits of what is rendered meanwhile; what is to come to its end has the usual ones."""
+    """Replace some limits of renderings during the block; the other limits stay."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sandbox, "limits", replace(sandbox.limits, **limits))
         yield
@@ -50,7 +50,7 @@ def refusal(folder: Path, body: str, lib: dict[str, str] | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Webnorm's own kernels, in a folder of the user's."""
+    """Return a copy of webnorm's own kernels in a folder of the user's."""
     return Path(shutil.copytree(wgsl_root(), tmp_path_factory.mktemp("copy") / "wgsl"))
 
 
@@ -91,7 +91,7 @@ def test_a_slow_rendering_is_stopped(tmp_path: Path, name: str) -> None:
     with within(time_s=0.5):
         message = refusal(tmp_path, ENDLESS[name])
     assert message.endswith(f"mine.wgsl: {TOO_LONG}")
-    # The next one is not the worse for it.
+    # The next rendering works.
     assert shader_of(tmp_path, "fine\n").text == "fine\n"
 
 
@@ -100,7 +100,7 @@ def test_time_that_others_have_the_processor_is_not_the_templates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shader_of(tmp_path, "fine\n")
-    # Many times the processor time of a rendering. The child is stopped for longer than that.
+    # The child stops for many times the processor time of a rendering.
     limit_s = 1.0
     pid, send = current().process.pid, sandbox._send
 
@@ -147,7 +147,7 @@ def test_a_rendering_with_too_much_memory_is_stopped(tmp_path: Path, name: str) 
 
 @pytest.mark.slow
 def test_a_snippet_that_fills_the_memory_takes_nothing_from_the_next_kernel(tmp_path: Path) -> None:
-    # A module that is imported without context is kept.
+    # The template environment keeps a module that is imported without context.
     shader_of(
         tmp_path, '{% import "lib/much.wgsl" as m %}{{ m.s[0] }}', {"much.wgsl": '{% set s = "x" * 10**8 %}'}
     )
@@ -232,7 +232,7 @@ def test_every_mistake_is_one_line(tmp_path: Path, body: str, message: str) -> N
 
 @pytest.mark.parametrize("tag", ["include", "import", "from", "extends"])
 def test_a_circle_of_includes_is_named_at_the_tag_that_closes_it(tag: str, tmp_path: Path) -> None:
-    """Before it fills the stack, which takes ten seconds and blames a line of webnorm's own."""
+    """Otherwise the circle fills the stack, which takes ten seconds and blames a line of webnorm's own."""
     back = {"import": " as a", "from": " import a"}.get(tag, "")
     lib = {"a.wgsl": 'x\n{% include "lib/b.wgsl" %}', "b.wgsl": f'{{% {tag} "lib/a.wgsl"{back} %}}'}
     way = "circular: lib/b.wgsl -> lib/a.wgsl -> lib/b.wgsl"
@@ -327,7 +327,7 @@ DEEP = {
 
 @pytest.mark.parametrize(("body", "message"), DEEP.values(), ids=DEEP)
 def test_nesting_that_crashes_compilers_is_refused(body: str, message: str, tmp_path: Path) -> None:
-    """naga recurses for each level: a stack overflow ends the process."""
+    """naga recurses at each level, and a stack overflow would end the process."""
     with pytest.raises(WebnormError, match=message):
         shader_of(tmp_path, body)
 
@@ -483,7 +483,7 @@ def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
     all_end([int(out)])
     out = run("text(); print(sandbox._child.process.pid, flush=True); os._exit(0)", path)
     all_end([int(out)])
-    # At work, too.
+    # The same happens while the child works.
     shader_of(tmp_path, "a\n")
     (tmp_path / "layer_norm" / "mine.wgsl").write_text(
         (tmp_path / "layer_norm" / "mine.wgsl").read_text() + ENDLESS["loops"]
@@ -512,12 +512,12 @@ def test_a_folder_full_of_modules_is_not_imported(tmp_path: Path, monkeypatch: p
     assert shader_of(tmp_path, "a\n").text == "a\n"
 
 
-# --- what is rendered where ----------------------------------------------------------------------
+# --- where renderings run --------------------------------------------------------------------------
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kernels that the other process was asked for."""
+    """Collect the kernels that the other process renders."""
     found: list[str] = []
     before = sandbox.render
 
@@ -534,7 +534,7 @@ def test_only_webnorms_own_text_is_rendered_here(tmp_path: Path, asked: list[str
     variant = default_variant(kernel, SIMPLE, GPU)
     own = render_shader(variant, SIMPLE, "native", GPU).text
     assert asked == []
-    # A folder of the user's may have snippets, which go before webnorm's.
+    # A folder of the user's may have snippets, which override webnorm's.
     (tmp_path / "lib").mkdir()
     assert render_shader(variant, SIMPLE, "native", GPU, roots=[tmp_path]).text == own
     assert len(asked) == 1
@@ -581,7 +581,7 @@ def test_an_edited_snippet_is_rendered_anew(tmp_path: Path) -> None:
         "part.wgsl": "\npart",
     }
     assert shader_of(tmp_path, body, lib).text == "one\npart\n"
-    # Imported by what is imported, of the same length.
+    # The changed file is imported by an imported file, and has the same length as before.
     lib["inner.wgsl"] = "{% macro inner() %}two{% endmacro %}"
     assert shader_of(tmp_path, body, lib).text == "two\npart\n"
 
@@ -610,11 +610,11 @@ def test_the_revision_of_a_kernel_changes_with_its_files(tmp_path: Path) -> None
     second = revision(path)
     assert second != first
     assert again() == second
-    # One that goes before webnorm's.
+    # A snippet that overrides webnorm's is new.
     (tmp_path / "lib" / "params.wgsl").write_text("mine")
     third = revision(path)
     assert third not in (first, second)
-    # Rendered by someone else before anyone asked.
+    # In `again`, a rendering sees the files before `revision` does.
     assert again() == third
     (tmp_path / "lib" / "part.wgsl").write_text("cc")
     assert again() != third

@@ -1,4 +1,4 @@
-"""Every kernel, by discovery, against the corpus: a file dropped into wgsl/ is tested without more ado."""
+"""The corpus on every kernel in wgsl/. The tests find kernels by themselves, so a new file needs no test."""
 
 from __future__ import annotations
 
@@ -49,11 +49,12 @@ from webnorm.ops.norms.op import complete_inputs
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 
-# All kernels of an op have the same, and each process of the tests asks for all of them when it begins.
+# All kernels of an op have the same stacks. Each test process needs all stacks when it starts.
 @cache
 def stacked(op: str, dtype: str) -> tuple[tuple[tuple[NormCase, ...], NormProblem], ...]:
-    """The corpus but for its cases of options, with those that are alike as rows of one array. So a text is
-    compiled once for many values, and each row has neighbours that may leak into it.
+    """Return the corpus without cases of options. Cases with equal options become rows of one array.
+
+    So one compiled text serves many values, and each row has neighbours that may leak into it.
     """
     stacks: dict[object, list[tuple[NormCase, NormProblem]]] = {}
     for case, problem in widened([case for case in CASES if case not in OPTION_CASES], OPS[op], dtype):
@@ -68,8 +69,9 @@ def stacked(op: str, dtype: str) -> tuple[tuple[tuple[NormCase, ...], NormProble
 
 
 def option_turns(kernel: Kernel, turn: int) -> Iterator[tuple[NormCase, NormProblem]]:
-    """Each option that a kernel takes, once: which of its row lengths and which type goes by turns, so that
-    nine kernels try all.
+    """Yield one case of each option that a kernel supports.
+
+    Row lengths and types take turns, so that nine kernels try all combinations.
     """
     lengths = len({case.shape for case in OPTION_GRID})
     options = [OPTION_GRID[at : at + lengths] for at in range(0, len(OPTION_GRID), lengths)]
@@ -83,7 +85,7 @@ def option_turns(kernel: Kernel, turn: int) -> Iterator[tuple[NormCase, NormProb
 def problems_in_turn(
     kernel: Kernel, layouts: Sequence[tuple[NormCase, str]]
 ) -> Iterator[tuple[NormCase, NormProblem]]:
-    """Return the problems that the kernel supports unchanged."""
+    """Yield the problems that the kernel supports unchanged."""
     for case, dtype in layouts:
         for found in problems([case], kernel.op, [dtype]):
             if suited(kernel, found[1]) == found[1]:
@@ -93,9 +95,11 @@ def problems_in_turn(
 def value_turns(
     family: Sequence[Kernel], turn: int
 ) -> Iterator[tuple[Kernel, tuple[NormCase, ...], NormProblem]]:
-    """The cases of values for the kernels of one file: for each of them in float32 those that are rows of one
-    array. Such in a narrower type, the others in float32 and every fourth of them in a narrower one they take
-    in turn, since they read rows alike.
+    """Yield the cases of values for the kernels of one file.
+
+    Every kernel gets the float32 arrays of several cases. The kernels take turns over the rest, because they
+    read rows alike. The rest are single cases in float32, arrays of several cases in narrower types, and
+    every fourth single case in these.
     """
     for at, kernel in enumerate(family):
         whole = stacked(kernel.op.name, "float32")
@@ -108,7 +112,7 @@ def value_turns(
 
 
 def cases() -> list[Any]:
-    """The corpus of each kernel: its cases of values, and options, which have turns of their own."""
+    """Return the corpus of each kernel: its cases of values, and its cases of options."""
     trials = list[tuple[Kernel, tuple[NormCase, ...], NormProblem]]()
     for backward in (False, True):
         kernels = [kernel for kernel in KERNELS if not kernel.op.is_copy and kernel.op.gradient == backward]
@@ -119,7 +123,7 @@ def cases() -> list[Any]:
     found = []
     for kernel, stack, problem in sorted(trials, key=lambda trial: trial[0].label):
         name = stack[0].name + (f"+{len(stack) - 1}" if len(stack) > 1 else "")
-        # One text for many values is what the first tier takes.
+        # The first tier takes the texts that serve many values.
         marks = () if len(stack) > 8 and problem.dtype == "float32" else pytest.mark.slow
         found.append(
             pytest.param(kernel, stack, problem, id=f"{kernel.label}-{name}-{problem.dtype}", marks=marks)
@@ -175,9 +179,12 @@ def test_every_option_of_every_op_has_a_case() -> None:
 @pytest.mark.parametrize("dtype", STORAGE)
 @pytest.mark.parametrize("name", ["layer_norm/registers", "layer_norm_backward/registers"])
 def test_a_row_of_one_value_bears_a_division_that_rounds(name: str, dtype: str, device: Device) -> None:
-    """WGSL allows a quotient 2.5 units in the last place. Where the mean's second word is off by so little,
-    spread - low² of a row of one value is not 0 but some 1e8, and rstd next to nothing. 188 times the
-    reciprocal of 188 is not 1 in float32.
+    """A row of one value is right although the division by the number of columns rounds.
+
+    WGSL allows a quotient to be wrong by 2.5 units in the last place. Such an error could reach the mean's
+    second word. Then spread - low² of a row of one value would be about 1e8 instead of 0, and rstd almost 0.
+    The test replaces the quotient by a product with the reciprocal. In float32, 188 times the reciprocal of
+    188 is not 1.
     """
     op, path = name.split("/")
     kernel = kernel_named(path, op)
@@ -217,7 +224,7 @@ def test_healthy_rows_keep_their_bits_next_to_a_poisoned_one(
 
 @pytest.mark.parametrize("name", ["naive", "registers"])
 def test_every_nan_stays_nan(name: str, device: Device) -> None:
-    """Rounding to bfloat16 adds to the bits: in NVIDIA's NaN, 0x7fffffff, a carry would give -0."""
+    """Rounding to bfloat16 adds to the bits. In NVIDIA's NaN, 0x7fffffff, a carry would give -0."""
     options = NormOptions(weight=False, bias=False, out_dtype="bfloat16")
     patterns: dict[str, Array] = {
         "float32": np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFFC00000], np.uint32),
@@ -236,7 +243,7 @@ def test_every_nan_stays_nan(name: str, device: Device) -> None:
 @pytest.mark.opengl
 @pytest.mark.parametrize("out_dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
 def test_a_poisoned_row_stays_nan_in_narrow_types(out_dtype: str, device: Device) -> None:
-    """Healthy rows that share words with it keep their bits."""
+    """Healthy rows that share words with the poisoned row keep their bits."""
     kernel = kernel_named("registers")
     problem = NormProblem(rows=9, cols=61, options=NormOptions(out_dtype=out_dtype))
     variant = default_variant(kernel, problem, device.traits)
@@ -273,7 +280,7 @@ def test_rows_whose_squares_overflow_become_0(name: str, device: Device) -> None
     for size in (1e21, 1e28, 1e35):
         y, _ = run(device, variant, problem, {"x": draw_x(problem) * np.float32(size)})
         assert not y.any()
-    # A value that masks the rest, also where a pivot is taken from.
+    # One huge value hides the others, also in a column from which a pivot comes.
     for column in (0, 1, 2047):
         x = draw_x(problem)
         x[:, column] = -3e38
@@ -361,7 +368,7 @@ def test_invocations_that_are_no_power_of_two(
 
 @pytest.mark.parametrize("threads", [96, 128])
 def test_nan_in_a_row_reaches_its_scale(threads: int, device: Device) -> None:
-    """The maximum of a row is taken of floats, whose max() may drop NaN, and of bits."""
+    """The kernel takes the maximum of a row from floats, whose max() may drop NaN, and from bits."""
     needs(device, ["subgroups"])
     kernel = kernel_named("registers")
     options = replace(kernel.op.defaults, out_dtype="int8")
@@ -378,7 +385,7 @@ def test_nan_in_a_row_reaches_its_scale(threads: int, device: Device) -> None:
 
 
 def threads(variant: Variant) -> int:
-    """Invocations of a workgroup: llvmpipe takes seconds over wide ones with barriers."""
+    """Return the invocations of a workgroup. llvmpipe takes seconds for wide workgroups with barriers."""
     return variant.constants.get("threads_per_row", 1) * variant.constants.get("rows_per_workgroup", 1)
 
 
@@ -395,7 +402,7 @@ def test_the_same_input_gives_the_same_bits(name: str, device: Device) -> None:
 
 
 def options_of(op: Op) -> st.SearchStrategy[NormOptions]:
-    """Any combination that the op has."""
+    """Draw any valid combination of an op's options."""
     choices: dict[str, st.SearchStrategy[Any]] = {
         "weight_dtype": st.sampled_from([None, "float32", "float16", "bfloat16"]),
         "out_dtype": st.sampled_from([None, "float32", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"]),
@@ -430,7 +437,7 @@ def test_any_shape_any_values_and_any_options(data: st.DataObject, device: Devic
     text_of = suited(kernel, problem)
     variant = default_variant(kernel, text_of, device.traits)
     assume(variant.refusal(text_of, device.traits) is None)
-    # A text takes long to compile, and rows and values need no other.
+    # Compiling a text takes long, and other rows and values need no other text.
     for _ in range(3):
         rows, seed = data.draw(st.integers(1, 70), "rows"), data.draw(st.integers(0, 2**32), "seed")
         problem = replace(text_of, rows=rows, seed=seed)

@@ -1,4 +1,4 @@
-"""Every kernel in every storage type and with every option: right answers, in as few compiled texts as do."""
+"""Every kernel in every storage type and with every option gives right answers, with few compiled texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from webnorm.ops.norms.problem import NormProblem
 
 
 def candidates(kernel: Kernel) -> list[NormProblem]:
-    """Return the corpus's cases of options as problems that the kernel takes, and one without parameters."""
+    """Return the corpus's cases of options as problems that suit the kernel, and one without parameters."""
     plain = replace(kernel.op.defaults, **dict.fromkeys(kernel.op.defaults.IGNORABLE, False))
     found = [problem_of(kernel.op, rows=11, cols=70, dtype=dtype, options=plain) for dtype in STORAGE]
     found += [problem for _, problem in problems(OPTION_CASES, kernel.op, STORAGE)]
@@ -27,7 +27,7 @@ def candidates(kernel: Kernel) -> list[NormProblem]:
 
 
 def fewest(kernel: Kernel, found: Sequence[NormProblem]) -> list[NormProblem]:
-    """Return few of the problems that meet all that is needed: next comes what meets most of the rest."""
+    """Return few of the problems that together meet all needs. The next one always meets most of the rest."""
     needed = tiers.needed_of(kernel)
     kept = []
     while needed:

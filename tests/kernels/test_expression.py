@@ -193,8 +193,8 @@ def _grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.one_of(binary, choice, call, inner.map(lambda t: f"(not {t})"), inner.map(lambda t: f"(-{t})"))
 
 
-# Without parentheses, to compare the precedence with Python's. Python chains all comparisons, so one is
-# enough. `not` binds less tightly than arithmetic and cannot follow an arithmetic operator.
+# Without parentheses, to compare the precedence with Python's. Python chains all comparisons, so one
+# comparison is enough. `not` binds less tightly than arithmetic and cannot follow an arithmetic operator.
 _bare = st.lists(
     st.tuples(
         st.sampled_from(["", "-"]), _leaves, st.sampled_from(["+", "-", "*", "//", "%", "and", "or", "<"])
@@ -226,7 +226,7 @@ def test_simplified_it_has_the_same_value(text: str, known: set[str]) -> None:
     try:
         simple = simplify(tree, given)
     except WebnormError:
-        # A part that may never be evaluated divides by zero.
+        # A part that may stay unevaluated divides by zero.
         return
     assert names(simple) <= names(tree) - known
     try:
@@ -239,7 +239,7 @@ def test_simplified_it_has_the_same_value(text: str, known: set[str]) -> None:
 
 
 def test_a_text_is_parsed_once() -> None:
-    """The headers restate what their layouts say."""
+    """Headers repeat expressions of their layouts."""
     assert parse("ceil_div(cols, 12345)") is parse("ceil_div(cols, 12345)")
     for _ in range(2):
         with pytest.raises(WebnormError, match="expression '1 \\+ 12345 \\+'"):

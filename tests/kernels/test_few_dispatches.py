@@ -1,4 +1,4 @@
-"""Gradients in one dispatch and in two, for what the walk over all kernels takes seldom or never."""
+"""Gradients in one dispatch and in two. Tests of all kernels reach these combinations seldom or never."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from webnorm.op.registry import OPS as ALL_OPS
 from webnorm.ops.norms.problem import NormProblem
 
 OPS = ("layer_norm_backward", "rms_norm_backward")
-# Rows and columns that no workgroup, tile, block or batch divides, and fewer of both than one of them takes.
+# No workgroup, tile, block or batch divides these rows and columns. Some shapes are smaller than one of them.
 SHAPES = ((1, 4), (2, 260), (37, 68), (131, 12), (67, 1028), (1001, 20), (3, 8204))
 OPTIONS = (
     (),
@@ -26,13 +26,16 @@ OPTIONS = (
     ("weight=false", "bias=false", "dh"),
     ("zero_centered_weight", "weight_dtype=float32"),
 )
-# Of workgroups; they take turns over shapes and types.
+# The maxima of workgroups. They take turns over shapes and types.
 CAPS = (0, 1, 5)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A kernel, and values of its axes, the last ones for all options; `most` is of elements."""
+    """A kernel, and sets of values of its axes.
+
+    All options use the last set. `most` is a number of elements.
+    """
 
     kernel: str
     axes: tuple[str, ...]

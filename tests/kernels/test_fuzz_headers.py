@@ -37,7 +37,7 @@ PROBLEMS = (
 )
 TRAITS = (GPU, SOFTWARE, BROWSER)
 # The most processor time of a hostile kernel, as a multiple of the time of webnorm's own, and the time limit
-# of a rendering. Reading a normal example takes milliseconds.
+# of a rendering. webnorm reads a normal example in milliseconds.
 MOST_TIMES = 300
 RENDER_S = 1.0
 # The most characters of a message: a path and a shortened text.
@@ -61,7 +61,7 @@ def short() -> Iterator[None]:
 
 
 def result_of(call: Callable[[], Any]) -> Any:
-    """Return the result of a call; None if it refuses, in one printable line."""
+    """Return the result of a call, or None if it refuses with one printable line."""
     try:
         return call()
     except WebnormError as error:
@@ -156,7 +156,7 @@ _leaves = st.sampled_from([*NAMES, *NUMBERS[:7], "", "(", "x.y", "x[0]", "none",
 
 
 def repeated(text: str, times: int) -> str:
-    """The text so many times, or as often as makes a file that is too large: repetitions stand in others."""
+    """Repeat a text, but only until a file with it is too large, because repetitions nest."""
     return text * min(times, 1 + (1 << 16) // len(text))
 
 
@@ -235,7 +235,7 @@ LIKE: list[tuple[str, list[str]]] = [
 
 
 def _exchanged(draw: st.DrawFn, line: str, pattern: str, other: st.SearchStrategy[str]) -> str:
-    """The line with one of its parts in another's place."""
+    """Return the line with something else in the place of one of its parts."""
     found = [match.span() for match in re.finditer(pattern, line)]
     if not found:
         return line
@@ -245,7 +245,7 @@ def _exchanged(draw: st.DrawFn, line: str, pattern: str, other: st.SearchStrateg
 
 @st.composite
 def mutated_headers(draw: st.DrawFn) -> list[str]:
-    """A real header with some lines changed, dropped, repeated, exchanged or added."""
+    """Draw a real header with some lines changed, dropped, repeated, exchanged or added."""
     header = list(draw(st.sampled_from(HEADERS)))
     for _ in range(draw(st.sampled_from((1, 1, 2, 4)))):
         at = draw(st.integers(0, len(header) - 1))
@@ -272,7 +272,7 @@ def mutated_headers(draw: st.DrawFn) -> list[str]:
             case 8:
                 header[at] = _exchanged(draw, line, r"\w+|[^\w\s]", _leaves)
             case _:
-                # What is read all the same: another number, name or operator within an expression.
+                # A valid replacement: another number, name or operator within an expression.
                 first = line.find("=") + 1
                 pattern, others = draw(st.sampled_from(LIKE))
                 header[at] = line[:first] + _exchanged(draw, line[first:], pattern, st.sampled_from(others))
@@ -446,7 +446,7 @@ pieces = st.recursive(
 
 @st.composite
 def bodies(draw: st.DrawFn) -> str:
-    """Random pieces, or a real text with pieces put in, cut out or doubled."""
+    """Draw random pieces, or a real text with pieces added, removed or doubled."""
     if draw(st.booleans()):
         return str(draw(pieces))
     text: str = draw(st.sampled_from(BODIES))

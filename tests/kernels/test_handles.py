@@ -58,7 +58,7 @@ def test_messages_quote_the_text(device: Device, statement: str, said: str) -> N
         return
     complaint = read_report(report, text.splitlines()).complaint
     assert said in complaint
-    # Neither numbers of naga's nor its types; an index that the text has is the text's.
+    # The message has neither naga's numbers nor its types. An index in the text comes from the source.
     assert not re.search(r"\[\d+\]|naga|Scalar|width|\{Abstract|\\n", complaint.replace("y[0]", ""))
 
 

@@ -269,7 +269,7 @@ def test_axes_of_too_many_points(tmp_path: Path) -> None:
         WebnormError, match=rf":4: the axes have {3 * 10**20} points, and the rules have \d+ parts"
     ):
         load(path)
-    # Fewer points, but much to be worked out at each.
+    # These axes have fewer points, but each point needs much work.
     rules = "\n// ".join(
         f"""[[require]]\n// rule = "{" + ".join(["(cols * 2)"] * 30)} > 0"\n// why = "no" """
         for _ in range(40)
@@ -301,7 +301,7 @@ def test_webnorms_own_headers_are_far_within_the_bounds() -> None:
 
 
 def numbers(kernel: Kernel) -> Iterator[tuple[str, Tree]]:
-    """Every expression of a header, with what it is of."""
+    """Yield the expressions of a header, each with a name."""
     yield from kernel.derive.items()
     for each in kernel.passes:
         yield from (
@@ -400,7 +400,7 @@ def test_a_header_without_sense_leaves_the_choice_to_the_others(tmp_path: Path) 
 
 
 def broken_folder(folder: Path) -> list[str]:
-    """A user's folder with a good kernel and others; returns the names of those."""
+    """Write a user's folder with a good kernel and others; return the names of the others."""
     write(folder, HEADER, "good")
     write(folder, HEADER.replace("A test.", "Another."), "welford")
     bad: dict[str, str | bytes] = {
@@ -418,7 +418,7 @@ def broken_folder(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("op", OPS)
 def test_the_kernels_of_one_op(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alone they are what they are among all, and no other op's are made on the way."""
+    """An op's kernels are the same alone as among all. webnorm builds no other op's kernels for them."""
     wanted = [kernel for kernel in discover() if kernel.op.name == op]
     made: list[str] = []
     make = header._Header.kernel
@@ -442,13 +442,13 @@ def test_one_bad_file_does_not_take_the_others_along(tmp_path: Path) -> None:
     found = {kernel.label: kernel for kernel in kernels}
     assert found["layer_norm/good"].path.is_relative_to(tmp_path)
     assert found["layer_norm/welford"].summary == "Another."
-    # Whoever asks for the user's naive must not get webnorm's.
+    # A request for the user's naive must not get webnorm's.
     assert "layer_norm/naive" not in found and "rms_norm/naive" in found
     with pytest.raises(WebnormError, match=r"naive\.wgsl:2: a header line must start with"):
         select(kernels, "naive", broken=broken)
     with pytest.raises(WebnormError, match=r"a\.wgsl:1: no header"):
         discover([tmp_path])
-    # What comes later takes the place of what is broken.
+    # A kernel of a later folder replaces the broken one.
     other = tmp_path / "other"
     other.mkdir()
     write(other, HEADER, "naive")
@@ -536,7 +536,7 @@ def test_selecting(tmp_path: Path) -> None:
         select(KERNELS, "registres")
     with pytest.raises(WebnormError, match="unknown kernel 'atuo'; did you mean 'auto'"):
         select(KERNELS, "atuo")
-    # Only the lab takes a copy for a kernel.
+    # Only the lab treats a copy as a kernel.
     with pytest.raises(WebnormError, match="unknown kernel 'nope'; expected one of auto, naive"):
         select(KERNELS, "nope")
     with pytest.raises(WebnormError, match="did you mean 'copy'"):
@@ -592,14 +592,14 @@ def test_defaults_are_legal(kernel: Kernel, traits: Traits) -> None:
     for cols in (*ALL_COLS, 16385, 50000, 1000003):
         problem = kernel.op.problem(3, cols)
         refusal = default_variant(kernel, problem, traits).refusal(problem, traits)
-        # The vec4 of an odd row span up to three columns more.
+        # The vec4 of an odd row cover up to three columns more.
         held = cols <= (8192 if kernel.op.gradient else 16384) - 3
         in_registers = kernel.name in ("registers", "row_in_registers")
         if kernel.name in ("welford_subgroup", "row_in_registers") and not traits.features:
             lacks = "needs the feature 'subgroups', which the adapter lacks"
             assert refusal == lacks or (refusal and in_registers and not held), cols
         elif kernel.name == "naive" and not kernel.op.gradient and traits.software:
-            # llvmpipe's loops end early, and an invocation has a whole row.
+            # llvmpipe ends long loops, and one invocation reads a whole row.
             assert (refusal is None) == (cols <= 4 * (65534 // 3)), cols
         elif kernel.name == "one_dispatch":
             assert (refusal is None) == (cols % 4 == 0 and cols <= 8192), cols
@@ -619,7 +619,7 @@ def test_registers_hold_at_most_64_scalars(traits: Traits) -> None:
         width = 4 if "alias Vec = vec4<f32>;" in text else 1
         held = width * len(re.findall(r"let h\d+ = ", text))
         if variant.refusal(problem, traits) is not None:
-            assert cols > 16380  # the vec4 of an odd row span up to three columns more
+            assert cols > 16380  # the vec4 of an odd row cover up to three columns more
             continue
         assert 0 < held <= 64, cols
         assert held * variant.constants["threads_per_row"] >= cols
@@ -638,14 +638,14 @@ def test_naive_spells_out_each_of_its_loops(op: str, sweeps: int) -> None:
     text = kernel_named("naive", op).path.read_text()
     loops = text.split("for (var j = 0u; j < STEPS; j++) {\n")[1:]
     assert len(loops) == sweeps and "write_row" not in text
-    # The last one writes.
+    # The last loop writes y.
     assert "store_y(row, row_exists, j, thread, " in loops[-1].split("\n    }\n")[0]
 
 
 @pytest.mark.parametrize("kernel", STABLE, ids=lambda kernel: kernel.label)
 def test_loops_that_llvmpipe_would_cut_short_are_refused(kernel: Kernel) -> None:
     capped = kernel.op.defaults.changed(["max_workgroups=1"])
-    # one_dispatch and two_dispatch take no more elements.
+    # Kernels that take no slices, one_dispatch and two_dispatch, refuse more elements.
     rows, cols = (10**6, 768) if kernel.takes_slices else (16384, 256)
     problem = NormProblem(rows=rows, cols=cols, options=capped)
     assert "65535" in (default_variant(kernel, problem, SOFTWARE).refusal(problem, SOFTWARE) or "")
@@ -668,7 +668,7 @@ def test_the_first_test_that_holds_decides_a_default(tmp_path: Path) -> None:
 
 
 def test_webnorms_own_defaults_are_easy_to_read() -> None:
-    """Each expression decides one thing at most, and more stand in lists of tests."""
+    """Each expression has at most one condition. Several conditions belong in a list of tests."""
 
     def texts(value: object) -> Iterator[str]:
         for part in value if isinstance(value, list) else ():
@@ -707,7 +707,7 @@ def test_a_layout_supplies_what_the_header_does_not_say(tmp_path: Path) -> None:
 
 
 def test_a_header_goes_before_its_layout(tmp_path: Path) -> None:
-    """An axis in the place of a derived constant, and the other way round; a pass in the place of a pass."""
+    """An axis replaces a derived constant, a derived constant replaces an axis, and passes replace passes."""
     own = """// [derive]
 // threads_per_row = 64
 // [tune]
@@ -764,7 +764,7 @@ def test_a_kernel_for_two_ops_stands_once(tmp_path: Path) -> None:
     assert load(path).op.name == "layer_norm" and load(path, "rms_norm").op.name == "rms_norm"
     found = select_for(kernels, ["both"], ["layer_norm", "rms_norm"])
     assert [one.label for one in found] == ["layer_norm/both", "rms_norm/both"]
-    # One of the user's for one of the ops takes that place alone.
+    # If the user has a kernel for one of the ops, it replaces only that op's.
     (tmp_path / "own" / "rms_norm").mkdir(parents=True)
     (tmp_path / "own" / "rms_norm" / "both.wgsl").write_text(LAID_OUT)
     kernels = survey([tmp_path, tmp_path / "own"])[0]
@@ -819,7 +819,7 @@ def test_a_name_that_is_not_known_or_not_read_is_an_error(tmp_path: Path, added:
     ],
 )
 def test_a_name_may_be_read_by_any_text_of_the_kernel(tmp_path: Path, body: str, snippet: str) -> None:
-    """Also by text in another folder, which the header does not know."""
+    """The text may be in another folder, which the header does not know."""
     path = tmp_path / "layer_norm" / "mine.wgsl"
     for folder in (path.parent, tmp_path / "lib"):
         folder.mkdir()

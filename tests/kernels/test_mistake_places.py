@@ -1,4 +1,4 @@
-"""The exact place of a mistake in a kernel's file or a snippet, whoever found it."""
+"""The exact place of a mistake in a kernel's file or a snippet, from each tool that finds mistakes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from webnorm.kernels.rendering.render import Shader
 from webnorm.kernels.wgsl.diagnostics import NagaReport, characters, read_report
 from webnorm.web import tint
 
-# What is meant stands between these in the texts below.
+# In the texts below, these marks enclose the expected place.
 OPEN, CLOSE = "«", "»"
 START = len(HEADER.splitlines())
 
 
 def marked(text: str) -> tuple[str, tuple[int, int, int]]:
-    """The text without its marks, and the line, column and length of what they mark."""
+    """Return the text without its marks, and the line, column and length of the marked part."""
     before, meant = text.split(OPEN)
     place = before.count("\n") + 1, len(before) - before.rfind("\n"), meant.index(CLOSE)
     return before + meant.replace(CLOSE, ""), place
@@ -136,7 +136,7 @@ REFUSED = (
     "\t/* 日 {{ cols }} */ y = {{ name }}_of({{ cols }}.0) {{- ' ' -}} + «{{ name }}_off»(1.0);",
     "\t/* é */ y = «{{ name }}»;",
 )
-# Of naga's validation, and of its parser, which marks another part of it than Tint's.
+# Mistakes that naga's validation finds, or that its parser marks at another part than Tint.
 NAGA_ONLY = (
     "\t/* é日 */\ty = 1.0 «$» 2.0;",
     "\t/* é日 */\tvar a: array<f32, 4>; «a[{{ cols }}]» = 1.0;",
@@ -144,7 +144,7 @@ NAGA_ONLY = (
 
 
 def refused(folder: Path, statement: str, is_snippet: bool) -> tuple[Shader, tuple[str, int, int, int]]:
-    """A shader with a statement that no compiler takes, and the place of the mistake."""
+    """Return a shader with a statement that no compiler accepts, and the place of the mistake."""
     part = "fn part() {\n    var y: f32 = 0.0;\nSTATEMENT\n}\n"
     text, (line, column, length) = marked((part if is_snippet else BODY).replace("STATEMENT", statement))
     body, part = (BODY, text) if is_snippet else (text, part)
@@ -193,13 +193,13 @@ HERE = '{% include "lib/part.wgsl" %}\n'
             'expected `;`, found "x" at PART:1:16',
         ),
         (HERE + "fn b() {}\n", "const a = 1.0«»\n", 'expected `;`, found "fn" at MINE:10:1'),
-        # What stands before is whole.
+        # The text before the mistake is complete.
         (HERE, "fn a() {}\n«}»\n", "expected global item"),
         ("fn a() {}\n" + HERE, "«}»\n", "expected global item"),
         ("fn a() { let x = 1.0;\n" + HERE + "}\n", "«)»\n", "expected statement"),
         ("fn a() { let x =\n" + HERE + ";}\n", "«;»\n", "expected expression, "),
         ("fn a(\n" + HERE + ") {}\n", "@«group»(0) b: u32\n", "unknown attribute: `group`"),
-        # And here both are in one file.
+        # In this case both parts are in one file.
         ("fn a() {}\n" + HERE, "const b = 1.0\n«fn» c() {}\n", 'expected `;`, found "fn": fn c() {}'),
     ],
 )
@@ -236,7 +236,7 @@ Shader validation error: Function [0] 'f' is invalid
     lines = ["fn f() -> f32 {", "\t/* é日本 */\tlet x = 1u + 1.5;", " return 1.0;", "}"]
     said = "Function `f` is invalid: Expression `1.5` is invalid"
     assert read_report(report, lines) == NagaReport(2, said, lines[1].index("1.5") + 1, 3)
-    # Of another text the column is not known.
+    # If the report is about another text, the column is unknown.
     said = "Function `f` is invalid: Expression is invalid"
     assert read_report(report) == read_report(report, ["", "x"]) == NagaReport(2, said)
     report = """
@@ -258,7 +258,7 @@ Shader '' parsing error: automatic conversions cannot convert elements of `u32` 
         ("varience", "variance"),
         ("worgroupBarrier", "workgroupBarrier"),
         ("rsqrt", "inverseSqrt"),
-        # In a comment only, another name altogether, and none that is near.
+        # A name that only a comment has, and names without a near one.
         ("commentd", None),
         ("rowss", None),
         ("foo", None),
@@ -282,7 +282,7 @@ Shader '' parsing error: {complaint}
 
 
 def test_no_name_is_near_one_that_is_too_long_for_a_slip_of_the_pen() -> None:
-    """Comparing two names takes the product of their lengths."""
+    """The time of a comparison is the product of the names' lengths."""
     for length, found in ((100, True), (101, False)):
         known = "q" * (length + 1)
         assert nearest(known[1:], [known]) == (known if found else None)
@@ -296,7 +296,7 @@ def test_the_place_of_a_line_and_of_what_has_none(tmp_path: Path) -> None:
     assert shader.place(1, 2, 1) == SourceLocation(file, START + 2, 2, 10)
     assert shader.place(1, 2, 3) == SourceLocation(file, START + 2, 2, 12)
     assert shader.place(2) == SourceLocation(file, START + 3, 2)
-    # What an expression goes on with belongs to it.
+    # The text after an expression's start also belongs to the expression.
     assert shader.place(4, 1, 1) == SourceLocation(file, START + 4, 1, 12)
     assert shader.place(4, 2, 1) == SourceLocation(file, START + 4, 13, 1)
     assert shader.place(0) is shader.place(5) is None
@@ -326,7 +326,7 @@ def test_a_filter_that_changes_text_takes_its_place_away(tmp_path: Path) -> None
 
 
 def test_a_filter_that_changes_the_marks_themselves_is_one_error(tmp_path: Path) -> None:
-    """`upper` changes the name of a file, too, and there is none of that name."""
+    """`upper` also changes the name of a file, and no file has that name."""
     body = '{% filter upper %}a\n{% endfilter %}{% include "lib/statistics.wgsl" %}\n'
     request = replace(shader_of(tmp_path, body).request, runs=True)
     for render in (templates.render, sandbox.render):

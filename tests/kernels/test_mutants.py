@@ -1,4 +1,4 @@
-"""Broken kernels must not pass: each mutant changes one thing in a real template and has to be caught."""
+"""Broken kernels must fail: each mutant changes one thing in a real template, and a check must find it."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from webnorm.ops.norms.problem import NormOptions, NormProblem
 
 @dataclass(frozen=True)
 class Mutant:
-    """`old` becomes `new` in a file of wgsl/; `kernels` are tried until one is caught.
+    """A change of `old` to `new` in a file of wgsl/. The test tries `kernels` until a check fails.
 
-    `equivalent` is the reason why a survivor is not a fault of the harness. `hard` names the problems that have to
-    reveal it: see `hard_problems`. A `race` is watched for, because it shows only now and then. With subgroups of more
-    than `most_lanes` lanes, a workgroup has so few of them that the mutant changes nothing.
+    `equivalent` is the reason why a survivor is no fault of the harness. `hard` names the problems that must
+    reveal the mutant: see `hard_problems`. For a `race`, the check also watches for races, because it shows
+    only now and then. `most_lanes` is for mutants that change nothing if a workgroup has too few subgroups.
     """
 
     name: str
@@ -243,8 +243,8 @@ MUTANTS = (
     Mutant("slices that overwrite each other's sums", GRADIENT, "if (params.partials_kept != 0u)", "if (false)", BACKWARD[:1], equivalent="one slice has nothing to add to; test_plan's narrow devices catch it", hard="backward"),
 )  # fmt: skip
 
-# What the first hint about a mutant's output has to say, on the problem that catches it. Mutants whose mistake
-# is one of the formulas are all here.
+# The text in the first hint about a mutant's output, on the problem that reveals it. The table has all
+# mutants whose mistake is one of the formulas.
 HINTS = {
     "N - 1 for N in naive": "divides the mean by N - 1",
     "N - 1 for N in the variance": "divides the variance by N - 1",
@@ -293,12 +293,12 @@ def hard_problems(label: str, which: str) -> tuple[Hard, ...]:
 
 
 def draw_hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
-    """Problems that leave a broken kernel no way out, with their arrays and constants.
+    """Yield problems that reveal broken kernels, with their arrays and constants.
 
-    "plain": aligned and odd columns, tails, several rows per workgroup, rows over several subgroups, means far
-    from 0, a small variance; and the layouts that take each path of the reductions. "options": the corpus's
-    cases of options. "backward": gradients with everything that they may add. "early": of float16 without saved
-    statistics, whose sums are made with the moments.
+    "plain" has aligned and odd columns, tails, several rows per workgroup and rows over several subgroups. It
+    also has means far from 0, a small variance, and layouts for each path of the reductions. "options" has
+    the corpus's cases of options. "backward" has gradients with all options that add to them. "early" has
+    float16 without saved statistics, where kernels compute the sums together with the moments.
     """
     op = kernel.op
     if which == "options":
@@ -357,7 +357,7 @@ def draw_early_problems(kernel: Kernel) -> Iterator[Hard]:
         x = draw_x(problem) + np.arange(-3, 4, dtype=np.float16)[:, None]
         dy = (rng.standard_normal(x.shape) + 1).astype(np.float16)
         yield problem, complete_inputs(Task(op, problem), {"x": x, "dy": dy}, rng), layout
-    # The mean lies half way between two numbers of float32.
+    # The mean is halfway between two float32 numbers.
     near = NormProblem(rows=3, cols=5460, dtype="float16", options=NormOptions(weight=False, bias=False))
     x = np.full((3, 5460), 1000, np.float16)
     x[range(3), [0, 777, 5459]] = 1000.5
@@ -368,14 +368,14 @@ def draw_early_problems(kernel: Kernel) -> Iterator[Hard]:
 def variant_of(
     kernel: Kernel, problem: NormProblem, device: Device, chosen: dict[str, int]
 ) -> Variant | None:
-    """The kernel's defaults with some constants chosen, where that can run.
+    """Return the kernel's defaults with some chosen constants, or None if the device cannot run that.
 
-    It always uses the defaults of a software adapter, because a GPU's defaults skip paths to be tested.
+    It always uses the defaults of a software adapter, because a GPU's defaults skip paths that need a test.
     """
     traits = replace(device.traits, software=True)
     constants = dict(default_variant(kernel, problem, traits).constants)
     constants.update({axis: value for axis, value in chosen.items() if axis in kernel.tune})
-    # Powers of two work even if they are not on the axis.
+    # The kernels support powers of two that are not on the axis.
     threads = constants.get("threads_per_row", 1)
     if 1024 % threads and threads not in kernel.tune["threads_per_row"]:
         return None
@@ -384,13 +384,16 @@ def variant_of(
 
 
 class Compiled(BytecodeCache):
-    """Jinja's work on the snippets: each mutant has a tree of its own, in which one file differs."""
+    """A cache of the snippets that Jinja has compiled.
+
+    Each mutant has its own tree, with one changed file.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], bytes] = {}
 
     def get_cache_key(self, name: str, filename: str | None = None) -> str:
-        """Snippets have the same name in every tree, kernels their path."""
+        """Return the name: snippets have the same name in every tree, and kernels have their path."""
         return name
 
     def load_bytecode(self, bucket: Bucket) -> None:
@@ -407,7 +410,7 @@ COMPILED = Compiled()
 
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """webnorm's kernels in a tree like a mutant's: of a user's snippets nothing is left out of the text."""
+    """Copy webnorm's kernels into a tree like a mutant's, so that the renderer treats both alike."""
     return Path(shutil.copytree(wgsl_root(), tmp_path_factory.mktemp("untouched") / "wgsl"))
 
 
@@ -426,12 +429,12 @@ def shared_snippets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, untouched: 
 def unbroken_text(
     label: str, constants: tuple[tuple[str, int], ...], problem: NormProblem, traits: Traits, tree: Path
 ) -> str:
-    """Return the text that a mutant's differs from: the mutants of a kernel ask for the same again and again."""
+    """Return the original of a mutant's text. The mutants of a kernel need the same texts repeatedly."""
     return render_shader(Variant(read_in(tree, label), dict(constants)), problem, "native", traits).text
 
 
 def read_in(tree: Path, label: str) -> Kernel:
-    """Read a kernel of webnorm's in a copy of its tree."""
+    """Load a kernel of webnorm's from a copy of its tree."""
     own = UNBROKEN[label]
     return load(tree / own.path.relative_to(wgsl_root()), own.op.name)
 
@@ -467,7 +470,7 @@ def caught(
         if found is not None:
             return found
     if not changed:
-        # What is broken may be the text for subgroups.
+        # The mutant may change only the text for subgroups.
         needs(device, ["subgroups"])
     assert changed, "the mutant does not change the text of any rendering"
     return None
@@ -508,7 +511,7 @@ def test_hints_are_those_of_mutants() -> None:
 
 
 def label_of(name: str) -> str:
-    """The kernel that a mutant names; "registers_plain" is registers without subgroups."""
+    """Return the label of a kernel that a mutant names. "registers_plain" is registers without subgroups."""
     name = name.removesuffix("_plain")
     return name if "/" in name or name == "copy" else f"layer_norm/{name}"
 
@@ -516,7 +519,7 @@ def label_of(name: str) -> str:
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("label", sorted({label_of(name) for mutant in MUTANTS for name in mutant.kernels}))
 def test_the_unbroken_kernels_pass_the_hard_problems(label: str, device: Device) -> None:
-    """test_corpus covers the options."""
+    """test_corpus covers the options, so this test leaves them out."""
     kernel = UNBROKEN[label]
     for problem, arrays, layout in hard_problems(kernel.label, "backward" if kernel.op.gradient else "plain"):
         variant = variant_of(kernel, problem, device, layout)
@@ -525,5 +528,5 @@ def test_the_unbroken_kernels_pass_the_hard_problems(label: str, device: Device)
             found = failure_of(device, shader, arrays)
             accuracy = assess(found.outputs, found.answers, shader, found.allowed)
             assert accuracy.ok, f"{variant} {problem}: {accuracy.reason}"
-            # Hints are only for wrong results. Small problems may give some.
+            # Hints are only for wrong results, but small problems may produce some.
             assert problem.rows * problem.cols > 4096 or not hints(found)

@@ -33,7 +33,7 @@ def rows(cols: int, means: tuple[float, ...]) -> tuple[np.ndarray, Float64Array]
 def worst(
     device: Device, variant: Variant, cols: int, means: tuple[float, ...] = MEANS
 ) -> tuple[float, float]:
-    """Largest |error| and largest |error| / max(1, |y|)."""
+    """Return the largest |error| and the largest |error| / max(1, |y|)."""
     x, expected = rows(cols, means)
     problem = NormProblem(rows=len(x), cols=cols, distribution="given", options=PLAIN)
     y, _ = run_shader(device, render_shader(variant, problem, "native", device.traits), {"x": x})
@@ -49,13 +49,15 @@ MEAN = re.compile(r"let (?:part_)?mean = (.+?);")
     "kernel", [one for one in KERNELS if has_mean(one.op)], ids=lambda kernel: kernel.label
 )
 def test_a_mean_comes_out_of_an_addition(kernel: Kernel, cols: int) -> None:
-    """Of a product, a compiler may make x - mean one operation in one place and not in another, as NVIDIA's
-    does: the mean then has two values, and the second word of it belongs to one of them alone.
+    """A mean must not be the direct result of a multiplication.
+
+    A compiler may fuse such a product with x - mean in one place and not in another, as NVIDIA's does. The
+    mean then has two values, and its second word fits only one of them.
     """
     options = replace(kernel.op.defaults, saved_stats=False)
     problem = suited(kernel, NormProblem(rows=8, cols=cols, options=options))
     text = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU).text
-    # Where the mean is one word, two values of it are what its rounding is declared to cost.
+    # For a mean of one word, the declared cost of its rounding covers two values.
     for made in MEAN.findall(text) if kernel.accuracy.rounded_mean == 0 else ():
         outside = made
         while outside != (without := re.sub(r"\([^()]*\)", "", outside)):
@@ -103,7 +105,7 @@ def test_without_the_second_word_the_mean_rounds(device: Device) -> None:
 
 
 def test_the_first_word_of_a_saved_mean_is_the_mean(device: Device) -> None:
-    """Of a row in parts that are far apart, too: who saves one word has float32's digits."""
+    """The first word alone has float32's precision, even if the parts of a row are far apart."""
     kernel = kernel_named("split_row")
     problem = NormProblem(rows=9, cols=2817, options=NormOptions(return_stats=True))
     arrays = make_inputs(kernel.op, problem)
@@ -124,7 +126,7 @@ def test_one_pass_gives_nonsense(device: Device) -> None:
 @pytest.mark.parametrize("saved_stats", [True, False])
 @pytest.mark.parametrize("name", ["naive", "tiles", "registers"])
 def test_dweight_far_from_0(name: str, saved_stats: bool, device: Device) -> None:
-    """At a mean of 1e4 standard deviations, in float32, where the mean's rounding alone is 1e-3 of x̂."""
+    """The mean is 1e4 standard deviations, where rounding it to float32 alone changes x̂ by 1e-3."""
     kernel = kernel_named(name, "layer_norm_backward")
     options = NormOptions(saved_stats=saved_stats)
     problem = NormProblem(rows=1024, cols=4096, distribution="mean1e4", options=options)
@@ -186,7 +188,7 @@ def test_rows_down_to_the_lower_limit_are_right(kernel: Kernel, device: Device) 
 
 
 def test_below_the_lower_limit_rows_lose_their_digits(device: Device) -> None:
-    """The documented limits, with the points where they begin and end."""
+    """The test checks the documented limits and the points where they begin and end."""
     registers = kernel_named("registers")
     if device.traits.software:
         assert small_rows(registers, device, 768, 3e-20 * 768**0.5, 0.0) is None

@@ -1,4 +1,4 @@
-"""The place in a template of what stands in a rendered text, of what compilers refuse, and of a mistake."""
+"""The places in a template of rendered text, of compilers' errors, and of mistakes."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from webnorm.web.package.native import native_text
 
 
 def places(shader: Shader) -> dict[str, str]:
-    """Each line of the text with the file's name and the line it came from."""
+    """Return each line of the text with the name and line of its source."""
     lines = shader.text.splitlines()
     return {
         line.strip(): f"{Path(file).name}:{number}"
@@ -79,7 +79,7 @@ def test_every_plain_line_stands_in_its_source(kernel: Kernel) -> None:
         path = wgsl_root().parent / file
         source = sources.setdefault(file, path.read_text().splitlines())[number - 1]
         if any(re.search(rf"\b{name}\(", source) for name in gone):
-            continue  # a call that was nothing but one of its arguments, or another call
+            continue  # the call is only one of its arguments, or another call
         if "{" + "{" not in source and "{" + "%" not in source:
             assert line.strip() == source.strip(), (file, number)
             checked += 1
@@ -249,7 +249,7 @@ def test_workgroup_memory_is_counted() -> None:
     assert size("registers", threads_per_row=128, **rows) == 32 * 4 + 32 * 8
     assert size("registers", threads_per_row=128, **rows | {"subgroups": 0}) == 128 * 4 + 128 * 8
     assert size("registers", threads_per_row=4, **rows | {"rows_per_workgroup": 8, "vector_width": 4}) == 0
-    # Two of eight Vecs wait, in half of the bytes where two share a word.
+    # Two of eight Vecs wait in memory. They take half of the bytes if two values share a word.
     waiting = rows | {"threads_per_row": 32, "parked": 2, "vector_width": 4}
     sums = size("registers", **waiting) - 2 * 32 * 16
     assert 0 < sums < 200 and size_in("float16", "registers", **waiting) == 2 * 32 * 8 + sums
@@ -257,7 +257,7 @@ def test_workgroup_memory_is_counted() -> None:
 
 def test_too_much_workgroup_memory_is_refused(tmp_path: Path, device: Device) -> None:
     body = VALID.replace("{% include", "var<workgroup> much: array<vec4<f32>, 5000>;\n{% include")
-    # What no entry point reaches counts for nothing.
+    # Memory that no entry point reaches does not count.
     assert len(compile_shader(device, shader_of(tmp_path, body, {"part.wgsl": HELPER}))) == 1
     body = body.replace("helper(x[i])", "helper(x[i]) + much[i].x")
     with pytest.raises(WebnormError, match="uses 80000 bytes of workgroup memory; the limit is"):
@@ -267,7 +267,7 @@ def test_too_much_workgroup_memory_is_refused(tmp_path: Path, device: Device) ->
 @pytest.mark.parametrize("traits", [GPU, SOFTWARE, BROWSER], ids=["gpu", "software", "browser"])
 @pytest.mark.parametrize("kernel", STABLE, ids=lambda kernel: kernel.label)
 def test_long_rows_do_not_make_long_texts(kernel: Kernel, traits: Traits) -> None:
-    """Unrolled steps are bounded, because llvmpipe compiled a thousand lines for minutes.
+    """The renderer limits the unrolled steps, because llvmpipe compiled a thousand lines for minutes.
 
     A GPU's driver takes a second, and for odd rows its fastest text may go element by element.
     """
@@ -283,7 +283,7 @@ def test_long_rows_do_not_make_long_texts(kernel: Kernel, traits: Traits) -> Non
 def test_a_text_is_taken_again_where_nothing_that_a_template_looks_up_is_other(
     where: ModuleType, tmp_path: Path
 ) -> None:
-    """Looked up by the kernel, by a snippet with its context, or where a macro is called."""
+    """The kernel looks up values, and so do a snippet with context and a macro at its call."""
     body = """{% from "lib/macro.wgsl" import has with context %}
 {{ cols }} {{ has() }}
 {% include "lib/part.wgsl" %}

@@ -1,4 +1,4 @@
-"""Rows that share words, enough of them that a GPU's workgroups write the same word at the same time."""
+"""Rows that share words, in such numbers that a GPU's workgroups write one word at the same time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from webnorm.kernels.rendering.render import render_shader
 from webnorm.op.op import make_inputs
 from webnorm.ops.norms.problem import NormProblem
 
-# No whole number of words in a row; one element more, less, and far more than a word holds.
+# No row has a whole number of words. Rows have one element, fewer or more than a word, and far more.
 COLS = (1, 3, 5, 61, 1023)
 
 
 OPTIONS = ("", "out_dtype=int8", "out_dtype=float8_e4m3fn", "residual")
-# Every option on every row length; the norms and the rows of a workgroup take turns: all pairs are met.
+# Every option meets every row length. The norms and the rows of a workgroup take turns, so all pairs occur.
 TRIALS = [
     (("layer_norm", "rms_norm")[(i + j) % 2], options, cols, (1, 4)[(i + j // 2) % 2])
     for (i, options), (j, cols) in itertools.product(enumerate(OPTIONS), enumerate(COLS))
@@ -38,7 +38,8 @@ def test_no_write_is_lost(op: str, options: str, cols: int, rows_per_workgroup: 
         options=kernel.op.defaults.changed(options.split(",") if options else []),
     )
     arrays = make_inputs(kernel.op, problem)
-    # Four columns at a time are stored with atomics; of two, a GPU's default, a workgroup joins the words.
+    # Kernels store four columns at a time with atomics. With a GPU's default of two, a workgroup joins the
+    # words.
     axes = {"vector_width": 4, "rows_per_workgroup": rows_per_workgroup}
     atomic = nearest(kernel, problem, device.traits, **axes)
     default = default_variant(kernel, problem, device.traits)

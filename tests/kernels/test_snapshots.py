@@ -1,4 +1,4 @@
-"""The rendered shaders, kept as files so that a review sees what a change of a template does."""
+"""The rendered shaders, in files that show the effects of a template's change in a review."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are refused: outside of their folder, not regular, or with invisible characters."""
+"""Files that webnorm refuses: outside of their folder, not regular, or with invisible characters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def link(place: Path, target: Path, folder: bool = False) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A user's folder, with a secret next to it."""
+    """Return a user's folder with a secret next to it."""
     (tmp_path / "secret.wgsl").write_text(SECRET)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "part.wgsl").write_text(SECRET)
@@ -110,7 +110,7 @@ def test_a_link_within_the_folder_is_followed(home: Path) -> None:
     (home / "lib" / "real.wgsl").write_text("text")
     link(home / "lib" / "part.wgsl", Path("real.wgsl"))
     assert shader_of(home, '{% include "lib/part.wgsl" %}').text == "text\n"
-    # And the folder may be behind one.
+    # The path to the folder may also contain a link.
     shader_of(home, "fine\n")
     behind = link(home.parent / "behind", home, folder=True)
     kernel = load(behind / "layer_norm" / "mine.wgsl")
@@ -151,14 +151,14 @@ def test_kernels_that_are_links(home: Path) -> None:
     # The error does not reveal mistakes in its header.
     (home.parent / "kernel.wgsl").write_text(SECRET)
     assert "is outside" in refusal(lambda: load(out))
-    # A loose file has its own folder.
+    # A single file is in its own folder.
     loose = link(home / "loose.wgsl", home.parent / "kernel.wgsl")
     assert "is outside" in refusal(lambda: load(loose, "layer_norm"))
-    # The folder of the op.
+    # The op's folder is the link.
     (home.parent / "outside" / "k.wgsl").write_text(HEADER)
     folder = link(home / "rms_norm", home.parent / "outside", folder=True)
     assert "is outside" in refusal(lambda: load(folder / "k.wgsl"))
-    # Within.
+    # The link stays within the folder.
     (home / "layer_norm" / "real.wgsl").write_text(HEADER)
     assert load(link(home / "layer_norm" / "also.wgsl", Path("real.wgsl"))).name == "also"
 
@@ -305,7 +305,7 @@ def test_no_command_copies_what_lies_outside(
     if command == "lab":
         monkeypatch.setattr("webnorm.web.lab_site._LAB_COLS", (256,))
         monkeypatch.setattr("webnorm.web.lab_site._LAB_DTYPES", ("float32",))
-    # Webnorm's own kernels include it, and a user's snippets go before webnorm's.
+    # webnorm's own kernels include this snippet, and a user's snippets override webnorm's.
     link(home / "lib" / "params.wgsl", home.parent / "secret.wgsl")
     shader_of(home, "fine\n")
     arguments = {

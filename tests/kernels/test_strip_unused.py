@@ -65,7 +65,7 @@ fn main() {
 
 
 def shown(library: str, own: str = "") -> str:
-    """Return the text left of a library text followed by a user's text."""
+    """Return the remaining text of a library text followed by a user's text."""
     lines = [*library.splitlines(), *own.splitlines()]
     count = len(library.splitlines())
     text, numbers = strip_unused(lines, [at < count for at in range(len(lines))])
@@ -80,7 +80,7 @@ def test_unused_declarations_are_removed() -> None:
 
 @pytest.mark.parametrize("line", ["y[1] = also_unused(1.0);", "// also_unused", "/* also_unused */"])
 def test_declarations_that_a_user_names_stay(line: str) -> None:
-    """In comments, too: what is a comment is the compiler's to say."""
+    """Names in comments count too, because only the compiler decides what a comment is."""
     own = BODY.replace("}", f"    {line}\n}}")
     assert shown(LIBRARY, own) == LIBRARY.replace("var<workgroup> shared_sums: array<f32, 4>;\n", "") + own
 
@@ -99,7 +99,7 @@ def test_declarations_with_attributes_stay() -> None:
 
 
 def test_a_declaration_with_a_line_of_the_users_stays() -> None:
-    """A macro of the library's that is called with the user's text."""
+    """The user's text is the argument of a call of the library's macro."""
     lines = ["fn reduced() -> f32 {", "    return mine();", "}", "const OTHER = 1.0;"]
     assert strip_unused(lines, [True, False, True, True])[0] == lines[:3]
     assert strip_unused(lines, [True] * 4)[0] == []
@@ -119,7 +119,7 @@ def test_a_declaration_with_a_line_of_the_users_stays() -> None:
     ],
 )
 def test_duplicate_declarations_stay(declared: str, device: Device) -> None:
-    """The compiler has to see both: naga names what was written, where it was written."""
+    """The compiler must see both, so that naga reports the written name at its written place."""
     text = f"{BINDINGS}{LIBRARY}{declared}\n{BODY}"
     name = next(word for word in re.findall(r"\w+", declared) if f" {word}" in LIBRARY and word != "f32")
     for own in ([True] * len(text.splitlines()), [line in LIBRARY for line in text.splitlines()]):
@@ -137,7 +137,7 @@ def test_a_text_may_begin_with_a_brace_and_be_empty() -> None:
 
 
 def test_webnorm_writes_declarations_as_they_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A brace is in the first column where it closes a declaration, and nowhere else."""
+    """A brace is in the first column if and only if it closes a declaration."""
     monkeypatch.setattr(templates, "strip_unused", lambda lines, _: (list(lines), list(range(len(lines)))))
     for kernel in NORMS:
         for cols in (768, 199):
@@ -154,20 +154,20 @@ def test_webnorm_writes_declarations_as_they_are_found(monkeypatch: pytest.Monke
 
 
 def test_webnorms_text_is_right_without_it(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a user may call whatever it declares."""
+    """So a user may call all functions that the text declares."""
     monkeypatch.setattr(templates, "strip_unused", lambda lines, _: (list(lines), list(range(len(lines)))))
     for at, kernel in enumerate(NORMS):
         wide = NormProblem(rows=64, cols=768, options=kernel.op.defaults)
         odd = NormProblem(rows=64, cols=199, dtype="float16", options=NormOptions(**vars(kernel.op.defaults)))
         problem = suited(kernel, (wide, odd)[at % 2])
         variant = default_variant(kernel, problem, GPU)
-        # An adapter without subgroups refuses the text for that.
+        # An adapter without subgroups refuses the text for this reason only.
         if variant.features(problem, GPU) <= device.traits.features:
             shader = render_shader(variant, problem, "native", GPU)
             assert refusal(device, shader.text) is None, kernel.label
 
 
-# A function that returns one of its parameters, or what another returns of all of them.
+# A function that returns one of its parameters, or another function's result for all of them.
 TRIVIAL = re.compile(r"^fn (\w+)\((.*)\) -> .*\{\n    return (\w+)(\(.*\))?;\n\}$", re.MULTILINE)
 
 
@@ -181,7 +181,7 @@ def trivial_in(text: str) -> set[str]:
 
 
 def of_each_width(variant: Variant, problem: NormProblem) -> Iterator[Variant]:
-    """The variant, and with any other width of a Vec that can run."""
+    """Yield the variant, and the same variant with every other width of a Vec that can run."""
     yield variant
     for width in variant.kernel.tune.get("vector_width", ()):
         other = Variant(variant.kernel, {**variant.constants, "vector_width": width})
@@ -190,7 +190,7 @@ def of_each_width(variant: Variant, problem: NormProblem) -> Iterator[Variant]:
 
 
 def test_snippets_call_no_function_that_does_nothing() -> None:
-    """They are for kernels' own text: a snippet emits what is left of the call."""
+    """Such functions are for the kernels' own text. A snippet writes the expression without the call."""
     called = set[str]()
     for kernel in NORMS:
         for cols, dtype in ((4096, "float32"), (1022, "float16"), (61, "bfloat16")):
@@ -236,7 +236,7 @@ DECLARATION = st.one_of(
 
 @st.composite
 def texts(draw: st.DrawFn) -> list[tuple[str, bool]]:
-    """Lines of a text, and whether each is the library's."""
+    """Draw the lines of a text, each with True if it is the library's."""
     parts = [(BINDINGS, False), (LIBRARY, True)]
     for text in draw(st.lists(DECLARATION, max_size=3)):
         parts.insert(draw(st.integers(0, len(parts))), (text, text == LIBRARY))
@@ -257,7 +257,7 @@ def test_a_text_that_is_right_stays_so(device: Device, drawn: list[tuple[str, bo
     lines, own = [line for line, _ in drawn], [mine for _, mine in drawn]
     text, numbers = strip_unused(lines, own)
     assert text == [lines[at] for at in numbers]
-    # What is a user's stands there, in order.
+    # All of the user's text remains, in order.
     assert [at for at in numbers if not own[at] and lines[at]] == [
         at for at, line in enumerate(lines) if not own[at] and line
     ]
@@ -267,7 +267,7 @@ def test_a_text_that_is_right_stays_so(device: Device, drawn: list[tuple[str, bo
 
 
 def steps(work: Callable[[], object]) -> int:
-    """Return the number of lines of the module that are executed."""
+    """Return the number of executed lines of the module."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:

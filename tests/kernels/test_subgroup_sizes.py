@@ -1,4 +1,4 @@
-"""Subgroup sizes 4, 8 and 16: llvmpipe takes its own from an environment variable."""
+"""Subgroup sizes 4, 8 and 16, which an environment variable sets for llvmpipe."""
 
 from __future__ import annotations
 

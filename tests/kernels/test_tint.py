@@ -1,4 +1,4 @@
-"""Chrome's compiler has to take every browser rendering, pipeline included, at a device's default limits."""
+"""Chrome's compiler accepts every browser rendering, including its pipeline, at a device's default limits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def complaints(sources: list[tint.TintSource]) -> list[tint.TintVerdict]:
 def test_default_constants() -> None:
     sources = []
     columns = (1, 3, 64, 199, 768, 1023, 1024, 4095, 8192, 16384, 100003)
-    # Every kernel with each number of columns; the options take turns over both.
+    # Every kernel meets each number of columns. The options take turns over both.
     for (i, kernel), (j, cols) in itertools.product(enumerate(KERNELS), enumerate(columns)):
         problem = suited(kernel, NormProblem(rows=8, cols=cols, options=OPTIONS[(i + j) % len(OPTIONS)]))
         variant = default_variant(kernel, problem, BROWSER)

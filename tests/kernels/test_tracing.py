@@ -1,4 +1,7 @@
-"""`trace` in templates: nothing ordinarily, and what becomes of it under tracing; filters."""
+"""`trace` in templates: it leaves no text in ordinary renderings, and records values under tracing.
+
+Filters.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,15 @@ from webnorm.kernels.rendering.snippets import strip_unused
 from webnorm.kernels.rendering.tracing import TraceType
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 
-# A statement on a line of its own, in functions, loops, macros and bodies of `call`.
+# A statement on its own line, in functions, loops, macros and bodies of `call`.
 STATEMENT = re.compile(r"^( +)(\S.*;)$", re.MULTILINE)
 
 
 def test_an_ordinary_text_has_nothing_of_its_traces(tmp_path: Path) -> None:
-    """Webnorm's kernels with a trace on a line of its own before each statement of theirs and their
-    snippets', one behind it in its line, and one before it.
+    """The test adds traces around each statement of webnorm's kernels and snippets.
+
+    One trace has its own line before the statement. Of the other two, one comes before and one after the
+    statement, on its line.
     """
     folder = Path(shutil.copytree(wgsl_root(), tmp_path / "wgsl"))
     tags = 0
@@ -52,14 +57,14 @@ def test_an_ordinary_text_has_nothing_of_its_traces(tmp_path: Path) -> None:
         variant = default_variant(kernel, problem, GPU)
         traced = load(folder / kernel.path.relative_to(wgsl_root()), kernel.op.name)
         there = render_shader(Variant(traced, variant.constants), problem, "native", GPU)
-        # What is a user's stays as it is.
+        # The renderer does not strip a user's text.
         lines = there.text.splitlines()
         lines, _ = strip_unused(lines, [True] * len(lines))
         assert lines == render_shader(variant, problem, "native", GPU).text.splitlines(), kernel.label
 
 
 def test_under_tracing_the_text_says_which_row_it_works_on(device: Device) -> None:
-    """Whatever the library adds there, the compiler takes, in all kernels."""
+    """Compilers accept the additions of the library in all kernels."""
     for kernel in KERNELS:
         for cap in (0, 3) if not kernel.op.is_copy else (0,):
             options = NormOptions(max_workgroups=cap, saved_stats=kernel.op.gradient)

@@ -1,4 +1,4 @@
-"""Kernels that pretend to be right or fast, each made from an honest one with a few changes."""
+"""Kernels that pretend to be right or fast. Each is an honest kernel with a few changes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def counting(words: str, every: int) -> dict[str, str]:
     }
 
 
-# Twenty-five sums instead of one, except for rows whose statistics are in scratch.
+# This computes twenty-five sums instead of one, except for rows whose statistics are in scratch.
 REMEMBERING = Cheat(
     "remembers_statistics_of_both_versions",
     {
@@ -92,9 +92,9 @@ REMEMBERING = Cheat(
     },
     words=12,
 )
-# Right and no faster; its values in scratch are checked.
+# It is right and no faster, but the check reads its values in scratch.
 MARKING = Cheat("marks_rows_in_scratch", {STORE: STORE + f"\n    {kept(0, 4)} = 12345.0;"}, words=4)
-# Right where they do work; they skip work that an earlier dispatch has done.
+# These are right if they do work, but they skip work that an earlier dispatch has done.
 IDLE = (
     Cheat("skips_rows_without_poison", leaves(f"bitcast<u32>({FIRST}.x) != 0x7fc0beefu")),
     Cheat("skips_rows_that_are_numbers", leaves(f"{FIRST}.x == {FIRST}.x")),

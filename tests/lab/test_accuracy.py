@@ -152,7 +152,7 @@ def test_the_unit_scales_what_is_allowed() -> None:
 
 
 def test_an_infinite_condition_allows_nothing_where_the_mean_is_exact() -> None:
-    # As in a constant row of 1e38.
+    # This happens in a constant row of 1e38.
     shaky = np.where(np.arange(len(EXPECTED))[:, None] == 0, np.inf, 0.0).astype(np.float32)
     assert accuracy_of(EXPECTED.astype(np.float32), shaky=shaky).ok
     wrong = got_with(0, 1, -7.0)
@@ -172,7 +172,7 @@ def test_a_rounded_answer_or_its_neighbour_at_a_boundary(dtype: str) -> None:
     up = rounded.copy()
     up.view(np.uint16 if up.itemsize == 2 else np.uint8)[0, 1] += 1
     assert not accuracy_of(up, expected=answers, dtype=dtype).ok
-    # Halfway between 3 and its neighbour within the tolerance: both are right.
+    # Both numbers are right, because the answer is halfway between 3 and its neighbour within the tolerance.
     between = answers.copy()
     between[0, 1] = (float(rounded[0, 1]) + float(up[0, 1])) / 2 + 2e-7
     for either in (rounded, up):
@@ -212,7 +212,7 @@ def test_rounding_saturates() -> None:
     assert rounded_to(large, "float8_e4m3fn").tolist() == [448.0, -448.0]
     assert rounded_to(large, "float8_e5m2").tolist() == [57344.0, -57344.0]
     assert rounded_to(large, "int8").tolist() == [127.0, -127.0]
-    # To nearest even.
+    # This rounds to the nearest even number.
     assert rounded_to(np.array([0.5, 1.5, 2.5]), "int8").tolist() == [0.0, 2.0, 2.0]
 
 

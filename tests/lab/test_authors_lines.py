@@ -91,7 +91,7 @@ def test_errors_of_naga_in_a_snippet(
 
 
 def test_errors_of_tint_in_a_snippet(tmp_path: Path) -> None:
-    """The error of a reduction that not all invocations call names the call, not the barrier in it."""
+    """If not all invocations call a reduction, the error names the call, not the barrier in the snippet."""
     if tint.tint_unavailable():
         pytest.skip(str(tint.tint_unavailable()))
     mean = "    let mean = row_sum(total(sum), place, lane, subgroup_size) * PER_COLUMN;"

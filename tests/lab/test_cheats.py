@@ -1,4 +1,4 @@
-"""Checks of the harness with kernels that pretend to be right or fast: it has to detect each of them."""
+"""Checks of the harness with kernels that pretend to be right or fast. It must detect each of them."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_kernels_that_skip_work_are_detected(
     honest = [wgsl_root() / "copy" / "copy.wgsl", wgsl_root() / "layer_norm" / "naive.wgsl"]
     found = timed(device, honest + [cheat.write(tmp_path) for cheat in IDLE], problem, sets, calls)
     assert [found[name].status for name in ("copy", "naive")] == ["pass", "pass"]
-    # With calls at once only the bits are checked, and this kernel's are right.
+    # With calls at once, the check only compares bits, and this kernel's bits are right.
     untold = {REMEMBERING.name} if calls == "at once" else set()
     assert {cheat.name for cheat in IDLE if found[cheat.name].status != "fail"} <= untold
 
@@ -132,7 +132,7 @@ def test_a_right_kernel_with_memory_is_detected_by_its_time(device: Device, tmp_
 def test_empty_passes_give_no_allowance(
     usual_ns: float, slower: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The extra time on overwritten buffers is allowed once."""
+    """The check allows extra time on overwritten buffers only once."""
     setup: Any = SimpleNamespace(board=SimpleNamespace(sets=1))
     plan: Any = SimpleNamespace(dispatches=7)
     monkeypatch.setattr(timed_work, "_first_times", lambda *_: itertools.repeat((200.0, 100.0, range(1))))
@@ -292,7 +292,7 @@ def test_a_kernel_that_crashes_repeatedly_is_skipped() -> None:
 def test_samples_start_with_overwritten_buffers(
     sets: int, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With memory a kernel could learn when a sample ends, or wait for the samples that count."""
+    """With memory, a kernel could learn when a sample ends, or wait for the samples that count."""
     began = []
     submit = Stopwatch.submit
 
@@ -303,7 +303,7 @@ def test_samples_start_with_overwritten_buffers(
                 np.frombuffer(device.handle.queue.read_buffer(buffer), np.float32)
                 for buffer in (memory, plan.buffers["y"][dispatches.start % sets])
             )
-            # The noise is the same wherever it begins.
+            # The noise is the same at the start of each sample.
             began.append(not (kept == 12345.0).any() and np.array_equal(kept[:256], y[:256]))
         return submit(stopwatch, plan, dispatches)
 
@@ -335,7 +335,7 @@ def test_a_kernel_that_refuses_most_of_the_corpus_fails(device: Device, tmp_path
     *others, verdict = checked(device, kernel, CASES[:12], whole=True)
     assert {result.status for result in others} == {"pass", "skip"}
     assert verdict.status == "fail" and "refuses" in (verdict.reason or "")
-    # A selection of cases has no such limit.
+    # The limit does not apply to a selection of cases.
     assert all(result.case != "whole corpus" for result in checked(device, kernel, CASES[:12]))
 
 

@@ -118,7 +118,7 @@ def test_a_significant_but_small_change_gives_no_verdict() -> None:
 
 
 def test_variation_between_runs_is_no_change() -> None:
-    """By their samples the files differ significantly, but the runs of one file do too."""
+    """The samples of the two files differ significantly, but so do the runs within each file."""
     old, new = (result(times(1, 0.001, seed, between=0.1)) for seed in (3, 4))
     found = one(old, new)
     assert found.ratio is not None and abs(found.ratio - 1) > 0.02
@@ -163,7 +163,7 @@ def test_one_copy_serves_a_whole_comparison() -> None:
     new = report(copy(times(1.0, 0.005, 4)), copy(times(0.5, 0.005, 5), constants={"a": 2}), result(quiet))
     found = compare(old, new)
     assert found.drift is not None and found.drift.ratio == pytest.approx(1, abs=0.01)
-    # The own samples are equal, but the copy was sampled again.
+    # The kernel's samples are equal, but the copy was sampled again.
     assert words(found) == ["SAME"]
 
 

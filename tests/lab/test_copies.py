@@ -17,7 +17,7 @@ from webnorm.lab.verify.trial import try_variant
 from webnorm.op.op import Op, Task
 from webnorm.op.registry import OPS, as_copy_problem, load_op
 
-# An input without the batch: a token has no fixed number of its elements.
+# One input has no batch, so a token does not own a fixed number of its elements.
 GATHER = '''"""Rows of a table by their numbers."""
 from webnorm.op import define_op, integers, tensor
 
@@ -56,7 +56,7 @@ def test_a_copy_repeats_a_block_of_its_own(
     plan.run_all(dispatches)
     assert board.holds(plan, golden, dispatches)
     assert board.drawn_problem(variant).batch_size < board.problem_of(variant).batch_size
-    # The board of the block has the copy's block too.
+    # The board of the block also contains the copy's block.
     assert try_variant(board.block, variant)[0].status == "pass"
 
 

@@ -1,4 +1,4 @@
-"""Requested parts without a check are named: nothing passes because it was skipped."""
+"""The report names requested parts without a check, so nothing passes because it was skipped."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_kernel_that_was_named_has_to_be_checked() -> None:
         names = [name for text in kernels for name in text.split(",")]
         assert Coverage.of(kernels=names).unchecked(found) == ["registers (layer_norm, float32)"]
     assert Coverage.of(kernels=["*"]).unchecked(found) == Coverage.of().unchecked(found) == []
-    # A single case of a corpus may be refused.
+    # The check may refuse a single case of a corpus.
     assert Coverage.of(kernels=["registers"]).unchecked([*found, of(PASS, "registers", case="b")]) == []
 
 

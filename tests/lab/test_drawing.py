@@ -80,7 +80,7 @@ def test_modules_are_found_where_this_process_finds_them(
 def test_output_at_the_start_of_python_is_not_part_of_the_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For example a coverage tool's hook; "c" is an opcode of Python's pickle."""
+    """A coverage tool's hook may print such text. "c" is an opcode of Python's pickle."""
     (tmp_path / "sitecustomize.py").write_text("print('collecting\\nstatistics', flush=True)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     drawing.check_drawing("svg")

@@ -165,7 +165,7 @@ def shown(renderable: Any) -> str:
 
 
 def look(read: result.Report, folder: Path) -> None:
-    """Make everything that can be made of a report."""
+    """Compute every view of a report."""
     for title, members in ranking.by_problem(read.results):
         shown(BenchTable(members, title))
         shown(profile_table(members, software=True))

@@ -30,7 +30,7 @@ def untouched_elements(got: Array) -> ErrorLocations:
 
 
 def compared(got: Array, dtype: str = "float32") -> OutputComparison:
-    """Return an output whose answers are all 1."""
+    """Return the comparison of an output whose answers are all 1."""
     answer = Expected(np.ones(got.shape), np.ones(1), np.zeros(1))
     return OutputComparison("y", got.astype(DTYPES[dtype]), answer, dtype, ALLOWED)
 

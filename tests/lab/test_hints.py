@@ -149,7 +149,7 @@ EPS: dict[str, tuple[Callable[[Any, int, float], Any], str]] = {
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("which", EPS)
 def test_the_eps_that_rstd_fits_is_named(which: str, dtype: str) -> None:
-    """Rows with several variances show it, and other errors after the root."""
+    """Rows with several variances show it, and so do other errors after the root."""
     task = playground_tasks(NORM, dtype)[0]
     arrays = draw_playground(task)
     rows = rows_of(task, arrays)
@@ -163,7 +163,7 @@ def test_the_eps_that_rstd_fits_is_named(which: str, dtype: str) -> None:
 
 
 def test_rows_of_equal_variance_do_not_show_an_eps() -> None:
-    """A factor fits as well."""
+    """A factor explains these errors as well."""
     task = Task(NORM, NormProblem(rows=8, cols=768, options=NormOptions()))
     x = rows_of_normal(task)
     x = ((x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)).astype(np.float32)

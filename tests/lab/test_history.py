@@ -79,7 +79,7 @@ def test_adding_twice_changes_nothing(tmp_path: Path) -> None:
     before = (tmp_path / "store.db").read_bytes()
     again = replace(run, results=(BARE,))
     assert added(tmp_path, run, nameless, again, run) == ["already stored"] * 4
-    # Without a run's id the content counts, however it is formatted.
+    # Reports without a run's id are equal if their content is, in any formatting.
     (tmp_path / "indented").write_text(json.dumps(json.loads(result_files.to_json(nameless)), indent=3))
     (one,) = kept.add_reports(tmp_path / "store.db", [tmp_path / "indented"])
     assert one.fate == "already stored" and (tmp_path / "store.db").read_bytes() == before
@@ -362,7 +362,7 @@ def test_interrupted_runs_and_checks_are_stored_but_not_compared(tmp_path: Path)
     added(tmp_path, *steady(), cut, check)
     (newest,) = regressions(tmp_path / "store.db", ALL, 10)
     assert (newest.run, newest.interrupted) == (f"{9:032x}", 1) and {*verdicts(newest).values()} == {"SAME"}
-    # They are not used for comparisons either.
+    # The comparison does not use them either.
     (one, _) = regressions(tmp_path / "store.db", ALL, 10)[0].results
     assert one.runs == 9
     found = history(tmp_path / "store.db", ALL, 100)

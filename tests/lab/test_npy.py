@@ -46,7 +46,7 @@ def test_bfloat16_comes_back_from_numpys_files(tmp_path: Path, x: Array, dtypes:
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16, np.float32])
 def test_an_array_of_another_type_than_requested_is_refused(tmp_path: Path, dtype: Any) -> None:
-    """Otherwise the check would test another type than requested."""
+    """webnorm refuses it, because the check would test another type than requested."""
     path = saved(tmp_path / "x.npy", X.astype(dtype))
     wanted = next(name for name in ("float32", "float16") if np.dtype(name) != dtype)
     with pytest.raises(WebnormError, match=rf"dtype is .*; --dtype \(dtype=\) requires {wanted}"):

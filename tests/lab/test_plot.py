@@ -156,7 +156,7 @@ def test_rings_mark_what_auto_chooses(cols: list[int]) -> None:
     [([], "auto's choice (not timed)", 0), ([512], "auto's choice (where timed)", 1)],
 )
 def test_the_legend_says_if_auto_was_not_timed(chosen: list[int], said: str, marked: int) -> None:
-    """The kernels were selected by name, or auto's choice was wrong."""
+    """The user selected the kernels by name, or auto's choice was wrong."""
     found = sweep([64], [256, 512, 1024])
     found += [replace(result("registers", 150.0, cols=n, n=2), auto="rules") for n in chosen]
     failed = replace(result("lost", 1.0, cols=256), status="fail", auto="rules")

@@ -472,7 +472,7 @@ def test_the_reason_names_the_line_of_the_authors_file(device: Device, tmp_path:
 
 @pytest.mark.parametrize("found", [f"== {POISON}u", "== 0u", f"!= {POISON}u"])
 def test_kernels_cannot_know_when_they_are_watched(found: str, device: Device, tmp_path: Path) -> None:
-    """The earlier content of the row of y decides about the barrier."""
+    """The previous content of the row of y decides about the barrier."""
     barrier = f"if (bitcast<u32>({FIRST}.x) {found}) {{ {WAIT} }}"
     inside = f"tile[place] = 1.0; {barrier} let other = tile[place ^ 1u];"
     racing = tried(device, tmp_path, TILE.replace(", 32>", ", 256>"), inside, rows=64)

@@ -112,7 +112,7 @@ def test_the_commit_is_the_checkouts_and_not_a_parent_folders(tmp_path: Path) ->
     git("tag", "v1")
     commit = git("rev-parse", "HEAD")
     assert (commit_of(tmp_path), commit_of(tmp_path / "inside")) == (commit, None)
-    # The index stays untouched: git would update it and lock out other git commands.
+    # The test does not touch the index, because git would update it and lock out other git commands.
     index = (tmp_path / ".git" / "index").read_bytes()
     os.utime(tmp_path / "file", (1, 1))
     assert commit_of(tmp_path) == commit
@@ -352,7 +352,7 @@ def test_kernels_within_noise_share_a_rank() -> None:
 
 
 def test_within_a_rank_the_order_follows_the_medians() -> None:
-    """Round by round `a` is faster, but not significantly; the medians have another order."""
+    """Round by round `a` is faster, but not significantly. The medians have another order."""
     moments = np.array([1.0] * 3 + [2.0] * 4)
     copy = timed("copy", 20.0, op="copy", samples_ns=tuple(10 * moments))
     a = timed("a", 60.0, samples_ns=tuple(30 * moments), auto="rules")

@@ -83,7 +83,7 @@ def fault_of(kernel: Kernel, device: Device, problem: NormProblem = PROBLEM) -> 
 @pytest.mark.opengl
 @pytest.mark.parametrize(
     "which",
-    # Each round counts towards the 65,535.
+    # Each round counts towards the limit of 65,535.
     [
         pytest.param(name, marks=() if name in ("while", "inside of others") else pytest.mark.slow)
         for name in ENDLESS

@@ -26,7 +26,7 @@ PROBLEM = NormProblem(rows=1, cols=1)
 
 @pytest.mark.parametrize(
     ("confidence", "freedom", "quantile"),
-    # From printed tables.
+    # The quantiles of printed tables.
     [(0.95, 1, 12.706), (0.95, 2, 4.303), (0.99, 8, 3.355), (0.999, 18, 3.922), (0.95, 1000, 1.962)],
 )
 def test_quantiles_of_students_t(confidence: float, freedom: float, quantile: float) -> None:
@@ -123,12 +123,12 @@ def test_runs_that_disagree_relative_to_the_copy_are_noisy() -> None:
 
     assert of((1, 2, 4), copies=(1, 2, 4)) == ()
     assert of((1, 2, 4), copies=(1, 1, 1)) == ("noisy",)
-    # Two runs are too few: their own flags stay.
+    # Two runs are too few, so the runs' own flags stay.
     assert of((1, 1), copies=(1, 1)) == ("noisy",)
 
 
 class FakeWorker:
-    """Counts its processes."""
+    """A worker that counts its processes."""
 
     def __init__(self) -> None:
         self.processes = 1

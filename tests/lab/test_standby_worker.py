@@ -202,7 +202,7 @@ def _takes(device: object, share: float) -> Iterator[Any]:
 
 def _sleeps(device: object, begun: Path | None) -> Iterator[Any]:
     yield os.getpid()
-    # A child checks for orders right after each event, and from here on never again.
+    # A child checks for orders right after each event. After this one it never does.
     hang(begun)
 
 

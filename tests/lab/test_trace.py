@@ -72,7 +72,7 @@ ALL = {
     RSTD: '    {{ trace("low") }}\n    {{ trace("variance") }}{{ trace("rstd") }}\n'
     '    {{ trace("place * 3u") }} {{ trace("row_exists") }} {{ trace("-i32(row)") }} {{ trace("2 + 1") }}',
 }
-# The part of a step that is x.
+# This part of the step is x.
 LOADS = (
     "        let d = where_live(load_input(row, j, thread) - mean,",
     "        let x = load_input(row, j, thread);\n        let d = where_live(x - mean,",

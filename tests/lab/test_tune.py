@@ -40,7 +40,7 @@ def field(op: str = "rms_norm", rows: int = 4096, cols: int = 1024) -> list[Vari
 
 
 class Fake(search.SearchDevice):
-    """Fake trials with a fixed time for each candidate, without noise."""
+    """Simulated trials with a fixed time for each candidate, without noise."""
 
     def __init__(
         self,
@@ -346,7 +346,7 @@ def test_tune_records_what_auto_follows(
     elsewhere = webnorm(["tune", "--list", "--out", "none.json"], tmp_path)
     assert elsewhere.stdout == "nothing is recorded: none.json does not exist\n"
 
-    # Not the choice of the rules, to see that auto follows it.
+    # The recorded choice differs from the rules' choice, which shows that auto follows the record.
     data = json.loads(path.read_text())
     data["choices"][0] |= {"kernel": "workgroup", "constants": {"threads_per_row": 16}}
     path.write_text(json.dumps(data))

@@ -123,7 +123,10 @@ def test_a_worker_that_falls_silent_is_stopped_and_started_again(device: Device)
 
 
 def test_work_on_large_arrays_is_no_silence(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits apply to kernels, not to float64 answers on few cores: each part of these is a sign of life."""
+    """Limits apply to kernels, not to float64 answers on few cores.
+
+    Each part of the answers is a sign of life.
+    """
     parts, kinds = 20, list[str]()
     with Worker() as worker:
         receive = worker._next
@@ -494,7 +497,7 @@ def _write(part: bytes) -> None:
 
 def _forever(device: object, begun: Path | None):  # type: ignore[no-untyped-def]
     yield os.getpid()
-    # A child checks for orders right after each event, and from here on never again.
+    # A child checks for orders right after each event. After this one it never does.
     hang(begun)
 
 

@@ -30,7 +30,7 @@ def test_mistakes_are_made_in_the_right_formula(op: Op, options: NormOptions) ->
 @pytest.mark.parametrize("options", SOME_OPTIONS, ids=str)
 @pytest.mark.parametrize("op", FORWARD, ids=lambda op: op.name)
 def test_every_formula_differs_from_the_right_one_and_from_the_others(op: Op, options: NormOptions) -> None:
-    """On the problems of the playground, by far more than rounding."""
+    """On the problems of the playground, they differ by far more than rounding."""
     for task in playground_tasks(op, "float32", options):
         arrays = draw_playground(task)
         answers = op.reference(arrays, task.problem)
@@ -51,7 +51,10 @@ def test_every_formula_differs_from_the_right_one_and_from_the_others(op: Op, op
 
 @pytest.mark.parametrize("op", FORWARD, ids=lambda op: op.name)
 def test_rows_that_are_filled_up_with_zeros(op: Op) -> None:
-    """Worked out on rows that are that long; 1061 columns are 1064 of four, and 1280 of 256."""
+    """The expected values come from padded rows.
+
+    1061 columns become 1064 for a step of 4, and 1280 for 256.
+    """
     task = playground_tasks(op, "float32", NormOptions(weight=False, bias=False))[1]
     arrays = draw_playground(task)
     named = wrong_formulas(task, arrays)

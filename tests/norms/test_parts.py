@@ -1,4 +1,4 @@
-"""Work in parts: nothing depends on how many parts or cores there are."""
+"""Work in parts: results do not depend on the number of parts or cores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_parts_cover_the_rows_in_order(small_parts: None) -> None:
     found = blocks.map_row_blocks(lambda part: list(range(7))[part], 7, 40)
     assert found == [[0, 1], [2, 3], [4, 5], [6]]
     assert blocks.map_row_blocks(lambda part: part, 0, 40) == []
-    # A row that is larger than a part is one.
+    # A row that is larger than a part is one part.
     assert len(blocks.map_row_blocks(lambda part: part, 3, 1000)) == 3
 
 

@@ -14,7 +14,7 @@ from webnorm.ops.norms.reference import forward, normalize
 
 
 def layer_norm(x: Array, weight: Array | None, bias: Array | None, eps: float) -> Array:
-    """Y of the reference."""
+    """Return the reference's y."""
     given = {"x": x, "weight": weight, "bias": bias}
     problem = NormProblem(
         rows=x.shape[0],
@@ -27,7 +27,7 @@ def layer_norm(x: Array, weight: Array | None, bias: Array | None, eps: float) -
 
 
 def exact(x: Array, weight: Array | None, bias: Array | None, eps: float) -> Array:
-    """The formula in fractions up to the square root."""
+    """Compute the formula in fractions up to the square root."""
     answer = np.empty(x.shape)
     for i, row in enumerate(x):
         values = [Fraction(float(v)) for v in row]
@@ -49,10 +49,11 @@ ROWS = {
     "normal": np.random.default_rng(0).standard_normal((3, 17)),
     "shifted": np.random.default_rng(1).standard_normal((2, 64)) + 1e6,
     "constant": np.full((1, 7), 3.3333),
-    # Seven and eleven equal values: their float64 sum rounds, so a mean taken without a shift is not theirs.
+    # Seven and eleven equal values. Their float64 sum rounds, so a mean without a shift would differ from
+    # them.
     "constant_large": np.full((1, 7), 1e15),
     "constant_odd": np.full((1, 11), 123456.789),
-    # A float32 step at 1e15 is 2**26: four neighbouring values.
+    # A float32 step at 1e15 is 2**26. These are four neighbouring values.
     "quantised": 1e15 + 2.0**26 * (np.arange(16.0) % 4)[None, :],
     "huge": np.random.default_rng(2).standard_normal((2, 9)) * 1e18,
     "opposite": 1e18 * np.array([[1.0, -1.0, 1.0, -1.0, 1.0]]),

@@ -9,7 +9,7 @@ from webnorm.op.dtypes import Array
 
 
 def test_a_serial_sum_is_squared() -> None:
-    """The variance of a constant row: the error of the mean grows with the terms, its square with theirs."""
+    """In a constant row, the mean's error grows with the number of terms. The variance has its square."""
     terms = 672
 
     def variance(arrays: dict[str, Array]) -> list[Array]:
@@ -22,12 +22,12 @@ def test_a_serial_sum_is_squared() -> None:
     # Each term may add a rounding of the mean, all in one direction.
     off = (terms * UNIT * 2.0 / 2) ** 2
     assert exact[0][0] == 0 and terms * scales.serial[0] > off
-    # The error of several accumulators is smaller, and stays so.
+    # Several accumulators have a smaller error, and their tolerance stays smaller.
     assert scales.spread[0] < off
 
 
 def test_ties_of_integers_are_seen_whatever_the_signs_are() -> None:
-    """x / scale is a half in every element: a rounding decides, and no run of them all may miss one."""
+    """x / scale is a half in every element, so a rounding decides. No set of runs may miss an element."""
 
     def quantised(arrays: dict[str, Array]) -> list[Array]:
         x = arrays["x"]

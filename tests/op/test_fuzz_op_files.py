@@ -1,4 +1,4 @@
-"""Strange op files: each is an op that can be computed, or is rejected in one line."""
+"""Strange op files: webnorm either computes the op or rejects the file in one line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from webnorm.op.registry import unregister
 
 GALLERY = Path(webnorm.__file__).parents[1] / "examples" / "ops"
 NAME = "fuzzed"
-# Tokens of op files, and tokens that are in none of them.
+# Tokens that op files contain, and other tokens.
 WORD = re.compile(r'"[^"\n]*"|\w+|[^\w\s]')
 STRANGE = (
     "0",
@@ -78,7 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def used(op: Op) -> None:
-    """Draw the op's cases, compute them, and find what errors are allowed."""
+    """Draw the op's cases, compute them, and derive the allowed errors."""
     for case, problem in itertools.islice(problems(op.hook("cases")(1), op, list(STORAGE)), MOST_CASES):
         task = Task(op, problem)
         arrays = case.draw(task)
@@ -89,7 +89,7 @@ def used(op: Op) -> None:
         assert op.problem_type.from_json(problem.as_json()) == problem
 
 
-# --- drawn from what the reference page describes
+# --- files after the reference page
 
 SIZES = st.sampled_from(
     ["rows", "cols", "fn", "dtype", "x", "depth_2", "Größe", "_a", "axis", "1st", "value"]
@@ -170,7 +170,7 @@ MORE = st.sampled_from(
 
 @st.composite
 def op_files(draw: Any) -> str:
-    """An op.py of parts that are mostly right."""
+    """Draw an op.py whose parts are mostly right."""
 
     def part(right: str, others: st.SearchStrategy[str]) -> str:
         return right if draw(st.integers(0, 7)) else draw(others)
@@ -207,7 +207,7 @@ def op_files(draw: Any) -> str:
 @given(op_files())
 def test_drawn_op_files(folder: Path, text: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        # No loops and no gigabytes are drawn: no child process is needed.
+        # The draws contain no loops and no gigabytes, so no child process is necessary.
         patch.setenv(op_trial._INSIDE, "1")
         op = loaded(folder, text)
     if op is None:
@@ -229,7 +229,7 @@ FILES = sorted(GALLERY.glob("*/op.py"))
 @examples(12)
 @given(st.sampled_from(FILES), st.integers(0, 2**32))
 def test_changed_op_files(folder: Path, file: Path, seed: int) -> None:
-    """Words of an op of the gallery are left out, doubled or replaced; a child process tries it."""
+    """Remove, double or replace words of an op of the gallery. A child process loads each result."""
     rng = random.Random(seed)
     text = file.read_text()
     words = list(WORD.finditer(text))

@@ -1,4 +1,4 @@
-"""Ops as KernelBench's first level has them, written with `define_op`: their references and tolerances."""
+"""The ops of KernelBench's first level, written with `define_op`: their references and tolerances."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from webnorm.op.dtypes import INTEGERS, Array
 from webnorm.op.op import Expected, HeaderTerms, Op, Task, make_inputs
 
 FOLDERS = sorted(path.parent for path in Path(__file__).with_name("kernelbench").glob("*/op.py"))
-# A second problem: sizes that are unlike each other, and one that is longer than a workgroup.
+# A second problem, whose sizes differ from each other. One size is longer than a workgroup.
 LONGER = {
     "rows": 5,
     "cols": 257,
@@ -34,7 +34,7 @@ NORMAL = 2.0**-126
 
 @pytest.fixture(scope="module", autouse=True)
 def own_registry() -> Iterator[None]:
-    """No other test of this process has these ops, and none waits for a child process to try each of them."""
+    """Hide these ops from other tests of this process, and load them without a child process for each."""
     caches: Any = (
         registry.computing_ops,
         registry.problem_types,
@@ -68,7 +68,7 @@ def built(op: Op) -> BuiltOp:
 
 
 def narrow(array: Array) -> Array:
-    """Floats in float32; integers as they are: float32 times a wider one would be float64."""
+    """Return floats in float32, and integers unchanged. float32 times a wide integer would be float64."""
     return array if array.dtype.kind in "iu" else array.astype(np.float32)
 
 
@@ -100,7 +100,7 @@ def test_the_reference_in_float32_is_within_the_tolerance(op: Op) -> None:
         answers = op.reference(arrays, problem)
         with np.errstate(all="ignore"):
             found = built(op).call(function, {name: narrow(one) for name, one in arrays.items()}, problem)
-        # A reference that turns its inputs into float64 shows nothing here.
+        # If a reference converts its inputs to float64, this check finds nothing.
         storage = [tensor.dtype(problem) for tensor in op.outputs(problem)]
         assert all(
             one.dtype == np.float32
@@ -131,7 +131,7 @@ def test_a_child_process_finds_no_fault(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(op_trial._INSIDE)
-    # A copy of another name is loaded anew.
+    # A copy with another name is loaded again.
     shutil.copytree(folder, tmp_path / f"{folder.name}_copy")
     found = registry.load_op(tmp_path / f"{folder.name}_copy")
     assert found.summary.endswith(".")

@@ -20,7 +20,7 @@ PACKAGE = Path(sys.modules["webnorm"].__file__ or "").parent
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """webnorm without the folder of the norms, and with one of another op."""
+    """Return webnorm without the folder of the norms, but with the folder of another op."""
     root = tmp_path_factory.mktemp("tree")
     shutil.copytree(PACKAGE, root / "webnorm", ignore=shutil.ignore_patterns("__pycache__", "norms"))
     shutil.copytree(shipped("wgsl"), root / "wgsl")

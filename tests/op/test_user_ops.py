@@ -29,13 +29,13 @@ from webnorm.web.folder import LAB_INDEX
 from webnorm.web.package.request import request_for
 
 DOCS = Path(webnorm.__file__).parents[1] / "docs"
-# Ops that need no child process to be refused in.
+# Ops that webnorm refuses without a child process.
 QUICK = pytest.mark.usefixtures("untried")
 
 
 @pytest.fixture
 def untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have op.py imported without a child process that tries it first."""
+    """Import op.py without trying it in a child process first."""
     monkeypatch.setenv(op_trial._INSIDE, "1")
 
 
@@ -151,7 +151,7 @@ def test_errors_in_the_child_are_one_line(text: str, said: str, tmp_path: Path) 
     with pytest.raises(WebnormError) as error:
         load_op(folder)
     assert said in str(error.value) and "\n" not in str(error.value)
-    # It is not tried again until its files change.
+    # webnorm does not try the op again until its files change.
     with pytest.raises(WebnormError, match=r"op.py"):
         load_op(folder)
 
@@ -220,7 +220,7 @@ def test_the_corpus_has_sizes_values_and_cases_of_its_own(tmp_path: Path) -> Non
 
 MANY_SIZES = {
     "six": ({name: 8 for name in "abcdef"}, "a b c d e f", ""),
-    # The window is a size that another bounds.
+    # `require` bounds the size `window` by another size.
     "pooled": (
         {name: 8 for name in ("batch", "channels", "depth", "height", "width", "window")},
         "batch channels depth height width",
@@ -231,7 +231,7 @@ MANY_SIZES = {
 
 @pytest.mark.parametrize("name", MANY_SIZES)
 def test_many_sizes_leave_no_length_out(name: str, tmp_path: Path) -> None:
-    """The product of six sizes of 8 is too large for a case: then others are smaller."""
+    """The product of six sizes of 8 is too large for a case. Then other sizes are smaller."""
     sizes, shape, more = MANY_SIZES[name]
     text = changed('sizes={"rows": 16, "cols": 8},', f"sizes={sizes}, {more}")
     text = changed('tensor("y", "rows cols")', f'tensor("y", "{shape}")', text)
@@ -377,7 +377,7 @@ LEAKY_KERNEL = changed(
 
 
 def test_wrong_paths_of_a_kernel_are_reached(tmp_path: Path) -> None:
-    """By scalars off their defaults, hard values of other options, and sizes that are all multiples of 4."""
+    """The cases have unusual scalars and options, and sizes that are all multiples of 4."""
     kernels = {
         "right": LEAKY_KERNEL,
         "constant": changed("params.slope", "0.25", LEAKY_KERNEL),
@@ -393,7 +393,7 @@ def test_wrong_paths_of_a_kernel_are_reached(tmp_path: Path) -> None:
 
 
 def test_a_kernel_is_wrong_with_other_constants(tmp_path: Path) -> None:
-    """A check covers constants that a tuning may choose: the least and the greatest of each axis."""
+    """A check covers constants that a tuning may choose: the least and the greatest value of each axis."""
     tuned = changed(
         "// [[pass]]", '// [tune]\n// factor = [1, 2, 4]\n// [default]\n// factor = "2"\n// [[pass]]', KERNEL
     )
@@ -418,7 +418,7 @@ def test_a_kernel_is_wrong_with_other_constants(tmp_path: Path) -> None:
 
 
 def test_one_tensor_is_read_in_vectors(tmp_path: Path) -> None:
-    """An output that others write element by element keeps its store where its length divides by 4."""
+    """An output that kernels otherwise write by element keeps its store if its length is a multiple of 4."""
     op = changed('tensor("y", "rows cols")', 'tensor("y", "rows cols//4")').replace(
         "return 2 * x", "return x.reshape(len(x), -1, 4).sum(-1)"
     )
@@ -436,7 +436,7 @@ def test_one_tensor_is_read_in_vectors(tmp_path: Path) -> None:
 
 
 def test_the_default_of_other_adapters_is_tried(tmp_path: Path) -> None:
-    """The middle of an axis, which only a GPU takes, or only a software adapter."""
+    """Only a GPU, or only a software adapter, uses the middle of this axis."""
     tuned = changed(
         "// [[pass]]",
         '// [tune]\n// factor = [1, 2, 3, 4]\n// [default]\n// factor = "2 if software else 3"\n// [[pass]]',
@@ -450,7 +450,10 @@ def test_the_default_of_other_adapters_is_tried(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("default", ["2 if software else 7", "7 if software else 2"])
 def test_a_default_off_its_axis_is_an_error_on_every_adapter(default: str, tmp_path: Path) -> None:
-    """Also where only another kind of adapter would take it; other kernels are checked all the same."""
+    """Another kind of adapter may use the default, but it is an error here too. The check continues.
+
+    Other kernels still get their results.
+    """
     header = f'// [tune]\n// factor = [1, 2]\n// [default]\n// factor = "{default}"\n// [[pass]]'
     wrong = changed("2.0 * load", "2.0 * {{ factor }}.0 / {{ factor }}.0 * load", KERNEL)
     wrong = changed("// [[pass]]", header, wrong)
@@ -474,7 +477,7 @@ def test_a_kernel_may_take_only_multiples(step: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["index", "at", "raw", "word", "value", "codes", "code", "shift", "bits"])
 def test_a_tensor_may_have_the_name_of_a_variable(name: str, tmp_path: Path) -> None:
-    """No name inside load_ and store_ hides a buffer, a size or a scalar."""
+    """A name inside load_ and store_ hides neither a buffer nor a size nor a scalar."""
     op = OP.replace('"x"', f'"{name}"').replace("(x)", f"({name})").replace("* x", f"* {name}")
     kernel = changed("load_x", f"load_{name}", KERNEL)
     webnorm.load_op(write_op(tmp_path / "twice", op, naive=kernel))
@@ -523,7 +526,7 @@ def test_plain_wgsl_is_a_kernel(tmp_path: Path) -> None:
     (folder / "plain.toml").write_text(TOML)
     webnorm.load_op(folder)
     assert statuses("twice", cases=["twice-rows-61", "twice-cols-257"]) == {("plain", "pass")}
-    # It has no other type, and cannot be cut.
+    # This op has only one type, and cannot be cut.
     assert statuses("twice", dtype="float16", cases="twice-rows-61") == {("plain", "skip")}
     assert statuses("twice", cases="twice-cut-bindings") == {("plain", "skip")}
 
@@ -653,7 +656,7 @@ def test_eight_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     assert any(one["device_shared"] for one in found.values() if one["status"] == "pass")
 
 
-# --- the norms are ops like these
+# --- norms as a user's ops
 
 NORM = '''"""LayerNorm as an op of a user's."""
 from dataclasses import replace
@@ -694,7 +697,7 @@ def test_a_lab_names_the_ops_that_it_lacks(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_an_export_names_every_size_that_it_lacks(tmp_path: Path) -> None:
-    """All at once, with values to copy."""
+    """The message names all of them at once, with values to copy."""
     text = changed('"cols": 8}', '"cols": 8, "depth": 4}').replace('"rows cols"', '"rows cols depth"')
     webnorm.load_op(write_op(tmp_path / "twice", text))
 

@@ -1,4 +1,4 @@
-"""The page's requests to a session: copies of kernels, lessons, the guide. No text is lost."""
+"""The page's requests to a session: copies of kernels, lessons, the guide. The session loses no text."""
 
 from __future__ import annotations
 

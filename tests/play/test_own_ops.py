@@ -176,7 +176,7 @@ def test_a_kernel_is_evaluated_on_problems_that_it_accepts(device: Device, tmp_p
     path = write(tmp_path / "times", requiring("cols % 4 == 0"))
     load_op(path.parent)
     assert verdicts(device, path) == [("pass", "64x68 float32"), ("pass", "37x40 float32")]
-    # The rule names a number that is no default size.
+    # The rule contains a number that is not a default size.
     path.write_text(requiring("cols == 771"))
     assert verdicts(device, path) == [("pass", "64x771 float32"), ("pass", "37x771 float32")]
     wrong = requiring("cols % 4 == 0").replace("params.factor *", "3.0 *")
@@ -238,7 +238,7 @@ def test_the_op_s_cases_are_tried(device: Device, tmp_path: Path) -> None:
     with attempt(path, corpus=True) as found:
         assert found.corpus is not None and stage(found, "corpus").state == "done"
         assert found.corpus.of == found.corpus.done == len(steady_cases(OPS["times"])) > 20
-    # Right on the small problems, and wrong on a long row.
+    # This kernel is right on the small problems and wrong on a long row.
     path.write_text(
         KERNEL.replace("params.factor *", "select(params.factor, 0.0, i == 900u && cols == 1000u) *")
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
     from playwright.sync_api import Page
 
-# One process, so that the browser starts once.
+# All these tests run in one process, so that the browser starts once.
 pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
     pytest.mark.xdist_group("play page"),
@@ -96,7 +96,7 @@ def test_every_part_is_shown(page: Page) -> None:
     assert "7 lines of cells with a wrong element" not in page.inner_text("#map")
     label = str(page.get_attribute("#map .heat", "aria-label"))
     assert "the largest error is inf times its tolerance" in label
-    assert page.locator("#map .heat5").count() == 2  # the last row, and the legend
+    assert page.locator("#map .heat5").count() == 2  # one cell in the last row, and one in the legend
     assert "the best built-in (layer_norm/registers)" in page.inner_text("#times")
     assert "copy 20 GB/s" in str(page.get_attribute("#times .chart", "aria-label"))
     assert "not counted" in page.inner_text("#cost")

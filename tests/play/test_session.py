@@ -1,4 +1,4 @@
-"""A session survives any saved text, and reports what is wrong in it and where."""
+"""A session survives any saved text, and reports the mistakes in it with their places."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_tint_is_done_only_if_it_compiled_a_text(played: PlaygroundSession) -> N
     why = "needs 512 invocations per workgroup; the limit is 256"
     reasons = "; ".join(f"no shader for browsers {how} subgroups: {why}" for how in ("with", "without"))
     assert (stage.state, stage.note) == ("skipped", reasons)
-    # With constants that an export would use, a text fits a browser, and Tint compiles it.
+    # With the constants that an export would use, a text fits a browser, and Tint compiles it.
     mistakes = evaluated(played, changed(WIDE, EARLY)).mistakes
     assert any(one.by == "tint" and "uniform" in one.message for one in mistakes)
 
@@ -102,7 +102,7 @@ def test_a_note_names_the_browsers_without_a_text(played: PlaygroundSession, dev
 
 
 def test_a_note_of_the_verdict_warns_of_a_loose_tolerance(played: PlaygroundSession) -> None:
-    """A kernel that passes with a mean rounded to float32 may be far off."""
+    """A kernel whose mean is rounded to float32 may pass with large errors."""
     right = {one.name: one for one in evaluated(played, changed(("// The second", "// The  second"))).stages}
     assert right["verdict"].note == ""
     naive = next(one for one in KERNELS if one.label == "layer_norm/naive")
@@ -126,7 +126,7 @@ def test_a_text_whose_worker_died_in_a_later_step_is_not_run_again(
     played: PlaygroundSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = f"{TWO_PASS}// deadly\n"
-    # First without times: otherwise the previous text would be timed too and hang.
+    # This evaluation has no times. Otherwise webnorm would time the previous text too, and hang.
     evaluated(played, text)
     with monkeypatch.context() as slow:
         slow.setattr(evaluation, "time_live", playing.time_silently)

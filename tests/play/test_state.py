@@ -97,7 +97,7 @@ def test_stored_attempts_are_read_again(store: AttemptStore) -> None:
 
 
 def test_two_sessions_with_one_file_keep_the_attempts_of_both(store: AttemptStore) -> None:
-    """Each session counts its own attempts. One with the same number and text is the same."""
+    """Each session counts its own attempts. Attempts with the same number and text are the same."""
     for number, text in ((1, "a"), (2, "a"), (2, "b"), (1, "a"), (2, "b")):
         store.keep(attempt(number, text), {})
     assert [(one.number, one.hash) for one in store.entries()] == [

@@ -1,4 +1,4 @@
-"""Every way in which a file comes to have another text is noticed."""
+"""The watch notices every way in which a file gets another text."""
 
 from __future__ import annotations
 

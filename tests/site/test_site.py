@@ -1,4 +1,4 @@
-"""The documentation's site: built once, its links followed, its pages opened in headless Chromium."""
+"""The documentation's site: the tests build it once, follow its links and open its pages in Chromium."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ LACKING = next(
     ),
     None,
 )
-# One process: the site is built once.
+# All these tests run in one process, so that the site is built once.
 pytestmark = [
     pytest.mark.skipif(LACKING is not None, reason=str(LACKING)),
     pytest.mark.xdist_group("site"),
 ]
 __all__ = ["chromium"]
 PHONE = 375
-# How far right a page's text reaches, which the theme would cut off unseen.
+# The right end of a page's text. The theme would cut off text beyond the window without a sign.
 REACHES = """() => {
   const article = document.querySelector("article");
   const { left, right } = article.getBoundingClientRect();
   return Math.floor(Math.max(right, left + article.scrollWidth));
 }"""
-# The start page, a guide, a reference, a kernel, a record, the search.
+# One page of each kind: start page, guide, references, kernel, record, search.
 SHOWN = (
     "index.html",
     "docs/export.html",
@@ -64,7 +64,7 @@ SHOWN = (
     "bench/results/cpu.html",
     "search.html",
 )
-# Of so many words the contrast is not asked, which would take axe half a minute each.
+# axe does not check the contrast of these pages, because so many words take half a minute each.
 LONG = ("reference/python.html",)
 STRUCTURE = ("cat.structure", "cat.semantics", "cat.aria", "cat.keyboard", "cat.text-alternatives")
 
@@ -74,7 +74,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, lab_folder: Path) -> Path:
     folder = tmp_path_factory.mktemp("site") / "built"
     command = [sys.executable, "docs/site/build_site.py", str(folder), "--lab", str(lab_folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
-    # A warning, such as a page that no table of contents names, ends the build with another status.
+    # A warning, such as a page that is in no table of contents, ends the build with another status.
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{folder}/index.html: ")
     return folder
@@ -82,7 +82,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, lab_folder: Path) -> Path:
 
 @dataclass
 class Parsed(HTMLParser):
-    """A page's anchors, what it links to, and what it loads."""
+    """A page's anchors, its links, and the files that it loads."""
 
     text: str
     anchors: set[str] = field(default_factory=set)
@@ -156,7 +156,7 @@ def test_the_reference_is_what_the_code_is(site: Path) -> None:
     ] == []
     schema = json.loads(next((site / "_downloads").rglob("results.schema.json")).read_text(encoding="utf-8"))
     known = {*schema["$defs"]["Result"]["properties"], *schema["$defs"]["NormProblem"]["properties"]}
-    # A problem's sizes in one cell.
+    # One cell contains all sizes of a problem.
     assert {*FLAT} <= known | {"sizes"}
     types = (folder / "package.html").read_text(encoding="utf-8")
     assert "createLayerNorm<" in types and "createLayerNormBackward<" in types
@@ -195,7 +195,7 @@ def test_the_search_works_without_a_server(site: Path, chromium: Chromium) -> No
                 page.fill("input[name=q]", "two_pass")
                 page.press("input[name=q]", "Enter")
                 page.wait_for_selector("#search-results li a[href*='two_pass.wgsl.html']")
-                # One after another they come.
+                # The results arrive one after another.
                 page.wait_for_function("() => document.querySelectorAll('#search-results li').length > 5")
 
 
@@ -210,7 +210,7 @@ def test_everybody_can_use_it_on_any_screen(site: Path, chromium: Chromium) -> N
             found += [(name, *one) for one in axe.violations(page, *tags)]
             if name in SHOWN:
                 page.emulate_media(color_scheme="dark")
-                # In the other colours only they are another.
+                # Only the colours differ in this scheme.
                 found += [(name, "dark", *one) for one in axe.violations(page, "color-contrast")]
                 page.emulate_media(color_scheme="light")
             page.set_viewport_size({"width": PHONE, "height": 740})

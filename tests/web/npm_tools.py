@@ -18,7 +18,7 @@ from patience import HANG_S
 
 PAGE = ROOT / "docs" / "apps.md"
 UNREACHED = re.compile(r"\b(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED)\b")
-# No prompts or notices of npm, and no network where its cache is enough.
+# npm prints no prompts or notices, and uses no network if its cache is enough.
 QUIET = {
     "npm_config_audit": "false",
     "npm_config_fund": "false",

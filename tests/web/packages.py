@@ -41,7 +41,7 @@ class Export:
         return "-".join((self.op, *map(str, self.cols), self.dtype))
 
 
-# The limit of a package's code, gzipped, so that it is a negligible part of an app.
+# The limit of a package's code, gzipped. It keeps a package a negligible part of an app.
 MOST_CODE_BYTES = 15_500
 COVERING = (
     Export("layer_norm", (61, 768), "float16"),

@@ -21,7 +21,7 @@ from webnorm.op.dtypes import Array
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-# One process: packages are installed once.
+# All these tests run in one process, so that packages are installed once.
 in_a_browser = pytest.mark.xdist_group("npm")
 # The rounding error of numbers of up to 6, doubled by the model of onnxruntime.
 MOST = 1e-5
@@ -39,7 +39,7 @@ SOME_FRAMES = """async () => {
 
 
 def test_the_page_shows_the_code_that_is_run() -> None:
-    """Each block that names a file is a part of it; the blocks of the three apps are whole files."""
+    """Each block that names a file is a part of that file. The blocks of the three apps are whole files."""
     shown = re.findall(r"<!-- (examples/\S+) -->\n```\w+\n(.*?)```", PAGE.read_text(), re.S)
     for name, block in shown:
         assert block in (ROOT / name).read_text(encoding="utf-8"), name

@@ -155,7 +155,7 @@ def test_a_visit_is_stored_once_and_without_the_visitors_address(
     first = asked(collector, VISIT)
     assert (first.status, json.loads(first.text)) == (201, {"told": "stored, thank you"})
     assert first.headers["access-control-allow-origin"] == ORIGIN
-    # The same content in another notation.
+    # The second post has the same content in another notation.
     again = asked(collector, json.dumps(VISIT, indent=3, sort_keys=True).encode(), client="198.51.100.2")
     assert (again.status, json.loads(again.text)["told"]) == (200, "these results are stored already")
     (kept,) = visits(store.path)
@@ -168,7 +168,7 @@ def test_a_visit_is_stored_once_and_without_the_visitors_address(
 
 
 def test_several_processes_write_one_store(store: VisitStore) -> None:
-    """Each adds own and shared contents, and no write fails because of a lock."""
+    """Each process adds its own and shared contents, and no write fails because of a lock."""
     script = (
         "import sys; from pathlib import Path; from webnorm.web.collection.visit_store import VisitStore\n"
         f"store = VisitStore(Path({str(store.path)!r}), 1 << 20)\n"

@@ -18,7 +18,7 @@ from webnorm.web.serving import serve_folder
 pytestmark = needs_browser
 
 TRAINED = "while (!window.trained) await new Promise((done) => setTimeout(done, 20));"
-# The gradients of the first step, and the parameters before it.
+# The gradients of the first step, and the parameters before that step.
 FIRST_STEP = """async () => {
   TRAINED
   if (window.trained.error) throw new Error(window.trained.error);

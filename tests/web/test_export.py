@@ -256,7 +256,7 @@ def test_an_export_without_the_default_limits_is_refused_unless_partial(tmp_path
         for cols in (64, 768)
         for devices in ("software", "subgroups", "portable")
     ]
-    # The playground asks for a confirmation instead.
+    # The playground asks for a confirmation instead of --force.
     words = ("layer_norm", (64, 768), (), str(own), (), SETTINGS)
     assert list(api.pack(None, words)) == [f"kernel mine: {lacking}"]
 

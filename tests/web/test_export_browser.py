@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page, Playwright
 
 MISSING = tint.tint_unavailable() or NO_BROWSER
-# One process: a browser, the lab and the packages are made once.
+# All these tests run in one process, so that the browser, the lab and the packages are made once.
 pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
     pytest.mark.xdist_group("browser"),
@@ -180,7 +180,7 @@ def assert_right(folder: Path, browser: PageVisitor, without: tuple[str, ...] = 
 
 @pytest.fixture(scope="module", params=COVERING, ids=str)
 def covering(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Export, Path]:
-    """One of the exports, and the folder of its package."""
+    """Return one of the exports, and the folder of its package."""
     export: Export = request.param
     return export, export.write(tmp_path_factory.mktemp("package") / "package")
 

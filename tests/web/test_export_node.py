@@ -118,7 +118,7 @@ def bundle_for(op: Op, problem: NormProblem, kernel: Kernel | None = None) -> Bu
 
 
 def drawn(op: Op, problem: NormProblem, rows: Sequence[int]) -> list[tuple[NormProblem, Inputs]]:
-    """Draw inputs of several numbers of rows. Values with few digits would give ties in int8."""
+    """Draw inputs for several numbers of rows. Values with few digits would give ties in int8."""
     kind = "normal" if problem.out_dtype == "int8" else "triton"
     given = [replace(problem, rows=count, distribution=kind, seed=count) for count in rows]
     return [(one, make_inputs(op, one)) for one in given]
@@ -193,13 +193,14 @@ MORE_OPTIONS = (
 
 
 def norms_turn(op: Op, dtype: str, at: int) -> bool:
-    """Return whether this op takes an item: a norm and its gradient share the items of a list."""
+    """Return True if this op takes an item. A norm and its gradient share the items of a list."""
     return (at + STORAGE.index(dtype) + has_mean(op)) % 2 == 0
 
 
 def asked_options(op: Op, dtype: str) -> Iterator[tuple[NormProblem, list[tuple[NormProblem, Inputs]]]]:
-    """Options of the corpus, with the inputs that it has for them, and more options without. Each meets the
-    type in one of the two norms, or of their gradients.
+    """Yield the corpus's problems with options, with their inputs, and more problems without inputs.
+
+    Each set of options meets the type in one of the two norms, or in one of their gradients.
     """
     own = [(case, problem) for case, problem in option_problems(op) if problem.dtype == dtype]
     for at, (case, problem) in enumerate(own):
@@ -248,7 +249,7 @@ def test_every_option(engine: Engine, op: Op, dtype: str) -> None:
     assert_right(engine, runs)
 
 
-# Rows that share words, begin off multiples of vec4, have remaining columns, or need several loads.
+# These rows share words, begin off multiples of vec4, have remaining columns, or need several loads.
 COLS = (1, 3, 61, 64, 70, 199, 257, 768, 1023, 4096)
 
 
@@ -258,7 +259,8 @@ def test_numbers_of_columns(engine: Engine, op: Op) -> None:
     runs = []
     options = replace(op.defaults, saved_stats=False)
     for at, cols in enumerate(COLS):
-        # A type changes the begin of rows, which matters for short rows; gradients get types by options.
+        # A type changes the start of rows, which matters for short rows. Gradients get their types with
+        # options.
         every = cols < 300 and not op.gradient
         dtypes = [dtype for dtype in STORAGE if norms_turn(op, dtype, at)] if every else [STORAGE[at % 3]]
         for turn, dtype in enumerate(dtypes, NORMS.index(op) + at):
@@ -359,8 +361,9 @@ def assert_alike(one: Array, other: Array, answer: Expected, allowed: ToleranceF
 
 @pytest.mark.slow
 def test_both_engines_agree(engine: Engine, device: Device) -> None:
-    """Exported text on wgpu's adapter and on Dawn's: both right, and close to each other. Texts that
-    need what wgpu's adapter lacks are left out.
+    """Compare exported texts on wgpu's adapter and on Dawn's. Both must be right, and close to each other.
+
+    The test leaves out texts that need features that wgpu's adapter lacks.
     """
     runs = []
     for name, problem in SAMPLE:
@@ -478,9 +481,9 @@ def limits_for(one: Sliced, shader: Shader) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_slices(engine: Engine) -> None:
-    """Cut to fit a device, a norm is the same to the bit and a gradient is right; sums are finished once.
+    """A norm that is cut to fit a device gives the same bits, and a cut gradient is right.
 
-    The classes of adapters take turns.
+    The sums of a gradient are finished once. The classes of adapters take turns.
     """
     asked: list[dict[str, Any]] = []
     cases, begun = [], []
@@ -513,7 +516,7 @@ def test_slices(engine: Engine) -> None:
 
 
 def test_loops_that_mesa_would_end(engine: Engine) -> None:
-    """A software adapter gets slices that a workgroup finishes in 65535 iterations."""
+    """On a software adapter, slices are so small that a workgroup finishes one in 65535 iterations."""
     problem = NormProblem(rows=450_000, cols=1, options=NormOptions(max_workgroups=1))
     op = OPS["layer_norm"]
     bundle = bundle_for(op, problem)
@@ -654,7 +657,7 @@ def test_choices(engine: Engine) -> None:
         {"bundle": "bundle.json", "features": features, "limits": limits, "info": info, "cols": 8}
         for features, limits, info in asked
     ]
-    # A browser with an older WGSL than its features.
+    # This browser has an older WGSL than its features.
     choices.insert(-1, {**choices[0], "language": ["packed_4x8_integer_dot_product"]})
     descriptors = [
         {"bundle": "bundle.json", "features": features, "limits": LIMITS | limits}

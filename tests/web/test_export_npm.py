@@ -30,7 +30,7 @@ from webnorm.web.serving import serve_folder
 
 APP = Path(__file__).parent / "vite"
 
-# One process: packages are installed once.
+# All these tests run in one process, so that packages are installed once.
 pytestmark = pytest.mark.xdist_group("npm")
 
 EXPORTS = (
@@ -43,7 +43,7 @@ EXPORTS = (
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """The packages by op, each in a folder with a foreign file."""
+    """Write the packages by op, each into a folder with a foreign file."""
     root = tmp_path_factory.mktemp("packages")
     found = {export.op: export.write(root / export.op) for export in EXPORTS}
     for folder in found.values():
@@ -64,7 +64,7 @@ def packed(folder: Path, where: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def project(folders: Mapping[str, Path], apps: Path) -> Path:
-    """The app with the packed packages installed; it uses the tools of the examples."""
+    """Create the app with the packed packages. It uses the tools of the examples."""
     root = apps / "every-op"
     shutil.copytree(APP, root)
     archives = [f"./{packed(folder, root)['filename']}" for folder in folders.values()]
@@ -106,7 +106,7 @@ OF_DOCS = (
 
 
 def snippets(folder: Path, install: Path) -> Iterator[tuple[str, str]]:
-    """The code that a package's README and the command show, as modules next to the package's index.js."""
+    """Write the code of a package's README and of the command as modules next to the package's index.js."""
     readme = (folder / "README.md").read_text(encoding="utf-8")
     (script,) = re.findall(r'<script type="module">\n(.*?)</script>', readme, re.DOTALL)
     bundled, buffers = re.findall(r"^```js\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
@@ -144,7 +144,7 @@ def test_strict_typescript_takes_the_types_and_every_snippet_that_users_see(
         assert imports == 1
         (export.write(shown / page.stem) / "shown.ts").write_text(snippet, encoding="utf-8")
     try:
-        # The app and the file of expected mistakes are compiled with them.
+        # TypeScript compiles the app and the file of expected mistakes together with them.
         assert succeed(compiler, "--pretty", "false", cwd=project) == ""
     finally:
         shutil.rmtree(shown)
@@ -245,7 +245,10 @@ def test_an_app_loads_little(export: Export, tmp_path: Path) -> None:
 @needs_tint
 @pytest.mark.parametrize("export", COVERING, ids=str)
 def test_chrome_takes_every_text_within_the_limits_that_it_names(export: Export) -> None:
-    """Check the text for people and the text that runs; only the widest classes exceed the default limits."""
+    """This checks the text for people and the text that runs.
+
+    Only the widest classes exceed the default limits.
+    """
     bundle = bundle_of(export.request)
     wide = {one.name for one in bundle.shaders if CLASSES[one.adapter_class].max_invocations > 256}
     for texts in ({one.name: one.text for one in bundle.shaders}, bundle.texts):

@@ -108,7 +108,7 @@ def test_results_are_compared_with_recorded_devices_and_can_be_copied(
 
 @contextmanager
 def collecting(store: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Start a collector in a process of its own; give its URL and the process."""
+    """Start a collector in its own process, and yield its URL and the process."""
     command = [sys.executable, "-m", "webnorm", "collect", "--store", store.name, "--port", "0"]
     with subprocess.Popen(command, cwd=store.parent, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -124,7 +124,7 @@ def index_of(lab: Path) -> dict[str, Any]:
 
 
 def with_submit(lab: Path, url: str, folder: Path) -> Path:
-    """Write a lab as `export --submit` does."""
+    """Write a lab, as `export --submit` does."""
     files = {name: (lab / name).read_bytes() for name in (LAB_INDEX, *index_of(lab)["files"])}
     for name, content in with_index({**files, **page_files("lab", LAB_PAGE)}, url).items():
         path = folder / name

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is no
 
 @pytest.fixture(scope="module")
 def devices(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The results of web/pace.mjs for each device."""
+    """Return the results of web/pace.mjs for each device."""
     folder = tmp_path_factory.mktemp("page")
     write_folder({**page_files("lab"), "package.json": b'{"type": "module"}'}, folder)
     return tint.run_node(Path(__file__).with_name("pace.mjs"), folder)
@@ -36,7 +36,7 @@ def test_a_device_that_does_not_settle_is_waited_for_once(devices: Any) -> None:
     first, then = devices["restless"], devices["still_restless"]
     assert not first["settled"] and not then["settled"]
     assert first["spent"] > 5000
-    # At most half a second, and the time of the samples.
+    # The page waits at most half a second again, in addition to the time of the samples.
     assert then["spent"] < 2500
 
 

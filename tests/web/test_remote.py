@@ -1,4 +1,4 @@
-"""`webnorm verify --browser ws://...`: a browser behind a Playwright server, here another process."""
+"""`webnorm verify --browser ws://...`: a browser behind a Playwright server in another process."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from webnorm.web.browser.visits import PageVisitor
 pytestmark = needs_browser
 
 RIGHT = "window.webnormReport = 1;"
-# On Linux there is none unless it is asked for.
+# On Linux, Chromium offers no adapter without a flag.
 ADAPTER = "window.webnormReport = (await navigator.gpu?.requestAdapter()) != null;"
 
 
-# A server's machine has a network of its own: what is forwarded to it, as by `ssh -L`, is the only way in,
-# and its browsers have none out but Playwright's.
+# A server's machine has its own network. The only way in is a forwarded port, as with `ssh -L`. Its browsers
+# can reach other machines only through Playwright.
 ALONE = shutil.which("unshare") is not None and subprocess.run(["unshare", "-rn", "true"]).returncode == 0
 FORWARDED = """
 import fcntl, socket, struct, subprocess, sys, threading
@@ -63,7 +63,7 @@ while True:
 
 
 class Server:
-    """A Playwright server that imitates one on another machine."""
+    """A Playwright server that imitates a server on another machine."""
 
     def __init__(self, browsers: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -175,7 +175,7 @@ def answering(reply: str) -> str:
 
 
 NOT_ONE = "no connection: {}; expected the address of a running Playwright server, including its path"
-# The answer of a Playwright server of another version.
+# A Playwright server of another version gives this answer.
 OTHER_VERSION = """HTTP/1.1 428 Precondition Required\r
 \r
 ╔════════════════════════════════╗

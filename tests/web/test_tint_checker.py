@@ -254,7 +254,7 @@ def test_stopping_does_not_wait_for_an_answer(
     asked.wait()
     kept_open.stop()
     asking.join()
-    # The check did not wait for its time limit, and no other process was started.
+    # The check did not wait for its time limit, and started no other process.
     assert said == ["check.mjs: stopped"] and kept_open._node is None
     assert kept_open.check(request("good"))[0].ok
 

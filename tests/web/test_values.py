@@ -1,5 +1,6 @@
-"""Values of every kind given as an argument: Python's functions and an exported package refuse the same ones,
-with the same words.
+"""Arguments of every kind: Python's functions and an exported package refuse the same values.
+
+Their messages have the same words.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ needs_node = pytest.mark.skipif(
 
 
 class HasFloat:
-    """An object that float() converts, like valueOf in JavaScript."""
+    """An object with __float__, like an object with valueOf in JavaScript."""
 
     def __float__(self) -> float:
         return 1e-5
@@ -177,7 +178,7 @@ def test_a_package_takes_the_numbers_that_python_takes(
             assert expected == rule.expected and shown, message
 
 
-# Other accepted values of the list above; undefined is always accepted.
+# Other values of the list above that a function accepts. It always accepts undefined.
 STRINGS = {text for text, value in VALUES.items() if isinstance(value, str)}
 OBJECTS = {text for text in VALUES if text.startswith(("[", "new", "({", "Object"))}
 ITERABLE = {text for text in OBJECTS if text.startswith(("[", "new Float32Array", "new Map"))}

@@ -1,6 +1,6 @@
-"""Verification of a package: its result, or an error of one line, and always within the time limit.
+"""Verification of a package gives its result, or a one-line error, and always ends within the time limit.
 
-The packages here are made by hand; they are small, and wrong on purpose.
+The packages here are handmade, small, and wrong on purpose.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ def test_a_damaged_package_is_reported_in_one_line(
     damage(folder)
     with pytest.raises(WebnormError) as raised:
         read_package(folder)
-    # Messages of other software are compared only at the beginning.
+    # The test compares only the beginning of other software's messages.
     whole = message.endswith((")", ";", "export again", "webnorm", "wrote", "directory"))
     got, expected = str(raised.value), message.replace("{}", str(folder))
     assert got == expected if whole else got.startswith(expected)
@@ -507,7 +507,7 @@ NATIVE = '"native": {"adapter": "one", "verdict": "pass"'
             report(),
             ("first: it failed natively at the export",),
         ),
-        # For a shader without a native run only the browser's verdict counts.
+        # Without a native run of the shader, only the browser's verdict counts.
         ('"native": {"reason": "no adapter", "_": 0', report(), ()),
         (
             NATIVE,
@@ -707,7 +707,7 @@ def test_a_browser_that_ends_by_itself(
 
 @pytest.mark.slow
 def test_a_browser_may_end_at_any_moment(tmp_path: Path, browser: PageVisitor) -> None:
-    """Also while a page opens, when Playwright itself waits forever."""
+    """A browser may also end while a page opens, when Playwright itself waits forever."""
     right, silent = write(tmp_path / "right", "window.webnormReport = 1;"), write(tmp_path / "silent")
     for seconds in (0.0, 0.04, 0.07, 0.1, 0.15):
         browser.visit(right)
@@ -726,7 +726,7 @@ def test_a_browser_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
     with PageVisitor() as own:
         own.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
         process = process_of(own)
-        # The browser hangs first before the visit, then at its end.
+        # The browser first hangs before the visit, and then at its end.
         os.killpg(process, signal.SIGSTOP)
         own.time_limit_s = 1.0
         with pytest.raises(WebnormError, match=r"^verify.html did not report within 1 s: stopped$"):
@@ -812,7 +812,7 @@ def test_exit_statuses(
     script: str, status: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "within" in said:
-        # Each look at the clock is ten seconds later.
+        # Each reading of the clock is ten seconds later.
         monkeypatch.setattr(browsing, "monotonic", map(float, count(0, 10)).__next__)
     folder = write(tmp_path / "package", script)
     limit = "60" if "within" in said else str(HANG_S)
@@ -922,7 +922,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
 
     until(renders)
     browsers = children(process.pid)
-    # Send the signal to the whole group, as a terminal does.
+    # The test sends the signal to the whole group, as a terminal does.
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=HANG_S)
     assert process.returncode == 130, stderr
@@ -933,7 +933,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("ps") is None, reason="ps is not installed: it lists the processes")
 def test_a_signal_ends_a_browser_that_does_not_start(tmp_path: Path) -> None:
-    """Send the signal only to the command, as a batch system does."""
+    """The test sends the signal only to the command, as a batch system does."""
     folder, browser, begun = write(tmp_path / "package", ""), tmp_path / "browser", tmp_path / "begun"
     browser.write_text(f'#!/bin/sh\n: >"{begun}"\nexec sleep {HANG_S}\n')
     browser.chmod(0o755)
@@ -1068,7 +1068,7 @@ def test_a_playwright_that_is_missing_or_broken(
         PageVisitor()
     fix = launch.browser_fixes()[0]
     assert fix.commands == fixable * ((sys.executable, "-m", "pip", "install", "playwright"),)
-    # A command is offered only for a missing package.
+    # The error offers a command only if a package is missing.
     findings = verify.verify(write(tmp_path / "package"), update=lambda *_: None)
     (lacking,) = (one for one in findings if one.step == "browser")
     assert lacking.passed is None and lacking.fixable == fixable

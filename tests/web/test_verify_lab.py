@@ -1,4 +1,4 @@
-"""A lab is verified like a package: its files, its shaders, and its page's report."""
+"""webnorm verifies a lab like a package: its files, its shaders, and its page's report."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def numbers_of(dtype: str) -> Float64Array:
 
 
 def assert_same_bits(got: Float64Array, expected: Float64Array) -> None:
-    """Return whether all numbers are equal, including the sign of zeros."""
+    """Check that all numbers are equal, including the sign of zeros."""
     np.testing.assert_array_equal(got, expected)
     np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(expected[expected == 0]))
 
@@ -130,16 +130,17 @@ def magnitudes_of(dtype: str) -> Float64Array:
 
 
 def nearest_even(value: Float64Array, dtype: str) -> Float64Array:
-    """`value` rounded once, by looking up its two neighbours.
+    """Return `value` rounded once, by looking up its two neighbours.
 
-    rounded_to is not that for float64 values in bfloat16 and float8: ml_dtypes rounds them to float32 first.
+    rounded_to does not do this for float64 values in bfloat16 and float8: ml_dtypes rounds them to float32
+    first.
     """
     numbers = magnitudes_of(dtype)
     largest = numbers[-1]
     if dtype.startswith("float8"):
         value = np.clip(value, -largest, largest)
     size = np.abs(value)
-    # The number after the largest represents infinity.
+    # The number after the largest one represents infinity.
     numbers = np.append(numbers, 2 * largest - numbers[-2])
     above = np.clip(np.searchsorted(numbers, size), 1, len(numbers) - 1)
     up, down = numbers[above] - size, size - numbers[above - 1]
@@ -320,7 +321,7 @@ def assert_same_answer(name: str, got: Mapping[str, Any], answer: Expected) -> N
 
 
 def with_h(op: Op, problem: NormProblem, arrays: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
-    """Return the inputs, also with an h that is not the nearest rounding, as implementations write it."""
+    """Yield the inputs, and again with an h that is not the nearest rounding, as implementations write it."""
     yield dict(arrays)
     if problem.options.residual:
         h = reference.add_residual(arrays) * (1.0 + 1e-3)
@@ -389,7 +390,7 @@ def test_the_tolerances_of_every_kernel(page: Page) -> None:
     assert len(shaders) > 50
     for shader, got in zip(shaders, page.call(*map(tolerance_call, shaders)), strict=True):
         expected = asdict(tolerance(shader))
-        # Only for warnings, which pages do not show.
+        # These fields are only for warnings, which pages do not show.
         del expected["best"], expected["best_of"]
         assert got.pop("reason").partition(",")[0] == expected.pop("reason").partition(",")[0]
         assert got == pytest.approx(expected, rel=1e-14), shader.variant
@@ -564,7 +565,7 @@ def test_the_verdicts(page: Page, name: str, op: str) -> None:
 
 
 def test_outputs_that_prove_nothing_are_not_compared(page: Page) -> None:
-    """A rounded mean far from 0, and int8 of NaN: neither right nor wrong outputs pass."""
+    """A mean rounded far from 0, and int8 of NaN, prove nothing. Neither right nor wrong outputs pass."""
     calls, expected = [], []
     for name, far, options in (
         ("naive", 1e7, NormOptions()),
@@ -648,7 +649,7 @@ def test_an_output_of_another_size_is_an_error(page: Page) -> None:
 
 
 def sample_runs() -> Iterator[list[float]]:
-    """Samples of different devices: few, equal, noisy, slowing down, on two levels, zero."""
+    """Draw samples of different devices: few, equal, noisy, slowing down, on two levels, or zero."""
     rng = np.random.default_rng(5)
     for count in (1, 2, 3, 8, 9, 17, 60):
         yield [7.0] * count

@@ -30,7 +30,7 @@ class ImageProblem(Problem):
 
     @classmethod
     def default_sizes(cls, software: bool, quick: bool) -> tuple[tuple[int, ...], ...]:
-        """Small ones."""
+        """Return one small problem."""
         return ((5, 3, 70),)
 
 

@@ -1,4 +1,4 @@
-"""Index of the minimum over the middle axis; the first of equal ones."""
+"""Index of the minimum over the middle axis; the first index if several elements are equal."""
 
 import numpy as np
 

@@ -7,7 +7,7 @@ from webnorm.op import define_op, require, tensor
 WINDOW = 8
 STRIDE = 1
 PADDING = 4
-# What the axis loses before it is divided by the stride.
+# The length that the axis loses before the division by the stride.
 LOST = WINDOW - 2 * PADDING
 
 op = define_op(
@@ -21,7 +21,7 @@ op = define_op(
 
 
 def _windows(x):
-    """Yield the elements that have one place in all windows, place after place."""
+    """Yield the elements at one position of all windows, one position after another."""
     x = np.pad(x, [(0, 0), (0, 0), (PADDING, PADDING)])
     count = (x.shape[-1] - WINDOW) // STRIDE + 1
     for place in range(WINDOW):
@@ -31,7 +31,7 @@ def _windows(x):
 
 @op.reference
 def average_pool1d(x):
-    """Return the mean of each window, which counts zeros around x."""
+    """Return the mean of each window. Zeros around x count."""
     return sum(_windows(x)) / WINDOW
 
 

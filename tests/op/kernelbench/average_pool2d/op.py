@@ -6,7 +6,7 @@ from webnorm.op import define_op, require, tensor
 
 WINDOW = 11
 STRIDE = 11
-# What an axis loses before it is divided by the stride.
+# The length that an axis loses before the division by the stride.
 LOST = WINDOW
 
 op = define_op(
@@ -21,7 +21,7 @@ op = define_op(
 
 
 def _windows(x):
-    """Yield the elements that have one place in all windows, place after place."""
+    """Yield the elements at one position of all windows, one position after another."""
     counts = [(length - WINDOW) // STRIDE + 1 for length in x.shape[2:]]
     for places in product(range(WINDOW), repeat=2):
         cuts = [slice(at, at + STRIDE * (n - 1) + 1, STRIDE) for at, n in zip(places, counts, strict=True)]

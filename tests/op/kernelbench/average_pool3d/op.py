@@ -10,7 +10,7 @@ WINDOW = 3
 STRIDE = 2
 PADDING = 1
 AXES = ("depth", "height", "width")
-# What an axis loses before it is divided by the stride.
+# The length that an axis loses before the division by the stride.
 LOST = WINDOW - 2 * PADDING
 
 op = define_op(
@@ -26,7 +26,7 @@ op = define_op(
 
 
 def _windows(x):
-    """Yield the elements that have one place in all windows, place after place."""
+    """Yield the elements at one position of all windows, one position after another."""
     x = np.pad(x, [(0, 0)] * 2 + [(PADDING, PADDING)] * 3)
     counts = [(length - WINDOW) // STRIDE + 1 for length in x.shape[2:]]
     for places in product(range(WINDOW), repeat=3):
@@ -36,7 +36,7 @@ def _windows(x):
 
 @op.reference
 def average_pool3d(x):
-    """Return the mean of each window, which counts zeros around x."""
+    """Return the mean of each window. Zeros around x count."""
     return sum(_windows(x)) / WINDOW**3
 
 

@@ -1,4 +1,4 @@
-"""Batch normalisation in training: each channel with the mean and variance of all samples."""
+"""Batch normalization in training: each channel uses the mean and variance of all samples."""
 
 import numpy as np
 
@@ -30,11 +30,11 @@ def batch_norm(x, weight, bias, eps):
 
 @op.mistake("normalises each sample by itself")
 def by_instance(x, weight, bias, eps):
-    """Return instance normalisation."""
+    """Return instance normalization."""
     return _normalised(x, weight, bias, eps, 2)
 
 
 @op.mistake("leaves eps out")
 def without_eps(x, weight, bias):
-    """Return batch normalisation without eps."""
+    """Return batch normalization without eps."""
     return _normalised(x, weight, bias, 1e-30, (0, 2))

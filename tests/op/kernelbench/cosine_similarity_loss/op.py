@@ -25,6 +25,6 @@ def cosine_similarity_loss(predictions, targets, eps):
 
 @op.mistake("leaves the norm of the targets out")
 def one_norm(predictions, targets, eps):
-    """Return the loss with one norm."""
+    """Return the loss with only one of the two norms."""
     products = (predictions * targets).sum(-1)
     return np.mean(1 - products / _norm(predictions, eps))

@@ -1,4 +1,4 @@
-"""Mean cross entropy of logits and the classes that are right."""
+"""Mean cross entropy of logits and target classes."""
 
 import numpy as np
 
@@ -28,7 +28,7 @@ def cross_entropy_loss(logits, targets):
 
 @op.mistake("takes the class after the right one")
 def next_class(logits, targets):
-    """Return the loss of other targets."""
+    """Return the loss for the next class of each target."""
     return np.mean(_losses(logits, (targets + 1) % logits.shape[1]))
 
 

@@ -1,4 +1,4 @@
-"""Group normalisation: each group of channels of each sample by itself."""
+"""Group normalization: each group of channels of each sample on its own."""
 
 import numpy as np
 
@@ -28,6 +28,6 @@ def group_norm(x, weight, bias, eps, groups):
 
 @op.mistake("applies the weight of the first channel of a group to all of it")
 def one_weight(x, weight, bias, eps, groups):
-    """Return group normalisation with a weight for each group."""
+    """Return group normalization with a weight for each group."""
     first = weight.reshape(groups, -1)[:, :1].repeat(len(weight) // groups, axis=1).reshape(-1)
     return group_norm(x, first, bias, eps, groups)

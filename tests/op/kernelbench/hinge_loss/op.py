@@ -1,4 +1,4 @@
-"""Mean hinge loss of predictions and targets that are 1 or -1, one for each column."""
+"""Mean hinge loss of predictions and targets. Each target is 1 or -1, one for each column."""
 
 import numpy as np
 

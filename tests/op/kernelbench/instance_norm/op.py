@@ -1,4 +1,4 @@
-"""Instance normalisation: each channel of each sample by itself."""
+"""Instance normalization: each channel of each sample on its own."""
 
 import numpy as np
 

@@ -20,7 +20,7 @@ op = define_op(
     outputs=[tensor("loss")],
 )
 
-# float16 holds nothing between 0 and this, and a class that is not there has no logarithm.
+# float16 has no number between 0 and this one, and a class of probability 0 has no logarithm.
 LEAST = 2.0**-24
 
 
@@ -39,5 +39,5 @@ def mean(predictions, targets):
 
 @op.mistake("swaps predictions and targets")
 def swapped(predictions, targets):
-    """Return the divergence the other way round."""
+    """Return the divergence with predictions and targets exchanged."""
     return kl_div_loss(targets, predictions)

@@ -1,4 +1,4 @@
-"""Layer normalisation over the last three axes together."""
+"""Layer normalization over the last three axes together."""
 
 import numpy as np
 
@@ -26,7 +26,7 @@ def layer_norm_features(x, weight, bias, eps):
 
 @op.mistake("divides the sum of squares by one less than the number of elements")
 def unbiased(x, weight, bias, eps):
-    """Return layer normalisation with the variance of a sample."""
+    """Return layer normalization with the variance of a sample."""
     axes = (1, 2, 3)
     centred = x - x.mean(axes, keepdims=True)
     count = max(1, x[0].size - 1)

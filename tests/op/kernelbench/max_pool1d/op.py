@@ -8,7 +8,7 @@ WINDOW = 8
 STRIDE = 1
 PADDING = 4
 DILATION = 3
-# What the axis loses before it is divided by the stride.
+# The length that the axis loses before the division by the stride.
 LOST = DILATION * (WINDOW - 1) + 1 - 2 * PADDING
 
 op = define_op(
@@ -22,7 +22,7 @@ op = define_op(
 
 
 def _windows(x):
-    """Yield the elements that have one place in all windows, place after place."""
+    """Yield the elements at one position of all windows, one position after another."""
     x = np.pad(x, [(0, 0), (0, 0), (PADDING, PADDING)], constant_values=-np.inf)
     count = (x.shape[-1] - DILATION * (WINDOW - 1) - 1) // STRIDE + 1
     for place in range(WINDOW):
@@ -32,7 +32,7 @@ def _windows(x):
 
 @op.reference
 def max_pool1d(x):
-    """Return the maximum of each window; what lies outside of x is none."""
+    """Return the maximum of each window. Positions outside of x do not count."""
     found, *others = _windows(x)
     for other in others:
         found = np.maximum(found, other)

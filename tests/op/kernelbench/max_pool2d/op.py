@@ -9,7 +9,7 @@ from webnorm.op import define_op, require, tensor
 WINDOW = 4
 STRIDE = 1
 PADDING = 1
-# What an axis loses before it is divided by the stride.
+# The length that an axis loses before the division by the stride.
 LOST = WINDOW - 2 * PADDING
 
 op = define_op(
@@ -24,7 +24,7 @@ op = define_op(
 
 
 def _windows(x):
-    """Yield the elements that have one place in all windows, place after place."""
+    """Yield the elements at one position of all windows, one position after another."""
     x = np.pad(x, [(0, 0)] * 2 + [(PADDING, PADDING)] * 2, constant_values=-np.inf)
     counts = [(length - WINDOW) // STRIDE + 1 for length in x.shape[2:]]
     for places in product(range(WINDOW), repeat=2):
@@ -34,7 +34,7 @@ def _windows(x):
 
 @op.reference
 def max_pool2d(x):
-    """Return the maximum of each window; what lies outside of x is none."""
+    """Return the maximum of each window. Positions outside of x do not count."""
     found, *others = _windows(x)
     for other in others:
         found = np.maximum(found, other)

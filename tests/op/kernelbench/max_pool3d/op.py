@@ -11,7 +11,7 @@ STRIDE = 2
 PADDING = 1
 DILATION = 3
 AXES = ("depth", "height", "width")
-# What an axis loses before it is divided by the stride.
+# The length that an axis loses before the division by the stride.
 LOST = DILATION * (WINDOW - 1) + 1 - 2 * PADDING
 
 op = define_op(
@@ -27,7 +27,7 @@ op = define_op(
 
 
 def _windows(x):
-    """Yield the elements that have one place in all windows, place after place."""
+    """Yield the elements at one position of all windows, one position after another."""
     x = np.pad(x, [(0, 0)] * 2 + [(PADDING, PADDING)] * 3, constant_values=-np.inf)
     counts = [(length - DILATION * (WINDOW - 1) - 1) // STRIDE + 1 for length in x.shape[2:]]
     for places in product(range(WINDOW), repeat=3):
@@ -38,7 +38,7 @@ def _windows(x):
 
 @op.reference
 def max_pool3d(x):
-    """Return the maximum of each window; what lies outside of x is none."""
+    """Return the maximum of each window. Positions outside of x do not count."""
     found, *others = _windows(x)
     for other in others:
         found = np.maximum(found, other)

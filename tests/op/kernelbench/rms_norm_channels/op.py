@@ -1,4 +1,4 @@
-"""RMS normalisation over the channels, which are the middle axis."""
+"""RMS normalization over the channels, which are the middle axis."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ def rms_norm_channels(x, eps):
 
 @op.mistake("takes the mean over the last axis")
 def over_positions(x, eps):
-    """Return x normalised over positions."""
+    """Return x normalized over positions."""
     return x / np.sqrt((x * x).mean(2, keepdims=True) + eps)
 
 

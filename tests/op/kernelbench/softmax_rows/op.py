@@ -13,7 +13,7 @@ op = define_op(
 
 @op.reference
 def softmax_rows(x):
-    """Return exp(x) over its sum; the maximum is taken out, so that exp does not overflow."""
+    """Return exp(x) over its sum. It subtracts the maximum first, so that exp does not overflow."""
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
 

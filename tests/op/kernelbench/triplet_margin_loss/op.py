@@ -1,4 +1,4 @@
-"""Mean triplet loss: how much nearer an anchor is to a positive than to a negative, up to a margin."""
+"""Mean triplet loss: an anchor must be nearer to a positive than to a negative, by a margin."""
 
 import numpy as np
 
@@ -26,7 +26,7 @@ def triplet_margin_loss(anchor, positive, negative, margin, eps):
 
 @op.mistake("swaps positive and negative")
 def swapped(anchor, positive, negative, margin, eps):
-    """Return the loss the other way round."""
+    """Return the loss with positive and negative exchanged."""
     return triplet_margin_loss(anchor, negative, positive, margin, eps)
 
 
