@@ -56,8 +56,8 @@ _PARTS = 20
 # The largest allowed growth per call of each number of a MemorySight. Some growth is normal: the pool of free
 # buffers still grows, ever more slowly, and a driver frees memory late. These are measurements on llvmpipe,
 # for calls 10,000 to 20,000. Through Vulkan, a call added 370 to 750 bytes, and 150 to 300 of them in that
-# pool. Through OpenGL it added -10 bytes. It added 0.01 objects and up to 0.15 blocks, about ten blocks for
-# each buffer object. A leaked pipeline would add megabytes.
+# pool. Through OpenGL, a call added -10 bytes. Through both, a call added 0.01 objects and up to 0.15 blocks,
+# about ten blocks for each buffer object. A leaked pipeline would add megabytes.
 MOST_ADDED = {"resident": 2048.0, "objects": 0.1, "native": 0.1, "blocks": 0.5}
 
 

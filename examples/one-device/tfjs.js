@@ -13,7 +13,7 @@ export function tensorOf(buffer, shape) {
   return tf.tensor({ buffer, zeroCopy: true }, shape, "float32");
 }
 
-/** Normalise a tensor of TensorFlow.js; the result is a tensor in the buffer `y`. */
+/** Normalize a tensor of TensorFlow.js; the result is a tensor in the buffer `y`. */
 export function normed(norm, tensor, { weight, bias, y }) {
   const { device } = tf.backend();
   // A copy on the GPU, ordered after all commands that TensorFlow.js has queued.

@@ -17,7 +17,7 @@ export function load(name, device) {
   return AutoModel.from_pretrained(name, { device: "webgpu", dtype: "fp32", session_options });
 }
 
-/** Normalise a model's output into a tensor for the next model, and free the output. */
+/** Normalize a model's output into a tensor for the next model, and free the output. */
 export function normed(norm, device, output, { weight, bias }) {
   const { dims, ort_tensor: given } = output;
   const rows = given.size / norm.cols;

@@ -343,7 +343,7 @@ def test_too_large_a_problem_is_refused_before_anything_is_allocated(device: Dev
         check_memory(Task(op, problem), device)
     if device.memory:
         fits_one = NormProblem(rows=limit // 4096 // 2, cols=1024)
-        with pytest.raises(WebnormError, match="this machine has .* of memory"):
+        with pytest.raises(WebnormError, match=r"this machine has .* of memory"):
             check_memory(Task(op, fits_one), device, sets=10**4)
 
 

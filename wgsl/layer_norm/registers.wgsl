@@ -45,7 +45,7 @@
 // Specialised for the number of columns and unrolled, because registers have no addresses. All loads are issued before
 // the first sum, and each value has its own name. The memory traffic equals a copy's, so the two sweeps and the
 // second word of the mean cost almost nothing.
-{% from "lib/moments.wgsl" import moment_reductions, held_moments, held_scale, held_normalised with context %}
+{% from "lib/moments.wgsl" import moment_reductions, held_moments, held_scale, held_normalized with context %}
 {% from "lib/park.wgsl" import parking, first_parked, load_and_park, held, again with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import fetch_parameters, write_registers with context %}
@@ -65,7 +65,7 @@ fn main(
 
 {{ held_moments(held, again, first_parked, "pivot_of(row)") }}
 {{ held_scale(first_parked) }}
-    {% call(j) write_registers() %}{{ held_normalised(j, first_parked, again) }}{% endcall %}
+    {% call(j) write_registers() %}{{ held_normalized(j, first_parked, again) }}{% endcall %}
 
     {% endcall %}
 }

@@ -1,6 +1,6 @@
 // /// webnorm
 // ops = ["layer_norm", "rms_norm"]
-// summary = "Splits a row into parts over many workgroups; a second dispatch joins their statistics and normalises."
+// summary = "Splits a row into parts over many workgroups; a second dispatch joins their statistics and normalizes."
 // differs = "For few long rows: with one workgroup per row, the kernel registers would leave most of the adapter idle. Reads x twice, the second time mostly from cache."
 // rung = 10
 // layout = "row_in_parts"
@@ -31,7 +31,7 @@
 // iterations = "ceil_div(rows * row_parts, max_workgroups) * (4 + 3 * (threads_per_row // 16))"
 // bindings = ["x", "residual", "residual_bias", "parts"]
 // [[pass]]
-// entry_point = "normalise"
+// entry_point = "normalize"
 // workgroup_size = "workgroup_size"
 // workgroup_count = "min(rows * row_parts, max_workgroups)"
 // iterations = "ceil_div(rows * row_parts, max_workgroups) * (4 + 2 * ceil_div(row_parts, threads_per_row) + 3 * (threads_per_row // 16))"
@@ -41,7 +41,7 @@
 
 // There is no barrier between workgroups, so they exchange data through memory and a second dispatch.
 {% from "lib/split.wgsl" import each_part, part_functions, part_reductions, joining_reductions, part_moments, store_moments, joined_parts, moments with context %}
-{% from "lib/moments.wgsl" import normalised with context %}
+{% from "lib/moments.wgsl" import normalized with context %}
 {% from "lib/write.wgsl" import write_registers with context %}
 {% from "lib/direct.wgsl" import load_input with context %}
 {% include "lib/norm.wgsl" %}
@@ -66,7 +66,7 @@ fn measure(
 }
 
 @compute @workgroup_size({{ workgroup_size }})
-fn normalise(
+fn normalize(
     {% include "lib/builtins.wgsl" %}
 ) {
     {% call each_part() %}
@@ -75,7 +75,7 @@ fn normalise(
     let h{{ j }} = {{ load_input }}(row, first + {{ j }}u, thread);
 {% endfor %}
 {{ joined_parts(moments) }}
-    {% call(j) write_registers() %}{{ normalised("h" ~ j) }}{% endcall %}
+    {% call(j) write_registers() %}{{ normalized("h" ~ j) }}{% endcall %}
 
     {% endcall %}
 }

@@ -29,7 +29,7 @@
 
 // The kernel for problems that no other kernel accepts: it keeps only a row's sums. On a CPU one invocation per row is
 // fastest, because it waits for no other.
-{% from "lib/moments.wgsl" import moment_reductions, swept_moments, normalised with context %}
+{% from "lib/moments.wgsl" import moment_reductions, swept_moments, normalized with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}
 {% include "lib/norm.wgsl" %}
@@ -43,7 +43,7 @@ fn main(
     {% call each_row() %}
 
 {{ swept_moments() }}
-    {% call(h) write_row() %}{{ normalised(h) }}{% endcall %}
+    {% call(h) write_row() %}{{ normalized(h) }}{% endcall %}
 
     {% endcall %}
 }

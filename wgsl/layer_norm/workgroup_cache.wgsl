@@ -26,7 +26,7 @@
 
 // Each invocation reads only its own data back, so workgroup memory needs no barrier. Narrow types keep their storage
 // format there, which doubles the number of columns that fit.
-{% from "lib/moments.wgsl" import moment_reductions, swept_moments, normalised with context %}
+{% from "lib/moments.wgsl" import moment_reductions, swept_moments, normalized with context %}
 {% from "lib/sweep.wgsl" import row_cache, keep_row with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}
@@ -44,7 +44,7 @@ fn main(
 
 {{ keep_row() }}
 {{ swept_moments() }}
-    {% call(h) write_row() %}{{ normalised(h) }}{% endcall %}
+    {% call(h) write_row() %}{{ normalized(h) }}{% endcall %}
 
     {% endcall %}
 }

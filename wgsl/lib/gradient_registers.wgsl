@@ -3,7 +3,7 @@
 {% from "lib/locate.wgsl" import locate_row with context %}
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
 {% from "lib/moments.wgsl" import moment_reductions, held_moments, held_scale, swept_moments with context %}
-{% from "lib/gradient_row.wgsl" import streams, kept, load_streams, weighted, normalised_x, normalised_step, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, share_early_sums, dx_of with context %}
+{% from "lib/gradient_row.wgsl" import streams, kept, load_streams, weighted, normalized_x, normalized_step, normalized_steps, gradient_reduction, begin_sums, add_steps, share_sums, share_early_sums, dx_of with context %}
 {% from "lib/park.wgsl" import fetched, parking, park, first_parked, from_park, weight_waits, weight_parking, park_weight with context %}
 {% from "lib/sweep.wgsl" import sweep with context %}
 {% from "lib/direct.wgsl" import unpacked_step with context %}
@@ -173,7 +173,7 @@ fn main(
 {% if reread and prefetch %}
         {
 {{ take_fetched() }}
-{{ normalised_steps(false) }}
+{{ normalized_steps(false) }}
 {{ add_steps() }}
         }
 {% elif reread %}
@@ -189,17 +189,17 @@ fn main(
 {{ "        let hidden = select(0u, 1u, rstd < 0.0);" if not saved_stats }}
 {% for j in range(steps) %}
 {{ take_words(["x", "dy"], j, not saved_stats) }}
-{{ normalised_step(j, true) }}
+{{ normalized_step(j, true) }}
 {% endfor %}
 {{ add_steps() }}
         }
 {% elif parked %}
         {
-{{ normalised_steps(false) }}
+{{ normalized_steps(false) }}
 {{ add_steps() }}
         }
 {% else %}
-{{ normalised_steps(true) }}
+{{ normalized_steps(true) }}
 {{ add_steps() }}
 {% endif %}
 {{ share_sums() }}
@@ -209,7 +209,7 @@ fn main(
         let again = row + select(0u, 1u, rstd < 0.0);
 {{ load_streams("again") }}
 {{ fetch_ahead("next") if prefetch }}
-{{ normalised_steps(false) }}
+{{ normalized_steps(false) }}
 {% elif decoded_again %}
         // 0, hidden from the compiler, which would otherwise keep the decoded values and run out of registers.
         let hidden = select(0u, 1u, rstd < -abs(slope));
@@ -218,9 +218,9 @@ fn main(
 {% for j in range(steps) %}
 {% if decoded_again %}
 {{ take_words(streams, j, true) if words else take_parked_x(j) }}
-{{ normalised_step(j, words, "thread + hidden") }}
+{{ normalized_step(j, words, "thread + hidden") }}
 {% elif early_sums %}
-{{ normalised_x(j) }}
+{{ normalized_x(j) }}
 {% endif %}
         let dx{{ j }} = {{ dx_of(j) }};
 {% for name, term in [("dweight", "dy" ~ j ~ " * xhat" ~ j), ("dbias", "dy" ~ j), ("dresidual_bias", "dx" ~ j)] if name in summed %}

@@ -12,28 +12,28 @@
 {% endfor %}
 {% endfor %}
 {% endmacro %}
-{% from "lib/moments.wgsl" import held_scale, held_normalised with context %}
+{% from "lib/moments.wgsl" import held_scale, held_normalized with context %}
 {#- Whether x̂ is computed from the distances behind `low`, and the number of steps with distances in registers: d0, d1, ... -#}
 {% set kept = 0 if (words is defined and words) or (parked is defined and parked) else steps %}
 {% set from_pivot = has_mean and not saved_stats and not (reread is defined and reread) %}
 {% macro step_of_x(j) -%}
 x{{ j }}
 {%- endmacro %}
-{% macro normalised_x(j) %}
-        let xhat{{ j }} = {{ held_normalised(j, kept, step_of_x) if from_pivot else ("(x" ~ j ~ " - mean) * rstd - low_rstd" if has_mean else "x" ~ j ~ " * rstd") }};
+{% macro normalized_x(j) %}
+        let xhat{{ j }} = {{ held_normalized(j, kept, step_of_x) if from_pivot else ("(x" ~ j ~ " - mean) * rstd - low_rstd" if has_mean else "x" ~ j ~ " * rstd") }};
 {% endmacro %}
 {#- Text: g, `dy` of step j times the weight. `weight_held`: whether weight0, weight1, ... are in registers as well;
     otherwise `thread` loads them. -#}
 {% macro weighted(dy, j, weight_held, thread="thread") -%}
 {{ dy }}{{ " * " ~ (weight_again(j) if weight_waits else ("weight" ~ j if weight_held else "load_weight(" ~ j ~ "u, " ~ thread ~ ")")) if has_weight }}
 {%- endmacro %}
-{% macro normalised_step(j, weight_held, thread="thread") %}
-{{ normalised_x(j) }}
+{% macro normalized_step(j, weight_held, thread="thread") %}
+{{ normalized_x(j) }}
         let g{{ j }} = {{ weighted("dy" ~ j, j, weight_held, thread) }};
 {% endmacro %}
-{% macro normalised_steps(weight_held) %}
+{% macro normalized_steps(weight_held) %}
 {% for j in range(steps) %}
-{{ normalised_step(j, weight_held) }}
+{{ normalized_step(j, weight_held) }}
 {% endfor %}
 {% endmacro %}
 {#- Declarations at module scope. -#}

@@ -189,7 +189,7 @@ middle_of(
 {{ "    }" if j >= kept }}
 {% endfor %}
 {% endmacro %}
-{#- After `held_moments`: first once per row, then each step normalised. For a step without a kept difference, the distance
+{#- After `held_moments`: first once per row, then each step normalized. For a step without a kept difference, the distance
     from the pivot is not computed again: drivers would contract it with `offset`, which subtracts an unrounded mean. -#}
 {% macro held_scale(kept) %}
 {% if has_mean and twice and dtype != "float32" %}
@@ -204,7 +204,7 @@ middle_of(
 {% endif %}
 {% endif %}
 {% endmacro %}
-{% macro held_normalised(j, kept, again) -%}
+{% macro held_normalized(j, kept, again) -%}
 {% if not has_mean -%}
 {{ again(j) }} * rstd
 {%- elif j < kept -%}
@@ -213,7 +213,7 @@ d{{ j }} * gain + offset
 {{ distance(again(j), "scaled_mean") }} * gain + {{ "offset" if twice else "low_offset" }}
 {%- endif %}
 {%- endmacro %}
-{#- Text: `h` normalised, once a row's moments are known. -#}
-{% macro normalised(h) -%}
+{#- Text: `h` normalized, once a row's moments are known. -#}
+{% macro normalized(h) -%}
 {{ "(" ~ h ~ " - mean - low) * rstd" if has_mean else h ~ " * rstd" }}
 {%- endmacro %}

@@ -4,7 +4,7 @@
 {% from "lib/place.wgsl" import locate with context %}
 {% from "lib/locate.wgsl" import locate_row with context %}
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, saved_xhat, unpack_saved with context %}
-{% from "lib/gradient_row.wgsl" import load_streams, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, dx_of with context %}
+{% from "lib/gradient_row.wgsl" import load_streams, normalized_steps, gradient_reduction, begin_sums, add_steps, share_sums, dx_of with context %}
 {% from "lib/column_sums.wgsl" import summed, column_stores, walk_memory, end_walk with context %}
 {% from "lib/write.wgsl" import store_steps with context %}
 const CHUNKS = {{ cols // 4 }}u;  // vec4 per row
@@ -75,7 +75,7 @@ fn main(
         let saved = saved_stats(row);
 {{ unpack_saved("saved") }}
 {{ begin_sums() }}
-{{ normalised_steps(false) }}
+{{ normalized_steps(false) }}
 {{ add_steps() }}
 {{ share_sums() }}
 {% for j in range(steps) %}

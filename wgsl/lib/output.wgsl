@@ -1,4 +1,4 @@
-{#- The functions for a normalised row's output: scale, shift, and storage type. lib/write.wgsl calls them. -#}
+{#- The functions for a normalized row's output: scale, shift, and storage type. lib/write.wgsl calls them. -#}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/dtype.wgsl" import chunked with context %}
 {% from "lib/direct.wgsl" import where_live with context %}

@@ -12,7 +12,7 @@ fn saved_stats(row: u32) -> {{ "vec3<f32>" if has_mean else "f32" }} {
 }
 {% endif %}
 {% endmacro %}
-{#- The normalised value of a Vec of x. -#}
+{#- The normalized value of a Vec of x. -#}
 {% macro saved_xhat(x) -%}
 {{ "(" ~ x ~ " - mean) * rstd - low * rstd" if has_mean else x ~ " * rstd" }}
 {%- endmacro %}

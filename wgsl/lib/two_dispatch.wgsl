@@ -22,7 +22,7 @@ const BLOCKS = {{ row_blocks }}u;  // workgroups of a row
 {{ column_stores() }}
 {{ walk_memory() }}
 {#- The norm's input, and the gradient of its output. -#}
-{% macro normalised(k, weight) %}
+{% macro normalized(k, weight) %}
             let xhat = {{ saved_xhat("x" ~ k) }};
             let g = dy{{ k }}{{ " * " ~ weight if has_weight }};
 {% endmacro %}
@@ -63,7 +63,7 @@ fn down_columns(
             traced_row = row{{ k }};
 {% endif %}
 {{ unpack_saved("saved" ~ k) }}
-{{ normalised(k, "weight") }}
+{{ normalized(k, "weight") }}
 {% if has_weight %}
             dweight += dy{{ k }} * xhat;
 {% endif %}
@@ -145,7 +145,7 @@ fn along_rows(
 {% endif %}
 {% for k in range(block_steps) %}
     {
-{{ normalised(k, "load_weight(0u, chunk" ~ k ~ ")") }}
+{{ normalized(k, "load_weight(0u, chunk" ~ k ~ ")") }}
         let dx_value = (g - xhat * joined{{ ".x - joined.y" if has_mean }}) * rstd{{ " + dh" ~ k if has_dh }};
         store_dx(row, begin + {{ k * workgroup_size }}u < CHUNKS, 0u, chunk{{ k }}, dx_value);
     }

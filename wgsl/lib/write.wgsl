@@ -47,7 +47,7 @@
     own text. Each part is empty if the problem does not need it.
 
     Before the loop: the saved statistics, and for int8 a sweep that computes the row's scale. `normalized` is the text of
-    the normalised `h` at step `j`, `low` is the text of the second word of the mean. -#}
+    the normalized `h` at step `j`, `low` is the text of the second word of the mean. -#}
 {% macro begin_extras(normalized, low="low") %}
 {{ write_stats(low) }}
 {% if row_scaled or tracks_amax %}
@@ -75,7 +75,7 @@
 {{ raise_amax() }}
 {% endif %}
 {% endmacro %}
-{#- `{% call(h) write_row() %} the text of h normalised {% endcall %}` writes the whole row, by sweeps over memory. -#}
+{#- `{% call(h) write_row() %} the text of h normalized {% endcall %}` writes the whole row, by sweeps over memory. -#}
 {% macro write_row(low="low") %}
 {% set normalized = caller("h") | trim %}
 {{ begin_extras(normalized, low) }}
@@ -120,7 +120,7 @@
 {% set tensor = early | selectattr("name", "eq", name) | first -%}
 {{ name ~ j if shifted else unpacked_step(name, name ~ (j - j % (2 if in_pairs(tensor) else 1)), step(j)) }}
 {%- endmacro %}
-{#- `{% call(j) write_registers() %} the text of step j normalised {% endcall %}` writes the row from registers h0, h1, ... -#}
+{#- `{% call(j) write_registers() %} the text of step j normalized {% endcall %}` writes the row from registers h0, h1, ... -#}
 {% macro write_registers() %}
 {{ write_stats() }}
 {% for j in range(steps) %}

@@ -36,7 +36,7 @@ def export(
     ] = None,
     dtype: shared.Dtype = None,
     residual: Annotated[
-        bool, Option("--residual", help="Normalise h = x + residual, and return h too.")
+        bool, Option("--residual", help="Normalize h = x + residual, and return h too.")
     ] = False,
     no_weight: shared.NoWeight = False,
     no_bias: shared.NoBias = False,

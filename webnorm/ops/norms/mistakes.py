@@ -282,13 +282,13 @@ def _inputs(task: Task, arrays: Mapping[str, Array]) -> _Named:
         return
     added = {name: arrays[name].astype(np.float64) for name in ADDED if name in arrays}
     exact = sum(added.values(), start=np.zeros(arrays["x"].shape))
-    others = {"normalises x without the residual": exact - added["residual"]}
-    others["normalises the residual without x"] = exact - added["x"]
+    others = {"normalizes x without the residual": exact - added["residual"]}
+    others["normalizes the residual without x"] = exact - added["x"]
     if "residual_bias" in added:
-        others["leaves residual_bias out of what it normalises"] = exact - added["residual_bias"]
-        others["normalises x alone"] = added["x"]
+        others["leaves residual_bias out of what it normalizes"] = exact - added["residual_bias"]
+        others["normalizes x alone"] = added["x"]
     if task.problem.dtype != "float32":
-        others["normalises h before it is rounded"] = exact
+        others["normalizes h before it is rounded"] = exact
     for name, x in others.items():
         rows = rows_of(task, arrays, x)
         yield name, rows.y(rows.xhat)

@@ -78,7 +78,7 @@ def layer_normalization(
     array([[2.5]], dtype=float32)
     """
     epsilon = EPS.number(epsilon, "epsilon")
-    shape: tuple[int, ...] = _normalised_dimensions(X, axis, stash_type)
+    shape: tuple[int, ...] = _normalized_dimensions(X, axis, stash_type)
     ready: dict[str, AnyArray | None] = {"B": None}
     for name, vector in {"Scale": Scale, **({} if B is None else {"B": B})}.items():
         ready[name] = _per_column(name, vector, X, shape)
@@ -146,17 +146,17 @@ def rms_normalization(X: A, scale: AnyArray, axis: int = -1, epsilon: float = 1e
     array([[0.849, 1.131]], dtype=float32)
     """
     epsilon = EPS.number(epsilon, "epsilon")
-    shape = _normalised_dimensions(X, axis, stash_type)
+    shape = _normalized_dimensions(X, axis, stash_type)
     ready = _per_column("scale", scale, X, shape)
     if ready is None:
-        normalised = functional.rms_norm(X, shape, None, epsilon, out_dtype="float32")
-        return _second_stage(X, normalised, scale, None, scale.dtype)
+        normalized = functional.rms_norm(X, shape, None, epsilon, out_dtype="float32")
+        return _second_stage(X, normalized, scale, None, scale.dtype)
     if isinstance(ready, np.ndarray) and ready.dtype != X.dtype:
         ready = ready.astype(np.float32)
     return cast("A", functional.rms_norm(X, shape, ready, epsilon, out_dtype=scale.dtype))
 
 
-def _normalised_dimensions(X: AnyArray, axis: int, stash_type: int) -> tuple[int, ...]:
+def _normalized_dimensions(X: AnyArray, axis: int, stash_type: int) -> tuple[int, ...]:
     leading_of(X, (), "X")
     if X.ndim == 0:
         raise WebnormError("X has no dimensions; expected one or more")
@@ -184,12 +184,12 @@ def _per_column(name: str, vector: AnyArray, X: AnyArray, shape: tuple[int, ...]
     return np.broadcast_to(vector.reshape(columns), shape)
 
 
-def _second_stage(X: A, normalised: Any, scale: AnyArray, shift: AnyArray | None, dtype: np.dtype[Any]) -> A:
+def _second_stage(X: A, normalized: Any, scale: AnyArray, shift: AnyArray | None, dtype: np.dtype[Any]) -> A:
     """Apply a scale and shift that differ between rows, in float32. ONNX calls this the second stage."""
     if isinstance(X, GpuArray):
         raise WebnormError("the scale differs between rows, so NumPy applies it; expected a NumPy array as X")
     # Overflow and NaN are valid results, as in the kernels.
     with np.errstate(over="ignore", invalid="ignore"):
-        y = np.asarray(normalised) * np.asarray(scale).astype(np.float32)
+        y = np.asarray(normalized) * np.asarray(scale).astype(np.float32)
         y = y if shift is None else y + np.asarray(shift).astype(np.float32)
         return y.astype(dtype)

@@ -197,7 +197,7 @@ def shape_of(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
         )
     if 0 in shape:
         raise WebnormError(
-            f"normalized_shape is {shown(normalized_shape)}; expected one element or more to normalise over"
+            f"normalized_shape is {shown(normalized_shape)}; expected one element or more to normalize over"
         )
     return shape
 

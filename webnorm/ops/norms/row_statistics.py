@@ -299,7 +299,7 @@ def row_expectations(
     op, problem = task.op, task.problem
     with_mean, saved = has_mean(op), arrays.get("stats")
     if saved is None:
-        x = _normalised(task, arrays)
+        x = _normalized(task, arrays)
         distances, mean = centered(x) if with_mean else (x.astype(np.float64), np.zeros((len(x), 1)))
         variance = np.mean(distances * distances, axis=1, keepdims=True)
         rstd = 1.0 / np.sqrt(variance + problem.eps)
@@ -330,7 +330,7 @@ def column_expectations(
     op, problem = task.op, task.problem
     read = {name: arrays[name].astype(np.float64) for name in ("x", "residual", "dy", "dh") if name in arrays}
     if not op.gradient:
-        read["h"] = _normalised(task, arrays).astype(np.float64)
+        read["h"] = _normalized(task, arrays).astype(np.float64)
     step = float(finfo(problem.dtype).eps)
     known = {name: TraceExpectation(value, step * np.abs(value)) for name, value in read.items()}
     unscaled = replace(problem, scale=1.0, options=replace(problem.options, out_dtype="float32"))
@@ -341,7 +341,7 @@ def column_expectations(
     return {**known, name: TraceExpectation(answer.value, off)}
 
 
-def _normalised(task: Task, arrays: Mapping[str, Array]) -> Array:
+def _normalized(task: Task, arrays: Mapping[str, Array]) -> Array:
     """Return the array that is normalized, in its storage type."""
     x = arrays["x"]
     return add_residual(arrays).astype(x.dtype) if task.problem.options.residual else x

@@ -16,7 +16,7 @@ op = define_op(
 )
 
 
-def _normalised(x, weight, bias, eps, axis):
+def _normalized(x, weight, bias, eps, axis):
     centred = x - x.mean(axis, keepdims=True)
     variance = (centred * centred).mean(axis, keepdims=True)
     return centred / np.sqrt(variance + eps) * weight[:, None] + bias[:, None]
@@ -25,16 +25,16 @@ def _normalised(x, weight, bias, eps, axis):
 @op.reference
 def batch_norm(x, weight, bias, eps):
     """Return (x - mean) / sqrt(variance + eps) * weight + bias, over samples and positions."""
-    return _normalised(x, weight, bias, eps, (0, 2))
+    return _normalized(x, weight, bias, eps, (0, 2))
 
 
-@op.mistake("normalises each sample by itself")
+@op.mistake("normalizes each sample by itself")
 def by_instance(x, weight, bias, eps):
     """Return instance normalization."""
-    return _normalised(x, weight, bias, eps, 2)
+    return _normalized(x, weight, bias, eps, 2)
 
 
 @op.mistake("leaves eps out")
 def without_eps(x, weight, bias):
     """Return batch normalization without eps."""
-    return _normalised(x, weight, bias, 1e-30, (0, 2))
+    return _normalized(x, weight, bias, 1e-30, (0, 2))

@@ -17,7 +17,7 @@ def frobenius_norm(x):
     return x / np.sqrt((x * x).sum())
 
 
-@op.mistake("normalises each row")
+@op.mistake("normalizes each row")
 def by_row(x):
     """Return rows of norm 1."""
     return x / np.sqrt((x * x).sum(-1, keepdims=True))

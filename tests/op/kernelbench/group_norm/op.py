@@ -22,8 +22,8 @@ def group_norm(x, weight, bias, eps, groups):
     """Return (x - mean) / sqrt(variance + eps) * weight + bias, over a group and its positions."""
     grouped = x.reshape(len(x), groups, -1)
     centred = grouped - grouped.mean(-1, keepdims=True)
-    normalised = centred / np.sqrt((centred * centred).mean(-1, keepdims=True) + eps)
-    return normalised.reshape(x.shape) * weight[:, None] + bias[:, None]
+    normalized = centred / np.sqrt((centred * centred).mean(-1, keepdims=True) + eps)
+    return normalized.reshape(x.shape) * weight[:, None] + bias[:, None]
 
 
 @op.mistake("applies the weight of the first channel of a group to all of it")

@@ -63,7 +63,7 @@ function parameters(arrays, { cols, options }) {
  * The row is first shifted by its first element. The differences are exact for float32 values of similar
  * magnitude, so constant rows have a variance of exactly 0.
  */
-function normalise(x, start, { cols, eps, has_mean }, xhat) {
+function normalize(x, start, { cols, eps, has_mean }, xhat) {
   let mean = 0;
   if (has_mean) {
     const pivot = x[start];
@@ -127,7 +127,7 @@ export function forward(arrays, problem) {
   const xhat = new Float64Array(cols);
   for (let row = 0; row < rows; row++) {
     const start = row * cols;
-    const found = normalise(x, start, problem, xhat);
+    const found = normalize(x, start, problem, xhat);
     if (answers.stats) putStats(answers.stats, row, found, has_mean);
     const { condition } = found;
     const sizes = answers.y_scale ? int8Sizes(answers.y_scale, row, xhat, weight, bias, condition) : null;
@@ -209,7 +209,7 @@ export function backward(arrays, problem) {
   for (let row = 0; row < rows; row++) {
     const found = options.saved_stats
       ? bySaved(arrays, row, problem, xhat)
-      : normalise(arrays.x, row * cols, problem, xhat);
+      : normalize(arrays.x, row * cols, problem, xhat);
     putGradients(answers, row, arrays, weight, xhat, found, problem.has_mean);
   }
   for (const { error_scale, mean_error_scale } of Object.values(answers).filter((answer) => answer.abs_sum)) {
