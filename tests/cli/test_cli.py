@@ -216,7 +216,10 @@ def test_an_op_without_kernels_is_listed_and_refused(
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
-    assert "Traceback" in webnorm_process(["show", "nothing", "--debug"], tmp_path).stderr
+    done = webnorm_process(["show", "nothing", "--debug"], tmp_path)
+    *traceback, message = done.stderr.splitlines()
+    assert done.returncode == 2 and traceback[0].startswith("Traceback")
+    assert message.startswith("webnorm: unknown kernel 'nothing'")
     assert webnorm_process(["bench", "--nonsense"], tmp_path).returncode == 2
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import traceback
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Any, NoReturn
@@ -20,7 +21,7 @@ from webnorm.cli.terminal import exit_signals, modes, streams
 from webnorm.cli.terminal.streams import complain, say
 from webnorm.cli.verb_table import VERBS, TopLevelVerbs
 from webnorm.cli.work.jobs import BAD_USAGE, INTERRUPTED, OK, AfterInterrupt, Interrupted
-from webnorm.errors import WebnormError, nearest
+from webnorm.errors import WebnormError, nearest, printable
 
 app = typer.Typer(
     name="webnorm",
@@ -82,7 +83,7 @@ def _run(arguments: Sequence[str]) -> tuple[int, list[str]]:
         status = _answered([argument for argument in arguments if argument != "--debug"])
     except (WebnormError, OSError, MemoryError) as error:
         if debug:
-            raise
+            print(printable(traceback.format_exc()), file=sys.stderr, end="")
         complaints.append(_reason(error))
     except KeyboardInterrupt:
         # Typer only passes on an interrupt of a completion, which must not write to the prompt.
