@@ -9,7 +9,7 @@ from typing import Any
 from webnorm.calls.arrays import GpuArray, check_array_type, check_device
 from webnorm.calls.call import AnyArray, compute
 from webnorm.calls.session import check_kernel
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import WebnormError, counted, unknown
 from webnorm.gpu.device import Device
 from webnorm.op import expression
 from webnorm.op.dtypes import DTYPE_NAMES, DTYPES, STORAGE
@@ -88,7 +88,7 @@ class LoadedOp:
         """Return the input arrays by name, and the other arguments."""
         names = [one.name for one in self.op.tensors if one.access == "read"]
         if len(arrays) > len(names):
-            raise WebnormError(f"{self.name} takes {', '.join(names)}; {len(arrays)} arrays given")
+            raise WebnormError(f"{self.name} takes {', '.join(names)}; {counted(len(arrays), 'array')} given")
         inputs = dict(zip(names, arrays, strict=False))
         flags = {one.option for one in self.op.tensors if one.option is not None}
         others = dict(given)

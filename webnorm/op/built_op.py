@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from webnorm import signals
-from webnorm.errors import WebnormError, sentence, shown, unknown
+from webnorm.errors import WebnormError, counted, sentence, shown, unknown
 from webnorm.op import definition, expression
 from webnorm.op.definition import FOLLOWS, OpDefinition, TensorDefinition
 from webnorm.op.derived_tolerance import UNIT, derive_scales
@@ -144,7 +144,9 @@ class BuiltOp:
         place = f"{code.co_filename}:{code.co_firstlineno}"
         if len(found) != len(tensors):
             names = ", ".join(one.name for one in tensors)
-            raise WebnormError(f"{place}: {function.__name__} returns {len(found)} arrays; expected {names}")
+            raise WebnormError(
+                f"{place}: {function.__name__} returns {counted(len(found), 'array')}; expected {names}"
+            )
         for index, (one, tensor) in enumerate(zip(found, tensors, strict=True)):
             array = one if isinstance(one, np.ndarray) else _as_array(one)
             shape = tensor.shape_in(problem)

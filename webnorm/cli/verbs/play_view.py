@@ -240,7 +240,7 @@ def _traced(attempt: AttemptState) -> Iterator[RenderableType]:
         cells = (f"{site.name}{place}", row, str(record.workgroup), str(record.invocation))
         table.add_row(*(escaped_line(cell, style) for cell in (*cells, _numbers(record.values), expected)))
     more = trace.count - min(len(trace.records), _RECORDS)
-    note = f"{more} more of {trace.count} records" if more else f"{trace.count} records"
+    note = f"{more} more of {trace.count} records" if more else counted(trace.count, "record")
     lost = trace.count - len(trace.records)
     yield Group(table, Text(note + (f", {lost} of them not kept: filter them" if lost else ""), "dim"))
 

@@ -199,7 +199,7 @@ class Norm {
     }
   }
 
-  /** Free the scratch buffers. Submitted work still finishes; later calls throw. */
+  /** Free the scratch buffers. Submitted work still finishes; `run` and `encode` throw. */
   destroy() {
     this.#destroyed = true;
     this.#calls = new WeakMap();
