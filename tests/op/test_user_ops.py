@@ -51,6 +51,10 @@ DECLARED = 'tensor("y", "rows cols")'
 # --- errors
 
 REFUSED = [
+    (
+        changed(f"[{DECLARED}],", f'[{DECLARED}],\n    options=[option("x"), option("x")],'),
+        "op.py:5: two of the sizes, tensors, scalars and options are called 'x'",
+    ),
     (changed("sizes=", "size="), "op.py:5: define_op has no argument 'size'; did you mean 'sizes'?"),
     (changed(BODY, "return None"), "op.py:12: doubled returns None for y; expected an array of numbers"),
     (changed("op = define_op", "1 / 0\nop = define_op"), "op.py:5: ZeroDivisionError: division by zero"),
@@ -712,3 +716,10 @@ def test_an_export_names_every_size_that_it_lacks(tmp_path: Path) -> None:
     assert said().endswith("such as --size cols=8 --size depth=4")
     assert said(cols=8).startswith("--size depth is missing; ")
     assert said(cols=(8, 12), depth=4) == "--size cols has 2 values; expected one: only depth takes several"
+
+
+def test_a_draw_function_gets_sizes_as_integers(tmp_path: Path) -> None:
+    """An array's shape takes no float."""
+    draw = "lambda rng, shape, cols: np.broadcast_to(rng.random((1, cols)), shape)"
+    text = changed('tensor("x", "rows cols")', f'tensor("x", "rows cols", draw={draw})')
+    load_op(write_op(tmp_path / "sized", text))

@@ -404,7 +404,7 @@ def _bound(value: Any, problem: Problem) -> float:
     if isinstance(value, str):
         tree = expression.parse(value)
         expression.check_names(tree, problem.sizes, value)
-        return float(expression.evaluate(tree, problem.sizes))
+        return expression.evaluate(tree, problem.sizes)
     return float(value)
 
 

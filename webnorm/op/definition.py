@@ -390,8 +390,9 @@ def _check(op: OpDefinition) -> None:
     tensors = {one.name for one in (*op.inputs, *op.outputs)}
     # A flag may have the name of the tensor that it brings.
     names += [one.name for one in op.options if one.name not in tensors]
-    for name in names:
-        if names.count(name) > 1:
+    options = [one.name for one in op.options]
+    for name in (*names, *options):
+        if names.count(name) > 1 or options.count(name) > 1:
             raise WebnormError(f"two of the sizes, tensors, scalars and options are called {name!r}")
     _check_tensors(op)
     known = [*op.sizes, *(one.name for one in op.options if not one.values)]

@@ -98,7 +98,9 @@ def _template_names(problem: NormProblem) -> dict[str, str]:
 
 def _requires(problem: NormProblem, gradient: bool) -> None:
     if problem.scale != 1.0 and problem.out_dtype not in FP8:
-        raise UnsupportedProblem(f"scale is {problem.scale}; it needs an out_dtype of float8, such as out_dtype=float8_e4m3fn")
+        raise UnsupportedProblem(
+            f"scale is {problem.scale}; it needs an out_dtype of float8, such as out_dtype=float8_e4m3fn"
+        )
     if problem.options.residual_bias and not problem.options.residual and not gradient:
         raise UnsupportedProblem("residual_bias is added to x + residual: it needs the option residual")
 
