@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm", "rms_norm"]
 // summary = "Splits a row into parts over many workgroups; a second dispatch joins their statistics and normalizes."
-// differs = "For few long rows: with one workgroup per row, the kernel registers would leave most of the adapter idle. Reads x twice, the second time mostly from cache."
+// differs = "For few long rows: one workgroup per row, as in registers, would leave most of the adapter idle. Reads x twice, the second time mostly from cache."
 // rung = 10
 // layout = "row_in_parts"
 // [tune]

@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm", "rms_norm"]
 // summary = "One workgroup per row of any length, read again for each sweep, 16 bytes at a time."
-// differs = "Has no limit on the row's length. If the active rows fit the cache, the sweeps after the first read from it."
+// differs = "Has no limit on the row's length. If the rows in progress fit into the cache, all sweeps but the first read from the cache."
 // rung = 9
 // layout = "row_per_workgroup"
 // [features]

@@ -1,6 +1,6 @@
 // /// webnorm
 // summary = "One workgroup per row, mean and variance in one stable sweep, joined in workgroup memory."
-// differs = "Stable like two_pass, with one sweep fewer, but with a division per element."
+// differs = "Stable in one sweep fewer than two_pass, but with a division per element, and less accurate if the mean is large."
 // rung = 4
 // layout = "row_per_workgroup"
 // [accuracy]

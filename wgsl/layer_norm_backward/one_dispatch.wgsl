@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm_backward", "rms_norm_backward"]
 // summary = "One dispatch: some workgroups compute dx of the rows, others walk down columns for the sums."
-// differs = "For few elements and given statistics: a second dispatch would cost more than reading x and dy twice."
+// differs = "For few elements and saved statistics: a second dispatch would cost more than reading x and dy twice."
 // rung = 5
 // [features]
 // subgroups = "subgroups"

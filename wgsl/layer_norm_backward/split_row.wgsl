@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm_backward", "rms_norm_backward"]
 // summary = "Splits a row into parts over many workgroups; a second dispatch joins their sums, then tiles of columns follow."
-// differs = "For few long rows, with which tiles (one workgroup per row) would leave the adapter idle. Reads x and dy twice, the second time mostly from cache."
+// differs = "For few long rows: one workgroup per row, as in tiles, would leave most of the adapter idle. Reads x and dy twice, the second time mostly from cache."
 // rung = 4
 // layout = "gradient_by_columns"
 // [features]

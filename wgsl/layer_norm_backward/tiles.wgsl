@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm_backward", "rms_norm_backward"]
 // summary = "One workgroup per row for the row's sums, then tiles of columns: rows of any length."
-// differs = "Shares a row among the invocations of a workgroup, and the rows among groups. Reads x and dy twice, or more often without saved statistics."
+// differs = "Shares a row among the invocations of a workgroup, and a column's sum among several workgroups. Reads x and dy twice, or more often without saved statistics."
 // rung = 2
 // layout = "gradient_by_rows_and_columns"
 // [tune]

@@ -1,7 +1,7 @@
 // /// webnorm
 // ops = ["layer_norm_backward", "rms_norm_backward"]
-// summary = "Workgroups walk down columns for the sums over rows and store their shares of each row's sums; a second dispatch computes dx."
-// differs = "For few long rows and given statistics: split_row takes four dependent dispatches. Reads x and dy twice, the second time mostly from cache."
+// summary = "Workgroups walk down columns for the sums over rows, and store partial sums of each row; a second dispatch computes dx."
+// differs = "For few long rows and saved statistics: split_row takes four dependent dispatches, and this kernel two. Reads x and dy twice, the second time mostly from cache."
 // rung = 6
 // [features]
 // subgroups = "subgroups"
