@@ -105,7 +105,7 @@ def regressions(
         Path | None, Option(help="Write the comparison to FILE as JSON; - is standard output.")
     ] = None,
 ) -> None:
-    """The newest run of each platform is compared with the median of the runs before it. SLOWER means a
+    """The newest complete run of each platform is compared with the median of the runs before it. SLOWER means a
     difference of more than 2 %, of more than three median deviations between runs, and beyond chance. A new
     driver or wgpu version starts a new platform.
     """

@@ -1,6 +1,6 @@
 """LayerNorm and RMSNorm, forward and backward, on NumPy arrays and on GpuArrays.
 
-The names, meanings and defaults follow torch.nn.functional. Arguments that torch lacks follow
+The names, meanings and defaults follow torch.nn.functional, and some arguments that torch lacks follow
 TransformerEngine. Each function passes on all of its arguments by name: these are the names of its op's
 tensors and options.
 """
