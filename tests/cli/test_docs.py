@@ -305,7 +305,7 @@ def figures(page: Path, corner: str) -> dict[tuple[str, str, str], str]:
 
 
 def test_the_readmes_figures_are_the_records() -> None:
-    shown = figures(ROOT / "README.md", "% of the fastest copy, by columns")
+    shown = figures(ROOT / "README.md", "% of the best copy's speed, by columns")
     record = figures(ROOT / "docs" / "performance.md", "columns")
     assert len(shown) == 16 and shown.items() <= record.items()
 

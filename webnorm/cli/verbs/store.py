@@ -105,9 +105,10 @@ def regressions(
         Path | None, Option(help="Write the comparison to FILE as JSON; - is standard output.")
     ] = None,
 ) -> None:
-    """The newest complete run of each platform is compared with the median of the runs before it. SLOWER means a
-    difference of more than 2 %, of more than three median deviations between runs, and beyond chance. A new
-    driver or wgpu version starts a new platform.
+    """The newest complete run of each platform is compared with the median of the runs before it.
+
+    SLOWER means a difference of more than 2 %, of more than three median deviations between runs, and beyond
+    chance. A new driver or wgpu version starts a new platform.
     """
     from webnorm.cli.terminal.screen import Screen
     from webnorm.cli.verbs.store_view import RegressionsTable
