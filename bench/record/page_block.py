@@ -118,8 +118,9 @@ def _words(name: str, report: Report, lines: Iterable[_Line]) -> str:
     words = (
         f"Speed in percent of the fastest copy (in WGSL or by torch) of the same run, on one "
         f"{report.device['adapter']} with x of {' or '.join(map(str, sizes))} MiB; larger is faster. All "
-        "kernels are sampled in turn, each call waits for the previous one, and the figures are medians. The "
-        'lines in bold are webnorm with `kernel="auto"`, whose WGSL runs in wgpu. The '
+        "kernels are sampled in turn, each call waits for the previous one, and the figures are medians. "
+        "Table rows with a bold name, and the thick black line, are webnorm with the kernel that `auto` "
+        "picks, in wgpu. The "
         f"[tables of all problems](../bench/results/{name}.md) are on another page. Date and command of the "
         f"measurement: {recorded}."
     )
