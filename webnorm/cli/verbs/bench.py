@@ -56,7 +56,7 @@ def bench(
     constant: shared.Constant = None,
     all_constants: shared.AllConstants = False,
     quick: Annotated[
-        bool, Option("--quick", help="Run one small shape with few samples, to see that it works.")
+        bool, Option("--quick", help="Run one shape with few samples, to see that it works.")
     ] = False,
     budget: Annotated[
         float | None,

@@ -111,7 +111,7 @@ def bench(
     all_constants : bool, default False
         Time every valid point of every kernel's tune axes.
     quick : bool, default False
-        Use one small shape and few samples.
+        Use one shape and few samples.
     budget : float, optional
         Largest time for timing in seconds, per problem and run; 0.01 or more.
     runs : int, default 1
