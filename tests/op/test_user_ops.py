@@ -55,11 +55,51 @@ REFUSED = [
         changed(f"[{DECLARED}],", f'[{DECLARED}],\n    options=[option("x"), option("x")],'),
         "op.py:5: two of the sizes, tensors, scalars and options are called 'x'",
     ),
+    (
+        changed(f"outputs=[{DECLARED}],", ""),
+        "op.py:5: define_op lacks the argument 'outputs'; add it",
+    ),
+    *(
+        (
+            changed(f"[{DECLARED}],", f"[{DECLARED}],\n    {name}={value},"),
+            f"op.py:5: {name} is {value!r}; expected a list such as [{example}",
+        )
+        for name, value, example in (
+            ("scalars", {"scale": 1.0}, 'scalar("scale", 1.0)]'),
+            ("options", 3, 'option("'),
+            ("require", 4, 'require("'),
+            ("cases", {"x": [1]}, 'case("'),
+        )
+    ),
+    (
+        changed(f"[{DECLARED}]", DECLARED),
+        'op.py:5: outputs is one tensor(...); expected a list such as [tensor("y", "rows cols")]',
+    ),
+    (
+        changed(f"[{DECLARED}],", f'[{DECLARED}],\n    scalars=["scale"],'),
+        "op.py:5: one of scalars is 'scale'; expected scalar(\"scale\", 1.0)",
+    ),
+    (
+        changed('{"rows": 16, "cols": 8}', '["rows", "cols"]'),
+        "op.py:5: sizes is ['rows', 'cols']; expected a dict such as {\"rows\": 4096, ",
+    ),
+    (
+        changed(DECLARED, 'tensor("y", "rows, cols")'),
+        "op.py:8: the shape of y is 'rows, cols': unexpected ',' in expression 'rows,'; "
+        "expected dimensions separated by blanks, such as 'rows cols'",
+    ),
+    (
+        f"{OP}\n\n@op.mistake\ndef wrong(x):\n    return x\n",
+        "op.py:17: the text of a mistake is <function wrong at ",
+    ),
     (changed("sizes=", "size="), "op.py:5: define_op has no argument 'size'; did you mean 'sizes'?"),
     (changed(BODY, "return None"), "op.py:12: doubled returns None for y; expected an array of numbers"),
     (changed("op = define_op", "1 / 0\nop = define_op"), "op.py:5: ZeroDivisionError: division by zero"),
     (changed(BODY, "return 2 *"), "op.py:14: invalid syntax"),
-    (changed("op = define_op", "import sys; sys.exit(3)\nop = define_op"), "op.py ends the process"),
+    (
+        changed("op = define_op", "import sys; sys.exit(3)\nop = define_op"),
+        "op.py:5: ends the process; remove the call of exit",
+    ),
     (changed('"rows": 16', '"rows": 0'), "op.py:5: size rows is 0; expected an int of 1 or more"),
     (changed('tensor("x"', 'tensor("fn"'), "op.py:7: the name of a tensor is 'fn', which is a word of WGSL"),
     (changed('"cols": 8', '"axis": 8'), "op.py:5: the name of a size is 'axis'"),
@@ -68,7 +108,10 @@ REFUSED = [
         changed(DECLARED, 'tensor("y", "rows columns")'),
         "unknown name 'columns' in 'columns'; did you mean 'cols'?",
     ),
-    (changed(DECLARED, 'tensor("y", "rows cols*")'), "op.py:8: expression 'cols*'"),
+    (
+        changed(DECLARED, 'tensor("y", "rows cols*")'),
+        "op.py:8: the shape of y is 'rows cols*': expression 'cols*'",
+    ),
     (changed(DECLARED, 'tensor("y", "rows cols", dtype="float128")'), "unknown dtype of y 'float128'"),
     (changed(f"[{DECLARED}]", "[]"), "op.py:5: the op has no inputs or no outputs"),
     (changed("def doubled(x)", "def doubled(z)"), "the reference has the unknown parameter 'z'"),
@@ -123,6 +166,11 @@ TRIED = [
     (changed(BODY, "return 2 * x.foo"), "op.py:14: AttributeError"),
     (changed(BODY, "return (2 * x).T"), "op.py:12: y has the shape"),
     (changed(BODY, 'return "abc"'), "op.py:12: y has the type"),
+    (
+        f"{OP}\n\n@op.mistake('sums up')\ndef wrong(x):\n    return x.sum(-1)\n",
+        "op.py:17: y has the shape (8,); expected (8, 9) (rows cols)",
+    ),
+    (f"{OP}\n\n@op.mistake('fails')\ndef wrong(x):\n    return x.foo\n", "op.py:19: AttributeError"),
     (changed(BODY, "return x, x"), "op.py:12: doubled returns 2 arrays; expected y"),
     (
         changed(BODY, "return x + np.random.rand()"),
