@@ -17,9 +17,13 @@ import pytest
 import webnorm
 from commands import webnorm as webnorm_command
 from user_folders import KERNEL, OP, write_op
+from webnorm.choice.defaults import default_variant
 from webnorm.cli.verbs import export
 from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.gpu.pipelines import compile_shader
 from webnorm.kernels.headers.header import load
+from webnorm.kernels.rendering.render import render_shader
 from webnorm.lab.run.submission import json_schema
 from webnorm.op import op_trial
 from webnorm.op.corpus import whole_corpus
@@ -548,13 +552,18 @@ def test_an_op_is_a_function_on_arrays(tmp_path: Path) -> None:
     for arguments, said in (
         ((x.astype(np.float64),), "x has dtype float64; expected float32, float16, bfloat16"),
         ((x[0],), "expected 2 dimensions: rows cols"),
-        ((), "needs the size rows, cols"),
-        ((x, x), "takes x; 2 arrays given"),
+        ((), r"twice needs the array x \(rows cols\); pass it$"),
+        ((x, x), "twice takes x in order, not 2 arguments$"),
+        ((x.tolist(),), "x is a list; expected a NumPy array or a GpuArray"),
     ):
         with pytest.raises(WebnormError, match=said):
             twice(*arguments)
     with pytest.raises(WebnormError, match="unknown argument 'bias'"):
         twice(x, bias=x)
+    scaled = changed(f"[{DECLARED}],", f'[{DECLARED}],\n    scalars=[scalar("scale", 1.0)],')
+    scaled = scaled.replace("option, ", "option, scalar, ")
+    with pytest.raises(WebnormError, match="scaled takes x in order, not 2 arguments; pass scale by name"):
+        webnorm.load_op(write_op(tmp_path / "scaled", scaled))(x, 1.5)
 
 
 PLAIN = """// A kernel of some app.
@@ -581,6 +590,35 @@ def test_plain_wgsl_is_a_kernel(tmp_path: Path) -> None:
     # This op has only one type, and cannot be cut.
     assert statuses("twice", dtype="float16", cases="twice-rows-61") == {("plain", "skip")}
     assert statuses("twice", cases="twice-cut-bindings") == {("plain", "skip")}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "store_y",
+            "store_x",
+            ":15: no definition in scope for identifier: `store_x`; did you mean `store_y`?",
+        ),
+        ("params.rows", "params.row", ":14: invalid field accessor `row`; did you mean `rows`?"),
+        (
+            "params.rows * cols",
+            "params.cols",
+            ":14: invalid field accessor `cols`; write only `cols`, which is a",
+        ),
+        ('"main"', '"mian"', ":4: no entry point `mian`; did you mean `main`?"),
+    ],
+)
+def test_a_misspelt_name_of_a_kernel_has_a_suggestion(
+    tmp_path: Path, device: Device, old: str, new: str, said: str
+) -> None:
+    op = load_op(write_op(tmp_path / "twice", naive=changed(old, new, KERNEL)))
+    problem = op.problem(4, 8)
+    variant = default_variant(load(tmp_path / "twice" / "naive.wgsl"), problem, device.traits)
+    shader = render_shader(variant, problem, "native", device.traits)
+    with pytest.raises(WebnormError) as error:
+        compile_shader(device, shader)
+    assert f"naive.wgsl{said}" in str(error.value) and error.value.place is not None
 
 
 @QUICK
