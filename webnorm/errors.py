@@ -209,11 +209,13 @@ def shown(value: object) -> str:
 
 
 def described(value: object) -> str:
-    """Return `shown(value)` for built-in types, and the type's name for others, such as "a torch.Tensor".
+    """Return `shown(value)` for short values, and the type's name for others, such as "a torch.Tensor".
 
-    Objects of other types may be of any size.
+    Lists, tuples and objects of other packages may be of any size.
     """
     kind = type(value)
+    if kind in (list, tuple):
+        return f"a {kind.__name__}"
     if kind.__module__ == "builtins" or isinstance(value, str) or not hasattr(kind, "__len__"):
         return shown(value)
     named = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"

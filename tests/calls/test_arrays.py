@@ -126,7 +126,7 @@ def test_a_buffer_is_not_its_readers_to_destroy(device: Device) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([1.0], "array is [1.0]; expected a NumPy array"),
+        ([1.0], "array is a list; expected a NumPy array"),
         (np.ones(3), "array has dtype float64; expected float32"),
         (np.ones(3, bool), "array has dtype bool"),
     ],

@@ -253,7 +253,7 @@ def test_a_mistake_raises_the_same_error_at_once(wrong: dict[str, Any], device: 
         ),
         (
             lambda: lazy.layer_norm(unread(2, 4, chunks=4), 4, [1]),
-            "weight is [1]; expected a NumPy array or a dask array",
+            "weight is a list; expected a NumPy array or a dask array",
         ),
         (
             lambda: lazy.layer_norm(da.ma.masked_less(unread(2, 4, chunks=4), 0), 4),

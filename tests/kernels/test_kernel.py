@@ -82,6 +82,12 @@ def test_runnable_variants_are_those_that_nothing_refuses(kernel: Kernel, traits
     ("old", "new", "line", "message"),
     [
         ('summary = "A test."', 'summary = "A test', 2, "header is not valid TOML"),
+        (
+            'summary = "A test."',
+            "summary = A test.",
+            2,
+            "not valid TOML: Invalid value in 'summary = A test.'; expected a number, a list, or a text in",
+        ),
         ('differs = "Nothing."', "differs = 3", 3, "expected a sentence"),
         ("[tune]", "[tunes]", 4, "unknown header key 'tunes'; did you mean 'tune'?"),
         ("width = [1, 2, 4]", "width = 4", 5, "expected a list of integers"),

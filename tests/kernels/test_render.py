@@ -94,6 +94,8 @@ def test_every_plain_line_stands_in_its_source(kernel: Kernel) -> None:
     [
         ("{{ nothing }}\n", "mine.wgsl:9: 'nothing' is undefined"),
         ("\n\n{% if %}\n", "mine.wgsl:11: "),
+        ("{{ colls }}\n", "mine.wgsl:9: 'colls' is undefined; did you mean 'cols'?"),
+        ('{% include "lib/interfaces.wgsl" %}\n', "in its folders; did you mean 'lib/interface.wgsl'?"),
         ('\n{% include "lib/none.wgsl" %}\n', "mine.wgsl:10: includes 'lib/none.wgsl'"),
         ("{{ cols // 0 }}\n", "mine.wgsl:9: "),
         ("{{ ''.__class__.__mro__ }}\n", "mine.wgsl:9: access to attribute '__class__'"),

@@ -17,9 +17,13 @@ import pytest
 import webnorm
 from commands import webnorm as webnorm_command
 from user_folders import KERNEL, OP, write_op
+from webnorm.choice.defaults import default_variant
 from webnorm.cli.verbs import export
 from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.gpu.pipelines import compile_shader
 from webnorm.kernels.headers.header import load
+from webnorm.kernels.rendering.render import render_shader
 from webnorm.lab.run.submission import json_schema
 from webnorm.op import op_trial
 from webnorm.op.corpus import whole_corpus
@@ -55,11 +59,51 @@ REFUSED = [
         changed(f"[{DECLARED}],", f'[{DECLARED}],\n    options=[option("x"), option("x")],'),
         "op.py:5: two of the sizes, tensors, scalars and options are called 'x'",
     ),
+    (
+        changed(f"outputs=[{DECLARED}],", ""),
+        "op.py:5: define_op lacks the argument 'outputs'; add it",
+    ),
+    *(
+        (
+            changed(f"[{DECLARED}],", f"[{DECLARED}],\n    {name}={value},"),
+            f"op.py:5: {name} is {value!r}; expected a list such as [{example}",
+        )
+        for name, value, example in (
+            ("scalars", {"scale": 1.0}, 'scalar("scale", 1.0)]'),
+            ("options", 3, 'option("'),
+            ("require", 4, 'require("'),
+            ("cases", {"x": [1]}, 'case("'),
+        )
+    ),
+    (
+        changed(f"[{DECLARED}]", DECLARED),
+        'op.py:5: outputs is one tensor(...); expected a list such as [tensor("y", "rows cols")]',
+    ),
+    (
+        changed(f"[{DECLARED}],", f'[{DECLARED}],\n    scalars=["scale"],'),
+        "op.py:5: one of scalars is 'scale'; expected scalar(\"scale\", 1.0)",
+    ),
+    (
+        changed('{"rows": 16, "cols": 8}', '["rows", "cols"]'),
+        "op.py:5: sizes is ['rows', 'cols']; expected a dict such as {\"rows\": 4096, ",
+    ),
+    (
+        changed(DECLARED, 'tensor("y", "rows, cols")'),
+        "op.py:8: the shape of y is 'rows, cols': unexpected ',' in expression 'rows,'; "
+        "expected dimensions separated by blanks, such as 'rows cols'",
+    ),
+    (
+        f"{OP}\n\n@op.mistake\ndef wrong(x):\n    return x\n",
+        "op.py:17: the text of a mistake is <function wrong at ",
+    ),
     (changed("sizes=", "size="), "op.py:5: define_op has no argument 'size'; did you mean 'sizes'?"),
     (changed(BODY, "return None"), "op.py:12: doubled returns None for y; expected an array of numbers"),
     (changed("op = define_op", "1 / 0\nop = define_op"), "op.py:5: ZeroDivisionError: division by zero"),
     (changed(BODY, "return 2 *"), "op.py:14: invalid syntax"),
-    (changed("op = define_op", "import sys; sys.exit(3)\nop = define_op"), "op.py ends the process"),
+    (
+        changed("op = define_op", "import sys; sys.exit(3)\nop = define_op"),
+        "op.py:5: ends the process; remove the call of exit",
+    ),
     (changed('"rows": 16', '"rows": 0'), "op.py:5: size rows is 0; expected an int of 1 or more"),
     (changed('tensor("x"', 'tensor("fn"'), "op.py:7: the name of a tensor is 'fn', which is a word of WGSL"),
     (changed('"cols": 8', '"axis": 8'), "op.py:5: the name of a size is 'axis'"),
@@ -68,7 +112,10 @@ REFUSED = [
         changed(DECLARED, 'tensor("y", "rows columns")'),
         "unknown name 'columns' in 'columns'; did you mean 'cols'?",
     ),
-    (changed(DECLARED, 'tensor("y", "rows cols*")'), "op.py:8: expression 'cols*'"),
+    (
+        changed(DECLARED, 'tensor("y", "rows cols*")'),
+        "op.py:8: the shape of y is 'rows cols*': expression 'cols*'",
+    ),
     (changed(DECLARED, 'tensor("y", "rows cols", dtype="float128")'), "unknown dtype of y 'float128'"),
     (changed(f"[{DECLARED}]", "[]"), "op.py:5: the op has no inputs or no outputs"),
     (changed("def doubled(x)", "def doubled(z)"), "the reference has the unknown parameter 'z'"),
@@ -123,6 +170,11 @@ TRIED = [
     (changed(BODY, "return 2 * x.foo"), "op.py:14: AttributeError"),
     (changed(BODY, "return (2 * x).T"), "op.py:12: y has the shape"),
     (changed(BODY, 'return "abc"'), "op.py:12: y has the type"),
+    (
+        f"{OP}\n\n@op.mistake('sums up')\ndef wrong(x):\n    return x.sum(-1)\n",
+        "op.py:17: y has the shape (8,); expected (8, 9) (rows cols)",
+    ),
+    (f"{OP}\n\n@op.mistake('fails')\ndef wrong(x):\n    return x.foo\n", "op.py:19: AttributeError"),
     (changed(BODY, "return x, x"), "op.py:12: doubled returns 2 arrays; expected y"),
     (
         changed(BODY, "return x + np.random.rand()"),
@@ -500,13 +552,18 @@ def test_an_op_is_a_function_on_arrays(tmp_path: Path) -> None:
     for arguments, said in (
         ((x.astype(np.float64),), "x has dtype float64; expected float32, float16, bfloat16"),
         ((x[0],), "expected 2 dimensions: rows cols"),
-        ((), "needs the size rows, cols"),
-        ((x, x), "takes x; 2 arrays given"),
+        ((), r"twice needs the array x \(rows cols\); pass it$"),
+        ((x, x), "twice takes x in order, not 2 arguments$"),
+        ((x.tolist(),), "x is a list; expected a NumPy array or a GpuArray"),
     ):
         with pytest.raises(WebnormError, match=said):
             twice(*arguments)
     with pytest.raises(WebnormError, match="unknown argument 'bias'"):
         twice(x, bias=x)
+    scaled = changed(f"[{DECLARED}],", f'[{DECLARED}],\n    scalars=[scalar("scale", 1.0)],')
+    scaled = scaled.replace("option, ", "option, scalar, ")
+    with pytest.raises(WebnormError, match="scaled takes x in order, not 2 arguments; pass scale by name"):
+        webnorm.load_op(write_op(tmp_path / "scaled", scaled))(x, 1.5)
 
 
 PLAIN = """// A kernel of some app.
@@ -533,6 +590,35 @@ def test_plain_wgsl_is_a_kernel(tmp_path: Path) -> None:
     # This op has only one type, and cannot be cut.
     assert statuses("twice", dtype="float16", cases="twice-rows-61") == {("plain", "skip")}
     assert statuses("twice", cases="twice-cut-bindings") == {("plain", "skip")}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "store_y",
+            "store_x",
+            ":15: no definition in scope for identifier: `store_x`; did you mean `store_y`?",
+        ),
+        ("params.rows", "params.row", ":14: invalid field accessor `row`; did you mean `rows`?"),
+        (
+            "params.rows * cols",
+            "params.cols",
+            ":14: invalid field accessor `cols`; write only `cols`, which is a",
+        ),
+        ('"main"', '"mian"', ":4: no entry point `mian`; did you mean `main`?"),
+    ],
+)
+def test_a_misspelt_name_of_a_kernel_has_a_suggestion(
+    tmp_path: Path, device: Device, old: str, new: str, said: str
+) -> None:
+    op = load_op(write_op(tmp_path / "twice", naive=changed(old, new, KERNEL)))
+    problem = op.problem(4, 8)
+    variant = default_variant(load(tmp_path / "twice" / "naive.wgsl"), problem, device.traits)
+    shader = render_shader(variant, problem, "native", device.traits)
+    with pytest.raises(WebnormError) as error:
+        compile_shader(device, shader)
+    assert f"naive.wgsl{said}" in str(error.value) and error.value.place is not None
 
 
 @QUICK

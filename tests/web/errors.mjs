@@ -25,6 +25,9 @@ const make = (on, options) => createNorm(on, manifest, texts, with61(options));
 await refuses("layer_norm: device is null; expected a GPUDevice", () => make(null));
 await refuses("layer_norm: device is undefined; expected a GPUDevice", () => make());
 await refuses("layer_norm: device is [object Object]; expected a GPUDevice", () => make({}));
+await refuses("layer_norm: device is [object Promise]; expected a GPUDevice: await the promise", () =>
+  make(Promise.resolve(device)),
+);
 await refuses("layer_norm: cols is undefined; this export has 61, 64", () =>
   createNorm(device, manifest, texts),
 );
@@ -81,6 +84,11 @@ const bias = weight;
 const run = (changes) => norm.run({ x, weight, bias, ...changes });
 
 await refuses('layer_norm: "y" is not a tensor here; expected x, weight, bias', () => run({ y: x }));
+await refuses("layer_norm: eps is not a tensor; set it when you create the norm", () => run({ eps: 1 }));
+await refuses(
+  "layer_norm: the argument is Uint16Array of 122; expected an object { x, weight, bias }",
+  () => norm.run(x),
+);
 await refuses("layer_norm: bias is Int16Array of 61; expected Uint16Array of 61 (cols, float16)", () =>
   run({ bias: new Int16Array(61) }),
 );

@@ -88,7 +88,10 @@ class LoadedOp:
         """Return the input arrays by name, and the other arguments."""
         names = [one.name for one in self.op.tensors if one.access == "read"]
         if len(arrays) > len(names):
-            raise WebnormError(f"{self.name} takes {', '.join(names)}; {counted(len(arrays), 'array')} given")
+            by_name = ", ".join([*self.op.problem_type.SCALARS, *vars(self.op.defaults)])
+            hint = f"; pass {by_name} by name" if by_name else ""
+            given_count = counted(len(arrays), "argument")
+            raise WebnormError(f"{self.name} takes {', '.join(names)} in order, not {given_count}{hint}")
         inputs = dict(zip(names, arrays, strict=False))
         flags = {one.option for one in self.op.tensors if one.option is not None}
         others = dict(given)
@@ -115,7 +118,11 @@ class LoadedOp:
             if name not in known:
                 raise unknown("argument", name, known | {one.name for one in self.op.tensors})
         for tensor in self.op.tensors:
-            if tensor.access == "read" and tensor.option is not None and tensor.name in inputs:
+            if tensor.access != "read":
+                continue
+            if tensor.option is None and tensor.name not in inputs:
+                raise self._missing(tensor)
+            if tensor.option is not None and tensor.name in inputs:
                 options.setdefault(tensor.option, True)
         chosen = options_type(**options)
         problem = self.op.problem(
@@ -177,10 +184,14 @@ class LoadedOp:
             )
         return dtype
 
+    def _missing(self, tensor: Tensor) -> WebnormError:
+        shape = " ".join(map(str, tensor.shape))
+        return WebnormError(f"{self.name} needs the array {tensor.name} ({shape}); pass it")
+
     def _check(self, tensor: Tensor, array: AnyArray | None, problem: Any) -> None:
         """Raise WebnormError if an array is missing, or its shape or dtype does not match the tensor."""
         if array is None:
-            raise WebnormError(f"{tensor.name} is missing; pass it to {self.name}")
+            raise self._missing(tensor)
         expected = tensor.shape_in(problem)
         if tuple(array.shape) != expected:
             text = " ".join(

@@ -46,10 +46,11 @@ _BINDING_BYTES = 128 << 20
 # An input counts as completely read if all of these draws agree, since one draw may select all rows of a
 # small table.
 _DRAWS = 8
+_MISSING_ARGUMENT = re.compile(r"(\w+)\(\) missing \d+ required .*arguments?: '(\w+)'")
 _UNKNOWN_ARGUMENT = re.compile(r"(\w+)\(\) got an unexpected keyword argument '(\w+)'")
 
 
-def located(error: Exception, folder: Path) -> WebnormError:
+def located(error: BaseException, folder: Path) -> WebnormError:
     """Return an error in an op's files as one line, with the file and the line that raised it."""
     if isinstance(error, WebnormError) and error.place is not None:
         return error
@@ -57,6 +58,12 @@ def located(error: Exception, folder: Path) -> WebnormError:
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(folder / OP_FILE)
     if isinstance(error, SyntaxError) and error.filename:
         return WebnormError(f"{error.filename}:{error.lineno}: {error.msg}")
+    if isinstance(error, SystemExit):
+        return WebnormError(f"{place}: ends the process; remove the call of exit")
+    if argument := _MISSING_ARGUMENT.match(str(error)):
+        function, name = argument.groups()
+        if hasattr(definition, function):
+            return WebnormError(f"{place}: {function} lacks the argument {name!r}; add it")
     if argument := _UNKNOWN_ARGUMENT.match(str(error)):
         function, name = argument.groups()
         if (known := getattr(definition, function, None)) is not None:

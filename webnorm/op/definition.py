@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from webnorm.errors import WebnormError, shown, unknown
+from webnorm.errors import WebnormError, check_kind, shown, unknown
 from webnorm.op import expression
 from webnorm.op.draws import Draw, Drawn, Integers, Normal
 from webnorm.op.dtypes import DTYPES, INTEGERS
@@ -96,7 +96,13 @@ def tensor(
         raise WebnormError(f"the dtype of {name} is {shown(dtype)}; expected one of {', '.join(DTYPES)}")
     parts = tuple(shape.split()) or ("1",)
     for part in parts:
-        expression.parse(part)
+        try:
+            expression.parse(part)
+        except WebnormError as error:
+            raise WebnormError(
+                f"the shape of {name} is {shown(shape)}: {error}; "
+                "expected dimensions separated by blanks, such as 'rows cols'"
+            ) from error
     return TensorDefinition(name, parts, dtype, option, _draw_of(name, dtype, draw))
 
 
@@ -289,6 +295,11 @@ class OpDefinition:
         `what` continues "a kernel that", such as "leaves the last column out". The function has the form of a
         reference.
         """
+        if not isinstance(what, str) or not what:
+            raise WebnormError(
+                f"the text of a mistake is {shown(what)}; "
+                'expected a description, such as @op.mistake("leaves the last column out")'
+            )
 
         def taken(function: Function) -> Function:
             self._check_parameters(function, f"the mistake {what!r}")
@@ -303,6 +314,29 @@ class OpDefinition:
         for name in inspect.signature(function).parameters:
             if name not in known:
                 raise WebnormError(f"{what} has the {unknown('parameter', name, known)}")
+
+
+# The arguments of `define_op` that are lists: the type of an entry, and an example of one.
+_LISTS: Mapping[str, tuple[type[Any], str]] = {
+    "inputs": (TensorDefinition, 'tensor("x", "rows cols")'),
+    "outputs": (TensorDefinition, 'tensor("y", "rows cols")'),
+    "scalars": (ScalarDefinition, 'scalar("scale", 1.0)'),
+    "options": (OptionDefinition, 'option("causal")'),
+    "require": (RequirementDefinition, 'require("cols % 4 == 0")'),
+    "cases": (CaseDefinition, 'case("ones", {"x": [[1.0, 1.0]]})'),
+}
+
+
+def _listed(name: str, value: object) -> tuple[Any, ...]:
+    """Return an argument of `define_op` that has to be a list of definitions."""
+    kind, example = _LISTS[name]
+    if not isinstance(value, list | tuple):
+        given = f"one {example.partition('(')[0]}(...)" if isinstance(value, kind) else shown(value)
+        raise WebnormError(f"{name} is {given}; expected a list such as [{example}]")
+    for one in value:
+        if not isinstance(one, kind):
+            raise WebnormError(f"one of {name} is {shown(one)}; expected {example}")
+    return tuple(value)
 
 
 def define_op(
@@ -354,9 +388,11 @@ def define_op(
             raise WebnormError(f"{name}_tolerance is {shown(value)}; expected a number of 0 or more")
     if relative_tolerance is not None or absolute_tolerance is not None:
         given = ToleranceDefinition(relative_tolerance or 0.0, absolute_tolerance or 0.0)
+    check_kind("sizes", sizes, Mapping, 'a dict such as {"rows": 4096, "cols": 1024}')
     found = OpDefinition(
-        dict(sizes), tuple(inputs), tuple(outputs), tuple(scalars), tuple(options), tuple(require),
-        tuple(cases), batch, given, bytes, flops, summary, sys._getframe(1).f_lineno,
+        dict(sizes), _listed("inputs", inputs), _listed("outputs", outputs), _listed("scalars", scalars),
+        _listed("options", options), _listed("require", require), _listed("cases", cases), batch, given,
+        bytes, flops, summary, sys._getframe(1).f_lineno,
     )  # fmt: skip
     _check(found)
     return found
@@ -374,17 +410,6 @@ def _check(op: OpDefinition) -> None:
         raise WebnormError("the op has no sizes; expected one or more, such as {'rows': 4096, 'cols': 1024}")
     if not op.inputs or not op.outputs:
         raise WebnormError("the op has no inputs or no outputs; expected one tensor(...) or more of each")
-    kinds: Sequence[tuple[str, type[Any], Sequence[Any]]] = (
-        ("inputs and outputs", TensorDefinition, (*op.inputs, *op.outputs)),
-        ("scalars", ScalarDefinition, op.scalars),
-        ("options", OptionDefinition, op.options),
-        ("require", RequirementDefinition, op.requirements),
-        ("cases", CaseDefinition, op.cases),
-    )
-    for kind, declared, ones in kinds:
-        for one in ones:
-            if not isinstance(one, declared):
-                raise WebnormError(f"one of {kind} is {shown(one)}; see `define_op`")
     parts: Sequence[Any] = (*op.inputs, *op.outputs, *op.scalars)
     names = [*op.sizes, *(one.name for one in parts)]
     tensors = {one.name for one in (*op.inputs, *op.outputs)}

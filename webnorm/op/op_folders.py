@@ -153,9 +153,7 @@ def _imported(source: OpSource) -> ModuleType:
         sys.modules.pop(name, None)
         if isinstance(error, KeyboardInterrupt):
             raise
-        if isinstance(error, SystemExit):
-            raise WebnormError(f"{folder / OP_FILE} ends the process: it calls exit") from error
-        raise located(error if isinstance(error, Exception) else Exception(str(error)), folder) from error
+        raise located(error, folder) from error
     finally:
         sys.dont_write_bytecode = writes
     return module

@@ -26,6 +26,7 @@ def try_reference(op: Op) -> None:
     ------
     WebnormError
         The reference raises, returns other shapes or NaN, differs between two calls, or changes its inputs.
+        A mistake raises, or returns other shapes.
     """
     tried = 0
     for options in all_options(op):
@@ -38,7 +39,9 @@ def try_reference(op: Op) -> None:
             _try(task)
     if not tried:
         raise WebnormError(f"{_file(op)}: no sizes up to 64 satisfy its requirements; expected some")
-    if _built(op) is not None:
+    if (built := _built(op)) is not None:
+        task = Task(op, small_problem(op, _SIZES[-1]))
+        built.mistakes(task, op.draw(task, {}, np.random.default_rng(1)))
         # Drawing once checks that the arrays of op.py fit its shapes.
         for case, problem in problems(op.hook("cases")(0), op, ["float32"]):
             case.draw(Task(op, problem))

@@ -47,6 +47,10 @@ class TomlFields:
             match = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
             message = "header is not valid TOML: " + re.sub(r" \(at .*\)", "", str(error))
             line, column = (int(match[1]), int(match[2])) if match else (len(self.lines), None)
+            text = self.lines[line - 1].strip() if 1 <= line <= len(self.lines) else ""
+            message += f" in {quoted(text)}" if text else ""
+            if "Invalid value" in message:
+                message += '; expected a number, a list, or a text in quotes, such as "mean"'
             raise self.at(line, message, column, 1) from error
         except (ValueError, RecursionError) as error:
             # tomllib reports no line for numbers of thousands of digits and for deep nesting.

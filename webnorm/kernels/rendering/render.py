@@ -146,10 +146,10 @@ class Shader:
 
     def located_error(self, message: str) -> WebnormError:
         """Return the error for a compiler's message: one line with the template's file, line and text."""
-        report = read_report(message, self._lines)
+        report = read_report(message, self._lines, self._declared)
         line, complaint, column, length = report
         if line is None or not 1 <= line <= len(self.origins):
-            return WebnormError(f"{display_path(os.path.realpath(self.variant.kernel.path))}: {complaint}")
+            return self._unplaced_error(complaint)
         (file, number), place = self.origins[line - 1], self.place(line, column, length)
         if lacking := find_truncation(self.text, report, self.place):
             line, complaint, place = lacking
@@ -160,6 +160,21 @@ class Shader:
                 f"{caller.file}:{caller.line}: {complaint}, in {file}:{number}: {quoted}", caller
             )
         return WebnormError(f"{file}:{number}: {complaint}: {quoted}", place)
+
+    def _unplaced_error(self, complaint: str) -> WebnormError:
+        """Return the error for a message about the whole text; it has the header's line of an entry point."""
+        path = self.variant.kernel.path
+        file, text = display_path(os.path.realpath(path)), ""
+        with suppress(OSError, ValueError):
+            text = path.read_text(encoding="utf-8")
+        for name in (each.entry_point for each in self.passes):
+            found = re.search(rf"""\bentry_point\s*=\s*["']({name})["']""", text)
+            if found and f"no entry point `{name}`" in complaint:
+                before = text[: found.start(1)]
+                line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+                place = SourceLocation(file, line, column, len(name))
+                return WebnormError(f"{file}:{line}: {complaint}", place)
+        return WebnormError(f"{file}: {complaint}")
 
     def caller(self, line: int) -> SourceLocation | None:
         """Return the tag of the template that inserted a line of a webnorm snippet; None for other lines."""
@@ -227,6 +242,14 @@ class Shader:
     @cached_property
     def _lines(self) -> Sequence[str]:
         return self.text.splitlines()
+
+    @cached_property
+    def _declared(self) -> Sequence[str]:
+        """The lines with the unused declarations of webnorm's snippets."""
+        if self.variant.kernel.plain is None:
+            with suppress(WebnormError):
+                return _rendered(replace(self.request, unused=True)).text.splitlines()
+        return self._lines
 
     @cached_property
     def _again(self) -> Sequence[tuple[str, Sequence[LineSegment], SourceLocation | None]]:

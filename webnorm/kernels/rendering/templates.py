@@ -34,7 +34,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import SandboxedEnvironment
 
 from webnorm import signals
-from webnorm.errors import SourceLocation, WebnormError, sentence
+from webnorm.errors import SourceLocation, WebnormError, nearest, sentence
 from webnorm.files import user_cache
 from webnorm.kernels.headers import sources
 from webnorm.kernels.rendering.includes import IncludeRefused, check_name, note_include
@@ -70,6 +70,8 @@ MOST_TEXT, MOST_LINES = 4 << 20, 100_000
 _MARKED = 4
 # The key of the set of looked-up names. No name in a template is empty.
 _LOOKED_UP = ""
+# The least similarity of a suggested name (difflib's ratio).
+_NEAR = 0.76
 
 
 class TemplateCodeGenerator(CodeGenerator):
@@ -210,6 +212,8 @@ class RenderRequest:
         The folder of webnorm's kernels. Messages name its files relative to its parent.
     runs
         Whether to record the origin of each character.
+    unused
+        Whether to keep unused declarations of webnorm's snippets.
     """
 
     kernel: str
@@ -218,6 +222,7 @@ class RenderRequest:
     context: Mapping[str, Any]
     entry_points: tuple[str, ...]
     runs: bool = False
+    unused: bool = False
 
 
 @dataclass(frozen=True)
@@ -402,6 +407,8 @@ def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> Webno
             file, line, message = error.filename or file, error.lineno, str(error.message)
         case TemplateNotFound():
             message = f"includes {sentence(repr(error.name), 80)}, which does not exist in its folders"
+            near = nearest(Path(error.name or "").stem, _snippets(request.roots), _NEAR)
+            message += f"; did you mean 'lib/{near}.wgsl'?" if near else ""
         case SyntaxError():
             # Python cannot compile the code that Jinja generated.
             message = str(error.msg)
@@ -410,14 +417,7 @@ def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> Webno
         case UndefinedError() if found := not_exported(str(error), loader.lines):
             file, line, message = found
         case UndefinedError():
-            name, *_ = re.findall(r"^'(\w+)' is undefined$", str(error)) or [""]
-            if name in request.context:
-                why = "; its macro was imported without `with context`"
-            elif name and file.rpartition("/")[0].endswith("lib"):
-                why = "; the library uses it: define it in [tune] or [derive] of the kernel's header"
-            else:
-                why = ""
-            message = f"{error}{why}"
+            message = f"{error}{_advice(error, request, file)}"
         case (
             TemplateError()
             | IncludeRefused()
@@ -436,6 +436,26 @@ def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> Webno
     return kind(f"{shown}:{line}: {sentence(message)}", SourceLocation(shown, line, column, length))
 
 
+def _advice(error: UndefinedError, request: RenderRequest, file: str) -> str:
+    """Return the rest of the message about an undefined name of a file: the fix, if it is known."""
+    name, *_ = re.findall(r"^'(\w+)' is undefined$", str(error)) or [""]
+    if name in request.context:
+        return "; its macro was imported without `with context`"
+    if name and file.rpartition("/")[0].endswith("lib"):
+        return "; the library uses it: define it in [tune] or [derive] of the kernel's header"
+    near = nearest(name, request.context, _NEAR)
+    return f"; did you mean {near!r}?" if near else ""
+
+
+def _snippets(roots: Sequence[str]) -> set[str]:
+    """Return the names of the snippets in these folders, without `lib/` and `.wgsl`."""
+    found = set[str]()
+    for root in roots:
+        with suppress(OSError):
+            found |= {path.stem for path in sources.wgsl_files(Path(root, "lib"))}
+    return found
+
+
 def _checked_text(
     request: RenderRequest, environment: Environment, loader: _Loader, most_text: int, looked_up: set[str]
 ) -> tuple[str, list[UnmarkedLine]]:
@@ -446,7 +466,7 @@ def _checked_text(
     place = display_path(request.kernel, request.own)
     context = {**request.context, "trace": tag(request.context), _LOOKED_UP: looked_up}
     marked = _at_most(_MARKED * most_text, environment.get_template(request.kernel).generate(context))
-    lines = [] if marked is None else _lines_of(marked, loader, request.runs)
+    lines = [] if marked is None else _lines_of(marked, loader, request.runs, request.unused)
     text = "\n".join(one.text for one in lines) + "\n"
     if marked is None or len(text) > most_text or len(lines) > MOST_LINES:
         size = "" if marked is None else f": {len(text)} and {len(lines)}"
@@ -457,7 +477,7 @@ def _checked_text(
     if wrong is None:
         return text, lines
     at, column, what = wrong
-    one = _lines_of(marked, loader, runs=True)[at]
+    one = _lines_of(marked, loader, True, request.unused)[at]
     file, line = loader.shown[one.origin[0]], one.origin[1]
     found = source_location(_shown_runs(one, loader), column) or SourceLocation(file or place, line)
     raise WebnormError(f"{file or place}:{line}: {what}", found)
@@ -481,10 +501,12 @@ def _wrong(text: str) -> tuple[int, int, str] | None:
     return None
 
 
-def _lines_of(marked: str, loader: _Loader, runs: bool) -> list[UnmarkedLine]:
-    """Return the lines without markers and without unused declarations of webnorm's snippets."""
+def _lines_of(marked: str, loader: _Loader, runs: bool, unused: bool) -> list[UnmarkedLine]:
+    """Return the lines without markers and, unless `unused`, without webnorm's unused declarations."""
     snippets = {name for name in loader.owned if not Path(name).is_absolute()} if runs else None
     lines = without_markers(marked, loader.lines, snippets)
+    if unused:
+        return lines
     _, kept = strip_unused([one.text for one in lines], [one.makers <= loader.owned for one in lines])
     return [lines[at] for at in kept]
 

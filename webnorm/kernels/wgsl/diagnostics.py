@@ -33,6 +33,10 @@ _TAB = 4
 _NO_ENTRY_POINT = re.compile(r"Unable to find entry point '(\w+)'")
 _OF_WGPU = re.compile(r"(?:Validation Error|Caused by:|In wgpu\w+)")
 _NOT_IN_SCOPE = re.compile(r"^no definition in scope for identifier: `(\w+)`$")
+_NO_FIELD = re.compile(r"^invalid field accessor `(\w+)`$")
+_FUNCTION_NAME = re.compile(r"\bfn\s+(\w+)")
+# A member of a struct, or another name with a type.
+_TYPED_NAME = re.compile(r"\b([^\W\d]\w*)\s*:")
 _NAME = re.compile(r"\b[^\W\d]\w*")
 # WGSL's functions and types that are useful in norms (https://www.w3.org/TR/WGSL/).
 _WGSL_NAMES = (
@@ -100,8 +104,8 @@ class NagaReport(NamedTuple):
     length: int = 0
 
 
-def read_report(report: str, lines: Sequence[str] = ()) -> NagaReport:
-    """Parse a report about a shader with these lines.
+def read_report(report: str, lines: Sequence[str] = (), declared: Sequence[str] = ()) -> NagaReport:
+    """Parse a report about a shader with these lines. `declared` are lines with more names to suggest.
 
     A parse error marks one place. A validation error names the function and marks several places in it. The
     result is the place with its own message, else the last one that is not the whole function.
@@ -136,14 +140,16 @@ def read_report(report: str, lines: Sequence[str] = ()) -> NagaReport:
     if notes and headline:
         labels = dict(_labels(report, lines))
         headline = f"{headline}: {'; '.join(without_handles(note, labels, lines) for note in notes)}"
-    said = plain_words(headline) or _unplaced(report)
-    return NagaReport(line, said + _advice(said, lines), column, length)
+    said = plain_words(headline) or _unplaced(report, lines)
+    return NagaReport(line, said + _advice(said, declared or lines), column, length)
 
 
-def _unplaced(report: str) -> str:
+def _unplaced(report: str, lines: Sequence[str]) -> str:
     """Return the message of a report without a location: wgpu's causes, without its function names."""
     if missing := _NO_ENTRY_POINT.search(report):
-        return f"no entry point `{missing[1]}`; expected a function with this name and @compute"
+        near = nearest(missing[1], _FUNCTION_NAME.findall(_code(lines)))
+        hint = f"did you mean `{near}`?" if near else "expected a function with this name and @compute"
+        return f"no entry point `{missing[1]}`; {hint}"
     parts = [part.strip() for part in report.splitlines() if part.strip()]
     return "; ".join([part for part in parts if not _OF_WGPU.match(part)] or parts)
 
@@ -168,17 +174,28 @@ def _labels(report: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _advice(complaint: str, lines: Sequence[str]) -> str:
-    """Suggest the nearest name in the text or in WGSL for an undefined name."""
-    found = _NOT_IN_SCOPE.match(complaint)
-    if not found:
+    """Suggest the nearest name in the text or in WGSL for an undefined name or member."""
+    if found := _NOT_IN_SCOPE.match(complaint):
+        named = dict.fromkeys(_NAME.findall(_code(lines)))
+        named.pop(found[1], None)
+        known = (*_WGSL_NAMES, *itertools.islice(named, _MOST_NAMES))
+        meant = _NAMED_ELSEWHERE.get(found[1]) or nearest(found[1], known, _NEAR)
+    elif found := _NO_FIELD.match(complaint):
+        code = _code(lines)
+        if re.search(rf"\bconst\s+{found[1]}\b", code):
+            return f"; write only `{found[1]}`, which is a constant"
+        members = dict.fromkeys(_TYPED_NAME.findall(code))
+        meant = nearest(found[1], itertools.islice(members, _MOST_NAMES), _NEAR)
+    else:
         return ""
-    named: dict[str, None] = {}
-    with suppress(CannotInstrument):
-        named = dict.fromkeys(_NAME.findall(without_comments("\n".join(lines))))
-    named.pop(found[1], None)
-    known = (*_WGSL_NAMES, *itertools.islice(named, _MOST_NAMES))
-    meant = _NAMED_ELSEWHERE.get(found[1]) or nearest(found[1], known, _NEAR)
     return f"; did you mean `{meant}`?" if meant else ""
+
+
+def _code(lines: Sequence[str]) -> str:
+    """Return a text without its comments; nothing if it cannot be read."""
+    with suppress(CannotInstrument):
+        return without_comments("\n".join(lines))
+    return ""
 
 
 def _spans(line: str, drawn: str, carets: str) -> list[tuple[int | None, int]]:

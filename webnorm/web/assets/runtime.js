@@ -35,7 +35,7 @@ export async function createNorm(device, manifest, texts, options) {
   const wholes = Object.keys(numbers).filter((name) => manifest.numbers[name]?.whole);
   const plan = new Plan({ op, device, shader, pipelines, cols, numbers, label, mostIterations, wholes });
   const { tensors, batch = "rows" } = manifest;
-  return new Norm({ op, cols, tensors, shader, reason }, device, plan, label, batch);
+  return new Norm({ op, cols, tensors, shader, reason }, device, plan, label, batch, Object.keys(manifest.numbers));
 }
 
 /** Return the checked options of createNorm; missing numbers come from the manifest. */
@@ -116,13 +116,16 @@ class Norm {
   #foreign = new WeakSet();
   // The name of the size that each call chooses; empty if the op has no batch.
   #batch;
+  // The names of the numbers that createNorm takes.
+  #numbers;
 
-  constructor(facts, device, plan, label, batch) {
+  constructor(facts, device, plan, label, batch, numbers) {
     Object.assign(this, facts);
     this.#device = device;
     this.#plan = plan;
     this.#label = label;
     this.#batch = batch;
+    this.#numbers = numbers;
     device.lost.then((info) => {
       this.#lost = info;
     });
@@ -217,10 +220,13 @@ class Norm {
 
   #onlyThese(given, expected) {
     const names = expected.map((tensor) => tensor.name);
+    const listed = names.join(", ");
+    if (ArrayBuffer.isView(given)) throw unexpected(this.op, "the argument", given, `an object { ${listed} }`);
     const unknown = Object.keys(given ?? {}).find((name) => !names.includes(name));
-    if (unknown !== undefined) this.#fail(`${shown(unknown)} is not a tensor here; expected ${names.join(", ")}`);
+    if (this.#numbers.includes(unknown)) this.#fail(`${unknown} is not a tensor; set it when you create the norm`);
+    if (unknown !== undefined) this.#fail(`${shown(unknown)} is not a tensor here; expected ${listed}`);
     const missing = names.find((name) => given?.[name] == null);
-    if (missing) this.#fail(`${missing} is missing; expected ${names.join(", ")}`);
+    if (missing) this.#fail(`${missing} is missing; expected ${listed}`);
   }
 
   #checkRows(rows) {

@@ -15,7 +15,8 @@ export function shown(value) {
 
 /** Return the Error for a wrong value. */
 export function unexpected(op, name, value, expected) {
-  return new Error(`${op}: ${name} is ${shown(value)}; expected ${expected}`);
+  const advice = kindOf(value) === "Promise" ? ": await the promise" : "";
+  return new Error(`${op}: ${name} is ${shown(value)}; expected ${expected}${advice}`);
 }
 
 /** Return the options; throw an Error unless they are an object whose names are all in `names`. */
