@@ -109,6 +109,11 @@ def test_other_digits_are_another_name(name: str, hint: str) -> None:
     assert f"unknown dtype {name!r}; {hint}" in str(unknown("dtype", name, ("float32", "float16")))
 
 
+def test_of_names_too_many_to_list_the_nearest_is_suggested() -> None:
+    names = [f"name_{number:03}" for number in range(100)]
+    assert "did you mean 'name_09" in str(unknown("case", "name_0999", names))
+
+
 def test_a_count_has_its_noun() -> None:
     assert [counted(number, "earlier run") for number in (0, 1, 2)] == [
         "0 earlier runs",

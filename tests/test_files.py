@@ -269,11 +269,19 @@ def unwritable(tmp_path: Path, kind: str) -> Path:
     }[kind]
 
 
-@pytest.mark.parametrize("kind", ["no folder", "a folder", "under a file", "a name too long"])
-def test_an_unwritable_path_is_reported_before_and_after_the_run(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("no folder", "the folder .*absent does not exist"),
+        ("a folder", "it exists and is a folder; expected a file"),
+        ("under a file", ".*/file is a file; expected a folder"),
+        ("a name too long", "File name too long"),
+    ],
+)
+def test_an_unwritable_path_is_reported_before_and_after_the_run(tmp_path: Path, kind: str, why: str) -> None:
     path = unwritable(tmp_path, kind)
     for attempt in (atomic.check_writable, lambda path: atomic.write_text(path, "text")):
-        with pytest.raises(WebnormError, match="cannot write"):
+        with pytest.raises(WebnormError, match=f"cannot write .*: {why}$"):
             attempt(path)
     assert os.listdir(tmp_path) == ["file"]
 

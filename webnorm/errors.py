@@ -147,7 +147,7 @@ def unknown(
     """Return the error for a name that does not exist, with suggestions.
 
     The message lists the valid names if the nearest one differs only in its digits: "float64" is another
-    name than "float32", not a typing mistake.
+    name than "float32", not a typing mistake. Of too many names for a list, it suggests the nearest one.
 
     Parameters
     ----------
@@ -166,11 +166,12 @@ def unknown(
     """
     name = given if isinstance(given, str) else shown(given)
     names = sorted(known)
+    listed = listing(names)
     meant = [one for one in names if name and one.startswith(name)]
     if like not in (None, name) or not 0 < len(meant) <= _MOST_BEGUN:
         near = nearest(like or name, names)
-        meant = [] if near is None or _differ_in_digits(name, near) else [near]
-    listed = listing(names)
+        listable = listed == ", ".join(names)
+        meant = [] if near is None or (listable and _differ_in_digits(name, near)) else [near]
     if name in (elsewhere or {}):
         return WebnormError(f"{kind} {shown(given)} {(elsewhere or {})[name]}; expected one of {listed}")
     hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else f"expected one of {listed}"

@@ -65,7 +65,8 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["bench", "--budget=0"], "--budget is '0'; expected 0.01 or more; "),
         (["play", "--port", "1.5"], "--port is '1.5'; expected a whole number; "),
         (["bench", "--rows", "many"], "--rows is 'many'; expected integers separated by commas"),
-        (["bench", "--rows", "8,0", "--profile"], "--rows is '8,0', which has 0; expected 1 or more"),
+        (["bench", "--rows", "8,0", "--profile"], "--rows is '8,0', which has 0; expected 1 or more ("),
+        (["bench", "--rows", "1,000"], "which has 0; expected 1 or more (a comma separates values)"),
         (["bench", "--rows", "-5"], "--rows is '-5'; expected 1 or more"),
         (["tune", "--rows", "0..8+2"], "--rows is '0..8+2', which has 0; expected 1 or more"),
         (["bench", "--cols", "0"], "--cols is '0'; expected 1 or more"),
@@ -89,7 +90,21 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["show", "z*"], "no kernel of layer_norm matches 'z*'; expected one of auto, copy, naive, "),
         (["list", "z*"], "no kernel of "),
         (["compare", "a"], "NEW is missing; expected webnorm compare [OPTIONS] OLD NEW; see webnorm compare"),
-        (["tune", "--kernel", "naive"], "unknown option --kernel; see webnorm tune --help"),
+        (
+            ["tune", "--kernel", "naive"],
+            "unknown option --kernel; it is an option of check, bench, export, store history, store regres",
+        ),
+        (["check", "--rows", "33"], "unknown option --rows; it is an option of show, play, bench, tune; see"),
+        (
+            ["export", "--op", "layer_norm"],
+            "unknown option --op; OP is an argument; expected webnorm export [OPTIONS] [OP]; see webnorm exp",
+        ),
+        (
+            ["export", "layer_norm", "--weight"],
+            "unknown option --weight; that is the default without --no-weight; see",
+        ),
+        (["bench", "--no-quick"], "unknown option --no-quick; that is the default without --quick; see"),
+        (["bench", "--nothing"], "unknown option --nothing; see webnorm bench --help"),
         (
             ["check", "--casse", "all"],
             "unknown option --casse; did you mean --case? See webnorm check",
@@ -97,7 +112,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["check", "--op", "./gone"], "gone: no such folder; expected a folder that contains op.py"),
         (["evaluate", "gone.wgsl"], "gone.wgsl: no such file; expected a kernel's .wgsl file"),
         (["new-op", "my op"], "NAME is 'my op'; expected a letter, then letters, digits and _"),
-        (["shwo"], "unknown verb 'shwo'; did you mean 'show'; see webnorm --help"),
+        (["shwo"], "unknown verb 'shwo'; did you mean 'show'? See webnorm --help"),
         (["check", "--adapter", " "], "no adapter ' '; available: 0: "),
         (["bench", "--option", "residul"], "unknown option 'residul'; did you mean 'residual'"),
         (
@@ -141,6 +156,11 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         ),
         (["check", "--dtype", "bf"], "unknown dtype 'bf'; did you mean 'bfloat16'?"),
         (["check", "--case", "ALL"], "unknown case 'ALL'; did you mean 'all'"),
+        (
+            ["check", "--case", "shift-1e5"],
+            "unknown case 'shift-1e5'; did you mean 'shift-1e6'? `webnorm check --cases` lists them",
+        ),
+        (["check", "--case", "zzz"], "in all); `webnorm check --cases` lists them"),
         (["check", "--case", "rows"], "unknown case 'rows'; did you mean 'rows-1', or 'rows*' for "),
         (["bench", "--distribution", "norml"], "did you mean 'normal'"),
         (
@@ -198,10 +218,50 @@ def test_the_error_for_an_unknown_adapter_names_its_origin(
     assert "no adapter 'glide'; available: 0: " in mistake(["list", "--adapter", "glide"])
 
 
-def test_an_op_or_kernel_without_its_option_is_named(mistake: Callable[[list[str]], str]) -> None:
-    assert "(soft); did you mean --op soft? See webnorm bench --help" in mistake(["bench", "soft"])
-    assert "did you mean --kernel a.wgsl? See webnorm check --help" in mistake(["check", "a.wgsl"])
-    assert "did you mean" not in mistake(["doctor", "a"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check", "a.wgsl"], "unexpected argument a.wgsl; did you mean --kernel a.wgsl? See webnorm check"),
+        (["bench", "rms_norm", "--quick"], "rms_norm; did you mean --op rms_norm? See"),
+        (["bench", "soft"], "unexpected argument soft; did you mean --op kernels/soft? See"),
+        (["bench", "kernels/soft", "naive"], "did you mean --op kernels/soft --kernel naive? See"),
+        (["bench", "nothing"], "unexpected argument nothing; expected webnorm bench [OPTIONS]; see webnorm"),
+        (["bench", "33", "1500"], "unexpected arguments 33 1500; expected webnorm bench [OPTIONS]; see"),
+        (["show", "naive", "768"], "unexpected argument 768; expected webnorm show [OPTIONS] KERNEL; see"),
+        (["doctor", "rms_norm"], "unexpected argument rms_norm; expected webnorm doctor [OPTIONS]; see"),
+        (["bench", "--dtype", "float32", "float16"], "did you mean --dtype float32,float16? See"),
+        (["bench", "--dtype=float32", "float16", "all"], "did you mean --dtype float32,float16,all? See"),
+        (["bench", "--kernel", "naive", "two_pass"], "did you mean --kernel naive,two_pass? See"),
+        (["bench", "--size", "rows=8", "cols=4"], "did you mean --size rows=8 --size cols=4? See"),
+        (["bench", "-c", "a=1", "2"], "unexpected argument 2; expected webnorm bench [OPTIONS]; see"),
+        (["evaluate", "a.wgsl", "--json", "x"], "unexpected argument x; --json takes no value; see"),
+        (["bench", "bench", "--rows=3"], "unexpected argument bench; expected webnorm bench [OPTIONS]; see"),
+    ],
+)
+def test_an_extra_argument_is_named_with_its_likely_meaning(
+    arguments: list[str], message: str, mistake: Callable[[list[str]], str], tmp_path: Path
+) -> None:
+    (tmp_path / "kernels" / "soft").mkdir(parents=True)
+    (tmp_path / "kernels" / "soft" / "op.py").touch()
+    assert message in mistake(arguments)
+
+
+def test_a_file_is_no_folder_of_ops(tmp_path: Path, mistake: Callable[[list[str]], str]) -> None:
+    (tmp_path / "notes.txt").touch()
+    said = mistake(["new-op", "gelu", "--out", "notes.txt"])
+    assert "cannot write notes.txt/gelu: notes.txt is a file; expected a folder" in said
+
+
+def test_a_path_that_is_no_kernel_is_recognized(tmp_path: Path, mistake: Callable[[list[str]], str]) -> None:
+    assert webnorm(["new-op", "soft"], tmp_path).returncode == 0
+    (tmp_path / "notes.txt").touch()
+    for path, message in {
+        "kernels/soft": "kernel 'kernels/soft' is the folder of an op; did you mean --op kernels/soft?",
+        "notes.txt": "kernel 'notes.txt' is a file without the suffix .wgsl; expected a .wgsl file",
+        "kernels/soft/no.wgsl": "such file or directory; expected a kernel file: kernels/soft/naive.wgsl",
+        "no.wgsl": "No such file or directory; expected a kernel file: `webnorm new NAME` writes one",
+    }.items():
+        assert message in mistake(["show", path]), path
 
 
 def test_an_op_without_kernels_is_listed_and_refused(
@@ -505,7 +565,7 @@ def test_check_of_a_users_array(tmp_path: Path, device: Device) -> None:
     results = json.loads(done.stdout)["results"]
     assert {(r["problem"]["rows"], r["problem"]["cols"], r["case"]) for r in results} == {(6, 40, "x.npy")}
     wrong = webnorm(["check", "--input", "wide.npy"], tmp_path)
-    assert wrong.returncode == 2 and "dtype is float64; it must be one of float32" in wrong.stderr
+    assert wrong.returncode == 2 and "dtype is float64; expected float32, " in wrong.stderr
 
 
 @pytest.mark.opengl

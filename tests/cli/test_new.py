@@ -170,7 +170,7 @@ def test_values_of_several_lines_are_one(tmp_path: Path) -> None:
         (["naive"], "NAME is 'naive', which is taken"),
         (["auto"], "NAME is 'auto', which is taken"),
         (["copy"], "NAME is 'copy', which is taken"),
-        (["a", "--out", "file"], "cannot write file/layer_norm/a.wgsl: Not a directory"),
+        (["a", "--out", "file"], "cannot write file/layer_norm/a.wgsl: file is a file; expected a folder"),
         (["a", "--out", "n" * 300], "File name too long"),
         (["a", "--out", ""], "--out is ''; expected a value"),
         (["a", "--out", "n\nl"], "n l/layer_norm/a.wgsl: its path contains the character U+000A; rename it"),

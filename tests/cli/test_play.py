@@ -102,6 +102,9 @@ def test_bad_usage_is_one_line(mistake: Callable[[list[str]], str], tmp_path: Pa
     assert "nowhere.wgsl is not a file" in mistake(["play", "nowhere.wgsl"])
     assert "FILE is missing" in mistake(["play"])
     (tmp_path / "some.wgsl").write_text("")
+    assert "nowhere.wgsl is not a file; expected a kernel file: some.wgsl" in mistake(
+        ["play", "nowhere.wgsl"]
+    )
     assert "--constant is 'a'" in mistake(["play", "some.wgsl", "--constant", "a"])
 
 

@@ -138,8 +138,8 @@ def test_mistakes_are_one_line(tmp_path: Path, mistake: Callable[[list[str]], st
         (["regressions", "--adapter", "none"], "no adapter name contains 'none'"),
         (["export", *names, "--format", "csv"], "--format is 'csv'; it must be bencher or github"),
         (["export", *names, "--format", "github", "--out", names[0]], "which is an input"),
-        (["nothing"], "unknown verb 'nothing'"),
-        ([], "Missing command; see webnorm store --help"),
+        (["nothing"], "unknown verb 'nothing'; expected one of add, export, history, regressions; see"),
+        ([], "the verb is missing; expected one of add, history, regressions, export; see webnorm store"),
     ):
         assert said in mistake(["store", *words]), words
 

@@ -73,7 +73,7 @@ def test_a_check_takes_an_array(tmp_path: Path, device: Device) -> None:
         assert (result.status, result.case, result.problem.dtype) == ("pass", name, "float16")
         assert (result.problem.rows, result.problem.cols) == (6, 8)
     for bad, said in (
-        (x.astype(np.float64), "input: dtype is float64; it must be one of float32, float16, bfloat16"),
+        (x.astype(np.float64), r"dtype is float64; expected .*: cast it, as with x.astype\(np.float32\)"),
         (np.ones((), np.float32), r"input: shape is \(\); the array must have at least one dimension"),
         ([[1.0]], r"input is \[\[1.0\]\]; it must be a NumPy array or the path of an .npy file"),
     ):

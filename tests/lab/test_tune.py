@@ -417,7 +417,7 @@ def test_an_interrupted_run_is_resumed(tmp_path: Path, device: Device) -> None:
         (["tune", "--dtype", "half"], "unknown dtype 'half'"),
         (["tune", "--op", "layer_norm", "--option", "dh"], "layer_norm has no option dh"),
         (["tune", "--cols", "0"], "--cols is '0'; expected 1 or more"),
-        (["tune", "--rows", "8,0"], "--rows is '8,0', which has 0; expected 1 or more"),
+        (["tune", "--rows", "8,0"], "--rows is '8,0', which has 0; expected 1 or more (a comma"),
         (
             ["tune", "--list", "--remove"],
             "--list cannot be combined with --remove: it prints a list and exits",

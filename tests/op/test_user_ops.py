@@ -371,6 +371,7 @@ def test_the_cases_of_an_op_are_listed(tmp_path: Path) -> None:
     ("words", "meant"),
     [
         (["check", "--op", "twice"], "--op kernels/twice"),
+        (["bench", "--op", "kernels"], "--op kernels/twice"),
         (["export", "twice", "--out", "dist"], "kernels/twice"),
         (["bench", "--op", "layer_nor"], "'layer_norm'"),
     ],
@@ -380,6 +381,18 @@ def test_the_folder_of_an_op_is_suggested(words: list[str], meant: str, tmp_path
     done = webnorm_command(words, tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("webnorm: unknown op '") and f"did you mean {meant}" in done.stderr
+
+
+def test_the_folder_of_a_cases_op_is_suggested(tmp_path: Path) -> None:
+    write_op(tmp_path / "kernels" / "twice")
+    done = webnorm_command(["check", "--case", "twice-spike"], tmp_path)
+    assert "unknown case 'twice-spike'; did you mean --op kernels/twice?" in done.stderr
+
+
+def test_a_folder_of_ops_lists_them(tmp_path: Path) -> None:
+    folder = write_op(tmp_path / "twice")
+    with pytest.raises(WebnormError, match=f"contains no op.py; expected {re.escape(str(folder))}$"):
+        webnorm.load_op(tmp_path)
 
 
 def test_a_name_that_the_library_reads_is_an_error(tmp_path: Path) -> None:

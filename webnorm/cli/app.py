@@ -6,7 +6,6 @@ answers at once. The help of a verb imports the ops that it lists.
 
 from __future__ import annotations
 
-import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -19,9 +18,10 @@ from webnorm._version import __version__
 from webnorm.cli.options import completion, former_names
 from webnorm.cli.terminal import exit_signals, modes, streams
 from webnorm.cli.terminal.streams import complain, say
+from webnorm.cli.usage_errors import usage_message
 from webnorm.cli.verb_table import VERBS, TopLevelVerbs
 from webnorm.cli.work.jobs import BAD_USAGE, INTERRUPTED, OK, AfterInterrupt, Interrupted
-from webnorm.errors import WebnormError, nearest, printable
+from webnorm.errors import WebnormError, printable
 
 app = typer.Typer(
     name="webnorm",
@@ -39,13 +39,6 @@ app = typer.Typer(
 
 # The base class of typer's errors about arguments. Typer exports only this subclass.
 _UsageError: Any = typer.BadParameter.__base__
-# Phrases of pydantic, which typer uses for numbers, and the phrases that the command prints instead.
-_EXPECTED = {
-    "a valid number.*": "a number",
-    "a valid integer.*": "a whole number",
-    r"greater than or equal to (\S+)": r"\1 or more",
-    r"less than or equal to (\S+)": r"\1 or less",
-}
 
 
 def run() -> NoReturn:
@@ -124,45 +117,13 @@ def _answered(arguments: list[str]) -> int:
         # Typer's parser reports an option without a value before the verb has a context.
         verb = next((word for word in arguments[:1] if former_names.current_verb(word) in VERBS), None)
         command = context.command_path if context else " ".join(filter(None, ("webnorm", verb)))
-        message = _usage_message(error, arguments)
+        message = usage_message(error, arguments)
         see = " See" if message.endswith("?") else "; see"
         raise WebnormError(f"{message}{see} {command} --help") from error
     if status == INTERRUPTED:
         # Typer returns this status for a Ctrl-C before the verb began.
         raise Interrupted(AfterInterrupt.NOTHING)
     return status if isinstance(status, int) else OK
-
-
-def _usage_message(error: Any, arguments: Sequence[str]) -> str:
-    """Return typer's message; for a wrong number, add the given value and the expectation."""
-    message: str = error.format_message().rstrip(".?").replace(". Did you mean ", "; did you mean ")
-    found: re.Match[str] | None
-    if extra := re.fullmatch(r"Got unexpected extra argument\S* \((\S+).*\)", message):
-        # Other verbs take their op or kernel without an option.
-        option = "--kernel" if extra[1].endswith(".wgsl") else "--op"
-        if any(option in one.opts for one in error.ctx.command.params):
-            return f"{message}; did you mean {option} {extra[1]}?"
-    if found := re.fullmatch(r"Missing argument '(\w+)'", message):
-        usage = re.sub("[{}]", "", " ".join(error.ctx.command.collect_usage_pieces(error.ctx)))
-        return f"{found[1]} is missing; expected {error.ctx.command_path} {usage}"
-    if found := re.match(r"No such option: (\S+)", message):
-        known = [name for one in error.ctx.command.params for name in one.opts] if error.ctx else []
-        near = nearest(found[1], known, 0.75)
-        return f"unknown option {found[1]}" + (f"; did you mean {near}?" if near else "")
-    message = message.replace("No such command", "unknown verb")
-    if found := re.fullmatch(r"Option '(\S+)' requires an argument", message):
-        return f"{found[1]} has no value"
-    names = getattr(getattr(error, "param", None), "opts", ())
-    given = [value for word, value in pairwise((*arguments, "")) if word in names]
-    given += [word.partition("=")[2] for word in arguments if word.partition("=")[0] in names and "=" in word]
-    if not given:
-        return message
-    if given[-1].casefold() == "nan":
-        return f"{max(names, key=len)} is {given[-1]!r}; expected a number"
-    for rule, expected in _EXPECTED.items():
-        if found := re.fullmatch(f".*: Input should be {rule}", message):
-            return f"{max(names, key=len)} is {given[-1]!r}; expected {found.expand(expected)}"
-    return f"{message}; it is {given[-1]!r}"
 
 
 def _reason(error: Exception) -> str:

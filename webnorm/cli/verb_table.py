@@ -187,5 +187,20 @@ def _loaded(name: str) -> Any:
     return get_command(alone)
 
 
+def verbs_with(option: str) -> list[str]:
+    """Return the verbs that have an option, such as "bench" or "store history"."""
+    found = []
+    for name in VERBS:
+        verb = _loaded(name)
+        inner = {f"{name} {one}": command for one, command in getattr(verb, "commands", {}).items()}
+        commands = {name: verb, **inner}
+        found += [one for one, command in commands.items() if _has(command, option)]
+    return found
+
+
+def _has(command: Any, option: str) -> bool:
+    return any(option in one.opts for one in command.params)
+
+
 def _help(summary: str, function: Callable[..., Any]) -> str:
     return f"{summary}\n\n{getdoc(function) or ''}"

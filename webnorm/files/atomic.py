@@ -232,6 +232,16 @@ def check_writable(path: Path) -> None:
         pass
 
 
+def unwritable(path: Path, error: OSError) -> WebnormError:
+    """Return the error for a path that cannot be written; it names a parent that is no folder."""
+    why: object = error.strerror or error
+    if isinstance(error, FileNotFoundError) and not path.parent.exists():
+        why = f"the folder {path.parent} does not exist"
+    elif isinstance(error, NotADirectoryError):
+        why = next((f"{one} is a file; expected a folder" for one in path.parents if one.is_file()), why)
+    return WebnormError(f"cannot write {path}: {why}")
+
+
 def same_place(one: Path, other: Path) -> bool:
     """Return whether two paths name the same file. Raises WebnormError for one that cannot be written."""
     first, second = _target(one), _target(other)
@@ -289,10 +299,7 @@ def _temporary_file(path: Path) -> Iterator[tuple[Path, Path]]:
         temporary.touch(mode=_first_mode(target), exist_ok=False)
         yield temporary, target
     except OSError as error:
-        why = error.strerror or error
-        if isinstance(error, FileNotFoundError) and not target.parent.exists():
-            why = f"the folder {path.parent} does not exist"
-        raise WebnormError(f"cannot write {path}: {why}") from error
+        raise unwritable(path, error) from error
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -319,9 +326,10 @@ def _target(path: Path) -> Path:
         # Checks `path` rather than `target`: /dev/stdout may lead to a pipe, which has no path.
         if path.exists() and not path.is_file():
             # Replacing would turn a device such as /dev/null into a regular file.
-            raise WebnormError(f"cannot write {path}: it exists and is not a regular file")
+            kind = "a folder; expected a file" if path.is_dir() else "not a regular file"
+            raise WebnormError(f"cannot write {path}: it exists and is {kind}")
     except OSError as error:
-        raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
+        raise unwritable(path, error) from error
     return target
 
 

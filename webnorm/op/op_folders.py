@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from webnorm.errors import WebnormError, sentence
+from webnorm.errors import WebnormError, listing, sentence
 from webnorm.op.built_op import BuiltOp, located
 from webnorm.op.definition import OpDefinition, check_free
 from webnorm.op.op import Op, OpSource
 from webnorm.op.op_trial import try_folder
-from webnorm.op.registry import OP_FILE, is_op_folder, note_broken, register, unregister, user_ops
+from webnorm.op.registry import OP_FILE, is_op_folder, note_broken, op_folders, register, unregister, user_ops
 
 # Errors of folders with unchanged files. A watcher asks for them many times a second.
 _refused: dict[OpSource, str] = {}
@@ -55,18 +55,11 @@ def load_op_folder(folder: Path | str) -> Op:
 def load_op_folders(roots: Sequence[Path]) -> None:
     """Load the op of every folder of these roots that has an op.py, and record the errors."""
     for root in roots:
-        for folder in _op_folders(root):
+        for folder in op_folders(root):
             try:
                 load_op_folder(folder)
             except WebnormError as error:
                 note_broken(folder.name, str(error))
-
-
-def _op_folders(root: Path) -> Iterator[Path]:
-    try:
-        yield from sorted(folder for folder in root.iterdir() if folder.is_dir() and is_op_folder(folder))
-    except OSError:
-        return
 
 
 def op_of_source(source: OpSource) -> Op:
@@ -169,7 +162,8 @@ def _resolved(folder: Path | str) -> Path:
             raise WebnormError(f"{place}: no such folder; expected a folder that contains {OP_FILE}")
         if place.is_file():
             raise WebnormError(f"{place}: is a file; expected a folder that contains {OP_FILE}")
-        raise WebnormError(f"{place}: contains no {OP_FILE}; expected the folder of an op")
+        found = listing(str(one) for one in op_folders(place)) or "the folder of an op"
+        raise WebnormError(f"{place}: contains no {OP_FILE}; expected {found}")
     return place
 
 

@@ -93,6 +93,14 @@ def is_op_folder(folder: Path) -> bool:
         return False
 
 
+def op_folders(root: Path) -> list[Path]:
+    """Return the folders directly below `root` that have an op.py; none if `root` cannot be read."""
+    try:
+        return sorted(folder for folder in root.iterdir() if is_op_folder(folder))
+    except OSError:
+        return []
+
+
 def load_op(folder: Path | str) -> Op:
     """Load and register the op of a user folder, and return it: see op_folders.load_op_folder."""
     # A call of a norm does not need these imports.

@@ -47,7 +47,8 @@ def sizes(text: str, name: str, least: int | None = None) -> tuple[int, ...]:
         for size in _part(part.strip(), f"{name} is {text!r}"):
             if least is not None and size < least:
                 which = "" if text.strip() == str(size) else f", which has {size}"
-                raise WebnormError(f"{name} is {text!r}{which}; expected {least} or more")
+                lists = " (a comma separates values)" if "," in text else ""
+                raise WebnormError(f"{name} is {text!r}{which}; expected {least} or more{lists}")
             found[size] = None
             if len(found) > _MOST_SIZES:
                 raise WebnormError(f"{name} is {text!r}; expected at most {_MOST_SIZES} numbers")

@@ -12,6 +12,8 @@ from webnorm.errors import UnknownName, WebnormError
 
 # Parameters of verbs that may be paths of kernels' files.
 _FILES = ("kernel", "names", "name", "file", "files", "source")
+# A suggestion of more folders would be too long.
+_MOST_FOLDERS = 3
 
 
 def load(params: MutableMapping[str, Any]) -> None:
@@ -38,13 +40,18 @@ def load(params: MutableMapping[str, Any]) -> None:
 
 
 def with_folder(error: UnknownName, params: Iterable[Any]) -> WebnormError:
-    """Return the error for an unknown name, with a hint if the name is an op's folder one level down.
+    """Return the error for an unknown op or case, with a hint if a folder near by has the op, or for a list.
 
     `params` are the parameters of the verb.
     """
-    folders = sorted(_folders_called(error.name)) if error.kind == "op" else []
+    # The names of an op's cases begin with the op.
+    op = {"op": error.name, "case": error.name.partition("-")[0]}.get(error.kind)
+    folders = folders_called(op) if op else []
     if not folders and error.kind == "op" and "expected one of " in str(error):
         return WebnormError(f"{error}, or a folder that contains op.py")
+    if not folders and error.kind == "case":
+        joint = " " if str(error).endswith("?") else "; "
+        return WebnormError(f"{error}{joint}`webnorm check --cases` lists them")
     if not folders:
         return error
     option = "--op " if any("--op" in one.opts for one in params) else ""
@@ -52,17 +59,17 @@ def with_folder(error: UnknownName, params: Iterable[Any]) -> WebnormError:
     return WebnormError(f"{given}; did you mean {' or '.join(f'{option}{one}' for one in folders)}?")
 
 
-def _folders_called(name: str) -> Iterator[str]:
-    """Yield the op folders of this name that are one level below the working folder."""
-    from webnorm.op.registry import is_op_folder
+def folders_called(name: str) -> list[str]:
+    """Return the op folders of this name one level below the working folder, or those in such a folder."""
+    from webnorm.op.registry import is_op_folder, op_folders
 
+    if not re.fullmatch(r"\w+", name):
+        return []
     try:
-        near = [*Path().iterdir()] if re.fullmatch(r"\w+", name) else []
+        near = [f"{one.as_posix()}/{name}" for one in sorted(Path().iterdir()) if is_op_folder(one / name)]
     except OSError:
-        return
-    for one in near:
-        if is_op_folder(one / name):
-            yield f"{one.as_posix()}/{name}"
+        return []
+    return near or [one.as_posix() for one in op_folders(Path(name))][:_MOST_FOLDERS]
 
 
 def _name(part: str) -> str:

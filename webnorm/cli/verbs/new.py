@@ -38,7 +38,7 @@ def new(
     ] = Path("kernels"),
 ) -> None:
     """The command prints the commands to run next."""
-    from webnorm.files.atomic import write_text
+    from webnorm.files.atomic import unwritable, write_text
     from webnorm.kernels.headers.drafts import draft, lesson_kernel
     from webnorm.kernels.headers.header import check_name
     from webnorm.kernels.headers.sources import wgsl_root
@@ -53,7 +53,7 @@ def new(
         text = draft(kernel, (out, wgsl_root()))
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
+        raise unwritable(path, error) from error
     write_text(path, text)
     console = Screen()
     console.print(escaped_line(f"wrote {path}, a copy of {kernel.label}."))

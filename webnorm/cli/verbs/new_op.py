@@ -93,7 +93,7 @@ def new_op(
     ] = Path("kernels"),
 ) -> None:
     """The new op computes a softmax. Change the reference in op.py first, and then the kernel."""
-    from webnorm.files.atomic import write_text
+    from webnorm.files.atomic import unwritable, write_text
     from webnorm.op.definition import check_free
     from webnorm.op.registry import OP_FILE, OPS
 
@@ -109,7 +109,7 @@ def new_op(
         # Written last, because this file makes the folder an op.
         write_text(folder / OP_FILE, _OP)
     except OSError as error:
-        raise WebnormError(f"cannot write {folder}: {error.strerror or error}") from error
+        raise unwritable(folder, error) from error
     console = Screen()
     console.print(
         escaped_line(f"wrote {folder / OP_FILE} and {folder / 'naive.wgsl'}: a softmax to start from.")

@@ -138,12 +138,11 @@ def play(
 def _file(given: Path | None, web: bool) -> Path:
     """Return the kernel file; with --web and no file, a draft in the user's cache folder."""
     from webnorm.kernels.headers.header import check_name
+    from webnorm.kernels.headers.sources import files_instead
 
     if given is not None:
         if not given.is_file():
-            kernels = sorted(given.glob("*.wgsl")) if given.is_dir() else []
-            example = kernels[0] if kernels else "`webnorm new NAME` writes one"
-            raise WebnormError(f"{given} is not a file; expected a kernel file: {example}")
+            raise WebnormError(f"{given} is not a file; expected a kernel file: {files_instead(given)}")
         check_name(given)
         return given
     if not web:

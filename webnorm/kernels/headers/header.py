@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import math
+import os
 import re
 import tomllib
 from collections import Counter
@@ -227,7 +228,8 @@ def _read(path: Path, op_name: str | None) -> tuple[str, str]:
         source, _, _ = sources.read(path, root)
     except sources.SourceUnreadable as error:
         named, place = error.named(str(path))
-        raise WebnormError(f"{named}: cannot read the kernel: {error.reason}", place) from error
+        instead = "" if os.path.exists(path) else f"; expected a kernel file: {sources.files_instead(path)}"
+        raise WebnormError(f"{named}: cannot read the kernel: {error.reason}{instead}", place) from error
     default = folder if folder in OPS or op_name is None else op_name
     if default not in OPS:
         raise WebnormError(f"{path}: its folder: {unknown('op', default, OPS)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from webnorm.kernels.headers.header import load, load_all
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.sources import is_wgsl, wgsl_files, wgsl_root
 from webnorm.op.op import Op
-from webnorm.op.registry import OPS, default_op, user_ops
+from webnorm.op.registry import OPS, default_op, is_op_folder, user_ops
 from webnorm.op.selection import is_pattern, matches
 
 # Stands for the automatic choice of a kernel (webnorm/choice/defaults.py).
@@ -280,7 +281,7 @@ def unknown_kernel(
 ) -> WebnormError:
     """Return the error for a name or pattern without a kernel in these ops.
 
-    It names other ops with such a kernel, the option that finds such a file, or the nearest name.
+    It names other ops with such a kernel, the option that finds such a file or op, or the nearest name.
     """
     others = dict.fromkeys(
         kernel.op.name for kernel in kernels if matches(name, kernel.name) and kernel.op.name not in ops
@@ -289,6 +290,10 @@ def unknown_kernel(
         return WebnormError(f"kernel {shown(name)} is for {', '.join(others)}, not for {', '.join(ops)}")
     for path in _nearby_files(name):
         return WebnormError(f"unknown kernel {shown(name)}; --wgsl {path.parent.parent} finds {path}")
+    if is_op_folder(Path(name)):
+        return WebnormError(f"kernel {shown(name)} is the folder of an op; did you mean --op {name}?")
+    if os.path.isfile(name):
+        return WebnormError(f"kernel {shown(name)} is a file without the suffix .wgsl; expected a .wgsl file")
     known = {*also, *(kernel.name for kernel in kernels if kernel.op.name in ops)}
     problem = f"no kernel of {', '.join(ops)} matches {shown(name)}" if is_pattern(name) else None
     return unknown("kernel", name, known, problem=problem)

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from webnorm.errors import NOT_TO_SHOW, SourceLocation, WebnormError, sentence, shown
+from webnorm.errors import NOT_TO_SHOW, SourceLocation, WebnormError, listing, sentence, shown
 from webnorm.files import atomic
 from webnorm.files.atomic import absolute, resolved
 
@@ -63,6 +63,15 @@ def wgsl_files(folder: Path) -> Iterator[Path]:
     """Yield the WGSL files of a folder by name; none if the folder is missing. May raise OSError."""
     if folder.is_dir():
         yield from sorted(path for path in folder.iterdir() if is_wgsl(path.name))
+
+
+def files_instead(path: Path) -> str:
+    """Return the WGSL files in a folder, or next to a missing file, as the end of an error."""
+    try:
+        found = [str(one) for one in wgsl_files(path if path.is_dir() else path.parent)]
+    except OSError:
+        found = []
+    return listing(found) or "`webnorm new NAME` writes one"
 
 
 def stamp(path: str) -> Stamp:

@@ -15,7 +15,7 @@ from numpy.lib import format as npy
 from webnorm import signals
 from webnorm.errors import WebnormError, sentence, shown
 from webnorm.files.atomic import opened
-from webnorm.op.dtypes import DTYPES, STORAGE, Array, read_back_from
+from webnorm.op.dtypes import DTYPES, STORAGE, Array, expected_dtype, read_back_from
 
 # No adapter supports larger buffers.
 _MOST_BYTES = 1 << 32
@@ -85,7 +85,7 @@ def _storage(shape: tuple[int, ...], dtype: np.dtype[Any], where: str, dtypes: S
     stored_as = read_back_from(dtype, STORAGE)
     name = next((name for name in STORAGE if DTYPES[name] == dtype or name in stored_as), None)
     if name is None:
-        raise WebnormError(f"{where}: dtype is {dtype}; it must be one of {', '.join(STORAGE)}")
+        raise WebnormError(f"{where}: dtype is {dtype}; {expected_dtype('x', dtype, STORAGE)}")
     if stored_as and not dtypes:
         raise WebnormError(
             f"{where}: dtype is {dtype}, the form in which NumPy files store {name}; use --dtype {name} "
