@@ -157,13 +157,10 @@ def _watched(board: ProblemBuffers, variant: Variant) -> _Watched:
         return _Watched(False, str(unclear), loops_unknown=reason)
     except CannotInstrument as unclear:
         return _Watched(False, str(unclear))
-    except Exception as error:
-        signals.let_through(error)
-        return _Watched(False, exception_text(error))
 
 
 def failed_result(board: ProblemBuffers, variant: Variant, result: Result, error: Exception) -> Result:
-    """Return the result of a variant that failed before it gave an answer."""
+    """Return the result of a variant that an exception stopped, even after right answers."""
     match error:
         case RepeatedRowsDiffer():
             return replace(result, status="fail", reason=str(error))
@@ -177,8 +174,8 @@ def failed_result(board: ProblemBuffers, variant: Variant, result: Result, error
             status: Status = "skip" if refused else "error"
             return replace(result, status=status, reason=str(error), place=error.place)
         case wgpu.GPUError():
-            return replace(result, reason=wgpu_refusal(error))
-    return replace(result, reason=exception_text(error))
+            return replace(result, status="error", reason=wgpu_refusal(error))
+    return replace(result, status="error", reason=exception_text(error))
 
 
 def wgpu_refusal(error: wgpu.GPUError) -> str:
