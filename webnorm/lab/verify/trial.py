@@ -111,13 +111,16 @@ def try_plan(
             if not accuracy.ok:
                 wrong = with_accuracy(result, accuracy)
                 moved = f" (after every {board.problem.batch_noun} was shifted by one)" if version else ""
-                return replace(wrong, reason=f"{wrong.reason}{moved}"), None, ()
+                seen = _watched(board, variant, watch)
+                cause = f"; {seen.fault}" if seen.fault else ""
+                wrong = replace(wrong, watched=seen.watched, unwatched=seen.reason)
+                return replace(wrong, reason=f"{wrong.reason}{moved}{cause}"), None, ()
             board.keep(plan, version, at)
             golden.append(bits)
             if version == 0:
                 result = with_accuracy(result, accuracy)
         steady = board.steady(plan) if board.problem.batch_size else True
-        seen = _watched(board, variant) if watch and board.problem.batch_size else _Watched()
+        seen = _watched(board, variant, watch)
     except Exception as error:
         signals.let_through(error)
         return failed_result(board, variant, result, error), None, ()
@@ -143,11 +146,13 @@ class _Watched:
     loops_unknown: str | None = None
 
 
-def _watched(board: ProblemBuffers, variant: Variant) -> _Watched:
-    """Search for endless loops and races on workgroup memory in a variant.
+def _watched(board: ProblemBuffers, variant: Variant, watch: bool) -> _Watched:
+    """Search for endless loops and races on workgroup memory in a variant, if `watch` is true.
 
     The variant's own text has run before, so that errors of the instrumented text are not its fault.
     """
+    if not watch or not board.problem.batch_size:
+        return _Watched()
     try:
         problem, arrays = board.drawn_problem(variant), board.inputs_of(variant).arrays
         found = find_fault(board.device, variant, problem, arrays, board.roots)
