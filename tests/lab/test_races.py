@@ -22,12 +22,13 @@ from webnorm.gpu.compute_programs import _words_of
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.library import discover
 from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.kernels.headers.variants import Variant, runnable_variants
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.kernels.wgsl.tokens import CannotInstrument, TokenizedShader
 from webnorm.lab.results.result import Result
-from webnorm.lab.verify.instrumentation import RaceInstrumentation
+from webnorm.lab.verify.instrumentation import LoopInstrumentation, RaceInstrumentation
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
 from webnorm.lab.verify.races import find_fault
 from webnorm.lab.verify.trial import try_variant
@@ -98,6 +99,39 @@ def test_exactly_the_races_are_found(use: str, device: Device, tmp_path: Path) -
     assert (found is not None) == races
     if found is not None:
         assert "used.wgsl:" in found and "shared_words[" in found
+
+
+def copy_watched(device: Device) -> Result:
+    """Return the result of a copy whose text has a loop, next to a norm that reads a weight too."""
+    norm = next(kernel for kernel in KERNELS if kernel.label == "layer_norm/naive")
+    copy = next(kernel for kernel in discover() if kernel.op.is_copy)
+    problem = NormProblem(rows=33, cols=1500, dtype="float16")
+    board = ProblemBuffers(device, Task(norm.op, problem), make_inputs(norm.op, problem), ())
+    variant = default_variant(copy, board.copied, device.traits)
+    assert "for (" in render_shader(variant, board.copied, "native", device.traits).text
+    return try_variant(board, variant, watch=True)[0]
+
+
+def test_a_copy_with_a_loop_is_watched(device: Device) -> None:
+    result = copy_watched(device)
+    assert (result.status, result.watched, result.unwatched) == ("pass", True, None)
+
+
+def test_an_exception_of_the_search_is_an_error(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only texts that cannot be instrumented give a reason why races could not be checked."""
+    monkeypatch.setattr(LoopInstrumentation, "text", lambda self: {}["weight"])
+    result = copy_watched(device)
+    assert (result.status, result.reason, result.unwatched) == ("error", "KeyError: 'weight'", None)
+
+
+def test_a_text_that_the_driver_rejects_is_not_watched(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is a sentence without an exception's name."""
+    monkeypatch.setattr(RaceInstrumentation, "text", lambda *_: "fn broken(")
+    with pytest.raises(CannotInstrument, match="instrumented text") as caught:
+        race_of(using(tmp_path, *USES["with a barrier between"][:2]), device, 256)
+    assert "Error" not in str(caught.value)
 
 
 @pytest.mark.parametrize("use", UNCLEAR)
@@ -493,6 +527,7 @@ def test_errors_of_the_instrumented_text_are_not_the_variants_fault(
     """The instrumented entry point has a builtin twice, which the compiler rejects."""
     found = tried(device, tmp_path, TILE.replace(", 32>", ", 256>"), "tile[place] = 1.0;")
     assert (found.status, found.watched) == ("pass", True), found.reason
-    monkeypatch.setattr("webnorm.kernels.wgsl.tokens._BUILTINS", {"local_invocation_index": "f32"})
+    monkeypatch.setattr("webnorm.kernels.wgsl.tokens._parameter", lambda *_: "")
     found = tried(device, tmp_path, TILE.replace(", 32>", ", 256>"), "tile[place] = 1.0;")
-    assert (found.status, found.watched) == ("pass", False) and found.unwatched
+    assert (found.status, found.watched) == ("pass", False), found.reason
+    assert found.unwatched is not None and "the instrumented text does not run: " in found.unwatched

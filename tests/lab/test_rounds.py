@@ -151,6 +151,17 @@ def test_a_right_answer_with_an_endless_loop_is_a_failure(device: Device, tmp_pa
     assert {one and one.kind for one in found} == {"loop"}
 
 
+def test_a_wrong_answer_names_its_endless_loop(device: Device, tmp_path: Path) -> None:
+    if not device.traits.software:
+        pytest.skip("a GPU hangs in it")
+    kernel = with_text(tmp_path, f"{ENDLESS['loop']} if (row == 0u) {{ return; }}", "naive")
+    board = ProblemBuffers(device, Task(kernel.op, PROBLEM), make_inputs(kernel.op, PROBLEM), ())
+    result = try_variant(board, default_variant(kernel, PROBLEM, device.traits), watch=True)[0]
+    (line,) = (at for at, text in enumerate(kernel.path.read_text().splitlines(), 1) if "return; }" in text)
+    assert result.status == "fail" and result.watched
+    assert re.search(rf"never written.*looping\.wgsl:{line}: a loop that does not end", result.reason or "")
+
+
 def test_an_unsupported_text_does_not_pass(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

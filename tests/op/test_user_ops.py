@@ -272,6 +272,8 @@ def test_the_corpus_has_sizes_values_and_cases_of_its_own(tmp_path: Path) -> Non
         "twice-cut-bindings",
     } <= cases.keys()
     assert cases["twice-mine"].shape == (1, 2) and cases["twice-mine"].source == "a bug"
+    sources = [cases[f"twice-cut-{split}"].source for split in ("bindings", "dispatches")]
+    assert sources == ["rows cut into slices", "dispatches in two dimensions"]
 
 
 MANY_SIZES = {
@@ -412,8 +414,25 @@ def test_a_name_that_the_library_reads_is_an_error(tmp_path: Path) -> None:
 # --- kernels are checked
 
 
+EACH_COLUMN = """
+        for (var j = i * cols; j < (i + 1u) * cols; j++) {
+            store_y(j, 2.0 * load_x(j));
+        }
+"""
+
+
 def statuses(op: str, **options: Any) -> set[tuple[str, str]]:
     return {(one.kernel, one.status) for one in webnorm.check(op=op, **options).report.results}
+
+
+def test_workgroups_that_ignore_the_second_dimension_fail(tmp_path: Path) -> None:
+    """Even workgroups of many rows get dispatches in two dimensions."""
+    rows = changed('"ceil_div(rows * cols, 64)"', '"ceil_div(rows, 256)"', KERNEL).replace("64", "256")
+    rows = changed("        store_y(i, 2.0 * load_x(i));", EACH_COLUMN, rows).replace("rows * cols", "rows")
+    flat = changed("group.y * groups.x + group.x", "group.x", rows)
+    webnorm.load_op(write_op(tmp_path / "twice", naive=rows, flat=flat))
+    assert statuses("twice", cases="twice-cut-bindings") == {("naive", "pass"), ("flat", "pass")}
+    assert statuses("twice", cases="twice-cut-dispatches") == {("naive", "pass"), ("flat", "fail")}
 
 
 def test_a_right_kernel_passes_and_a_wrong_one_fails(tmp_path: Path) -> None:

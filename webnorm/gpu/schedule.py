@@ -112,23 +112,17 @@ def row_alignment(limits: Mapping[str, int]) -> int:
     return max(limits["min-storage-buffer-offset-alignment"], ACCESS_BYTES)
 
 
-# For forced splits: workgroups in each direction of a dispatch, and the approximate number of slices.
-_NARROW_DISPATCH, _NARROW_SLICES = 16, 3
+# The approximate number of slices if the batch has to be cut although the device's bindings are large enough.
+_NARROW_SLICES = 3
 # The most slices of one call. Existing devices need dozens.
 MOST_SLICES = 4096
 
 
-def with_split_limits(shader: Shader, limits: Mapping[str, int], how: ForceSplit) -> dict[str, int]:
-    """Lower a device's limits so that the shader's batch has to be cut.
+def with_small_bindings(shader: Shader, limits: Mapping[str, int]) -> dict[str, int]:
+    """Lower a device's limit of bindings so that the shader's batch has to be cut.
 
-    The limits always admit a single row: only a real device may be too small for that.
+    The limit always admits a single row: only a real device may be too small for that.
     """
-    if how == "dispatches":
-        batch = shader.problem.batch_size
-        most = max(shader.workgroup_count(each, batch if each.per == "call" else 1) for each in shader.passes)
-        across = max(_NARROW_DISPATCH, math.isqrt(max(most - 1, 0)) + 1)
-        own = limits["max-compute-workgroups-per-dimension"]
-        return {**limits, "max-compute-workgroups-per-dimension": min(across, own)}
     most = max((binding.inner_bytes for binding in shader.bindings if binding.batched), default=0)
     count = math.ceil(shader.problem.batch_size / _NARROW_SLICES)
     room = count * most + GUARD_BYTES + ACCESS_BYTES + row_alignment(limits)
@@ -188,7 +182,8 @@ class Schedule:
         self, device: Device, shader: Shader, pipelines: Sequence[Pipeline], narrow: ForceSplit | None = None
     ) -> None:
         self.shader, self.handle = shader, device.handle
-        limits = device.limits if narrow is None else with_split_limits(shader, device.limits, narrow)
+        limits = with_small_bindings(shader, device.limits) if narrow == "bindings" else device.limits
+        self._square = narrow == "dispatches"
         problem = shader.problem
         self.names = tuple(binding.name for binding in shader.bindings)
         self.outputs = tuple(
@@ -302,7 +297,10 @@ class Schedule:
         return self.shader.records(binding, self._most) if self._slices else 0
 
     def _lay_out(self, pipelines: Sequence[Pipeline], dimension: int) -> Iterator[Dispatch]:
-        """Yield the dispatches of all passes, with at most `dimension` workgroups in each direction."""
+        """Yield the dispatches of all passes, with at most `dimension` workgroups in each direction.
+
+        Dispatches that need not fit one direction use two if the grid has to be square.
+        """
         parts: list[tuple[int, BatchSlice | None]] = [*enumerate(self._slices)]
         for pipeline in pipelines:
             rendered = pipeline.rendered
@@ -311,8 +309,9 @@ class Schedule:
             count = self.shader.workgroup_count(rendered, batch)
             for at, part in [(len(parts), None)] if whole else parts:
                 places = tuple(self._place(binding, part) for binding in rendered.bindings)
+                across = math.isqrt(max(count - 1, 0)) + 1 if self._square else dimension
                 own = self._own_grid(rendered, batch, dimension)
-                yield Dispatch(pipeline, own or grid(count, dimension), at * self._words_bytes, places)
+                yield Dispatch(pipeline, own or grid(count, across), at * self._words_bytes, places)
 
     def _own_grid(self, rendered: RenderedPass, batch: int, most: int) -> tuple[int, ...]:
         """Return the grid of the header, if it has one. Raises CannotSlice if the grid is too large."""
@@ -382,7 +381,8 @@ class Plan:
     extra : sequence, optional
         wgpu buffers that are bound whole, after the shader's own.
     narrow : ForceSplit, optional
-        Cut the batch into slices although the device has room for all of it.
+        Cut the batch into slices ("bindings"), or dispatch in two dimensions ("dispatches"), although the
+        device does not require it.
 
     Attributes
     ----------

@@ -48,7 +48,8 @@ class Case(ABC):
     shape
         The sizes.
     narrow
-        The limit to lower so that the batch is cut although the device does not require it.
+        "bindings" cuts the batch into slices, and "dispatches" dispatches three or more workgroups in two
+        dimensions, although the device does not require it.
     for_gpus
         True for a case that is too large for a software adapter.
     """

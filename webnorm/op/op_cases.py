@@ -27,6 +27,9 @@ _LENGTHS = (1, 3, 61, 64, 257, 1000, 1024)
 _WATCHED = (61, 64, 257)
 # Lengths at which other constants are tried. Both take many steps with few invocations.
 _VARYING = (257, 1024)
+# Lengths of the batch for dispatches in two dimensions, which take three workgroups: the longest that fits. The
+# first is enough for 1024 batch elements per workgroup.
+_SQUARE = (2053, 521, 61)
 # Pools of sizes for draws, for even and for odd lengths, if other sizes do not fit; and the number of draws.
 _POOLS = (((4, 8, 12), (4,), (1, 2, 3, 4)), ((1, 3, 5, 7), (1, 3), (1, 2, 3)))
 _DRAWS = 300
@@ -112,7 +115,7 @@ def op_cases(op: Op, own: Sequence[CaseDefinition], seed: int) -> tuple[Case, ..
         *_by_value(op, op.defaults, "", seed),
         *_by_scalar(op, op.defaults, "", seed),
         *_by_option(op, seed),
-        *_sliced(op, seed),
+        *_split(op, seed),
         *_own(op, own, seed),
     )
 
@@ -286,20 +289,24 @@ def _has_numbers(op: Op, problem: Problem, seed: int) -> bool:
         return False
 
 
-def _sliced(op: Op, seed: int) -> Iterator[Case]:
+def _split(op: Op, seed: int) -> Iterator[Case]:
+    """Yield a case whose batch is cut into slices, and one whose dispatches have two dimensions."""
     batch = op.problem_type.BATCH
     if not batch:
         return
-    sizes = {**_usual(op), batch: 61}
-    if not _fits(op, sizes):
-        sizes = _drawn(op, range(1, 7), {batch: 61}) or sizes
-    splits: tuple[ForceSplit, ...] = ("bindings", "dispatches")
-    for narrow in splits:
-        found = _case(
-            op, f"cut-{narrow}", tuple(sizes.values()), f"{batch} cut into slices", narrow=narrow, seed=seed
-        )
-        if found is not None:
-            yield found
+    splits: tuple[tuple[ForceSplit, Sequence[int], str], ...] = (
+        ("bindings", (61,), f"{batch} cut into slices"),
+        ("dispatches", _SQUARE, "dispatches in two dimensions"),
+    )
+    for narrow, lengths, source in splits:
+        for length in lengths:
+            sizes = {**_usual(op), batch: length}
+            if not _fits(op, sizes):
+                sizes = _drawn(op, range(1, 7), {batch: length}) or sizes
+            found = _case(op, f"cut-{narrow}", tuple(sizes.values()), source, narrow=narrow, seed=seed)
+            if found is not None:
+                yield found
+                break
 
 
 def _own(op: Op, cases: Sequence[CaseDefinition], seed: int) -> Iterator[Case]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from webnorm import signals
 from webnorm.gpu.schedule import Plan
 from webnorm.kernels.headers.variants import Variant
+from webnorm.kernels.wgsl.tokens import CannotInstrument
 from webnorm.lab.diagnose.heat_map import HeatMap, heat_map
 from webnorm.lab.diagnose.hints import Hint, WrongResult, hints
 from webnorm.lab.verify.accuracy import WorstElement, assess_output, tolerance
@@ -84,12 +84,11 @@ def _examined(
 
 
 def race_hint(board: ProblemBuffers, variant: Variant) -> tuple[Hint, ...]:
-    """Return the endless loop or race on workgroup memory that is found; errors in the search are ignored."""
+    """Return the endless loop or race on workgroup memory that is found, if the search is possible."""
     if not board.problem.batch_size:
         return ()
     try:
         found = find_fault(board.device, variant, board.problem, board.arrays, board.roots)
-    except Exception as error:
-        signals.let_through(error)
+    except CannotInstrument:
         return ()
     return (Hint(found.kind, str(found), found.place),) if found else ()

@@ -277,7 +277,7 @@ def _untimed(setup: TimingSetup, result: Result, one: TimedVariant) -> Result:
 class CheckJob:
     """One problem with its arrays, and the variants to compare with float64.
 
-    `narrow` forces rows to be split, and `watch` enables the search for races.
+    `narrow` forces a split, and `watch` enables the search for races.
     """
 
     case: str

@@ -93,9 +93,9 @@ class ProblemBuffers:
     `calls` "one by one" all of them share a writable buffer, so that each waits for the one before, like the
     calls of one caller.
 
-    `narrow` forces rows to be cut into slices even if the device supports whole rows. `copied` is the problem
-    of the copy, by default the copy op's version of the task's problem. `spent` contains the nanoseconds of
-    the last `prepare`, by field of Result.
+    `narrow` forces a split that the device does not require. `copied` is the problem of the copy, by default
+    the copy op's version of the task's problem. `spent` contains the nanoseconds of the last `prepare`, by
+    field of Result.
     """
 
     def __init__(

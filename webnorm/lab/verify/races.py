@@ -26,6 +26,7 @@ from webnorm.gpu.pipelines import compile_shader
 from webnorm.gpu.schedule import Plan
 from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS, Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
+from webnorm.kernels.wgsl.diagnostics import read_report
 from webnorm.kernels.wgsl.tokens import CannotInstrument
 from webnorm.lab.verify.clobber import clobberer_of, output_buffers, scratch_buffers
 from webnorm.lab.verify.deviations import batch_part
@@ -70,23 +71,32 @@ def find_fault(
 ) -> RaceOrLoopFault | None:
     """Search for an endless loop or a race on the first rows of a problem; return None if there is neither.
 
-    Raises CannotInstrument if races cannot be watched, LoopsNotInstrumented if loops cannot be watched
-    either, and WebnormError if the variant cannot run.
+    `arrays` may contain more arrays than the variant reads. Raises CannotInstrument if races cannot be
+    watched, and LoopsNotInstrumented if loops cannot be watched either.
     """
     most = max(1, min(problem.batch_size, _MOST_BATCH, _ELEMENTS // problem.inner))
     watch = _Watch(device, variant, problem.with_batch(most), arrays, roots)
     try:
         return watch.fault()
-    except _UNCLEAR:
-        # Loops can be watched in more texts than races.
-        watch.memory = False
-        try:
-            found = watch.fault()
-        except _UNCLEAR as error:
-            raise LoopsNotInstrumented(sentence(str(error))) from error
-        if found:
-            return found
-        raise
+    except _UNCLEAR as error:
+        unclear = CannotInstrument(_reason(error))
+    # Loops can be watched in more texts than races.
+    watch.memory = False
+    try:
+        found = watch.fault()
+    except _UNCLEAR as error:
+        raise LoopsNotInstrumented(_reason(error)) from error
+    if found:
+        return found
+    raise unclear
+
+
+def _reason(error: Exception) -> str:
+    """Return the reason of an exception in `_UNCLEAR` in one line."""
+    if isinstance(error, CannotInstrument):
+        return str(error)
+    text = read_report(str(error))[1] if isinstance(error, wgpu.GPUError) else str(error)
+    return sentence(f"the instrumented text does not run: {text}")
 
 
 @dataclass
@@ -115,7 +125,9 @@ class _Watch:
             text = _text(shader, rounds, watched, size // 4 - words)
         shader = replace(shader, text=text)
         op = self.variant.kernel.op
-        given = batch_part(op, self.arrays, slice(problem.batch_size))
+        # A copy gets the arrays of another op, and reads only some of them.
+        read = {tensor.name: self.arrays[tensor.name] for tensor in op.inputs(problem)}
+        given = batch_part(op, read, slice(problem.batch_size))
         notes = device.create_buffer(math.ceil(size / 16) * 16)
         outputs = Outputs(device, problem, op.outputs(problem))
         pipelines = compile_shader(device, shader, extra_bindings=1)

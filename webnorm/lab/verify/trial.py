@@ -111,13 +111,16 @@ def try_plan(
             if not accuracy.ok:
                 wrong = with_accuracy(result, accuracy)
                 moved = f" (after every {board.problem.batch_noun} was shifted by one)" if version else ""
-                return replace(wrong, reason=f"{wrong.reason}{moved}"), None, ()
+                seen = _watched(board, variant, watch)
+                cause = f"; {seen.fault}" if seen.fault else ""
+                wrong = replace(wrong, watched=seen.watched, unwatched=seen.reason)
+                return replace(wrong, reason=f"{wrong.reason}{moved}{cause}"), None, ()
             board.keep(plan, version, at)
             golden.append(bits)
             if version == 0:
                 result = with_accuracy(result, accuracy)
         steady = board.steady(plan) if board.problem.batch_size else True
-        seen = _watched(board, variant) if watch and board.problem.batch_size else _Watched()
+        seen = _watched(board, variant, watch)
     except Exception as error:
         signals.let_through(error)
         return failed_result(board, variant, result, error), None, ()
@@ -143,11 +146,13 @@ class _Watched:
     loops_unknown: str | None = None
 
 
-def _watched(board: ProblemBuffers, variant: Variant) -> _Watched:
-    """Search for endless loops and races on workgroup memory in a variant.
+def _watched(board: ProblemBuffers, variant: Variant, watch: bool) -> _Watched:
+    """Search for endless loops and races on workgroup memory in a variant, if `watch` is true.
 
     The variant's own text has run before, so that errors of the instrumented text are not its fault.
     """
+    if not watch or not board.problem.batch_size:
+        return _Watched()
     try:
         problem, arrays = board.drawn_problem(variant), board.inputs_of(variant).arrays
         found = find_fault(board.device, variant, problem, arrays, board.roots)
@@ -157,13 +162,10 @@ def _watched(board: ProblemBuffers, variant: Variant) -> _Watched:
         return _Watched(False, str(unclear), loops_unknown=reason)
     except CannotInstrument as unclear:
         return _Watched(False, str(unclear))
-    except Exception as error:
-        signals.let_through(error)
-        return _Watched(False, exception_text(error))
 
 
 def failed_result(board: ProblemBuffers, variant: Variant, result: Result, error: Exception) -> Result:
-    """Return the result of a variant that failed before it gave an answer."""
+    """Return the result of a variant that an exception stopped, even after right answers."""
     match error:
         case RepeatedRowsDiffer():
             return replace(result, status="fail", reason=str(error))
@@ -177,8 +179,8 @@ def failed_result(board: ProblemBuffers, variant: Variant, result: Result, error
             status: Status = "skip" if refused else "error"
             return replace(result, status=status, reason=str(error), place=error.place)
         case wgpu.GPUError():
-            return replace(result, reason=wgpu_refusal(error))
-    return replace(result, reason=exception_text(error))
+            return replace(result, status="error", reason=wgpu_refusal(error))
+    return replace(result, status="error", reason=exception_text(error))
 
 
 def wgpu_refusal(error: wgpu.GPUError) -> str:

@@ -129,7 +129,7 @@ class NormCase(Case):
     others_sd
         The standard deviation of the other inputs, which include zeros; None leaves them to the op.
     narrow
-        The limit to lower so that the batch is cut although the device does not require it.
+        What to split although the device does not require it; see `webnorm.op.corpus.Case`.
     saved_eps
         The eps of the forward pass that saved statistics, if it differs from the case's own.
     stray

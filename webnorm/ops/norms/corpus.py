@@ -31,7 +31,11 @@ from webnorm.ops.norms.case import (
 )
 from webnorm.ops.norms.problem import NormOptions
 
-_CUT: tuple[tuple[ForceSplit, int], ...] = (("bindings", 61), ("bindings", 256), ("dispatches", 70))
+_CUT: tuple[tuple[ForceSplit, int, str], ...] = (
+    ("bindings", 61, "rows cut where a device's bindings are small, which this one's are not"),
+    ("bindings", 256, "rows cut where a device's bindings are small, which this one's are not"),
+    ("dispatches", 70, "dispatches in two dimensions, which this device requires for more rows"),
+)
 _SHIFT = "mean of {} standard deviations: the rounding of the mean (webnorm docs/numerics.md)"
 
 
@@ -192,13 +196,13 @@ PROMISES: tuple[NormCase, ...] = (
     *(
         of_normal(
             f"{narrow}-{cols}{name}",
-            f"rows cut where a device's {narrow} are small, which this one's are not",
+            source,
             (602, cols),
             mean=5.0,
             options=options,
             narrow=narrow,
         )
-        for narrow, cols in _CUT
+        for narrow, cols, source in _CUT
         for name, options in (
             ("", NormOptions()),
             ("-residual", NormOptions(residual=True, residual_bias=True, return_stats=True)),
