@@ -29,7 +29,7 @@ def make_inputs(problem: NormProblem) -> dict[str, Array]:
         ({"eps": -1e-5}, "eps is -1e-05"),
         ({"eps": float("nan")}, "eps is nan"),
         ({"eps": float("inf")}, "eps is inf"),
-        ({"dtype": "float31"}, "unknown dtype 'float31'; did you mean 'float32'"),
+        ({"dtype": "flaot32"}, "unknown dtype 'flaot32'; did you mean 'float32'"),
         ({"distribution": "norml"}, "did you mean 'normal'"),
         ({"seed": -1}, "seed is -1"),
     ],
@@ -134,7 +134,7 @@ def test_an_op_fills_in_what_its_problem_does_not_say() -> None:
         rows=2, cols=3, dtype="float16", eps=0.0, options=NormOptions(residual=True), seed=7
     )
     with pytest.raises(
-        UnsupportedProblem, match="layer_norm_backward has no option residual: it has weight, bias, "
+        UnsupportedProblem, match="layer_norm_backward has no option residual; its options are weight, bias, "
     ):
         layer.problem(2, 3, options=NormOptions(residual=True))
     with pytest.raises(UnsupportedProblem, match="it needs the option residual"):
