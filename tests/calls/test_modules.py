@@ -130,7 +130,7 @@ def test_the_state_is_cast() -> None:
         ({"weight": np.ones(3)}, "the state lacks 'bias'; expected weight, bias"),
         ({"weight": np.ones(3), "bias": np.ones(3), "biass": np.ones(3)}, "'biass'; did you mean 'bias'"),
         ({"weight": np.ones(3), "bias": np.ones(4)}, "bias has shape (4,); expected (3,)"),
-        ({"weight": np.ones(3), "bias": [0.0] * 3}, "bias is [0.0, 0.0, 0.0]; expected a NumPy array"),
+        ({"weight": np.ones(3), "bias": [0.0] * 3}, "bias is a list; expected a NumPy array"),
         ({"weight": np.ones(3), "bias": np.array(["a", "b", "c"])}, "bias has dtype <U1; expected numbers"),
     ],
 )

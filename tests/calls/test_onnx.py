@@ -123,7 +123,7 @@ def test_on_the_device(device: Device) -> None:
         ({"Scale": normal(1, 2, 4)}, "Scale has shape (1, 2, 4)"),
         ({"Scale": normal(4, dtype=np.float16)}, "Scale has dtype float16; expected X's float32"),
         ({"Scale": None}, "Scale is None; expected a NumPy array"),
-        ({"Scale": np.ones(4, np.float32), "B": [0.0]}, "B is [0.0]; expected a NumPy array"),
+        ({"Scale": np.ones(4, np.float32), "B": [0.0]}, "B is a list; expected a NumPy array"),
         ({"X": normal(2, 4, dtype=np.float64)}, "X has dtype float64"),
         ({"X": np.ones((), np.float32)}, "X has no dimensions"),
         ({"epsilon": -1.0}, "epsilon is -1.0"),

@@ -46,8 +46,8 @@ def test_names() -> None:
     assert select_names("naive,welford", known, "kernel") == ("naive", "welford")
     assert select_names("welf*, naive", known, "kernel") == ("welford", "welford_subgroup", "naive")
     assert select_names("all", known, "kernel") == known
-    for wrong in ("welfrod", "welfrod*"):
-        with pytest.raises(WebnormError, match=r"unknown kernel .*; did you mean 'welford'"):
+    for wrong, problem in (("welfrod", "unknown kernel"), ("welfrod*", "no kernel matches")):
+        with pytest.raises(WebnormError, match=rf"{problem} .*; did you mean 'welford'"):
             select_names(wrong, known, "kernel")
 
 

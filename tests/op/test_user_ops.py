@@ -169,7 +169,7 @@ TRIED = [
     ),
     (changed(BODY, "return 2 * x.foo"), "op.py:14: AttributeError"),
     (changed(BODY, "return (2 * x).T"), "op.py:12: y has the shape"),
-    (changed(BODY, 'return "abc"'), "op.py:12: y has the type"),
+    (changed(BODY, 'return "abc"'), "op.py:12: doubled returns 'abc' for y; expected an array"),
     (
         f"{OP}\n\n@op.mistake('sums up')\ndef wrong(x):\n    return x.sum(-1)\n",
         "op.py:17: y has the shape (8,); expected (8, 9) (rows cols)",

@@ -21,7 +21,7 @@ from webnorm.cli.terminal.streams import complain, say
 from webnorm.cli.usage_errors import usage_message
 from webnorm.cli.verb_table import VERBS, TopLevelVerbs
 from webnorm.cli.work.jobs import BAD_USAGE, INTERRUPTED, OK, AfterInterrupt, Interrupted
-from webnorm.errors import WebnormError, printable
+from webnorm.errors import WebnormError
 
 app = typer.Typer(
     name="webnorm",
@@ -76,7 +76,7 @@ def _run(arguments: Sequence[str]) -> tuple[int, list[str]]:
         status = _answered([argument for argument in arguments if argument != "--debug"])
     except (WebnormError, OSError, MemoryError) as error:
         if debug:
-            print(printable(traceback.format_exc()), file=sys.stderr, end="")
+            streams.complain_lines(traceback.format_exc())
         complaints.append(_reason(error))
     except KeyboardInterrupt:
         # Typer only passes on an interrupt of a completion, which must not write to the prompt.

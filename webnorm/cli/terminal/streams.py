@@ -32,6 +32,11 @@ def complain(text: str) -> None:
         print(line, file=sys.stderr)
 
 
+def complain_lines(text: str) -> None:
+    """Print lines to standard error, such as a traceback."""
+    print(printable(text), end="", file=sys.stderr)
+
+
 def prepare() -> None:
     """Prepare the standard streams for a command. Raises WebnormError if standard output is closed.
 
