@@ -20,6 +20,7 @@ from webnorm.errors import (
     shell_word,
     shown,
     size_in_bytes,
+    sizes_in_bytes,
     unknown,
 )
 
@@ -79,15 +80,11 @@ def test_a_value_is_short_whatever_it_holds(value: object) -> None:
 
 
 def test_a_size_has_a_unit_that_can_be_read() -> None:
-    sizes = (1, 1000, 1 << 20, 10**7, 1 << 31, 40 * 10**15)
-    assert [*map(size_in_bytes, sizes)] == [
-        "1 byte",
-        "1000 bytes",
-        "1 MiB",
-        "9.5 MiB",
-        "2 GiB",
-        "37,252,903 GiB",
-    ]
+    sizes = (1, 1000, 1 << 20, 10**7, (1 << 30) - 1, 1 << 31, 40 * 10**15)
+    shown_sizes = "1 byte", "1000 bytes", "1 MiB", "9.5 MiB", "1 GiB", "2 GiB", "37,252,903 GiB"
+    assert tuple(map(size_in_bytes, sizes)) == shown_sizes
+    assert sizes_in_bytes(1 << 31, 1 << 20) == ("2 GiB", "1 MiB")
+    assert sizes_in_bytes(1 << 31, (1 << 31) - 1) == ("2,147,483,648 bytes", "2,147,483,647 bytes")
 
 
 def test_long_lists_of_names_end_with_their_number() -> None:

@@ -224,11 +224,18 @@ def described(value: object) -> str:
 
 
 def size_in_bytes(size: int) -> str:
-    """Return a size in bytes; from 1 MiB on, in MiB or GiB."""
-    for unit, shift in (("GiB", 30), ("MiB", 20)):
-        if size >> shift:
-            return f"{size / (1 << shift):,.1f}".removesuffix(".0") + f" {unit}"
-    return counted(size, "byte")
+    """Return a size in MiB or GiB with one digit after the point; below 1 MiB in bytes."""
+    if size < 1 << 20:
+        return counted(size, "byte")
+    in_mib = round(size / (1 << 20), 1)
+    number, unit = (in_mib, "MiB") if in_mib < 1024 else (size / (1 << 30), "GiB")
+    return f"{number:,.1f}".removesuffix(".0") + f" {unit}"
+
+
+def sizes_in_bytes(size: int, limit: int) -> tuple[str, str]:
+    """Return a size and the limit that it exceeds, as texts that differ."""
+    texts = size_in_bytes(size), size_in_bytes(limit)
+    return texts if texts[0] != texts[1] else (f"{size:,} bytes", f"{limit:,} bytes")
 
 
 def printable(text: str) -> str:

@@ -96,6 +96,10 @@ REFUSED = [
         f"{OP}\n\n@op.mistake\ndef wrong(x):\n    return x\n",
         "op.py:17: the text of a mistake is <function wrong at ",
     ),
+    (
+        changed("op = define_op", "def tensor(a, b):\n    pass\n\n\ntensor(1)\nop = define_op"),
+        "op.py:9: TypeError: tensor() missing 1 required positional argument: 'b'",
+    ),
     (changed("sizes=", "size="), "op.py:5: define_op has no argument 'size'; did you mean 'sizes'?"),
     (changed(BODY, "return None"), "op.py:12: doubled returns None for y; expected an array of numbers"),
     (changed("op = define_op", "1 / 0\nop = define_op"), "op.py:5: ZeroDivisionError: division by zero"),

@@ -293,7 +293,7 @@ def test_scalars_apply_to_every_problem(device: Device, tmp_path: Path) -> None:
         (["--size", "cols=4,8"], "--size cols has several values; expected one"),
         (["--size", "cols"], "--size is 'cols'; expected NAME=N"),
         (["--size", "cols=4", "--cols", "8"], "--cols and --size cols cannot be combined"),
-        (["--scalar", "eps=4"], "times has no scalar eps; its scalars are factor"),
+        (["--scalar", "eps=4"], "times has no argument eps; its scalars are factor"),
         (["--scalar", "factor=x"], "--scalar is 'factor=x'; expected NAME=X"),
     ],
 )

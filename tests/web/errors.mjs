@@ -86,7 +86,7 @@ const run = (changes) => norm.run({ x, weight, bias, ...changes });
 await refuses('layer_norm: "y" is not a tensor here; expected x, weight, bias', () => run({ y: x }));
 await refuses("layer_norm: eps is not a tensor; set it when you create the norm", () => run({ eps: 1 }));
 await refuses(
-  "layer_norm: the argument is Uint16Array of 122; expected an object { x, weight, bias }",
+  "layer_norm: arrays is Uint16Array of 122; expected an object { x, weight, bias }",
   () => norm.run(x),
 );
 await refuses("layer_norm: bias is Int16Array of 61; expected Uint16Array of 61 (cols, float16)", () =>
@@ -97,7 +97,12 @@ await refuses("layer_norm: rows is -3; expected an integer of 0 or more", () => 
 await refuses(/^layer_norm: epsilon is not an option; expected cols, eps, /, () =>
   make(device, with61({ epsilon: 1 })),
 );
-await refuses("layer_norm: x is missing; expected x, weight, bias", () => norm.run());
+const plain = "expected an object { x, weight, bias }";
+await refuses(`layer_norm: arrays is undefined; ${plain}`, () => norm.run());
+await refuses(`layer_norm: arrays is Array of 1; ${plain}`, () => norm.run([x]));
+await refuses(`layer_norm: arrays is [object Promise]; ${plain}: await the promise`, () =>
+  norm.run(Promise.resolve({ x })),
+);
 await refuses("layer_norm: bias is missing; expected x, weight, bias", () => norm.run({ x, weight }));
 await refuses("layer_norm: x is missing; expected x, weight, bias", () => run({ x: undefined }));
 await refuses("layer_norm: bias is missing; expected x, weight, bias", () => run({ bias: null }));

@@ -88,7 +88,8 @@ class LoadedOp:
         """Return the input arrays by name, and the other arguments."""
         names = [one.name for one in self.op.tensors if one.access == "read"]
         if len(arrays) > len(names):
-            by_name = ", ".join([*self.op.problem_type.SCALARS, *vars(self.op.defaults)])
+            settings = (*self.op.problem_type.SCALARS, *self.op.options)
+            by_name = ", ".join(name for name in settings if name not in names)
             hint = f"; pass {by_name} by name" if by_name else ""
             given_count = counted(len(arrays), "argument")
             raise WebnormError(f"{self.name} takes {', '.join(names)} in order, not {given_count}{hint}")

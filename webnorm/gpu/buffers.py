@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from webnorm.errors import WebnormError, size_in_bytes
+from webnorm.errors import WebnormError, sizes_in_bytes
 from webnorm.gpu.device import Device, machine_memory
 from webnorm.op.dtypes import DTYPES, Array
 from webnorm.op.op import Task, Tensor
@@ -41,9 +41,9 @@ def check_memory(task: Task, device: Device, sets: int = 1) -> None:
         size = buffer_bytes(tensor.data_bytes(problem))
         total += size * sets
         if size > limit:
+            needed, largest = sizes_in_bytes(size, limit)
             raise WebnormError(
-                f"{problem}: {tensor.name} takes {size_in_bytes(size)}; this device's largest buffer "
-                f"is {size_in_bytes(limit)}"
+                f"{problem}: {tensor.name} takes {needed}; this device's largest buffer is {largest}"
             )
     _check_room(problem, "the buffers", total, device.memory)
 
@@ -56,10 +56,8 @@ def check_reference(problem: Problem) -> None:
 
 def _check_room(problem: Problem, what: str, size: int, memory: int | None) -> None:
     if memory is not None and size > memory:
-        raise WebnormError(
-            f"{problem}: {what} take {size_in_bytes(size)}; this machine has "
-            f"{size_in_bytes(memory)} of memory"
-        )
+        needed, installed = sizes_in_bytes(size, memory)
+        raise WebnormError(f"{problem}: {what} take {needed}; this machine has {installed} of memory")
 
 
 # Bytes per element: x in float64 and in its storage type, a reference with its two sizes, and two copies of

@@ -16,7 +16,7 @@ import numpy as np
 import wgpu
 
 from webnorm import signals
-from webnorm.errors import WebnormError, one_line, size_in_bytes
+from webnorm.errors import WebnormError, one_line, sizes_in_bytes
 from webnorm.gpu.buffers import buffer_bytes
 from webnorm.gpu.device import STORAGE_USAGE, Device
 from webnorm.gpu.gate import Gate, interrupt_later
@@ -169,9 +169,8 @@ def _pooled_size(data_bytes: int, most_bound: int, most: int) -> int:
     if rounded <= min(most_bound, most):
         return rounded
     if size > most:
-        raise WebnormError(
-            f"an array takes {size_in_bytes(size)}; this device's largest buffer is {size_in_bytes(most)}"
-        )
+        needed, largest = sizes_in_bytes(size, most)
+        raise WebnormError(f"an array takes {needed}; this device's largest buffer is {largest}")
     return size
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import wgpu
 
-from webnorm.errors import WebnormError, size_in_bytes
+from webnorm.errors import WebnormError, size_in_bytes, sizes_in_bytes
 from webnorm.gpu.buffers import ACCESS_BYTES, GUARD_BYTES, POISON, buffer_bytes, fill, whole_accesses
 from webnorm.gpu.compute_programs import bind_group_entry
 from webnorm.gpu.device import Device
@@ -286,9 +286,10 @@ class Schedule:
             return buffer_bytes(self.shader.problem.batch_size * binding.inner_bytes)
         size = max(ACCESS_BYTES, whole_accesses(self._records(binding) * binding.inner_bytes))
         if size > limit:
+            needed, most = sizes_in_bytes(size, limit)
             raise WebnormError(
-                f"{self.shader.variant} needs {size} bytes for {binding.name}; "
-                f"this device limits a storage binding to {limit} bytes"
+                f"{self.shader.variant} needs {needed} for {binding.name}; "
+                f"this device limits a storage binding to {most}"
             )
         return size
 

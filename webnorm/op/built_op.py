@@ -17,7 +17,7 @@ import numpy as np
 
 from webnorm import signals
 from webnorm.errors import WebnormError, counted, sentence, shown, unknown
-from webnorm.op import definition, expression
+from webnorm.op import expression
 from webnorm.op.definition import FOLLOWS, OpDefinition, TensorDefinition
 from webnorm.op.derived_tolerance import UNIT, derive_scales
 from webnorm.op.draws import hostile_draws
@@ -60,19 +60,28 @@ def located(error: BaseException, folder: Path) -> WebnormError:
         return WebnormError(f"{error.filename}:{error.lineno}: {error.msg}")
     if isinstance(error, SystemExit):
         return WebnormError(f"{place}: ends the process; remove the call of exit")
-    if argument := _MISSING_ARGUMENT.match(str(error)):
-        function, name = argument.groups()
-        if hasattr(definition, function):
-            return WebnormError(f"{place}: {function} lacks the argument {name!r}; add it")
-    if argument := _UNKNOWN_ARGUMENT.match(str(error)):
-        function, name = argument.groups()
-        if (known := getattr(definition, function, None)) is not None:
-            parameters = [*inspect.signature(known).parameters]
-            return unknown(
-                "argument", name, parameters, problem=f"{place}: {function} has no argument {name!r}"
-            )
+    if isinstance(error, TypeError) and (wrong := _wrong_argument(error, folder, place)) is not None:
+        return wrong
     kind = "" if isinstance(error, WebnormError) else f"{type(error).__name__}: "
     return WebnormError(f"{place}: {kind}{sentence(str(error), 300) or 'no message'}")
+
+
+def _wrong_argument(error: TypeError, folder: Path, place: str) -> WebnormError | None:
+    """Return the error for a wrong argument of a function of `webnorm.op`; None for other functions."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = [frame for frame in frames if Path(frame.f_code.co_filename).parent == folder]
+    missing, extra = (one.match(str(error)) for one in (_MISSING_ARGUMENT, _UNKNOWN_ARGUMENT))
+    if not own or (found := missing or extra) is None:
+        return None
+    function, name = found.groups()
+    called: Any = own[-1].f_globals.get(function)
+    if not getattr(called, "__module__", "").startswith(f"{__package__}."):
+        # The file may have a function of this name.
+        return None
+    if missing:
+        return WebnormError(f"{place}: {function} lacks the argument {name!r}; add it")
+    parameters = inspect.signature(called).parameters
+    return unknown("argument", name, parameters, problem=f"{place}: {function} has no argument {name!r}")
 
 
 class BuiltOp:

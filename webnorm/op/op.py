@@ -451,7 +451,7 @@ class Op:
         if names := ", ".join(sorted(given.keys() - known)):
             scalars = ", ".join(self.problem_type.SCALARS)
             its = f"its scalars are {scalars}" if scalars else "it has no scalars"
-            raise UnsupportedProblem(f"{self.name} has no scalar {names}; {its}")
+            raise UnsupportedProblem(f"{self.name} has no argument {names}; {its}")
         named = dict(zip(self.problem_type.SIZES, sizes, strict=False))
         if missing := [name for name in self.problem_type.SIZES if name not in {**named, **given}]:
             raise WebnormError(f"{', '.join(missing)} of {self.name} is missing; expected a size")

@@ -31,7 +31,7 @@
 // iterations = "ceil_div(rows * row_parts, max_workgroups) * (4 + 3 * (threads_per_row // 16))"
 // bindings = ["x", "residual", "residual_bias", "parts"]
 // [[pass]]
-// entry_point = "normalize"
+// entry_point = "normalize_rows"
 // workgroup_size = "workgroup_size"
 // workgroup_count = "min(rows * row_parts, max_workgroups)"
 // iterations = "ceil_div(rows * row_parts, max_workgroups) * (4 + 2 * ceil_div(row_parts, threads_per_row) + 3 * (threads_per_row // 16))"
@@ -66,7 +66,7 @@ fn measure(
 }
 
 @compute @workgroup_size({{ workgroup_size }})
-fn normalize(
+fn normalize_rows(
     {% include "lib/builtins.wgsl" %}
 ) {
     {% call each_part() %}

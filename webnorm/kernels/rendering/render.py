@@ -146,7 +146,7 @@ class Shader:
 
     def located_error(self, message: str) -> WebnormError:
         """Return the error for a compiler's message: one line with the template's file, line and text."""
-        report = read_report(message, self._lines, self._declared)
+        report = read_report(message, self._lines, lambda: self._declared)
         line, complaint, column, length = report
         if line is None or not 1 <= line <= len(self.origins):
             return self._unplaced_error(complaint)

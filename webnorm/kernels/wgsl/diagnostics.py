@@ -104,8 +104,12 @@ class NagaReport(NamedTuple):
     length: int = 0
 
 
-def read_report(report: str, lines: Sequence[str] = (), declared: Sequence[str] = ()) -> NagaReport:
-    """Parse a report about a shader with these lines. `declared` are lines with more names to suggest.
+def read_report(
+    report: str, lines: Sequence[str] = (), declared: Callable[[], Sequence[str]] | None = None
+) -> NagaReport:
+    """Parse a report about a shader with these lines.
+
+    `declared` returns lines with more names to suggest. It is called only for a message about a name.
 
     A parse error marks one place. A validation error names the function and marks several places in it. The
     result is the place with its own message, else the last one that is not the whole function.
@@ -141,7 +145,7 @@ def read_report(report: str, lines: Sequence[str] = (), declared: Sequence[str] 
         labels = dict(_labels(report, lines))
         headline = f"{headline}: {'; '.join(without_handles(note, labels, lines) for note in notes)}"
     said = plain_words(headline) or _unplaced(report, lines)
-    return NagaReport(line, said + _advice(said, declared or lines), column, length)
+    return NagaReport(line, said + _advice(said, lines, declared), column, length)
 
 
 def _unplaced(report: str, lines: Sequence[str]) -> str:
@@ -173,18 +177,23 @@ def _labels(report: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield label[0], marked[label.start()]
 
 
-def _advice(complaint: str, lines: Sequence[str]) -> str:
+def _advice(complaint: str, lines: Sequence[str], declared: Callable[[], Sequence[str]] | None = None) -> str:
     """Suggest the nearest name in the text or in WGSL for an undefined name or member."""
+
+    def code() -> str:
+        # The shader's own names come first, because only some of a long text are compared.
+        return _code([*lines, *(declared() if declared else ())])
+
     if found := _NOT_IN_SCOPE.match(complaint):
-        named = dict.fromkeys(_NAME.findall(_code(lines)))
+        named = dict.fromkeys(_NAME.findall(code()))
         named.pop(found[1], None)
         known = (*_WGSL_NAMES, *itertools.islice(named, _MOST_NAMES))
         meant = _NAMED_ELSEWHERE.get(found[1]) or nearest(found[1], known, _NEAR)
     elif found := _NO_FIELD.match(complaint):
-        code = _code(lines)
-        if re.search(rf"\bconst\s+{found[1]}\b", code):
+        text = code()
+        if re.search(rf"\bconst\s+{found[1]}\b", text):
             return f"; write only `{found[1]}`, which is a constant"
-        members = dict.fromkeys(_TYPED_NAME.findall(code))
+        members = dict.fromkeys(_TYPED_NAME.findall(text))
         meant = nearest(found[1], itertools.islice(members, _MOST_NAMES), _NEAR)
     else:
         return ""

@@ -3,7 +3,7 @@
 
 import { keptFor } from "./runtime/calls.js";
 import { choose, named, traitsOf } from "./runtime/choice.js";
-import { checkedOptions, checkNumber, COUNT, isCount, isObject, shown, unexpected } from "./runtime/options.js";
+import { checkedOptions, checkNumber, checkObject, COUNT, isCount, isObject, shown, unexpected } from "./runtime/options.js";
 import { ARRAYS, evaluate, itemsize, Plan, roundUp } from "./runtime/passes.js";
 import { foreignBufferAmong } from "./runtime/foreign.js";
 
@@ -175,6 +175,7 @@ class Norm {
   async run(arrays) {
     this.#check();
     const inputs = this.tensors.filter((tensor) => tensor.access === "read");
+    checkObject(this.op, "arrays", arrays, inputs.map(({ name }) => name).join(", "));
     this.#onlyThese(arrays, inputs);
     const rows = this.#rowsOf(arrays, inputs);
     for (const tensor of inputs) this.#checkArray(tensor, arrays[tensor.name], rows);
@@ -221,11 +222,10 @@ class Norm {
   #onlyThese(given, expected) {
     const names = expected.map((tensor) => tensor.name);
     const listed = names.join(", ");
-    if (ArrayBuffer.isView(given)) throw unexpected(this.op, "the argument", given, `an object { ${listed} }`);
-    const unknown = Object.keys(given ?? {}).find((name) => !names.includes(name));
+    const unknown = Object.keys(given).find((name) => !names.includes(name));
     if (this.#numbers.includes(unknown)) this.#fail(`${unknown} is not a tensor; set it when you create the norm`);
     if (unknown !== undefined) this.#fail(`${shown(unknown)} is not a tensor here; expected ${listed}`);
-    const missing = names.find((name) => given?.[name] == null);
+    const missing = names.find((name) => given[name] == null);
     if (missing) this.#fail(`${missing} is missing; expected ${listed}`);
   }
 

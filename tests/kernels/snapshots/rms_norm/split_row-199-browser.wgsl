@@ -257,7 +257,7 @@ fn measure(
 }
 
 @compute @workgroup_size(256)
-fn normalize(
+fn normalize_rows(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) invocation: u32,

@@ -19,10 +19,15 @@ export function unexpected(op, name, value, expected) {
   return new Error(`${op}: ${name} is ${shown(value)}; expected ${expected}${advice}`);
 }
 
+/** Throw an Error unless a value is a plain object, which has the `listed` names. */
+export function checkObject(op, name, value, listed) {
+  if (kindOf(value) !== "Object") throw unexpected(op, name, value, `an object { ${listed} }`);
+}
+
 /** Return the options; throw an Error unless they are an object whose names are all in `names`. */
 export function checkedOptions(op, options = {}, names) {
   const listed = names.join(", ");
-  if (kindOf(options) !== "Object") throw unexpected(op, "options", options, `an object of ${listed}`);
+  checkObject(op, "options", options, listed);
   const unknown = Object.keys(options).find((name) => options[name] !== undefined && !names.includes(name));
   if (unknown !== undefined) throw new Error(`${op}: ${unknown} is not an option; expected ${listed}`);
   return options;
