@@ -293,7 +293,7 @@ def test_a_hidden_folder_leaves_the_reason_of_the_system(
 ) -> None:
     monkeypatch.setattr(Path, "is_file", Mock(side_effect=PermissionError))
     reason = NotADirectoryError(errno.ENOTDIR, "Not a directory")
-    assert str(atomic.unwritable(tmp_path / "out", reason)).endswith("out.json: Not a directory")
+    assert str(atomic.unwritable(tmp_path / "out", reason)).endswith("out: Not a directory")
 
 
 @pytest.mark.skipif(not Path(os.devnull).is_char_device(), reason="no device file to write to")
