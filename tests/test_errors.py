@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from patience import HANG_S
 from webnorm.errors import (
+    UnknownName,
     counted,
+    listing,
     one_line,
     path_argument,
     shell_command,
@@ -92,6 +94,22 @@ def test_long_lists_of_names_end_with_their_number() -> None:
     error = str(unknown("case", "zzz", names))
     assert error.startswith("unknown case 'zzz'; expected one of name_000, ")
     assert error.endswith(", ... (100 in all)") and len(error) < 300
+
+
+def test_a_list_keeps_its_first_name() -> None:
+    long = listing(["x" * 300])
+    assert long.startswith("xxx") and "[of 300 characters]" in long and "in all" not in long
+    two = listing(["x" * 300, "y" * 300])
+    assert two == f"{long}, ... (2 in all)"
+
+
+def test_an_unknown_name_carries_its_suggestions() -> None:
+    error = unknown("op", "layernorm", ("layer_norm", "rms_norm"))
+    assert isinstance(error, UnknownName)
+    assert (error.problem, error.suggested) == ("unknown op 'layernorm'", ("layer_norm",))
+    other = unknown("op", "zzz", ("layer_norm",), problem="it is 'did you mean'")
+    assert isinstance(other, UnknownName)
+    assert (other.problem, other.suggested) == ("it is 'did you mean'", ())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -284,6 +286,14 @@ def test_an_unwritable_path_is_reported_before_and_after_the_run(tmp_path: Path,
         with pytest.raises(WebnormError, match=f"cannot write .*: {why}$"):
             attempt(path)
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_hidden_folder_leaves_the_reason_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "is_file", Mock(side_effect=PermissionError))
+    reason = NotADirectoryError(errno.ENOTDIR, "Not a directory")
+    assert str(atomic.unwritable(tmp_path / "out", reason)).endswith("out: Not a directory")
 
 
 @pytest.mark.skipif(not Path(os.devnull).is_char_device(), reason="no device file to write to")

@@ -27,6 +27,11 @@ NOT_TO_SHOW = re.compile(
 MOST = 2000
 # A longer name is not a typing mistake, so no suggestion is searched for it.
 _LONGEST = 100
+# The least similarity (difflib's ratio) of a suggestion. The user chooses among few names, so even a distant
+# name helps.
+LIKELY = 0.55
+# Of many names, such as all identifiers of a text, one that is not meant is often as near as that.
+CLOSE = 0.76
 # Characters of a list of valid names. A longer list would hide the message.
 _MOST_LISTED = 240
 # With more completions than this, the message suggests the nearest name only.
@@ -105,17 +110,23 @@ class UnknownName(WebnormError):
         The kind of name, such as "op".
     name : str
         The unknown name.
+    problem : str
+        The first half of the message, without the hint.
+    suggested : tuple of str
+        The names that the message suggests. If it is empty, the message lists the valid names.
     """
 
     kind: str = ""
     name: str = ""
+    problem: str = ""
+    suggested: tuple[str, ...] = ()
 
 
 class LimitReached(WebnormError):
     """An error for a time limit that was reached. It does not mean that the slow work is wrong."""
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.55) -> str | None:
+def nearest(name: str, known: Iterable[str], cutoff: float = LIKELY) -> str | None:
     """Return the known name that is most similar to `name`, or None if difflib's ratio is below `cutoff`.
 
     The search ignores case only if it finds nothing otherwise.
@@ -166,27 +177,34 @@ def unknown(
     """
     name = given if isinstance(given, str) else shown(given)
     names = sorted(known)
-    listed = listing(names)
+    listed, complete = _listed(names)
     meant = [one for one in names if name and one.startswith(name)]
     if like not in (None, name) or not 0 < len(meant) <= _MOST_BEGUN:
         near = nearest(like or name, names)
-        listable = listed == ", ".join(names)
-        meant = [] if near is None or (listable and _differ_in_digits(name, near)) else [near]
+        meant = [] if near is None or (complete and _differ_in_digits(name, near)) else [near]
     if name in (elsewhere or {}):
         return WebnormError(f"{kind} {shown(given)} {(elsewhere or {})[name]}; expected one of {listed}")
     hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else f"expected one of {listed}"
-    error = UnknownName(f"{problem or f'unknown {kind} {shown(given)}'}; {hint}")
-    error.kind, error.name = kind, name
+    problem = problem or f"unknown {kind} {shown(given)}"
+    error = UnknownName(f"{problem}; {hint}")
+    error.kind, error.name, error.problem, error.suggested = kind, name, problem, tuple(meant)
     return error
 
 
 def listing(names: Iterable[str]) -> str:
     """Join names with commas; a long list is cut, and ends with its number of names."""
-    every = [*names]
+    return _listed(names)[0]
+
+
+def _listed(names: Iterable[str]) -> tuple[str, bool]:
+    """Return the joined names as in `listing`, and whether they are all there."""
+    every = [shortened(name, _MOST_LISTED) for name in names]
     listed = ", ".join(every)
     if len(listed) <= _MOST_LISTED:
-        return listed
-    return f"{listed[:_MOST_LISTED].rpartition(', ')[0]}, ... ({len(every)} in all)"
+        return listed, True
+    # With the separator behind it, even the longest first name stays.
+    cut = listed[: _MOST_LISTED + len(", ")].rpartition(", ")[0]
+    return f"{cut}, ... ({len(every)} in all)", False
 
 
 def _differ_in_digits(one: str, other: str) -> bool:

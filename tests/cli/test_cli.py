@@ -86,7 +86,12 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
             "unknown dtype 'float64'; expected one of all, bfloat16, ",
         ),
         (["bench", "--budget", "nan"], "--budget is 'nan'; expected a number; see webnorm bench --help"),
+        (["bench", "--runs", "nan"], "--runs is 'nan'; expected a whole number; see webnorm bench --help"),
         (["bench", "--rows"], "--rows has no value; see webnorm bench --help"),
+        (["bench", "--quick=3"], "--quick takes no value; see webnorm bench --help"),
+        (["store", "history", "--json"], "--json has no value; see webnorm store history --help"),
+        (["store", "histroy"], "unknown verb 'histroy'; did you mean 'history'? See webnorm store --help"),
+        (["store"], "the verb is missing; expected one of add, "),
         (["show", "z*"], "no kernel of layer_norm matches 'z*'; expected one of auto, copy, naive, "),
         (["list", "z*"], "no kernel of "),
         (["compare", "a"], "NEW is missing; expected webnorm compare [OPTIONS] OLD NEW; see webnorm compare"),
@@ -111,6 +116,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         ),
         (["check", "--op", "./gone"], "gone: no such folder; expected a folder that contains op.py"),
         (["evaluate", "gone.wgsl"], "gone.wgsl: no such file; expected a kernel's .wgsl file"),
+        (["evaluate", "gone.py", "--op", "rms_norm"], "gone.py: no such file; expected a kernel's .wgsl"),
         (["new-op", "my op"], "NAME is 'my op'; expected a letter, then letters, digits and _"),
         (["shwo"], "unknown verb 'shwo'; did you mean 'show'? See webnorm --help"),
         (["check", "--adapter", " "], "no adapter ' '; available: 0: "),
@@ -233,6 +239,14 @@ def test_the_error_for_an_unknown_adapter_names_its_origin(
         (["bench", "--dtype=float32", "float16", "all"], "did you mean --dtype float32,float16,all? See"),
         (["bench", "--kernel", "naive", "two_pass"], "did you mean --kernel naive,two_pass? See"),
         (["bench", "--size", "rows=8", "cols=4"], "did you mean --size rows=8 --size cols=4? See"),
+        (["bench", "--dtype", "float32", ",", "float16"], "did you mean --dtype float32,float16? See"),
+        (["bench", "--rows", "1024", "--cols", "64", "64"], "argument 64; did you mean --cols 64? See"),
+        (["bench", "--op", "rms_norm", "--dtype", "float16", "rms_norm"], "did you mean --op rms_norm? See"),
+        (["bench", "-c", "a=1", "-c", "b=2", "b=2"], "unexpected argument b=2; did you mean -c b=2? See"),
+        (["bench", "-vk", "naive", "two_pass"], "argument two_pass; did you mean -k naive,two_pass? See"),
+        (["bench", "-knaive", "two_pass"], "argument two_pass; did you mean -k naive,two_pass? See"),
+        (["bench", "my file.wgsl"], "argument 'my file.wgsl'; did you mean --kernel 'my file.wgsl'? See"),
+        (["bench", "--", "x", "--rows"], "unexpected arguments x --rows; expected webnorm bench [OPTIONS]"),
         (["bench", "-c", "a=1", "2"], "unexpected argument 2; expected webnorm bench [OPTIONS]; see"),
         (["evaluate", "a.wgsl", "--json", "x"], "unexpected argument x; --json takes no value; see"),
         (["bench", "bench", "--rows=3"], "unexpected argument bench; expected webnorm bench [OPTIONS]; see"),
@@ -250,6 +264,20 @@ def test_a_file_is_no_folder_of_ops(tmp_path: Path, mistake: Callable[[list[str]
     (tmp_path / "notes.txt").touch()
     said = mistake(["new-op", "gelu", "--out", "notes.txt"])
     assert "cannot write notes.txt/gelu: notes.txt is a file; expected a folder" in said
+
+
+@pytest.mark.parametrize("more", [[], ["--op", "layer_norm"]])
+def test_evaluate_refuses_other_files_with_and_without_an_op(
+    more: list[str], tmp_path: Path, mistake: Callable[[list[str]], str]
+) -> None:
+    for name in ("a.txt", "b.py"):
+        (tmp_path / name).touch()
+        assert f"{name}: the suffix is not .wgsl; expected a kernel's" in mistake(["evaluate", name, *more])
+
+
+def test_evaluate_without_an_op(tmp_path: Path, mistake: Callable[[list[str]], str]) -> None:
+    (tmp_path / "a.wgsl").touch()
+    assert "--op is missing; expected webnorm evaluate FILE --op" in mistake(["evaluate", "a.wgsl"])
 
 
 def test_a_path_that_is_no_kernel_is_recognized(tmp_path: Path, mistake: Callable[[list[str]], str]) -> None:

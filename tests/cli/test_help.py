@@ -16,7 +16,7 @@ import pytest
 
 from commands import webnorm
 from pages import DOCUMENTS, commands
-from webnorm.cli.options import completion, help
+from webnorm.cli.options import completion, help, shared
 from webnorm.cli.verb_table import VERBS, _loaded
 from webnorm.kernels.headers.sources import wgsl_root
 
@@ -55,6 +55,14 @@ def test_every_option_has_its_place() -> None:
             assert bool(one.metavar) != getattr(one, "is_flag", False), (verb, one.opts)
             used.add(help.long_name(one))
     assert used == {*help._PLACES}, "the table has names that no verb has"
+
+
+def test_the_help_says_which_options_take_lists() -> None:
+    declared = {(verb, name) for name, verbs in shared._LISTS.items() for verb in verbs}
+    options = [(verb, one) for verb in ALL for one in parameters(verb) if one.param_type_name == "option"]
+    said = {(verb, one.name) for verb, one in options if "a list" in one.help and not one.is_flag}
+    assert {(verb, one.name) for verb, one in options if shared.takes_list(verb, one.name)} == declared
+    assert said == declared
 
 
 def test_every_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,6 +171,10 @@ def test_values_of_several_lines_are_one(tmp_path: Path) -> None:
         (["auto"], "NAME is 'auto', which is taken"),
         (["copy"], "NAME is 'copy', which is taken"),
         (["a", "--out", "file"], "cannot write file/layer_norm/a.wgsl: file is a file; expected a folder"),
+        (
+            ["a", "--out", "taken"],
+            "cannot write taken/layer_norm/a.wgsl: taken/layer_norm is a file; expected a folder",
+        ),
         (["a", "--out", "n" * 300], "File name too long"),
         (["a", "--out", ""], "--out is ''; expected a value"),
         (["a", "--out", "n\nl"], "n l/layer_norm/a.wgsl: its path contains the character U+000A; rename it"),
@@ -182,6 +186,8 @@ def test_mistakes(
     arguments: list[str], message: str, tmp_path: Path, mistake: Callable[[list[str]], str]
 ) -> None:
     (tmp_path / "file").touch()
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "layer_norm").touch()
     folder = tmp_path / "kernels" / "layer_norm"
     folder.mkdir(parents=True)
     (folder / "there.wgsl").write_text("mine")

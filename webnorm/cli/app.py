@@ -15,11 +15,11 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from webnorm._version import __version__
-from webnorm.cli.options import completion, former_names
+from webnorm.cli.options import completion
 from webnorm.cli.terminal import exit_signals, modes, streams
 from webnorm.cli.terminal.streams import complain, say
 from webnorm.cli.usage_errors import usage_message
-from webnorm.cli.verb_table import VERBS, TopLevelVerbs
+from webnorm.cli.verb_table import TopLevelVerbs, named_verb
 from webnorm.cli.work.jobs import BAD_USAGE, INTERRUPTED, OK, AfterInterrupt, Interrupted
 from webnorm.errors import WebnormError
 
@@ -115,8 +115,7 @@ def _answered(arguments: list[str]) -> int:
             return BAD_USAGE
         context = getattr(error, "ctx", None)
         # Typer's parser reports an option without a value before the verb has a context.
-        verb = next((word for word in arguments[:1] if former_names.current_verb(word) in VERBS), None)
-        command = context.command_path if context else " ".join(filter(None, ("webnorm", verb)))
+        command = context.command_path if context else f"webnorm {named_verb(arguments)}".rstrip()
         message = usage_message(error, arguments)
         see = " See" if message.endswith("?") else "; see"
         raise WebnormError(f"{message}{see} {command} --help") from error

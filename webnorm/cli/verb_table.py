@@ -6,7 +6,7 @@ shows both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import getdoc
 from typing import Any
@@ -185,6 +185,15 @@ def _loaded(name: str) -> Any:
     else:
         alone.command(name, cls=VerbCommand, help=_help(summary, found))(found)
     return get_command(alone)
+
+
+def named_verb(words: Sequence[str]) -> str:
+    """Return the verb that words begin with, such as "bench" or "store history"; "" without one."""
+    first, second = (*words, "", "")[:2]
+    verb = former_names.current_verb(first)
+    if verb not in VERBS:
+        return ""
+    return f"{verb} {second}" if second in getattr(_loaded(verb), "commands", ()) else verb
 
 
 def verbs_with(option: str) -> list[str]:

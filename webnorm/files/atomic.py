@@ -235,10 +235,12 @@ def check_writable(path: Path) -> None:
 def unwritable(path: Path, error: OSError) -> WebnormError:
     """Return the error for a path that cannot be written; it names a parent that is no folder."""
     why: object = error.strerror or error
-    if isinstance(error, FileNotFoundError) and not path.parent.exists():
-        why = f"the folder {path.parent} does not exist"
-    elif isinstance(error, NotADirectoryError):
-        why = next((f"{one} is a file; expected a folder" for one in path.parents if one.is_file()), why)
+    # The folders may be hidden from this user. Then the system's reason remains.
+    with suppress(OSError):
+        if isinstance(error, FileNotFoundError) and not path.parent.exists():
+            why = f"the folder {path.parent} does not exist"
+        elif isinstance(error, NotADirectoryError | FileExistsError):
+            why = next((f"{one} is a file; expected a folder" for one in path.parents if one.is_file()), why)
     return WebnormError(f"cannot write {path}: {why}")
 
 

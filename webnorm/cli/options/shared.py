@@ -138,3 +138,19 @@ TimeLimit = Annotated[
         max=seconds.MOST,
     ),
 ]
+
+# The verbs in which an option takes a list with commas. In other verbs it takes one value.
+_LISTS = {
+    "op": ("list", "check", "bench", "tune", "store history", "store regressions"),
+    "kernel": ("check", "bench", "store history", "store regressions"),
+    "case": ("check",),
+    "dtype": ("check", "bench", "tune"),
+    "size": ("show", "evaluate", "bench", "tune", "export"),
+    "rows": ("bench", "tune"),
+    "cols": ("bench", "tune", "export"),
+}
+
+
+def takes_list(verb: str, parameter: str) -> bool:
+    """Return whether a parameter of a verb, such as "dtype" of "bench", takes a list with commas."""
+    return verb in _LISTS.get(parameter, ())

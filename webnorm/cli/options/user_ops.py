@@ -47,16 +47,15 @@ def with_folder(error: UnknownName, params: Iterable[Any]) -> WebnormError:
     # The names of an op's cases begin with the op.
     op = {"op": error.name, "case": error.name.partition("-")[0]}.get(error.kind)
     folders = folders_called(op) if op else []
-    if not folders and error.kind == "op" and "expected one of " in str(error):
+    if not folders and error.kind == "op" and not error.suggested:
         return WebnormError(f"{error}, or a folder that contains op.py")
     if not folders and error.kind == "case":
-        joint = " " if str(error).endswith("?") else "; "
+        joint = " " if error.suggested else "; "
         return WebnormError(f"{error}{joint}`webnorm check --cases` lists them")
     if not folders:
         return error
     option = "--op " if any("--op" in one.opts for one in params) else ""
-    given = str(error).partition("; ")[0]
-    return WebnormError(f"{given}; did you mean {' or '.join(f'{option}{one}' for one in folders)}?")
+    return WebnormError(f"{error.problem}; did you mean {' or '.join(f'{option}{one}' for one in folders)}?")
 
 
 def folders_called(name: str) -> list[str]:

@@ -18,6 +18,8 @@ from webnorm.gpu import seconds
 if TYPE_CHECKING:
     from webnorm.lab.run.submission import Evaluation
 
+_USAGE = "webnorm evaluate FILE --op FOLDER"
+
 
 def evaluate(
     file: Annotated[Path | None, Argument(help="The kernel: a .wgsl file, with or without a header.")] = None,
@@ -49,17 +51,19 @@ def evaluate(
     """Several evaluations can run at once. They take turns with the timing, and report if they shared the
     device.
     """
+    from webnorm.kernels.headers.sources import is_wgsl
     from webnorm.lab.run import submission
 
     if schema:
         return emit(json_format.dumps(submission.json_schema(), indent=1))
-    if file is None or op is None:
-        if file is not None and not file.is_file():
-            raise WebnormError(f"{file}: no such file; expected a kernel's .wgsl file")
-        lacking = "FILE is missing" if file is None else "--op is missing"
-        raise WebnormError(f"{lacking}; expected webnorm evaluate FILE --op FOLDER")
-    if file.suffix == ".py":
-        raise WebnormError(f"{file}: is Python; expected a kernel's .wgsl file")
+    if file is None:
+        raise WebnormError(f"FILE is missing; expected {_USAGE}")
+    if not file.exists():
+        raise WebnormError(f"{file}: no such file; expected a kernel's .wgsl file")
+    if not is_wgsl(file.name):
+        raise WebnormError(f"{file}: the suffix is not .wgsl; expected a kernel's .wgsl file")
+    if op is None:
+        raise WebnormError(f"--op is missing; expected {_USAGE}")
     given = values.size_lists(size)
     several = [name for name, found in given.items() if found is None or len(found) != 1]
     if several:

@@ -34,7 +34,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import SandboxedEnvironment
 
 from webnorm import signals
-from webnorm.errors import SourceLocation, WebnormError, nearest, sentence
+from webnorm.errors import CLOSE, SourceLocation, WebnormError, nearest, sentence
 from webnorm.files import user_cache
 from webnorm.kernels.headers import sources
 from webnorm.kernels.rendering.includes import IncludeRefused, check_name, note_include
@@ -70,8 +70,6 @@ MOST_TEXT, MOST_LINES = 4 << 20, 100_000
 _MARKED = 4
 # The key of the set of looked-up names. No name in a template is empty.
 _LOOKED_UP = ""
-# The least similarity of a suggested name (difflib's ratio).
-_NEAR = 0.76
 
 
 class TemplateCodeGenerator(CodeGenerator):
@@ -407,7 +405,7 @@ def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> Webno
             file, line, message = error.filename or file, error.lineno, str(error.message)
         case TemplateNotFound():
             message = f"includes {sentence(repr(error.name), 80)}, which does not exist in its folders"
-            near = nearest(Path(error.name or "").stem, _snippets(request.roots), _NEAR)
+            near = nearest(Path(error.name or "").stem, _snippets(request.roots), CLOSE)
             message += f"; did you mean 'lib/{near}.wgsl'?" if near else ""
         case SyntaxError():
             # Python cannot compile the code that Jinja generated.
@@ -443,7 +441,7 @@ def _advice(error: UndefinedError, request: RenderRequest, file: str) -> str:
         return "; its macro was imported without `with context`"
     if name and file.rpartition("/")[0].endswith("lib"):
         return "; the library uses it: define it in [tune] or [derive] of the kernel's header"
-    near = nearest(name, request.context, _NEAR)
+    near = nearest(name, request.context, CLOSE)
     return f"; did you mean {near!r}?" if near else ""
 
 

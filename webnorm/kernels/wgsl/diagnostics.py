@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from webnorm.errors import SourceLocation, nearest
+from webnorm.errors import CLOSE, SourceLocation, nearest
 from webnorm.kernels.wgsl.tokens import CannotInstrument, WgslToken, tokenize, without_comments
 
 # naga prints source lines as "12 │ text", followed by a line "   │   ^^^ label" with a marker.
@@ -62,8 +62,8 @@ _NAMED_ELSEWHERE = {
     "inversesqrt": "inverseSqrt",
     **dict.fromkeys(("barrier", "__syncthreads", "threadgroup_barrier"), "workgroupBarrier"),
 }
-# The least similarity of a suggested name (difflib's ratio), and the most names to compare, at 10 us each.
-_NEAR, _MOST_NAMES = 0.76, 2000
+# The most names to compare with a name, at 10 us each.
+_MOST_NAMES = 2000
 # Labels in naga's output, and naga's sentences about them.
 _EXPRESSION = re.compile(r"naga::ir::Expression \[(\d+)\]")
 _CALLED = re.compile(r"([^\W\d]\w*)\s*\((.*)\)", re.DOTALL)
@@ -188,13 +188,13 @@ def _advice(complaint: str, lines: Sequence[str], declared: Callable[[], Sequenc
         named = dict.fromkeys(_NAME.findall(code()))
         named.pop(found[1], None)
         known = (*_WGSL_NAMES, *itertools.islice(named, _MOST_NAMES))
-        meant = _NAMED_ELSEWHERE.get(found[1]) or nearest(found[1], known, _NEAR)
+        meant = _NAMED_ELSEWHERE.get(found[1]) or nearest(found[1], known, CLOSE)
     elif found := _NO_FIELD.match(complaint):
         text = code()
         if re.search(rf"\bconst\s+{found[1]}\b", text):
             return f"; write only `{found[1]}`, which is a constant"
         members = dict.fromkeys(_TYPED_NAME.findall(text))
-        meant = nearest(found[1], itertools.islice(members, _MOST_NAMES), _NEAR)
+        meant = nearest(found[1], itertools.islice(members, _MOST_NAMES), CLOSE)
     else:
         return ""
     return f"; did you mean `{meant}`?" if meant else ""
