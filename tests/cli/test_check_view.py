@@ -100,8 +100,10 @@ def test_the_first_reason_for_unchecked_races_is_shown() -> None:
 
 
 def test_a_race_is_shown() -> None:
-    raced = result("naive", status="fail", watched=True, reason="a race on partials[3]")
+    raced = result("naive", status="fail", watched=True, fault="race", reason="a race on partials[3]")
     assert race_line([raced, result("naive", watched=True)]) == "races on workgroup memory: in 1 of 2 runs"
+    endless = result("naive", status="fail", watched=True, fault="loop", reason="a loop next to a race")
+    assert race_line([endless]) == "races on workgroup memory: none in 1 run, endless loops in 1"
 
 
 def test_a_kernel_that_passes_is_a_line() -> None:

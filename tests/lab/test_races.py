@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cheats import FIRST, PASS, Cheat
 from cheats import START as ROW
@@ -17,6 +18,7 @@ import broken
 from fuzzing import examples
 from testbed import GPU, KERNELS, covering, needs, of_one_file, option_problems, suited
 from webnorm.choice.defaults import default_variant
+from webnorm.errors import SourceLocation
 from webnorm.gpu.buffers import POISON
 from webnorm.gpu.compute_programs import _words_of
 from webnorm.gpu.device import Device
@@ -27,12 +29,15 @@ from webnorm.kernels.headers.sources import wgsl_root
 from webnorm.kernels.headers.variants import Variant, runnable_variants
 from webnorm.kernels.rendering.render import render_shader
 from webnorm.kernels.wgsl.tokens import CannotInstrument, TokenizedShader
-from webnorm.lab.results.result import Result
+from webnorm.lab.results.result import FaultKind, Result
+from webnorm.lab.run.check import with_expectation
+from webnorm.lab.verify import trial
 from webnorm.lab.verify.instrumentation import LoopInstrumentation, RaceInstrumentation
 from webnorm.lab.verify.problem_buffers import ProblemBuffers
-from webnorm.lab.verify.races import find_fault
+from webnorm.lab.verify.races import RaceOrLoopFault, find_fault
 from webnorm.lab.verify.trial import try_variant
 from webnorm.op.op import Task, make_inputs
+from webnorm.ops.norms.corpus import CASES
 from webnorm.ops.norms.problem import NormProblem
 
 TWO_PASS = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text()
@@ -124,14 +129,59 @@ def test_an_exception_of_the_search_is_an_error(device: Device, monkeypatch: pyt
     assert (result.status, result.reason, result.unwatched) == ("error", "KeyError: 'weight'", None)
 
 
+def one_pass_at_a_large_mean(device: Device) -> tuple[ProblemBuffers, Variant]:
+    """Return a variant that is wrong on the problem of the board."""
+    kernel = next(kernel for kernel in KERNELS if kernel.label == "layer_norm/one_pass")
+    problem = NormProblem(rows=7, cols=64)
+    arrays = make_inputs(kernel.op, problem)
+    arrays["x"] = (arrays["x"] + 1e5).astype(np.float32)
+    board = ProblemBuffers(device, Task(kernel.op, problem), arrays, ())
+    return board, default_variant(kernel, problem, device.traits)
+
+
+def test_an_exception_of_the_search_does_not_hide_a_wrong_result(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, variant = one_pass_at_a_large_mean(device)
+    wrong = try_variant(board, variant)[0]
+    assert wrong.status == "fail" and "y[" in (wrong.reason or "")
+    monkeypatch.setattr(LoopInstrumentation, "text", lambda self: {}["weight"])
+    found = try_variant(board, variant, watch=True)[0]
+    assert (found.status, found.worst, found.watched) == ("fail", wrong.worst, None)
+    assert found.reason == f"{wrong.reason}; the search for races failed: KeyError: 'weight'"
+
+
+@pytest.mark.parametrize("kind", ["race", "loop"])
+def test_a_race_in_an_unstable_kernel_is_not_expected(
+    kind: FaultKind, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, variant = one_pass_at_a_large_mean(device)
+    assert with_expectation(try_variant(board, variant, watch=True)[0], variant.kernel, CASES[0]).expected
+    fault = RaceOrLoopFault(kind, "a fault", SourceLocation("one_pass.wgsl", 3))
+    monkeypatch.setattr(trial, "find_fault", lambda *_: fault)
+    found = with_expectation(try_variant(board, variant, watch=True)[0], variant.kernel, CASES[0])
+    assert (found.status, found.fault, found.expected) == ("fail", kind, None)
+    assert found.reason is not None and found.reason.endswith("; one_pass.wgsl:3: a fault")
+
+
+def test_a_missing_array_is_a_bug_of_webnorm(device: Device) -> None:
+    kernel = next(kernel for kernel in KERNELS if kernel.label == "layer_norm/naive")
+    variant, problem = default_of(kernel, device, 256)
+    arrays = make_inputs(kernel.op, problem)
+    del arrays["weight"]
+    with pytest.raises(RuntimeError, match=r"no array weight, which .*naive.* a bug of webnorm"):
+        find_fault(device, variant, problem, arrays, ())
+
+
 def test_a_text_that_the_driver_rejects_is_not_watched(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reason is a sentence without an exception's name."""
+    """The reason is a sentence with the compiler's message, and without an exception's name."""
     monkeypatch.setattr(RaceInstrumentation, "text", lambda *_: "fn broken(")
-    with pytest.raises(CannotInstrument, match="instrumented text") as caught:
+    with pytest.raises(CannotInstrument) as caught:
         race_of(using(tmp_path, *USES["with a barrier between"][:2]), device, 256)
-    assert "Error" not in str(caught.value)
+    said = r"the instrumented text does not run: \S*used\.wgsl:\d+: name `const` is a reserved keyword.*"
+    assert re.fullmatch(said, str(caught.value))
 
 
 @pytest.mark.parametrize("use", UNCLEAR)
@@ -484,7 +534,7 @@ def test_a_race_fails_and_an_unwatchable_kernel_does_not(device: Device, tmp_pat
         device, tmp_path, TILE.replace(", 32>", ", 256>"), "tile[place]\n= 1.0; let other = tile[0];"
     )
     assert racing.status == "fail", racing.reason
-    assert racing.watched and "used.wgsl" in (racing.reason or "")
+    assert racing.watched and racing.fault == "race" and "used.wgsl" in (racing.reason or "")
     before, inside = TILE.replace(", 32>", ", 256>"), f"tile[place] = 1.0; if (place > 0u) {{ {WAIT} }}"
     uneven = tried(device, tmp_path, before, inside)
     assert (uneven.status, uneven.watched) == ("pass", False), uneven.reason

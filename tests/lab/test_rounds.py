@@ -146,7 +146,8 @@ def test_a_right_answer_with_an_endless_loop_is_a_failure(device: Device, tmp_pa
     variant = default_variant(kernel, problem, device.traits)
     assert try_variant(board, variant)[0].status == "pass"
     result = try_variant(board, variant, watch=True)[0]
-    assert result.status == "fail" and "a loop that does not end" in (result.reason or "")
+    assert (result.status, result.fault) == ("fail", "loop")
+    assert "a loop that does not end" in (result.reason or "")
     found = [one.fault for one in evaluation.check_races(device, EvaluationJob(kernel.path, None, ()))]
     assert {one and one.kind for one in found} == {"loop"}
 
@@ -158,7 +159,7 @@ def test_a_wrong_answer_names_its_endless_loop(device: Device, tmp_path: Path) -
     board = ProblemBuffers(device, Task(kernel.op, PROBLEM), make_inputs(kernel.op, PROBLEM), ())
     result = try_variant(board, default_variant(kernel, PROBLEM, device.traits), watch=True)[0]
     (line,) = (at for at, text in enumerate(kernel.path.read_text().splitlines(), 1) if "return; }" in text)
-    assert result.status == "fail" and result.watched
+    assert (result.status, result.watched, result.fault) == ("fail", True, "loop")
     assert re.search(rf"never written.*looping\.wgsl:{line}: a loop that does not end", result.reason or "")
 
 

@@ -300,7 +300,8 @@ class Schedule:
     def _lay_out(self, pipelines: Sequence[Pipeline], dimension: int) -> Iterator[Dispatch]:
         """Yield the dispatches of all passes, with at most `dimension` workgroups in each direction.
 
-        Dispatches that need not fit one direction use two if the grid has to be square.
+        With a square grid, three or more workgroups take two directions even if they fit one. A header's own
+        grid stays as it is.
         """
         parts: list[tuple[int, BatchSlice | None]] = [*enumerate(self._slices)]
         for pipeline in pipelines:
@@ -308,9 +309,9 @@ class Schedule:
             whole = rendered.per == "call"
             batch = self.shader.problem.batch_size if whole else self._most
             count = self.shader.workgroup_count(rendered, batch)
+            across = math.isqrt(max(count - 1, 0)) + 1 if self._square else dimension
             for at, part in [(len(parts), None)] if whole else parts:
                 places = tuple(self._place(binding, part) for binding in rendered.bindings)
-                across = math.isqrt(max(count - 1, 0)) + 1 if self._square else dimension
                 own = self._own_grid(rendered, batch, dimension)
                 yield Dispatch(pipeline, own or grid(count, across), at * self._words_bytes, places)
 

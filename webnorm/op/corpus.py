@@ -49,7 +49,8 @@ class Case(ABC):
         The sizes.
     narrow
         "bindings" cuts the batch into slices, and "dispatches" dispatches three or more workgroups in two
-        dimensions, although the device does not require it.
+        dimensions, although the device does not require it. The grid stays as it is if the header gives each
+        direction or plain WGSL does not read `num_workgroups`.
     for_gpus
         True for a case that is too large for a software adapter.
     """

@@ -27,8 +27,8 @@ _LENGTHS = (1, 3, 61, 64, 257, 1000, 1024)
 _WATCHED = (61, 64, 257)
 # Lengths at which other constants are tried. Both take many steps with few invocations.
 _VARYING = (257, 1024)
-# Lengths of the batch for dispatches in two dimensions, which take three workgroups. The longest that fits is
-# used; the first is enough for 1024 batch elements per workgroup.
+# Lengths of the batch for dispatches in two dimensions, which take three workgroups. These primes give enough
+# workgroups of 1024, 256 and 16 batch elements. The longest that the op accepts is used.
 _SQUARE = (2053, 521, 61)
 # Pools of sizes for draws, for even and for odd lengths, if other sizes do not fit; and the number of draws.
 _POOLS = (((4, 8, 12), (4,), (1, 2, 3, 4)), ((1, 3, 5, 7), (1, 3), (1, 2, 3)))

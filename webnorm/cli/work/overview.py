@@ -87,14 +87,14 @@ def race_line(results: Sequence[Result]) -> str:
     """
     watched = sum(result.watched is True for result in results)
     unwatched = sum(result.watched is False for result in results)
-    seen = sum("a race" in (result.reason or "") for result in results if result.watched)
+    seen = sum(result.fault == "race" for result in results)
     reason = next((one_line(result.unwatched) for result in results if result.unwatched), None)
     failed = "could not be checked" + (f" ({shortened(reason, _LONGEST_REASON)})" if reason else "")
     if not watched:
         return f"races on workgroup memory: {counted(unwatched, 'run')} {failed}" if unwatched else ""
     found = f"in {seen} of" if seen else "none in"
     line = f"races on workgroup memory: {found} {counted(watched, 'run')}"
-    endless = sum("a loop that does not end" in (result.reason or "") for result in results if result.watched)
+    endless = sum(result.fault == "loop" for result in results)
     line += f", endless loops in {endless}" if endless else ""
     return f"{line}, {unwatched} more {failed}" if unwatched else line
 

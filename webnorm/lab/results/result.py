@@ -26,6 +26,7 @@ Status = Literal["pass", "fail", "skip", "error"]
 Cache = Literal["cold", "warm"]
 Calls = Literal["one by one", "at once"]
 Source = Literal["tuning", "rules"]
+FaultKind = Literal["race", "loop"]
 # Times outside of this range are no measurements, and their ratios could exceed float64.
 SHORTEST_NS, LONGEST_NS = 1e-9, 1e21
 # Sizes and scalars of the built-in ops. The names are fixed, because older files contain them.
@@ -54,6 +55,9 @@ class Result:
     worst
         The element that is closest to or furthest beyond its tolerance, with its actual and expected
         value.
+    fault
+        "race" for a race on workgroup memory, and "loop" for an endless loop. Such a failure is never
+        expected.
     watched, unwatched
         True if loops and accesses to workgroup memory were watched for races, and
         otherwise the reason why they were not.
@@ -97,6 +101,7 @@ class Result:
     worst: Text | None = None
     non_finite: Size | None = None
     deterministic: bool | None = None
+    fault: FaultKind | None = None
     watched: bool | None = None
     unwatched: Text | None = None
     median_ns: float | None = None

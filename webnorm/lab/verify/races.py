@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import wgpu
@@ -28,6 +28,7 @@ from webnorm.kernels.headers.variants import SOFTWARE_ITERATIONS, Variant
 from webnorm.kernels.rendering.render import Shader, render_shader
 from webnorm.kernels.wgsl.diagnostics import read_report
 from webnorm.kernels.wgsl.tokens import CannotInstrument
+from webnorm.lab.results.result import FaultKind
 from webnorm.lab.verify.clobber import clobberer_of, output_buffers, scratch_buffers
 from webnorm.lab.verify.deviations import batch_part
 from webnorm.lab.verify.instrumentation import (
@@ -54,7 +55,7 @@ _UNCLEAR = (CannotInstrument, WebnormError, wgpu.GPUError)
 class RaceOrLoopFault:
     """A race or an endless loop that was found, with the place of the loop or of one of the two accesses."""
 
-    kind: Literal["race", "loop"]
+    kind: FaultKind
     text: str
     place: SourceLocation
 
@@ -124,14 +125,11 @@ class _Watch:
         with _origins_named(shader):
             text = _text(shader, rounds, watched, size // 4 - words)
         shader = replace(shader, text=text)
-        op = self.variant.kernel.op
-        # A copy gets the arrays of another op, and reads only some of them.
-        read = {tensor.name: self.arrays[tensor.name] for tensor in op.inputs(problem)}
-        given = batch_part(op, read, slice(problem.batch_size))
         notes = device.create_buffer(math.ceil(size / 16) * 16)
-        outputs = Outputs(device, problem, op.outputs(problem))
+        inputs = Inputs(device, self._read(problem))
+        outputs = Outputs(device, problem, self.variant.kernel.op.outputs(problem))
         pipelines = compile_shader(device, shader, extra_bindings=1)
-        plan = Plan(device, shader, Inputs(device, given).buffers, outputs.buffers, pipelines, [notes])
+        plan = Plan(device, shader, inputs.buffers, outputs.buffers, pipelines, [notes])
         if plan.dispatches > len(shader.passes):
             raise CannotInstrument(f"the {problem.BATCH} are cut into slices")
         for _ in _states(device, plan, outputs):
@@ -143,6 +141,21 @@ class _Watch:
             if found:
                 return found
         return None
+
+    def _read(self, problem: Problem) -> dict[str, Array]:
+        """Return the arrays that the variant reads, cut to a problem of fewer rows.
+
+        A copy gets the arrays of another op, and reads only some of them.
+        """
+        op = self.variant.kernel.op
+        names = [tensor.name for tensor in op.inputs(problem)]
+        missing = ", ".join(name for name in names if name not in self.arrays)
+        if missing:
+            raise RuntimeError(
+                f"the search for races got no array {missing}, which {self.variant} reads; "
+                "this is a bug of webnorm, not of the kernel; please report it"
+            )
+        return batch_part(op, {name: self.arrays[name] for name in names}, slice(problem.batch_size))
 
     def _fitting(self) -> tuple[Shader, LoopInstrumentation, RaceInstrumentation | None, int] | None:
         """Return a shader for as many rows as the notes allow, its instrumentation, and the notes' bytes.
@@ -206,7 +219,7 @@ def _words(device: Device, notes: Any, first: int, count: int) -> list[int]:
     return [int(word) for word in np.frombuffer(data, np.uint32)]
 
 
-def _fault(kind: Literal["race", "loop"], text: str, shader: Shader, line: int) -> RaceOrLoopFault:
+def _fault(kind: FaultKind, text: str, shader: Shader, line: int) -> RaceOrLoopFault:
     """Return a fault at a line of the text: at the author's line, with the place in a built-in snippet."""
     file, number = shader.origins[line - 1]
     name, called = shader.author_calls(line)

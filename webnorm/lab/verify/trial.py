@@ -19,7 +19,7 @@ from webnorm.kernels.wgsl.tokens import CannotInstrument
 from webnorm.lab.results.result import Result, Status
 from webnorm.lab.verify.accuracy import Accuracy
 from webnorm.lab.verify.problem_buffers import Golden, ProblemBuffers, RepeatedRowsDiffer
-from webnorm.lab.verify.races import LoopsNotInstrumented, find_fault
+from webnorm.lab.verify.races import LoopsNotInstrumented, RaceOrLoopFault, find_fault
 from webnorm.op.problem import Problem
 
 UNSTEADY = "two runs on the same input gave different bits"
@@ -41,8 +41,12 @@ def blank_result(
 
 
 def expect_instability(result: Result, kernel: Kernel) -> Result:
-    """Return the result, with a failure of an unstable kernel marked as expected."""
-    return replace(result, expected=True) if kernel.unstable and result.status == "fail" else result
+    """Return the result, with a failure of an unstable kernel marked as expected.
+
+    Instability explains neither a race nor an endless loop.
+    """
+    expected = kernel.unstable and result.status == "fail" and result.fault is None
+    return replace(result, expected=True) if expected else result
 
 
 def unreadable(broken: UnreadableKernel, problem: Problem, case: str | None = None) -> Result:
@@ -111,30 +115,29 @@ def try_plan(
             if not accuracy.ok:
                 wrong = with_accuracy(result, accuracy)
                 moved = f" (after every {board.problem.batch_noun} was shifted by one)" if version else ""
-                seen = _watched(board, variant, watch)
-                cause = f"; {seen.fault}" if seen.fault else ""
-                wrong = replace(wrong, watched=seen.watched, unwatched=seen.reason)
-                return replace(wrong, reason=f"{wrong.reason}{moved}{cause}"), None, ()
+                wrong = replace(wrong, reason=f"{wrong.reason}{moved}")
+                return _with_search(board, variant, wrong) if watch else wrong, None, ()
             board.keep(plan, version, at)
             golden.append(bits)
             if version == 0:
                 result = with_accuracy(result, accuracy)
         steady = board.steady(plan) if board.problem.batch_size else True
-        seen = _watched(board, variant, watch)
+        seen = _search(board, variant) if watch else _SearchResult()
     except Exception as error:
         signals.let_through(error)
         return failed_result(board, variant, result, error), None, ()
     result = replace(result, deterministic=steady, watched=seen.watched, unwatched=seen.reason)
     if not steady or seen.fault:
-        return replace(result, status="fail", reason=seen.fault if steady else UNSTEADY), None, ()
+        result = replace(result, status="fail", reason=None if steady else UNSTEADY)
+        return _with_fault(result, seen.fault), None, ()
     if result.status == "skip":
         return result, None, ()
     return replace(result, reason=seen.loops_unknown), plan, tuple(golden)
 
 
 @dataclass(frozen=True)
-class _Watched:
-    """The result of watching loops and workgroup memory.
+class _SearchResult:
+    """The result of a search for endless loops and races on workgroup memory.
 
     `watched` is None if it was not tried, and `reason` says why it was not possible. `fault` is the fault
     that was found. `loops_unknown` is the reason if the kernel's loops may not end.
@@ -142,30 +145,51 @@ class _Watched:
 
     watched: bool | None = None
     reason: str | None = None
-    fault: str | None = None
+    fault: RaceOrLoopFault | None = None
     loops_unknown: str | None = None
 
 
-def _watched(board: ProblemBuffers, variant: Variant, watch: bool) -> _Watched:
-    """Search for endless loops and races on workgroup memory in a variant, if `watch` is true.
+def _search(board: ProblemBuffers, variant: Variant) -> _SearchResult:
+    """Search for endless loops and races on workgroup memory in a variant.
 
     The variant's own text has run before, so that errors of the instrumented text are not its fault.
     """
-    if not watch or not board.problem.batch_size:
-        return _Watched()
+    if not board.problem.batch_size:
+        return _SearchResult()
     try:
         problem, arrays = board.drawn_problem(variant), board.inputs_of(variant).arrays
-        found = find_fault(board.device, variant, problem, arrays, board.roots)
-        return _Watched(True, fault=None if found is None else str(found))
+        return _SearchResult(True, fault=find_fault(board.device, variant, problem, arrays, board.roots))
     except LoopsNotInstrumented as unclear:
         reason = f"it is unknown whether its loops end: {unclear}"
-        return _Watched(False, str(unclear), loops_unknown=reason)
+        return _SearchResult(False, str(unclear), loops_unknown=reason)
     except CannotInstrument as unclear:
-        return _Watched(False, str(unclear))
+        return _SearchResult(False, str(unclear))
+
+
+def _with_search(board: ProblemBuffers, variant: Variant, wrong: Result) -> Result:
+    """Search for the cause of a wrong result, and return the result with what the search found.
+
+    An exception of the search is added to the reason, because the result is wrong in any case.
+    """
+    try:
+        seen = _search(board, variant)
+    except Exception as error:
+        signals.let_through(error)
+        failed = failed_result(board, variant, wrong, error).reason
+        return replace(wrong, reason=f"{wrong.reason}; the search for races failed: {failed}")
+    return _with_fault(replace(wrong, watched=seen.watched, unwatched=seen.reason), seen.fault)
+
+
+def _with_fault(wrong: Result, fault: RaceOrLoopFault | None) -> Result:
+    """Return a wrong result with a race or an endless loop, if there is one, added to the reason."""
+    if fault is None:
+        return wrong
+    reason = "; ".join(filter(None, (wrong.reason, str(fault))))
+    return replace(wrong, reason=reason, fault=fault.kind)
 
 
 def failed_result(board: ProblemBuffers, variant: Variant, result: Result, error: Exception) -> Result:
-    """Return the result of a variant that an exception stopped, even after right answers."""
+    """Return the result of a variant that an exception stopped, also after right answers to some inputs."""
     match error:
         case RepeatedRowsDiffer():
             return replace(result, status="fail", reason=str(error))

@@ -31,10 +31,9 @@ from webnorm.ops.norms.case import (
 )
 from webnorm.ops.norms.problem import NormOptions
 
-_CUT: tuple[tuple[ForceSplit, int, str], ...] = (
-    ("bindings", 61, "rows cut where a device's bindings are small, which this one's are not"),
-    ("bindings", 256, "rows cut where a device's bindings are small, which this one's are not"),
-    ("dispatches", 70, "dispatches in two dimensions, which this device requires for more rows"),
+_CUT: tuple[tuple[ForceSplit, tuple[int, ...], str], ...] = (
+    ("bindings", (61, 256), "rows cut where a device's bindings are small, which this one's are not"),
+    ("dispatches", (70,), "dispatches in two dimensions, which this device requires for more rows"),
 )
 _SHIFT = "mean of {} standard deviations: the rounding of the mean (webnorm docs/numerics.md)"
 
@@ -202,7 +201,8 @@ PROMISES: tuple[NormCase, ...] = (
             options=options,
             narrow=narrow,
         )
-        for narrow, cols, source in _CUT
+        for narrow, lengths, source in _CUT
+        for cols in lengths
         for name, options in (
             ("", NormOptions()),
             ("-residual", NormOptions(residual=True, residual_bias=True, return_stats=True)),
