@@ -77,6 +77,8 @@ def _normalized(line: str) -> str:
     line = re.sub(r"[▏▎▍▌▋▊▉█]+", " ", line)
     line = re.sub(rf"^ *{_NUMBER}=? ", "", line)
     line = re.sub(r"\b[nuµm]s\b", "s", line)
+    # In the summary matrix, a star marks the fastest kernel.
+    line = re.sub(r"(?<=\d)\*(?= |$)", "", line)
     line = re.sub(r"\b(pass|FAIL)\b.*", r"\1", line)
     line = re.sub(r"^(auto picks [^:]*:).*", r"\1", line)
     return " ".join(line.split())

@@ -36,6 +36,7 @@ def test_shown_lines_are_looked_for_in_any_order() -> None:
     assert missing_lines(["registers 3.5 ms ±20 % 7.1 97 % █ 2.0e-05 pass"], PRINTED) == []
     assert missing_lines(["1= registers 24.1 us ±1 % 5.09 100 % 1.2e-06 pass"], PRINTED) == []
     assert missing_lines(["  welford_... 7 -"], PRINTED) == []
+    assert missing_lines(["naive  46  44*"], "naive  59*  51") == []
 
 
 def test_a_line_that_was_not_printed_is_missing() -> None:

@@ -889,7 +889,7 @@ def test_without_subgroups_reaches_the_page(tmp_path: Path) -> None:
         (["--browser", "/bin/true"], "/bin/true does not start as a browser: it ended at once"),
         (["--browser", "./says"], "says does not start as a browser: I am no browser"),
         (["--browser", "./sleeps", "--time-limit", "2"], "sleeps did not start within 2 s: stopped"),
-        (["--screenshot", "none/a.png"], "cannot write none/a.png: No such file or directory"),
+        (["--screenshot", "none/a.png"], "cannot write none/a.png: the folder none does not exist"),
         (["--screenshot", "a.gif"], "--screenshot is a.gif; expected a .png file"),
     ],
 )
