@@ -117,6 +117,10 @@ def copy_watched(device: Device) -> Result:
     return try_variant(board, variant, watch=True)[0]
 
 
+# A lookup in it raises the KeyError of a mistake of webnorm.
+EMPTY: dict[str, str] = {}
+
+
 def test_a_copy_with_a_loop_is_watched(device: Device) -> None:
     result = copy_watched(device)
     assert (result.status, result.watched, result.unwatched) == ("pass", True, None)
@@ -124,7 +128,7 @@ def test_a_copy_with_a_loop_is_watched(device: Device) -> None:
 
 def test_an_exception_of_the_search_is_an_error(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only texts that cannot be instrumented give a reason why races could not be checked."""
-    monkeypatch.setattr(LoopInstrumentation, "text", lambda self: {}["weight"])
+    monkeypatch.setattr(LoopInstrumentation, "text", lambda self: EMPTY["weight"])
     result = copy_watched(device)
     assert (result.status, result.reason, result.unwatched) == ("error", "KeyError: 'weight'", None)
 
@@ -145,7 +149,7 @@ def test_an_exception_of_the_search_does_not_hide_a_wrong_result(
     board, variant = one_pass_at_a_large_mean(device)
     wrong = try_variant(board, variant)[0]
     assert wrong.status == "fail" and "y[" in (wrong.reason or "")
-    monkeypatch.setattr(LoopInstrumentation, "text", lambda self: {}["weight"])
+    monkeypatch.setattr(LoopInstrumentation, "text", lambda self: EMPTY["weight"])
     found = try_variant(board, variant, watch=True)[0]
     assert (found.status, found.worst, found.watched) == ("fail", wrong.worst, None)
     assert found.reason == f"{wrong.reason}; the search for races failed: KeyError: 'weight'"

@@ -599,7 +599,7 @@ def test_an_op_is_a_function_on_arrays(tmp_path: Path) -> None:
     scaled = changed(f"[{DECLARED}],", f'[{DECLARED}],\n    scalars=[scalar("scale", 1.0)],')
     scaled = scaled.replace("option, ", "option, scalar, ")
     with pytest.raises(WebnormError, match="scaled takes x in order, not 2 arguments; pass scale by name"):
-        webnorm.load_op(write_op(tmp_path / "scaled", scaled))(x, 1.5)
+        webnorm.load_op(write_op(tmp_path / "scaled", scaled))(x, x)
 
 
 PLAIN = """// A kernel of some app.
