@@ -18,7 +18,6 @@ from webnorm._version import __version__
 from webnorm.cli.options import completion
 from webnorm.cli.terminal import exit_signals, modes, streams
 from webnorm.cli.terminal.streams import complain, say
-from webnorm.cli.usage_errors import usage_message
 from webnorm.cli.verb_table import TopLevelVerbs, named_verb
 from webnorm.cli.work.jobs import BAD_USAGE, INTERRUPTED, OK, AfterInterrupt, Interrupted
 from webnorm.errors import WebnormError
@@ -109,6 +108,9 @@ def _answered(arguments: list[str]) -> int:
     try:
         status = app(arguments, prog_name="webnorm", standalone_mode=False)
     except _UsageError as error:
+        # Imported here, because only a wrong command line needs it.
+        from webnorm.cli.usage_errors import usage_message
+
         if not arguments:
             # Typer raises this error to show the help.
             say(str(error))

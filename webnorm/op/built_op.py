@@ -54,27 +54,27 @@ def located(error: BaseException, folder: Path) -> WebnormError:
     """Return an error in an op's files as one line, with the file and the line that raised it."""
     if isinstance(error, WebnormError) and error.place is not None:
         return error
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if Path(one.filename).parent == folder]
-    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(folder / OP_FILE)
+    place, namespace = str(folder / OP_FILE), dict[str, Any]()
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if Path(frame.f_code.co_filename).parent == folder:
+            place, namespace = f"{frame.f_code.co_filename}:{line}", frame.f_globals
     if isinstance(error, SyntaxError) and error.filename:
         return WebnormError(f"{error.filename}:{error.lineno}: {error.msg}")
     if isinstance(error, SystemExit):
         return WebnormError(f"{place}: ends the process; remove the call of exit")
-    if isinstance(error, TypeError) and (wrong := _wrong_argument(error, folder, place)) is not None:
+    if isinstance(error, TypeError) and (wrong := _wrong_argument(str(error), place, namespace)) is not None:
         return wrong
     kind = "" if isinstance(error, WebnormError) else f"{type(error).__name__}: "
     return WebnormError(f"{place}: {kind}{sentence(str(error), 300) or 'no message'}")
 
 
-def _wrong_argument(error: TypeError, folder: Path, place: str) -> WebnormError | None:
+def _wrong_argument(message: str, place: str, namespace: Mapping[str, Any]) -> WebnormError | None:
     """Return the error for a wrong argument of a function of `webnorm.op`; None for other functions."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    own = [frame for frame in frames if Path(frame.f_code.co_filename).parent == folder]
-    missing, extra = (one.match(str(error)) for one in (_MISSING_ARGUMENT, _UNKNOWN_ARGUMENT))
-    if not own or (found := missing or extra) is None:
+    missing, extra = (one.match(message) for one in (_MISSING_ARGUMENT, _UNKNOWN_ARGUMENT))
+    if (found := missing or extra) is None:
         return None
     function, name = found.groups()
-    called: Any = own[-1].f_globals.get(function)
+    called: Any = namespace.get(function)
     if not getattr(called, "__module__", "").startswith(f"{__package__}."):
         # The file may have a function of this name.
         return None

@@ -416,9 +416,10 @@ def _check(op: OpDefinition) -> None:
     # A flag may have the name of the tensor that it brings.
     names += [one.name for one in op.options if one.name not in tensors]
     options = [one.name for one in op.options]
-    for name in (*names, *options):
-        if names.count(name) > 1 or options.count(name) > 1:
-            raise WebnormError(f"two of the sizes, tensors, scalars and options are called {name!r}")
+    for group in (names, options):
+        for name in group:
+            if group.count(name) > 1:
+                raise WebnormError(f"two of the sizes, tensors, scalars and options are called {name!r}")
     _check_tensors(op)
     known = [*op.sizes, *(one.name for one in op.options if not one.values)]
     for requirement in op.requirements:
