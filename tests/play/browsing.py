@@ -27,7 +27,7 @@ def opened(context: BrowserContext, url: str, complains: bool = False) -> Iterat
     page.wait_for_selector("#connection.pass")
     page.wait_for_selector(EDITOR)
     yield page
-    assert complains or errors == []
+    assert complains or errors == [], f"the page's console has {errors}"
     server = url.partition("#")[0]
     assert [one for one in requested if not one.startswith((server, f"blob:{server}"))] == []
 

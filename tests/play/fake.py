@@ -21,6 +21,9 @@ class Fake:
         self.asked: list[tuple[Any, ...]] = []
         self.texts = {digest(text): text for text in (sources or {}).values()}
         self.built = dict(sources or {})
+        # A test clears it to hold back the answers of saves, whose texts are written.
+        self.answers = threading.Event()
+        self.answers.set()
         # The reason why an export needs `force`, or None.
         self.unfit: str | None = None
         self._state = {"revision": 1, **(state or {"file": {"text": "a", "base": digest("a")}})}
@@ -51,6 +54,7 @@ class Fake:
         if base != self._state["file"]["base"]:
             raise SaveConflict("my.wgsl changed; nothing was written")
         self.change_file(text)
+        self.answers.wait()
         return digest(text)
 
     def run(self) -> None:

@@ -53,6 +53,7 @@ def shared(chromium: Chromium, url: str) -> Iterator[Page]:
 def page(shared: Page, fake: Fake) -> Page:
     """Reset the shared page: opening a new one would take a second per test."""
     fake.asked.clear()
+    fake.answers.set()
     shared.check("#autosave")
     # Otherwise text from the previous test could arrive after the new state.
     shared.wait_for_function("() => document.querySelector('#saved').textContent === 'saved'")
@@ -193,6 +194,46 @@ def test_another_editor_may_write_and_no_text_is_lost(page: Page, fake: Fake) ->
     page.keyboard.type("x")
     wait_asked(fake, "save", "x" + EARLIER.replace("\n", "\r\n"))
     page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_late_answer_to_a_save_does_not_bring_back_its_text(page: Page, fake: Fake, again: bool) -> None:
+    fake.answers.clear()
+    with page.expect_response("**/api/file"):
+        type_first(page, "mine ")
+        # The snapshot with the save's text arrives before the answer to the save.
+        page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
+        fake.change_file("theirs\n" + TEXT)
+        wait_text(page, "theirs\n" + TEXT)
+        if again:
+            fake.change_file("mine " + TEXT)
+            wait_text(page, "mine " + TEXT)
+        fake.answers.set()
+    # An answer that is taken for newer starts an automatic save. The page's timers run in order.
+    page.evaluate("() => new Promise((resolve) => setTimeout(resolve, 400))")
+    assert page.inner_text("#saved") == "saved" and page.locator("#conflict").is_hidden()
+    assert text_of(page) == ("mine " if again else "theirs\n") + TEXT
+    assert fake.asked == [("save", "mine " + TEXT)]
+
+
+def test_a_text_that_replaced_a_save_is_shown(
+    page: Page, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overtaken(text: str, base: str) -> str:
+        fake.change_file("theirs\n" + TEXT)
+        fake.answers.wait()
+        return digest(text)
+
+    monkeypatch.setattr(fake, "save", overtaken)
+    fake.answers.clear()
+    type_first(page, "mine ")
+    # The page takes the snapshot, which has a notice, while the save has no answer yet.
+    page.wait_for_function("() => document.getElementById('saved').textContent === 'saving'")
+    fake.change_state(notices=["There is a newer text."])
+    page.wait_for_selector("text=There is a newer text.")
+    fake.answers.set()
+    wait_text(page, "theirs\n" + TEXT)
+    assert page.inner_text("#saved") == "saved" and page.locator("#conflict").is_hidden()
 
 
 def type_first(page: Page, text: str) -> None:

@@ -19,7 +19,7 @@ export class Saver {
   // Files of Windows end lines with two characters; this editor uses line feeds only.
   #ending = "\n";
   #sending = false;
-  // Snapshots with a smaller revision do not contain the last save yet.
+  // The newest revision known. Snapshots with a smaller one do not contain the last save yet.
   #revision = 0;
   #timer = 0;
   #compare;
@@ -72,6 +72,13 @@ export class Saver {
     if (revision < this.#revision) return;
     const other = this.#file?.path !== file.path;
     this.#file = file;
+    this.#revision = revision;
+    this.#follow(other);
+  }
+
+  /** Load the file's text, or show a conflict if the editor has changes too. */
+  #follow(other = false) {
+    const file = this.#file;
     if (file.base === this.#base && !other) return;
     this.#ending = file.text?.includes("\r\n") ? "\r\n" : "\n";
     const text = plain(file.text);
@@ -91,14 +98,17 @@ export class Saver {
     clearTimeout(this.#timer);
     if (this.#sending || !this.dirty || !byId("conflict").hidden) return;
     const text = this.#texts.text;
+    const before = this.#base;
     this.#sending = true;
     this.#texts.send();
     this.#showState("saving");
     try {
       const answer = await (await this.#put(text)).json();
       this.#sending = false;
-      this.#revision = answer.revision;
-      this.#settle(text, answer.base);
+      // Snapshots with this save, and with later texts, may have arrived before the answer.
+      if (this.#base === before) this.#settle(text, answer.base);
+      if (answer.revision > this.#revision) this.#revision = answer.revision;
+      else this.#follow();
       if (this.dirty) this.typed();
     } catch (error) {
       this.#sending = false;
