@@ -50,17 +50,18 @@ def shared(chromium: Chromium, url: str) -> Iterator[Page]:
 
 
 @pytest.fixture
-def page(shared: Page, fake: Fake) -> Page:
+def page(shared: Page, fake: Fake) -> Iterator[Page]:
     """Reset the shared page: opening a new one would take a second per test."""
     fake.asked.clear()
-    fake.answers.set()
     shared.check("#autosave")
     # Otherwise text from the previous test could arrive after the new state.
     shared.wait_for_function("() => document.querySelector('#saved').textContent === 'saved'")
     fake.change_state(**canned())
     wait_text(shared, TEXT)
     shared.wait_for_selector(f"{EDITOR} .cm-lintRange-error")
-    return shared
+    yield shared
+    # A test may fail while it holds answers back.
+    fake.answers.set()
 
 
 def marked(page: Page, editor: str) -> list[str]:
@@ -198,9 +199,8 @@ def test_another_editor_may_write_and_no_text_is_lost(page: Page, fake: Fake) ->
 
 @pytest.mark.parametrize("again", [True, False])
 def test_a_late_answer_to_a_save_does_not_bring_back_its_text(page: Page, fake: Fake, again: bool) -> None:
-    fake.answers.clear()
     with page.expect_response("**/api/file"):
-        type_first(page, "mine ")
+        save_without_answer(page, fake, "mine ")
         # The snapshot with the save's text arrives before the answer to the save.
         page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
         fake.change_file("theirs\n" + TEXT)
@@ -209,7 +209,8 @@ def test_a_late_answer_to_a_save_does_not_bring_back_its_text(page: Page, fake: 
             fake.change_file("mine " + TEXT)
             wait_text(page, "mine " + TEXT)
         fake.answers.set()
-    # An answer that is taken for newer starts an automatic save. The page's timers run in order.
+    # Text that is taken for unsaved starts an automatic save. The page's timers run in order.
+    page.check("#autosave")
     page.evaluate("() => new Promise((resolve) => setTimeout(resolve, 400))")
     assert page.inner_text("#saved") == "saved" and page.locator("#conflict").is_hidden()
     assert text_of(page) == ("mine " if again else "theirs\n") + TEXT
@@ -225,8 +226,7 @@ def test_a_text_that_replaced_a_save_is_shown(
         return digest(text)
 
     monkeypatch.setattr(fake, "save", overtaken)
-    fake.answers.clear()
-    type_first(page, "mine ")
+    save_without_answer(page, fake, "mine ")
     # The page takes the snapshot, which has a notice, while the save has no answer yet.
     page.wait_for_function("() => document.getElementById('saved').textContent === 'saving'")
     fake.change_state(notices=["There is a newer text."])
@@ -240,6 +240,15 @@ def type_first(page: Page, text: str) -> None:
     page.click(f"{EDITOR} .cm-line:nth-child(1)")
     page.keyboard.press("Control+Home")
     page.keyboard.type(text)
+
+
+def save_without_answer(page: Page, fake: Fake, text: str) -> None:
+    """Insert text at the beginning and save it; the answer waits for `fake.answers`."""
+    fake.answers.clear()
+    # An automatic save could start between two keys.
+    page.uncheck("#autosave")
+    type_first(page, text)
+    page.keyboard.press("Control+s")
 
 
 def wait_text(page: Page, text: str) -> None:
