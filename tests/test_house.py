@@ -21,9 +21,9 @@ FLOORS = (
     ("webnorm.web", "webnorm"),
     ("webnorm.ops",),
     ("webnorm.calls", "webnorm.lab"),
-    ("webnorm.choice", "webnorm.gpu"),
+    ("webnorm.choice", "webnorm.gpu", "webnorm.engines"),
     ("webnorm.kernels",),
-    ("webnorm.op", "webnorm.files", "webnorm.system"),
+    ("webnorm.op", "webnorm.files", "webnorm.system", "webnorm.serving"),
     ("webnorm.errors", "webnorm.signals", "webnorm._version"),
 )
 MOST_FLOORS = 10
@@ -48,7 +48,7 @@ DATED = {
 WALL_CLOCK = re.compile(
     r"\btime\.time\b|\btime_ns\(|\b(local|gm|c|strf)time\(|\.(now|today|utcnow)\(|\bnew Date\b"
 )
-MOST_ARROWS = 100
+MOST_ARROWS = 115
 MOST_IN_A_BODY = 40
 FILES = sorted(
     path.relative_to(ROOT) for house in ("webnorm", "bench") for path in (ROOT / house).rglob("*.py")

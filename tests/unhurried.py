@@ -35,7 +35,7 @@ _LIMITS = (
     "webnorm.play.server._PATIENCE_S",
     "webnorm.play.stages.USUAL_LIMIT_S",
     "webnorm.play.stages._RENDERING_S",
-    "webnorm.web.serving.GRACE_S",
+    "webnorm.serving.GRACE_S",
     "webnorm.web.tint.REQUEST_LIMIT_S",
     "webnorm.web.tint.TIME_LIMIT_S",
 )

@@ -13,7 +13,7 @@ from commands import webnorm
 from headless import needs_browser, started
 from pages import ROOT, commands
 from webnorm.op.dtypes import Array
-from webnorm.web.serving import serve_folder
+from webnorm.serving import serve_folder
 
 pytestmark = needs_browser
 

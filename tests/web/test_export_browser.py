@@ -31,12 +31,12 @@ from webnorm.op.dtypes import DTYPES, STORAGE, Array, finfo
 from webnorm.op.registry import OPS
 from webnorm.ops.copy.problem import RowProblem
 from webnorm.ops.norms.problem import NormOptions, NormProblem
+from webnorm.serving import serve_folder
 from webnorm.web import tint, verify
 from webnorm.web.browser import launch
 from webnorm.web.browser.visits import PageVisitor
 from webnorm.web.package.manifest import CLASSES
 from webnorm.web.package.reader import read_package
-from webnorm.web.serving import serve_folder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium

@@ -21,12 +21,12 @@ from pages import ROOT
 from patience import HANG_MS
 from webnorm.op.dtypes import DTYPES, Array
 from webnorm.op.registry import OPS
+from webnorm.serving import serve_folder
 from webnorm.web import tint
 from webnorm.web.package import npm
 from webnorm.web.package.bundle import bundle_of
 from webnorm.web.package.manifest import CLASSES
 from webnorm.web.package.reader import ExportedPackage
-from webnorm.web.serving import serve_folder
 
 APP = Path(__file__).parent / "vite"
 

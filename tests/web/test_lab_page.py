@@ -16,11 +16,11 @@ from test_export_browser import MISSING, chromium, playwright, report_of
 
 import axe
 from patience import HANG_MS, HANG_S
+from webnorm.serving import serve_folder
 from webnorm.web.collection.visit_store import visits
 from webnorm.web.folder import LAB_INDEX
 from webnorm.web.lab_site import LAB_PAGE, with_index
 from webnorm.web.pages import page_files
-from webnorm.web.serving import serve_folder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium

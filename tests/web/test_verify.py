@@ -38,12 +38,12 @@ from webnorm.cli.verbs.verify import VerifyTable
 from webnorm.cli.work.jobs import INCONCLUSIVE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
+from webnorm.serving import serve_folder
 from webnorm.web import tint, verify
 from webnorm.web.browser import launch
 from webnorm.web.browser import visits as browsing
 from webnorm.web.browser.visits import PageVisit, PageVisitor
 from webnorm.web.package.reader import read_package
-from webnorm.web.serving import serve_folder
 
 MISSING = tint.tint_unavailable() or NO_BROWSER
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))

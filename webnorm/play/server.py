@@ -30,9 +30,9 @@ from webnorm.files.atomic import parse_json
 from webnorm.files.forms import Name
 from webnorm.play.request_guard import MOST_BYTES, NONCE, TOKEN_BITS, TOO_LARGE, RequestGuard
 from webnorm.play.state import KernelUnfit, SaveConflict
+from webnorm.serving import TYPES, bound_socket, quiet_server, read_body
 from webnorm.web.folder import Files
 from webnorm.web.pages import page_files
-from webnorm.web.serving import TYPES, bound_socket, quiet_server, read_body
 
 HOST = "127.0.0.1"
 _INDEX = "index.html"

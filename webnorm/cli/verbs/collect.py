@@ -61,9 +61,9 @@ def collect(
     Addresses of visitors are not stored: they are counted by a hash whose salt ends with the process. Visits
     are marked as such, and never used to tune or choose kernels. Ctrl-C stops the command.
     """
+    from webnorm.serving import bound_socket
     from webnorm.web.collection.collector import AllowedOrigins, Collector, RateLimits
     from webnorm.web.collection.visit_store import VisitStore
-    from webnorm.web.serving import bound_socket
 
     if store is None:
         raise WebnormError("--store is missing; expected a file for the visits, such as visits.sqlite")
@@ -89,7 +89,7 @@ def collect(
 
 def serve(collector: Collector, listener: socket) -> None:
     """Answer requests until Ctrl-C, which is raised after the current requests are answered."""
-    from webnorm.web.serving import quiet_server
+    from webnorm.serving import quiet_server
 
     asyncio.run(quiet_server(collector, _AT_ONCE).serve([listener]))
 

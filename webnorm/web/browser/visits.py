@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from webnorm.errors import WebnormError
+from webnorm.serving import POLICY, StaticSite, serve_folder
 from webnorm.web.browser.launch import (
     ConnectedBrowser,
     browser_source,
@@ -22,7 +23,6 @@ from webnorm.web.browser.launch import (
     while_connected,
 )
 from webnorm.web.folder import PAGE
-from webnorm.web.serving import POLICY, StaticSite, serve_folder
 
 if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Page, Playwright

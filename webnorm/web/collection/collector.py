@@ -39,8 +39,8 @@ from webnorm.gpu.timing import Method
 from webnorm.lab.results import result_files
 from webnorm.lab.results.result import MOST_GBPS, Cache, Status
 from webnorm.op.registry import op_named
+from webnorm.serving import read_body
 from webnorm.web.collection.visit_store import VisitStore
-from webnorm.web.serving import read_body
 
 # Every op with all of its kernels, and 50 samples of each, takes half of this.
 MOST_BYTES = 256 << 10
