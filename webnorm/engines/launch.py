@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
@@ -148,11 +148,9 @@ def environment() -> dict[str, str]:
     return own if drivers is None else {**own, "VK_ICD_FILENAMES": drivers}
 
 
-def software_dawn_driver() -> Mapping[str, str]:
-    """Return the variables by which Dawn finds a software driver that it accepts; empty without one."""
-    if not _SWIFTSHADER.exists():
-        return {}
-    return {"VK_DRIVER_FILES": str(_SWIFTSHADER), "VK_ICD_FILENAMES": str(_SWIFTSHADER)}
+def software_dawn_driver() -> str:
+    """Return the file of a software driver that Dawn accepts; empty if there is none."""
+    return str(_SWIFTSHADER) if _SWIFTSHADER.exists() else ""
 
 
 @contextmanager

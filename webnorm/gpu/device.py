@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     # Not imported at run time, because listing adapters need not wait for the template engine.
     from webnorm.kernels.rendering.render import Target
 
-# WebGPU's name of a feature -> wgpu-native's. wgpu silently accepts unknown names.
-_NATIVE_FEATURE = {"subgroups": "subgroup", "shader-f16": "shader-f16"}
+# The features that kernels can use, by WebGPU's names, and wgpu-native's names for some of them. wgpu silently
+# accepts unknown names.
+_FEATURES = ("subgroups", "shader-f16")
+_NATIVE_NAME = {"subgroups": "subgroup"}
 _TIMESTAMPS = "timestamp-query"
 # wgpu's keys for an adapter's name, vendor, driver, backend and type.
 _INFO = ("device", "vendor", "description", "backend_type", "adapter_type")
@@ -51,12 +53,18 @@ opening = Gate(shuts=False)
 
 def _known(handle: Any) -> frozenset[str]:
     """Return the features of an adapter or a device that shaders can use, by WebGPU's names."""
-    return frozenset(web for web, own in _NATIVE_FEATURE.items() if own in handle.features)
+    return frozenset(name for name in _FEATURES if _name_for(handle, name) in handle.features)
+
+
+def _name_for(handle: Any, feature: str) -> str:
+    """Return the name of a feature for an adapter or a device."""
+    native = _NATIVE_NAME.get(feature, feature)
+    return native if native in handle.features else feature
 
 
 def _traits(features: frozenset[str], limits: Mapping[str, int], adapter_type: str) -> Traits:
     return Traits(
-        features=features & set(_NATIVE_FEATURE),
+        features=features & set(_FEATURES),
         max_invocations=limits["max-compute-invocations-per-workgroup"],
         workgroup_storage=limits["max-compute-workgroup-storage-size"],
         software=adapter_type == "CPU",
@@ -266,9 +274,9 @@ class Device:
     """
 
     session: Any = None
-    target: Target = "native"
 
     def __init__(self, adapter: AdapterInfo, handle: Any) -> None:
+        self.target: Target = getattr(handle, "target", "native")
         self.adapter = adapter
         self.handle = handle
         self.gate = Gate()
@@ -303,7 +311,8 @@ class Device:
     @cached_property
     def timestamp_period(self) -> float:
         """Nanoseconds per tick of a timestamp; 0.0 if unknown."""
-        return wgpu_private.timestamp_period(self.handle)
+        # WebGPU's timestamps are nanoseconds.
+        return wgpu_private.timestamp_period(self.handle) if self.target == "native" else 1.0
 
     @cached_property
     def subgroup_size(self) -> int | None:
@@ -311,7 +320,7 @@ class Device:
         with self.gate:
             if "subgroups" not in self.traits.features:
                 return None
-            return compute_programs.probe_subgroup_size(self.handle)
+            return compute_programs.probe_subgroup_size(self.handle, self.target)
 
     @property
     def memory(self) -> int | None:
@@ -417,7 +426,8 @@ def open_device(
     given = _checked_limits(adapter, {} if limits is None else limits)
     if not isinstance(without, frozenset | set | tuple | list) or set(map(type, without)) - {str}:
         raise WebnormError(f"without is {shown(without)}; expected a set of feature names")
-    native = [_NATIVE_FEATURE.get(name, name) for name in sorted(adapter.features - set(without))]
+    wanted = sorted(adapter.features - set(without))
+    native = [_name_for(adapter.handle, name) for name in wanted]
     with opening:
         try:
             handle = adapter.handle.request_device_sync(

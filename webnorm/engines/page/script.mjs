@@ -1,0 +1,29 @@
+// Connects node's or Deno's GPU with Python.
+//
+// script.mjs ADDRESS                      Deno, which has WebGPU itself
+// script.mjs ADDRESS PACKAGE [DRIVER]     node; PACKAGE is the folder of the npm package webgpu (Dawn), DRIVER the file
+//                                         of a software driver for machines on which Dawn finds no adapter
+
+import process from "node:process";
+
+import { serve } from "./client.js";
+
+const [address, folder, driver] = process.argv.slice(2);
+
+async function dawn() {
+  const { pathToFileURL } = await import("node:url");
+  const { create, globals } = await import(pathToFileURL(`${folder}/index.js`));
+  Object.assign(globalThis, globals);
+  // Dawn polls its threads by setImmediate without a pause, which takes a core from the threads.
+  globalThis.setImmediate = (call, ...given) => setTimeout(call, 1, ...given);
+  const found = create([]);
+  if ((await found.requestAdapter()) || !driver) return found;
+  process.env.VK_DRIVER_FILES = process.env.VK_ICD_FILENAMES = driver;
+  return create([]);
+}
+
+const { Deno } = globalThis;
+const engine = Deno ? `Deno ${Deno.version.deno}` : `node ${process.versions.node}`;
+await serve(folder ? await dawn() : navigator.gpu, address, engine);
+// Dawn's threads would keep the process alive.
+process.exit(0);
