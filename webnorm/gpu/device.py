@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     # Not imported at run time, because listing adapters need not wait for the template engine.
     from webnorm.kernels.rendering.render import Target
 
-# The features that kernels can use, by WebGPU's names, and wgpu-native's names for some of them. wgpu silently
-# accepts unknown names.
+# The features that kernels can use, by WebGPU's names, and wgpu-native's names for some of them. wgpu
+# silently accepts unknown names.
 _FEATURES = ("subgroups", "shader-f16")
 _NATIVE_NAME = {"subgroups": "subgroup"}
 _TIMESTAMPS = "timestamp-query"

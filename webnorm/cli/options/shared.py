@@ -33,6 +33,14 @@ Adapter = Annotated[
         "Default: $WEBNORM_ADAPTER, or the first adapter."
     ),
 ]
+Engines = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine",
+        help="Run in this engine: wgpu, chromium, firefox, edge, safari, node (Dawn), deno, a command with "
+        "{url} for another browser, or all. Repeatable. Default: wgpu, in webnorm's own process.",
+    ),
+]
 Kernel = Annotated[
     list[str] | None,
     typer.Option(

@@ -383,7 +383,7 @@ class _Orders:
         self._number = self._left = -1
 
     def task(self) -> tuple[tuple[str | None, str | None], dict[str, str], bytes]:
-        """Return the next task: the adapter or engine, the data to import the script, and the work with its job."""
+        """Return the next task: adapter and engine, data to import the script, and the work with its job."""
         while isinstance(message := self._receive(), int):
             self._left = message
         self._number, *task = message
