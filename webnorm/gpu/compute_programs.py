@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import wgpu
+
+from webnorm.gpu.backend import TARGET, wgpu
 
 _SUBGROUP_PROBE = """
 @group(0) @binding(0) var<storage, read_write> sizes: array<u32>;
@@ -77,7 +78,9 @@ class PreparedDispatches:
 
 def probe_subgroup_size(handle: Any) -> int:
     """Measure the number of invocations per subgroup, which wgpu-py does not report."""
-    return int(_words_of(handle, _SUBGROUP_PROBE, 128)[0])
+    # naga rejects the directive that Tint needs.
+    directive = "enable subgroups;" if TARGET == "browser" else ""
+    return int(_words_of(handle, directive + _SUBGROUP_PROBE, 128)[0])
 
 
 def run_pass(handle: Any, encode: Callable[[Any], None]) -> None:

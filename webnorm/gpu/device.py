@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,25 +14,18 @@ from weakref import WeakSet
 import numpy as np
 
 from webnorm.errors import WebnormError, one_line, sentence, shown, unknown
-from webnorm.gpu import compute_programs, wgpu_private
+from webnorm.gpu import backend, compute_programs, wgpu_private
 from webnorm.kernels.headers.traits import Traits
 
-# wgpu prints a warning when this is unset, although webnorm never opens a window.
-if "XDG_RUNTIME_DIR" not in os.environ:
-    # On a full disk no temporary folder is usable, but much of webnorm needs none.
-    with suppress(OSError):
-        os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
-
-import wgpu
-
+from webnorm.gpu.backend import IS_DAWN, wgpu
 from webnorm.gpu.gate import Gate, forked, uses_wgpu
 
 if TYPE_CHECKING:
     # Not imported at run time, because listing adapters need not wait for the template engine.
     from webnorm.kernels.rendering.render import Target
 
-# WebGPU's name of a feature -> wgpu-native's. wgpu silently accepts unknown names.
-_NATIVE_FEATURE = {"subgroups": "subgroup", "shader-f16": "shader-f16"}
+# WebGPU's name of a feature -> the backend's. wgpu silently accepts unknown names.
+_NATIVE_FEATURE = {"subgroups": "subgroups" if IS_DAWN else "subgroup", "shader-f16": "shader-f16"}
 _TIMESTAMPS = "timestamp-query"
 # wgpu's keys for an adapter's name, vendor, driver, backend and type.
 _INFO = ("device", "vendor", "description", "backend_type", "adapter_type")
@@ -80,7 +72,7 @@ class AdapterInfo:
     driver : str
         The driver and its version.
     backend : str
-        The API, such as "Vulkan".
+        The API, such as "Vulkan"; on Dawn with its name, such as "Dawn Vulkan".
     type : str
         The type, such as "DiscreteGPU" or "CPU".
     """
@@ -101,7 +93,7 @@ class AdapterInfo:
             "driver": self.driver,
             "backend": self.backend,
             "type": self.type,
-            "wgpu": wgpu.__version__,
+            "wgpu": backend.version(),
         }
 
     @property
@@ -146,12 +138,29 @@ def _handles() -> Sequence[Any]:
     context at once, and wgpu would abort the process. Devices of one listing wait for each other.
     """
     uses_wgpu()
+    if IS_DAWN:
+        return tuple(wgpu.gpu.enumerate_adapters_sync())
     with wgpu_private.cached_declarations():
         # Imported here because it takes 0.2 s, which `webnorm --help` need not spend.
         from wgpu.backends.wgpu_native import ffi
 
         wgpu_private.predeclare_types(ffi)
     return tuple(wgpu.gpu.enumerate_adapters_sync())
+
+
+def _unused(handle: Any) -> Any:
+    """Return an adapter of `_handles` that can make a device.
+
+    In Dawn, as in the WebGPU specification, an adapter makes one device only. The adapters of a new listing
+    have the same order.
+    """
+    if not IS_DAWN:
+        return handle
+    position = next(at for at, one in enumerate(_handles()) if one is handle)
+    listed = wgpu.gpu.enumerate_adapters_sync()
+    if position >= len(listed) or listed[position].info != handle.info:
+        raise RuntimeError("the adapters have changed since they were listed; start a new process")
+    return listed[position]
 
 
 def adapters() -> list[AdapterInfo]:
@@ -173,10 +182,15 @@ def adapters() -> list[AdapterInfo]:
     with opening:
         found = [(_rank(handle.info), handle, handle.info) for handle in _handles()]
     found.sort(key=lambda entry: entry[0])
+    named = [(handle, {**info, "backend_type": _api_name(info)}) for _, handle, info in found]
     return [
-        AdapterInfo(index, handle, *(info[key] for key in _INFO))
-        for index, (_, handle, info) in enumerate(found)
+        AdapterInfo(index, handle, *(info[key] for key in _INFO)) for index, (handle, info) in enumerate(named)
     ]
+
+
+def _api_name(info: Mapping[str, str]) -> str:
+    """Return the name of the API; with Dawn's name, so that results and tunings of two backends differ."""
+    return f"Dawn {info['backend_type']}" if IS_DAWN else info["backend_type"]
 
 
 def _rank(info: Mapping[str, str]) -> tuple[int, int]:
@@ -266,7 +280,7 @@ class Device:
     """
 
     session: Any = None
-    target: Target = "native"
+    target: Target = backend.TARGET
 
     def __init__(self, adapter: AdapterInfo, handle: Any) -> None:
         self.adapter = adapter
@@ -303,7 +317,8 @@ class Device:
     @cached_property
     def timestamp_period(self) -> float:
         """Nanoseconds per tick of a timestamp; 0.0 if unknown."""
-        return wgpu_private.timestamp_period(self.handle)
+        # Dawn converts timestamps to nanoseconds, as the WebGPU specification demands.
+        return 1.0 if IS_DAWN else wgpu_private.timestamp_period(self.handle)
 
     @cached_property
     def subgroup_size(self) -> int | None:
@@ -420,7 +435,7 @@ def open_device(
     native = [_NATIVE_FEATURE.get(name, name) for name in sorted(adapter.features - set(without))]
     with opening:
         try:
-            handle = adapter.handle.request_device_sync(
+            handle = _unused(adapter.handle).request_device_sync(
                 required_features=native, required_limits={**adapter.limits, **given}
             )
         except RuntimeError as error:
@@ -428,7 +443,8 @@ def open_device(
         missing = set(native) - set(handle.features)
         if missing:
             raise WebnormError(f"{adapter}: the opened device lacks {', '.join(sorted(missing))}")
-        wgpu_private.poll_only_when_asked(handle)
+        if not IS_DAWN:
+            wgpu_private.poll_only_when_asked(handle)
         return Device(adapter, handle)
 
 

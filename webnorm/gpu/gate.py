@@ -12,10 +12,9 @@ import signal
 import threading
 from collections.abc import Callable
 
-import wgpu
-
 from webnorm import signals
 from webnorm.errors import WebnormError, sentence
+from webnorm.gpu.backend import wgpu
 
 _FORKED = (
     "this process was forked from one that uses the GPU and cannot use it; "

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import wgpu
 
 from webnorm.errors import SourceLocation, WebnormError, sentence
+from webnorm.gpu.backend import wgpu
 from webnorm.gpu.buffers import Inputs, Outputs, write
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader

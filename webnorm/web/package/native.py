@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import wgpu
 from safetensors.numpy import save
 
 from webnorm.errors import WebnormError
+from webnorm.gpu.backend import wgpu
 from webnorm.gpu.buffers import Inputs, Outputs
 from webnorm.gpu.device import Device, adapters, open_device
 from webnorm.gpu.pipelines import Pipeline, compile_shader
