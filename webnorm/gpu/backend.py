@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from webnorm import system
 from webnorm.errors import WebnormError, unknown
@@ -24,6 +25,7 @@ BACKENDS: tuple[Backend, ...] = ("wgpu", "dawn")
 BACKEND_VARIABLE = "WEBNORM_BACKEND"
 # The Python package of Dawn. It has the interface of wgpu-py.
 DAWN_PACKAGE = "wgpudawn"
+_NEEDED_BY = "the backend dawn"
 
 
 def check_backend(name: str, source: str) -> Backend:
@@ -32,8 +34,12 @@ def check_backend(name: str, source: str) -> Backend:
     if found is None:
         raise unknown(source, name, BACKENDS)
     if found == "dawn":
-        system.library(DAWN_PACKAGE, "the backend dawn", DAWN_PACKAGE, "install_as_wgpu")
+        _dawn()
     return found
+
+
+def _dawn() -> Any:
+    return system.library(DAWN_PACKAGE, _NEEDED_BY, DAWN_PACKAGE, "install_as_wgpu", "__version__")
 
 
 def _chosen() -> Backend:
@@ -53,7 +59,7 @@ def _chosen() -> Backend:
             f"{BACKEND_VARIABLE} is {wanted}, but this process has imported {loaded} as `wgpu`; {remedy}"
         )
     if wanted == "dawn":
-        system.library(DAWN_PACKAGE, "the backend dawn", DAWN_PACKAGE).install_as_wgpu()
+        _dawn().install_as_wgpu()
     return wanted
 
 
@@ -71,6 +77,18 @@ TARGET: Target = "browser" if IS_DAWN else "native"
 import wgpu as wgpu  # noqa: E402 (wgpudawn has to take the name first)
 
 
+def request_dawn_device(adapter: Any, features: Sequence[str], limits: Mapping[str, int]) -> Any:
+    """Request a device from an adapter of Dawn, with exact timestamps.
+
+    Dawn rounds timestamps to 65,536 ns unless it is told not to, because pages must not measure time exactly.
+    """
+    extras = system.library(f"{DAWN_PACKAGE}.backends.dawn.extras", _NEEDED_BY, DAWN_PACKAGE)
+    rounding = [name for name in extras.all_toggles() if name == "timestamp_quantization"]
+    return extras.request_device_sync(
+        adapter, required_features=features, required_limits=limits, disable_toggles=rounding
+    )
+
+
 def version() -> str:
     """Return the version of wgpu-py, or "dawn" and the version of wgpudawn."""
-    return f"dawn {sys.modules[DAWN_PACKAGE].__version__}" if IS_DAWN else wgpu.__version__
+    return f"{BACKEND} {_dawn().__version__}" if IS_DAWN else wgpu.__version__

@@ -148,19 +148,19 @@ def _handles() -> Sequence[Any]:
     return tuple(wgpu.gpu.enumerate_adapters_sync())
 
 
-def _unused(handle: Any) -> Any:
-    """Return an adapter of `_handles` that can make a device.
+def _request_device(handle: Any, features: Sequence[str], limits: Mapping[str, int]) -> Any:
+    """Request a device from an adapter of `_handles`. Raises RuntimeError on failure.
 
-    In Dawn, as in the WebGPU specification, an adapter makes one device only. The adapters of a new listing
-    have the same order.
+    In Dawn, as in the WebGPU specification, an adapter makes one device only. So this function lists the
+    adapters again; they keep their order.
     """
     if not IS_DAWN:
-        return handle
+        return handle.request_device_sync(required_features=features, required_limits=limits)
     position = next(at for at, one in enumerate(_handles()) if one is handle)
     listed = wgpu.gpu.enumerate_adapters_sync()
     if position >= len(listed) or listed[position].info != handle.info:
         raise RuntimeError("the adapters have changed since they were listed; start a new process")
-    return listed[position]
+    return backend.request_dawn_device(listed[position], features, limits)
 
 
 def adapters() -> list[AdapterInfo]:
@@ -435,9 +435,7 @@ def open_device(
     native = [_NATIVE_FEATURE.get(name, name) for name in sorted(adapter.features - set(without))]
     with opening:
         try:
-            handle = _unused(adapter.handle).request_device_sync(
-                required_features=native, required_limits={**adapter.limits, **given}
-            )
+            handle = _request_device(adapter.handle, native, {**adapter.limits, **given})
         except RuntimeError as error:
             raise WebnormError(f"{adapter}: cannot open the device: {sentence(str(error))}") from error
         missing = set(native) - set(handle.features)
