@@ -11,35 +11,13 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from webnorm import system
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import WebnormError
+from webnorm.gpu.backend_names import BACKEND_VARIABLE, Backend, dawn_module, requested_backend
 
 if TYPE_CHECKING:
     from webnorm.kernels.rendering.render import Target
-
-Backend = Literal["wgpu", "dawn"]
-BACKENDS: tuple[Backend, ...] = ("wgpu", "dawn")
-# Names the backend, for `--backend`, worker processes and Python.
-BACKEND_VARIABLE = "WEBNORM_BACKEND"
-# The Python package of Dawn. It has the interface of wgpu-py.
-DAWN_PACKAGE = "wgpudawn"
-_NEEDED_BY = "the backend dawn"
-
-
-def check_backend(name: str, source: str) -> Backend:
-    """Return a backend's name; raise WebnormError if it is unknown or cannot be imported."""
-    found = next((one for one in BACKENDS if one == name), None)
-    if found is None:
-        raise unknown(source, name, BACKENDS)
-    if found == "dawn":
-        _dawn()
-    return found
-
-
-def _dawn() -> Any:
-    return system.library(DAWN_PACKAGE, _NEEDED_BY, DAWN_PACKAGE, "install_as_wgpu", "__version__")
 
 
 def _chosen() -> Backend:
@@ -48,18 +26,20 @@ def _chosen() -> Backend:
     A program that has called wgpudawn.install_as_wgpu() itself has chosen Dawn.
     """
     imported = sys.modules.get("wgpu")
-    loaded = None if imported is None else "dawn" if hasattr(imported, "wgpu_py_version") else "wgpu"
-    wanted = check_backend(os.environ.get(BACKEND_VARIABLE) or loaded or "wgpu", BACKEND_VARIABLE)
-    if loaded is not None and loaded != wanted:
+    there: Backend | None = None
+    if imported is not None:
+        there = "dawn" if hasattr(imported, "wgpu_py_version") else "wgpu"
+    wanted = requested_backend() or there or "wgpu"
+    if there is not None and there != wanted:
         remedy = {
             "dawn": "call wgpudawn.install_as_wgpu() before the first `import wgpu`",
-            "wgpu": "do not call wgpudawn.install_as_wgpu()",
+            "wgpu": "leave out wgpudawn.install_as_wgpu()",
         }[wanted]
         raise WebnormError(
-            f"{BACKEND_VARIABLE} is {wanted}, but this process has imported {loaded} as `wgpu`; {remedy}"
+            f"{BACKEND_VARIABLE} is {wanted}, but this program has imported {there} as `wgpu`; {remedy}"
         )
     if wanted == "dawn":
-        _dawn().install_as_wgpu()
+        dawn_module("", "install_as_wgpu").install_as_wgpu()
     return wanted
 
 
@@ -69,12 +49,11 @@ if "XDG_RUNTIME_DIR" not in os.environ:
     with suppress(OSError):
         os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
 
-BACKEND = _chosen()
-IS_DAWN = BACKEND == "dawn"
-# Dawn's compiler is Tint, the compiler of Chromium; wgpu's is naga.
+IS_DAWN = _chosen() == "dawn"
+# Dawn's compiler is Tint, as in Chrome; wgpu's is naga.
 TARGET: Target = "browser" if IS_DAWN else "native"
 
-import wgpu as wgpu  # noqa: E402 (wgpudawn has to take the name first)
+import wgpu as wgpu  # noqa: E402  wgpudawn has to take the name first
 
 
 def request_dawn_device(adapter: Any, features: Sequence[str], limits: Mapping[str, int]) -> Any:
@@ -82,7 +61,7 @@ def request_dawn_device(adapter: Any, features: Sequence[str], limits: Mapping[s
 
     Dawn rounds timestamps to 65,536 ns unless it is told not to, because pages must not measure time exactly.
     """
-    extras = system.library(f"{DAWN_PACKAGE}.backends.dawn.extras", _NEEDED_BY, DAWN_PACKAGE)
+    extras = dawn_module(".backends.dawn.extras")
     rounding = [name for name in extras.all_toggles() if name == "timestamp_quantization"]
     return extras.request_device_sync(
         adapter, required_features=features, required_limits=limits, disable_toggles=rounding
@@ -91,4 +70,4 @@ def request_dawn_device(adapter: Any, features: Sequence[str], limits: Mapping[s
 
 def version() -> str:
     """Return the version of wgpu-py, or "dawn" and the version of wgpudawn."""
-    return f"{BACKEND} {_dawn().__version__}" if IS_DAWN else wgpu.__version__
+    return f"dawn {dawn_module().__version__}" if IS_DAWN else str(wgpu.__version__)

@@ -15,10 +15,9 @@ import numpy as np
 
 from webnorm.errors import WebnormError, one_line, sentence, shown, unknown
 from webnorm.gpu import backend, compute_programs, wgpu_private
-from webnorm.kernels.headers.traits import Traits
-
 from webnorm.gpu.backend import IS_DAWN, wgpu
 from webnorm.gpu.gate import Gate, forked, uses_wgpu
+from webnorm.kernels.headers.traits import Traits
 
 if TYPE_CHECKING:
     # Not imported at run time, because listing adapters need not wait for the template engine.
@@ -34,6 +33,12 @@ _TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
 _BACKEND_ORDER = ("Metal", "Vulkan", "D3D12", "OpenGL", "OpenGLES")
 # Names the default adapter, for tests and for programs without an option for it.
 ADAPTER_VARIABLE = "WEBNORM_ADAPTER"
+_NO_ADAPTER = (
+    "no adapter: Dawn accepts no GPU and no driver of this machine; install the driver of the GPU or a newer "
+    "one, or use wgpu: --backend wgpu"
+    if IS_DAWN
+    else "no adapter: wgpu finds no GPU and no software driver; `webnorm doctor` shows what to install"
+)
 # The usage of buffers that shaders access and that can be copied from and to.
 STORAGE_USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
@@ -105,6 +110,11 @@ class AdapterInfo:
     def limits(self) -> Mapping[str, int]:
         """The limits of the adapter by WebGPU's names with dashes, such as "max-buffer-size"."""
         return dict(self.handle.limits)
+
+    @property
+    def target(self) -> Target:
+        """The target of `webnorm.render_shader` whose text the compiler of the backend accepts."""
+        return backend.TARGET
 
     @property
     def traits(self) -> Traits:
@@ -180,17 +190,14 @@ def adapters() -> list[AdapterInfo]:
     [0]
     """
     with opening:
-        found = [(_rank(handle.info), handle, handle.info) for handle in _handles()]
-    found.sort(key=lambda entry: entry[0])
-    named = [(handle, {**info, "backend_type": _api_name(info)}) for _, handle, info in found]
-    return [
-        AdapterInfo(index, handle, *(info[key] for key in _INFO)) for index, (handle, info) in enumerate(named)
-    ]
+        found = sorted(((handle, handle.info) for handle in _handles()), key=lambda entry: _rank(entry[1]))
+    return [_described(index, handle, info) for index, (handle, info) in enumerate(found)]
 
 
-def _api_name(info: Mapping[str, str]) -> str:
-    """Return the name of the API; with Dawn's name, so that results and tunings of two backends differ."""
-    return f"Dawn {info['backend_type']}" if IS_DAWN else info["backend_type"]
+def _described(index: int, handle: Any, info: Mapping[str, str]) -> AdapterInfo:
+    name, vendor, driver, api, kind = (info[key] for key in _INFO)
+    # The API contains Dawn's name, so that results and tunings of the two backends differ.
+    return AdapterInfo(index, handle, name, vendor, driver, f"Dawn {api}" if IS_DAWN else api, kind)
 
 
 def _rank(info: Mapping[str, str]) -> tuple[int, int]:
@@ -243,9 +250,7 @@ def find_adapter(choice: str | None = None) -> AdapterInfo:
     choice = chosen_name(choice)
     found = adapters()
     if not found:
-        raise WebnormError(
-            "no adapter: wgpu finds no GPU and no software driver; `webnorm doctor` shows what to install"
-        )
+        raise WebnormError(_NO_ADAPTER)
     if choice is None:
         return found[0]
     for adapter in found:
@@ -280,7 +285,6 @@ class Device:
     """
 
     session: Any = None
-    target: Target = backend.TARGET
 
     def __init__(self, adapter: AdapterInfo, handle: Any) -> None:
         self.adapter = adapter
@@ -289,6 +293,7 @@ class Device:
         _devices.add(self)
         self.limits: Mapping[str, int] = dict(handle.limits)
         self.traits = _traits(_known(handle), self.limits, adapter.type)
+        self.target: Target = adapter.target
 
     def __repr__(self) -> str:
         return f"<Device {one_line(str(self.adapter))}>"

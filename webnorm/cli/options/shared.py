@@ -33,6 +33,14 @@ Adapter = Annotated[
         "Default: $WEBNORM_ADAPTER, or the first adapter."
     ),
 ]
+# No verb reads it: options/backend.py sets the environment variable before the verb runs.
+Backend = Annotated[
+    str | None,
+    typer.Option(
+        help="Use this implementation of WebGPU: wgpu, or dawn, which compiles as Chrome does and needs "
+        "webnorm[dawn]. Default: $WEBNORM_BACKEND, or wgpu."
+    ),
+]
 Kernel = Annotated[
     list[str] | None,
     typer.Option(
