@@ -15,7 +15,7 @@ from pathlib import Path
 from webnorm.engines.node_webgpu import tint_fix
 from webnorm.errors import WebnormError, unknown
 from webnorm.files.atomic import absolute, cache_folder
-from webnorm.system import CHROMIUM, Fix, npm_install, package_fix
+from webnorm.system import CHROMIUM, Fix, is_installed, npm_install, package_fix
 
 DENO = "2.9.6"
 # Stands for the address in the command of a browser that is not in the list.
@@ -83,8 +83,8 @@ _KNOWN = {
 ENGINES = tuple(_KNOWN)
 # The engines that every system can have. `all` reports them if they are missing.
 PORTABLE = ("chromium", "firefox", "node", "deno")
-# The engine of webnorm's own process, wgpu-py, and the name for all engines.
-NATIVE, ALL = "wgpu", "all"
+# The engines of webnorm's own processes, wgpu-py and Dawn, and the name for all engines.
+NATIVE, DAWN, ALL = "wgpu", "dawn", "all"
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def find_engine(name: str) -> Engine:
     if URL in name:
         return _custom(name)
     if name not in _KNOWN:
-        known = (NATIVE, *ENGINES, ALL)
+        known = (NATIVE, DAWN, *ENGINES, ALL)
         raise WebnormError(f"{unknown('engine', name, known)}, or a command such as 'my-browser {URL}'")
     program = _program(name)
     if program is None or engine_fix(name) is not None:
@@ -146,13 +146,13 @@ def selected_engines(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     found, missing = list[str](), dict[str, str]()
     for name in names:
         if name == ALL:
-            found += [NATIVE, *(one.name for one in installed_engines())]
+            native = (NATIVE, DAWN) if is_installed("wgpudawn") else (NATIVE,)
+            found += [*native, *(one.name for one in installed_engines())]
             fixes = {one: engine_fix(one) for one in PORTABLE}
             missing |= {one: fix.missing for one, fix in fixes.items() if fix is not None}
-        elif name != NATIVE:
-            find_engine(name)
-            found.append(name)
         else:
+            if name not in (NATIVE, DAWN):
+                find_engine(name)
             found.append(name)
     return list(dict.fromkeys(found)), missing
 

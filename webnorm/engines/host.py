@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from webnorm.engines.catalog import Engine
-from webnorm.engines.launch import software_dawn_driver, start_browser, start_script
+from webnorm.engines.launch import start_browser, start_script
 from webnorm.engines.node_webgpu import webgpu
 from webnorm.errors import WebnormError, sentence
 from webnorm.serving import POLICY, StaticSite, bound_socket, quiet_server, read_body
@@ -168,5 +168,5 @@ def _started(engine: Engine, address: str) -> Any:
     """Return the context of an engine that opens the page at an address."""
     if engine.is_browser:
         return start_browser(engine, f"{address}/")
-    more = (str(webgpu()), software_dawn_driver()) if engine.name == "node" else ()
+    more = (str(webgpu()),) if engine.name == "node" else ()
     return start_script(engine, _PAGE / "script.mjs", f"{address}/messages", *more)

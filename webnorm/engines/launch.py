@@ -62,8 +62,6 @@ _DENO_ARGUMENTS = (
 _END_S = 20.0
 # The part at the end of an engine's output that is read for the reason of its end.
 _LAST_WORDS = 1 << 14
-# SwiftShader's driver in Debian's package chromium. Dawn needs it where Mesa's software driver is too old.
-_SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 
 
 class RunningEngine:
@@ -148,11 +146,6 @@ def environment() -> dict[str, str]:
     return own if drivers is None else {**own, "VK_ICD_FILENAMES": drivers}
 
 
-def software_dawn_driver() -> str:
-    """Return the file of a software driver that Dawn accepts; empty if there is none."""
-    return str(_SWIFTSHADER) if _SWIFTSHADER.exists() else ""
-
-
 @contextmanager
 def _guarded(engine: Engine, folder: str, command: tuple[str, ...]) -> Iterator[RunningEngine]:
     """Start a command below a guardian, which ends it and removes the folder even if this process dies."""
@@ -178,7 +171,8 @@ def _guarded(engine: Engine, folder: str, command: tuple[str, ...]) -> Iterator[
 def _environment_of(engine: Engine, folder: str) -> dict[str, str]:
     own = environment() if engine.name in ("chromium", "edge") else {**os.environ}
     quiet = {"MOZ_CRASHREPORTER_DISABLE": "1", "NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1"}
-    return {"XDG_RUNTIME_DIR": folder, **own, **quiet}
+    drivers = system.dawn_drivers() if engine.name == "node" else {}
+    return {"XDG_RUNTIME_DIR": folder, **own, **quiet, **drivers}
 
 
 def _browser_command(engine: Engine, url: str, profile: Path) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import wgpu
+
+from webnorm.gpu.backend import wgpu
 
 _SUBGROUP_PROBE = """
 @group(0) @binding(0) var<storage, read_write> sizes: array<u32>;

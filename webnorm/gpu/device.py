@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,18 +14,10 @@ from weakref import WeakSet
 import numpy as np
 
 from webnorm.errors import WebnormError, one_line, sentence, shown, unknown
-from webnorm.gpu import compute_programs, wgpu_private
-from webnorm.kernels.headers.traits import Traits
-
-# wgpu prints a warning when this is unset, although webnorm never opens a window.
-if "XDG_RUNTIME_DIR" not in os.environ:
-    # On a full disk no temporary folder is usable, but much of webnorm needs none.
-    with suppress(OSError):
-        os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
-
-import wgpu
-
+from webnorm.gpu import backend, compute_programs, wgpu_private
+from webnorm.gpu.backend import IS_DAWN, wgpu
 from webnorm.gpu.gate import Gate, forked, uses_wgpu
+from webnorm.kernels.headers.traits import Traits
 
 if TYPE_CHECKING:
     # Not imported at run time, because listing adapters need not wait for the template engine.
@@ -44,6 +35,12 @@ _TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
 _BACKEND_ORDER = ("Metal", "Vulkan", "D3D12", "OpenGL", "OpenGLES")
 # Names the default adapter, for tests and for programs without an option for it.
 ADAPTER_VARIABLE = "WEBNORM_ADAPTER"
+_NO_ADAPTER = (
+    "no adapter: Dawn accepts no GPU and no driver of this machine; install the driver of the GPU or a newer "
+    "one, or use wgpu: --backend wgpu"
+    if IS_DAWN
+    else "no adapter: wgpu finds no GPU and no software driver; `webnorm doctor` shows what to install"
+)
 # The usage of buffers that shaders access and that can be copied from and to.
 STORAGE_USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
@@ -88,7 +85,7 @@ class AdapterInfo:
     driver : str
         The driver and its version.
     backend : str
-        The API, such as "Vulkan".
+        The API, such as "Vulkan"; on Dawn with its name, such as "Dawn Vulkan".
     type : str
         The type, such as "DiscreteGPU" or "CPU".
     """
@@ -109,7 +106,7 @@ class AdapterInfo:
             "driver": self.driver,
             "backend": self.backend,
             "type": self.type,
-            "wgpu": wgpu.__version__,
+            "wgpu": backend.version(),
         }
 
     @property
@@ -121,6 +118,12 @@ class AdapterInfo:
     def limits(self) -> Mapping[str, int]:
         """The limits of the adapter by WebGPU's names with dashes, such as "max-buffer-size"."""
         return dict(self.handle.limits)
+
+    @property
+    def target(self) -> Target:
+        """The target of `webnorm.render_shader` whose text the compiler of the backend accepts."""
+        target: Target = getattr(self.handle, "target", backend.TARGET)
+        return target
 
     @property
     def traits(self) -> Traits:
@@ -154,12 +157,29 @@ def _handles() -> Sequence[Any]:
     context at once, and wgpu would abort the process. Devices of one listing wait for each other.
     """
     uses_wgpu()
+    if IS_DAWN:
+        return tuple(wgpu.gpu.enumerate_adapters_sync())
     with wgpu_private.cached_declarations():
         # Imported here because it takes 0.2 s, which `webnorm --help` need not spend.
         from wgpu.backends.wgpu_native import ffi
 
         wgpu_private.predeclare_types(ffi)
     return tuple(wgpu.gpu.enumerate_adapters_sync())
+
+
+def _request_device(handle: Any, features: Sequence[str], limits: Mapping[str, int]) -> Any:
+    """Request a device from an adapter of `_handles`. Raises RuntimeError on failure.
+
+    In Dawn, as in the WebGPU specification, an adapter makes one device only. So this function lists the
+    adapters again; they keep their order.
+    """
+    if not IS_DAWN or not any(handle is one for one in _handles()):
+        return handle.request_device_sync(required_features=features, required_limits=limits)
+    position = next(at for at, one in enumerate(_handles()) if one is handle)
+    listed = wgpu.gpu.enumerate_adapters_sync()
+    if position >= len(listed) or listed[position].info != handle.info:
+        raise RuntimeError("the adapters have changed since they were listed; start a new process")
+    return backend.request_dawn_device(listed[position], features, limits)
 
 
 def adapters() -> list[AdapterInfo]:
@@ -179,12 +199,14 @@ def adapters() -> list[AdapterInfo]:
     [0]
     """
     with opening:
-        found = [(_rank(handle.info), handle, handle.info) for handle in _handles()]
-    found.sort(key=lambda entry: entry[0])
-    return [
-        AdapterInfo(index, handle, *(info[key] for key in _INFO))
-        for index, (_, handle, info) in enumerate(found)
-    ]
+        found = sorted(((handle, handle.info) for handle in _handles()), key=lambda entry: _rank(entry[1]))
+    return [_described(index, handle, info) for index, (handle, info) in enumerate(found)]
+
+
+def _described(index: int, handle: Any, info: Mapping[str, str]) -> AdapterInfo:
+    name, vendor, driver, api, kind = (info[key] for key in _INFO)
+    # The API contains Dawn's name, so that results and tunings of the two backends differ.
+    return AdapterInfo(index, handle, name, vendor, driver, f"Dawn {api}" if IS_DAWN else api, kind)
 
 
 def _rank(info: Mapping[str, str]) -> tuple[int, int]:
@@ -237,9 +259,7 @@ def find_adapter(choice: str | None = None) -> AdapterInfo:
     choice = chosen_name(choice)
     found = adapters()
     if not found:
-        raise WebnormError(
-            "no adapter: wgpu finds no GPU and no software driver; `webnorm doctor` shows what to install"
-        )
+        raise WebnormError(_NO_ADAPTER)
     if choice is None:
         return found[0]
     for adapter in found:
@@ -276,13 +296,13 @@ class Device:
     session: Any = None
 
     def __init__(self, adapter: AdapterInfo, handle: Any) -> None:
-        self.target: Target = getattr(handle, "target", "native")
         self.adapter = adapter
         self.handle = handle
         self.gate = Gate()
         _devices.add(self)
         self.limits: Mapping[str, int] = dict(handle.limits)
         self.traits = _traits(_known(handle), self.limits, adapter.type)
+        self.target: Target = adapter.target
 
     def __repr__(self) -> str:
         return f"<Device {one_line(str(self.adapter))}>"
@@ -430,15 +450,14 @@ def open_device(
     native = [_name_for(adapter.handle, name) for name in wanted]
     with opening:
         try:
-            handle = adapter.handle.request_device_sync(
-                required_features=native, required_limits={**adapter.limits, **given}
-            )
+            handle = _request_device(adapter.handle, native, {**adapter.limits, **given})
         except RuntimeError as error:
             raise WebnormError(f"{adapter}: cannot open the device: {sentence(str(error))}") from error
         missing = set(native) - set(handle.features)
         if missing:
             raise WebnormError(f"{adapter}: the opened device lacks {', '.join(sorted(missing))}")
-        wgpu_private.poll_only_when_asked(handle)
+        if not IS_DAWN:
+            wgpu_private.poll_only_when_asked(handle)
         return Device(adapter, handle)
 
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import wgpu
 
+from webnorm.gpu.backend import wgpu
 from webnorm.gpu.device import AdapterInfo, adapters
 
 # A batch with more bytes is sent although Python needs no answer.

@@ -42,7 +42,9 @@ _PANELS = {
         "--remove"
     ),
     "Server": "--host=ADDRESS --port=N --origin=URL --behind-proxy --rate=N --rate-all=N --capacity=N",
-    "Machine": "address=ADDRESS --adapter=ADAPTER --cluster=WHERE --browser=PATH|ADDRESS --fix",
+    "Machine": (
+        "address=ADDRESS --adapter=ADAPTER --backend=NAME --cluster=WHERE --browser=PATH|ADDRESS --fix"
+    ),
     "Other": "--version --debug --install-completion --show-completion --help",
 }
 # The panel and the placeholder of each option and argument.

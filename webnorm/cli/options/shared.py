@@ -41,6 +41,14 @@ Engines = Annotated[
         "{url} for another browser, or all. Repeatable. Default: wgpu, in webnorm's own process.",
     ),
 ]
+# No verb reads it: options/backend.py sets the environment variable before the verb runs.
+Backend = Annotated[
+    str | None,
+    typer.Option(
+        help="Use this implementation of WebGPU: wgpu, or dawn, which compiles as Chrome does and needs "
+        "webnorm[dawn]. Default: $WEBNORM_BACKEND, or wgpu."
+    ),
+]
 Kernel = Annotated[
     list[str] | None,
     typer.Option(

@@ -56,6 +56,7 @@ def check(
     wgsl: shared.Wgsl = None,
     adapter: shared.Adapter = None,
     engine: shared.Engines = None,
+    backend: shared.Backend = None,
     cluster: shared.Cluster = None,
     time_limit: shared.TimeLimit = 60.0,
     allow_skipped: shared.AllowSkipped = False,

@@ -41,19 +41,19 @@ def run_in_engines(
 
     Raises WebnormError for an engine that is unknown or missing.
     """
-    from webnorm.engines.catalog import NATIVE, selected_engines
+    from webnorm.engines.catalog import selected_engines
 
     for option, given in (("--adapter", adapter), ("--cluster", cluster)):
-        if given is not None and [*names] != [NATIVE]:
-            raise WebnormError(f"{option} and --engine: engines choose their adapters; leave one out")
+        if given is not None:
+            raise WebnormError(f"{option} and --engine: each engine chooses its own adapter; leave one out")
     found, missing = selected_engines(names)
     if len(found) == 1 and not missing:
-        run_job(job, adapter, time_limit_s, None if found == [NATIVE] else found[0])
+        run_job(job, adapter, time_limit_s, found[0])
     runs = {name: _of_engine(job, name) for name in found}
     complete = True
     for name, own in runs.items():
         try:
-            complete = do_work(own, None, time_limit_s, None if name == NATIVE else name)
+            complete = do_work(own, None, time_limit_s, name)
         except WebnormError as error:
             missing[name] = str(error)
         if not complete:

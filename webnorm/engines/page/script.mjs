@@ -1,14 +1,13 @@
 // Connects node's or Deno's GPU with Python.
 //
 // script.mjs ADDRESS                      Deno, which has WebGPU itself
-// script.mjs ADDRESS PACKAGE [DRIVER]     node; PACKAGE is the folder of the npm package webgpu (Dawn), DRIVER the file
-//                                         of a software driver for machines on which Dawn finds no adapter
+// script.mjs ADDRESS PACKAGE              node; PACKAGE is the folder of the npm package webgpu (Dawn)
 
 import process from "node:process";
 
 import { serve } from "./client.js";
 
-const [address, folder, driver] = process.argv.slice(2);
+const [address, folder] = process.argv.slice(2);
 
 async function dawn() {
   const { pathToFileURL } = await import("node:url");
@@ -16,9 +15,6 @@ async function dawn() {
   Object.assign(globalThis, globals);
   // Dawn polls its threads by setImmediate without a pause, which takes a core from the threads.
   globalThis.setImmediate = (call, ...given) => setTimeout(call, 1, ...given);
-  const found = create([]);
-  if ((await found.requestAdapter()) || !driver) return found;
-  process.env.VK_DRIVER_FILES = process.env.VK_ICD_FILENAMES = driver;
   return create([]);
 }
 

@@ -31,6 +31,7 @@ from typing import Any
 from webnorm import signals
 from webnorm.errors import LimitReached, WebnormError, sentence
 from webnorm.files.atomic import unnamed
+from webnorm.gpu.backend_names import BACKEND_VARIABLE, BACKENDS
 from webnorm.lab.process.channel import Channel, ChannelClosed, ChannelSilent
 from webnorm.op.blocks import on_progress
 from webnorm.op.registry import user_ops
@@ -58,7 +59,7 @@ Work = Callable[[Any, Any], Iterator[Any]]  # run in the child: (device, job) ->
 class ChildProcess:
     """The child process as seen by its parent."""
 
-    def __init__(self, nice: int) -> None:
+    def __init__(self, nice: int, backend: str | None = None) -> None:
         # The child's output.
         self._stderr = unnamed()
         self.channel, theirs = Channel.pair()
@@ -70,6 +71,7 @@ class ChildProcess:
                 [sys.executable, *flags, "-P", "-c", _CODE, str(handle), str(nice), *map(str, sys.path)],
                 stdin=subprocess.DEVNULL,
                 stderr=self._stderr,
+                env=None if backend is None else {**os.environ, BACKEND_VARIABLE: backend},
                 **handed_on,
             )
         except OSError as error:
@@ -222,7 +224,8 @@ def explain_worker_failure(what: str, hint: str = "") -> Iterator[None]:
 class Worker:
     """Runs tasks in a child process, which is started when needed, and again after it died.
 
-    The child opens an adapter, or starts an engine such as "firefox", which ends with it.
+    The child opens an adapter, of the backend `engine` if that is one, or starts an engine such as "firefox",
+    which ends with it.
     If a killed child does not end within `patience_s` seconds, a thread waits for it.
     """
 
@@ -317,7 +320,7 @@ class Worker:
     def start(self, nice: int = 0) -> ChildProcess:
         """Return the child; start it if necessary, with `nice` added to this process' niceness."""
         if self._child is None:
-            self._child = ChildProcess(nice)
+            self._child = ChildProcess(nice, self.engine if self.engine in BACKENDS else None)
         return self._child
 
     def kill(self) -> None:
@@ -445,7 +448,7 @@ def serve(handle: int, nice: int) -> None:
 
 
 def _opened(adapter: str | None, engine: str | None) -> Any:
-    if engine is not None:
+    if engine is not None and engine not in BACKENDS:
         from webnorm.lab.process.engine_device import open_engine
 
         return open_engine(engine)
