@@ -76,10 +76,9 @@ def collect(
         raise WebnormError("--store is missing; expected a file for the visits, such as visits.sqlite")
     if export is not None:
         _export(store, export)
+        return
     if page is not None:
         raise typer.Exit(_write_page(store, page))
-    if export is not None:
-        return
     if host not in _LOOPBACK and not behind_proxy:
         raise WebnormError(
             f"--host is {host!r}; expected {' or '.join(_LOOPBACK)}, or --behind-proxy as well"

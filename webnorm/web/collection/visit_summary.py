@@ -77,15 +77,16 @@ class _KernelResults:
 
     def values(self) -> list[Any]:
         """Return the values of COLUMNS after the kernel's name."""
-        error = self.error
-        strict = str(error) if error is not None and not math.isfinite(error) else error
-        medians = [_digits(median(one)) if one else None for one in (self.percent, self.gbps)]
+        medians = [median(one) if one else None for one in (self.percent, self.gbps)]
         counts = [self.verdicts[verdict] for verdict in _VERDICTS]
-        return [*counts, len(self.percent), self.flagged, *medians, strict]
+        return [*counts, len(self.percent), self.flagged, *map(_number, (*medians, self.error))]
 
 
-def _digits(value: float) -> float:
-    return float(f"{value:.6g}")
+def _number(value: float | None) -> float | str | None:
+    """Return a number with the digits that the page shows and two more; not-finite numbers become strings."""
+    if value is None:
+        return None
+    return float(f"{value:.4g}") if math.isfinite(value) else str(value)
 
 
 @dataclass

@@ -126,7 +126,11 @@ function sorted(id, values) {
 /** Fill a select with values and their texts; an unknown current value becomes `usual`. */
 function offer(id, values, usual = ALL) {
   const select = byId(id);
-  const kept = values.some(([value]) => value === select.value) && select.options.length > 0 ? select.value : usual;
+  const before = Array.from(select.options, ({ value }) => value);
+  const offered = values.map(([value]) => value);
+  // A select that is in use keeps its options.
+  if (JSON.stringify(before) === JSON.stringify(offered)) return;
+  const kept = before.length > 0 && offered.includes(select.value) ? select.value : usual;
   select.replaceChildren(...values.map(([value, text]) => element("option", { value }, text)));
   select.value = kept;
 }
