@@ -181,6 +181,7 @@ RULES: Mapping[str, tuple[OptionRule, ...]] = {
     ),
     "collect": (
         OnlyWith("--export", ("--store",), "it receives nothing"),
+        OnlyWith("--page", ("--store",), "it receives nothing"),
         Needs("--behind-proxy", ("--origin",), "the page that may post is on another machine"),
     ),
     "compare": (
