@@ -96,7 +96,7 @@ clean:
 
 # Installs Chromium, and Tint in the user's cache, which `make clean` does not touch. Without them (no root, no network,
 # no node) the other tests still run, and pytest lists the skipped ones with the reason.
-.venv/.installed-browser: .venv/.installed-test webnorm/web/tint.py
+.venv/.installed-browser: .venv/.installed-test webnorm/engines/catalog.py webnorm/engines/node_webgpu.py
 	@$(BIN)/webnorm doctor --fix --browser && touch $@ || \
 	  echo "The tests of pages in a browser and of shaders in Tint may be skipped." >&2
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from webnorm.engines import node_webgpu
 from webnorm.errors import WebnormError
 from webnorm.op.dtypes import STORAGE
 from webnorm.op.registry import OPS
-from webnorm.web import tint
 
 # The exit status if a result is unknown, as in webnorm/cli/work/jobs.py. A test checks that they are equal.
 INCONCLUSIVE = 3
@@ -41,7 +41,7 @@ def add_dawn(to: argparse.ArgumentParser, what: str) -> None:
         "--dawn",
         type=Path,
         nargs="?",
-        const=tint.webgpu(),
+        const=node_webgpu.webgpu(),
         metavar="FOLDER",
         help=f"{what}: the npm package webgpu, by default where `webnorm doctor --fix --browser` puts it",
     )

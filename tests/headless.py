@@ -15,6 +15,7 @@ import pytest
 import tiers
 from patience import HANG_MS
 from webnorm import system
+from webnorm.engines.launch import CHROMIUM_ARGUMENTS, environment
 from webnorm.web import tint
 from webnorm.web.browser import launch as opening
 
@@ -34,14 +35,14 @@ CANVAS = ("--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=v
 @contextmanager
 def launched(playwright: Playwright, arguments: Sequence[str]) -> Iterator[Chromium]:
     """Start Chromium with only these arguments until the context ends."""
-    environment = opening.environment()
+    settings: dict[str, str | float | bool] = {**environment()}
     # The tests use Chromium's own driver. A canvas would use another driver that this variable names.
-    environment.pop("VK_ICD_FILENAMES", None)
+    settings.pop("VK_ICD_FILENAMES", None)
     browser = playwright.chromium.launch(
         executable_path=opening.find_browser(),
         args=arguments,
         chromium_sandbox=not system.is_root(),
-        env=environment,
+        env=settings,
         timeout=HANG_MS,
     )
     new_context = browser.new_context
@@ -71,7 +72,7 @@ def started(*arguments: str) -> Iterator[Chromium]:
 
     with (
         sync_playwright() as playwright,
-        launched(playwright, [*opening.ARGUMENTS, *arguments]) as browser,
+        launched(playwright, [*CHROMIUM_ARGUMENTS, *arguments]) as browser,
     ):
         yield browser
 

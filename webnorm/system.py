@@ -137,6 +137,12 @@ def pip_install(package: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "pip", "install", package)
 
 
+def npm_install(folder: Path, package: str) -> tuple[str, ...]:
+    """Return the command that installs an npm package into a folder of its own."""
+    options = ("--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
+    return ("npm", "install", "--prefix", str(folder), *options, package)
+
+
 def is_root() -> bool:
     """Return whether this process runs as root; False on systems without user ids."""
     geteuid: Callable[[], int] | None = getattr(os, "geteuid", None)
@@ -191,7 +197,7 @@ def adapter_fix(
         has_driver=exists("/dev/nvidia0") or which("nvidia-smi") is not None, has_loader=has_loader
     )
     by_hand = "Install the Vulkan loader and a Vulkan driver (Mesa's lavapipe needs no GPU)."
-    return replace(_package_fix(f"{what}: {why}", DRIVER, by_hand, which, root), optional=works)
+    return replace(package_fix(f"{what}: {why}", DRIVER, by_hand, which, root), optional=works)
 
 
 def browser_fix(
@@ -210,7 +216,7 @@ def browser_fix(
     by_hand = "Install one of them."
     if platform == "win32":
         return Fix(f"{missing} {by_hand}")
-    return _package_fix(missing, CHROMIUM, by_hand, which, root)
+    return package_fix(missing, CHROMIUM, by_hand, which, root)
 
 
 def run_fix(fix: Fix, echo: Callable[[str], None]) -> None:
@@ -228,12 +234,12 @@ def run_fix(fix: Fix, echo: Callable[[str], None]) -> None:
             raise WebnormError(f"`{line}` failed with exit status {status}; see its own message above.")
 
 
-def _package_fix(
+def package_fix(
     missing: str,
     packages: Mapping[str, tuple[str, ...]],
     by_hand: str,
-    which: Callable[[str], str | None],
-    root: bool | None,
+    which: Callable[[str], str | None] = shutil.which,
+    root: bool | None = None,
 ) -> Fix:
     """Return the fix that installs packages, or the sentence `by_hand` if no package manager is known.
 

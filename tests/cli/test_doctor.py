@@ -17,9 +17,9 @@ from webnorm import system
 from webnorm.cli.app import run as run_command
 from webnorm.cli.verbs import doctor as verb
 from webnorm.cli.work.jobs import BAD_USAGE, OK, WRONG
+from webnorm.engines import node_webgpu
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, open_device
 from webnorm.system import Fix
-from webnorm.web import tint
 from webnorm.web.browser import launch
 
 pytestmark = pytest.mark.opengl
@@ -45,7 +45,7 @@ def doctor(
 
     def run(*arguments: str, driver: Fix | None = None, others: tuple[Fix, ...] = ()) -> Said:
         monkeypatch.setattr(system, "adapter_fix", lambda preferred: driver)
-        monkeypatch.setattr(tint, "tint_fix", lambda: None)
+        monkeypatch.setattr(node_webgpu, "tint_fix", lambda: None)
         monkeypatch.setattr(launch, "browser_fixes", lambda: list(others))
         monkeypatch.setattr(sys, "argv", ["webnorm", "doctor", *arguments])
         with heeding_interrupts(), pytest.raises(SystemExit) as exited:

@@ -25,6 +25,7 @@ from headless import MISSING as NO_BROWSER
 from headless import Handler, errors_of, launched, plainly_served
 from pages import ROOT, blocks, commands
 from patience import HANG_MS
+from webnorm.engines.launch import CHROMIUM_ARGUMENTS
 from webnorm.kernels.headers.library import discover
 from webnorm.lab.results import result_files
 from webnorm.op.dtypes import DTYPES, STORAGE, Array, finfo
@@ -33,7 +34,6 @@ from webnorm.ops.copy.problem import RowProblem
 from webnorm.ops.norms.problem import NormOptions, NormProblem
 from webnorm.serving import serve_folder
 from webnorm.web import tint, verify
-from webnorm.web.browser import launch
 from webnorm.web.browser.visits import PageVisitor
 from webnorm.web.package.manifest import CLASSES
 from webnorm.web.package.reader import read_package
@@ -74,7 +74,7 @@ def playwright() -> Iterator[Playwright]:
 @pytest.fixture(scope="module")
 def chromium(playwright: Playwright) -> Iterator[Chromium]:
     """A browser for pages that a test controls itself."""
-    with launched(playwright, launch.ARGUMENTS) as started:
+    with launched(playwright, CHROMIUM_ARGUMENTS) as started:
         yield started
 
 
@@ -355,7 +355,7 @@ def test_a_page_that_cannot_check_says_why(
 @pytest.mark.slow
 def test_a_browser_whose_webgpu_is_off(folder: Path, lab_folder: Path, playwright: Playwright) -> None:
     """Run Chromium as on Linux without its flag."""
-    arguments = [argument for argument in launch.ARGUMENTS if "webgpu" not in argument]
+    arguments = [argument for argument in CHROMIUM_ARGUMENTS if "webgpu" not in argument]
     arguments.append("--disable-features=WebGPU,Vulkan")
     with launched(playwright, arguments) as chromium:
         for where, address in ((folder, "verify.html"), (lab_folder, "index.html")):
@@ -890,7 +890,7 @@ def test_request_device_in_a_page(
     (tmp_path / "page.html").write_text(SHOWN_DEVICE, encoding="utf-8")
     with shown(chromium, tmp_path, "page.html") as page:
         assert "subgroups" in titled(page).split()
-    off = [argument for argument in launch.ARGUMENTS if "webgpu" not in argument]
+    off = [argument for argument in CHROMIUM_ARGUMENTS if "webgpu" not in argument]
     with launched(playwright, off) as without, shown(without, tmp_path, "page.html") as page:
         said = titled(page)
     assert said.startswith("layer_norm: WebGPU gives no adapter: ")

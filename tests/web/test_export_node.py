@@ -22,6 +22,7 @@ import pytest
 import dawn
 from patience import HANG_S
 from testbed import KERNELS, STABLE, assess_outputs, compute, kernel_named, option_problems, rows_of, widened
+from webnorm.engines import node_webgpu
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.kernel import Kernel
@@ -37,7 +38,6 @@ from webnorm.ops.norms.case import NormCase as Case
 from webnorm.ops.norms.corpus import CASES
 from webnorm.ops.norms.op import has_mean
 from webnorm.ops.norms.problem import NormOptions, NormProblem
-from webnorm.web import tint
 from webnorm.web.folder import write_folder
 from webnorm.web.package import native
 from webnorm.web.package.bundle import Bundle, bundle_of
@@ -69,7 +69,7 @@ class Engine:
     def drive(self, driver: str) -> Any:
         """Run a driver and return its results; an unhandled error or rejection is a failure."""
         run = subprocess.run(
-            ["node", str(DRIVERS / driver), str(tint.webgpu()), str(self.folder)],
+            ["node", str(DRIVERS / driver), str(node_webgpu.webgpu()), str(self.folder)],
             capture_output=True,
             text=True,
             encoding="utf-8",

@@ -20,6 +20,7 @@ from test_verify import report, reporting, write
 from commands import webnorm
 from headless import needs_browser
 from patience import HANG_S
+from webnorm.engines.launch import environment
 from webnorm.errors import WebnormError
 from webnorm.web.browser import launch
 from webnorm.web.browser import visits as browsing
@@ -68,10 +69,10 @@ class Server:
     def __init__(self, browsers: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port, descriptor = listener.getsockname()[1], listener.fileno()
-            environment = {**launch.environment(), "PLAYWRIGHT_BROWSERS_PATH": str(browsers)}
+            settings = {**environment(), "PLAYWRIGHT_BROWSERS_PATH": str(browsers)}
             self.process = subprocess.Popen(
                 [*(("unshare", "-rn") if ALONE else ()), sys.executable, "-c", FORWARDED, str(descriptor)],
-                env={name: str(value) for name, value in environment.items()},
+                env={name: str(value) for name, value in settings.items()},
                 pass_fds=[descriptor],
                 stdout=subprocess.PIPE,
                 text=True,

@@ -13,6 +13,7 @@ import pytest
 
 from headless import needs_tint
 from patience import all_end
+from webnorm.engines import node_webgpu
 from webnorm.errors import WebnormError
 from webnorm.web import tint
 
@@ -296,16 +297,18 @@ def test_a_missing_part_is_reported_with_its_fix(tmp_path: Path, monkeypatch: py
     for program in (node, tmp_path / "npm"):
         program.touch(mode=0o755)
     assert tint.tint_unavailable() == (
-        f"No Tint: the npm package webgpu {tint.WEBGPU} is not installed. "
+        f"No Tint: the npm package webgpu {node_webgpu.WEBGPU} is not installed. "
         "`webnorm doctor --fix --browser` installs it."
     )
-    fix = tint.tint_fix()
+    fix = node_webgpu.tint_fix()
     assert fix is not None
     ((*_, package),) = fix.commands
-    assert package == f"webgpu@{tint.WEBGPU}"
-    assert str(tint.tint_folder()) in fix.commands[0] and tint.tint_folder().is_relative_to(tmp_path)
+    assert package == f"webgpu@{node_webgpu.WEBGPU}"
+    assert str(node_webgpu.tint_folder()) in fix.commands[0] and node_webgpu.tint_folder().is_relative_to(
+        tmp_path
+    )
     # An npm that was interrupted leaves the folder without this file.
-    tint.webgpu().mkdir(parents=True)
+    node_webgpu.webgpu().mkdir(parents=True)
     assert tint.tint_unavailable() is not None
-    (tint.tint_folder() / "node_modules" / ".package-lock.json").touch()
+    (node_webgpu.tint_folder() / "node_modules" / ".package-lock.json").touch()
     assert tint.tint_unavailable() is None

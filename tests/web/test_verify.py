@@ -36,6 +36,7 @@ from webnorm import system
 from webnorm.cli import app as cli
 from webnorm.cli.verbs.verify import VerifyTable
 from webnorm.cli.work.jobs import INCONCLUSIVE
+from webnorm.engines import node_webgpu
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.serving import serve_folder
@@ -971,19 +972,20 @@ def test_doctor_checks_the_requirements_of_verify(
     done = webnorm(["doctor", "--browser"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert (
-        f"browser: {launch.find_browser()}" in done.stdout and f"Tint: webgpu {tint.WEBGPU} in" in done.stdout
+        f"browser: {launch.find_browser()}" in done.stdout
+        and f"Tint: webgpu {node_webgpu.WEBGPU} in" in done.stdout
     )
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     done = webnorm(["doctor", "--browser"], tmp_path)
     assert done.returncode == 1
-    assert f"No Tint: the npm package webgpu {tint.WEBGPU} is not installed." in done.stdout
-    assert f"npm install --prefix {tint.tint_folder()} " in done.stdout
+    assert f"No Tint: the npm package webgpu {node_webgpu.WEBGPU} is not installed." in done.stdout
+    assert f"npm install --prefix {node_webgpu.tint_folder()} " in done.stdout
     assert "`webnorm doctor --fix --browser` runs these commands." in done.stdout
-    assert "Tint: none" in done.stdout.splitlines() and f"in {tint.tint_folder()}" not in done.stdout
+    assert "Tint: none" in done.stdout.splitlines() and f"in {node_webgpu.tint_folder()}" not in done.stdout
     monkeypatch.setattr(launch, "find_browser", lambda named=None: None)
     assert "browser: none" in webnorm(["doctor", "--browser"], tmp_path).stdout.splitlines()
     assert webnorm(["doctor"], tmp_path).returncode == 0
-    assert not tint.tint_folder().exists()
+    assert not node_webgpu.tint_folder().exists()
 
 
 def test_a_skipped_check_does_not_look_passed(

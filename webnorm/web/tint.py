@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,15 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from webnorm.engines.node_webgpu import tint_fix, tint_folder
 from webnorm.errors import SourceLocation, WebnormError, sentence
-from webnorm.files.atomic import cache_folder, unnamed
+from webnorm.files.atomic import unnamed
 from webnorm.kernels.rendering.render import Shader
 from webnorm.kernels.rendering.sandbox import killed_after
 from webnorm.kernels.wgsl.diagnostics import characters
-from webnorm.system import Fix
 
-# This version agreed with Chromium 156 on every construct tried. Each version has its own folder.
-WEBGPU = "0.6.2"
 # 168 shaders take 0.1 s and starting node takes 0.2 s; the rest is reserve for a busy machine.
 TIME_LIMIT_S = 120.0
 # For one shader in a running node process, which takes 15 ms on an idle machine.
@@ -116,34 +113,6 @@ def tint_unavailable() -> str | None:
     if missing is None:
         return None
     return missing.missing + (" `webnorm doctor --fix --browser` installs it." if missing.commands else "")
-
-
-def is_tint_installed() -> bool:
-    """Return whether npm has installed the package; node itself may still be missing."""
-    # npm writes this file last.
-    return (tint_folder() / "node_modules" / ".package-lock.json").exists()
-
-
-def tint_fix() -> Fix | None:
-    """Return the fix for the first missing part of Tint, or None."""
-    for program in ("node",) if is_tint_installed() else ("node", "npm"):
-        if shutil.which(program) is None:
-            return Fix(f"No Tint: {program} is not installed; install Node.js 20 or later, with npm.")
-    if is_tint_installed():
-        return None
-    options = ("--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
-    command = ("npm", "install", "--prefix", str(tint_folder()), *options, f"webgpu@{WEBGPU}")
-    return Fix(f"No Tint: the npm package webgpu {WEBGPU} is not installed.", (command,))
-
-
-def tint_folder() -> Path:
-    """Return the folder where npm installs the package."""
-    return cache_folder(f"webgpu-{WEBGPU}")
-
-
-def webgpu() -> Path:
-    """Return the folder of the package itself."""
-    return tint_folder() / "node_modules" / "webgpu"
 
 
 def check_shaders(sources: Sequence[TintSource]) -> list[TintVerdict]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from webnorm.engines import node_webgpu
 from webnorm.errors import WebnormError, path_argument, shell_word
 from webnorm.files.atomic import replacing
 from webnorm.kernels.headers.sources import wgsl_files
@@ -148,7 +149,7 @@ def verify(
     WebnormError
         If the folder is not an export or is damaged, or if a step fails to finish.
     """
-    no_tint, no_browser = tint.tint_fix(), launch.browser_fixes(browser)
+    no_tint, no_browser = node_webgpu.tint_fix(), launch.browser_fixes(browser)
     exported = read_exported(folder)
     if isinstance(exported, ExportedLab) and page_options.quick:
         raise WebnormError(f"--quick: {folder} is a lab, whose page always times kernels; leave --quick out")

@@ -67,10 +67,10 @@ def doctor(
 
 
 def _browser_fixes() -> list[Fix]:
-    from webnorm.web import tint
+    from webnorm.engines import node_webgpu
     from webnorm.web.browser import launch
 
-    return [one for one in (tint.tint_fix(), *launch.browser_fixes()) if one is not None]
+    return [one for one in (node_webgpu.tint_fix(), *launch.browser_fixes()) if one is not None]
 
 
 def _show_missing(console: Screen, missing: Sequence[Fix], command: str) -> None:
@@ -124,11 +124,15 @@ def _fix(
 
 
 def _show_browser(console: Screen) -> None:
-    from webnorm.web import tint
+    from webnorm.engines import node_webgpu
     from webnorm.web.browser import launch
 
     console.print(f"browser: {launch.browser_source() or 'none'}", soft_wrap=True)
-    there = f"webgpu {tint.WEBGPU} in {tint.tint_folder()}" if tint.is_tint_installed() else "none"
+    there = (
+        f"webgpu {node_webgpu.WEBGPU} in {node_webgpu.tint_folder()}"
+        if node_webgpu.is_tint_installed()
+        else "none"
+    )
     console.print(f"Tint: {there}", soft_wrap=True)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from webnorm import system
+from webnorm.engines.launch import CHROMIUM_ARGUMENTS, environment
 from webnorm.errors import WebnormError, shell_command
 from webnorm.files.atomic import absolute
 
@@ -37,15 +38,6 @@ _PLACES = (
     "/Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
     "C:/Program Files/Google/Chrome/Application/chrome.exe",
     "C:/Program Files (x86)/Microsoft/Edge/Application/msedge.exe",
-)
-# WebGPU is off by default on Linux; the other flags prevent background requests of the browser.
-ARGUMENTS = (
-    "--enable-unsafe-webgpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
 )
 
 
@@ -165,10 +157,10 @@ class InstalledBrowser:
         try:
             browser = await playwright.chromium.launch(
                 executable_path=self.path,
-                args=ARGUMENTS,
+                args=CHROMIUM_ARGUMENTS,
                 # Chromium's sandbox refuses to run as root.
                 chromium_sandbox=not system.is_root(),
-                env=environment(),
+                env={**environment()},
                 timeout=time_limit_s * 1000,
             )
             asking = while_connected(browser, _processes(browser))
@@ -218,7 +210,7 @@ class RemoteBrowser:
         from playwright.async_api import TimeoutError as Late
 
         limit_ms = time_limit_s * 1000
-        options = {"channel": "chromium", "args": ARGUMENTS, "timeout": limit_ms}
+        options = {"channel": "chromium", "args": CHROMIUM_ARGUMENTS, "timeout": limit_ms}
         try:
             browser = await playwright.chromium.connect(
                 self.address,
@@ -260,17 +252,6 @@ async def _processes(browser: PlaywrightBrowser) -> list[Any]:
     session = await browser.new_browser_cdp_session()
     found: list[Any] = (await session.send("SystemInfo.getProcessInfo"))["processInfo"]
     return found
-
-
-def environment() -> dict[str, str | float | bool]:
-    """Return this process's environment, changed so that Chromium finds its own software driver.
-
-    Chromium names its driver in the older of Vulkan's two variables, and the newer variable would override
-    it.
-    """
-    own: dict[str, str | float | bool] = {**os.environ}
-    drivers = own.pop("VK_DRIVER_FILES", None)
-    return own if drivers is None else {**own, "VK_ICD_FILENAMES": drivers}
 
 
 def _last_words(error: Error) -> str:

@@ -1,0 +1,183 @@
+"""The engines that webnorm can start: browsers, node with Dawn, and Deno, and which of them are installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from webnorm.engines.node_webgpu import tint_fix
+from webnorm.errors import WebnormError, unknown
+from webnorm.files.atomic import absolute, cache_folder
+from webnorm.system import CHROMIUM, Fix, npm_install, package_fix
+
+DENO = "2.9.6"
+# Stands for the address in the command of a browser that is not in the list.
+URL = "{url}"
+# Programs print their versions in milliseconds.
+_VERSION_LIMIT_S = 30.0
+_FIREFOX = {
+    "apt-get": ("firefox-esr",),
+    "dnf": ("firefox",),
+    "pacman": ("firefox",),
+    "zypper": ("MozillaFirefox",),
+}
+
+
+@dataclass(frozen=True)
+class _KnownEngine:
+    """Where an engine can be found: names on the PATH, then paths. `packages` are those that install it."""
+
+    title: str
+    names: tuple[str, ...]
+    places: tuple[str, ...] = ()
+    is_browser: bool = True
+    packages: Mapping[str, tuple[str, ...]] | None = None
+    remedy: str = ""
+
+
+_PROGRAMS = "C:/Program Files"
+_KNOWN = {
+    "chromium": _KnownEngine(
+        "Chromium",
+        ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
+        (
+            "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+            "/Applications/Chromium.app/Contents/MacOS/Chromium",
+            f"{_PROGRAMS}/Google/Chrome/Application/chrome.exe",
+        ),
+        packages=CHROMIUM,
+        remedy="Install Chromium or Chrome.",
+    ),
+    "firefox": _KnownEngine(
+        "Firefox",
+        ("firefox", "firefox-esr"),
+        (
+            "/Applications/Firefox.app/Contents/MacOS/firefox",
+            f"{_PROGRAMS}/Mozilla Firefox/firefox.exe",
+        ),
+        packages=_FIREFOX,
+        remedy="Install Firefox 141 or later.",
+    ),
+    "edge": _KnownEngine(
+        "Edge",
+        ("microsoft-edge", "msedge"),
+        (
+            "/Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
+            f"{_PROGRAMS} (x86)/Microsoft/Edge/Application/msedge.exe",
+        ),
+        remedy="Microsoft offers it for Windows, macOS and Linux.",
+    ),
+    "safari": _KnownEngine(
+        "Safari", (), ("/Applications/Safari.app/Contents/MacOS/Safari",), remedy="Only macOS has it."
+    ),
+    "node": _KnownEngine("node", ("node",), is_browser=False),
+    "deno": _KnownEngine("Deno", ("deno",), is_browser=False),
+}
+ENGINES = tuple(_KNOWN)
+# The engines that every system can have. `all` reports them if they are missing.
+PORTABLE = ("chromium", "firefox", "node", "deno")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An installed engine. `command` is the user's own command for a browser that is not in the list."""
+
+    name: str
+    title: str
+    program: Path
+    is_browser: bool = True
+    command: tuple[str, ...] = field(default=())
+
+    @property
+    def version(self) -> str:
+        """The version that the program prints; empty if it prints none."""
+        with suppress(OSError, subprocess.SubprocessError):
+            said = subprocess.run(
+                [str(self.program), "--version"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_VERSION_LIMIT_S,
+                check=False,
+            ).stdout
+            found = re.search(r"\d+(\.\d+)+\w*", said)
+            return found[0] if found else ""
+        return ""
+
+    def __str__(self) -> str:
+        return self.title
+
+
+def find_engine(name: str) -> Engine:
+    """Return an installed engine by its name, or by a command that contains {url}.
+
+    Raises WebnormError if the name is unknown, or if the engine is missing.
+    """
+    if URL in name:
+        return _custom(name)
+    if name not in _KNOWN:
+        known = (*ENGINES, "all")
+        raise WebnormError(f"{unknown('engine', name, known)}, or a command such as 'my-browser {URL}'")
+    program = _program(name)
+    if program is None or engine_fix(name) is not None:
+        fix = engine_fix(name)
+        install = f"; `webnorm doctor --fix --engine {name}` installs it" if fix and fix.commands else ""
+        raise WebnormError(f"--engine {name}: {fix.missing.rstrip('.') if fix else 'not installed'}{install}")
+    known_engine = _KNOWN[name]
+    return Engine(name, known_engine.title, program, known_engine.is_browser)
+
+
+def _custom(text: str) -> Engine:
+    """Return the engine of a user's command."""
+    try:
+        command = tuple(shlex.split(text))
+    except ValueError as error:
+        raise WebnormError(f"--engine {text}: {error}") from error
+    program = shutil.which(command[0])
+    if program is None:
+        raise WebnormError(f"--engine {text}: no program {command[0]}; expected a command with {URL}")
+    return Engine(Path(command[0]).name, command[0], absolute(Path(program)), command=command)
+
+
+def installed_engines() -> list[Engine]:
+    """Return the known engines that can run here."""
+    return [find_engine(name) for name in ENGINES if engine_fix(name) is None]
+
+
+def engine_fix(name: str) -> Fix | None:
+    """Return what a known engine lacks, with the commands that install it; None if nothing."""
+    known = _KNOWN[name]
+    if name == "node":
+        return tint_fix()
+    if _program(name) is not None:
+        return None
+    missing = f"No {known.title}: it is not installed."
+    if name == "deno":
+        if shutil.which("npm") is None:
+            return Fix(f"{missing} Install Deno 2 or later, or npm, which installs it.")
+        return Fix(missing, (npm_install(_deno_folder(), f"deno@{DENO}"),))
+    if known.packages is None:
+        return Fix(f"{missing} {known.remedy}", optional=True)
+    return package_fix(missing, known.packages, known.remedy)
+
+
+def _deno_folder() -> Path:
+    return cache_folder(f"deno-{DENO}")
+
+
+def _program(name: str) -> Path | None:
+    """Return the path of a known engine's program, or None."""
+    known = _KNOWN[name]
+    installed = [str(_deno_folder() / "node_modules" / ".bin" / "deno")] if name == "deno" else []
+    for candidate in (*known.names, *installed, *known.places):
+        if (path := shutil.which(candidate)) and os.path.isfile(path):
+            return absolute(Path(path))
+    return None
