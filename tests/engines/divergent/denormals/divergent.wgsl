@@ -19,5 +19,5 @@ fn main(
     if (i >= params.n) {
         return;
     }
-    store_mask(i, select(0u, 1u, load_x(i) != 0.0));
+    store_mask(i, select(0u, 1u, bitcast<f32>(load_bits(i)) != 0.0));
 }

@@ -1,5 +1,5 @@
 // /// webnorm
-// summary = "Compares the bits without the sign with 0."
+// summary = "Tests the bits as an integer."
 // [tune]
 // workgroup_size = [64]
 // [[pass]]
@@ -19,6 +19,6 @@ fn main(
     if (i >= params.n) {
         return;
     }
-    let magnitude = bitcast<u32>(load_x(i)) & 0x7fffffffu;
+    let magnitude = load_bits(i) & 0x7fffffffu;
     store_mask(i, select(0u, 1u, magnitude != 0u));
 }

@@ -1,9 +1,13 @@
 """The columns of each row in reverse order.
 
-Why engines differ: the kernel `divergent` leaves the function before a barrier, in some invocations of a
-workgroup only. Tint proves that all invocations reach a barrier together, and refuses a text for which it cannot.
-naga has no such proof; then it depends on the driver whether the others wait for ever.
-WGSL: "15.2. Uniformity", "17.11. Synchronization Built-in Functions".
+Invocations of `divergent` that have no column return before a barrier. WGSL requires a proof that all
+invocations of a workgroup reach a barrier together, and a text without this proof is an error. Tint checks
+the proof. naga does not, and whether the remaining invocations wait forever depends on the driver.
+
+What the WGSL specification says:
+
+- https://www.w3.org/TR/WGSL/#uniformity
+- https://www.w3.org/TR/WGSL/#sync-builtin-functions
 """
 
 from webnorm.op import case, define_op, require, tensor
@@ -13,7 +17,7 @@ op = define_op(
     inputs=[tensor("x", "rows cols", dtype="float32")],
     outputs=[tensor("y", "rows cols", dtype="float32")],
     require=[require("cols <= 64", "a row has one invocation per column")],
-    cases=[case("part-of-a-workgroup", {}, sizes={"rows": 5, "cols": 40})],
+    cases=[case("divergence", {}, sizes={"rows": 5, "cols": 40}, source="a part of a workgroup")],
 )
 
 

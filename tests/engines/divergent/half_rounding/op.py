@@ -1,8 +1,12 @@
 """The nearest float16 of each number, as a float32; ties go to the even one.
 
-Why engines differ: WGSL lets a conversion to float16 round up or down. `quantizeToF16` rounds to nearest on Mesa's
-llvmpipe, and SwiftShader cuts off the lower bits.
-WGSL: "15.7.6. Floating Point Conversion", "17.5.56. quantizeToF16".
+WGSL does not specify whether a conversion to float16 takes the value above or the value below. On llvmpipe
+`quantizeToF16` rounds to the nearest, and on SwiftShader towards zero.
+
+What the WGSL specification says:
+
+- https://www.w3.org/TR/WGSL/#floating-point-conversion
+- https://www.w3.org/TR/WGSL/#quantizeToF16-builtin
 """
 
 import numpy as np
@@ -13,7 +17,9 @@ op = define_op(
     sizes={"n": 4096},
     inputs=[tensor("x", "n", dtype="float32", draw=uniform(0.5, 1000.0))],
     outputs=[tensor("y", "n", dtype="float32")],
-    cases=[case("ties-and-neighbours", {"x": 1.0 + np.arange(1, 64) * 2.0**-12})],
+    cases=[
+        case("divergence", {"x": 1.0 + np.arange(64) * 2.0**-12}, source="ties, and numbers between them")
+    ],
     relative_tolerance=1e-7,
 )
 

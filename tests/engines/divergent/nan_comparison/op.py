@@ -1,8 +1,13 @@
-"""1 for each number that reaches the threshold, else 0; NaN does not reach it.
+"""1 for each number of at least 0.5, else 0, also for NaN.
 
-Why engines differ: WGSL lets an implementation assume that there are no NaN. `step(edge, x)` is then `x < edge ? 0 : 1`
-as well as `x >= edge ? 1 : 0`. llvmpipe computes the former, SwiftShader the latter.
-WGSL: "15.7.2. Differences from IEEE-754", "17.5.68. step".
+WGSL allows implementations to assume that there are no NaNs. Then `step(edge, x)` may be computed as `x >=
+edge` or as the opposite of `x < edge`, which differ for NaN. SwiftShader has the former, llvmpipe the
+latter.
+
+What the WGSL specification says:
+
+- https://www.w3.org/TR/WGSL/#differences-from-ieee754
+- https://www.w3.org/TR/WGSL/#step-builtin
 """
 
 import numpy as np
@@ -13,7 +18,7 @@ op = define_op(
     sizes={"n": 4096},
     inputs=[tensor("x", "n", dtype="float32")],
     outputs=[tensor("y", "n", dtype="float32")],
-    cases=[case("nan", {"x": np.array([np.nan, 0.0, 0.5, 1.0, np.nan])})],
+    cases=[case("divergence", {"x": [np.nan, 0.0, 0.5, 1.0, -np.nan]}, source="missing measurements")],
 )
 
 

@@ -1,18 +1,23 @@
-"""The difference of each number to the one before it, and the first number itself.
+"""The difference of each number and the number before it; 0 comes before the first.
 
-Why engines differ: an index past the end of a buffer reads another element of it, or 0. wgpu uses the driver's
-robustBufferAccess2, which gives 0. Tint clamps the index to the last element. The index -1 is 4294967295 here.
-WGSL: "15.6.1. Out-of-bounds memory access" (invalid memory references).
+For the first number `divergent` reads x[-1], which is x[4294967295]. WGSL allows many values for such an
+index: 0, or any element of the buffer. wgpu leaves it to the driver, which gives 0. Tint limits the index
+to the last element.
+
+What the WGSL specification says:
+
+- https://www.w3.org/TR/WGSL/#out-of-bounds-access-sec
 """
 
 import numpy as np
 
-from webnorm.op import define_op, tensor
+from webnorm.op import case, define_op, tensor
 
 op = define_op(
     sizes={"n": 4096},
     inputs=[tensor("x", "n", dtype="float32")],
     outputs=[tensor("y", "n", dtype="float32")],
+    cases=[case("divergence", {"x": np.arange(3.0, 9.0)}, source="the first number is not 0")],
 )
 
 

@@ -1,8 +1,13 @@
 """The angle of the complex number re + im*i, in radians.
 
-Why engines differ: WGSL lets an implementation ignore the sign of a zero. The angle of -1 - 0i is -pi with the sign and
-pi without it. SwiftShader gives 0.
-WGSL: "15.7.2. Differences from IEEE-754", "17.5.8. atan2".
+The angle of -1 - 0i is -pi, and that of -1 + 0i is pi. WGSL allows implementations to ignore the sign of a
+zero, and gives no accuracy for `atan2` if y is 0. On SwiftShader the angle of -1 - 0i is 0.
+
+What the WGSL specification says:
+
+- https://www.w3.org/TR/WGSL/#differences-from-ieee754
+- https://www.w3.org/TR/WGSL/#atan2-builtin
+- https://www.w3.org/TR/WGSL/#floating-point-accuracy
 """
 
 import numpy as np
@@ -17,8 +22,12 @@ op = define_op(
     ],
     outputs=[tensor("y", "n", dtype="float32")],
     cases=[
-        case("conjugate-of-a-negative-number", {"re": [-1.0, -1.0, -2.0], "im": [0.0, -0.0, -0.0]}),
-        case("both-sides", {"re": [-1.0, -1.0, 1.0, 1.0], "im": [0.5, -0.5, 0.5, -0.5]}),
+        case(
+            "divergence",
+            {"re": [-1.0, -1.0, 1.0], "im": [0.0, -0.0, -0.0]},
+            source="conjugates of real numbers",
+        ),
+        case("quadrants", {"re": [1.0, 1.0, -1.0, -1.0], "im": [0.5, -0.5, 0.5, -0.5]}, source="all four"),
     ],
     # WGSL allows 4096 units in the last place.
     relative_tolerance=4096 * 2.0**-23,

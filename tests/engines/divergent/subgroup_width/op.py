@@ -1,16 +1,23 @@
 """The sum of the eight columns of each row.
 
-Why engines differ: the number of invocations in a subgroup is the driver's choice. It is 8 on llvmpipe with AVX
-and 4 on SwiftShader. Firefox and Deno have no subgroups yet.
-WGSL: "17.12. Subgroup Built-in Functions", "13.3.1.1. subgroup_size".
+`divergent` assumes that a subgroup has eight invocations. The driver chooses this number: it is 8 on
+llvmpipe with vectors of 256 bits, and 4 on SwiftShader. Firefox and Deno offer no subgroups.
+
+What the WGSL specification says:
+
+- https://www.w3.org/TR/WGSL/#subgroups
+- https://www.w3.org/TR/WGSL/#subgroup-builtin-functions
 """
 
-from webnorm.op import define_op, integers, tensor
+import numpy as np
+
+from webnorm.op import case, define_op, integers, tensor
 
 op = define_op(
     sizes={"rows": 64},
     inputs=[tensor("x", "rows 8", dtype="uint32", draw=integers(0, 1000))],
     outputs=[tensor("y", "rows", dtype="uint32")],
+    cases=[case("divergence", {"x": np.arange(40).reshape(5, 8)}, source="two subgroups of four")],
 )
 
 

@@ -1,18 +1,22 @@
-"""How often each number from 0 to 15 occurs in a row.
+"""The number of times that each number from 0 to 15 occurs in a row.
 
-Why engines differ: WGSL says that workgroup memory starts as zeros. Dawn and the browsers clear it before each
-workgroup; the native library wgpu-native does not, for speed.
-WGSL: "7.3. var Declarations" (initial values), "14.3. Memory Model" (workgroup address space).
+WGSL requires that workgroup memory starts as zeros. Tint, Firefox and Deno write these zeros. wgpu-native
+does not, so that `divergent` continues the counts of an earlier workgroup.
+
+What the WGSL specification says:
+
+- https://www.w3.org/TR/WGSL/#var-decls
 """
 
 import numpy as np
 
-from webnorm.op import define_op, integers, tensor
+from webnorm.op import case, define_op, integers, tensor
 
 op = define_op(
     sizes={"rows": 16, "cols": 1000},
     inputs=[tensor("x", "rows cols", dtype="uint32", draw=integers(0, 16))],
     outputs=[tensor("y", "rows 16", dtype="uint32")],
+    cases=[case("divergence", {"x": np.arange(48).reshape(3, 16) % 16}, source="each number once")],
 )
 
 

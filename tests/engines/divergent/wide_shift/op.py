@@ -1,18 +1,23 @@
 """The bits of each word, rotated to the left by the option `by`.
 
-Why engines differ: at run time a shift by 32 is a shift by 0, so that the usual rotation is right for `by` 0 too. A
-shift by a constant expression of 32 is an error. A `let` is no constant expression, but naga computes it when the
-shader is created, and refuses the shift.
-WGSL: "8.9. Bit Expressions" (shifts), "8.1. Early Evaluation Expressions".
+At run time a shift by 32 is a shift by 0, so the usual formula for a rotation is right if `by` is 0. If 32
+is a constant expression, WGSL makes the shift an error. A `let` is not a constant expression. Nevertheless
+naga evaluates it when it creates the shader, and refuses the text.
+
+What the WGSL specification says:
+
+- https://www.w3.org/TR/WGSL/#bit-expr
+- https://www.w3.org/TR/WGSL/#const-expr
 """
 
-from webnorm.op import define_op, option, tensor
+from webnorm.op import case, define_op, option, tensor
 
 op = define_op(
     sizes={"n": 4096},
     inputs=[tensor("x", "n", dtype="uint32")],
     outputs=[tensor("y", "n", dtype="uint32")],
     options=[option("by", "0", "7")],
+    cases=[case("divergence", {"x": [0, 1, 0x80000001, 0xFFFFFFFF]}, source="the option by=0")],
 )
 
 
