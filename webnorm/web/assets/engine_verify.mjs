@@ -33,6 +33,9 @@ async function finish({ report = null, failure = null }) {
   process.exit(answer.ok ? 0 : 1);
 }
 
+// Dawn's adapters and devices need its GPU object, which would be collected if nothing referred to it.
+const kept = [];
+
 /** Return the GPU of this engine, and the advice for an engine without an adapter. */
 async function openGpu() {
   if (!webgpu) return { gpu: navigator.gpu, advice: "Install a Vulkan driver, such as Mesa's lavapipe." };
@@ -41,7 +44,9 @@ async function openGpu() {
   const { create, globals } = await imported(join(webgpu, "index.js"));
   Object.assign(globalThis, globals);
   const { DAWN_DRIVERS } = await imported(join(folder, "runtime.js"));
-  return { gpu: create([]), advice: `${DAWN_DRIVERS}.` };
+  const gpu = create([]);
+  kept.push(gpu);
+  return { gpu, advice: `${DAWN_DRIVERS}.` };
 }
 
 async function findAdapter() {
