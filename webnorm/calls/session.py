@@ -192,7 +192,9 @@ class CallSession:
             # A string caches its hash.
             key = repr((str(variant.kernel.path), op.name, wanted.stamp, variant.constants, compiled_for))
             known = self.programs.peek(key)
-            shader = known.shader if known else render_shader(variant, compiled_for, "native", device.traits)
+            shader = (
+                known.shader if known else render_shader(variant, compiled_for, device.target, device.traits)
+            )
         return _Rendered(key, shader, problem)
 
     def _schedule(self, device: Device, wanted: CallPlanRequest) -> _Kept:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import numpy as np
@@ -27,6 +27,10 @@ if "XDG_RUNTIME_DIR" not in os.environ:
 import wgpu
 
 from webnorm.gpu.gate import Gate, forked, uses_wgpu
+
+if TYPE_CHECKING:
+    # Not imported at run time, because listing adapters need not wait for the template engine.
+    from webnorm.kernels.rendering.render import Target
 
 # WebGPU's name of a feature -> wgpu-native's. wgpu silently accepts unknown names.
 _NATIVE_FEATURE = {"subgroups": "subgroup", "shader-f16": "shader-f16"}
@@ -253,6 +257,8 @@ class Device:
         The limits in force, by WebGPU's names with dashes.
     traits : Traits
         The limits and features that decide which kernels can run.
+    target : {"native", "browser"}
+        The target of `webnorm.render_shader` whose text the device's compiler accepts.
     gate : Gate
         The lock that calls take while they use wgpu.
     session : object
@@ -260,6 +266,7 @@ class Device:
     """
 
     session: Any = None
+    target: Target = "native"
 
     def __init__(self, adapter: AdapterInfo, handle: Any) -> None:
         self.adapter = adapter

@@ -56,7 +56,7 @@ def compile_shader(device: Device, shader: Shader, extra_bindings: int = 0) -> l
     >>> kernel = webnorm.select(webnorm.discover(), "naive")
     >>> problem = webnorm.Problem(rows=4, cols=8)
     >>> variant = webnorm.default_variant(kernel, problem, device.traits)
-    >>> shader = webnorm.render_shader(variant, problem, "native", device.traits)
+    >>> shader = webnorm.render_shader(variant, problem, device.target, device.traits)
     >>> len(webnorm.compile_shader(device, shader))
     1
     """

@@ -413,7 +413,7 @@ class Plan:
     >>> kernel = webnorm.select(webnorm.discover(), "naive")
     >>> problem = webnorm.Problem(rows=4, cols=8)
     >>> variant = webnorm.default_variant(kernel, problem, device.traits)
-    >>> shader = webnorm.render_shader(variant, problem, "native", device.traits)
+    >>> shader = webnorm.render_shader(variant, problem, device.target, device.traits)
     >>> pipelines = webnorm.compile_shader(device, shader)
     >>> inputs = webnorm.Inputs(device, webnorm.make_inputs(kernel.op, problem))
     >>> outputs = webnorm.Outputs(device, problem, kernel.op.outputs(problem))

@@ -94,7 +94,7 @@ def trace(
     problem = problem.with_batch(
         min(problem.batch_size, max(1, min(_MOST_BATCH, _ELEMENTS // problem.inner)))
     )
-    shader = render_shader(variant, problem, "native", device.traits, roots=roots, tracing=filter)
+    shader = render_shader(variant, problem, device.target, device.traits, roots=roots, tracing=filter)
     found = tracing.trace_tags(shader.text, shader.origins)
     if not found:
         raise WebnormError(

@@ -115,7 +115,7 @@ def evaluate(device: Device, job: EvaluationJob) -> Iterator[Any]:
             yield posed.verdict(skipped)
             continue
         board = ProblemBuffers(device, task, posed.draw(), job.roots)
-        shader = render_shader(variant, task.problem, "native", device.traits, roots=job.roots)
+        shader = render_shader(variant, task.problem, device.target, device.traits, roots=job.roots)
         if not boards:
             yield shader
         boards.append((posed, board, board.bind(shader)))
@@ -181,7 +181,7 @@ def warm_up(device: Device, roots: tuple[Path, ...]) -> None:
     problem = _posed(kernel, own, device.traits)[0].task.problem
     with suppress(WebnormError):
         render_shader(
-            own.variant(kernel, problem, device.traits), problem, "native", device.traits, roots=roots
+            own.variant(kernel, problem, device.traits), problem, device.target, device.traits, roots=roots
         )
 
 

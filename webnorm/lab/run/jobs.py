@@ -337,7 +337,7 @@ def count_cost(device: Device, variant: Variant, problem: Problem, roots: Sequen
     """
     op = variant.kernel.op
     problem = op.copied_problem(problem).with_batch(_BATCH)
-    shader = render_shader(variant, problem, "native", device.traits, roots=roots, count_cost=True)
+    shader = render_shader(variant, problem, device.target, device.traits, roots=roots, count_cost=True)
     declared = _DECLARED.format(len(shader.bindings) + 1)
     counting = f"{_COUNTED.sub(_with_counter, shader.text)}\n{declared}\n"
     inputs = Inputs(device, make_inputs(op, problem))

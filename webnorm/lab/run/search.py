@@ -288,9 +288,9 @@ class SearchDevice:
 
         Raises WebnormError if a candidate cannot be rendered.
         """
-        problem = self.board.problem
+        problem, device = self.board.problem, self.board.device
         shader = render_shader(
-            self.candidates[index], problem, "native", self.board.device.traits, roots=self.board.roots
+            self.candidates[index], problem, device.target, device.traits, roots=self.board.roots
         )
         counts = tuple(shader.workgroup_count(each, problem.batch_size) for each in shader.passes)
         records = tuple(

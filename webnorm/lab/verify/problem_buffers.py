@@ -186,7 +186,7 @@ class ProblemBuffers:
         if refusal:
             raise WebnormError(refusal)
         with self._spending("render_ns"):
-            return render_shader(variant, problem, "native", self.device.traits, roots=self.roots)
+            return render_shader(variant, problem, self.device.target, self.device.traits, roots=self.roots)
 
     def bind(self, shader: Shader) -> Plan:
         """Compile a shader of this problem and bind it to the buffers."""

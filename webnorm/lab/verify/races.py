@@ -166,7 +166,7 @@ class _Watch:
         most = min(_NOTES_BYTES, device.limits["max-storage-buffer-binding-size"])
         while True:
             problem = self.problem.with_batch(batch)
-            shader = render_shader(self.variant, problem, "native", device.traits, roots=self.roots)
+            shader = render_shader(self.variant, problem, device.target, device.traits, roots=self.roots)
             with _origins_named(shader):
                 rounds = LoopInstrumentation(shader.text)
                 watched = RaceInstrumentation(rounds.text()) if self.memory else None
