@@ -1,4 +1,4 @@
-"""A server for an engine without a driver: it serves a folder's page, and takes the report that the page posts."""
+"""A server for an engine without a driver: it serves the page of a folder, and takes the page's report."""
 
 from __future__ import annotations
 
