@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import unquote
@@ -24,6 +23,8 @@ from playwright.sync_api import sync_playwright
 
 from bench.arguments import run
 from webnorm import system
+from webnorm.engines.catalog import Engine, find_engine
+from webnorm.engines.launch import start_browser
 from webnorm.errors import WebnormError
 from webnorm.files.atomic import write_text
 from webnorm.serving import POLICY, StaticSite, serve_folder
@@ -42,12 +43,7 @@ _SELECTIONS = (
     {"all": True, "op": "layer_norm", "cols": 4096, "dtype": "float32", "options": []},
     {"all": False, "op": "layer_norm", "cols": 1024, "dtype": "float32", "options": ["residual"]},
 )
-_NAMES = {
-    "chromium": ("chromium", "chromium-browser", "google-chrome"),
-    "firefox": ("firefox", "firefox-esr"),
-}
-# Firefox on Linux has WebGPU behind the first switch, and the second one admits software adapters.
-_USER_JS = 'user_pref("dom.webgpu.enabled", true);\nuser_pref("gfx.webgpu.ignore-blocklist", true);\n'
+_NAMES = ("chromium", "firefox")
 _PATIENCE_S = 900.0
 _MOMENT_S = 0.5
 _ENDED = "/ended/"
@@ -62,27 +58,20 @@ def main() -> None:
     browsers = parser.parse_args().browsers or [*_NAMES]
     if unknown := [name for name in browsers if name not in _NAMES]:
         parser.error(f"unknown browser {unknown[0]!r}; expected {' or '.join(_NAMES)}")
-    programs = [_program(name) for name in browsers]
+    engines = [find_engine(name) for name in browsers]
     with TemporaryDirectory() as name:
         folder = Path(name)
         store = folder / "visits.sqlite"
         with _collecting(store) as url:
             lab = _lab(folder / "lab", url)
-            for browser, program in zip(browsers, programs, strict=True):
+            for engine in engines:
                 with serve_folder(lab, f"{POLICY}; connect-src 'self' {url}") as site:
-                    _visit(browser, program, site, folder / browser)
-                print(f"{program}: {len(_SELECTIONS)} visits", flush=True)
+                    _visit(engine, site)
+                print(f"{engine}: {len(_SELECTIONS)} visits", flush=True)
         data = summarized(visits(store)).as_json()
         write_text(DOCS / "open-results.json", data_text(data))
         write_folder(visits_page(data), folder / "page")
         _draw(folder / "page", DOCS / "pictures" / "open-results.png")
-
-
-def _program(browser: str) -> str:
-    found = next(filter(None, map(shutil.which, _NAMES[browser])), None)
-    if found is None:
-        raise WebnormError(f"{browser} is not installed; expected one of {', '.join(_NAMES[browser])}")
-    return found
 
 
 @contextmanager
@@ -109,36 +98,19 @@ def _lab(folder: Path, url: str) -> Path:
     return folder
 
 
-def _visit(browser: str, program: str, site: StaticSite, profile: Path) -> None:
+def _visit(browser: Engine, site: StaticSite) -> None:
     """Open the page in a browser, and wait until it has sent everything."""
-    profile.mkdir()
-    address = f"{site.url}/{LAB_PAGE}"
-    command = [program, "--headless", *_arguments(browser, profile), address]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with ExitStack() as stack:
-        process = subprocess.Popen(command, start_new_session=True, **quiet)
-        stack.callback(process.wait)
-        # The browser's own processes are in its group.
-        stack.callback(os.killpg, process.pid, signal.SIGKILL)
+    with start_browser(browser, f"{site.url}/{LAB_PAGE}") as running:
         end = time.monotonic() + _PATIENCE_S
         while not (said := [path for path in site.missing if path.startswith(_ENDED)]):
-            if process.poll() is not None:
-                raise WebnormError(f"{program} ended with status {process.returncode}")
+            if (why := running.ended()) is not None:
+                raise WebnormError(f"{browser} ended: {why}")
             if time.monotonic() > end:
-                raise WebnormError(f"{program} did not finish within {_PATIENCE_S:g} s")
+                raise WebnormError(f"{browser} did not finish within {_PATIENCE_S:g} s")
             time.sleep(_MOMENT_S)
     ending = unquote(said[0].removeprefix(_ENDED))
     if ending != "done":
-        raise WebnormError(f"{program}: {ending}")
-
-
-def _arguments(browser: str, profile: Path) -> Sequence[str]:
-    if browser == "firefox":
-        (profile / "user.js").write_text(_USER_JS, encoding="utf-8")
-        return ["--no-remote", "--profile", str(profile)]
-    # Chromium's sandbox refuses to run as root.
-    sandbox = ["--no-sandbox"] if system.is_root() else []
-    return [*launch.ARGUMENTS, *sandbox, f"--user-data-dir={profile}"]
+        raise WebnormError(f"{browser}: {ending}")
 
 
 def _draw(page: Path, picture: Path) -> None:

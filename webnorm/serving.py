@@ -138,15 +138,22 @@ class StaticSite(StaticFiles):
 
 
 @contextmanager
+def served(listener: socket.socket, app: ASGIApp) -> Iterator[None]:
+    """Serve an app on a listening socket until the context ends."""
+    server = quiet_server(app)
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@contextmanager
 def serve_folder(folder: Path, policy: str = POLICY) -> Iterator[StaticSite]:
     """Serve a folder on 127.0.0.1 until the context ends."""
     with bound_socket("127.0.0.1", 0) as listener:
         site = StaticSite(folder, policy, f"http://127.0.0.1:{listener.getsockname()[1]}")
-        server = quiet_server(site)
-        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-        thread.start()
-        try:
+        with served(listener, site):
             yield site
-        finally:
-            server.should_exit = True
-            thread.join()

@@ -1,14 +1,15 @@
-"""Verification of a package or a lab: its files, its shaders in Tint, and its outputs in a browser."""
+"""Verification of a package or a lab: its files, its shaders in Tint, and its outputs in engines."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from webnorm.engines import node_webgpu
+from webnorm.engines.catalog import PORTABLE, Engine, find_engine, installed_engines
 from webnorm.errors import WebnormError, path_argument, shell_word
 from webnorm.files.atomic import replacing
 from webnorm.kernels.headers.sources import wgsl_files
@@ -16,7 +17,8 @@ from webnorm.op.registry import OPS
 from webnorm.system import Fix
 from webnorm.web import tint
 from webnorm.web.browser import launch
-from webnorm.web.browser.visits import PageVisit, PageVisitor
+from webnorm.web.browser.engine_visits import EngineVisitor
+from webnorm.web.browser.visits import PageVisit, PageVisitor, Visitor
 from webnorm.web.folder import AGAIN, LAB, LAB_INDEX, MANIFEST, PACKAGE, PAGE, is_export
 from webnorm.web.lab_site import LAB_PAGE, ExportedLab, check_lab_report, read_lab
 from webnorm.web.package.manifest import (
@@ -83,6 +85,8 @@ class BrowserFindings:
     """The errors that the page wrote to the console."""
     complaints: tuple[str, ...]
     """The complaints about all shaders."""
+    engine: str = "browser"
+    """The kind of engine, or its name if it was started without a driver."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,7 @@ def verify(
     update: Update,
     time_limit_s: float | None = None,
     page_options: PageOptions = PLAIN,
+    engines: Sequence[str] = (),
 ) -> Iterator[StepFinding]:
     """Yield the result of each step before the next begins: files, shaders, outputs.
 
@@ -143,13 +148,16 @@ def verify(
         Seconds for each page.
     page_options
         Options for the page.
+    engines
+        Names of engines in place of the browser, or "all". They run without a driver.
 
     Raises
     ------
     WebnormError
-        If the folder is not an export or is damaged, or if a step fails to finish.
+        If an engine is missing, the folder is not an export or is damaged, or if a step fails to finish.
     """
-    no_tint, no_browser = node_webgpu.tint_fix(), launch.browser_fixes(browser)
+    found, lost = _find_engines(engines)
+    no_tint, no_browser = node_webgpu.tint_fix(), [] if engines else launch.browser_fixes(browser)
     exported = read_exported(folder)
     if isinstance(exported, ExportedLab) and page_options.quick:
         raise WebnormError(f"--quick: {folder} is a lab, whose page always times kernels; leave --quick out")
@@ -166,11 +174,16 @@ def verify(
         yield _lacking(exported, "Tint", no_tint)
     else:
         update("compiling the shaders", 0.1)
-        found = _compiled(exported)
-        yield found
-        if not found.passed:
-            yield StepFinding(exported, "browser", None, "not opened, since Tint refuses shaders")
+        compiled = _compiled(exported)
+        yield compiled
+        if not compiled.passed:
+            for step in [engine.name for engine in found] or ["browser"]:
+                yield StepFinding(exported, step, None, "not opened, since Tint refuses shaders")
             return
+    if engines:
+        yield from (StepFinding(exported, name, None, why) for name, why in lost.items())
+        yield from _in_engines(exported, found, time_limit_s, page_options, update)
+        return
     yield from (_lacking(exported, "browser", one) for one in no_browser)
     if not no_browser:
         with PageVisitor(browser, time_limit_s) as opened:
@@ -218,43 +231,104 @@ def refused_by_tint(exported: ExportedPackage | ExportedLab) -> tuple[tint.TintV
 
 
 def _in_browser(
-    exported: ExportedPackage | ExportedLab, browser: PageVisitor, options: PageOptions, update: Update
+    exported: ExportedPackage | ExportedLab, browser: Visitor, options: PageOptions, update: Update
 ) -> Iterator[StepFinding]:
     try:
-        if isinstance(exported, ExportedPackage):
-            seen = browser_answers(exported, browser, options)
-            yield _package_seen(exported, seen)
-            yield from _run_nowhere(exported, seen)
-        else:
-            yield from _lab_seen(exported, browser, options, update)
+        for finding in _in_engine(exported, browser, "browser", options, update):
+            yield finding
+            if finding.seen is not None:
+                yield from _run_nowhere(finding.exported, finding.seen)
     except CouldNotCheck as error:
         yield StepFinding(exported, "browser", None, str(error))
+
+
+def _find_engines(names: Sequence[str]) -> tuple[list[Engine], Mapping[str, str]]:
+    """Return the engines, and for "all" the reasons why some are missing.
+
+    Raises WebnormError if an engine is missing that was named.
+    """
+    found = [find_engine(name) for name in dict.fromkeys(names) if name != "all"]
+    missing = {}
+    if "all" in names:
+        found += [engine for engine in installed_engines() if engine not in found]
+        for name in PORTABLE:
+            if name in (engine.name for engine in found):
+                continue
+            try:
+                find_engine(name)
+            except WebnormError as error:
+                missing[name] = str(error).removeprefix(f"--engine {name}: ")
+    return found, missing
+
+
+def _in_engines(
+    exported: ExportedPackage | ExportedLab,
+    engines: Sequence[Engine],
+    time_limit_s: float | None,
+    options: PageOptions,
+    update: Update,
+) -> Iterator[StepFinding]:
+    """Yield the steps in each engine. An engine that ends or hangs does not prevent the next."""
+    seen: list[BrowserFindings] = []
+    for at, engine in enumerate(engines):
+        update(f"running {engine}", at / len(engines))
+        if isinstance(exported, ExportedLab) and not engine.is_browser:
+            yield StepFinding(exported, engine.name, None, f"a lab is a page, and {engine} opens no pages")
+            continue
+        visitor = EngineVisitor(engine, time_limit_s)
+        try:
+            for finding in _in_engine(exported, visitor, engine.name, options, update):
+                seen += [] if finding.seen is None else [finding.seen]
+                yield finding
+        except WebnormError as error:
+            yield StepFinding(exported, engine.name, None, str(error))
+    if seen:
+        yield from _run_nowhere(exported, *seen)
+
+
+def _in_engine(
+    exported: ExportedPackage | ExportedLab,
+    visitor: Visitor,
+    step: str,
+    options: PageOptions,
+    update: Update,
+) -> Iterator[StepFinding]:
+    if isinstance(exported, ExportedPackage):
+        seen = replace(browser_answers(exported, visitor, options), engine=step)
+        yield _package_seen(exported, seen)
+    else:
+        yield from _lab_seen(exported, visitor, step, options, update)
 
 
 def _package_seen(package: ExportedPackage, seen: BrowserFindings) -> StepFinding:
     verdicts = [line.browser.verdict for line in seen.lines]
     ran = f"{len(verdicts) - verdicts.count('skip')} of {len(verdicts)} shaders run here"
     text = f"{ran}, {verdicts.count('pass')} of them right"
-    return StepFinding(package, "browser", not seen.complaints, text, seen=seen)
+    return StepFinding(package, seen.engine, not seen.complaints, text, seen=seen)
 
 
-def _run_nowhere(package: ExportedPackage, seen: BrowserFindings) -> Iterator[StepFinding]:
-    """Yield a step for shaders that ran neither at the export nor in the browser."""
-    names = [one.name for one in seen.lines if one.native.verdict == one.browser.verdict == "skip"]
+def _run_nowhere(package: ExportedPackage | ExportedLab, *seen: BrowserFindings) -> Iterator[StepFinding]:
+    """Yield a step for shaders that ran neither at the export nor in any of the engines."""
+    skipped = [
+        {one.name: one for one in found.lines if one.native.verdict == one.browser.verdict == "skip"}
+        for found in seen
+    ]
+    names = [name for name in skipped[0] if all(name in others for others in skipped)]
     if names:
-        text = f"{', '.join(names)}: not run, neither natively at the export nor in this browser"
+        where = "in this browser" if seen[0].engine == "browser" else "in any of these engines"
+        text = f"{', '.join(names)}: not run, neither natively at the export nor {where}"
         yield StepFinding(package, "answers", None, text)
 
 
 def _lab_seen(
-    lab: ExportedLab, browser: PageVisitor, options: PageOptions, update: Update
+    lab: ExportedLab, visitor: Visitor, step: str, options: PageOptions, update: Update
 ) -> Iterator[StepFinding]:
     """Yield a step for each problem; the page runs all of its ops in one go."""
     problems = lab.problems
     for at, problem in enumerate(problems):
         update(f"running {problem}", at / len(problems))
         query = problem.query("subgroups" not in options.without)
-        visit = visit_page(lab.folder, browser, LAB_PAGE, query, options.screenshot if at == 0 else None)
+        visit = visit_page(lab.folder, visitor, LAB_PAGE, query, options.screenshot if at == 0 else None)
         try:
             ran = check_lab_report(problem, visit.report)
         except CouldNotCheck as error:
@@ -263,7 +337,7 @@ def _lab_seen(
         seen_by = (f"{visit.browser}, {ran.adapter}",) if at == 0 else ()
         remarks = (*seen_by, *ran.not_run, *(f"on the console: {remark}" for remark in visit.remarks))
         passed = not ran.complaints
-        yield StepFinding(lab, "browser", passed, text, remarks=remarks, complaints=ran.complaints)
+        yield StepFinding(lab, step, passed, text, remarks=remarks, complaints=ran.complaints)
 
 
 # --- The outputs
@@ -275,9 +349,7 @@ def page_query(without: Sequence[str], quick: bool) -> str:
     return f"?{'&'.join(parts)}" if parts else ""
 
 
-def visit_page(
-    folder: Path, browser: PageVisitor, page: str, query: str, screenshot: Path | None
-) -> PageVisit:
+def visit_page(folder: Path, browser: Visitor, page: str, query: str, screenshot: Path | None) -> PageVisit:
     """Visit a page of a folder, and write a picture of it to `screenshot` if given."""
     visit = browser.visit(folder, query, page=page, screenshot=screenshot is not None)
     if screenshot is not None and visit.screenshot is not None:
@@ -287,7 +359,7 @@ def visit_page(
 
 
 def browser_answers(
-    package: ExportedPackage, browser: PageVisitor, options: PageOptions = PLAIN
+    package: ExportedPackage, browser: Visitor, options: PageOptions = PLAIN
 ) -> BrowserFindings:
     """Run a package's page in a browser and return its results.
 

@@ -188,6 +188,10 @@ RULES: Mapping[str, tuple[OptionRule, ...]] = {
         Needs("--fail-unclear", ("--fail-slower",), "without it nothing fails"),
         Needs("--allow-missing", ("--fail-slower",), "without it nothing fails"),
     ),
+    "verify": (
+        Excludes(("--browser", "--engine"), "--browser drives one browser, and no other engine runs"),
+        Excludes(("--screenshot", "--engine"), "only a browser that Playwright drives gives a picture"),
+    ),
     "baselines": (
         Excludes(("--remove", "--json"), "removed baselines are not listed"),
         Needs("--remove", ("kept",), "it removes the named baselines; '*' names all"),

@@ -36,6 +36,14 @@ def verify(
             "Playwright server. Default: $WEBNORM_BROWSER, or the first installed."
         ),
     ] = None,
+    engine: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME",
+            help="Use this engine instead: chromium, firefox, edge, safari, node or deno, `all` installed "
+            "ones, or a browser's command that contains {url}. Playwright is not needed. Repeatable.",
+        ),
+    ] = None,
     without_subgroups: Annotated[
         bool, Option("--without-subgroups", help="Run the page as in a browser without subgroups.")
     ] = False,
@@ -46,7 +54,8 @@ def verify(
     time_limit: Annotated[
         float,
         Option(
-            help="Wait this many seconds for the browser to start, and again for the page.",
+            help="Wait this many seconds for the browser to start, and again for the page. "
+            "With --engine: for both.",
             min=0.1,
             max=seconds.MOST,
         ),
@@ -73,7 +82,12 @@ def verify(
     try:
         with progress("reading the files") as update:
             steps = verify.verify(
-                folder, browser, time_limit_s=time_limit, page_options=page_options, update=update
+                folder,
+                browser,
+                time_limit_s=time_limit,
+                page_options=page_options,
+                update=update,
+                engines=engine or (),
             )
             for finding in steps:
                 if not findings:
@@ -132,7 +146,7 @@ def step_line(passed: bool | None, text: str) -> Text:
 
 @dataclass(frozen=True)
 class VerifyTable:
-    """A package's shaders, one per line, with their native and browser results.
+    """A package's shaders, one per line, with their native results and an engine's.
 
     The lines below give the chosen shaders, and reasons why some did not run.
     """
@@ -141,11 +155,11 @@ class VerifyTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield escaped_line(_seen_by(self.seen), "bold")
-        yield FittedTable(_strips(self.seen.lines))
+        yield FittedTable(_strips(self.seen.lines, self.seen.engine))
         yield from (Text(one_line(remark)) for remark in _remarks(self.seen))
 
 
-def _strips(shown: Sequence[ShaderComparison]) -> list[Column]:
+def _strips(shown: Sequence[ShaderComparison], engine: str) -> list[Column]:
     from webnorm.lab.results import tables
 
     styles = ["bold" if one.chosen else "dim" if one.browser.verdict == "skip" else "" for one in shown]
@@ -160,7 +174,7 @@ def _strips(shown: Sequence[ShaderComparison]) -> list[Column]:
         texts("chosen", ["yes" if one.chosen else "" for one in shown], rank=4, right=False),
         Column("native", [_verdict(one.native.verdict) for one in shown], rank=3),
         texts("error", [tables.error_text(one.native.max_abs_error) for one in shown], rank=1),
-        Column("browser", [_verdict(one.browser.verdict) for one in shown]),
+        Column(engine, [_verdict(one.browser.verdict) for one in shown]),
         texts("error", [tables.error_text(one.browser.max_abs_error) for one in shown], rank=2),
         texts("allowed", [tables.error_text(_allowed(one)) for one in shown], rank=2),
         texts("GB/s", rates, rank=0),
@@ -186,7 +200,7 @@ def _remarks(seen: BrowserFindings) -> Iterator[str]:
     yield from (f"warning: {line.name}: {line.loose}" for line in seen.lines if line.loose)
     if seen.adapter.get("software"):
         yield "a software adapter: its times do not predict GPU times"
-    yield from (f"browser console: {remark}" for remark in seen.remarks)
+    yield from (f"{seen.engine} console: {remark}" for remark in seen.remarks)
 
 
 def _seen_by(seen: BrowserFindings) -> str:

@@ -8,7 +8,7 @@ import { ARRAYS, evaluate, itemsize, Plan, roundUp } from "./runtime/passes.js";
 import { foreignBufferAmong } from "./runtime/foreign.js";
 
 export { choose, descriptorFor, refusal, traitsOf } from "./runtime/choice.js";
-export { deviceFor, LINUX_FLAGS, WEBGPU_SINCE, whyNoAdapter, whyNoGpu } from "./runtime/device.js";
+export { DAWN_DRIVERS, deviceFor, LINUX_FLAGS, WEBGPU_SINCE, whyNoAdapter, whyNoGpu } from "./runtime/device.js";
 export { ARRAYS, evaluate, itemsize } from "./runtime/passes.js";
 
 /**

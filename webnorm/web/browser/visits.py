@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from webnorm.errors import WebnormError
 from webnorm.serving import POLICY, StaticSite, serve_folder
@@ -45,6 +45,21 @@ class PageVisit:
     remarks: tuple[str, ...]
     """The errors that the page wrote to the console."""
     screenshot: bytes | None = None
+
+
+class Visitor(Protocol):
+    """Anything that opens a page of a folder and returns the page's report."""
+
+    def visit(
+        self,
+        folder: Path,
+        query: str = "",
+        *,
+        page: str = PAGE,
+        screenshot: bool = False,
+        policy: str = POLICY,
+    ) -> PageVisit:
+        """Return the report. Raises WebnormError if there is none within a time limit."""
 
 
 class PageVisitor:

@@ -145,6 +145,8 @@ export function browserName() {
  * @returns {boolean}
  */
 export function handheld() {
+  // Node has a navigator since version 21.
+  const { navigator = {} } = globalThis;
   return navigator.userAgentData?.mobile ?? /Mobi|Android|iPad|iPhone/.test(navigator.userAgent);
 }
 

@@ -4,7 +4,7 @@
 import { choose, createNorm } from "../runtime.js";
 import { assess, tolerance, verdictOn } from "./verdicts.js";
 import { BufferSets, dataBytes, leastBytes, rowTensors, setsFor, suspiciousPercent } from "./buffers.js";
-import { breathe } from "./dom.js";
+import { breathe } from "./breathe.js";
 import { constantsText } from "./format.js";
 import { drawInputs } from "./draws.js";
 import { Complaint, guarded, handheld, within } from "./gpu.js";

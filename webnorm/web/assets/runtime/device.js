@@ -30,10 +30,13 @@ export function whyNoAdapter({ navigator } = globalThis) {
   );
 }
 
-/** The reason why the caller's GPU object gives no adapter. Dawn in Node also prints what each driver lacks. */
-const NO_DRIVER =
-  "the option gpu gives no adapter: it supports none of the installed drivers. Dawn supports GPU drivers and " +
-  "SwiftShader, not llvmpipe. Install the GPU's driver, or set VK_DRIVER_FILES to Chromium's vk_swiftshader_icd.json";
+/** The advice if Dawn in Node finds no adapter. It also prints what each driver lacks. */
+export const DAWN_DRIVERS =
+  "Dawn supports GPU drivers and SwiftShader, not llvmpipe. Install the GPU's driver, or set VK_DRIVER_FILES to " +
+  "Chromium's vk_swiftshader_icd.json";
+
+/** The reason why the caller's GPU object gives no adapter. */
+const NO_DRIVER = `the option gpu gives no adapter: it supports none of the installed drivers. ${DAWN_DRIVERS}`;
 
 function onLinux(navigator) {
   return /Linux(?!.*Android)/.test(navigator?.userAgent) ? `; ${LINUX_FLAGS}` : "";

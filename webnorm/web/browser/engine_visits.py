@@ -1,0 +1,89 @@
+"""Runs an exported page in an engine without a driver, and returns the report that the page posts."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import cached_property
+from pathlib import Path
+from time import monotonic
+
+from webnorm.engines.catalog import Engine
+from webnorm.engines.launch import RunningEngine, start_browser, start_script
+from webnorm.engines.node_webgpu import webgpu
+from webnorm.errors import WebnormError, sentence
+from webnorm.serving import POLICY
+from webnorm.web.browser.report_site import ASSETS, PostedReport, ReportSite, report_site
+from webnorm.web.browser.visits import TIME_LIMIT_S, PageVisit
+from webnorm.web.folder import AGAIN, PAGE
+
+# Seconds between checks for an engine that ended, a missing file or an expired limit.
+_GLANCE_S = 0.1
+_SCRIPT = "engine_verify.mjs"
+# The module of a package that checks it without a page.
+_CHECK = "page/verify_package.js"
+
+
+class EngineVisitor:
+    """An engine that starts for each visit, with a profile of its own.
+
+    Nothing drives it: the page posts its report to the server that it came from.
+    """
+
+    def __init__(self, engine: Engine, time_limit_s: float | None = None) -> None:
+        self.engine = engine
+        self.time_limit_s = TIME_LIMIT_S if time_limit_s is None else time_limit_s
+
+    @cached_property
+    def name(self) -> str:
+        """The engine's name with its version."""
+        return f"{self.engine} {self.engine.version}".strip()
+
+    def visit(
+        self,
+        folder: Path,
+        query: str = "",
+        *,
+        page: str = PAGE,
+        screenshot: bool = False,
+        policy: str = POLICY,
+    ) -> PageVisit:
+        """Open a folder's page, or check the folder's package by a script, and wait for the report.
+
+        Raises WebnormError if the engine does not start, ends or takes too long, or if the page fails.
+        """
+        if screenshot:
+            raise WebnormError(f"{self.engine} gives no picture of its page; leave --screenshot out")
+        deadline = monotonic() + self.time_limit_s
+        with report_site(folder, page, policy) as site, self._started(site, folder, page, query) as running:
+            posted = self._posted(site, running, page, deadline)
+        remarks = tuple(sentence(error.strip().partition("\n")[0]) for error in posted["errors"])
+        if posted["failure"] is not None:
+            # The address is that of a server that has ended.
+            raise WebnormError(f"{page} failed: {sentence(posted['failure'].replace(f'{site.url}/', ''))}")
+        return PageVisit(self.name, posted["report"], remarks)
+
+    def _started(
+        self, site: ReportSite, folder: Path, page: str, query: str
+    ) -> AbstractContextManager[RunningEngine]:
+        if self.engine.is_browser:
+            return start_browser(self.engine, f"{site.url}/{page}{query}")
+        if not (folder / _CHECK).is_file():
+            raise WebnormError(f"{folder / _CHECK}: the file is missing, which {self.engine} runs; {AGAIN}")
+        dawn = (str(webgpu()),) if self.engine.name == "node" else ()
+        words = (str(folder.absolute()), site.report_url, query, *dawn)
+        return start_script(self.engine, ASSETS / _SCRIPT, *words)
+
+    def _posted(self, site: ReportSite, running: RunningEngine, page: str, deadline: float) -> PostedReport:
+        while True:
+            # A script ends right after its report, so this looks for the end first.
+            ended = running.ended()
+            if site.posted is not None:
+                return site.posted
+            if site.missing:
+                raise WebnormError(f"{page} requests {site.missing[0]}, which is missing; {AGAIN}")
+            if ended is not None:
+                raise WebnormError(f"{self.engine} ended while it ran {page}: {ended}")
+            if monotonic() >= deadline:
+                late = f"{page} did not report within {self.time_limit_s:g} s in {self.engine}: stopped"
+                raise WebnormError(late)
+            site.received.wait(_GLANCE_S)

@@ -1,0 +1,137 @@
+"""A server for an engine without a driver: it serves the page of a folder, and takes the page's report."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypedDict
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from webnorm.errors import WebnormError
+from webnorm.files import forms
+from webnorm.serving import POLICY, TYPES, StaticSite, bound_socket, read_body, served
+
+ASSETS = Path(__file__).parents[1] / "assets"
+# The script that posts a page's report; the server adds it to the page, so that no export contains it.
+_REPORTER = "reporter.js"
+_REPORT = "report"
+# A lab's page posts a few hundred kilobytes.
+_MOST_BYTES = 1 << 24
+_HEAD = re.compile(rb"<head[^>]*>", re.IGNORECASE)
+
+
+class PostedReport(TypedDict):
+    """What an engine posts: the report, or why there is none, and the errors on the console."""
+
+    report: Any
+    failure: str | None
+    errors: list[str]
+
+
+class ReportSite:
+    """A folder below a path that only the started engine knows, and the place for one report.
+
+    `url` contains this token. `received` is set once the report is there.
+    """
+
+    def __init__(self, folder: Path, page: str, policy: str, origin: str) -> None:
+        self._origin, self._host = origin, origin.partition("://")[2]
+        self._token = secrets.token_urlsafe(24)
+        self.url = f"{origin}/{self._token}"
+        self._files = _ReportingFiles(folder, page, policy, self.url)
+        self.received = threading.Event()
+        self.posted: PostedReport | None = None
+
+    @property
+    def report_url(self) -> str:
+        """The address that takes the report."""
+        return f"{self.url}/{_REPORT}"
+
+    @property
+    def missing(self) -> list[str]:
+        """The requested paths of the folder that were not found."""
+        return self._files.missing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request below the token, from this server's own pages or from a script."""
+        request = Request(scope, receive)
+        token, _, path = request.url.path.removeprefix("/").partition("/")
+        try:
+            self._check(request, token)
+            if path == _REPORT:
+                response = await self._take(request)
+            elif path == _REPORTER:
+                response = FileResponse(ASSETS / _REPORTER, media_type=TYPES[".js"])
+            else:
+                await self._files({**scope, "path": f"/{path}", "root_path": ""}, receive, send)
+                return
+        except HTTPException as refused:
+            response = Response(refused.detail, refused.status_code)
+        await response(scope, receive, send)
+
+    def _check(self, request: Request, token: str) -> None:
+        if not secrets.compare_digest(token.encode(), self._token.encode()):
+            raise HTTPException(404, "no such page")
+        if request.headers.get("host") != self._host:
+            raise HTTPException(403, "wrong host")
+        # Browsers send it with every POST, scripts do not.
+        if request.headers.get("origin", self._origin) != self._origin:
+            raise HTTPException(403, "wrong origin")
+
+    async def _take(self, request: Request) -> Response:
+        """Keep the first report."""
+        if request.method != "POST":
+            raise HTTPException(405, "expected a POST")
+        body = await read_body(request, _MOST_BYTES, f"the report has more than {_MOST_BYTES} bytes")
+        try:
+            posted = forms.read(json.loads(body), PostedReport)
+        except (ValueError, RecursionError, WebnormError) as error:
+            raise HTTPException(400, f"not a report: {error}") from error
+        if self.received.is_set():
+            raise HTTPException(409, "a report was received before")
+        self.posted = posted
+        self.received.set()
+        return Response(status_code=204)
+
+
+class _ReportingFiles(StaticSite):
+    """The files of a folder, where one page also has the script that posts its report."""
+
+    def __init__(self, folder: Path, page: str, policy: str, url: str) -> None:
+        super().__init__(folder, policy, url)
+        self._page = page
+
+    def file_response(
+        self,
+        full_path: str | os.PathLike[str],
+        stat_result: os.stat_result,
+        scope: Scope,
+        status_code: int = 200,
+    ) -> Response:
+        """Answer with the file, or with the page and the script before all others."""
+        if scope["path"] != f"/{self._page}":
+            return super().file_response(full_path, stat_result, scope, status_code)
+        text = Path(full_path).read_bytes()
+        found = _HEAD.search(text)
+        at = found.end() if found else 0
+        script = f'<script src="{self.url}/{_REPORTER}"></script>'.encode()
+        return Response(text[:at] + script + text[at:], status_code, self._headers, TYPES[".html"])
+
+
+@contextmanager
+def report_site(folder: Path, page: str, policy: str = POLICY) -> Iterator[ReportSite]:
+    """Serve a folder's page on 127.0.0.1 until the context ends, and take its report."""
+    with bound_socket("127.0.0.1", 0) as listener:
+        site = ReportSite(folder, page, policy, f"http://127.0.0.1:{listener.getsockname()[1]}")
+        with served(listener, site):
+            yield site
