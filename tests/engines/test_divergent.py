@@ -6,6 +6,7 @@ right in every engine.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import webnorm
+from pages import ROOT
 from webnorm.gpu.device import Device
 
 FOLDER = Path(__file__).parent / "divergent"
@@ -55,6 +57,17 @@ def test_the_table_separates_engines_by_each_op() -> None:
     for op, row in EXPECTED.items():
         assert {*row} == ENGINES and {*row.values()} <= VERDICTS, op
         assert "pass" in row.values() and {"fail", "refused"} & {*row.values()}, op
+
+
+def test_the_page_has_the_same_table() -> None:
+    page = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[(\w+)\]\(#.*?\) \| (\w+) \| (\w+) \| (\w+) \| (\w+) \|", page, re.M)
+    columns = (("wgpu",), ("deno",), ("firefox",), ("chromium", "node", "dawn"))
+    shown = {
+        op: {engine: verdict for engines, verdict in zip(columns, row, strict=True) for engine in engines}
+        for op, *row in rows
+    }
+    assert shown == EXPECTED
 
 
 def test_wgpu_is_as_in_the_table(op: str, device: Device) -> None:

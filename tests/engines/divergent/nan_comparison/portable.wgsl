@@ -1,5 +1,5 @@
 // /// webnorm
-// summary = "Compares the bits as integers, where NaN is above infinity."
+// summary = "Finds NaNs by their bits."
 // [tune]
 // workgroup_size = [64]
 // [[pass]]
@@ -19,6 +19,7 @@ fn main(
     if (i >= params.n) {
         return;
     }
-    let bits = bitcast<i32>(load_x(i));
-    store_y(i, select(0.0, 1.0, bits >= bitcast<i32>(0.5f) && bits <= 0x7f800000));
+    let x = load_x(i);
+    let is_nan = (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+    store_y(i, select(step(0.5, x), 0.0, is_nan));
 }

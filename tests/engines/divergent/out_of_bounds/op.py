@@ -1,8 +1,9 @@
 """The difference of each number and the number before it; 0 comes before the first.
 
 For the first number `divergent` reads x[-1], which is x[4294967295]. WGSL allows many values for such an
-index: 0, or any element of the buffer. wgpu leaves it to the driver, which gives 0. Tint limits the index
-to the last element.
+index: 0, or any element of the buffer. If the driver has robustBufferAccess2, as llvmpipe does, naga leaves
+the index to the driver, which gives 0. On SwiftShader naga limits the index to the last element, and so
+does Tint.
 
 What the WGSL specification says:
 

@@ -1,7 +1,7 @@
 """The angle of the complex number re + im*i, in radians.
 
-The angle of -1 - 0i is -pi, and that of -1 + 0i is pi. WGSL allows implementations to ignore the sign of a
-zero, and gives no accuracy for `atan2` if y is 0. On SwiftShader the angle of -1 - 0i is 0.
+The angle of -1 + 0i is pi, and the angle of -1 - 0i is -pi. WGSL allows implementations to ignore the sign
+of a zero, and gives no accuracy for `atan2` if y is 0. On SwiftShader the angle of -1 - 0i is 0.
 
 What the WGSL specification says:
 
