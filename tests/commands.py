@@ -65,7 +65,7 @@ class _SharedWorker(Worker):
             self.time_limit_s = HANG_S
         self._surroundings = _surroundings()
         chosen = {name: value for name, value in os.environ.items() if name.startswith(_OF_ADAPTERS)}
-        self._key = (self.adapter, chosen, tuple(sys.path))
+        self._key = (self.adapter, self.engine, chosen, tuple(sys.path))
         self._at_rest = True
 
     def stream(self, work: Work, job: Any, limits: TaskLimits | None = None) -> Iterator[Any]:

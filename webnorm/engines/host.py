@@ -27,8 +27,6 @@ from webnorm.errors import WebnormError, sentence
 from webnorm.serving import POLICY, StaticSite, bound_socket, quiet_server, read_body
 
 _PAGE = Path(__file__).parent / "page"
-# SwiftShader's browser starts in 2 s; the rest is reserve for a busy machine.
-START_LIMIT_S = 45.0
 # A request waits so long for a batch; browsers give up after 300 s.
 _HOLD_S = 60.0
 # Seconds between looks whether the engine still runs.
@@ -54,7 +52,8 @@ class EngineEnded(ConnectionError):
 class EngineHost:
     """A started engine and its server. `ask` sends it a batch of commands, from one thread at a time.
 
-    Raises WebnormError if the engine cannot be started, does not open its page in time, or has no adapter.
+    It has no time limit: a worker process that is silent for too long is killed, and its engine ends with it.
+    Raises WebnormError if the engine cannot be started, ends, or has no adapter.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -81,14 +80,12 @@ class EngineHost:
         assert self._loop is not None
         self._answer = Future()
         self._loop.call_soon_threadsafe(self._batches.put_nowait, batch)
-        return self._wait(None)
+        return self._wait()
 
     def _first_facts(self) -> Mapping[str, Any]:
         """Return what the engine reports about its adapter."""
         try:
-            hello = self._wait(START_LIMIT_S)
-        except TimeoutError:
-            raise WebnormError(f"{self.engine} opened no page within {START_LIMIT_S:g} s: stopped") from None
+            hello = self._wait()
         except EngineEnded as error:
             raise WebnormError(f"{self.engine} does not start: {error}") from None
         facts: Mapping[str, Any] = json.loads(hello[4 : 4 + struct.unpack_from("<I", hello)[0]])
@@ -96,18 +93,14 @@ class EngineHost:
             raise WebnormError(f"{self.engine} cannot run kernels: {sentence(str(facts['error']))}")
         return facts
 
-    def _wait(self, limit_s: float | None) -> bytes:
-        """Return the next answer. Raises TimeoutError after the limit, EngineEnded if the engine ends."""
-        looks = 0
+    def _wait(self) -> bytes:
+        """Return the next answer. Raises EngineEnded if the engine ends."""
         while True:
             try:
                 return self._answer.result(_GLANCE_S)
             except TimeoutError:
-                looks += 1
                 if (reason := self._running.ended()) is not None:
                     raise EngineEnded(reason) from None
-                if limit_s is not None and looks * _GLANCE_S >= limit_s:
-                    raise
 
     async def _respond(self, request: Request) -> Response:
         """Take an answer and respond with the next batch, or with 204 if there is none for a while."""

@@ -140,8 +140,8 @@ def _cell(results: Sequence[Result]) -> Text:
     counts = Counter(map(verdict, results))
     wrong = counts["FAIL"] + counts["error"]
     if wrong:
-        ran = len(results) - counts["skip"]
-        return Text(f"FAIL {wrong}/{ran}", STYLES["FAIL"])
+        said = "FAIL" if counts["FAIL"] else "error"
+        return Text(f"{said} {wrong}/{len(results) - counts['skip']}", STYLES["FAIL"])
     found = next((one for one in ("pass", "expected failure", "skip") if counts[one]), None)
     return Text(
         {"expected failure": "unstable"}.get(found or "", found or "-"), STYLES.get(found or "", "dim")

@@ -240,13 +240,15 @@ def device_text(device: Mapping[str, Any]) -> str:
     """Return one line about the device: its name, backend, type, driver, and wgpu's or Dawn's version."""
     details = [str(device[key]) for key in ("backend", "type", "driver") if device.get(key)]
     details += [wgpu_text(device["wgpu"])] if device.get("wgpu") else []
+    # The driver of an engine is the engine itself.
+    details = list(dict.fromkeys(details))
     name = str(device.get("adapter", "unknown device"))
     return f"{name} ({', '.join(details)})" if details else name
 
 
 def wgpu_text(version: str) -> str:
     """Return the implementation of WebGPU with its version, as descriptions of devices contain it."""
-    return version if version.startswith("dawn ") else f"wgpu {version}"
+    return version if " " in version else f"wgpu {version}"
 
 
 def to_markdown(report: Report) -> str:
