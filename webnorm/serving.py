@@ -30,7 +30,9 @@ GRACE_S = 1
 def bound_socket(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 takes a free one. Raises WebnormError if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends small answers at once only for sockets that name the protocol. Others wait 40 ms for the
+    # receiver of the headers.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     # This allows the reuse of a port that was just closed; on Windows it would allow a port in use.
     if sys.platform != "win32":
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -44,6 +44,20 @@ _SOFTWARE_DRIVER = "lvp_icd*.json"
 _OPENGL = ("OpenGL", "OpenGLES")
 
 
+# SwiftShader's driver in Debian's package chromium, and the variable that adds a driver to the system's.
+_SWIFTSHADER = "/usr/lib/chromium/vk_swiftshader_icd.json"
+_MORE_DRIVERS = "VK_ADD_DRIVER_FILES"
+
+
+def dawn_drivers(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that give Dawn a software driver besides the system's; empty without one.
+
+    Dawn does not accept Mesa's software driver before version 23.
+    """
+    chosen = any(environment.get(name) for name in (*_DRIVER_VARIABLES, _MORE_DRIVERS))
+    return {} if chosen or not os.path.exists(_SWIFTSHADER) else {_MORE_DRIVERS: _SWIFTSHADER}
+
+
 class Unavailable(WebnormError, ImportError):
     """An optional library is missing, or cannot be imported."""
 

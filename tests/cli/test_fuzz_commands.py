@@ -194,6 +194,7 @@ OPTIONS = {
         "--rate",
         "--capacity",
         "--export",
+        "--page",
     ),
     # The command runs without the options that set where it writes.
     "store": ("--store", "--op", "--kernel", "--adapter", "--last", "--format"),
@@ -263,6 +264,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 @example(arguments=["collect", "--store", "nul\0in a name", "--port", "0"])
 @example(arguments=["collect", "--store", "pipe.json", "--export", "out"])
+@example(arguments=["collect", "--store", "new", "--page", "pipe.json"])
 @example(arguments=["compare", "results.json", "results.json", "--fail-slower", "nan"])
 @example(arguments=["store", "add", "pipe.json", "--store", "new"])
 @example(arguments=["store", "history", "--store", "nul\0in a name"])

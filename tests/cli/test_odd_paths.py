@@ -108,6 +108,7 @@ def test_a_kernel_is_played_with_timed_kept_and_exported(folder: Path, device: D
         ["cluster", "--cluster", "NAME"],
         ["verify", ".", "--browser", "NAME"],
         ["collect", "--store", "NAME/no", "--export", "NAME"],
+        ["collect", "--store", "NAME/no", "--page", "NAME"],
     ),
     ids=" ".join,
 )

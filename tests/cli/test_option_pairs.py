@@ -65,6 +65,7 @@ VALUES = {
     "--rate-all": "4",
     "--capacity": "5",
     "--export": "folder",
+    "--page": "site",
     "--fail-slower": "5",
     "--last": "3",
     "--format": "bencher",

@@ -16,7 +16,7 @@ from webnorm.gpu.pipelines import compile_shader
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.rendering import sandbox, templates
 from webnorm.kernels.rendering.render import Shader
-from webnorm.kernels.wgsl.diagnostics import NagaReport, characters, read_report
+from webnorm.kernels.wgsl.diagnostics import CompilerReport, characters, read_report
 from webnorm.web import tint
 
 # In the texts below, these marks enclose the expected place.
@@ -235,10 +235,10 @@ Shader validation error: Function [0] 'f' is invalid
 """
     lines = ["fn f() -> f32 {", "\t/* é日本 */\tlet x = 1u + 1.5;", " return 1.0;", "}"]
     said = "Function `f` is invalid: Expression `1.5` is invalid"
-    assert read_report(report, lines) == NagaReport(2, said, lines[1].index("1.5") + 1, 3)
+    assert read_report(report, lines) == CompilerReport(2, said, lines[1].index("1.5") + 1, 3)
     # If the report is about another text, the column is unknown.
     said = "Function `f` is invalid: Expression is invalid"
-    assert read_report(report) == read_report(report, ["", "x"]) == NagaReport(2, said)
+    assert read_report(report) == read_report(report, ["", "x"]) == CompilerReport(2, said)
     report = """
 Shader '' parsing error: automatic conversions cannot convert elements of `u32` to `f32`
   ┌─ wgsl:1:3

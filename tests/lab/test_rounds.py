@@ -121,7 +121,7 @@ def test_long_rows_are_not_endless_loops(device: Device) -> None:
 def test_the_limit_allows_any_order_of_work() -> None:
     """One invocation may loop over all elements several times."""
     for rows, cols in ((1, 1), (7, 40), (1, 1 << 20)):
-        text = LoopInstrumentation("fn main() { loop { break; } }").library(rows * cols, "notes", 0)
+        text = LoopInstrumentation("fn main() { loop { break; } }").library(rows * cols, "notes", 0, "native")
         most = re.search(r"rounds_most = (\d+)u", text)
         assert most is not None and int(most[1]) >= 65_536 + 8 * rows * cols
 

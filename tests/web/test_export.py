@@ -519,14 +519,14 @@ def content(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("listing", [folder.MANIFEST, folder.LAB_INDEX])
 def test_an_export_replaces_an_older_one_and_nothing_else(listing: str, tmp_path: Path) -> None:
     out = tmp_path / "new" / "dist"
-    lab = listing == folder.LAB_INDEX
+    kind = folder.LAB if listing == folder.LAB_INDEX else folder.PACKAGE
     first = exported({**TEXTS, "vectors/64/x": b"x", "vectors/y": b"y"}, listing)
     folder.write_folder(first, out)
     assert content(out) == first
     (out / "shaders" / "notes.txt").write_bytes(b"mine")
     (out / "shaders" / "c.wgsl").write_bytes(b"changed")
     (out / "node_modules").mkdir()
-    folder.check_folder(out, lab=lab)
+    folder.check_folder(out, kind=kind)
     newer = exported({"shaders/b.wgsl": b"b", "index.js": b"2"}, listing)
     folder.write_folder(newer, out)
     # Files of the older export are removed, but not files that someone wrote or changed.
@@ -561,7 +561,7 @@ def test_a_folder_that_is_not_an_export_is_refused_unless_forced(tmp_path: Path)
     folder.write_folder(FILES, tmp_path)
     assert content(tmp_path) == {**FILES, "photo.jpg": b"x"}
     with pytest.raises(WebnormError, match="not an exported lab"):
-        folder.check_folder(tmp_path, lab=True)
+        folder.check_folder(tmp_path, kind=folder.LAB)
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

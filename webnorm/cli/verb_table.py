@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from webnorm.cli.options import completion, conflicts, former_names, help, user_ops
+from webnorm.cli.options import backend, completion, conflicts, former_names, help, user_ops
 from webnorm.errors import UnknownName, WebnormError
 
 # name: (function, summary), in the order of `webnorm --help`.
@@ -118,6 +118,7 @@ class VerbCommand(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the verb, unless its rules refuse the options."""
         conflicts.check_options(ctx.command_path.partition(" ")[2], _given(ctx))
+        backend.choose(ctx.params)
         user_ops.load(ctx.params)
         try:
             return super().invoke(ctx)

@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 from webnorm.engines.node_webgpu import tint_fix
 from webnorm.errors import WebnormError, unknown
 from webnorm.files.atomic import absolute, cache_folder
-from webnorm.system import CHROMIUM, Fix, npm_install, package_fix
+from webnorm.system import CHROMIUM, Fix, is_installed, npm_install, package_fix
 
 DENO = "2.9.6"
 # Stands for the address in the command of a browser that is not in the list.
@@ -83,6 +83,8 @@ _KNOWN = {
 ENGINES = tuple(_KNOWN)
 # The engines that every system can have. `all` reports them if they are missing.
 PORTABLE = ("chromium", "firefox", "node", "deno")
+# The engines of webnorm's own processes, wgpu-py and Dawn, and the name for all engines.
+NATIVE, DAWN, ALL = "wgpu", "dawn", "all"
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def find_engine(name: str) -> Engine:
     if URL in name:
         return _custom(name)
     if name not in _KNOWN:
-        known = (*ENGINES, "all")
+        known = (NATIVE, DAWN, *ENGINES, ALL)
         raise WebnormError(f"{unknown('engine', name, known)}, or a command such as 'my-browser {URL}'")
     program = _program(name)
     if program is None or engine_fix(name) is not None:
@@ -133,6 +135,26 @@ def find_engine(name: str) -> Engine:
         raise WebnormError(f"--engine {name}: {fix.missing.rstrip('.') if fix else 'not installed'}{install}")
     known_engine = _KNOWN[name]
     return Engine(name, known_engine.title, program, known_engine.is_browser)
+
+
+def selected_engines(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the engines that names mean, and why engines of `all` are missing, by name.
+
+    `all` means wgpu and every installed engine. Raises WebnormError for an engine that is named, but unknown
+    or missing.
+    """
+    found, missing = list[str](), dict[str, str]()
+    for name in names:
+        if name == ALL:
+            native = (NATIVE, DAWN) if is_installed("wgpudawn") else (NATIVE,)
+            found += [*native, *(one.name for one in installed_engines())]
+            fixes = {one: engine_fix(one) for one in PORTABLE}
+            missing |= {one: fix.missing for one, fix in fixes.items() if fix is not None}
+        else:
+            if name not in (NATIVE, DAWN):
+                find_engine(name)
+            found.append(name)
+    return list(dict.fromkeys(found)), missing
 
 
 def _custom(text: str) -> Engine:

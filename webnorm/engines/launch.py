@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
@@ -62,8 +62,6 @@ _DENO_ARGUMENTS = (
 _END_S = 20.0
 # The part at the end of an engine's output that is read for the reason of its end.
 _LAST_WORDS = 1 << 14
-# SwiftShader's driver in Debian's package chromium. Dawn needs it where Mesa's software driver is too old.
-_SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 
 
 class RunningEngine:
@@ -148,13 +146,6 @@ def environment() -> dict[str, str]:
     return own if drivers is None else {**own, "VK_ICD_FILENAMES": drivers}
 
 
-def software_dawn_driver() -> Mapping[str, str]:
-    """Return the variables by which Dawn finds a software driver that it accepts; empty without one."""
-    if not _SWIFTSHADER.exists():
-        return {}
-    return {"VK_DRIVER_FILES": str(_SWIFTSHADER), "VK_ICD_FILENAMES": str(_SWIFTSHADER)}
-
-
 @contextmanager
 def _guarded(engine: Engine, folder: str, command: tuple[str, ...]) -> Iterator[RunningEngine]:
     """Start a command below a guardian, which ends it and removes the folder even if this process dies."""
@@ -180,7 +171,8 @@ def _guarded(engine: Engine, folder: str, command: tuple[str, ...]) -> Iterator[
 def _environment_of(engine: Engine, folder: str) -> dict[str, str]:
     own = environment() if engine.name in ("chromium", "edge") else {**os.environ}
     quiet = {"MOZ_CRASHREPORTER_DISABLE": "1", "NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1"}
-    return {"XDG_RUNTIME_DIR": folder, **own, **quiet}
+    drivers = system.dawn_drivers() if engine.name == "node" else {}
+    return {"XDG_RUNTIME_DIR": folder, **own, **quiet, **drivers}
 
 
 def _browser_command(engine: Engine, url: str, profile: Path) -> tuple[str, ...]:

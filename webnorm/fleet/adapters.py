@@ -12,6 +12,7 @@ from typing import Any
 
 from webnorm._version import __version__
 from webnorm.choice.tuning import Platform
+from webnorm.gpu.backend_names import Backend
 from webnorm.gpu.device import Device, adapter_text, is_meant
 from webnorm.kernels.headers.traits import Traits
 from webnorm.lab.process.worker import TaskLimits, Worker, explain_worker_failure
@@ -45,6 +46,11 @@ class FleetAdapter:
     def platform(self) -> Platform:
         """The platform that its tunings apply to."""
         return Platform.of(self.description)
+
+    @property
+    def backend(self) -> Backend:
+        """The implementation of WebGPU that its worker uses."""
+        return "dawn" if str(self.description["wgpu"]).startswith("dawn ") else "wgpu"
 
     @property
     def device(self) -> tuple[str, int]:

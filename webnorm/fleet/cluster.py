@@ -28,6 +28,7 @@ from webnorm.fleet.worker import (
     quieten,
     root_cause,
 )
+from webnorm.gpu.backend_names import requested_backend
 from webnorm.gpu.device import adapters, find_adapter
 from webnorm.lab.process.worker import Worker
 
@@ -253,20 +254,22 @@ def admit(client: Client, addresses: Sequence[str]) -> None:
 def platforms(
     client: Client, where: str, adapter: str | None
 ) -> tuple[list[list[ClusterWorker]], list[WorkerWithoutAdapter]]:
-    """Return the workers that match --adapter, grouped by equal cards, and the workers without a card.
+    """Return the workers that match --adapter and --backend, and the workers without a card.
 
-    Raises WebnormError if no worker matches, and for the reasons of `members`.
+    The former are grouped by equal cards. Raises WebnormError if no worker matches, and for the reasons of
+    `members`.
     """
     having, without = members(client)
-    wanted = None if is_local(where) else adapter
+    wanted, backend = (None, None) if is_local(where) else (adapter, requested_backend())
     groups: dict[str, list[ClusterWorker]] = {}
     for one in having:
-        if wanted is None or one.card.fits(wanted):
+        if (wanted is None or one.card.fits(wanted)) and backend in (None, one.card.backend):
             groups.setdefault(one.card.key, []).append(one)
     if not groups:
         available = [f"{one.name}: {one.card}" for one in having] + [
             f"{one.name}: {one.reason}" for one in without
         ]
         what = "an adapter" if wanted is None else f"an adapter {wanted!r}"
+        what += "" if backend is None else f" on {backend}"
         raise WebnormError(f"no worker has {what}; available: {'; '.join(available)}")
     return list(groups.values()), without

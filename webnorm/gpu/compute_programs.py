@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import wgpu
+
+from webnorm.gpu.backend import wgpu
 
 _SUBGROUP_PROBE = """
 @group(0) @binding(0) var<storage, read_write> sizes: array<u32>;
@@ -75,9 +76,11 @@ class PreparedDispatches:
         return cls([dispatch for part in parts for dispatch in part._dispatches])
 
 
-def probe_subgroup_size(handle: Any) -> int:
+def probe_subgroup_size(handle: Any, target: str) -> int:
     """Measure the number of invocations per subgroup, which wgpu-py does not report."""
-    return int(_words_of(handle, _SUBGROUP_PROBE, 128)[0])
+    # naga rejects the directive that browsers need.
+    directive = "enable subgroups;" if target == "browser" else ""
+    return int(_words_of(handle, directive + _SUBGROUP_PROBE, 128)[0])
 
 
 def run_pass(handle: Any, encode: Callable[[Any], None]) -> None:

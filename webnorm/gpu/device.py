@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,25 +14,19 @@ from weakref import WeakSet
 import numpy as np
 
 from webnorm.errors import WebnormError, one_line, sentence, shown, unknown
-from webnorm.gpu import compute_programs, wgpu_private
-from webnorm.kernels.headers.traits import Traits
-
-# wgpu prints a warning when this is unset, although webnorm never opens a window.
-if "XDG_RUNTIME_DIR" not in os.environ:
-    # On a full disk no temporary folder is usable, but much of webnorm needs none.
-    with suppress(OSError):
-        os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
-
-import wgpu
-
+from webnorm.gpu import backend, compute_programs, wgpu_private
+from webnorm.gpu.backend import IS_DAWN, wgpu
 from webnorm.gpu.gate import Gate, forked, uses_wgpu
+from webnorm.kernels.headers.traits import Traits
 
 if TYPE_CHECKING:
     # Not imported at run time, because listing adapters need not wait for the template engine.
     from webnorm.kernels.rendering.render import Target
 
-# WebGPU's name of a feature -> wgpu-native's. wgpu silently accepts unknown names.
-_NATIVE_FEATURE = {"subgroups": "subgroup", "shader-f16": "shader-f16"}
+# The features that kernels can use, by WebGPU's names, and wgpu-native's names for some of them. wgpu
+# silently accepts unknown names.
+_FEATURES = ("subgroups", "shader-f16")
+_NATIVE_NAME = {"subgroups": "subgroup"}
 _TIMESTAMPS = "timestamp-query"
 # wgpu's keys for an adapter's name, vendor, driver, backend and type.
 _INFO = ("device", "vendor", "description", "backend_type", "adapter_type")
@@ -42,6 +35,12 @@ _TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
 _BACKEND_ORDER = ("Metal", "Vulkan", "D3D12", "OpenGL", "OpenGLES")
 # Names the default adapter, for tests and for programs without an option for it.
 ADAPTER_VARIABLE = "WEBNORM_ADAPTER"
+_NO_ADAPTER = (
+    "no adapter: Dawn accepts no GPU and no driver of this machine; install the driver of the GPU or a newer "
+    "one, or use wgpu: --backend wgpu"
+    if IS_DAWN
+    else "no adapter: wgpu finds no GPU and no software driver; `webnorm doctor` shows what to install"
+)
 # The usage of buffers that shaders access and that can be copied from and to.
 STORAGE_USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
@@ -51,12 +50,18 @@ opening = Gate(shuts=False)
 
 def _known(handle: Any) -> frozenset[str]:
     """Return the features of an adapter or a device that shaders can use, by WebGPU's names."""
-    return frozenset(web for web, own in _NATIVE_FEATURE.items() if own in handle.features)
+    return frozenset(name for name in _FEATURES if _name_for(handle, name) in handle.features)
+
+
+def _name_for(handle: Any, feature: str) -> str:
+    """Return the name of a feature for an adapter or a device."""
+    native = _NATIVE_NAME.get(feature, feature)
+    return native if native in handle.features else feature
 
 
 def _traits(features: frozenset[str], limits: Mapping[str, int], adapter_type: str) -> Traits:
     return Traits(
-        features=features & set(_NATIVE_FEATURE),
+        features=features & set(_FEATURES),
         max_invocations=limits["max-compute-invocations-per-workgroup"],
         workgroup_storage=limits["max-compute-workgroup-storage-size"],
         software=adapter_type == "CPU",
@@ -80,7 +85,7 @@ class AdapterInfo:
     driver : str
         The driver and its version.
     backend : str
-        The API, such as "Vulkan".
+        The API, such as "Vulkan"; on Dawn with its name, such as "Dawn Vulkan".
     type : str
         The type, such as "DiscreteGPU" or "CPU".
     """
@@ -101,7 +106,7 @@ class AdapterInfo:
             "driver": self.driver,
             "backend": self.backend,
             "type": self.type,
-            "wgpu": wgpu.__version__,
+            "wgpu": backend.version(),
         }
 
     @property
@@ -113,6 +118,12 @@ class AdapterInfo:
     def limits(self) -> Mapping[str, int]:
         """The limits of the adapter by WebGPU's names with dashes, such as "max-buffer-size"."""
         return dict(self.handle.limits)
+
+    @property
+    def target(self) -> Target:
+        """The target of `webnorm.render_shader` whose text the compiler of the backend accepts."""
+        target: Target = getattr(self.handle, "target", backend.TARGET)
+        return target
 
     @property
     def traits(self) -> Traits:
@@ -146,12 +157,29 @@ def _handles() -> Sequence[Any]:
     context at once, and wgpu would abort the process. Devices of one listing wait for each other.
     """
     uses_wgpu()
+    if IS_DAWN:
+        return tuple(wgpu.gpu.enumerate_adapters_sync())
     with wgpu_private.cached_declarations():
         # Imported here because it takes 0.2 s, which `webnorm --help` need not spend.
         from wgpu.backends.wgpu_native import ffi
 
         wgpu_private.predeclare_types(ffi)
     return tuple(wgpu.gpu.enumerate_adapters_sync())
+
+
+def _request_device(handle: Any, features: Sequence[str], limits: Mapping[str, int]) -> Any:
+    """Request a device from an adapter of `_handles`. Raises RuntimeError on failure.
+
+    In Dawn, as in the WebGPU specification, an adapter makes one device only. So this function lists the
+    adapters again; they keep their order.
+    """
+    if not IS_DAWN or not any(handle is one for one in _handles()):
+        return handle.request_device_sync(required_features=features, required_limits=limits)
+    position = next(at for at, one in enumerate(_handles()) if one is handle)
+    listed = wgpu.gpu.enumerate_adapters_sync()
+    if position >= len(listed) or listed[position].info != handle.info:
+        raise RuntimeError("the adapters have changed since they were listed; start a new process")
+    return backend.request_dawn_device(listed[position], features, limits)
 
 
 def adapters() -> list[AdapterInfo]:
@@ -171,12 +199,14 @@ def adapters() -> list[AdapterInfo]:
     [0]
     """
     with opening:
-        found = [(_rank(handle.info), handle, handle.info) for handle in _handles()]
-    found.sort(key=lambda entry: entry[0])
-    return [
-        AdapterInfo(index, handle, *(info[key] for key in _INFO))
-        for index, (_, handle, info) in enumerate(found)
-    ]
+        found = sorted(((handle, handle.info) for handle in _handles()), key=lambda entry: _rank(entry[1]))
+    return [_described(index, handle, info) for index, (handle, info) in enumerate(found)]
+
+
+def _described(index: int, handle: Any, info: Mapping[str, str]) -> AdapterInfo:
+    name, vendor, driver, api, kind = (info[key] for key in _INFO)
+    # The API contains Dawn's name, so that results and tunings of the two backends differ.
+    return AdapterInfo(index, handle, name, vendor, driver, f"Dawn {api}" if IS_DAWN else api, kind)
 
 
 def _rank(info: Mapping[str, str]) -> tuple[int, int]:
@@ -229,9 +259,7 @@ def find_adapter(choice: str | None = None) -> AdapterInfo:
     choice = chosen_name(choice)
     found = adapters()
     if not found:
-        raise WebnormError(
-            "no adapter: wgpu finds no GPU and no software driver; `webnorm doctor` shows what to install"
-        )
+        raise WebnormError(_NO_ADAPTER)
     if choice is None:
         return found[0]
     for adapter in found:
@@ -266,7 +294,6 @@ class Device:
     """
 
     session: Any = None
-    target: Target = "native"
 
     def __init__(self, adapter: AdapterInfo, handle: Any) -> None:
         self.adapter = adapter
@@ -275,6 +302,7 @@ class Device:
         _devices.add(self)
         self.limits: Mapping[str, int] = dict(handle.limits)
         self.traits = _traits(_known(handle), self.limits, adapter.type)
+        self.target: Target = adapter.target
 
     def __repr__(self) -> str:
         return f"<Device {one_line(str(self.adapter))}>"
@@ -303,7 +331,8 @@ class Device:
     @cached_property
     def timestamp_period(self) -> float:
         """Nanoseconds per tick of a timestamp; 0.0 if unknown."""
-        return wgpu_private.timestamp_period(self.handle)
+        # WebGPU's timestamps are nanoseconds.
+        return wgpu_private.timestamp_period(self.handle) if self.target == "native" else 1.0
 
     @cached_property
     def subgroup_size(self) -> int | None:
@@ -311,7 +340,7 @@ class Device:
         with self.gate:
             if "subgroups" not in self.traits.features:
                 return None
-            return compute_programs.probe_subgroup_size(self.handle)
+            return compute_programs.probe_subgroup_size(self.handle, self.target)
 
     @property
     def memory(self) -> int | None:
@@ -417,18 +446,18 @@ def open_device(
     given = _checked_limits(adapter, {} if limits is None else limits)
     if not isinstance(without, frozenset | set | tuple | list) or set(map(type, without)) - {str}:
         raise WebnormError(f"without is {shown(without)}; expected a set of feature names")
-    native = [_NATIVE_FEATURE.get(name, name) for name in sorted(adapter.features - set(without))]
+    wanted = sorted(adapter.features - set(without))
+    native = [_name_for(adapter.handle, name) for name in wanted]
     with opening:
         try:
-            handle = adapter.handle.request_device_sync(
-                required_features=native, required_limits={**adapter.limits, **given}
-            )
+            handle = _request_device(adapter.handle, native, {**adapter.limits, **given})
         except RuntimeError as error:
             raise WebnormError(f"{adapter}: cannot open the device: {sentence(str(error))}") from error
         missing = set(native) - set(handle.features)
         if missing:
             raise WebnormError(f"{adapter}: the opened device lacks {', '.join(sorted(missing))}")
-        wgpu_private.poll_only_when_asked(handle)
+        if not IS_DAWN:
+            wgpu_private.poll_only_when_asked(handle)
         return Device(adapter, handle)
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import _thread
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
 
-import wgpu
-
 from webnorm import signals
 from webnorm.errors import WebnormError, sentence
+from webnorm.gpu.backend import wgpu
 
 _FORKED = (
     "this process was forked from one that uses the GPU and cannot use it; "
@@ -23,6 +23,8 @@ _FORKED = (
 )
 _INTERRUPTED = "the device was interrupted at work; open another with webnorm.open_device"
 _LOST = "the device is lost; open another with webnorm.open_device"
+# wgpu's message, and Dawn's: "[Device] is lost".
+_IS_LOST = re.compile(r"[Dd]evice\]? is lost")
 # Seconds between the checks for interrupts of a thread that waits for another.
 _LOOK_S = 0.05
 
@@ -106,7 +108,7 @@ class Gate:
     def _translate(self, error: Exception) -> None:
         signals.let_through(error)
         text = sentence(str(error))
-        if "device is lost" in text and self.shuts:
+        if _IS_LOST.search(text) and self.shuts:
             self.refusal = self.refusal or _LOST
             raise WebnormError(self.refusal) from error
         if isinstance(error, wgpu.GPUError) or text.startswith("Could not map buffer"):

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import wgpu
-
 from webnorm.errors import WebnormError
+from webnorm.gpu.backend import wgpu
 from webnorm.gpu.compute_programs import bind_group_layout
 from webnorm.gpu.device import Device
 from webnorm.kernels.rendering.render import RenderedPass, Shader

@@ -13,10 +13,10 @@ from heapq import heappop, heappush
 from typing import Any, NoReturn
 
 import numpy as np
-import wgpu
 
 from webnorm import signals
 from webnorm.errors import WebnormError, one_line, sizes_in_bytes
+from webnorm.gpu.backend import wgpu
 from webnorm.gpu.buffers import buffer_bytes
 from webnorm.gpu.device import STORAGE_USAGE, Device
 from webnorm.gpu.gate import Gate, interrupt_later

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import wgpu
 
 from webnorm.errors import WebnormError, size_in_bytes, sizes_in_bytes
+from webnorm.gpu.backend import wgpu
 from webnorm.gpu.buffers import ACCESS_BYTES, GUARD_BYTES, POISON, buffer_bytes, fill, whole_accesses
 from webnorm.gpu.compute_programs import bind_group_entry
 from webnorm.gpu.device import Device

@@ -6,8 +6,8 @@ import math
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import wgpu
 
+from webnorm.gpu.backend import wgpu
 from webnorm.gpu.compute_programs import timed_pass
 from webnorm.gpu.device import Device
 from webnorm.gpu.timing import Method, Reading, Sampler, elapsed

@@ -1,7 +1,8 @@
 """All uses of private names of wgpu-py and cffi; no other module uses one.
 
 Each use saves time or does something for which the library has no public function. If a name is missing or
-has changed, the library works in its usual way. tests/gpu/test_wgpu_private.py removes each name.
+has changed, the library works in its usual way. tests/gpu/test_wgpu_private.py removes each name. On Dawn
+only `release_nothing` uses one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 from webnorm import signals
 from webnorm.files import user_cache
 from webnorm.gpu import compute_programs
+from webnorm.gpu.backend import IS_DAWN
 
 # --- the C types that wgpu-py has cffi parse
 #
@@ -179,7 +181,9 @@ class _Native(NamedTuple):
 
 @cache
 def native_functions() -> _Native | None:
-    """Return wgpu-native's functions; None if their signatures differ from the known ones."""
+    """Return wgpu-native's functions; None on Dawn, and if their signatures differ from the known ones."""
+    if IS_DAWN:
+        return None
     names = [f"wgpu{name}" for name in _SIGNATURES]
     try:
         from wgpu.backends.wgpu_native import _api, ffi, lib
@@ -271,6 +275,6 @@ def release_nothing(devices: Iterable[Any]) -> None:
     """
     for device in devices:
         device._poller = None
-    api: Any = sys.modules.get("wgpu.backends.wgpu_native._api")
+    api: Any = sys.modules.get("wgpudawn.backends.dawn._api" if IS_DAWN else "wgpu.backends.wgpu_native._api")
     if api is not None:
         api.libf = None

@@ -117,10 +117,14 @@ class Options:
 
     def __str__(self) -> str:
         """Return the differences from the defaults, such as "no bias, residual, out_dtype=int8"."""
+        return self.differences({field.name: field.default for field in fields(self)})
+
+    def differences(self, usual: Mapping[str, Any]) -> str:
+        """Return the options that differ from other values, in words as in `str`."""
         words = []
         for field in fields(self):
             value = getattr(self, field.name)
-            if value == field.default:
+            if value == usual[field.name]:
                 continue
             if isinstance(value, bool):
                 words.append(field.name if value else f"no {field.name}")

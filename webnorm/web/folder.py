@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from tempfile import mkdtemp
@@ -22,35 +23,52 @@ MANIFEST, LAB_INDEX = "manifest.json", "bundles/index.json"
 PAGE = "verify.html"
 
 
+@dataclass(frozen=True)
+class FolderKind:
+    """A kind of folder that webnorm writes: the file that lists its files, and words for messages.
+
+    `option` is the option that names the folder. With `force` the command has --force.
+    """
+
+    listing: str
+    noun: str
+    option: str = "--out"
+    force: bool = True
+
+
+PACKAGE = FolderKind(MANIFEST, "an exported package")
+LAB = FolderKind(LAB_INDEX, "an exported lab")
+VISITS = FolderKind("page/files.json", "a page of visits", "--page", force=False)
+_KINDS = (PACKAGE, LAB, VISITS)
+
+
 def digests(files: Files) -> dict[str, str]:
     """Return the SHA-256 of each file, for the listing of an export."""
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
 
 
-def check_folder(folder: Path, force: bool = False, *, lab: bool = False) -> None:
+def check_folder(folder: Path, force: bool = False, *, kind: FolderKind = PACKAGE) -> None:
     """Raise WebnormError if a folder cannot be written, or contains something other than such an export."""
+    named = f"{kind.option} {folder}"
     try:
         parent = next((one for one in resolved(folder).parents if one.exists()), None)
         if parent is not None and not parent.is_dir():
-            raise WebnormError(f"--out {folder}: {parent.name} is a file; expected a folder")
+            raise WebnormError(f"{named}: {parent.name} is a file; expected a folder")
         if not folder.exists():
             return
         if not folder.is_dir():
-            raise WebnormError(f"--out {folder}: is a file; expected a folder")
-        if not force and any(folder.iterdir()) and not is_export(folder, lab):
-            what = "lab" if lab else "package"
-            raise WebnormError(
-                f"--out {folder}: exists and is not an exported {what}; choose another folder, or use "
-                "--force to write into it (files of other names stay)"
-            )
+            raise WebnormError(f"{named}: is a file; expected a folder")
+        if not force and any(folder.iterdir()) and not is_export(folder, kind):
+            or_force = ", or use --force to write into it (files of other names stay)" if kind.force else ""
+            raise WebnormError(f"{named}: exists and is not {kind.noun}; choose another folder{or_force}")
     except OSError as error:
-        raise WebnormError(f"--out {folder}: cannot be read: {error.strerror or error}") from error
+        raise WebnormError(f"{named}: cannot be read: {error.strerror or error}") from error
 
 
-def is_export(folder: Path, lab: bool) -> bool:
-    """Return whether a folder has the listing of a package, or of a lab."""
+def is_export(folder: Path, kind: FolderKind) -> bool:
+    """Return whether a folder has the listing of this kind."""
     try:
-        data = read_json(folder / (LAB_INDEX if lab else MANIFEST))
+        data = read_json(folder / kind.listing)
     except (OSError, ValueError):
         return False
     return isinstance(data, dict) and "webnorm" in data and "schema" in data
@@ -62,6 +80,7 @@ def write_folder(files: Files, folder: Path) -> None:
     Unchanged files of an older export are removed; files of other names stay. Raises WebnormError if the
     folder cannot be written, and then leaves it unchanged.
     """
+    kind = next((one for one in _KINDS if one.listing in files), PACKAGE)
     try:
         # The staging folder is next to a link's target, since a rename does not cross file systems.
         target = resolved(folder)
@@ -80,14 +99,13 @@ def write_folder(files: Files, folder: Path) -> None:
             above = target.parent if os.access(target.parent, os.W_OK) else target
             with lock(above / f"{target.name}.export"):
                 if target.exists():
-                    listing = LAB_INDEX if LAB_INDEX in files else MANIFEST
-                    left = [name for name in _left(target, listing) if name not in files]
+                    left = [name for name in _left(target, kind.listing) if name not in files]
                     _replace(staging, target, [*files, *left])
                     _clear(target, left)
                 else:
                     os.rename(staging / "new", target)
     except OSError as error:
-        raise WebnormError(f"--out {folder}: cannot be written: {error.strerror or error}") from error
+        raise WebnormError(f"{kind.option} {folder}: cannot be written: {error.strerror or error}") from error
 
 
 def _replace(staging: Path, folder: Path, names: Sequence[str]) -> None:

@@ -25,7 +25,17 @@ _JS_COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:.|\n)*?\*/)\n", re.MULTILINE)
 # An import or export between the runtime's modules.
 _JS_LINK = re.compile(r'^(?:import|export) \{[^}]*\} from "[^"]*";\n+', re.MULTILINE)
 # A module whose name begins with one of these belongs to that page only.
-_PAGES = ("verify", "lab", "play")
+_PAGES = ("verify", "lab", "play", "visits")
+# The page of visits runs no kernels, so it needs few of the shared modules.
+_OF_VISITS = (
+    "boot.js",
+    "dom.js",
+    "format.js",
+    "icon.svg",
+    "statistics.js",
+    "style.css",
+    "table.js",
+)
 # The constants that pages share with Python; the comments at their definitions give the reasons.
 _NUMBERS: Mapping[ModuleType, tuple[str, ...]] = {
     accuracy: (
@@ -87,7 +97,10 @@ def _numbers() -> bytes:
 
 
 def page_files(page: str, index: str | None = None) -> Files:
-    """Return the files of a page: the runtime, its modules, and for the playground the editor."""
+    """Return the files of a page: its modules, and the runtime if it runs kernels.
+
+    The playground also gets the editor.
+    """
     others = tuple(name for name in _PAGES if name != page)
     folders = ("page", "vendor") if page == "play" else ("page",)
     files = {
@@ -95,11 +108,13 @@ def page_files(page: str, index: str | None = None) -> Files:
         for folder in folders
         for path in sorted((_ASSETS / folder).iterdir())
         if not path.name.startswith(others)
+        and (page != "visits" or path.name in _OF_VISITS or path.name.startswith(page))
     }
-    # The modules in the folders of ops: float64 references, tolerances and draws.
-    own = sorted(Path(str(resources.files("webnorm.ops"))).glob("*/page/*"))
-    files |= {f"page/{path.name}": path.read_bytes() for path in own}
-    files["runtime.js"] = _runtime()
+    if page != "visits":
+        # The modules in the folders of ops: float64 references, tolerances and draws.
+        own = sorted(Path(str(resources.files("webnorm.ops"))).glob("*/page/*"))
+        files |= {f"page/{path.name}": path.read_bytes() for path in own}
+        files["runtime.js"] = _runtime()
     files["page/numbers.js"] = _numbers()
     files[index or f"{page}.html"] = (_ASSETS / f"{page}.html").read_bytes()
     return files

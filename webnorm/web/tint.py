@@ -77,11 +77,9 @@ class TintMessage:
     def located_error(self, shader: Shader) -> WebnormError:
         """Return the error at the author's line; the message names the place in a snippet."""
         place = self.place(shader)
-        author = None if place is None or self.line is None else shader.caller(self.line)
+        author = None if place is None or self.line is None else shader.blamed(self.line, self.text)
         if place is None or author is None:
             return WebnormError(sentence(self.text), place)
-        if "uniform" in self.text:
-            author = next(iter(shader.author_calls(self.line or 0)[1]), author)
         return WebnormError(f"{sentence(self.text)}, in {place.file}:{place.line}", author)
 
     def place(self, shader: Shader) -> SourceLocation | None:

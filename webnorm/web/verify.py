@@ -19,7 +19,7 @@ from webnorm.web import tint
 from webnorm.web.browser import launch
 from webnorm.web.browser.engine_visits import EngineVisitor
 from webnorm.web.browser.visits import PageVisit, PageVisitor, Visitor
-from webnorm.web.folder import AGAIN, LAB_INDEX, MANIFEST, PAGE, is_export
+from webnorm.web.folder import AGAIN, LAB, LAB_INDEX, MANIFEST, PACKAGE, PAGE, is_export
 from webnorm.web.lab_site import LAB_PAGE, ExportedLab, check_lab_report, read_lab
 from webnorm.web.package.manifest import (
     CouldNotCheck,
@@ -502,7 +502,7 @@ def _looks(folder: Path) -> str:
 
 
 def _is_any(folder: Path) -> bool:
-    return is_export(folder, lab=False) or is_export(folder, lab=True)
+    return is_export(folder, PACKAGE) or is_export(folder, LAB)
 
 
 def _named(names: list[str]) -> str:

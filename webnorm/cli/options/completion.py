@@ -106,6 +106,7 @@ _FEW: dict[str, tuple[str | None, Values]] = {
     "--op": (None, _OPS),
     "--option": (None, _listed("webnorm.op.registry:option_words")),
     "--dtype": ("bfloat16", _listed("webnorm.op.dtypes:STORAGE")),
+    "--backend": ("dawn", _listed("webnorm.gpu.backend_names:BACKENDS")),
     "--target": ("browser", _listed("webnorm.kernels.rendering.render:TARGETS")),
     "--distribution": ("row_scales", _listed("webnorm.op.registry:distributions")),
     "--preset": ("h200", _listed("webnorm.op.presets:presets")),

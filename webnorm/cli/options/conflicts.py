@@ -134,6 +134,7 @@ RULES: Mapping[str, tuple[OptionRule, ...]] = {
     "show": (
         Excludes(("--cost", "--target=browser"), "counts come from running the native text"),
         Excludes(("--adapter", "--target=browser"), "the browser's text is the same for every adapter"),
+        Excludes(("--backend", "--target=browser"), "the browser's text is the same for every backend"),
         Excludes(("--constant", "kernel=auto"), _OF_AUTO, unless=("--diff",)),
         Excludes(("--constant", "kernel=auto", "--diff=auto"), _OF_AUTO),
     ),
@@ -164,8 +165,8 @@ RULES: Mapping[str, tuple[OptionRule, ...]] = {
         Excludes(("--all-constants", "--kernel=auto"), _OF_AUTO),
     ),
     "tune": (
-        OnlyWith("--list", ("--out", "--adapter"), _LISTS),
-        OnlyWith("--remove", ("--out", "--adapter"), "it removes the file and exits"),
+        OnlyWith("--list", ("--out", "--adapter", "--backend"), _LISTS),
+        OnlyWith("--remove", ("--out", "--adapter", "--backend"), "it removes the file and exits"),
         OnlyWith("--preset=help", (), _LISTS),
         *(Excludes(("--preset", option), _OF_PRESET) for option in ("--op", "--rows", "--cols")),
         Excludes(
@@ -180,6 +181,7 @@ RULES: Mapping[str, tuple[OptionRule, ...]] = {
     ),
     "collect": (
         OnlyWith("--export", ("--store",), "it receives nothing"),
+        OnlyWith("--page", ("--store",), "it receives nothing"),
         Needs("--behind-proxy", ("--origin",), "the page that may post is on another machine"),
     ),
     "compare": (

@@ -38,11 +38,13 @@ _PANELS = {
     "Output": (
         "--target=NAME --diff=NAME --cost --verbose --web --json=FILE --csv=FILE --markdown=FILE "
         "--plot=FILE --save=NAME --baseline=NAME --out=PATH --name=NAME --minify --partial --submit=URL "
-        "--force --screenshot=FILE --store=FILE --export=DIR --format=FORMAT --last=N --copies --list "
-        "--remove"
+        "--force --screenshot=FILE --store=FILE --export=DIR --page=DIR --format=FORMAT --last=N --copies "
+        "--list --remove"
     ),
     "Server": "--host=ADDRESS --port=N --origin=URL --behind-proxy --rate=N --rate-all=N --capacity=N",
-    "Machine": "address=ADDRESS --adapter=ADAPTER --cluster=WHERE --browser=PATH|ADDRESS --fix",
+    "Machine": (
+        "address=ADDRESS --adapter=ADAPTER --backend=NAME --cluster=WHERE --browser=PATH|ADDRESS --fix"
+    ),
     "Other": "--version --debug --install-completion --show-completion --help",
 }
 # The panel and the placeholder of each option and argument.
@@ -92,6 +94,7 @@ _UNKNOWN = {
     "evaluate": "No case of the corpus could be checked.",
     "bench": "Something that you asked for was skipped, or was lost with a cluster's workers. "
     "With --baseline: everything is UNCLEAR.",
+    "collect": "With --page: a visit could not be read, and the page was written without it.",
     "tune": "A problem has no choice: no kernel was correct and timed, or the cluster's workers are gone.",
     "verify": "Nothing is wrong, but a step was skipped.",
     "compare": "Everything is UNCLEAR. With --fail-slower: something is missing, unclear or interrupted.",
@@ -124,6 +127,7 @@ EXAMPLES = {
     "collect": (
         "webnorm collect --store visits.sqlite",
         "webnorm collect --store visits.sqlite --export visits",
+        "webnorm collect --store visits.sqlite --page site",
     ),
     "compare": ("webnorm compare out.json out.json",),
     "baselines": ("webnorm baselines", "webnorm baselines 'before*' --remove"),

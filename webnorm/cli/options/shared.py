@@ -33,6 +33,22 @@ Adapter = Annotated[
         "Default: $WEBNORM_ADAPTER, or the first adapter."
     ),
 ]
+Engines = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine",
+        help="Run in this engine: wgpu, chromium, firefox, edge, safari, node (Dawn), deno, a command with "
+        "{url} for another browser, or all. Repeatable. Default: wgpu, in webnorm's own process.",
+    ),
+]
+# No verb reads it: options/backend.py sets the environment variable before the verb runs.
+Backend = Annotated[
+    str | None,
+    typer.Option(
+        help="Use this implementation of WebGPU: wgpu, or dawn, which compiles as Chrome does and needs "
+        "webnorm[dawn]. Default: $WEBNORM_BACKEND, or wgpu."
+    ),
+]
 Kernel = Annotated[
     list[str] | None,
     typer.Option(

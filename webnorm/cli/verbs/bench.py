@@ -91,6 +91,7 @@ def bench(
     ] = None,
     wgsl: shared.Wgsl = None,
     adapter: shared.Adapter = None,
+    backend: shared.Backend = None,
     cluster: shared.Cluster = None,
     time_limit: shared.TimeLimit = 60.0,
     allow_skipped: shared.AllowSkipped = False,

@@ -13,6 +13,7 @@ from typer import Option
 from webnorm.cli.options import shared, values
 from webnorm.cli.terminal.screen import Screen
 from webnorm.cli.work.cluster import run_on
+from webnorm.cli.work.engine_runs import run_in_engines
 from webnorm.cli.work.jobs import MeasuringJob, OpenWorker
 from webnorm.cli.work.outputs import check_outputs
 
@@ -54,6 +55,8 @@ def check(
     all_constants: shared.AllConstants = False,
     wgsl: shared.Wgsl = None,
     adapter: shared.Adapter = None,
+    engine: shared.Engines = None,
+    backend: shared.Backend = None,
     cluster: shared.Cluster = None,
     time_limit: shared.TimeLimit = 60.0,
     allow_skipped: shared.AllowSkipped = False,
@@ -108,6 +111,8 @@ def check(
         given={"ops": ops, "cases": chosen, "seed": seed, "dtype": dtype},
         verbose=verbose,
     )
+    if engine:
+        run_in_engines(engine, job, adapter, cluster, time_limit)
     run_on(cluster, job, adapter, time_limit)
 
 
@@ -130,7 +135,7 @@ class _Check(MeasuringJob):
     parts: list[tuple[int, int]] = field(default_factory=list, init=False)
     left_to_gpus: Sequence[str] = field(default=(), init=False)
     times = False
-    done = "checked"
+    done: str = "checked"
 
     @property
     def coverage(self) -> Coverage:

@@ -30,6 +30,7 @@ def list_workers(
         str | None, Option(help=f"List the workers of this Dask cluster. {shared.WHICH_CLUSTER}")
     ] = None,
     adapter: shared.Adapter = None,
+    backend: shared.Backend = None,
     time_limit: shared.TimeLimit = 60.0,
     json: Annotated[Path | None, Option(help="Write the list to FILE as JSON; - is standard output.")] = None,
 ) -> None:
@@ -119,6 +120,7 @@ def _as_json(shown: Sequence[ClusterWorker], without: Sequence[WorkerWithoutAdap
 def worker(
     address: Annotated[str, Argument(help="The scheduler's address, such as tcp://head:8786, or its file.")],
     adapter: shared.Adapter = None,
+    backend: shared.Backend = None,
 ) -> None:
     """One Dask worker starts for each adapter that is like --adapter. The workers take work until Ctrl-C, or
     until the scheduler ends. `dask scheduler` starts a scheduler.

@@ -8,10 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
 from typer import Option
 
-from webnorm.cli.terminal.streams import say
-from webnorm.cli.work.jobs import Interrupted
+from webnorm.cli.terminal.streams import complain, say
+from webnorm.cli.work.jobs import INCONCLUSIVE, OK, Interrupted
 from webnorm.errors import WebnormError, counted
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 # The most requests that are answered at the same time. Their bodies are small.
 _AT_ONCE = 64
 _LOOPBACK = ("127.0.0.1", "::1")
+# Damaged visits that are reported one by one.
+_MOST_REASONS = 5
 
 
 def collect(
@@ -54,6 +57,10 @@ def collect(
         Path | None,
         Option(help="Write each visit to DIR as a results file for `webnorm compare`, and exit."),
     ] = None,
+    page: Annotated[
+        Path | None,
+        Option(help="Write a static page that compares all visits to DIR, and exit."),
+    ] = None,
 ) -> None:
     """`webnorm export --lab --submit URL` writes a page that sends results to this command. A post must match
     a schema and has at most 256 KiB. Duplicates are stored once.
@@ -70,6 +77,8 @@ def collect(
     if export is not None:
         _export(store, export)
         return
+    if page is not None:
+        raise typer.Exit(_write_page(store, page))
     if host not in _LOOPBACK and not behind_proxy:
         raise WebnormError(
             f"--host is {host!r}; expected {' or '.join(_LOOPBACK)}, or --behind-proxy as well"
@@ -108,3 +117,21 @@ def _export(store: Path, folder: Path) -> None:
     for one in found:
         write_text(folder / f"visit-{one.number:06}.json", one.results())
     say(f"{folder}: {counted(len(found), 'visit')}, one file each")
+
+
+def _write_page(store: Path, folder: Path) -> int:
+    """Write the page of all visits, and return the exit status."""
+    from webnorm.web.collection.visit_store import visits
+    from webnorm.web.collection.visit_summary import summarized
+    from webnorm.web.collection.visits_page import visits_page
+    from webnorm.web.folder import VISITS, check_folder, write_folder
+
+    check_folder(folder, kind=VISITS)
+    summary = summarized(visits(store))
+    write_folder(visits_page(summary.as_json()), folder)
+    say(f"{folder}: a page of {counted(summary.visits, 'visit')}; serve it and open index.html")
+    for reason in summary.left_out[:_MOST_REASONS]:
+        complain(f"{store}: left out {reason}")
+    if more := len(summary.left_out[_MOST_REASONS:]):
+        complain(f"{store}: left out {counted(more, 'more visit')}")
+    return INCONCLUSIVE if summary.left_out else OK

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 def doctor(
     adapter: shared.Adapter = None,
+    backend: shared.Backend = None,
     fix: Annotated[
         bool, Option("--fix", help="Install what is missing. Each command is printed before it runs.")
     ] = False,
@@ -38,13 +39,11 @@ def doctor(
     json: Annotated[bool, Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """The last line lists what works on this machine."""
-    from webnorm import system
-
     console = Screen()
     with closing(run_isolated(partial(_look_for_adapters, adapter, not fix))) as events:
         adapters: AdapterList = next(events)
         # A better driver is suggested only if the user did not choose an adapter.
-        driver = None if adapters.used and adapters.chosen else system.adapter_fix(adapters.used)
+        driver = None if adapters.used and adapters.chosen else _driver_fix(adapters.used)
         lacking = _browser_fixes() if browser else []
         missing = [*([driver] if driver is not None else []), *lacking]
         if fix:
@@ -61,9 +60,37 @@ def doctor(
     else:
         if description is not None:
             _show_device(console, description)
+        _show_line(console, _dawn_line())
         _show_line(console, _works_line(works))
     if not all(one.optional for one in missing):
         raise typer.Exit(WRONG)
+
+
+def _driver_fix(used: SeenAdapter | None) -> Fix | None:
+    """Return what would give the backend a better adapter, or None."""
+    from webnorm import system
+    from webnorm.gpu.backend_names import requested_backend
+
+    if requested_backend() != "dawn":
+        return system.adapter_fix(used)
+    if used is not None:
+        return None
+    return system.Fix(
+        "No WebGPU adapter: Dawn accepts no GPU and no driver of this machine. "
+        "Install the driver of the GPU, or a newer one."
+    )
+
+
+def _dawn_line() -> str:
+    """Return one line about the backend dawn: its version, or how to install it."""
+    from webnorm.errors import shell_command
+    from webnorm.gpu.backend_names import DAWN_PACKAGE, dawn_version
+    from webnorm.system import pip_install
+
+    version = dawn_version()
+    if version is None:
+        return f"Dawn: not installed; {shell_command(pip_install(DAWN_PACKAGE))}"
+    return f"Dawn: {DAWN_PACKAGE} {version}; --backend dawn uses it"
 
 
 def _browser_fixes() -> list[Fix]:
@@ -149,13 +176,17 @@ def _show_found(console: Screen, adapters: AdapterList, browser: bool) -> None:
 
 def _show_device(console: Screen, description: Mapping[str, Any]) -> None:
     """Print the open device: the results of the probes and the most important limits, one per line."""
+    from webnorm.lab.results.tables import wgpu_text
+
     software = description["type"] == "CPU"
     facts = {
         "subgroup size": f"{description.get('subgroup_size', 'no subgroups')} (probed)",
         "timing": f"by {_clock(description)}",
         "software": "yes; it ranks kernels differently from a GPU" if software else "no",
         **{name: f"{value:,}" for name, value in description["limits"].items()},
-        "webnorm, wgpu-py, Python": f"{__version__}, {description['wgpu']}, {platform.python_version()}",
+        "webnorm, WebGPU, Python": ", ".join(
+            (__version__, wgpu_text(description["wgpu"]), platform.python_version())
+        ),
     }
     console.print()
     for fact, value in facts.items():
@@ -265,11 +296,14 @@ def _as_json(
     works: Mapping[str, bool | None],
 ) -> str:
     """Return everything as one JSON object."""
+    from webnorm.gpu.backend_names import dawn_version
+
     return json.dumps(
         {
             "webnorm": __version__,
             "python": platform.python_version(),
             "wgpu": None if description is None else description["wgpu"],
+            "dawn": dawn_version(),
             "adapters": [asdict(one) for one in adapters.found],
             "used": None if adapters.used is None else adapters.used.index,
             "device": description,

@@ -44,6 +44,7 @@ def evaluate(
         ),
     ] = 2.0,
     adapter: shared.Adapter = None,
+    backend: shared.Backend = None,
     time_limit: shared.TimeLimit = 30.0,
     json: Annotated[bool, Option("--json", help="Print one JSON object instead of text.")] = False,
     schema: Annotated[bool, Option("--schema", help="Print the schema of the JSON object and exit.")] = False,

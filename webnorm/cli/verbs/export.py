@@ -90,14 +90,14 @@ def export(
     """Run `webnorm verify` on the folder afterwards."""
     from webnorm.cli.terminal.screen import progress
     from webnorm.kernels.headers.library import AUTO
-    from webnorm.web.folder import check_folder
+    from webnorm.web.folder import LAB, PACKAGE, check_folder
     from webnorm.web.lab_site import check_submit, lab_files, with_index
     from webnorm.web.package import npm
     from webnorm.web.package.request import request_for
 
     if out is None:
         raise WebnormError("--out is missing; expected the folder to write, such as --out dist/norm")
-    check_folder(out, force, lab=lab)
+    check_folder(out, force, kind=LAB if lab else PACKAGE)
     flags = {"residual": residual, "zero_centered_weight": zero_centered_weight}
     asked = [*(option or ()), *(flag for flag, given in flags.items() if given)]
     settings = {

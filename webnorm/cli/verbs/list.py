@@ -62,6 +62,7 @@ def list_kernels(
     ] = False,
     wgsl: shared.Wgsl = None,
     adapter: shared.Adapter = None,
+    backend: shared.Backend = None,
 ) -> None:
     """--dtype and --option leave out ops without such a problem, and --supported then tests that problem.
     --adapter implies --supported.

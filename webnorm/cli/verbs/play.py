@@ -79,6 +79,7 @@ def play(
         Option(help="Keep the trace(...) records of the kernel that match RULE, such as 'row == 3'."),
     ] = None,
     adapter: shared.Adapter = None,
+    backend: shared.Backend = None,
     time_limit: Annotated[
         float | None,
         Option(

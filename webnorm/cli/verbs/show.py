@@ -55,7 +55,11 @@ def show(
     dtype: shared.Dtype = None,
     option: shared.Option = None,
     target: Annotated[
-        str, Option(help="Render for native (naga, through wgpu) or browser (Tint and other compilers).")
+        str,
+        Option(
+            help="Render for native (this machine: naga, or Tint with --backend dawn) or browser (Tint and "
+            "other compilers)."
+        ),
     ] = "native",
     constant: shared.Constant = None,
     no_weight: shared.NoWeight = False,
@@ -70,6 +74,7 @@ def show(
     ] = False,
     wgsl: shared.Wgsl = None,
     adapter: shared.Adapter = None,
+    backend: shared.Backend = None,
 ) -> None:
     """A pipe gets the WGSL text alone, as in `webnorm show layer_norm/welford --cols 768 > welford.wgsl`."""
     from webnorm.choice.defaults import choose, chosen_variants
@@ -90,6 +95,8 @@ def show(
     asked = {name: select(found, name, home.name, (AUTO, "copy"), broken) for name in named}
     values.report_unreadable(broken)
     info = values.adapter_or_none(adapter) if target == "native" else None
+    # Tint compiles the same text on this machine as in a browser.
+    compiled_as = target if info is None else info.target
     traits = BROWSER if info is None else info.traits
     # A page runs on other adapters, so the tuning of this adapter does not apply.
     tuning = values.recorded_tuning(info.description()) if info is not None and AUTO in names else None
@@ -107,7 +114,7 @@ def show(
             variant = chosen_variants(own, problem, traits, chosen)[0]
         if refusal := variant.refusal(problem, traits):
             raise WebnormError(f"{variant} cannot run {problem}: {refusal}")
-        shaders.append(render_shader(variant, problem, target, traits, roots=roots))
+        shaders.append(render_shader(variant, problem, compiled_as, traits, roots=roots))
     if cost:
         return _show_cost(shaders, roots, adapter)
     _show_text(shaders)

@@ -89,6 +89,7 @@ def tune(
         Path | None, Option(help="Use this tuning file. Default: a file in your cache folder.")
     ] = None,
     adapter: shared.Adapter = None,
+    backend: shared.Backend = None,
     cluster: shared.Cluster = None,
     time_limit: shared.TimeLimit = 60.0,
 ) -> None:

@@ -141,26 +141,33 @@ class SharedJob(WorkerJob):
         """Return the job of one of several platforms; raise WebnormError if there can be only one."""
 
 
-def run_job(job: WorkerJob, adapter: str | None, time_limit_s: float) -> NoReturn:
+def run_job(job: WorkerJob, adapter: str | None, time_limit_s: float, engine: str | None = None) -> NoReturn:
     """Do a job in a worker process, finish it even after Ctrl-C, and end the command with its status."""
-    from webnorm.cli.terminal.screen import progress
-    from webnorm.lab.process.worker import Worker, explain_worker_failure
-    from webnorm.lab.run import bench
-
-    complete = False
-    with (
-        Worker(adapter, time_limit_s) as worker,
-        progress("opening the adapter") as update,
-        suppress(KeyboardInterrupt),
-    ):
-        with explain_worker_failure("opening the adapter", "; `webnorm doctor` lists them"):
-            job.device, traits = bench.device_of(worker)
-        job.work(OpenWorker(worker, traits, update))
-        complete = True
+    complete = do_work(job, adapter, time_limit_s, engine)
     job.finish(complete)
     if not complete:
         raise Interrupted(job.left)
     raise typer.Exit(job.status())
+
+
+def do_work(job: WorkerJob, adapter: str | None, time_limit_s: float, engine: str | None) -> bool:
+    """Do the work of a job on an adapter, or in an engine. Return False after Ctrl-C."""
+    from webnorm.cli.terminal.screen import progress
+    from webnorm.lab.process.worker import Worker, explain_worker_failure
+    from webnorm.lab.run import bench
+
+    what = "opening the adapter" if engine is None else f"starting {engine}"
+    complete = False
+    with (
+        Worker(adapter, time_limit_s, engine=engine) as worker,
+        progress(what) as update,
+        suppress(KeyboardInterrupt),
+    ):
+        with explain_worker_failure(what, "; `webnorm doctor` lists them"):
+            job.device, traits = bench.device_of(worker)
+        job.work(OpenWorker(worker, traits, update))
+        complete = True
+    return complete
 
 
 def _origin() -> Origin:
@@ -183,7 +190,9 @@ class MeasuringJob(SharedJob):
     allow_skipped: bool
     origin: Origin = field(default_factory=_origin)
     lost: int = field(default=0, init=False)
-    done = ""
+    # False if another table shows the results.
+    shown: bool = True
+    done: str = ""
 
     @property
     @abstractmethod
@@ -243,7 +252,7 @@ class MeasuringJob(SharedJob):
     def _show(self) -> None:
         from webnorm.cli.work.overview import race_line
 
-        if not self.results():
+        if not self.results() or not self.shown:
             return
         self.show_results()
         seed = "" if self.seed is None else f"--seed {self.seed} repeats the inputs"

@@ -155,7 +155,7 @@ class Shader:
             line, complaint, place = lacking
             file, number = place.file, place.line
         quoted = sentence(self._lines[line - 1].strip(), 200)
-        if caller := self.caller(line):
+        if caller := self.blamed(line, complaint):
             return WebnormError(
                 f"{caller.file}:{caller.line}: {complaint}, in {file}:{number}: {quoted}", caller
             )
@@ -238,6 +238,16 @@ class Shader:
             column = called.start() + 1 if called else None
             found.append(self.place(number, column, len(name) if called else 0))
         return name, [place for place in found if place is not None]
+
+    def blamed(self, line: int, complaint: str) -> SourceLocation | None:
+        """Return the author's line for a complaint about a line of a webnorm snippet; None for other lines.
+
+        It is the tag that inserted the line, or for a complaint about uniformity the call of the function.
+        """
+        caller = self.caller(line)
+        if caller is not None and "uniform" in complaint:
+            return next(iter(self.author_calls(line)[1]), caller)
+        return caller
 
     @cached_property
     def _lines(self) -> Sequence[str]:

@@ -1,7 +1,8 @@
-"""A parser of naga's error reports: the location in the shader and the message.
+"""A parser of naga's and Tint's error reports: the location in the shader and the message.
 
-Numbers of expressions, functions and types are replaced by the text that they denote. If a file ends too
-early, naga reports the first token of the next file; `find_truncation` finds the end that lacks something.
+naga's numbers of expressions, functions and types are replaced by the text that they denote. If a file ends
+too early, compilers report the first token of the next file; `find_truncation` finds the end that lacks
+something.
 """
 
 from __future__ import annotations
@@ -30,10 +31,16 @@ _NOTE = re.compile(r"^\s*= (.+)$")
 _CARETS = re.compile(r"(?<![─^])\^+")
 # Columns of a tab in naga's output (codespan_reporting::term::Config).
 _TAB = 4
-_NO_ENTRY_POINT = re.compile(r"Unable to find entry point '(\w+)'")
-_OF_WGPU = re.compile(r"(?:Validation Error|Caused by:|In wgpu\w+)")
-_NOT_IN_SCOPE = re.compile(r"^no definition in scope for identifier: `(\w+)`$")
-_NO_FIELD = re.compile(r"^invalid field accessor `(\w+)`$")
+# Messages of wgpu and Dawn.
+_NO_ENTRY_POINT = re.compile(r"""(?:Unable to find entry point|Entry point) ['"]+(\w+)""")
+_CONTEXT = re.compile(r"(?:Validation Error|Caused by:|In wgpu\w+|- While |at \w+ \()")
+# Messages of naga and Tint.
+_NOT_IN_SCOPE = re.compile(r"^(?:no definition in scope for identifier:|unresolved [\w ]+) [`'](\w+)[`']$")
+_NO_FIELD = re.compile(r"^(?:invalid field accessor|struct member) `?(\w+)(?:`| not found)$")
+# Tint's error, the line of the shader and the line of carets. Tint draws no carets below a line that is not
+# ASCII. The text has no name: "Error while parsing WGSL: :4:8 error: expected ')'".
+_OF_TINT = re.compile(r"(?:^|: ):(\d+):(\d+) error: (.+)(?:\n.*\n *(\^+)$)?", re.MULTILINE)
+_MISTYPED_BY_TINT = re.compile(r"cannot initialize 'let' of type '[^']*' with value of type '([^']+)'")
 _FUNCTION_NAME = re.compile(r"\bfn\s+(\w+)")
 # A member of a struct, or another name with a type.
 _TYPED_NAME = re.compile(r"\b([^\W\d]\w*)\s*:")
@@ -92,7 +99,7 @@ _GLOBAL = re.compile(
 _READ = 3
 
 
-class NagaReport(NamedTuple):
+class CompilerReport(NamedTuple):
     """The content of a report: the shader's line, from 1, and the message in one sentence.
 
     `column` counts characters from 1, None if unknown; `length` is the number of marked characters.
@@ -106,14 +113,16 @@ class NagaReport(NamedTuple):
 
 def read_report(
     report: str, lines: Sequence[str] = (), declared: Callable[[], Sequence[str]] | None = None
-) -> NagaReport:
+) -> CompilerReport:
     """Parse a report about a shader with these lines.
 
     `declared` returns lines with more names to suggest. It is called only for a message about a name.
 
-    A parse error marks one place. A validation error names the function and marks several places in it. The
-    result is the place with its own message, else the last one that is not the whole function.
+    A parse error of naga marks one place. A validation error names the function and marks several places in
+    it. The result is the place with its own message, else the last one that is not the whole function.
     """
+    if found := _OF_TINT.search(report):
+        return _tint_report(found, lines, declared)
     line: int | None = None
     current: int | None = None
     place = (0, 0)
@@ -145,17 +154,31 @@ def read_report(
         labels = dict(_labels(report, lines))
         headline = f"{headline}: {'; '.join(without_handles(note, labels, lines) for note in notes)}"
     said = plain_words(headline) or _unplaced(report, lines)
-    return NagaReport(line, said + _advice(said, lines, declared), column, length)
+    return CompilerReport(line, said + _advice(said, lines, declared), column, length)
+
+
+def _tint_report(
+    found: re.Match[str], lines: Sequence[str], declared: Callable[[], Sequence[str]] | None
+) -> CompilerReport:
+    """Return Tint's error; its columns count bytes of UTF-8, from 1."""
+    line, column, said = int(found[1]), int(found[2]), found[3].strip()
+    if 1 <= line <= len(lines):
+        column = len(_utf8(lines[line - 1])[: column - 1].decode(errors="ignore")) + 1
+    return CompilerReport(line, said + _advice(said, lines, declared), column, len(found[4] or ""))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
 
 
 def _unplaced(report: str, lines: Sequence[str]) -> str:
-    """Return the message of a report without a location: wgpu's causes, without its function names."""
+    """Return the message of a report without a location: the causes, without wgpu's and Dawn's functions."""
     if missing := _NO_ENTRY_POINT.search(report):
         near = nearest(missing[1], _FUNCTION_NAME.findall(_code(lines)))
         hint = f"did you mean `{near}`?" if near else "expected a function with this name and @compute"
         return f"no entry point `{missing[1]}`; {hint}"
     parts = [part.strip() for part in report.splitlines() if part.strip()]
-    return "; ".join([part for part in parts if not _OF_WGPU.match(part)] or parts)
+    return "; ".join([part for part in parts if not _CONTEXT.match(part)] or parts)
 
 
 def _labels(report: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -244,10 +267,17 @@ def characters(line: str, units: int) -> int:
     return len(line.encode("utf-16-le", "surrogatepass")[: 2 * units].decode("utf-16-le", "ignore"))
 
 
-def mistyped(report: str) -> tuple[str, str] | None:
+def mistyped(report: str, lines: Sequence[str]) -> tuple[str, str] | None:
     """Return the variable whose type differs from its declaration in a report, and its actual type."""
-    found = _MISTYPED.search(report)
-    return (found[1], found[2]) if found else None
+    if found := _MISTYPED.search(report):
+        return found[1], found[2]
+    line, complaint, column, _ = read_report(report, lines)
+    found = _MISTYPED_BY_TINT.fullmatch(complaint)
+    if found is None or line is None or column is None or line > len(lines):
+        return None
+    # Tint marks the variable.
+    name = _NAME.match(lines[line - 1], column - 1)
+    return (name[0], found[1]) if name else None
 
 
 class TruncatedText(NamedTuple):
@@ -259,7 +289,7 @@ class TruncatedText(NamedTuple):
 
 
 def find_truncation(
-    text: str, report: NagaReport, place: Callable[[int, int, int], SourceLocation | None]
+    text: str, report: CompilerReport, place: Callable[[int, int, int], SourceLocation | None]
 ) -> TruncatedText | None:
     """Find a file that ends too early if a report is about the first token of the next file.
 
@@ -292,7 +322,7 @@ def _column_of(code: str, token: WgslToken) -> int:
     return token.start - code.rfind("\n", 0, token.start)
 
 
-def _marked(code: str, tokens: Sequence[WgslToken], report: NagaReport) -> int:
+def _marked(code: str, tokens: Sequence[WgslToken], report: CompilerReport) -> int:
     """Return the number of the token that a report marks; 0 if it marks none."""
     place = report.line, report.column
     found = (at for at, one in enumerate(tokens) if (one.line, _column_of(code, one)) == place)

@@ -146,8 +146,8 @@ def _kinds(device: Device, shader: Shader, found: Sequence[tracing.TraceTag]) ->
     kinds = {site.variable: tracing.FLOAT for site in found}
     known = set[str]()
     places = {site.variable: site for site in found}
-    while report := refusal(device, tracing.with_types(shader.text, kinds)):
-        variable, name = mistyped(report) or ("", "")
+    while report := refusal(device, text := tracing.with_types(shader.text, kinds)):
+        variable, name = mistyped(report, text.splitlines()) or ("", "")
         if variable not in places:
             raise _refused(shader, found, report)
         site, kind = places[variable], tracing.TraceType.of(name)

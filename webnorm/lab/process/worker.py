@@ -31,6 +31,7 @@ from typing import Any
 from webnorm import signals
 from webnorm.errors import LimitReached, WebnormError, sentence
 from webnorm.files.atomic import unnamed
+from webnorm.gpu.backend_names import BACKEND_VARIABLE, BACKENDS
 from webnorm.lab.process.channel import Channel, ChannelClosed, ChannelSilent
 from webnorm.op.blocks import on_progress
 from webnorm.op.registry import user_ops
@@ -58,7 +59,7 @@ Work = Callable[[Any, Any], Iterator[Any]]  # run in the child: (device, job) ->
 class ChildProcess:
     """The child process as seen by its parent."""
 
-    def __init__(self, nice: int) -> None:
+    def __init__(self, nice: int, backend: str | None = None) -> None:
         # The child's output.
         self._stderr = unnamed()
         self.channel, theirs = Channel.pair()
@@ -70,6 +71,7 @@ class ChildProcess:
                 [sys.executable, *flags, "-P", "-c", _CODE, str(handle), str(nice), *map(str, sys.path)],
                 stdin=subprocess.DEVNULL,
                 stderr=self._stderr,
+                env=None if backend is None else {**os.environ, BACKEND_VARIABLE: backend},
                 **handed_on,
             )
         except OSError as error:
@@ -222,6 +224,8 @@ def explain_worker_failure(what: str, hint: str = "") -> Iterator[None]:
 class Worker:
     """Runs tasks in a child process, which is started when needed, and again after it died.
 
+    The child opens an adapter, of the backend `engine` if that is one, or starts an engine such as "firefox",
+    which ends with it.
     If a killed child does not end within `patience_s` seconds, a thread waits for it.
     """
 
@@ -230,8 +234,9 @@ class Worker:
         adapter: str | None = None,
         time_limit_s: float | None = None,
         patience_s: float = 5.0,
+        engine: str | None = None,
     ) -> None:
-        self.adapter, self.patience_s = adapter, patience_s
+        self.adapter, self.engine, self.patience_s = adapter, engine, patience_s
         self.time_limit_s = TIME_LIMIT_S if time_limit_s is None else time_limit_s
         self._child: ChildProcess | None = None
         # The number of the child's task. A stream that is abandoned leaves its child in the middle of a task.
@@ -264,7 +269,7 @@ class Worker:
         if self._running is not None:
             self.stop()
         number, limits = next(_numbers), limits or TaskLimits(self.time_limit_s)
-        message = _packed(number, work, job, self.adapter)
+        message = _packed(number, work, job, (self.adapter, self.engine))
         child = self.start()
         limits.begin(child, number)
         self._running = number
@@ -315,7 +320,7 @@ class Worker:
     def start(self, nice: int = 0) -> ChildProcess:
         """Return the child; start it if necessary, with `nice` added to this process' niceness."""
         if self._child is None:
-            self._child = ChildProcess(nice)
+            self._child = ChildProcess(nice, self.engine if self.engine in BACKENDS else None)
         return self._child
 
     def kill(self) -> None:
@@ -331,7 +336,7 @@ class Worker:
             child.end(self.patience_s)
 
 
-def _packed(number: int, work: Work, job: Any, adapter: str | None) -> bytes:
+def _packed(number: int, work: Work, job: Any, opened: tuple[str | None, str | None]) -> bytes:
     """Return the first message of a task. The child imports the script if the task refers to it."""
     try:
         # Kernel files name ops. The child loads user ops before it reads the job.
@@ -342,7 +347,7 @@ def _packed(number: int, work: Work, job: Any, adapter: str | None) -> bytes:
         signals.let_through(error)
         raise _failure(error, "the task cannot be sent: ") from None
     return pickle.dumps(
-        (number, adapter, {k: v for k, v in main.items() if k.startswith("init_main")}, packed)
+        (number, opened, {k: v for k, v in main.items() if k.startswith("init_main")}, packed)
     )
 
 
@@ -380,8 +385,8 @@ class _Orders:
         self._channel = channel
         self._number = self._left = -1
 
-    def task(self) -> tuple[str | None, dict[str, str], bytes]:
-        """Return the next task: the adapter, the data to import the script, and the work with its job."""
+    def task(self) -> tuple[tuple[str | None, str | None], dict[str, str], bytes]:
+        """Return the next task: adapter and engine, data to import the script, and the work with its job."""
         while isinstance(message := self._receive(), int):
             self._left = message
         self._number, *task = message
@@ -416,7 +421,7 @@ def serve(handle: int, nice: int) -> None:
     device = None
     while True:
         try:
-            adapter, main, packed = orders.task()
+            (adapter, engine), main, packed = orders.task()
             raised: Exception | None = None
             # If this process dies after this message, the task is the cause.
             send("alive")
@@ -424,7 +429,7 @@ def serve(handle: int, nice: int) -> None:
                 _read_main(main)
             work, job = _unpacked(packed)
             if device is None:
-                device = _opened(adapter)
+                device = _opened(adapter, engine)
             for value in work(device, job):
                 # Results from a lost device say nothing about a kernel.
                 if device.lost:
@@ -442,7 +447,11 @@ def serve(handle: int, nice: int) -> None:
         send("end", raised)
 
 
-def _opened(adapter: str | None) -> Any:
+def _opened(adapter: str | None, engine: str | None) -> Any:
+    if engine is not None and engine not in BACKENDS:
+        from webnorm.lab.process.engine_device import open_engine
+
+        return open_engine(engine)
     from webnorm.gpu.device import find_adapter, open_device
 
     return open_device(find_adapter(adapter))

@@ -237,11 +237,16 @@ def error_text(error: float | None) -> str:
 
 
 def device_text(device: Mapping[str, Any]) -> str:
-    """Return one line about the device: its name, backend, type, driver and the version of wgpu."""
+    """Return one line about the device: its name, backend, type, driver, and wgpu's or Dawn's version."""
     details = [str(device[key]) for key in ("backend", "type", "driver") if device.get(key)]
-    details += [f"wgpu {device['wgpu']}"] if device.get("wgpu") else []
+    details += [wgpu_text(device["wgpu"])] if device.get("wgpu") else []
     name = str(device.get("adapter", "unknown device"))
     return f"{name} ({', '.join(details)})" if details else name
+
+
+def wgpu_text(version: str) -> str:
+    """Return the implementation of WebGPU with its version, as descriptions of devices contain it."""
+    return version if version.startswith("dawn ") else f"wgpu {version}"
 
 
 def to_markdown(report: Report) -> str:

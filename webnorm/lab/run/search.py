@@ -14,10 +14,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import wgpu
 
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
+from webnorm.gpu.backend import wgpu
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.headers.variants import Variant

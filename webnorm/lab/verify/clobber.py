@@ -15,8 +15,8 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import wgpu
 
+from webnorm.gpu.backend import wgpu
 from webnorm.gpu.buffers import Outputs
 from webnorm.gpu.compute_programs import ComputeProgram, PreparedDispatches
 from webnorm.gpu.device import Device

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from webnorm.kernels.rendering.render import Target
 from webnorm.kernels.wgsl.tokens import CannotInstrument, TokenizedShader, entry_point
 
 # --- Loops.
@@ -30,6 +31,9 @@ _LOOP_FUNCTIONS = Path(__file__).with_name("instrumented_loops.wgsl").read_text(
 # The allowed rounds of a loop, those for each element of the problem, and the factor for all loops of an
 # invocation together.
 _ANY, _EACH, _TOGETHER = 1 << 16, 16, 4
+_LARGEST = (1 << 32) - 1
+# The place in `_LOOP_FUNCTIONS` for the variable that ends a loop.
+_ENDED = "ENDED"
 
 
 @dataclass(frozen=True)
@@ -67,14 +71,16 @@ class LoopInstrumentation:
             changes[at] = f"{before}{changes.get(at, code[at])}{after}"
 
         for number, one in enumerate(self._loops):
+            own = f"{_LOOP_PREFIX}of_{number}"
+            put(self._function_body(one), after=f" var {own} = 0u;")
             put(one.keyword, f"{_LOOP_PREFIX}enter({number}u); ")
             if one.condition is None:
-                put(one.opened, after=f" if ({_LOOP_PREFIX}begin({number}u)) {{ break; }}")
+                put(one.opened, after=f" if ({_LOOP_PREFIX}begin({number}u, &{own})) {{ break; }}")
             elif one.condition:
                 put(one.condition[0], f"{_LOOP_PREFIX}goes_on({number}u, ")
-                put(one.condition[-1], after=")")
+                put(one.condition[-1], after=f", &{own})")
             else:
-                put(one.condition.start, f"{_LOOP_PREFIX}goes_on({number}u, true)")
+                put(one.condition.start, f"{_LOOP_PREFIX}goes_on({number}u, true, &{own})")
         for at, numbers in self._ends():
             if code[at + 1] == "if":
                 put(at + 2, f"{_LOOP_PREFIX}ends({numbers[0]}u, ")
@@ -100,21 +106,29 @@ class LoopInstrumentation:
         _, longest, line = max(found)
         return line, longest
 
-    def library(self, elements: int, notes: str, first: int) -> str:
+    def library(self, elements: int, notes: str, first: int, target: Target) -> str:
         """Return the functions for a problem of `elements` elements.
 
         `notes` is the name of the array of notes, and `first` the index of the loops' first word in it.
         """
-        most = _ANY + _EACH * elements
+        most, alone = _ANY + _EACH * elements, target == "browser"
         numbers = {
             "loops": len(self._loops),
             "words": LOOP_WORDS,
             "first": first,
             "most": most,
-            "most_of_all": _TOGETHER * most,
+            "most_of_all": _LARGEST if alone else _TOGETHER * most,
         }
         declared = "".join(f"const {_LOOP_PREFIX}{name} = {number}u;\n" for name, number in numbers.items())
-        return f"\n{declared}{_LOOP_FUNCTIONS.replace(LOOP_NOTES, notes)}"
+        ended = "too_many" if alone else f"{_LOOP_PREFIX}over"
+        return f"\n{declared}{_LOOP_FUNCTIONS.replace(LOOP_NOTES, notes).replace(_ENDED, ended)}"
+
+    def _function_body(self, one: _Loop) -> int:
+        """Return the brace at which the body of a loop's function begins."""
+        at = one.keyword
+        while self._code.around[at] >= 0:
+            at = self._code.around[at]
+        return at
 
     def _loop(self, at: int) -> _Loop:
         code = self._code

@@ -24,16 +24,16 @@ fn watch_barrier() {
 }
 
 fn watch_leave(at: u32) {
-    atomicMax(&watch_notes[at], watch_barriers << watch_places | watch_place);
-    atomicMax(&watch_notes[at + 1u], watch_barriers << watch_places | (watch_last_place - watch_place));
+    atomicMax(&watch_notes[at], (watch_barriers << watch_places) | watch_place);
+    atomicMax(&watch_notes[at + 1u], (watch_barriers << watch_places) | (watch_last_place - watch_place));
 }
 
 fn watch_others(at: u32) -> bool {
     let largest = atomicLoad(&watch_notes[at]);
     let smallest = atomicLoad(&watch_notes[at + 1u]);
-    return largest >> watch_places == watch_barriers && (largest & watch_last_place) != watch_place
-        || smallest >> watch_places == watch_barriers
-        && watch_last_place - (smallest & watch_last_place) != watch_place;
+    return (largest >> watch_places == watch_barriers && (largest & watch_last_place) != watch_place)
+        || (smallest >> watch_places == watch_barriers
+        && watch_last_place - (smallest & watch_last_place) != watch_place);
 }
 
 fn watch_report(element: u32, line: u32) {

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import wgpu
 
 from webnorm.errors import SourceLocation, WebnormError, sentence
+from webnorm.gpu.backend import wgpu
 from webnorm.gpu.buffers import Inputs, Outputs, write
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
@@ -203,12 +203,12 @@ def _text(
     elements = problem.elements
     if watched is None:
         notes = f"@group(0) @binding({binding}) var<storage, read_write> {LOOP_NOTES}: array<atomic<u32>>;"
-        return f"{rounds.text()}\n{notes}{rounds.library(elements, LOOP_NOTES, first)}"
+        return f"{rounds.text()}\n{notes}{rounds.library(elements, LOOP_NOTES, first, shader.target)}"
     entry_points = {each.entry_point: each.workgroup_size for each in shader.passes}
     if len(entry_points) < len(shader.passes):
         # The notes of two dispatches would be mixed up.
         raise CannotInstrument("two passes have the same entry point")
-    library = rounds.library(elements, MEMORY_NOTES, first) if rounds.lines else ""
+    library = rounds.library(elements, MEMORY_NOTES, first, shader.target) if rounds.lines else ""
     return watched.text(entry_points, binding) + library
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import wgpu
-
 from webnorm import signals
 from webnorm.errors import WebnormError, sentence
 from webnorm.gpu import timing
+from webnorm.gpu.backend import wgpu
 from webnorm.gpu.schedule import CannotSlice, Plan
 from webnorm.kernels.headers.kernel import Kernel
 from webnorm.kernels.headers.library import UnreadableKernel

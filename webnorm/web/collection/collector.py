@@ -79,7 +79,9 @@ class _Problem(Struct, forbid_unknown_fields=True):
     options: Annotated[dict[_Word, _Value], Meta(max_length=50)]
 
 
-class _Result(Struct, forbid_unknown_fields=True):
+class VisitResult(Struct, forbid_unknown_fields=True):
+    """The schema of one result of a visit."""
+
     op: _Word
     kernel: _Word
     constants: Annotated[dict[_Word, Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]], Meta(max_length=50)]
@@ -111,7 +113,7 @@ class VisitForm(Struct, forbid_unknown_fields=True):
     schema: Literal[1]
     webnorm: _Word
     device: _Device
-    results: Annotated[list[_Result], Meta(min_length=1, max_length=500)]
+    results: Annotated[list[VisitResult], Meta(min_length=1, max_length=500)]
 
 
 def parse_visit(body: bytes) -> str:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import wgpu
 from safetensors.numpy import save
 
 from webnorm.errors import WebnormError
+from webnorm.gpu.backend import wgpu
 from webnorm.gpu.buffers import Inputs, Outputs
 from webnorm.gpu.device import Device, adapters, open_device
 from webnorm.gpu.pipelines import Pipeline, compile_shader
@@ -154,7 +154,9 @@ def _try_all(device: Device, bundle: Bundle, vectors: Sequence[TestVector]) -> I
 
 def try_natively(device: Device, one: BundledShader, vectors: Sequence[TestVector]) -> dict[str, Any]:
     """Return the manifest's entry `native`: the verdict on each vector, or the reason why nothing was run."""
-    shader = native_text(replace(one.shader, text=one.embedded))
+    shader = replace(one.shader, text=one.embedded)
+    if device.target == "native":
+        shader = native_text(shader)
     traits = device.traits
     missing = sorted(shader.features - traits.features)
     if missing:

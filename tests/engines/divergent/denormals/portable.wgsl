@@ -1,0 +1,24 @@
+// /// webnorm
+// summary = "Tests the bits as an integer."
+// [tune]
+// workgroup_size = [64]
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "ceil_div(n, workgroup_size)"
+// ///
+{% include "lib/tensors.wgsl" %}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = (workgroup_id.y * workgroups.x + workgroup_id.x) * {{ workgroup_size }}u + lane;
+    if (i >= params.n) {
+        return;
+    }
+    let magnitude = load_bits(i) & 0x7fffffffu;
+    store_mask(i, select(0u, 1u, magnitude != 0u));
+}

@@ -1,0 +1,25 @@
+// /// webnorm
+// summary = "Finds NaNs by their bits."
+// [tune]
+// workgroup_size = [64]
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "ceil_div(n, workgroup_size)"
+// ///
+{% include "lib/tensors.wgsl" %}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = (workgroup_id.y * workgroups.x + workgroup_id.x) * {{ workgroup_size }}u + lane;
+    if (i >= params.n) {
+        return;
+    }
+    let x = load_x(i);
+    let is_nan = (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+    store_y(i, select(step(0.5, x), 0.0, is_nan));
+}

@@ -1,0 +1,3 @@
+import { serve } from "./client.js";
+
+await serve(navigator.gpu, "messages", navigator.userAgent);
