@@ -55,6 +55,7 @@ VALUES = {
     "--name": "name",
     "--submit": "https://a.example",
     "--browser": "/usr/bin/browser",
+    "--engine": "firefox",
     "--screenshot": "a.png",
     "--target": "browser",
     "--diff": "two_pass",

@@ -31,7 +31,7 @@ _HEAD = re.compile(rb"<head[^>]*>", re.IGNORECASE)
 
 
 class PostedReport(TypedDict):
-    """What an engine posts: the report, or why there is none, and the errors on the console."""
+    """A post of an engine: the report, or the reason why there is none, and the errors on the console."""
 
     report: Any
     failure: str | None
