@@ -114,9 +114,9 @@ def _visit(browser: str, program: str, site: StaticSite, profile: Path) -> None:
     profile.mkdir()
     address = f"{site.url}/{LAB_PAGE}"
     command = [program, "--headless", *_arguments(browser, profile), address]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    quiet = subprocess.DEVNULL
     with ExitStack() as stack:
-        process = subprocess.Popen(command, start_new_session=True, **quiet)
+        process = subprocess.Popen(command, start_new_session=True, stdout=quiet, stderr=quiet)
         stack.callback(process.wait)
         # The browser's own processes are in its group.
         stack.callback(os.killpg, process.pid, signal.SIGKILL)
