@@ -42,6 +42,16 @@ def dawn_module(inner: str = "", *names: str) -> Any:
     return system.library(f"{DAWN_PACKAGE}{inner}", _NEEDED_BY, DAWN_PACKAGE, *names)
 
 
+def backend_of(version: str) -> Backend:
+    """Return the backend of a device from the entry "wgpu" of its description."""
+    return "dawn" if version.startswith("dawn ") else "wgpu"
+
+
+def backend_text(version: str) -> str:
+    """Return the backend with its version, from the entry "wgpu" of a description."""
+    return version if backend_of(version) == "dawn" else f"wgpu {version}"
+
+
 def dawn_version() -> str | None:
     """Return the version of wgpudawn; None if it is not installed."""
     try:
