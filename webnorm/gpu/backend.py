@@ -61,7 +61,7 @@ import wgpu as wgpu  # noqa: E402  wgpudawn has to take the name first
 def request_dawn_device(adapter: Any, features: Sequence[str], limits: Mapping[str, int]) -> Any:
     """Request a device from an adapter of Dawn, with exact timestamps.
 
-    Dawn rounds timestamps to 65,536 ns unless it is told not to, because pages must not measure time exactly.
+    By default Dawn rounds timestamps to 65,536 ns, because pages must not measure time exactly.
     """
     extras = dawn_module(".backends.dawn.extras")
     rounding = [name for name in extras.all_toggles() if name == "timestamp_quantization"]
