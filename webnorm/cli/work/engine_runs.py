@@ -40,8 +40,8 @@ def run_in_engines(
 ) -> NoReturn:
     """Do a job in each engine that the names mean, and end the command with one status.
 
-    Without names the job runs on an adapter or a cluster. Raises WebnormError for an engine that is unknown or
-    missing.
+    Without names the job runs on an adapter or a cluster. Raises WebnormError for an engine that is unknown
+    or missing.
     """
     from webnorm.engines.catalog import selected_engines
 
