@@ -35,7 +35,7 @@ def lan_visitor(
     from webnorm.web.browser.lan_visits import LanVisitor
 
     console = Screen()
-    segno = lan.qr_codes() if _shows_codes(console) else None
+    segno = lan.qr_codes() if shows_codes(console) else None
 
     def invite(invitation: Invitation) -> None:
         update(None, None)
@@ -64,7 +64,7 @@ def show_invitation(console: Screen, invitation: Invitation, segno: Any) -> None
     console.file.flush()
 
 
-def _shows_codes(console: Screen) -> bool:
+def shows_codes(console: Screen) -> bool:
     """Return whether the console can show dark on light, in blocks of half a character's height."""
     try:
         "".join(_HALVES.values()).encode(console.encoding)
