@@ -34,6 +34,7 @@ from test_verify_lab import write as write_lab
 from commands import webnorm
 from headless import needs_browser, needs_tint, started
 from patience import HANG_S
+from webnorm import serving
 from webnorm.cli.terminal.screen import Screen
 from webnorm.cli.verbs.verify_lan import show_invitation, shows_codes
 from webnorm.errors import WebnormError
@@ -259,7 +260,8 @@ def test_the_key_is_a_private_file_and_gone_before_the_server_starts(
     assert seen == [(temporary, 0o700, True)]
 
 
-def test_a_silent_connection_does_not_keep_the_server(folder: Path) -> None:
+def test_a_silent_connection_does_not_keep_the_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "GRACE_S", 1)
     with closing(socket.socket()) as silent:
 
         def act(phone: Phone) -> None:
@@ -273,12 +275,12 @@ def test_a_silent_connection_does_not_keep_the_server(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda phone: None, "no browser opened verify.html within 7 s: stopped"),
-        (lambda phone: phone.load(), "verify.html did not report within 7 s: stopped"),
+        (lambda phone: None, "no browser opened verify.html within 0.1 s: stopped"),
+        (lambda phone: phone.load(), "verify.html did not report within 0.1 s: stopped"),
         (
             # A mistyped path is not the page's.
             lambda phone: phone.ask("GET", f"/{phone.token}/verify"),
-            "no browser opened verify.html within 7 s: stopped",
+            "no browser opened verify.html within 0.1 s: stopped",
         ),
         (
             lambda phone: (phone.load(), phone.ask("GET", f"/{phone.token}/gone.js")),
@@ -292,7 +294,7 @@ def test_a_phone_that_does_not_report(
     """The time begins after the invitation, and is over at once."""
     times = iter((0.0, *[1.0] * ("gone" in message)))
     monkeypatch.setattr(lan_visits, "monotonic", lambda: next(times, 9.0))
-    with visitor(act, time_limit_s=7) as opened, pytest.raises(WebnormError, match=f"^{message}$"):
+    with visitor(act, time_limit_s=0.1) as opened, pytest.raises(WebnormError, match=f"^{message}$"):
         opened.visit(folder)
 
 

@@ -44,7 +44,7 @@ def browser_name(agent: str) -> str:
 
 @dataclass(frozen=True)
 class Invitation:
-    """What a person needs to open the page: its addresses with the token, and the fingerprint."""
+    """The addresses of the page, which contain the token, and the certificate's fingerprint."""
 
     urls: tuple[str, ...]
     fingerprint: str
