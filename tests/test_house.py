@@ -39,6 +39,7 @@ INNER_FLOORS = {
 # while a program runs. Waits and timings use monotonic clocks.
 DATED = {
     "webnorm/choice/tuning.py",
+    "webnorm/web/browser/lan.py",
     "webnorm/lab/results/result.py",
     "webnorm/play/attempt_runner.py",
     "webnorm/web/collection/visit_store.py",
