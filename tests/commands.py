@@ -24,6 +24,7 @@ import tiers
 from patience import HANG_S
 from webnorm.cli import app as cli
 from webnorm.cli.work.jobs import OK
+from webnorm.gpu.backend_names import BACKEND_VARIABLE
 from webnorm.gpu.device import ADAPTER_VARIABLE
 from webnorm.lab.process import worker
 from webnorm.lab.process.worker import TaskLimits, Work, Worker
@@ -51,7 +52,17 @@ def _move(_: object, surroundings: tuple[str, dict[str, str]]) -> Iterator[None]
 
 
 # The variables that decide which adapter a worker opens.
-_OF_ADAPTERS = ("VK_", "WGPU_", "MESA_", "GALLIVM_", "LP_", "LIBGL_", "EGL_", ADAPTER_VARIABLE)
+_OF_ADAPTERS = (
+    "VK_",
+    "WGPU_",
+    "MESA_",
+    "GALLIVM_",
+    "LP_",
+    "LIBGL_",
+    "EGL_",
+    ADAPTER_VARIABLE,
+    BACKEND_VARIABLE,
+)
 
 
 class _SharedWorker(Worker):

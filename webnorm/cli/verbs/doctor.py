@@ -238,7 +238,7 @@ def _show_found(console: Screen, adapters: AdapterList) -> None:
 
 def _show_device(console: Screen, description: Mapping[str, Any]) -> None:
     """Print the open device: the results of the probes and the most important limits, one per line."""
-    from webnorm.lab.results.tables import wgpu_text
+    from webnorm.gpu.backend_names import backend_text
 
     software = description["type"] == "CPU"
     facts = {
@@ -247,7 +247,7 @@ def _show_device(console: Screen, description: Mapping[str, Any]) -> None:
         "software": "yes; it ranks kernels differently from a GPU" if software else "no",
         **{name: f"{value:,}" for name, value in description["limits"].items()},
         "webnorm, WebGPU, Python": ", ".join(
-            (__version__, wgpu_text(description["wgpu"]), platform.python_version())
+            (__version__, backend_text(description["wgpu"]), platform.python_version())
         ),
     }
     console.print()

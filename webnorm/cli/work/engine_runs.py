@@ -14,6 +14,7 @@ from rich.text import Text
 from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
 from webnorm.cli.terminal.screen import STYLES, escaped_line
 from webnorm.cli.terminal.streams import complain
+from webnorm.cli.work.cluster import run_on
 from webnorm.cli.work.jobs import (
     INCONCLUSIVE,
     OK,
@@ -39,9 +40,13 @@ def run_in_engines(
 ) -> NoReturn:
     """Do a job in each engine that the names mean, and end the command with one status.
 
-    Raises WebnormError for an engine that is unknown or missing.
+    Without names the job runs on an adapter or a cluster. Raises WebnormError for an engine that is unknown
+    or missing.
     """
     from webnorm.engines.catalog import selected_engines
+
+    if not names:
+        run_on(cluster, job, adapter, time_limit_s)
 
     for option, given in (("--adapter", adapter), ("--cluster", cluster)):
         if given is not None:
