@@ -63,7 +63,7 @@ function show(results, adapter, native) {
   const own = results.find(({ op }) => op !== "copy");
   const rows = [line("this browser", own), native && line("natively", native)].filter(Boolean);
   const reason = own.reason && element("p", { class: "small" }, own.reason);
-  byId("here").replaceChildren(table(COLUMNS, rows, { class: "bleed" }), reason || "");
+  byId("here").replaceChildren(table(COLUMNS, rows, { bleed: true }), reason || "");
 }
 
 function line(where, result) {
