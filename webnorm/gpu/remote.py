@@ -147,7 +147,7 @@ class _RemoteAdapter:
 
     def __init__(self, link: Link, facts: EngineFacts) -> None:
         self._link = link
-        self.features = facts.features
+        self.features, self.language_features = facts.features, facts.language_features
         self.limits = {_dashed(name): value for name, value in facts.limits.items()}
 
     def request_device_sync(
