@@ -94,11 +94,11 @@ clean:
 	$(PIP) -e '.[docs]'
 	@touch $@
 
-# Installs Chromium, and Tint in the user's cache, which `make clean` does not touch. Without them (no root, no network,
-# no node) the other tests still run, and pytest lists the skipped ones with the reason.
+# Installs Chromium and Firefox, and Tint and Deno in the user's cache, which `make clean` does not touch. Without them
+# (no root, no network, no node) the other tests still run, and pytest lists the skipped ones with the reason.
 .venv/.installed-browser: .venv/.installed-test webnorm/engines/catalog.py webnorm/engines/node_webgpu.py
-	@$(BIN)/webnorm doctor --fix --browser && touch $@ || \
-	  echo "The tests of pages in a browser and of shaders in Tint may be skipped." >&2
+	@$(BIN)/webnorm doctor --fix --browser --engine all && touch $@ || \
+	  echo "The tests of pages in browsers, of other engines and of shaders in Tint may be skipped." >&2
 
 # The linter of prose. Without node or network pytest names its test as skipped, with the reason.
 .venv/.installed-prose: $(wildcard tests/prose/*.json tests/prose/*/*.js*) .venv/bin/python

@@ -138,12 +138,11 @@ def _is_native(one: EngineRun) -> bool:
 
 
 def _version(one: EngineRun) -> str:
-    """Return the versions of an engine and of its WebGPU, if that is a library of its own."""
+    """Return the versions of an engine, and of a library that gives it WebGPU."""
+    implementation = str(one.described.device["wgpu"])
     if _is_native(one):
-        package = {"wgpu": "wgpu-py", "dawn": "wgpudawn"}[one.name]
-        return f"{package} {str(one.described.device['wgpu']).removeprefix('dawn ')}"
-    library = f", webgpu {WEBGPU} (Dawn)" if one.name == "node" else ""
-    return f"{one.described.device['driver']}{library}"
+        return f"{'wgpudawn' if one.name == 'dawn' else 'wgpu-py'} {implementation.removeprefix('dawn ')}"
+    return f"{implementation}, webgpu {WEBGPU} (Dawn)" if one.name == "node" else implementation
 
 
 def _backend(one: EngineRun) -> str:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from urllib.parse import unquote
 
 from playwright.sync_api import sync_playwright
@@ -25,14 +25,14 @@ from bench.arguments import run
 from webnorm import system
 from webnorm.engines.catalog import Engine, find_engine
 from webnorm.engines.launch import start_browser
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, counted
 from webnorm.files.atomic import write_text
 from webnorm.serving import POLICY, StaticSite, serve_folder
 from webnorm.web.browser import launch
 from webnorm.web.collection.visit_store import visits
 from webnorm.web.collection.visit_summary import summarized
 from webnorm.web.collection.visits_page import data_text, visits_page
-from webnorm.web.folder import write_folder
+from webnorm.web.folder import Files, write_folder
 from webnorm.web.lab_site import LAB_PAGE, lab_files, with_index
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -62,16 +62,21 @@ def main() -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         store = folder / "visits.sqlite"
-        with _collecting(store) as url:
-            lab = _lab(folder / "lab", url)
-            for engine in engines:
-                with serve_folder(lab, f"{POLICY}; connect-src 'self' {url}") as site:
-                    _visit(engine, site)
-                print(f"{engine}: {len(_SELECTIONS)} visits", flush=True)
+        send_visits(store, engines, lab_files(), _SELECTIONS)
         data = summarized(visits(store)).as_json()
         write_text(DOCS / "open-results.json", data_text(data))
         write_folder(visits_page(data), folder / "page")
         _draw(folder / "page", DOCS / "pictures" / "open-results.png")
+
+
+def send_visits(store: Path, browsers: Sequence[Engine], lab: Files, selections: Sequence[Any]) -> None:
+    """Let each browser run a lab's page on the selections, and send the results to a collector."""
+    with _collecting(store) as url:
+        folder = _self_driving(lab, url, selections, store.parent / "lab")
+        for browser in browsers:
+            with serve_folder(folder, f"{POLICY}; connect-src 'self' {url}") as site:
+                _visit(browser, site)
+            print(f"{browser}: {counted(len(selections), 'visit')}", flush=True)
 
 
 @contextmanager
@@ -81,20 +86,25 @@ def _collecting(store: Path) -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield process.stdout.readline().split()[3]
+            line = process.stdout.readline()
+            if not line:
+                raise WebnormError("the collector did not start")
+            yield line.split()[3]
         finally:
             process.send_signal(signal.SIGTERM)
 
 
-def _lab(folder: Path, url: str) -> Path:
-    """Write a lab whose page drives itself."""
-    write_folder(with_index(lab_files(), url), folder)
+def _self_driving(lab: Files, url: str, selections: Sequence[Any], folder: Path) -> Path:
+    """Write a lab whose page runs the selections without a user."""
     script = Path(__file__).with_suffix(".js")
-    shutil.copy(script, folder)
-    (folder / "selections.json").write_text(json.dumps(_SELECTIONS), encoding="utf-8")
-    page = folder / LAB_PAGE
     tag = f'  <script src="{script.name}" type="module"></script>\n</head>'
-    page.write_text(page.read_text(encoding="utf-8").replace("</head>", tag), encoding="utf-8")
+    files = with_index(lab, url)
+    files |= {
+        script.name: script.read_bytes(),
+        "selections.json": json.dumps(selections).encode(),
+        LAB_PAGE: files[LAB_PAGE].replace(b"</head>", tag.encode()),
+    }
+    write_folder(files, folder)
     return folder
 
 

@@ -32,12 +32,12 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import wgpu
 
 import webnorm
 from bench.arguments import INCONCLUSIVE, positive, run, whole
 from webnorm.errors import WebnormError
 from webnorm.files.atomic import check_writable, write_text
+from webnorm.gpu.backend import wgpu
 from webnorm.gpu.device import Device, find_adapter, open_device
 from webnorm.lab.verify.accuracy import assess
 from webnorm.op.dtypes import FP8, STORAGE, Array

@@ -24,6 +24,7 @@ import tiers
 from patience import HANG_S
 from webnorm.cli import app as cli
 from webnorm.cli.work.jobs import OK
+from webnorm.gpu.backend_names import BACKEND_VARIABLE
 from webnorm.gpu.device import ADAPTER_VARIABLE
 from webnorm.lab.process import worker
 from webnorm.lab.process.worker import TaskLimits, Work, Worker
@@ -51,7 +52,17 @@ def _move(_: object, surroundings: tuple[str, dict[str, str]]) -> Iterator[None]
 
 
 # The variables that decide which adapter a worker opens.
-_OF_ADAPTERS = ("VK_", "WGPU_", "MESA_", "GALLIVM_", "LP_", "LIBGL_", "EGL_", ADAPTER_VARIABLE)
+_OF_ADAPTERS = (
+    "VK_",
+    "WGPU_",
+    "MESA_",
+    "GALLIVM_",
+    "LP_",
+    "LIBGL_",
+    "EGL_",
+    ADAPTER_VARIABLE,
+    BACKEND_VARIABLE,
+)
 
 
 class _SharedWorker(Worker):
@@ -65,7 +76,7 @@ class _SharedWorker(Worker):
             self.time_limit_s = HANG_S
         self._surroundings = _surroundings()
         chosen = {name: value for name, value in os.environ.items() if name.startswith(_OF_ADAPTERS)}
-        self._key = (self.adapter, chosen, tuple(sys.path))
+        self._key = (self.adapter, self.engine, chosen, tuple(sys.path))
         self._at_rest = True
 
     def stream(self, work: Work, job: Any, limits: TaskLimits | None = None) -> Iterator[Any]:

@@ -1,10 +1,11 @@
-"""Dawn in node on a software adapter: Chromium's SwiftShader, because Dawn does not accept Mesa's."""
+"""Dawn in node or Python on Chromium's software adapter, SwiftShader, because Dawn does not accept Mesa's."""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
 
+from webnorm.gpu.backend_names import dawn_version
 from webnorm.web import tint
 
 # The path of SwiftShader in Debian's package chromium.
@@ -18,7 +19,16 @@ ENVIRONMENT = {
 
 
 def missing() -> str | None:
-    """Return the reason why Dawn cannot run, and how to fix it."""
-    if not SWIFTSHADER.exists():
-        return f"no adapter for node: install chromium, which brings {SWIFTSHADER}"
-    return tint.tint_unavailable()
+    """Return the reason why Dawn in node cannot run, and how to fix it."""
+    return _no_driver() or tint.tint_unavailable()
+
+
+def missing_in_python() -> str | None:
+    """Return the reason why Dawn in Python cannot run, and how to fix it."""
+    return _no_driver() or (None if dawn_version() else "wgpudawn is not installed: pip install wgpudawn")
+
+
+def _no_driver() -> str | None:
+    if SWIFTSHADER.exists():
+        return None
+    return f"no adapter for Dawn: install chromium, which brings {SWIFTSHADER}"

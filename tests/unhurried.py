@@ -28,6 +28,7 @@ from webnorm.play import stages
 _LIMITS = (
     "webnorm.cli.work.isolated._SILENCE_S",
     "webnorm.cli.verbs.play._ONCE_LIMIT_S",
+    "webnorm.engines.catalog._VERSION_LIMIT_S",
     "webnorm.files.atomic.MOST_WAIT_S",
     "webnorm.kernels.rendering.sandbox._START_LIMIT_S",
     "webnorm.lab.process.worker.TIME_LIMIT_S",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from webnorm.calls.loaded_op import LoadedOp as LoadedOp
     from webnorm.calls.loaded_op import load_op as load_op
     from webnorm.choice.defaults import default_variant as default_variant
+    from webnorm.engines.catalog import engine_names as engine_names
     from webnorm.errors import WebnormError as WebnormError
     from webnorm.gpu.buffers import Inputs as Inputs
     from webnorm.gpu.buffers import Outputs as Outputs
@@ -73,6 +74,7 @@ _HOME = {
         "choice.defaults": "default_variant",
         "errors": "WebnormError",
         "gpu.buffers": "Inputs Outputs",
+        "engines.catalog": "engine_names",
         "gpu.device": "Device adapters find_adapter open_device",
         "gpu.pipelines": "compile_shader",
         "gpu.schedule": "Plan",

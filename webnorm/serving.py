@@ -83,6 +83,17 @@ async def read_body(request: Request, most: int, complaint: str) -> bytes:
     return bytes(content)
 
 
+def check_sender(request: Request, origin: str) -> None:
+    """Raise HTTPException for a request to another host name, or from a page of another origin.
+
+    Browsers send the origin with every POST, scripts do not.
+    """
+    if request.headers.get("host") != origin.partition("://")[2]:
+        raise HTTPException(403, "wrong host")
+    if request.headers.get("origin", origin) != origin:
+        raise HTTPException(403, "wrong origin")
+
+
 # The system's table may lack some types, and browsers refuse a module of an unknown type.
 TYPES = {
     ".html": "text/html; charset=utf-8",

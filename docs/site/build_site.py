@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from sphinx.cmd.build import build_main
 
 import staging
 from webnorm.web import folder
+from webnorm.web.collection.visits_page import visits_page
 from webnorm.web.lab_site import lab_files, with_index
 
 HERE = Path(__file__).parent
@@ -36,6 +38,8 @@ def main() -> int:
         shutil.copytree(given.lab, lab)
     else:
         folder.write_folder(with_index(lab_files()), lab)
+    sample = json.loads((HERE.parent / "open-results.json").read_text(encoding="utf-8"))
+    folder.write_folder(visits_page(sample), given.folder / "visits")
     print(f"{given.folder}/index.html: open it, or serve it all: python -m http.server -d {given.folder}")
     return 0
 

@@ -203,7 +203,9 @@ def test_times_are_shown_only_if_there_are_some() -> None:
     timed = result(median_ns=12000.0, percent_of_copy=90.4)
     runs = [engine("a", result(), times=[timed]), engine("b", result())]
     shown = page(runs, {}).split("## Times")[1]
-    assert "| op | kernel | a |" in shown and f"| `layer_norm` | `naive` | {time_text(12000.0)}, 90 % |" in shown
+    assert (
+        "| op | kernel | a |" in shown and f"| `layer_norm` | `naive` | {time_text(12000.0)}, 90 % |" in shown
+    )
     assert "## Times" not in page(runs[1:], {})
 
 

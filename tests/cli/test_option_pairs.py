@@ -40,6 +40,7 @@ VALUES = {
     "--baseline": "other",
     "--wgsl": "kernels",
     "--adapter": "0",
+    "--backend": "wgpu",
     "--cluster": "local",
     "--time-limit": "9",
     "--json": "a.json",
@@ -55,6 +56,7 @@ VALUES = {
     "--name": "name",
     "--submit": "https://a.example",
     "--browser": "/usr/bin/browser",
+    "--engine": "firefox",
     "--screenshot": "a.png",
     "--target": "browser",
     "--diff": "two_pass",
@@ -176,7 +178,7 @@ def test_the_help_shows_every_rule(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
             "--quick",
             ["Cannot be combined with all of --cols, --dtype and --budget unless --preset is given."],
         ),
-        ("tune", "--list", ["Can only be combined with --out and --adapter."]),
+        ("tune", "--list", ["Can only be combined with --out, --adapter and --backend."]),
         ("collect", "--behind-proxy", ["Needs --origin."]),
         ("compare", "--json", []),
     ],
@@ -212,10 +214,10 @@ SINKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 # Options that have an effect only later in the work, or that only name a file.
 UNSEEN = {
-    "play": {"--web", "--port", "--once", "--json"},
+    "play": {"--web", "--port", "--once", "--json", "--backend"},
     "export": {"--force", "--wgsl", "--submit"},
-    "check": {"--cases", "--adapter", "--cluster", "--time-limit", "--wgsl", "--input"},
-    "bench": {"--adapter", "--cluster", "--time-limit", "--wgsl", "--baseline", "--save"},
+    "check": {"--cases", "--adapter", "--backend", "--cluster", "--time-limit", "--wgsl", "--input"},
+    "bench": {"--adapter", "--backend", "--cluster", "--time-limit", "--wgsl", "--baseline", "--save"},
 }
 
 

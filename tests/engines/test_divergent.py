@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 import webnorm
 from pages import ROOT
 from webnorm.gpu.device import Device
+from webnorm.lab.results.result import Result
 
 FOLDER = Path(__file__).parent / "divergent"
 EXPECTED = tomllib.loads((FOLDER / "expected.toml").read_text(encoding="utf-8"))
@@ -34,7 +35,11 @@ def op(request: pytest.FixtureRequest, device: Device) -> Iterator[str]:
 
 def verdict(op: str, kernel: str, cases: str | None = None) -> str:
     """Return the verdict of this process's WebGPU on a kernel, as in `expected.toml`."""
-    found = webnorm.check(kernel, op=op, cases=cases).results
+    return verdict_of(webnorm.check(kernel, op=op, cases=cases).results)
+
+
+def verdict_of(found: Iterable[Result]) -> str:
+    """Return the verdict on a kernel's results."""
     statuses = {one.status for one in found}
     assert statuses
     for status, name in (("error", "refused"), ("fail", "fail"), ("pass", "pass")):
@@ -86,6 +91,3 @@ def test_wgpu_is_as_in_the_table_in_all_cases(op: str, device: Device) -> None:
 @pytest.mark.slow
 def test_the_portable_kernel_is_right_in_all_cases(op: str) -> None:
     assert verdict(op, "portable") == "pass"
-
-
-# The other columns: `check --engine` gives their verdicts.

@@ -16,7 +16,7 @@ from webnorm.gpu.pipelines import compile_shader
 from webnorm.kernels.headers.header import load
 from webnorm.kernels.rendering import sandbox, templates
 from webnorm.kernels.rendering.render import Shader
-from webnorm.kernels.wgsl.diagnostics import CompilerReport, characters, read_report
+from webnorm.kernels.wgsl.diagnostics import CompilerReport, characters, mistyped, read_report
 from webnorm.web import tint
 
 # In the texts below, these marks enclose the expected place.
@@ -342,3 +342,34 @@ def test_a_mistake_that_is_sent_keeps_its_place() -> None:
     error = WebnormError("a:1: b", SourceLocation("a", 1, 2, 3))
     sent = pickle.loads(pickle.dumps(error))
     assert (str(sent), sent.place) == (str(error), error.place)
+
+
+def tint_report(place: str, said: str, drawn: str = "", call: str = "CreateShaderModule") -> str:
+    """Return a message of Dawn with an error of Tint."""
+    return f"Error while parsing WGSL: :{place} error: {said}\n{drawn}\n\n - While calling [Device].{call}()."
+
+
+def test_reports_of_tint() -> None:
+    lines = ["fn f() {", "  /* é日 */ let y: f32 = 1u;", "  let z = summ;", "let sum = 1.0;"]
+    said = "cannot initialize 'let' of type 'f32' with value of type 'u32'"
+    column = lines[1].index("y:") + 1
+    # Columns count bytes, and Tint draws no carets below characters that are not ASCII.
+    report = tint_report(f"2:{column + 3}", said, lines[1])
+    assert read_report(report, lines) == CompilerReport(2, said, column, 0)
+    assert mistyped(report, lines) == ("y", "u32")
+    report = tint_report("3:11", "unresolved value 'summ'", f"{lines[2]}\n          ^^^^")
+    said = "unresolved value 'summ'; did you mean `sum`?"
+    assert read_report(report, lines) == CompilerReport(3, said, 11, 4)
+    assert mistyped(report, lines) is None
+    report = "a warning\n" + tint_report("9:1", "expected '}' for function body")
+    assert read_report(report, lines) == CompilerReport(9, "expected '}' for function body", 1)
+    report = (
+        'Entry point ""ff"" doesn\'t exist in the shader module [ShaderModule].\n'
+        ' - While validating compute stage ([ShaderModule], entryPoint: "ff").\n'
+        "    at Validate (/source/ShaderModule.cpp:7)"
+    )
+    assert read_report(report, ["fn f() {}"]).complaint == "no entry point `ff`; did you mean `f`?"
+    report = (
+        "Workgroup size exceeds 256.\n - While initializing [ComputePipeline]\n    at Check (/source/a.cpp:7)"
+    )
+    assert read_report(report, lines) == CompilerReport(None, "Workgroup size exceeds 256.")

@@ -141,6 +141,12 @@ def test_the_lab_is_in_it(site: Path) -> None:
     assert (site / "lab" / "bundles" / "index.json").is_file()
 
 
+def test_the_sample_of_open_results_is_in_it(site: Path) -> None:
+    assert "visits/index.html" in parsed(site / "index.html").links
+    sample = (ROOT / "docs" / "open-results.json").read_bytes()
+    assert (site / "visits" / "visits.json").read_bytes() == sample
+
+
 def test_the_reference_is_what_the_code_is(site: Path) -> None:
     folder = site / "reference"
     text = (folder / "command.html").read_text(encoding="utf-8")

@@ -115,8 +115,8 @@ def test_each_verdict_is_counted_and_only_right_results_are_timed() -> None:
 
 
 def test_a_visit_has_one_vote_for_a_kernel() -> None:
-    many = visit(*({"percent_of_copy": 1e6 + at} for at in range(99)))
-    data = data_of(many, visit({"percent_of_copy": 60}), visit({"percent_of_copy": 62}))
+    many = visit({"percent_of_copy": 62}, *({"percent_of_copy": 1e6 + at} for at in range(99)))
+    data = data_of(many, visit({"percent_of_copy": 60}), visit({"percent_of_copy": 1e6}))
     found = kernel_of(data["groups"][0], "registers")
     assert (found["pass"], found["percent_of_copy"]) == (3, 62)
 

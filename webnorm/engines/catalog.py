@@ -32,7 +32,7 @@ _FIREFOX = {
 
 @dataclass(frozen=True)
 class _KnownEngine:
-    """Where an engine can be found: names on the PATH, then paths. `packages` are those that install it."""
+    """The places of an engine: names on the PATH, then paths. `packages` are those that install it."""
 
     title: str
     names: tuple[str, ...]
@@ -155,6 +155,23 @@ def selected_engines(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
                 find_engine(name)
             found.append(name)
     return list(dict.fromkeys(found)), missing
+
+
+def engine_names() -> list[str]:
+    """List the engines that can run kernels on this machine.
+
+    Returns
+    -------
+    list of str
+        "wgpu", "dawn" if wgpudawn is installed, and the names of installed browsers, node and Deno.
+
+    Examples
+    --------
+    >>> import webnorm
+    >>> "wgpu" in webnorm.engine_names()
+    True
+    """
+    return selected_engines([ALL])[0]
 
 
 def _custom(text: str) -> Engine:

@@ -38,8 +38,6 @@ def _remove(folder: str) -> None:
 
 def main(folder: str, *command: str) -> int:
     """Run the command and return its exit status."""
-    # Ctrl-C also reaches this process, but its parent decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     except OSError as error:
@@ -51,6 +49,7 @@ def main(folder: str, *command: str) -> int:
         sys.stdin.buffer.read()
         _end(process)
 
+    signal.signal(signal.SIGTERM, lambda *_: _end(process))
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         return process.wait()

@@ -7,30 +7,30 @@ import json
 import re
 import secrets
 import struct
-import threading
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from webnorm.engines.catalog import Engine
 from webnorm.engines.launch import start_browser, start_script
 from webnorm.engines.node_webgpu import webgpu
 from webnorm.errors import WebnormError, sentence
-from webnorm.serving import POLICY, StaticSite, bound_socket, quiet_server, read_body
+from webnorm.serving import POLICY, StaticSite, bound_socket, check_sender, read_body, served
 
 _PAGE = Path(__file__).parent / "page"
-# SwiftShader's browser starts in 2 s; the rest is reserve for a busy machine.
-START_LIMIT_S = 45.0
 # A request waits so long for a batch; browsers give up after 300 s.
 _HOLD_S = 60.0
+# Takes the place of a batch when there will be no more.
+_END = b""
 # Seconds between looks whether the engine still runs.
 _GLANCE_S = 0.2
 _MOST_BYTES = 1 << 31
@@ -54,7 +54,8 @@ class EngineEnded(ConnectionError):
 class EngineHost:
     """A started engine and its server. `ask` sends it a batch of commands, from one thread at a time.
 
-    Raises WebnormError if the engine cannot be started, does not open its page in time, or has no adapter.
+    It has no time limit: a worker process that is silent for too long is killed, and its engine ends with it.
+    Raises WebnormError if the engine cannot be started, ends, or has no adapter.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -65,7 +66,7 @@ class EngineHost:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._batches: asyncio.Queue[bytes] = asyncio.Queue()
         try:
-            address = self._exit.enter_context(_Served(self._respond))
+            address = self._exit.enter_context(_engine_site(self._respond))
             self._running = self._exit.enter_context(_started(engine, address))
             self.facts = self._first_facts()
         except BaseException:
@@ -74,6 +75,9 @@ class EngineHost:
 
     def close(self) -> None:
         """End the engine and the server."""
+        if self._loop is not None:
+            # The server would wait for the request that waits for a batch.
+            self._loop.call_soon_threadsafe(self._batches.put_nowait, _END)
         self._exit.close()
 
     def ask(self, batch: bytes) -> bytes:
@@ -81,14 +85,12 @@ class EngineHost:
         assert self._loop is not None
         self._answer = Future()
         self._loop.call_soon_threadsafe(self._batches.put_nowait, batch)
-        return self._wait(None)
+        return self._wait()
 
     def _first_facts(self) -> Mapping[str, Any]:
         """Return what the engine reports about its adapter."""
         try:
-            hello = self._wait(START_LIMIT_S)
-        except TimeoutError:
-            raise WebnormError(f"{self.engine} opened no page within {START_LIMIT_S:g} s: stopped") from None
+            hello = self._wait()
         except EngineEnded as error:
             raise WebnormError(f"{self.engine} does not start: {error}") from None
         facts: Mapping[str, Any] = json.loads(hello[4 : 4 + struct.unpack_from("<I", hello)[0]])
@@ -96,18 +98,14 @@ class EngineHost:
             raise WebnormError(f"{self.engine} cannot run kernels: {sentence(str(facts['error']))}")
         return facts
 
-    def _wait(self, limit_s: float | None) -> bytes:
-        """Return the next answer. Raises TimeoutError after the limit, EngineEnded if the engine ends."""
-        looks = 0
+    def _wait(self) -> bytes:
+        """Return the next answer. Raises EngineEnded if the engine ends."""
         while True:
             try:
                 return self._answer.result(_GLANCE_S)
             except TimeoutError:
-                looks += 1
                 if (reason := self._running.ended()) is not None:
                     raise EngineEnded(reason) from None
-                if limit_s is not None and looks * _GLANCE_S >= limit_s:
-                    raise
 
     async def _respond(self, request: Request) -> Response:
         """Take an answer and respond with the next batch, or with 204 if there is none for a while."""
@@ -119,49 +117,40 @@ class EngineHost:
             batch = await asyncio.wait_for(self._batches.get(), _HOLD_S)
         except TimeoutError:
             return Response(status_code=204)
+        if batch == _END:
+            return Response(status_code=410)
         return Response(batch, media_type="application/octet-stream")
 
 
-class _Served:
-    """The page of an engine and its messages, on a loopback address with a secret in it."""
+class _EngineSite:
+    """The page of an engine and its messages, below a path that only the engine knows."""
 
-    def __init__(self, respond: Any) -> None:
-        self._socket = bound_socket("127.0.0.1", 0)
-        self._host = f"127.0.0.1:{self._socket.getsockname()[1]}"
-        token = secrets.token_urlsafe(24)
-        self.address = f"http://{self._host}/{token}"
-        site = StaticSite(_PAGE, POLICY, self.address)
+    def __init__(self, origin: str, respond: Callable[[Request], Awaitable[Response]]) -> None:
+        self._origin, token = origin, secrets.token_urlsafe(24)
+        self.url = f"{origin}/{token}"
         routes = [
             Route(f"/{token}/messages", respond, methods=["POST"]),
-            Mount(f"/{token}", site),
+            Mount(f"/{token}", StaticSite(_PAGE, POLICY, self.url)),
         ]
-        self._server = quiet_server(_OwnHostOnly(Starlette(routes=routes), self._host))
-
-    def __enter__(self) -> str:
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
-        self._thread.start()
-        return self.address
-
-    def __exit__(self, *_: object) -> None:
-        self._server.should_exit = self._server.force_exit = True
-        self._thread.join()
-        self._socket.close()
-
-
-class _OwnHostOnly:
-    """Refuses requests to another host name and from another origin, such as a page of another site."""
-
-    def __init__(self, app: ASGIApp, host: str) -> None:
-        self._app, self._host = app, host
+        self._app = Starlette(routes=routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = dict(scope.get("headers", ()))
-        origin = headers.get(b"origin", b"").decode("latin-1")
-        own = headers.get(b"host", b"").decode("latin-1") == self._host
-        if scope["type"] == "http" and own and origin in ("", f"http://{self._host}"):
+        """Answer a request of the engine."""
+        try:
+            check_sender(Request(scope), self._origin)
+        except HTTPException as refused:
+            await Response(refused.detail, refused.status_code)(scope, receive, send)
+        else:
             await self._app(scope, receive, send)
-        elif scope["type"] == "http":
-            await Response("another host or origin", 403)(scope, receive, send)
+
+
+@contextmanager
+def _engine_site(respond: Callable[[Request], Awaitable[Response]]) -> Iterator[str]:
+    """Serve the page of an engine on 127.0.0.1 until the context ends, and yield its address."""
+    with bound_socket("127.0.0.1", 0) as listener:
+        site = _EngineSite(f"http://127.0.0.1:{listener.getsockname()[1]}", respond)
+        with served(listener, site):
+            yield site.url
 
 
 def _started(engine: Engine, address: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 from webnorm._version import __version__
 from webnorm.choice.tuning import Platform
-from webnorm.gpu.backend_names import Backend
+from webnorm.gpu.backend_names import Backend, backend_of
 from webnorm.gpu.device import Device, adapter_text, is_meant
 from webnorm.kernels.headers.traits import Traits
 from webnorm.lab.process.worker import TaskLimits, Worker, explain_worker_failure
@@ -50,7 +50,7 @@ class FleetAdapter:
     @property
     def backend(self) -> Backend:
         """The implementation of WebGPU that its worker uses."""
-        return "dawn" if str(self.description["wgpu"]).startswith("dawn ") else "wgpu"
+        return backend_of(self.description["wgpu"])
 
     @property
     def device(self) -> tuple[str, int]:

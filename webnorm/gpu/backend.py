@@ -58,15 +58,21 @@ TARGET: Target = "browser" if IS_DAWN else "native"
 import wgpu as wgpu  # noqa: E402  wgpudawn has to take the name first
 
 
-def request_dawn_device(adapter: Any, features: Sequence[str], limits: Mapping[str, int]) -> Any:
-    """Request a device from an adapter of Dawn, with exact timestamps.
+def request_dawn_device(
+    adapter: Any, features: Sequence[str], limits: Mapping[str, int], enabled: Sequence[str] = ()
+) -> Any:
+    """Request a device from an adapter of Dawn, with exact timestamps and these toggles enabled.
 
-    Dawn rounds timestamps to 65,536 ns unless it is told not to, because pages must not measure time exactly.
+    By default Dawn rounds timestamps to 65,536 ns, because pages must not measure time exactly.
     """
     extras = dawn_module(".backends.dawn.extras")
     rounding = [name for name in extras.all_toggles() if name == "timestamp_quantization"]
     return extras.request_device_sync(
-        adapter, required_features=features, required_limits=limits, disable_toggles=rounding
+        adapter,
+        required_features=features,
+        required_limits=limits,
+        enable_toggles=enabled,
+        disable_toggles=rounding,
     )
 
 

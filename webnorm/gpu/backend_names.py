@@ -42,6 +42,17 @@ def dawn_module(inner: str = "", *names: str) -> Any:
     return system.library(f"{DAWN_PACKAGE}{inner}", _NEEDED_BY, DAWN_PACKAGE, *names)
 
 
+def backend_of(version: str) -> Backend:
+    """Return the backend of a device from the entry "wgpu" of its description."""
+    return "dawn" if version.startswith("dawn ") else "wgpu"
+
+
+def backend_text(version: str) -> str:
+    """Return the backend with its version, from the entry "wgpu" of a description."""
+    # Dawn and engines are named before their version.
+    return version if " " in version else f"wgpu {version}"
+
+
 def dawn_version() -> str | None:
     """Return the version of wgpudawn; None if it is not installed."""
     try:

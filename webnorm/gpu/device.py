@@ -106,7 +106,7 @@ class AdapterInfo:
             "driver": self.driver,
             "backend": self.backend,
             "type": self.type,
-            "wgpu": backend.version(),
+            "wgpu": getattr(self.handle, "implementation", backend.version()),
         }
 
     @property

@@ -11,11 +11,12 @@ import os
 import re
 import signal
 import threading
+import traceback
 from collections.abc import Callable
 
 from webnorm import signals
 from webnorm.errors import WebnormError, sentence
-from webnorm.gpu.backend import wgpu
+from webnorm.gpu.backend import IS_DAWN, wgpu
 
 _FORKED = (
     "this process was forked from one that uses the GPU and cannot use it; "
@@ -106,6 +107,11 @@ class Gate:
             signals.leave(raised)
 
     def _translate(self, error: Exception) -> None:
+        if IS_DAWN and isinstance(error, wgpu.GPUError):
+            # wgpudawn's errors are in a reference cycle with frames, and the frames of a write have a view of
+            # the array. Python 3.11 crashes when its garbage collector clears such a view. `let_through`
+            # would copy the references of the frames.
+            traceback.clear_frames(error.__traceback__)
         signals.let_through(error)
         text = sentence(str(error))
         if _IS_LOST.search(text) and self.shuts:

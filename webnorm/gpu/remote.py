@@ -61,9 +61,8 @@ def remote_adapter(link: Link, facts: EngineFacts) -> AdapterInfo:
     """Return the adapter of an engine at the other end of a link."""
     software = _is_software_machine() if facts.software is None else facts.software
     kind = "CPU" if software else "Unknown"
-    return AdapterInfo(
-        0, _RemoteAdapter(link, facts), facts.name, facts.vendor, facts.version, facts.engine, kind
-    )
+    handle = _RemoteAdapter(link, facts)
+    return AdapterInfo(0, handle, facts.name, facts.vendor, handle.implementation, "WebGPU", kind)
 
 
 def _is_software_machine() -> bool:
@@ -147,6 +146,8 @@ class _RemoteAdapter:
 
     def __init__(self, link: Link, facts: EngineFacts) -> None:
         self._link = link
+        # An engine does not name its driver, so that its own version takes the driver's place.
+        self.implementation = f"{facts.engine} {facts.version}".strip()
         self.features, self.language_features = facts.features, facts.language_features
         self.limits = {_dashed(name): value for name, value in facts.limits.items()}
 

@@ -43,7 +43,8 @@ _PANELS = {
     ),
     "Server": "--host=ADDRESS --port=N --origin=URL --behind-proxy --rate=N --rate-all=N --capacity=N",
     "Machine": (
-        "address=ADDRESS --adapter=ADAPTER --backend=NAME --cluster=WHERE --browser=PATH|ADDRESS --fix"
+        "address=ADDRESS --adapter=ADAPTER --backend=NAME --cluster=WHERE --browser=PATH|ADDRESS "
+        "--engine=NAME --fix"
     ),
     "Other": "--version --debug --install-completion --show-completion --help",
 }

@@ -12,7 +12,6 @@ from typer import Option
 
 from webnorm.cli.options import shared, values
 from webnorm.cli.terminal.screen import Screen
-from webnorm.cli.work.cluster import run_on
 from webnorm.cli.work.engine_runs import run_in_engines
 from webnorm.cli.work.jobs import MeasuringJob, OpenWorker
 from webnorm.cli.work.outputs import check_outputs
@@ -111,9 +110,7 @@ def check(
         given={"ops": ops, "cases": chosen, "seed": seed, "dtype": dtype},
         verbose=verbose,
     )
-    if engine:
-        run_in_engines(engine, job, adapter, cluster, time_limit)
-    run_on(cluster, job, adapter, time_limit)
+    run_in_engines(engine or (), job, adapter, cluster, time_limit)
 
 
 @dataclass(kw_only=True)

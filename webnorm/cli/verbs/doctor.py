@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,23 +36,31 @@ def doctor(
     browser: Annotated[
         bool, Option("--browser", help="Also check what `webnorm verify` needs: a browser and Tint.")
     ] = False,
+    engine: Annotated[
+        list[str] | None,
+        Option(
+            help="Also check what this engine needs: chromium, firefox, edge, safari, node, deno, or all. "
+            "Repeatable."
+        ),
+    ] = None,
     json: Annotated[bool, Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """The last line lists what works on this machine."""
-    console = Screen()
+    console, extras = Screen(), _Extras.of(browser, engine or ())
     with closing(run_isolated(partial(_look_for_adapters, adapter, not fix))) as events:
         adapters: AdapterList = next(events)
         # A better driver is suggested only if the user did not choose an adapter.
         driver = None if adapters.used and adapters.chosen else _driver_fix(adapters.used)
         lacking = _browser_fixes() if browser else []
-        missing = [*([driver] if driver is not None else []), *lacking]
+        missing = [*([driver] if driver is not None else []), *extras.fixes()]
         if fix:
-            _fix(console, adapters, driver, missing, browser)
+            _fix(console, adapters, driver, missing, extras)
             return
         if not json:
             if missing:
-                _show_missing(console, missing, f"webnorm doctor --fix{' --browser' if browser else ''}")
-            _show_found(console, adapters, browser)
+                _show_missing(console, missing, f"webnorm doctor --fix{extras.flags}")
+            _show_found(console, adapters)
+            extras.show(console)
         description = next(events, None)
     works = _works(description, not lacking if browser else None)
     if json:
@@ -61,6 +69,7 @@ def doctor(
         if description is not None:
             _show_device(console, description)
         _show_line(console, _dawn_line())
+        _show_line(console, _engines_line())
         _show_line(console, _works_line(works))
     if not all(one.optional for one in missing):
         raise typer.Exit(WRONG)
@@ -91,6 +100,62 @@ def _dawn_line() -> str:
     if version is None:
         return f"Dawn: not installed; {shell_command(pip_install(DAWN_PACKAGE))}"
     return f"Dawn: {DAWN_PACKAGE} {version}; --backend dawn uses it"
+
+
+def _engines_line() -> str:
+    """Return one line about the engines that kernels can be checked in."""
+    from webnorm.engines.catalog import PORTABLE, engine_fix, engine_names
+
+    missing = [name for name in PORTABLE if engine_fix(name) is not None]
+    line = f"engines: {', '.join(engine_names())}"
+    if not missing:
+        return line
+    flags = "".join(f" --engine {name}" for name in missing)
+    return f"{line}; missing: {', '.join(missing)} (`webnorm doctor --fix{flags}` installs them)"
+
+
+@dataclass(frozen=True)
+class _Extras:
+    """The parts that doctor checks on request: those of `verify` with its default browser, and engines."""
+
+    browser: bool
+    engines: tuple[str, ...]
+
+    @classmethod
+    def of(cls, browser: bool, names: Sequence[str]) -> _Extras:
+        """Return the parts for the options. Raises WebnormError for an unknown engine."""
+        from webnorm.engines.catalog import ALL, ENGINES, PORTABLE
+        from webnorm.errors import unknown
+
+        for name in names:
+            if name not in (ALL, *ENGINES):
+                raise unknown("engine", name, (*ENGINES, ALL))
+        engines = [one for name in names for one in (PORTABLE if name == ALL else (name,))]
+        return cls(browser, tuple(dict.fromkeys(engines)))
+
+    @property
+    def flags(self) -> str:
+        """The options that select these parts."""
+        return (" --browser" if self.browser else "") + "".join(f" --engine {one}" for one in self.engines)
+
+    def fixes(self) -> list[Fix]:
+        """Return what is missing."""
+        from webnorm.engines.catalog import engine_fix
+
+        found = _browser_fixes() if self.browser else []
+        of_engines = [replace(fix, optional=False) for one in self.engines if (fix := engine_fix(one))]
+        return list(dict.fromkeys([*found, *of_engines]))
+
+    def show(self, console: Screen) -> None:
+        """Print what is there."""
+        from webnorm.engines.catalog import engine_fix, find_engine
+
+        if self.browser:
+            _show_browser(console)
+        for name in self.engines:
+            if engine_fix(name) is None:
+                engine = find_engine(name)
+                _show_line(console, f"{name}: {engine} {engine.version}, {engine.program}")
 
 
 def _browser_fixes() -> list[Fix]:
@@ -131,19 +196,18 @@ def _install(console: Screen, missing: Sequence[Fix]) -> dict[Fix, str]:
 
 
 def _fix(
-    console: Screen, adapters: AdapterList, driver: Fix | None, missing: Sequence[Fix], browser: bool
+    console: Screen, adapters: AdapterList, driver: Fix | None, missing: Sequence[Fix], extras: _Extras
 ) -> None:
     """Install what is missing and show the result; raise WebnormError if something needed failed."""
     failed = _install(console, missing)
     needed = [reason for one, reason in failed.items() if not one.optional]
     if needed:
         raise WebnormError(" ".join(needed))
-    if browser:
-        _show_browser(console)
-        # The installed package may not be the one that was needed.
-        still = [one.missing for one in _browser_fixes() if not one.optional]
-        if still:
-            raise WebnormError(" ".join(still))
+    extras.show(console)
+    # The installed package may not be the one that was needed.
+    still = [one.missing for one in extras.fixes() if not one.optional]
+    if still:
+        raise WebnormError(" ".join(still))
     if driver is not None and driver not in failed:
         _look_again()
     else:
@@ -163,20 +227,18 @@ def _show_browser(console: Screen) -> None:
     console.print(f"Tint: {there}", soft_wrap=True)
 
 
-def _show_found(console: Screen, adapters: AdapterList, browser: bool) -> None:
-    """Print the adapters by index, and the browser."""
+def _show_found(console: Screen, adapters: AdapterList) -> None:
+    """Print the adapters by index."""
     for one in adapters.found:
         used = " (used)" if one is adapters.used else ""
         features = ", ".join(one.features) or "no features"
         _show_line(console, f"{one.index}{used}: {one.name}", style="bold")
         _show_line(console, f"   {one.backend}, {one.type}, {one.driver}; {features}")
-    if browser:
-        _show_browser(console)
 
 
 def _show_device(console: Screen, description: Mapping[str, Any]) -> None:
     """Print the open device: the results of the probes and the most important limits, one per line."""
-    from webnorm.lab.results.tables import wgpu_text
+    from webnorm.gpu.backend_names import backend_text
 
     software = description["type"] == "CPU"
     facts = {
@@ -185,7 +247,7 @@ def _show_device(console: Screen, description: Mapping[str, Any]) -> None:
         "software": "yes; it ranks kernels differently from a GPU" if software else "no",
         **{name: f"{value:,}" for name, value in description["limits"].items()},
         "webnorm, WebGPU, Python": ", ".join(
-            (__version__, wgpu_text(description["wgpu"]), platform.python_version())
+            (__version__, backend_text(description["wgpu"]), platform.python_version())
         ),
     }
     console.print()

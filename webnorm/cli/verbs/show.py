@@ -95,8 +95,7 @@ def show(
     asked = {name: select(found, name, home.name, (AUTO, "copy"), broken) for name in named}
     values.report_unreadable(broken)
     info = values.adapter_or_none(adapter) if target == "native" else None
-    # Tint compiles the same text on this machine as in a browser.
-    compiled_as = target if info is None else info.target
+    target = target if info is None else info.target
     traits = BROWSER if info is None else info.traits
     # A page runs on other adapters, so the tuning of this adapter does not apply.
     tuning = values.recorded_tuning(info.description()) if info is not None and AUTO in names else None
@@ -114,7 +113,7 @@ def show(
             variant = chosen_variants(own, problem, traits, chosen)[0]
         if refusal := variant.refusal(problem, traits):
             raise WebnormError(f"{variant} cannot run {problem}: {refusal}")
-        shaders.append(render_shader(variant, problem, compiled_as, traits, roots=roots))
+        shaders.append(render_shader(variant, problem, target, traits, roots=roots))
     if cost:
         return _show_cost(shaders, roots, adapter)
     _show_text(shaders)

@@ -13,11 +13,12 @@ from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
 from webnorm.cli.terminal.screen import escaped_line
 from webnorm.cli.verbs.compare_view import comparison_rows, titled
 from webnorm.errors import counted
+from webnorm.gpu.backend_names import backend_text
 from webnorm.lab.report import comparison_text
 from webnorm.lab.report.history.regressions import NewestRun, RegressionResult
 from webnorm.lab.report.history.series import Entry, History
 from webnorm.lab.results.result import Cell
-from webnorm.lab.results.tables import NOTHING, percent_text, time_text, wgpu_text
+from webnorm.lab.results.tables import NOTHING, percent_text, time_text
 
 _INDENT = "  "
 # The characters of an id that are shown, about as many as git shows of a commit.
@@ -28,7 +29,7 @@ def platform_text(platform: Mapping[str, Cell]) -> str:
     """Return one line for a platform: the device, its driver and the version of wgpu or Dawn."""
     driver, wgpu = (platform[name] or "unknown" for name in ("driver", "wgpu"))
     named = [str(platform[name]) for name in ("adapter", "backend") if platform[name]]
-    return f"{', '.join(named) or 'unknown device'}, driver {driver}, {wgpu_text(str(wgpu))}"
+    return f"{', '.join(named) or 'unknown device'}, driver {driver}, {backend_text(str(wgpu))}"
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,6 @@ def verify(
     engine: Annotated[
         list[str] | None,
         Option(
-            metavar="NAME",
             help="Use this engine instead: chromium, firefox, edge, safari, node or deno, `all` installed "
             "ones, or a browser's command that contains {url}. Playwright is not needed. Repeatable.",
         ),

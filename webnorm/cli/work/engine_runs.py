@@ -14,6 +14,7 @@ from rich.text import Text
 from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
 from webnorm.cli.terminal.screen import STYLES, escaped_line
 from webnorm.cli.terminal.streams import complain
+from webnorm.cli.work.cluster import run_on
 from webnorm.cli.work.jobs import (
     INCONCLUSIVE,
     OK,
@@ -39,9 +40,13 @@ def run_in_engines(
 ) -> NoReturn:
     """Do a job in each engine that the names mean, and end the command with one status.
 
-    Raises WebnormError for an engine that is unknown or missing.
+    Without names the job runs on an adapter or a cluster. Raises WebnormError for an engine that is unknown
+    or missing.
     """
     from webnorm.engines.catalog import selected_engines
+
+    if not names:
+        run_on(cluster, job, adapter, time_limit_s)
 
     for option, given in (("--adapter", adapter), ("--cluster", cluster)):
         if given is not None:
@@ -140,8 +145,8 @@ def _cell(results: Sequence[Result]) -> Text:
     counts = Counter(map(verdict, results))
     wrong = counts["FAIL"] + counts["error"]
     if wrong:
-        ran = len(results) - counts["skip"]
-        return Text(f"FAIL {wrong}/{ran}", STYLES["FAIL"])
+        said = "FAIL" if counts["FAIL"] else "error"
+        return Text(f"{said} {wrong}/{len(results) - counts['skip']}", STYLES["FAIL"])
     found = next((one for one in ("pass", "expected failure", "skip") if counts[one]), None)
     return Text(
         {"expected failure": "unstable"}.get(found or "", found or "-"), STYLES.get(found or "", "dim")

@@ -163,7 +163,8 @@ def do_work(job: WorkerJob, adapter: str | None, time_limit_s: float, engine: st
         progress(what) as update,
         suppress(KeyboardInterrupt),
     ):
-        with explain_worker_failure(what, "; `webnorm doctor` lists them"):
+        lists = "" if engine is None else " --engine all"
+        with explain_worker_failure(what, f"; `webnorm doctor{lists}` lists them"):
             job.device, traits = bench.device_of(worker)
         job.work(OpenWorker(worker, traits, update))
         complete = True

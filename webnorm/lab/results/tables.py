@@ -13,6 +13,7 @@ from typing import Any
 
 from webnorm.errors import one_line
 from webnorm.gpu import timing
+from webnorm.gpu.backend_names import backend_text
 from webnorm.lab.results.ranking import best, by_problem, leader, order_of, ratio_to_copy, standings, verdict
 from webnorm.lab.results.result import FLAT, Report, Result
 
@@ -239,14 +240,11 @@ def error_text(error: float | None) -> str:
 def device_text(device: Mapping[str, Any]) -> str:
     """Return one line about the device: its name, backend, type, driver, and wgpu's or Dawn's version."""
     details = [str(device[key]) for key in ("backend", "type", "driver") if device.get(key)]
-    details += [wgpu_text(device["wgpu"])] if device.get("wgpu") else []
+    details += [backend_text(device["wgpu"])] if device.get("wgpu") else []
+    # The driver of an engine is the engine itself.
+    details = list(dict.fromkeys(details))
     name = str(device.get("adapter", "unknown device"))
     return f"{name} ({', '.join(details)})" if details else name
-
-
-def wgpu_text(version: str) -> str:
-    """Return the implementation of WebGPU with its version, as descriptions of devices contain it."""
-    return version if version.startswith("dawn ") else f"wgpu {version}"
 
 
 def to_markdown(report: Report) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, SupportsIndex, cast
 
 from webnorm import signals
 from webnorm.choice.tuning import Platform, Tuning, applicable
+from webnorm.engines.catalog import selected_engines
 from webnorm.errors import WebnormError, shown
 from webnorm.gpu import timing
 from webnorm.gpu.seconds import LEAST_BUDGET, LEAST_SILENCE, check_seconds
@@ -191,12 +192,16 @@ def bench(
 
 @contextmanager
 def _opened(
-    adapter: str | int | None, time_limit_s: float
+    adapter: str | int | None, time_limit_s: float, engine: str | None = None
 ) -> Iterator[tuple[Worker, Mapping[str, Any], Traits, Tuning | None]]:
     """Provide a worker with an open adapter, the adapter's description and traits, and its tuning."""
     check_seconds("time_limit", time_limit_s, LEAST_SILENCE)
-    with Worker(None if adapter is None else str(adapter), time_limit_s) as worker:
-        with explain_worker_failure("opening the adapter", "; webnorm.adapters() lists them"):
+    what, lists = "opening the adapter", "adapters"
+    if engine is not None:
+        selected_engines([engine])
+        what, lists = f"starting {engine}", "engine_names"
+    with Worker(None if adapter is None else str(adapter), time_limit_s, engine=engine) as worker:
+        with explain_worker_failure(what, f"; webnorm.{lists}() lists them"):
             device, traits = benchmark.device_of(worker)
         tuning, _ = applicable(Platform.of(device))
         yield worker, device, traits, tuning
@@ -232,6 +237,7 @@ def check(
     all_constants: bool = False,
     wgsl: Sequence[str | Path] = (),
     adapter: str | int | None = None,
+    engine: str | None = None,
     time_limit: float = 60.0,
     progress: Callable[[Result], object] | None = None,
 ) -> Findings:
@@ -251,6 +257,9 @@ def check(
         or bfloat16.
     options : str or sequence of str, optional
         Options for every case, which replace the case's own. Default: the options of each case.
+    engine : str, optional
+        An engine of `webnorm.engine_names`, such as "firefox", which runs the kernels in place of an adapter.
+        Default: an adapter of this process' WebGPU.
     progress : callable, optional
         A function that receives each Result as soon as it is known.
 
@@ -262,7 +271,7 @@ def check(
     Raises
     ------
     WebnormError
-        A name is unknown, a value is invalid, or there is no adapter.
+        A name is unknown, a value is invalid, the engine is missing, or there is no adapter.
 
     Examples
     --------
@@ -290,8 +299,10 @@ def check(
             {"eps": eps, "scale": scale, **(scalars or {})},
         ),
     )
+    if engine is not None and adapter is not None:
+        raise WebnormError(f"engine is {shown(engine)}, which chooses its own adapter; leave adapter out")
     origin, found = origin_of("webnorm.check"), list[Result]()
-    with _opened(adapter, time_limit) as (worker, device, traits, tuning):
+    with _opened(adapter, time_limit, engine) as (worker, device, traits, tuning):
         for result in checking.run(replace(request, tuning=tuning), worker, traits):
             found.append(result)
             if progress is not None:

@@ -12,8 +12,9 @@ from webnorm.engines.launch import RunningEngine, start_browser, start_script
 from webnorm.engines.node_webgpu import webgpu
 from webnorm.errors import WebnormError, sentence
 from webnorm.serving import POLICY
+from webnorm.web.browser import visits
 from webnorm.web.browser.report_site import ASSETS, PostedReport, ReportSite, report_site
-from webnorm.web.browser.visits import TIME_LIMIT_S, PageVisit
+from webnorm.web.browser.visits import PageVisit
 from webnorm.web.folder import AGAIN, PAGE
 
 # Seconds between checks for an engine that ended, a missing file or an expired limit.
@@ -31,7 +32,7 @@ class EngineVisitor:
 
     def __init__(self, engine: Engine, time_limit_s: float | None = None) -> None:
         self.engine = engine
-        self.time_limit_s = TIME_LIMIT_S if time_limit_s is None else time_limit_s
+        self.time_limit_s = visits.TIME_LIMIT_S if time_limit_s is None else time_limit_s
 
     @cached_property
     def name(self) -> str:
@@ -58,7 +59,7 @@ class EngineVisitor:
             posted = self._posted(site, running, page, deadline)
         remarks = tuple(sentence(error.strip().partition("\n")[0]) for error in posted["errors"])
         if posted["failure"] is not None:
-            # The address is that of a server that has ended.
+            # The server of this address has ended.
             raise WebnormError(f"{page} failed: {sentence(posted['failure'].replace(f'{site.url}/', ''))}")
         return PageVisit(self.name, posted["report"], remarks)
 

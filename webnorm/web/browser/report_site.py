@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from webnorm.errors import WebnormError
 from webnorm.files import forms
-from webnorm.serving import POLICY, TYPES, StaticSite, bound_socket, read_body, served
+from webnorm.serving import POLICY, TYPES, StaticSite, bound_socket, check_sender, read_body, served
 
 ASSETS = Path(__file__).parents[1] / "assets"
 # The script that posts a page's report; the server adds it to the page, so that no export contains it.
@@ -31,7 +31,7 @@ _HEAD = re.compile(rb"<head[^>]*>", re.IGNORECASE)
 
 
 class PostedReport(TypedDict):
-    """What an engine posts: the report, or why there is none, and the errors on the console."""
+    """A post of an engine: the report, or the reason why there is none, and the errors on the console."""
 
     report: Any
     failure: str | None
@@ -45,7 +45,7 @@ class ReportSite:
     """
 
     def __init__(self, folder: Path, page: str, policy: str, origin: str) -> None:
-        self._origin, self._host = origin, origin.partition("://")[2]
+        self._origin = origin
         self._token = secrets.token_urlsafe(24)
         self.url = f"{origin}/{self._token}"
         self._files = _ReportingFiles(folder, page, policy, self.url)
@@ -82,11 +82,7 @@ class ReportSite:
     def _check(self, request: Request, token: str) -> None:
         if not secrets.compare_digest(token.encode(), self._token.encode()):
             raise HTTPException(404, "no such page")
-        if request.headers.get("host") != self._host:
-            raise HTTPException(403, "wrong host")
-        # Browsers send it with every POST, scripts do not.
-        if request.headers.get("origin", self._origin) != self._origin:
-            raise HTTPException(403, "wrong origin")
+        check_sender(request, self._origin)
 
     async def _take(self, request: Request) -> Response:
         """Keep the first report."""

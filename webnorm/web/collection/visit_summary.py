@@ -29,8 +29,8 @@ from webnorm.web.collection.visit_store import StoredVisit
 
 SCHEMA = 1
 # The values of a kernel, in the order of its list in the JSON. `expected` counts failures that the kernel's
-# header declares, `timed` the results with a share of the copy, `flagged` those of them with a remark such as
-# "noisy". The shares and GB/s are medians, and the error is the largest.
+# header declares, `timed` the results with a share of the copy, and `flagged` the timed results with a
+# remark such as "noisy". The shares and GB/s are medians, and the error is the largest.
 COLUMNS = (
     "kernel",
     "pass",

@@ -20,7 +20,7 @@ const SOFTWARE_RULE = { least: 3, most: 5, spread: 0.03, budgetMs: 1000, settleM
 const EXPECTED_TOLERANCE = 1e-6;
 
 /**
- * Where a package is checked.
+ * The surroundings of a check.
  * @typedef {object} Host
  * @property {string} engine  the engine's own name
  * @property {(file: string) => Promise<ArrayBuffer>} load  read a file of the package
@@ -28,7 +28,7 @@ const EXPECTED_TOLERANCE = 1e-6;
  * @property {string[]} without  features that are not requested
  * @property {boolean} quick  skip the timing
  *
- * What follows the check; verify_view.js has one.
+ * The receiver of the progress, such as the View in verify_view.js.
  * @typedef {object} Watcher
  * @property {(text: string, share?: number) => void} say
  * @property {(text: string) => void} remark

@@ -11,14 +11,17 @@ window.webnormStarted = true;
 const SOFTWARE_NOTE =
   "Software adapters run on the CPU and share it with other programs. Their times rank no GPU, and no engine on a GPU.";
 
-/** Load the data, and show what the address selects. */
+/** Load the data and show them. */
 async function start() {
   const data = await load("visits.json");
   describe(data);
-  if (data.visits === 0) {
-    say("There are no visits yet.");
-    return;
-  }
+  if (data.groups.length === 0) say("There are no results yet.");
+  else showWith(data);
+  document.body.dataset.state = "shown";
+}
+
+/** Show what the address selects, and then what the controls select. */
+function showWith(data) {
   const filters = new Filters(groupsOf(data));
   const show = (faults = []) => showSelected(filters, data, faults);
   byId("form").addEventListener("input", () => {
@@ -34,7 +37,6 @@ async function start() {
   });
   byId("form").addEventListener("submit", (event) => event.preventDefault());
   show(filters.read(location.search));
-  document.body.dataset.state = "shown";
 }
 
 async function load(file) {

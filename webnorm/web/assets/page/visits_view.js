@@ -88,7 +88,7 @@ export function adapterTable(groups, ladder) {
     more.hidden = left === 0;
   };
   add(FIRST_LINES);
-  const note = `${counted(hidden, "kernel")} with fewer visits: see visits.json.`;
+  const note = `More kernels in visits.json: ${hidden}.`;
   return [
     element("div", scroll, made),
     element("div", { class: "buttons" }, more),
@@ -96,16 +96,16 @@ export function adapterTable(groups, ladder) {
   ].filter(Boolean);
 }
 
-/** Return the kernels with most visits, in the order of the ladder, and the number of the other kernels. */
+/** Return the ladder's kernels, then those with most visits, and the number of kernels that are left. */
 function columnsOf(groups, ladder) {
   const visits = new Map();
   for (const { kernels } of groups) {
     for (const one of kernels) visits.set(one.kernel, (visits.get(one.kernel) ?? 0) + sum([one], ...COUNTS));
   }
   const place = (name) => (ladder.includes(name) ? ladder.indexOf(name) : ladder.length);
-  const names = [...visits.keys()].sort((one, other) => visits.get(other) - visits.get(one)).slice(0, MOST_KERNELS);
-  names.sort((one, other) => place(one) - place(other) || (one < other ? -1 : 1));
-  return { kernels: names, hidden: visits.size - names.length };
+  const order = (one, other) => place(one) - place(other) || visits.get(other) - visits.get(one);
+  const kernels = [...visits.keys()].sort(order).slice(0, MOST_KERNELS);
+  return { kernels, hidden: visits.size - kernels.length };
 }
 
 const COUNTS = VERDICTS.map(([name]) => name);
