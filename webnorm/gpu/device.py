@@ -115,6 +115,15 @@ class AdapterInfo:
         return _known(self.handle) | ({_TIMESTAMPS} & set(self.handle.features))
 
     @property
+    def language_features(self) -> frozenset[str] | None:
+        """The language extensions of WGSL that the engine reports; None if it reports none of them.
+
+        wgpu-py and wgpudawn have the attribute `wgsl_language_features`, but it is always empty.
+        """
+        found: frozenset[str] | None = getattr(self.handle, "language_features", None)
+        return found
+
+    @property
     def limits(self) -> Mapping[str, int]:
         """The limits of the adapter by WebGPU's names with dashes, such as "max-buffer-size"."""
         return dict(self.handle.limits)

@@ -148,7 +148,7 @@ class _RemoteAdapter:
         self._link = link
         # An engine does not name its driver, so that its own version takes the driver's place.
         self.implementation = f"{facts.engine} {facts.version}".strip()
-        self.features = facts.features
+        self.features, self.language_features = facts.features, facts.language_features
         self.limits = {_dashed(name): value for name, value in facts.limits.items()}
 
     def request_device_sync(

@@ -197,15 +197,26 @@ export class Commands {
     await mapping;
   }
 
+  /** Map a buffer and return a copy of its bytes. */
+  async #bytesOf(buffer, offset, size) {
+    await this.#mapped(buffer);
+    return new Uint8Array(buffer.getMappedRange(offset, size).slice(0));
+  }
+
   async do_read(number, offset, size) {
     const device = this.#device;
+    const buffer = this.#of(number);
+    if (buffer.usage & GPUBufferUsage.MAP_READ) {
+      this.#read = await this.#bytesOf(buffer, offset, size);
+      buffer.unmap();
+      return;
+    }
     const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
     const staging = device.createBuffer({ size: Math.max(size, 4), usage });
     const encoder = device.createCommandEncoder();
-    encoder.copyBufferToBuffer(this.#of(number), offset, staging, 0, size);
+    encoder.copyBufferToBuffer(buffer, offset, staging, 0, size);
     device.queue.submit([encoder.finish()]);
-    await this.#mapped(staging);
-    this.#read = new Uint8Array(staging.getMappedRange(0, size).slice(0));
+    this.#read = await this.#bytesOf(staging, 0, size);
     staging.destroy();
   }
 }
