@@ -58,7 +58,7 @@ _QUICK_SHAPES = ((16, 256),)
 # Ratios further from 1 need an explanation.
 _DIFFERS = 0.02
 # The most problems that are timed under every setting.
-_EXPLAINED = 6
+_EXPLAINED = 24
 # The share of the time for the problems.
 _PROBLEMS_SHARE = 0.6
 _TOGGLES = ("disable_robustness", "disable_workgroup_init", "disable_polyfills_on_integer_div_and_mod")
