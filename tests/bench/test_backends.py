@@ -76,7 +76,7 @@ def test_instructions_of_spirv() -> None:
         0x07230203, 0x10300, 0, 99, 0,  # the header
         3 << 16 | 71, 5, 42,  # OpDecorate NoContraction
         3 << 16 | 71, 5, 24,  # OpDecorate NonWritable
-        5 << 16 | 68, 1, 2, 3, 0,  # OpArrayLength
+        5 << 16 | 68, 1, 2, 61, 0,  # OpArrayLength, with an operand that is the opcode of OpLoad
         7 << 16 | 12, 1, 2, 3, 38, 4, 5,  # UMin
         6 << 16 | 12, 1, 2, 3, 26, 4,  # Sqrt
     )  # fmt: skip
