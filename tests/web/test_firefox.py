@@ -1,4 +1,4 @@
-"""webnorm's pages in Firefox, started without a driver. Its WebGPU differs from Chromium's, and so does its layout.
+"""webnorm's pages in Firefox, started without a driver. Its WebGPU and its layout differ from Chromium's.
 
 The page posts its report, as for `webnorm verify --engine firefox`.
 """
