@@ -9,7 +9,7 @@ import { foreignBufferAmong } from "./runtime/foreign.js";
 import { finished } from "./runtime/wait.js";
 
 export { choose, descriptorFor, refusal, traitsOf } from "./runtime/choice.js";
-export { DAWN_DRIVERS, deviceFor, LINUX_FLAGS, WEBGPU_SINCE, whyNoAdapter, whyNoGpu } from "./runtime/device.js";
+export { DAWN_DRIVERS, deviceFor, FIREFOX_SETTINGS, LINUX_FLAGS, WEBGPU_SINCE, whyNoAdapter, whyNoGpu } from "./runtime/device.js";
 export { ARRAYS, evaluate, itemsize } from "./runtime/passes.js";
 export { finished } from "./runtime/wait.js";
 

@@ -28,7 +28,12 @@ let thread = null;
 export async function runHere(native) {
   end();
   say("Loading the exported shader.");
-  const bundles = await (await ask("POST", "api/here", {})).json();
+  let bundles;
+  try {
+    bundles = await (await ask("POST", "api/here", {})).json();
+  } catch (error) {
+    return say(`Not run: ${error.message}`);
+  }
   say("Starting.");
   thread = new Worker("page/play_worker.js", { type: "module" });
   const timer = setTimeout(() => {
