@@ -178,14 +178,19 @@ def test_engines_are_grouped_by_value() -> None:
 
 
 def test_the_explanations_have_the_measurements() -> None:
+    shifted = result(case="shift-1e4", error=5e-6)
+    same = result("two_pass")
     runs = [
-        engine("one", result(), result(case="shift-1e4", error=5e-6), contracted=1.0, subnormals_read=0.25),
-        engine("two", result(error=3e-7), result(case="shift-1e4")),
+        engine("one", result(), shifted, same, contracted=1.0, subnormals_read=0.25),
+        engine("two", result(error=3e-7), result(case="shift-1e4"), same),
     ]
     text = explanations(runs)
     assert "`x * y + z` 100% in one; 0% in two" in text and "5.0e-06 in one; 1.0e-07 in two" in text
     assert "operand of `*`: 25% in one; 0% in two" in text
-    assert "1 kernels passed in all engines. 0 of them" in text and "factor between two engines is 17" in text
+    assert "2 kernels passed in all engines. 1 of them have the same largest error in all engines." in text
+    assert "factor between two engines is 17, in `layer_norm/naive`." in text
+    failed = engine("three", result(status="fail"), result("two_pass", status="error"))
+    assert "No kernel passed in all engines." in explanations([*runs, failed])
 
 
 def test_the_reasons_name_the_engines() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_divergent import EXPECTED, FOLDER, OPS, verdict_of
 
@@ -22,7 +23,10 @@ from patience import until
 from webnorm.cli.work.jobs import BAD_USAGE, INCONCLUSIVE, OK, WRONG
 from webnorm.engines import catalog, host
 from webnorm.errors import WebnormError
+from webnorm.gpu.backend import wgpu
+from webnorm.gpu.device import Device
 from webnorm.lab.process.engine_device import open_engine
+from webnorm.lab.process.worker import Worker
 
 ENGINES = ("dawn", *catalog.PORTABLE)
 # The drivers of the columns of `divergent/expected.toml`. Firefox does not name its adapter.
@@ -124,6 +128,29 @@ def test_an_error_names_the_line_of_the_template(engine: str, tmp_path: Path) ->
     (result,) = webnorm.check("wrong", cases="cols-3", wgsl=[tmp_path], engine=engine).results
     assert result.status == "error"
     assert f"wrong.wgsl:{at + 2}" in str(result.reason) and "never_defined" in str(result.reason)
+
+
+def test_an_engine_reads_a_mapped_buffer(engine: str) -> None:
+    """Times come from buffers that are mapped, which WebGPU does not copy from."""
+    with Worker(engine=engine) as worker:
+        (found,) = worker.stream(mapped_words, None)
+    assert found == [3, 1, 4, 1]
+
+
+def mapped_words(device: Device, job: None) -> Iterator[list[int]]:
+    """Yield words that were copied to a buffer and read by mapping it."""
+    words, usage = np.array([3, 1, 4, 1], np.uint32), wgpu.BufferUsage
+    source = device.handle.create_buffer_with_data(data=words, usage=usage.COPY_SRC)
+    mapped = device.handle.create_buffer(size=16, usage=usage.MAP_READ | usage.COPY_DST)
+    # The second read finds the buffer unmapped again.
+    for _ in range(2):
+        encoder = device.handle.create_command_encoder()
+        encoder.copy_buffer_to_buffer(source, 0, mapped, 0, 16)
+        device.handle.queue.submit([encoder.finish()])
+        mapped.map_async("READ").sync_wait()
+        found = np.frombuffer(mapped.read_mapped(), np.uint32).tolist()
+        mapped.unmap()
+    yield found
 
 
 def test_a_table_of_engines(tmp_path: Path) -> None:
