@@ -309,7 +309,7 @@ def explanations(runs: Sequence[EngineRun]) -> str:
     return "\n\n".join(paragraph.replace("\n", " ") for paragraph in text.split("\n\n"))
 
 
-# The fields are those of `explanations`.
+# The fields of `explanations`.
 EXPLANATIONS = """
 **Contraction.** A compiler may compute `x * y + z` with one rounding, and `fma` with two. The operands
 leave only the rounding error of the product. Rounded once: `x * y + z` {contracted}; `fma`
