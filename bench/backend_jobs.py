@@ -1,6 +1,6 @@
 """The part of `bench.backends` that runs in the worker processes: preparing, sampling and compiling shaders.
 
-A worker keeps what it has prepared, because the parent takes samples from the two workers by turns.
+A worker keeps prepared shaders, because the parent takes samples from the two workers by turns.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ KINDS = ("read-only-storage", "storage", "read-only-storage")
 class Setting:
     """A backend, with some of its compiler's safety measures left out.
 
-    `toggles` are the toggles to enable in Dawn. `checks` are the bits of wgpu-native's WGPUShaderRuntimeChecks
-    to keep; None for its default.
+    `toggles` are the toggles to enable in Dawn. `checks` are the bits of WGPUShaderRuntimeChecks that
+    wgpu-native keeps; None for its default.
     """
 
     name: str

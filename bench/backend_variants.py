@@ -64,7 +64,7 @@ VARIANTS = (
     _shader("copy, 8 per invocation, constant trips", _MANY.format("8u"), per_invocation=8),
     _shader("copy, 8 per invocation, trips from a buffer", _MANY.format("numbers[3]"), per_invocation=8),
     _shader("through 4 KiB of workgroup memory", _THROUGH_TILE.format("1u"), _TILE.format(256)),
-    _shader("through 16 KiB, of which 4 are used", _THROUGH_TILE.format("1u"), _TILE.format(1024)),
+    _shader("through 4 KiB of 16 KiB of workgroup memory", _THROUGH_TILE.format("1u"), _TILE.format(1024)),
     _shader("through 4 KiB, index from a buffer", _THROUGH_TILE.format("numbers[1]"), _TILE.format(256)),
     _shader("32 steps, constant trips", _SUMMING.format(f"for (var k = 0u; k < 32u; k++) {{ {_STEP} }}")),
     _shader(
@@ -86,7 +86,11 @@ _OPCODES = {
     224: "OpControlBarrier", 246: "OpLoopMerge", 247: "OpSelectionMerge", 250: "OpBranchConditional",
 }  # fmt: skip
 # Functions of GLSL.std.450, which OpExtInst calls.
-_FUNCTIONS = {37: "FMin", 38: "UMin", 40: "FMax", 44: "UClamp", 50: "Fma"}
+# NMin, NMax and NClamp also say what a NaN gives.
+_FUNCTIONS = {
+    37: "FMin", 38: "UMin", 40: "FMax", 43: "FClamp", 44: "UClamp", 50: "Fma", 79: "NMin", 80: "NMax",
+    81: "NClamp",
+}  # fmt: skip
 _EXTENDED, _DECORATE, _NO_CONTRACTION = 12, 71, 42
 _HEADER_WORDS = 5
 

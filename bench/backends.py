@@ -58,7 +58,7 @@ _QUICK_SHAPES = ((16, 256),)
 # Ratios further from 1 need an explanation.
 _DIFFERS = 0.02
 # The most problems that are timed under every setting.
-_EXPLAINED = 6
+_EXPLAINED = 24
 # The share of the time for the problems.
 _PROBLEMS_SHARE = 0.6
 _TOGGLES = ("disable_robustness", "disable_workgroup_init", "disable_polyfills_on_integer_div_and_mod")
@@ -77,7 +77,7 @@ RELAXED = (
 
 @dataclass(frozen=True)
 class Common:
-    """What both devices have: their traits, and a sentence for each thing that only one of them has."""
+    """The traits that both devices share, and a sentence for each thing that one of them lacks."""
 
     traits: Traits
     wgpu: Traits
@@ -116,10 +116,9 @@ class Common:
         job = PrepareJob(setting, without, limits)
         if task is None:
             return job
-        kernels = discover()
-        variant = choose(kernels, task, self.wgpu).variant
+        variant = choose(discover(), task, self.wgpu).variant
         if variant.refusal(task.problem, self.traits) is not None:
-            variant = choose(kernels, task, self.traits).variant
+            variant = choose(discover(), task, self.traits).variant
         sets = bench.sets_for(task, self.traits)
         return replace(job, task=task, spec=VariantSpec.of(variant), sets=sets, checked=setting in PLAIN)
 
@@ -155,6 +154,11 @@ class Times:
 
     def _flat(self, setting: str, what: str) -> list[float]:
         return [one for own in self.samples[setting][self.names.index(what)] for one in own]
+
+
+def started(stack: ExitStack, adapter: str | None) -> dict[str, Worker]:
+    """Return a worker for each backend, which ends with the stack."""
+    return {name: stack.enter_context(Worker(adapter, engine=name)) for name in BACKENDS}
 
 
 class Pair:
@@ -222,11 +226,6 @@ def settings_table(times: Times, settings: Sequence[Setting]) -> list[str]:
     return lines
 
 
-def differs(times: Times, what: str) -> bool:
-    """Return whether the backends' times differ enough to need an explanation."""
-    return abs(statistics(times.ratios(what)).median - 1) > _DIFFERS
-
-
 @contextmanager
 def _layer() -> Iterator[str | None]:
     """Build the layer and have new processes load it; provide the reason if that is not possible."""
@@ -269,7 +268,7 @@ def save_shaders(
         if reason is not None:
             yield f"The SPIR-V is not compared: {reason}."
             return
-        pair = Pair({name: stack.enter_context(Worker(adapter, engine=name)) for name in BACKENDS}, 0, 0)
+        pair = Pair(started(stack, adapter), 0, 0)
         archive = stack.enter_context(zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED))
         for task in tasks:
             found: dict[str, dict[str, tuple[bytes, ...]]] = {}
@@ -298,7 +297,7 @@ def problems(ops: Sequence[str], quick: bool) -> list[Task]:
     ]
 
 
-class Report:
+class GrowingReport:
     """The text, which is printed line by line, and its files."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -312,8 +311,10 @@ class Report:
             write_text(path, "\n".join(self._lines) + "\n")
 
 
-def compare(pair: Pair, common: Common, tasks: Sequence[Task], until: float, report: Report) -> list[Task]:
-    """Report the times of all problems; return those whose times differ, the most different first."""
+def compare(
+    pair: Pair, common: Common, tasks: Sequence[Task], until: float, report: GrowingReport
+) -> list[Task]:
+    """GrowingReport the times of all problems; return those whose times differ, the most different first."""
     report.add("", *PROBLEM_HEAD)
     found: dict[Task, float] = {}
     failures: list[str] = []
@@ -328,14 +329,15 @@ def compare(pair: Pair, common: Common, tasks: Sequence[Task], until: float, rep
             failures.append(f"{task}: {error}")
             continue
         report.add(problem_row(jobs[0], times))
-        if differs(times, "kernel"):
-            found[task] = abs(statistics(times.ratios("kernel")).median - 1)
+        difference = abs(statistics(times.ratios("kernel")).median - 1)
+        if difference > _DIFFERS:
+            found[task] = difference
     report.add("", *failures)
     return sorted(found, key=lambda task: -found[task])
 
 
-def explain(pair: Pair, common: Common, tasks: Sequence[Task], until: float, report: Report) -> None:
-    """Report the times of the small shaders, and of some problems, under every setting."""
+def explain(pair: Pair, common: Common, tasks: Sequence[Task], until: float, report: GrowingReport) -> None:
+    """GrowingReport the times of the small shaders, and of some problems, under every setting."""
     settings = (*PLAIN, *RELAXED)
     names = [one.name for one in VARIANTS]
     small = pair.times([common.job(one) for one in settings], names)
@@ -343,7 +345,11 @@ def explain(pair: Pair, common: Common, tasks: Sequence[Task], until: float, rep
     for task in tasks:
         if time.monotonic() > until:
             return
-        times = pair.times([common.job(one, task) for one in settings], ("copy", "kernel"))
+        try:
+            times = pair.times([common.job(one, task) for one in settings], ("copy", "kernel"))
+        except WebnormError as error:
+            report.add(f"\n{task}: {error}")
+            continue
         report.add(f"\n## {task}, microseconds\n", *settings_table(times, settings))
 
 
@@ -370,13 +376,14 @@ def main() -> None:
         paths.append(asked.out / "backends.md")
     tasks = problems(asked.op, asked.quick)
     with ExitStack() as stack:
-        workers = {name: stack.enter_context(Worker(asked.adapter, engine=name)) for name in BACKENDS}
+        workers = started(stack, asked.adapter)
         pair = Pair(workers, *((2, 2) if asked.quick else (6, 5)))
         with explain_worker_failure("opening the adapters"):
             devices = {name: bench.device_of(worker) for name, worker in workers.items()}
         common = Common.of({name: traits for name, (_, traits) in devices.items()})
-        report = Report(paths)
-        report.add(*heading(asked, {name: described for name, (described, _) in devices.items()}, common))
+        report = GrowingReport(paths)
+        described = {name: about for name, (about, _) in devices.items()}
+        report.add(*heading(described, common, asked.out))
         share = _PROBLEMS_SHARE if asked.variants else 1.0
         differing = compare(pair, common, tasks, began + share * asked.seconds, report)[:_EXPLAINED]
         if asked.variants:
@@ -386,17 +393,14 @@ def main() -> None:
         report.add("\n## Generated code\n", *save_shaders(common, [None, *differing], asked.adapter, saved))
 
 
-def heading(
-    asked: argparse.Namespace, described: Mapping[str, Mapping[str, Any]], common: Common
-) -> list[str]:
+def heading(described: Mapping[str, Mapping[str, Any]], common: Common, out: Path | None) -> list[str]:
     """Return the beginning of the report: adapters, the command, and what the devices lack."""
     found = [f"# wgpu and Dawn on {described['wgpu']['adapter']}", ""]
-    found += [f"- {one['wgpu']}: {adapter_text(one)}" for one in described.values()]
+    found += [f"- {name} {one['wgpu'].split()[-1]}: {adapter_text(one)}" for name, one in described.items()]
     if described["wgpu"]["adapter"] != described["dawn"]["adapter"]:
         found.append("- **The adapters differ**, so that the ratios do not compare the backends.")
     found += [f"- {one}; both devices are opened alike" for one in common.lacking]
-    line = command("bench.backends", asked.out)
-    return [*found, "", f"Recorded {datetime.date.today()} with `{line}`."]
+    return [*found, "", f"Recorded {datetime.date.today()} with `{command('bench.backends', out)}`."]
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def error(device: Device, kernel: Kernel, constants: dict[str, int], mean: float
     """Return the largest |error| over normal rows around a mean, without weight and bias."""
     problem = Problem(rows=ROWS, cols=COLS, distribution="given", options=Options(weight=False, bias=False))
     chosen = {**default_variant(kernel, problem, device.traits).constants, **constants}
-    shader = render_shader(Variant(kernel, chosen), problem, "native", device.traits)
+    shader = render_shader(Variant(kernel, chosen), problem, device.target, device.traits)
     return largest_error(device, shader, mean)
 
 
@@ -75,7 +75,9 @@ def gradient_error(device: Device, kernel: Kernel, words: int, mean: float) -> f
     arrays = complete_inputs(Task(kernel.op, problem), {"x": x}, np.random.default_rng(1))
     if words == 1:
         arrays["stats"][:, 1] = 0.0
-    shader = render_shader(default_variant(kernel, problem, device.traits), problem, "native", device.traits)
+    shader = render_shader(
+        default_variant(kernel, problem, device.traits), problem, device.target, device.traits
+    )
     inputs, outputs = Inputs(device, arrays), Outputs(device, problem, kernel.op.outputs(problem))
     Plan(device, shader, inputs.buffers, outputs.buffers, compile_shader(device, shader)).run()
     dweight, _ = outputs.read("dweight")

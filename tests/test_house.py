@@ -39,6 +39,7 @@ INNER_FLOORS = {
 # while a program runs. Waits and timings use monotonic clocks.
 DATED = {
     "webnorm/choice/tuning.py",
+    "webnorm/web/browser/lan.py",
     "webnorm/lab/results/result.py",
     "webnorm/play/attempt_runner.py",
     "webnorm/web/collection/visit_store.py",
@@ -266,6 +267,7 @@ def test_few_places_catch_everything() -> None:
 # Private names of other libraries, by file. One file has all names of wgpu-py and cffi, and works without
 # them.
 PRIVATE = {
+    "bench/backend_jobs.py": {"_api"},
     "bench/contenders/installed.py": {"_inductor"},
     "bench/contenders/torch_ops.py": {"_dynamo", "_fused_rms_norm_backward"},
     "bench/record/preparing.py": {"_inductor"},

@@ -44,6 +44,7 @@ _LIMITS = (
 _OTHERS = (
     "webnorm.lab.plot.drawing._LIMIT_S",
     "webnorm.op.op_trial.WAIT_LIMIT_S",
+    "webnorm.web.browser.lan_visits.TIME_LIMIT_S",
     "webnorm.web.browser.visits.TIME_LIMIT_S",
     "webnorm.web.collection.collector._PATIENCE_S",
     "webnorm.web.collection.visit_store._PATIENCE_S",

@@ -9,9 +9,11 @@ import errno
 import os
 import socket
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
@@ -53,24 +55,50 @@ def bound_socket(host: str, port: int) -> socket.socket:
     raise WebnormError(why)
 
 
-def quiet_server(app: ASGIApp, most_requests: int | None = None) -> uvicorn.Server:
-    """Return a server that logs no requests and answers at most `most_requests` at a time."""
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
-            http="h11",
-            ws="none",
-            lifespan="off",
-            # The terminal belongs to the command, not to the server.
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=most_requests,
-            timeout_graceful_shutdown=GRACE_S,
-        )
+@dataclass(frozen=True)
+class Certificate:
+    """A server's certificate and its private key, as PEM, and the SHA-256 fingerprint in hexadecimal."""
+
+    certificate: bytes
+    key: bytes
+    fingerprint: str
+
+
+def quiet_server(
+    app: ASGIApp, most_requests: int | None = None, certificate: Certificate | None = None
+) -> uvicorn.Server:
+    """Return a server that logs no requests and answers at most `most_requests` at a time.
+
+    With a certificate it speaks HTTPS.
+    """
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        # The terminal belongs to the command, not to the server.
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=most_requests,
+        timeout_graceful_shutdown=GRACE_S,
     )
+    if certificate is not None:
+        _load(certificate, config)
+    return uvicorn.Server(config)
+
+
+def _load(certificate: Certificate, config: uvicorn.Config) -> None:
+    # Python reads a key from a file only. The folder belongs to this user alone (mode 0700), and is removed
+    # before the server starts.
+    with tempfile.TemporaryDirectory(prefix="webnorm-key-") as folder:
+        certificate_file, key_file = Path(folder, "certificate.pem"), Path(folder, "key.pem")
+        certificate_file.write_bytes(certificate.certificate)
+        key_file.write_bytes(certificate.key)
+        config.ssl_certfile, config.ssl_keyfile = certificate_file, key_file
+        config.load()
 
 
 async def read_body(request: Request, most: int, complaint: str) -> bytes:
@@ -149,10 +177,12 @@ class StaticSite(StaticFiles):
 
 
 @contextmanager
-def served(listener: socket.socket, app: ASGIApp) -> Iterator[None]:
-    """Serve an app on a listening socket until the context ends."""
-    server = quiet_server(app)
-    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+def served(
+    listeners: Sequence[socket.socket], app: ASGIApp, certificate: Certificate | None = None
+) -> Iterator[None]:
+    """Serve an app on listening sockets until the context ends, by HTTPS if there is a certificate."""
+    server = quiet_server(app, certificate=certificate)
+    thread = threading.Thread(target=server.run, args=([*listeners],), daemon=True)
     thread.start()
     try:
         yield
@@ -166,5 +196,5 @@ def serve_folder(folder: Path, policy: str = POLICY) -> Iterator[StaticSite]:
     """Serve a folder on 127.0.0.1 until the context ends."""
     with bound_socket("127.0.0.1", 0) as listener:
         site = StaticSite(folder, policy, f"http://127.0.0.1:{listener.getsockname()[1]}")
-        with served(listener, site):
+        with served([listener], site):
             yield site

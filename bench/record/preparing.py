@@ -175,7 +175,7 @@ def _try_variants(device: Device, task: Task) -> Iterator[TryingVariant | TriedV
 def _compile(device: Device, variant: Variant, task: Task, sets: int, known: str | None = None) -> None:
     """Compile a variant for this number of sets, unless its text is already compiled."""
     problem = as_copy_problem(task.problem) if variant.kernel.op.is_copy else task.problem
-    shader = render_shader(variant, problem, "native", device.traits)
+    shader = render_shader(variant, problem, device.target, device.traits)
     if shader.text != known:
         compile_shader(device, shader, 1 if sets > 1 else 0)
 

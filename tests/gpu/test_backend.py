@@ -163,6 +163,9 @@ def test_a_compile_error_is_at_its_line_of_the_template(tmp_path: Path) -> None:
     column = Path(file).read_text(encoding="utf-8").splitlines()[line - 1].index("totl") + 1
     message = "error: unresolved call target 'totl'; did you mean `total`?"
     assert f"{file}:{line}:{column}: {message}" in done.stdout
+    played = webnorm("play", file, "--once", "--backend", "dawn")
+    assert played.returncode == WRONG
+    assert f"tint: {file}:{line}:{column}: {message.removeprefix('error: ')}" in played.stdout
 
 
 @needs_dawn
@@ -209,7 +212,7 @@ def test_an_unknown_backend_is_an_error_in_one_line() -> None:
 def test_a_missing_wgpudawn_is_an_error_with_the_command_that_installs_it() -> None:
     missing = "import sys; sys.modules['wgpudawn'] = None; sys.argv[0] = 'webnorm'; "
     run = f"{missing}from webnorm.cli.app import run; run()"
-    said = one_line(python("-c", run, "check", "--backend", "dawn"))
+    said = one_line(python("-c", run, "check", "--case", "normal", "--backend", "dawn"))
     assert said.startswith("the backend dawn needs wgpudawn, which is not installed: ")
     assert said.endswith("-m pip install wgpudawn")
 

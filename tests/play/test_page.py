@@ -396,6 +396,29 @@ def test_the_keyboard_goes_in_and_out_of_the_editor(page: Page) -> None:
     assert page.evaluate("() => document.activeElement.id") == "save"
 
 
+def test_undo_ends_at_the_text_of_the_file(chromium: Chromium, url: str, fake: Fake) -> None:
+    """Before that text the editor was empty, and it saves while the user types."""
+    fake.change_state(**canned())
+    context = chromium.new_context()
+    with opened(context, url) as page:
+        wait_text(page, TEXT)
+        type_first(page, "one ")
+        for _ in range(3):
+            page.keyboard.press("Control+z")
+        assert text_of(page) == TEXT
+    context.close()
+
+
+def test_a_kernel_that_cannot_run_in_the_browser_is_reported_there(chromium: Chromium, url: str) -> None:
+    context = chromium.new_context()
+    with opened(context, url, complains=True) as page:
+        page.click("#run-here")
+        page.wait_for_function(
+            "() => document.getElementById('here-status').textContent === 'Not run: nothing to run here'"
+        )
+    context.close()
+
+
 @pytest.mark.slow
 def test_a_lost_connection_is_reported_and_restored(chromium: Chromium) -> None:
     fake = Fake(canned())

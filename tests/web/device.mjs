@@ -26,6 +26,7 @@ async function refuses(expected, options, surroundings = {}) {
 // --- missing parts -------------------------------------------------------------------------------------
 
 const LINUX = { userAgent: "Mozilla/5.0 (X11; Linux x86_64) Chrome/140.0.0.0" };
+const FIREFOX = { userAgent: "Mozilla/5.0 (X11; Linux x86_64; rv:153.0) Gecko/20100101 Firefox/153.0" };
 const ANDROID = { userAgent: "Mozilla/5.0 (Linux; Android 10; K) Chrome/140.0.0.0 Mobile" };
 const none = { requestAdapter: async () => null };
 
@@ -48,6 +49,15 @@ await refuses(
 await refuses(/^layer_norm: WebGPU gives no adapter: [^;]*; see chrome:\/\/gpu$/, undefined, {
   isSecureContext: true,
   navigator: { ...ANDROID, gpu: none },
+});
+await refuses(
+  `layer_norm: this browser has no WebGPU (navigator.gpu is missing): ${runtime.WEBGPU_SINCE}; ${runtime.FIREFOX_SETTINGS}`,
+  {},
+  { isSecureContext: true, navigator: FIREFOX },
+);
+await refuses(/^layer_norm: WebGPU gives no adapter: [^;]*; see about:support; on Linux, set .*about:config/, undefined, {
+  isSecureContext: true,
+  navigator: { ...FIREFOX, gpu: none },
 });
 await refuses(/^layer_norm: the option gpu gives no adapter: .*llvmpipe\. .*VK_DRIVER_FILES/, { gpu: none });
 await refuses('layer_norm: powerPreference is "fast"; expected low-power or high-performance', {

@@ -311,6 +311,14 @@ def test_without_timestamps_the_wall_clock_is_read(folder: Path, chromium: Chrom
 
 NO_WEBGPU = "delete Navigator.prototype.gpu;"
 NO_ADAPTER = "GPU.prototype.requestAdapter = async () => null;"
+NO_SUBGROUPS = (
+    "const adapter = GPU.prototype.requestAdapter;"
+    "GPU.prototype.requestAdapter = async function () {"
+    "  const found = await adapter.call(this);"
+    "  const value = new Set([...found.features].filter((name) => name !== 'subgroups'));"
+    "  return Object.defineProperty(found, 'features', { value });"
+    "};"
+)
 LOST = (
     "const request = GPUAdapter.prototype.requestDevice;"
     "GPUAdapter.prototype.requestDevice = async function (descriptor) {"
@@ -483,6 +491,15 @@ def test_the_lab_runs_every_op_on_a_phone_without_subgroups(lab_folder: Path, ch
     skipped = {one["kernel"] for one in report["results"] if one["status"] == "skip"}
     wrong = [one for one in report["results"] if one["status"] not in ("pass", "skip")]
     assert skipped == {"welford_subgroup", "row_in_registers"} and wrong == []
+
+
+def test_the_lab_offers_no_subgroups_that_the_adapter_lacks(lab_folder: Path, chromium: Chromium) -> None:
+    with opened(chromium, lab_folder, "index.html", first=NO_SUBGROUPS) as page:
+        card = page.locator("#kernels article[data-kernel=welford_subgroup]")
+        card.get_by_text("Not run here: needs the feature subgroups, which the adapter lacks.").wait_for()
+        assert page.locator("#subgroups").is_hidden()
+        page.select_option("#cols", "1024")
+        assert "subgroups" not in page.url
 
 
 def test_the_lab_shows_every_kernel_to_read(lab_folder: Path, chromium: Chromium) -> None:

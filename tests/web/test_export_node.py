@@ -581,7 +581,7 @@ def test_request_device(engine: Engine) -> None:
     request = request_for("layer_norm", [64], [], "auto", (), NO_SETTINGS)
     write_folder(package_files(request), engine.folder / "package")
     found = engine.drive("device.mjs")
-    assert len(found["refused"]) == 14 and unexpected(found["refused"]) == []
+    assert len(found["refused"]) == 16 and unexpected(found["refused"]) == []
     assert all("\n" not in one["got"] for one in found["refused"])
     assert found["asked"]["adapter"] == {"powerPreference": "low-power"}
     device = found["asked"]["device"]

@@ -1047,6 +1047,33 @@ def test_the_browser_of_the_environment(folder: Path, monkeypatch: pytest.Monkey
             PageVisitor()
 
 
+@pytest.mark.parametrize("name", ["firefox", "firefox-esr", "Firefox.exe", "Safari"])
+def test_a_browser_that_playwright_cannot_drive(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Playwright would wait three minutes for its answer."""
+    browser = tmp_path / name
+    browser.write_text("#!/bin/sh\nexit 1\n")
+    browser.chmod(0o755)
+    engine = "safari" if name == "Safari" else "firefox"
+    message = f"^{re.escape(str(browser))}: expected Chromium, Chrome or Edge; .* --engine {engine}$"
+    with pytest.raises(WebnormError, match=message):
+        PageVisitor(browser)
+    monkeypatch.setenv("WEBNORM_BROWSER", str(browser))
+    with pytest.raises(WebnormError, match=message):
+        launch.browser_fixes()
+
+
+def test_without_chromium_an_installed_firefox_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "find_browser", lambda named=None: None)
+    monkeypatch.setattr(launch, "engine_fix", lambda name: None)
+    (fix,) = launch.browser_fixes()
+    assert fix.missing.endswith(" `webnorm verify --engine firefox` works.")
+    monkeypatch.setattr(launch, "engine_fix", lambda name: system.Fix(f"No {name}."))
+    (fix,) = launch.browser_fixes()
+    assert "--engine" not in fix.missing
+
+
 @pytest.mark.parametrize(
     ("code", "said", "fixable"),
     (

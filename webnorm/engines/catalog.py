@@ -83,6 +83,8 @@ _KNOWN = {
 ENGINES = tuple(_KNOWN)
 # The engines that every system can have. `all` reports them if they are missing.
 PORTABLE = ("chromium", "firefox", "node", "deno")
+# Playwright drives only its own builds of these; webnorm starts them as engines.
+UNDRIVEN = ("firefox", "safari")
 # The engines of webnorm's own processes, wgpu-py and Dawn, and the name for all engines.
 NATIVE, DAWN, ALL = "wgpu", "dawn", "all"
 
@@ -189,6 +191,14 @@ def _custom(text: str) -> Engine:
 def installed_engines() -> list[Engine]:
     """Return the known engines that can run here."""
     return [find_engine(name) for name in ENGINES if engine_fix(name) is None]
+
+
+def undriven_engine(program: Path) -> str | None:
+    """Return the name of the browser that a program is, if no driver of ours speaks its protocol."""
+    for name in UNDRIVEN:
+        if program.stem.lower() in {*_KNOWN[name].names, name}:
+            return name
+    return None
 
 
 def engine_fix(name: str) -> Fix | None:

@@ -149,7 +149,7 @@ def _engine_site(respond: Callable[[Request], Awaitable[Response]]) -> Iterator[
     """Serve the page of an engine on 127.0.0.1 until the context ends, and yield its address."""
     with bound_socket("127.0.0.1", 0) as listener:
         site = _EngineSite(f"http://127.0.0.1:{listener.getsockname()[1]}", respond)
-        with served(listener, site):
+        with served([listener], site):
             yield site.url
 
 

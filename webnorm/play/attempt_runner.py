@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 from webnorm.errors import LimitReached, WebnormError, sentence
+from webnorm.gpu.backend_names import Backend, backend_of
 from webnorm.lab.process.worker import TaskCancelled, TaskFailed, WorkerDied, WorkerTimedOut
 from webnorm.lab.run.evaluation import KernelRevision
 from webnorm.lab.run.standby_worker import StandbyWorker
@@ -42,8 +43,8 @@ _STEPS: Mapping[StageName, Callable[[AttemptRun], None]] = {
 }
 # Advice after a step that sent no message within its limit.
 _BUSY = "if the machine is busy, run it again or raise --time-limit"
-# The source of an error that ends a stage.
-_BY: Mapping[StageName, By] = {"render": "template", "compile": "naga"}
+# The compilers of the backends.
+_COMPILERS: Mapping[Backend, By] = {"wgpu": "naga", "dawn": "tint"}
 _TRACES = re.compile(r"{{-?\s*trace\(")
 
 
@@ -319,7 +320,14 @@ class AttemptRunner:
 
     def _by(self, run: AttemptRun) -> By:
         """Return the source of the error that ends the verdict step."""
-        return _BY.get(self._state.now.working or "verdict", "run") if run.op is not None else "header"
+        if run.op is None:
+            return "header"
+        match self._state.now.working:
+            case "render":
+                return "template"
+            case "compile":
+                return _COMPILERS[backend_of(self._state.now.device.get("wgpu", ""))]
+        return "run"
 
     def _refuse(self, run: AttemptRun, by: By, failure: Exception, ok: bool | None = False) -> None:
         error = failure if isinstance(failure, WebnormError) else WebnormError(str(failure))

@@ -18,6 +18,7 @@ from webnorm.system import Fix
 from webnorm.web import tint
 from webnorm.web.browser import launch
 from webnorm.web.browser.engine_visits import EngineVisitor
+from webnorm.web.browser.lan_visits import LanVisitor
 from webnorm.web.browser.visits import PageVisit, PageVisitor, Visitor
 from webnorm.web.folder import AGAIN, LAB, LAB_INDEX, MANIFEST, PACKAGE, PAGE, is_export
 from webnorm.web.lab_site import LAB_PAGE, ExportedLab, check_lab_report, read_lab
@@ -133,6 +134,7 @@ def verify(
     time_limit_s: float | None = None,
     page_options: PageOptions = PLAIN,
     engines: Sequence[str] = (),
+    lan: LanVisitor | None = None,
 ) -> Iterator[StepFinding]:
     """Yield the result of each step before the next begins: files, shaders, outputs.
 
@@ -150,6 +152,9 @@ def verify(
         Options for the page.
     engines
         Names of engines in place of the browser, or "all". They run without a driver.
+    lan
+        A visitor that waits for a browser of the local network, in place of the browser. Of a lab, this
+        browser opens only the first problem.
 
     Raises
     ------
@@ -157,7 +162,7 @@ def verify(
         If an engine is missing, the folder is not an export or is damaged, or if a step fails to finish.
     """
     found, lost = _find_engines(engines)
-    no_tint, no_browser = node_webgpu.tint_fix(), [] if engines else launch.browser_fixes(browser)
+    no_tint, no_browser = node_webgpu.tint_fix(), [] if engines or lan else launch.browser_fixes(browser)
     exported = read_exported(folder)
     if isinstance(exported, ExportedLab) and page_options.quick:
         raise WebnormError(f"--quick: {folder} is a lab, whose page always times kernels; leave --quick out")
@@ -177,12 +182,15 @@ def verify(
         compiled = _compiled(exported)
         yield compiled
         if not compiled.passed:
-            for step in [engine.name for engine in found] or ["browser"]:
+            for step in [engine.name for engine in found] or [lan.name if lan else "browser"]:
                 yield StepFinding(exported, step, None, "not opened, since Tint refuses shaders")
             return
     if engines:
         yield from (StepFinding(exported, name, None, why) for name, why in lost.items())
         yield from _in_engines(exported, found, time_limit_s, page_options, update)
+        return
+    if lan is not None:
+        yield from _over_lan(exported, lan, page_options, update)
         return
     yield from (_lacking(exported, "browser", one) for one in no_browser)
     if not no_browser:
@@ -286,18 +294,34 @@ def _in_engines(
         yield from _run_nowhere(exported, *seen)
 
 
+def _over_lan(
+    exported: ExportedPackage | ExportedLab, lan: LanVisitor, options: PageOptions, update: Update
+) -> Iterator[StepFinding]:
+    """Yield the steps in the browser that a person opens, under its own name."""
+    try:
+        # A person would have to open the page again for each further problem.
+        for finding in _in_engine(exported, lan, lan.name, options, update, most_problems=1):
+            seen = None if finding.seen is None else replace(finding.seen, engine=lan.name)
+            yield replace(finding, step=lan.name, seen=seen)
+            if seen is not None:
+                yield from _run_nowhere(exported, seen)
+    except WebnormError as error:
+        yield StepFinding(exported, lan.name, None, str(error))
+
+
 def _in_engine(
     exported: ExportedPackage | ExportedLab,
     visitor: Visitor,
     step: str,
     options: PageOptions,
     update: Update,
+    most_problems: int | None = None,
 ) -> Iterator[StepFinding]:
     if isinstance(exported, ExportedPackage):
         seen = replace(browser_answers(exported, visitor, options), engine=step)
         yield _package_seen(exported, seen)
     else:
-        yield from _lab_seen(exported, visitor, step, options, update)
+        yield from _lab_seen(exported, visitor, step, options, update, most_problems)
 
 
 def _package_seen(package: ExportedPackage, seen: BrowserFindings) -> StepFinding:
@@ -321,10 +345,10 @@ def _run_nowhere(package: ExportedPackage | ExportedLab, *seen: BrowserFindings)
 
 
 def _lab_seen(
-    lab: ExportedLab, visitor: Visitor, step: str, options: PageOptions, update: Update
+    lab: ExportedLab, visitor: Visitor, step: str, options: PageOptions, update: Update, most: int | None
 ) -> Iterator[StepFinding]:
-    """Yield a step for each problem; the page runs all of its ops in one go."""
-    problems = lab.problems
+    """Yield a step for each problem, or for the first `most`; the page runs all of its ops in one go."""
+    problems = lab.problems[:most]
     for at, problem in enumerate(problems):
         update(f"running {problem}", at / len(problems))
         query = problem.query("subgroups" not in options.without)
@@ -334,7 +358,9 @@ def _lab_seen(
         except CouldNotCheck as error:
             raise CouldNotCheck(f"from {problem} on: {error}" if at else str(error)) from error
         text = f"{problem}: {ran.ran} of {ran.kernels} kernels run here, {ran.right} right"
-        seen_by = (f"{visit.browser}, {ran.adapter}",) if at == 0 else ()
+        seen_by = [f"{visit.browser}, {ran.adapter}"] if at == 0 else []
+        left = len(lab.problems) - len(problems)
+        seen_by += [f"{left} of {len(lab.problems)} problems were not opened"] if left else []
         remarks = (*seen_by, *ran.not_run, *(f"on the console: {remark}" for remark in visit.remarks))
         passed = not ran.complaints
         yield StepFinding(lab, step, passed, text, remarks=remarks, complaints=ran.complaints)

@@ -191,6 +191,11 @@ RULES: Mapping[str, tuple[OptionRule, ...]] = {
     "verify": (
         Excludes(("--browser", "--engine"), "--browser drives one browser, and no other engine runs"),
         Excludes(("--screenshot", "--engine"), "only a browser that Playwright drives gives a picture"),
+        Excludes(("--lan", "--browser"), "a person opens the page, and no other browser runs"),
+        Excludes(("--lan", "--engine"), "a person opens the page, and no other engine runs"),
+        Excludes(("--lan", "--screenshot"), "only a browser that Playwright drives gives a picture"),
+        Needs("--host", ("--lan",), "nothing else is served to other devices"),
+        Needs("--port", ("--lan",), "nothing else is served to other devices"),
     ),
     "baselines": (
         Excludes(("--remove", "--json"), "removed baselines are not listed"),

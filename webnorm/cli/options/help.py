@@ -41,7 +41,7 @@ _PANELS = {
         "--force --screenshot=FILE --store=FILE --export=DIR --page=DIR --format=FORMAT --last=N --copies "
         "--list --remove"
     ),
-    "Server": "--host=ADDRESS --port=N --origin=URL --behind-proxy --rate=N --rate-all=N --capacity=N",
+    "Server": "--lan --host=ADDRESS --port=N --origin=URL --behind-proxy --rate=N --rate-all=N --capacity=N",
     "Machine": (
         "address=ADDRESS --adapter=ADAPTER --backend=NAME --cluster=WHERE --browser=PATH|ADDRESS "
         "--engine=NAME --fix"

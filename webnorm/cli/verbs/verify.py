@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ from typer import Argument, Option
 from webnorm.cli.terminal.columns import Column, FittedTable
 from webnorm.cli.terminal.screen import STYLES, Screen, escaped_line, progress
 from webnorm.cli.terminal.streams import complain
+from webnorm.cli.verbs.verify_lan import lan_visitor
 from webnorm.cli.work.jobs import INCONCLUSIVE, OK, WRONG, Interrupted
 from webnorm.cli.work.outputs import check_outputs
 from webnorm.errors import WebnormError, one_line, sentence
@@ -50,15 +52,28 @@ def verify(
         bool, Option("--quick", help="Check the package's results without timing them.")
     ] = False,
     screenshot: Annotated[Path | None, Option(help="Save a picture of the page to a .png file.")] = None,
+    lan: Annotated[
+        bool,
+        Option(
+            "--lan",
+            help="Serve the page to the local network, and show its address and a QR code for a phone. "
+            "Needs webnorm[lan].",
+        ),
+    ] = False,
+    host: Annotated[
+        str | None,
+        Option(help="Serve only on this IPv4 address. Default: all private ones of this machine."),
+    ] = None,
+    port: Annotated[int, Option(help="Serve on this port; 0 picks a free port.", min=0, max=65535)] = 0,
     time_limit: Annotated[
-        float,
+        float | None,
         Option(
             help="Wait this many seconds for the browser to start, and again for the page. "
-            "With --engine: for both.",
+            "With --engine: for both. Default: 120, with --lan 600.",
             min=0.1,
             max=seconds.MOST,
         ),
-    ] = 120.0,
+    ] = None,
 ) -> None:
     """A step is skipped if its tools are missing. Skipped steps are listed at the end.
 
@@ -79,7 +94,10 @@ def verify(
         without=("subgroups",) if without_subgroups else (), quick=quick, screenshot=screenshot
     )
     try:
-        with progress("reading the files") as update:
+        with (
+            progress("reading the files") as update,
+            lan_visitor(host, port, time_limit, update) if lan else nullcontext() as visitor,
+        ):
             steps = verify.verify(
                 folder,
                 browser,
@@ -87,6 +105,7 @@ def verify(
                 page_options=page_options,
                 update=update,
                 engines=engine or (),
+                lan=visitor,
             )
             for finding in steps:
                 if not findings:

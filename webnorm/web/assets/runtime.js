@@ -6,10 +6,12 @@ import { choose, named, traitsOf } from "./runtime/choice.js";
 import { checkedOptions, checkNumber, checkObject, COUNT, isCount, isObject, shown, unexpected } from "./runtime/options.js";
 import { ARRAYS, evaluate, itemsize, Plan, roundUp } from "./runtime/passes.js";
 import { foreignBufferAmong } from "./runtime/foreign.js";
+import { finished } from "./runtime/wait.js";
 
 export { choose, descriptorFor, refusal, traitsOf } from "./runtime/choice.js";
-export { DAWN_DRIVERS, deviceFor, LINUX_FLAGS, WEBGPU_SINCE, whyNoAdapter, whyNoGpu } from "./runtime/device.js";
+export { DAWN_DRIVERS, deviceFor, FIREFOX_SETTINGS, LINUX_FLAGS, WEBGPU_SINCE, whyNoAdapter, whyNoGpu } from "./runtime/device.js";
 export { ARRAYS, evaluate, itemsize } from "./runtime/passes.js";
+export { finished } from "./runtime/wait.js";
 
 /**
  * Compile the first shader that fits the device.
@@ -388,7 +390,7 @@ class Norm {
       });
     this.#device.queue.submit([encoder.finish()]);
     const read = async ({ tensor, staging }) => {
-      await staging.mapAsync(GPUMapMode.READ);
+      await finished(this.#device, staging.mapAsync(GPUMapMode.READ));
       const bytes = staging.getMappedRange().slice(0, this.#dataBytes(tensor, rows));
       return [tensor.name, new ARRAYS[tensor.dtype](bytes)];
     };

@@ -10,7 +10,7 @@ from time import monotonic
 from webnorm.engines.catalog import Engine
 from webnorm.engines.launch import RunningEngine, start_browser, start_script
 from webnorm.engines.node_webgpu import webgpu
-from webnorm.errors import WebnormError, sentence
+from webnorm.errors import WebnormError
 from webnorm.serving import POLICY
 from webnorm.web.browser import visits
 from webnorm.web.browser.report_site import ASSETS, PostedReport, ReportSite, report_site
@@ -57,11 +57,7 @@ class EngineVisitor:
         deadline = monotonic() + self.time_limit_s
         with report_site(folder, page, policy) as site, self._started(site, folder, page, query) as running:
             posted = self._posted(site, running, page, deadline)
-        remarks = tuple(sentence(error.strip().partition("\n")[0]) for error in posted["errors"])
-        if posted["failure"] is not None:
-            # The server of this address has ended.
-            raise WebnormError(f"{page} failed: {sentence(posted['failure'].replace(f'{site.url}/', ''))}")
-        return PageVisit(self.name, posted["report"], remarks)
+        return site.visit(self.name, posted)
 
     def _started(
         self, site: ReportSite, folder: Path, page: str, query: str
@@ -80,8 +76,7 @@ class EngineVisitor:
             ended = running.ended()
             if site.posted is not None:
                 return site.posted
-            if site.missing:
-                raise WebnormError(f"{page} requests {site.missing[0]}, which is missing; {AGAIN}")
+            site.check_missing()
             if ended is not None:
                 raise WebnormError(f"{self.engine} ended while it ran {page}: {ended}")
             if monotonic() >= deadline:

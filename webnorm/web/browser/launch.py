@@ -11,13 +11,14 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from webnorm import system
+from webnorm.engines.catalog import UNDRIVEN, engine_fix, undriven_engine
 from webnorm.engines.launch import CHROMIUM_ARGUMENTS, environment
 from webnorm.errors import WebnormError, shell_command
 from webnorm.files.atomic import absolute
@@ -58,7 +59,12 @@ def find_browser(named: str | Path | None = None) -> Path | None:
     if wanted:
         with suppress(OSError, ValueError):
             if path := shutil.which(wanted) or shutil.which(absolute(Path(wanted))):
-                return absolute(Path(path))
+                found = absolute(Path(path))
+                if name := undriven_engine(found):
+                    raise WebnormError(
+                        f"{wanted}: expected Chromium, Chrome or Edge; for this browser use --engine {name}"
+                    )
+                return found
         raise WebnormError(
             f"{wanted}: no such browser; expected the path of Chromium, Chrome or Edge, or ws://HOST:PORT/..."
         )
@@ -95,7 +101,10 @@ def browser_fixes(named: str | Path | None = None) -> list[system.Fix]:
         commands = () if system.is_installed("playwright") else (system.pip_install("playwright"),)
         missing.append(system.Fix(f"No Playwright: {error}.", commands))
     browser = system.browser_fix(browser_source(named) is not None)
-    return missing if browser is None else [*missing, browser]
+    if browser is None:
+        return missing
+    hints = (f" `webnorm verify --engine {name}` works." for name in UNDRIVEN if engine_fix(name) is None)
+    return [*missing, replace(browser, missing=browser.missing + next(hints, ""))]
 
 
 class BrowserGone(Exception):

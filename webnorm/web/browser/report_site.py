@@ -1,4 +1,4 @@
-"""A server for an engine without a driver: it serves the page of a folder, and takes the page's report."""
+"""A server for a browser without a driver: it serves the page of a folder, and takes the page's report."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
+from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, sentence
 from webnorm.files import forms
 from webnorm.serving import POLICY, TYPES, StaticSite, bound_socket, check_sender, read_body, served
+from webnorm.web.browser.visits import PageVisit
+from webnorm.web.folder import AGAIN
 
 ASSETS = Path(__file__).parents[1] / "assets"
 # The script that posts a page's report; the server adds it to the page, so that no export contains it.
@@ -39,18 +42,27 @@ class PostedReport(TypedDict):
 
 
 class ReportSite:
-    """A folder below a path that only the started engine knows, and the place for one report.
+    """A folder below a path that only the intended browser knows, and the place for one report.
 
-    `url` contains this token. `received` is set once the report is there.
+    `urls` contain this token, one for each origin. `received` is set once the report is there. `agent` is the
+    browser's description of itself: the reporter's, or before the report the last visitor's.
     """
 
-    def __init__(self, folder: Path, page: str, policy: str, origin: str) -> None:
-        self._origin = origin
+    def __init__(self, folder: Path, page: str, policy: str, origins: Sequence[str]) -> None:
+        self._origin = origins[0]
+        self._origins = {origin.partition("://")[2]: origin for origin in origins}
         self._token = secrets.token_urlsafe(24)
-        self.url = f"{origin}/{self._token}"
+        self._page = page
+        self.urls = [f"{origin}/{self._token}" for origin in origins]
         self._files = _ReportingFiles(folder, page, policy, self.url)
         self.received = threading.Event()
         self.posted: PostedReport | None = None
+        self.agent: str | None = None
+
+    @property
+    def url(self) -> str:
+        """The first address."""
+        return self.urls[0]
 
     @property
     def report_url(self) -> str:
@@ -58,9 +70,25 @@ class ReportSite:
         return f"{self.url}/{_REPORT}"
 
     @property
-    def missing(self) -> list[str]:
-        """The requested paths of the folder that were not found."""
-        return self._files.missing
+    def is_open(self) -> bool:
+        """Return whether a browser has loaded the page."""
+        return self._files.page_loaded
+
+    def check_missing(self) -> None:
+        """Raise WebnormError if the page has requested a file that the folder lacks."""
+        if self._files.missing:
+            raise WebnormError(f"{self._page} requests {self._files.missing[0]}, which is missing; {AGAIN}")
+
+    def visit(self, browser: str, posted: PostedReport) -> PageVisit:
+        """Return the report that a page has posted. Raises WebnormError if the page failed."""
+        if posted["failure"] is not None:
+            why = posted["failure"]
+            for url in self.urls:
+                # The server of this address has ended.
+                why = why.replace(f"{url}/", "")
+            raise WebnormError(f"{self._page} failed: {sentence(why)}")
+        remarks = tuple(sentence(error.strip().partition("\n")[0]) for error in posted["errors"])
+        return PageVisit(browser, posted["report"], remarks)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request below the token, from this server's own pages or from a script."""
@@ -82,7 +110,9 @@ class ReportSite:
     def _check(self, request: Request, token: str) -> None:
         if not secrets.compare_digest(token.encode(), self._token.encode()):
             raise HTTPException(404, "no such page")
-        check_sender(request, self._origin)
+        check_sender(request, self._origins.get(request.headers.get("host", ""), self._origin))
+        if not self.received.is_set():
+            self.agent = request.headers.get("user-agent", "")
 
     async def _take(self, request: Request) -> Response:
         """Keep the first report."""
@@ -95,7 +125,7 @@ class ReportSite:
             raise HTTPException(400, f"not a report: {error}") from error
         if self.received.is_set():
             raise HTTPException(409, "a report was received before")
-        self.posted = posted
+        self.posted, self.agent = posted, request.headers.get("user-agent", "")
         self.received.set()
         return Response(status_code=204)
 
@@ -106,6 +136,9 @@ class _ReportingFiles(StaticSite):
     def __init__(self, folder: Path, page: str, policy: str, url: str) -> None:
         super().__init__(folder, policy, url)
         self._page = page
+        self.page_loaded = False
+        # The page may have been opened through another address of this server.
+        self._script = f"{urlsplit(url).path}/{_REPORTER}"
 
     def file_response(
         self,
@@ -117,10 +150,14 @@ class _ReportingFiles(StaticSite):
         """Answer with the file, or with the page and the script before all others."""
         if scope["path"] != f"/{self._page}":
             return super().file_response(full_path, stat_result, scope, status_code)
+        # A person may have mistyped the path before.
+        if not self.page_loaded:
+            self.missing.clear()
+            self.page_loaded = True
         text = Path(full_path).read_bytes()
         found = _HEAD.search(text)
         at = found.end() if found else 0
-        script = f'<script src="{self.url}/{_REPORTER}"></script>'.encode()
+        script = f'<script src="{self._script}"></script>'.encode()
         return Response(text[:at] + script + text[at:], status_code, self._headers, TYPES[".html"])
 
 
@@ -128,6 +165,6 @@ class _ReportingFiles(StaticSite):
 def report_site(folder: Path, page: str, policy: str = POLICY) -> Iterator[ReportSite]:
     """Serve a folder's page on 127.0.0.1 until the context ends, and take its report."""
     with bound_socket("127.0.0.1", 0) as listener:
-        site = ReportSite(folder, page, policy, f"http://127.0.0.1:{listener.getsockname()[1]}")
-        with served(listener, site):
+        site = ReportSite(folder, page, policy, [f"http://127.0.0.1:{listener.getsockname()[1]}"])
+        with served([listener], site):
             yield site

@@ -1,7 +1,7 @@
 // The buffers for timing shaders: filled with real data, and too large for caches.
 // rows and cols are names of the manifest's format.
 
-import { evaluate, itemsize } from "../runtime.js";
+import { evaluate, finished, itemsize } from "../runtime.js";
 import { within } from "./gpu.js";
 import { LARGEST_CACHE, SUSPICIOUS_ONE_SIDED_PERCENT, SUSPICIOUS_PERCENT } from "./numbers.js";
 
@@ -163,7 +163,7 @@ export class BufferSets {
       const encoder = this.#device.createCommandEncoder();
       encoder.copyBufferToBuffer(this.sets[0][name], 0, staging, 0, size);
       this.#device.queue.submit([encoder.finish()]);
-      await staging.mapAsync(GPUMapMode.READ);
+      await finished(this.#device, staging.mapAsync(GPUMapMode.READ));
       return staging.getMappedRange().slice(0, byteLength);
     } finally {
       staging.destroy();

@@ -104,19 +104,21 @@ export async function openDevice(adapter, descriptor, without) {
 
 /**
  * Return the browser's description of an adapter.
- * @param {GPUAdapterInfo} info
+ * @param {GPUAdapter} adapter
  * @param {boolean} software
  * @returns {Record<string, string | number | boolean | null>}
  */
-export function adapterFacts(info, software) {
+export function adapterFacts({ info, features }, software) {
+  // Without subgroups, WebGPU gives the bounds of all devices.
+  const [least, most] = features.has("subgroups") ? [info.subgroupMinSize, info.subgroupMaxSize] : [];
   return {
     vendor: info.vendor,
     architecture: info.architecture,
     device: info.device,
     description: info.description,
     software,
-    subgroup_min_size: info.subgroupMinSize ?? null,
-    subgroup_max_size: info.subgroupMaxSize ?? null,
+    subgroup_min_size: least ?? null,
+    subgroup_max_size: most ?? null,
   };
 }
 

@@ -53,6 +53,8 @@ class Lab {
     }
     const machine = this.#machine();
     this.#controls = new Controls(this.#entries(), machine);
+    // Without subgroups there is no choice, and a link to this selection leaves the choice to its reader.
+    byId("subgroups").closest("label").hidden = this.#adapter?.features.has("subgroups") === false;
     this.#controls.set({ cols: this.#index.first_cols[machine] });
     this.#listen();
     await this.#showKernels();
@@ -62,7 +64,7 @@ class Lab {
       `webnorm ${this.#index.webnorm}. To compare two runs: webnorm compare OLD.json NEW.json.`;
     if (this.#refusal) throw this.#refusal;
     const { software } = this.#traits();
-    const name = adapterName(adapterFacts(this.#adapter.info, software));
+    const name = adapterName(adapterFacts(this.#adapter, software));
     say(`Ready on ${name}${software ? " (software)" : ""} in ${browserName()}.`);
   }
 
@@ -153,7 +155,7 @@ class Lab {
     this.#standings = [];
     this.#link = new URL(addressOf(choice), location.href).href;
     for (const id of ["devices", "results"]) byId(id).replaceChildren();
-    byId("devices-section").hidden = true;
+    for (const id of ["devices-section", "results-section"]) byId(id).hidden = true;
     byId("summary").hidden = true;
     announce("");
     this.#updateButtons();
@@ -192,8 +194,8 @@ class Lab {
     const adapter = await findAdapter();
     const descriptor = withRoomForOrder(descriptorFor({ shaders }, adapter), shaders, adapter);
     const device = await openDevice(adapter, descriptor, withheld(choice));
-    const traits = traitsOf(device, adapter.info);
-    report.device = deviceDescription(device, adapterFacts(adapter.info, traits.software));
+    const traits = { ...traitsOf(device, adapter.info), offered: adapter.features };
+    report.device = deviceDescription(device, adapterFacts(adapter, traits.software));
     const machine = { device, adapterInfo: adapter.info, traits, restless: this.#restless };
     const bench = new Bench(machine, bundle, copies, choice, watcher);
     try {
@@ -239,10 +241,8 @@ class Lab {
       info: {},
     };
     const without = this.#controls ? withheld(this.#controls.choice) : [];
-    return traitsOf(
-      { features: new Set([...features].filter((name) => !without.includes(name))), limits },
-      info,
-    );
+    const left = new Set([...features].filter((name) => !without.includes(name)));
+    return { ...traitsOf({ features: left, limits }, info), offered: features };
   }
 
   #entries() {

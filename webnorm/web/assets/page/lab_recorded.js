@@ -115,7 +115,7 @@ export function standingCard(standing) {
       ),
       chart("Percent of each device's own copy", shareChart(`${title}, percent of each device's copy`, bars)),
     ),
-    table(COLUMNS, places.map(rowOf), { class: "bleed", label: `${title}, compared with recorded devices` }),
+    table(COLUMNS, places.map(rowOf), { bleed: true, label: `${title}, compared with recorded devices` }),
     element("p", { class: "muted small" }, remarks(standing)),
   );
 }
@@ -191,7 +191,7 @@ export function overviewCard(standings) {
       names,
       lines.map(({ standing, shares }) => ({ label: standing.op, shares })),
     ),
-    table(columns, rows, { class: "bleed", label: `${title}: the fastest kernel, and percent of each copy` }),
+    table(columns, rows, { bleed: true, label: `${title}: the fastest kernel, and percent of each copy` }),
     element("p", { class: "muted small" }, remarks(together(standings))),
   );
 }

@@ -250,7 +250,7 @@ function tableOf(results) {
       element("span", {}, tag(result), remarks),
     ]);
   });
-  return table(COLUMNS, rows, { class: "bleed" });
+  return table(COLUMNS, rows, { bleed: true });
 }
 
 function rangeText({ p20_ns: low, p80_ns: high }) {

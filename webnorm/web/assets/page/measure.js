@@ -1,5 +1,6 @@
 // Timing on the GPU: samples of several candidates, taken in turn until a rule stops, as in webnorm/gpu/timing.py.
 
+import { finished } from "../runtime.js";
 import { within } from "./gpu.js";
 import { Pace } from "./pace.js";
 import { spread } from "./statistics.js";
@@ -121,7 +122,7 @@ export class Stopwatch {
   }
 
   #wait(promise) {
-    return within(promise, "timing shaders", this.#device);
+    return within(finished(this.#device, promise), "timing shaders", this.#device);
   }
 }
 

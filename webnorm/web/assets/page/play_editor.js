@@ -131,7 +131,9 @@ export class Texts {
   replace(text, typing = false) {
     const change = smallestChange(this.text, text);
     this.#loading = !typing;
-    this.kernel.dispatch({ changes: change });
+    // Undo must not go back to the empty editor before the first text, which would then be saved.
+    const undoable = this.kernel.state.doc.length > 0;
+    this.kernel.dispatch({ changes: change, annotations: cm.Transaction.addToHistory.of(undoable) });
     this.#loading = false;
   }
 

@@ -28,7 +28,12 @@ let thread = null;
 export async function runHere(native) {
   end();
   say("Loading the exported shader.");
-  const bundles = await (await ask("POST", "api/here", {})).json();
+  let bundles;
+  try {
+    bundles = await (await ask("POST", "api/here", {})).json();
+  } catch (error) {
+    return say(`Not run: ${error.message}`);
+  }
   say("Starting.");
   thread = new Worker("page/play_worker.js", { type: "module" });
   const timer = setTimeout(() => {
@@ -63,7 +68,7 @@ function show(results, adapter, native) {
   const own = results.find(({ op }) => op !== "copy");
   const rows = [line("this browser", own), native && line("natively", native)].filter(Boolean);
   const reason = own.reason && element("p", { class: "small" }, own.reason);
-  byId("here").replaceChildren(table(COLUMNS, rows, { class: "bleed" }), reason || "");
+  byId("here").replaceChildren(table(COLUMNS, rows, { bleed: true }), reason || "");
 }
 
 function line(where, result) {

@@ -159,7 +159,7 @@ export function showShapes(attempt, link) {
     return detail ? [element("p", { class: "small" }, `${problem}: ${detail}`)] : [];
   });
   byId("shapes").replaceChildren(
-    rows.length ? table(SHAPES, rows, { class: "bleed" }) : element("p", { class: "muted" }, "Not checked yet."),
+    rows.length ? table(SHAPES, rows, { bleed: true }) : element("p", { class: "muted" }, "Not checked yet."),
     ...details,
     worst ? worstElement(worst) : "",
     hints?.length ? hintList(hints, link) : "",

@@ -58,7 +58,7 @@ export function showTimes(times) {
   byId("times").replaceChildren(
     element("h3", {}, title),
     bars.length ? barChart(title, bars, copy?.gbps ? { label: "copy", gbps: copy.gbps } : null) : "",
-    table(TIMES, rows, { class: "bleed", label: "Times" }),
+    table(TIMES, rows, { bleed: true, label: "Times" }),
   );
 }
 

@@ -61,5 +61,5 @@ export function showTrace(trace, note, link) {
   const where = trace.filter ? ` where ${trace.filter}` : "";
   const unknown = shown.some(({ expected }) => !expected) ? " –: the float64 reference has no value of that name." : "";
   const caption = `${counted(trace.count, "value")}${where}${less}.${unknown}`;
-  parent.replaceChildren(table(COLUMNS, rows, { caption, class: "bleed" }));
+  parent.replaceChildren(table(COLUMNS, rows, { caption, bleed: true }));
 }

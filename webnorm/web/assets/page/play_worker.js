@@ -13,7 +13,7 @@ self.onmessage = async ({ data: { bundle, copies, rows } }) => {
     const adapter = await findAdapter();
     const shaders = [...copies.manifest.shaders, ...bundle.manifest.shaders];
     const device = await openDevice(adapter, descriptorFor({ ...bundle.manifest, shaders }, adapter), []);
-    const traits = traitsOf(device, adapter.info);
+    const traits = { ...traitsOf(device, adapter.info), offered: adapter.features };
     const machine = { device, adapterInfo: adapter.info, traits };
     const drawn = {
       rows: traits.software ? rows.software : rows.gpu,
@@ -25,7 +25,7 @@ self.onmessage = async ({ data: { bundle, copies, rows } }) => {
     await bench.run();
     const results = bench.results();
     device.destroy();
-    self.postMessage({ results, adapter: adapterName(adapterFacts(adapter.info, traits.software)) });
+    self.postMessage({ results, adapter: adapterName(adapterFacts(adapter, traits.software)) });
   } catch (error) {
     self.postMessage({ error: error.message });
   }

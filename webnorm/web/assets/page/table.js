@@ -10,21 +10,24 @@ import { element } from "./dom.js";
 /**
  * @param {Column[]} columns
  * @param {HTMLElement[]} rows
- * @param {{ caption?: string | null, label?: string, class?: string }} [attributes]
+ * @param {{ caption?: string | null, label?: string, bleed?: boolean, class?: string }} [attributes]
+ *   bleed: as wide as its card
  * @returns {HTMLElement}
  */
-export function table(columns, rows, { caption = null, label, ...attributes } = {}) {
+export function table(columns, rows, { caption = null, label, bleed = false, ...attributes } = {}) {
   // Explicit roles, since the layout as cards removes the implicit roles of a table.
   const heads = columns.map(({ name, number }) =>
     element("th", { scope: "col", role: "columnheader", class: number ? "number" : null }, name),
   );
-  return element(
+  const made = element(
     "table",
     { role: "table", "aria-label": label, ...attributes },
     caption && element("caption", {}, caption),
     element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, ...heads)),
     element("tbody", { role: "rowgroup" }, ...rows),
   );
+  // In a grid, Firefox makes a table with negative margins too wide.
+  return bleed ? element("div", { class: "bleed" }, made) : made;
 }
 
 /**

@@ -1,7 +1,7 @@
 // One problem: checks every kernel of its ladder against float64, then times the kernels in turn with the copies.
 // rows and cols are names of the manifest's format and of the lab's index.
 
-import { choose, createNorm } from "../runtime.js";
+import { choose, createNorm, refusal } from "../runtime.js";
 import { assess, tolerance, verdictOn } from "./verdicts.js";
 import { BufferSets, dataBytes, leastBytes, rowTensors, setsFor, suspiciousPercent } from "./buffers.js";
 import { breathe } from "./breathe.js";
@@ -41,7 +41,8 @@ export function ladder({ manifest, texts }, traits) {
     } catch (error) {
       // The last shader needs the least.
       const shader = own.at(-1);
-      return { kernel, shader, why: error.message, text: texts[shader.name] };
+      const reasons = new Set(own.map((one) => refusal(one, traits)).filter(Boolean));
+      return { kernel, shader, why: [...reasons].join("; ") || error.message, text: texts[shader.name] };
     }
   });
   return found.sort((a, b) => a.shader.rung - b.shader.rung);

@@ -77,8 +77,8 @@ async function verify(report, opened, host, watcher) {
   const descriptor = withRoomForOrder(loaded.deviceDescriptor(adapter), manifest.shaders, adapter);
   const device = await openDevice(adapter, descriptor, host.without);
   opened.device = device;
-  const traits = traitsOf(device, adapter.info);
-  report.adapter = adapterFacts(adapter.info, traits.software);
+  const traits = { ...traitsOf(device, adapter.info), offered: adapter.features };
+  report.adapter = adapterFacts(adapter, traits.software);
   report.features = [...device.features].sort();
   const used = ["maxStorageBufferBindingSize", "maxBufferSize", "maxComputeWorkgroupsPerDimension"];
   const named = new Set([...manifest.shaders.flatMap((shader) => Object.keys(shader.limits)), ...used]);

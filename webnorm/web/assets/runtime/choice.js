@@ -20,10 +20,13 @@ export function traitsOf(device, info = device.adapterInfo) {
   };
 }
 
-/** Return the reason why a shader cannot run on a device, or null if it can. */
+/** Return the reason why a shader cannot run on a device, or null. `traits.offered`: the adapter's features, if known. */
 export function refusal(shader, traits) {
   const missing = shader.features.find((feature) => !traits.features.has(feature));
-  if (missing) return `needs the feature ${missing}, which the device was created without`;
+  if (missing) {
+    const lacks = traits.offered?.has(missing) === false ? "the adapter lacks" : "the device was created without";
+    return `needs the feature ${missing}, which ${lacks}`;
+  }
   const unknown = shader.language_features.find((feature) => traits.languageFeatures?.has(feature) === false);
   if (unknown) return `needs WGSL's ${unknown}, which this browser lacks`;
   const small = Object.keys(shader.limits).find((limit) => shader.limits[limit] > traits.limits[limit]);

@@ -11,6 +11,10 @@ export const LINUX_FLAGS =
   "on Linux, start Chrome or Chromium with --enable-unsafe-webgpu --enable-features=Vulkan, or set both flags in " +
   "chrome://flags/#enable-unsafe-webgpu and chrome://flags/#enable-vulkan";
 
+/** Settings for Firefox on Linux, where WebGPU is off by default. */
+export const FIREFOX_SETTINGS =
+  "on Linux, set dom.webgpu.enabled and gfx.webgpu.ignore-blocklist to true on the page about:config, and restart Firefox";
+
 const DEVICE_OPTIONS = ["gpu", "powerPreference", "requiredFeatures", "requiredLimits"];
 const POWER = ["low-power", "high-performance"];
 
@@ -26,7 +30,7 @@ export function whyNoGpu({ isSecureContext, navigator } = globalThis) {
 export function whyNoAdapter({ navigator } = globalThis) {
   return (
     "WebGPU gives no adapter: hardware acceleration is off, or the GPU or its driver is on the browser's " +
-    `blocklist; see chrome://gpu${onLinux(navigator)}`
+    `blocklist; see ${isFirefox(navigator) ? "about:support" : "chrome://gpu"}${onLinux(navigator)}`
   );
 }
 
@@ -39,7 +43,12 @@ export const DAWN_DRIVERS =
 const NO_DRIVER = `the option gpu gives no adapter: it supports none of the installed drivers. ${DAWN_DRIVERS}`;
 
 function onLinux(navigator) {
-  return /Linux(?!.*Android)/.test(navigator?.userAgent) ? `; ${LINUX_FLAGS}` : "";
+  if (!/Linux(?!.*Android)/.test(navigator?.userAgent)) return "";
+  return `; ${isFirefox(navigator) ? FIREFOX_SETTINGS : LINUX_FLAGS}`;
+}
+
+function isFirefox(navigator) {
+  return /\bFirefox\//.test(navigator?.userAgent);
 }
 
 /**
