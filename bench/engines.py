@@ -32,13 +32,15 @@ from webnorm.op.corpus import Case, fixed_cases
 from webnorm.op.op import Task
 from webnorm.op.registry import OPS
 
+# SwiftShader compiles for seconds, and on a busy machine for minutes.
+TIME_LIMIT_S = 600.0
 PAGE = Path(__file__).parent / "results" / "engines.md"
 
 
 def measure(names: Sequence[str], missing: dict[str, str]) -> list[EngineRun]:
     """Measure in each engine, in order. Engines that do not start become `missing`, with the reason."""
     with ExitStack() as stack:
-        workers = {name: stack.enter_context(Worker(engine=name)) for name in names}
+        workers = {name: stack.enter_context(Worker(time_limit_s=TIME_LIMIT_S, engine=name)) for name in names}
         described: dict[str, EngineDescription] = {}
         for name, worker in workers.items():
             try:

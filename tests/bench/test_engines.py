@@ -151,10 +151,10 @@ def test_a_cell_has_the_verdict_and_the_error_in_float32() -> None:
     half = replace(PROBLEM, dtype="float16")
     assert verdict_cell([result(), result(error=2e-7), result(error=1.0, problem=half)]) == "2.0e-07"
     assert verdict_cell([result(error=0.0)]) == "0"
-    assert verdict_cell([result(), result(error=0.5, status="fail")]) == "**FAIL 1/2** 5.0e-01"
-    assert verdict_cell([result(error=None, status="error")]) == "**FAIL 1/1**"
+    assert verdict_cell([result(), result(error=0.5, status="fail")]) == "**FAIL 1** 5.0e-01"
+    assert verdict_cell([result(error=None, status="error")]) == "**FAIL 1**"
     assert verdict_cell([result(), result(error=0.5, status="fail", expected=True)]) == "unstable 5.0e-01"
-    assert verdict_cell([result(), result(error=None, status="skip")]) == "1.0e-07"
+    assert verdict_cell([result(), result(error=None, status="skip")]) == "1.0e-07, 1 of 2"
     assert verdict_cell([result(error=None, status="skip")]) == "skip"
     assert verdict_cell([]) == "-"
 
@@ -198,9 +198,13 @@ def test_the_reasons_name_the_engines() -> None:
     skipped = result("welford_subgroup", None, status="skip", reason="needs subgroups")
     runs = [engine("a", failed, skipped), engine("b", result(), skipped), engine("c", failed)]
     assert reasons(runs).splitlines() == [
-        "- `layer_norm/naive` in a and c: `cols-199`, float32: off by 3",
+        "- `layer_norm/naive` in a and c: `cols-199` (float32): off by 3",
         "- `layer_norm/welford_subgroup` in a and b: needs subgroups",
     ]
+    unstable = [result(case=case, status="fail", expected=True) for case in ("cols-5", "shift-1e4")]
+    assert reasons([engine("a", *unstable)]) == (
+        "- `layer_norm/naive` in a: unstable in `cols-5` (float32), `shift-1e4` (float32)"
+    )
     assert reasons([engine("a", result())]) == "Every kernel is right in all engines."
 
 
