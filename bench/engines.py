@@ -40,7 +40,9 @@ PAGE = Path(__file__).parent / "results" / "engines.md"
 def measure(names: Sequence[str], missing: dict[str, str]) -> list[EngineRun]:
     """Measure in each engine, in order. Engines that do not start become `missing`, with the reason."""
     with ExitStack() as stack:
-        workers = {name: stack.enter_context(Worker(time_limit_s=TIME_LIMIT_S, engine=name)) for name in names}
+        workers = {
+            name: stack.enter_context(Worker(time_limit_s=TIME_LIMIT_S, engine=name)) for name in names
+        }
         described: dict[str, EngineDescription] = {}
         for name, worker in workers.items():
             try:
