@@ -772,7 +772,7 @@ def test_on_a_gpu_a_dispatch_waits_for_the_one_before(lab_folder: Path, chromium
 
 
 # Sets of buffers small enough for several on a software adapter, and a short time.
-SMALL = {"buffers.js": ("2 * LARGEST_CACHE", "2 ** 21"), "verify.js": ("32 * 2 ** 20", "2 ** 18")}
+SMALL = {"buffers.js": ("2 * LARGEST_CACHE", "2 ** 21"), "verify_package.js": ("32 * 2 ** 20", "2 ** 18")}
 
 
 @pytest.mark.slow
