@@ -165,7 +165,7 @@ PROBES: Mapping[str, Probe] = {
 
 @dataclass(frozen=True)
 class EngineDescription:
-    """What a device reports about itself, for the parent process."""
+    """The properties of a device, for the parent process."""
 
     device: Mapping[str, Any]
     limits: Mapping[str, int]
