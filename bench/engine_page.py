@@ -159,9 +159,9 @@ def _verdict_text() -> str:
     )
     return (
         "A number alone is the verdict *pass*: the largest error of the kernel in float32, divided by "
-        "max(1, |answer|). *3 of 9* is the number of cases that ran, if the kernel refuses the others. *FAIL "
-        "1* means wrong in one case. *unstable* means that only cases failed which the kernel's formula "
-        "cannot pass. *skip* means that the engine lacks a feature. "
+        "max(1, |answer|). *3 of 9* is the number of cases that ran, if the kernel refuses the others. "
+        "*FAIL 1* means wrong in one case. *unstable* means that only cases failed which the formula of the "
+        "kernel cannot pass. *skip* means that the engine lacks a feature. "
         f"The cases of [the corpus](../../docs/numerics.md#the-corpus): {cases}."
     )
 
@@ -307,7 +307,7 @@ def explanations(runs: Sequence[EngineRun]) -> str:
     return "\n\n".join(paragraph.replace("\n", " ") for paragraph in text.split("\n\n"))
 
 
-# `explanations` fills in the fields.
+# The fields of `explanations`.
 EXPLANATIONS = """
 **Contraction.** A compiler may compute `x * y + z` with one rounding, and `fma` with two. The operands
 leave only the rounding error of the product. Rounded once: `x * y + z` {contracted}; `fma`

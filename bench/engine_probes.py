@@ -165,7 +165,7 @@ PROBES: Mapping[str, Probe] = {
 
 @dataclass(frozen=True)
 class EngineDescription:
-    """The properties of a device, for the parent process."""
+    """The facts that a device reports about itself, for the parent process."""
 
     device: Mapping[str, Any]
     limits: Mapping[str, int]

@@ -1,7 +1,7 @@
 /* A Vulkan layer that writes each SPIR-V module to a file of the folder $WEBNORM_SPIRV, in order of creation.
 
    It shows what naga and Tint generate, whose own interfaces do not. bench.backends compiles and loads it.
-   The structures are those of vulkan.h and vk_layer.h, so that no headers need to be installed. */
+   The structures equal the ones in vulkan.h and vk_layer.h, so that no headers need to be installed. */
 
 #include <stdint.h>
 #include <stdio.h>

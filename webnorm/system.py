@@ -50,7 +50,7 @@ _MORE_DRIVERS = "VK_ADD_DRIVER_FILES"
 
 
 def dawn_drivers(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that give Dawn a software driver besides the system's; empty without one.
+    """Return the variables that add a software driver for Dawn to the system's drivers; empty without one.
 
     Dawn does not accept Mesa's software driver before version 23.
     """

@@ -114,7 +114,7 @@ IMPLEMENTATIONS: dict[str, tuple[str, Callable[[Array, Array, Array], Array], fl
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
-def test_a_probe_distinguishes_implementations(name: str) -> None:
+def test_a_probe_separates_implementations(name: str) -> None:
     key, function, least, most = IMPLEMENTATIONS[name]
     operands = PROBES[key].draw(np.random.default_rng(2))
     measured = PROBES[key].measure(function(*operands).astype(np.float32), operands)

@@ -205,7 +205,7 @@ class _Reached(Exception):
 # The functions that do a verb's work, and the options that it always needs.
 SINKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "play": (("webnorm.play.session.PlaygroundSession", "webnorm.cli.verbs.play._once"), ("file",)),
-    "check": (("webnorm.cli.verbs.check.run_on",), ()),
+    "check": (("webnorm.cli.verbs.check.run_in_engines",), ()),
     "bench": (("webnorm.cli.verbs.bench.run_on",), ()),
     "export": (
         ("webnorm.web.lab_site.lab_files", "webnorm.web.package.npm.package_files"),

@@ -117,6 +117,7 @@ def test_an_engine_is_as_in_the_table(engine: str) -> None:
     assert found == expected | {(op, "portable"): "pass" for op in OPS}
 
 
+@pytest.mark.slow
 def test_an_error_names_the_line_of_the_template(engine: str, tmp_path: Path) -> None:
     kernel = (webnorm.select(webnorm.discover(), "naive")).path.read_text(encoding="utf-8")
     folder = tmp_path / "layer_norm"

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.xdist_group("firefox"),
 ]
 NEEDS_SUBGROUPS = "needs the feature subgroups, which the adapter lacks"
-# Two cards with tables; the script posts the distances from the sides of a card to those of its table.
+# Two cards with tables; the script posts the distances from the sides of a card to the sides of its table.
 CARD = """<!doctype html>
 <meta charset="utf-8">
 <link rel="stylesheet" href="page/style.css">

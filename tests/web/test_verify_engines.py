@@ -25,9 +25,11 @@ from test_verify import report, reporting, write
 import dawn
 from commands import webnorm
 from headless import needs_tint
+from pages import ROOT
 from patience import HANG_S, all_end
-from webnorm.engines.catalog import Engine, engine_fix, find_engine
+from webnorm.engines.catalog import PORTABLE, Engine, engine_fix, find_engine
 from webnorm.errors import WebnormError
+from webnorm.op.registry import OPS
 from webnorm.serving import POLICY
 from webnorm.web import tint, verify
 from webnorm.web.browser import engine_visits, report_site
@@ -342,7 +344,6 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Export("layer_norm", (64,), "float16").write(tmp_path_factory.mktemp("package") / "ln")
 
 
-@pytest.mark.slow
 @needs_tint
 @pytest.mark.parametrize("name", ["chromium", "firefox", "node", "deno"])
 def test_a_package_in_a_real_engine(
@@ -356,6 +357,50 @@ def test_a_package_in_a_real_engine(
     assert f"pass  {name}: " in done.stdout
     assert f"\n{engine} {engine.version}, " in done.stdout
     assert "console" not in done.stdout
+
+
+GALLERY = ROOT / "examples" / "ops"
+# Small sizes for an export of each op; odd ones where the op admits them.
+SIZES = {
+    "layer_norm": "--cols 77",
+    "layer_norm_backward": "--cols 320",
+    "rms_norm": "--cols 1000",
+    "rms_norm_backward": "--cols 257",
+    "argmax": "--cols 512",
+    "cross_entropy": "--size classes=1000",
+    "cross_entropy_backward": "--size classes=1000",
+    "cumulative_sum": "--cols 1000",
+    "depthwise_conv1d": "--size channels=64 --size length=128 --size taps=4",
+    "gelu": "--cols 1000",
+    "matvec_int4": "--size k=512",
+    "matvec_int8": "--size k=512",
+    "rope": "--size heads=4 --size head_dim=64",
+    "softmax": "--cols 1000",
+    "softmax_backward": "--cols 1000",
+    "swiglu": "--cols 1000",
+}
+
+
+def test_each_op_has_a_size() -> None:
+    gallery = {path.parent.name for path in GALLERY.glob("*/op.py")}
+    assert {*SIZES} == gallery | {name for name, op in OPS.items() if not op.is_copy and op.source is None}
+
+
+@pytest.mark.slow
+@needs_tint
+@pytest.mark.parametrize("op", SIZES)
+def test_an_export_is_right_in_every_engine(op: str, tmp_path: Path) -> None:
+    names = [name for name in PORTABLE if engine_fix(name) is None]
+    if len(names) < len(PORTABLE):
+        pytest.skip(f"only {', '.join(names)} are installed, of {', '.join(PORTABLE)}")
+    own = str(GALLERY / op) if (GALLERY / op).exists() else op
+    exported = webnorm(["export", own, *SIZES[op].split(), "--out", "dist"], tmp_path)
+    assert exported.returncode == 0, exported.stderr
+    words = ("verify", "dist", "--engine", "all", "--quick", "--time-limit", str(HANG_S))
+    done = webnorm([*words], tmp_path)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    for name in names:
+        assert f"pass  {name}: " in done.stdout
 
 
 @pytest.mark.slow

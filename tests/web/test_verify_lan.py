@@ -1,4 +1,4 @@
-"""`webnorm verify --lan`: a browser of the local network reports over HTTPS, and nobody without the token.
+"""`webnorm verify --lan`: a browser of the local network reports over HTTPS, and only with the token.
 
 The fake phones here connect only if the certificate has the fingerprint that `verify` shows.
 """

@@ -157,7 +157,7 @@ def _guarded(engine: Engine, folder: str, command: tuple[str, ...]) -> Iterator[
                 stdout=output,
                 stderr=output,
                 env=_environment_of(engine, folder),
-                # Signals to this process' group, such as that of Ctrl-C, must not end the guardian.
+                # Signals to this process' group, such as Ctrl-C's, must not end the guardian.
                 start_new_session=True,
             )
         except OSError as error:

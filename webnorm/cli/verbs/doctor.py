@@ -116,7 +116,7 @@ def _engines_line() -> str:
 
 @dataclass(frozen=True)
 class _Extras:
-    """The parts that doctor checks on request: those of `verify` with its default browser, and engines."""
+    """The parts that doctor checks on request: what `verify` needs without --engine, and engines."""
 
     browser: bool
     engines: tuple[str, ...]

@@ -39,7 +39,8 @@ export function showTimes(times) {
   const bars = times
     .filter(({ name, result }) => name !== "copy" && Number.isFinite(result.gbps))
     .map((one) => ({
-      label: named(one),
+      // Without the kernel's name, which the table has: on a phone it would reach into the numbers.
+      label: NAMES[one.name] ?? one.name,
       gbps: one.result.gbps,
       low: one.result.bytes / one.result.p80_ns || one.result.gbps,
       high: one.result.bytes / one.result.p20_ns || one.result.gbps,
