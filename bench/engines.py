@@ -3,7 +3,7 @@
     python -m bench.engines [--engine NAME]...            measure and print
     python -m bench.engines [--engine NAME]... --write    write the page
 
-Without --engine all installed engines run, one after another. It takes about ten minutes on two cores without
+Without --engine all installed engines run, one after another. It takes 5 to 15 minutes on two cores without
 a GPU. Kernels are timed only where the adapter is a GPU.
 """
 
@@ -59,7 +59,7 @@ def measure(names: Sequence[str], missing: dict[str, str]) -> list[EngineRun]:
 
 
 def _measured(name: str, worker: Worker, described: EngineDescription, known: Sequence[str]) -> EngineRun:
-    """Measure in one engine. An engine that reports no language features is asked for each known one."""
+    """Measure in one engine. If the engine reports no language features, its compiler gets each known one."""
     say(f"{name}: arithmetic")
     with explain_worker_failure(f"measuring the arithmetic of {name}"):
         arithmetic = dict(worker.stream(measure_arithmetic, None))
