@@ -23,7 +23,7 @@ from webnorm.gpu.device import Device
 class NoWorker:
     """A replacement for the worker, which ends every job that needs a device."""
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         raise WebnormError("no device is needed to refuse what is wrong")
 
 

@@ -41,9 +41,8 @@ def main(folder: str, *command: str) -> int:
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     except OSError as error:
-        print(f"{command[0]}: {error.strerror}", file=sys.stderr)
         _remove(folder)
-        return 127
+        sys.exit(f"{command[0]}: {error.strerror}")
 
     def end_with_parent() -> None:
         sys.stdin.buffer.read()
