@@ -132,7 +132,7 @@ class _Check(MeasuringJob):
     parts: list[tuple[int, int]] = field(default_factory=list, init=False)
     left_to_gpus: Sequence[str] = field(default=(), init=False)
     times = False
-    done: str = "checked"
+    done = "checked"
 
     @property
     def coverage(self) -> Coverage:

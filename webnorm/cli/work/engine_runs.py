@@ -64,7 +64,7 @@ def _of_engine(job: MeasuringJob, name: str) -> MeasuringJob:
             raise WebnormError(f"{flag} is -, but there are several engines; name a file, or one engine")
     outputs = {flag: path_with_suffix(path, name) for flag, path in job.outputs.items()}
     check_outputs(outputs)
-    return replace(job, outputs=outputs, shown=False, done=f"{job.done} in {name}")
+    return replace(job, outputs=outputs, engine=name)
 
 
 def _finish(

@@ -191,9 +191,9 @@ class MeasuringJob(SharedJob):
     allow_skipped: bool
     origin: Origin = field(default_factory=_origin)
     lost: int = field(default=0, init=False)
-    # False if another table shows the results.
-    shown: bool = True
-    done: str = ""
+    # The engine of a job that is one of several, whose results one table shows.
+    engine: str | None = None
+    done = ""
 
     @property
     @abstractmethod
@@ -253,7 +253,7 @@ class MeasuringJob(SharedJob):
     def _show(self) -> None:
         from webnorm.cli.work.overview import race_line
 
-        if not self.results() or not self.shown:
+        if not self.results() or self.engine is not None:
             return
         self.show_results()
         seed = "" if self.seed is None else f"--seed {self.seed} repeats the inputs"
@@ -269,13 +269,14 @@ class MeasuringJob(SharedJob):
         from webnorm.lab.run.requests import first_names
 
         results = self.results()
+        what = self.done if self.engine is None else f"{self.done} in {self.engine}"
         if bench.has_failures(results):
             return WRONG
         if self.lost:
-            complain(f"not {self.done}: {counted(self.lost, 'problem')}, because no worker was left")
+            complain(f"not {what}: {counted(self.lost, 'problem')}, because no worker was left")
             return INCONCLUSIVE
         unchecked = self.coverage.unchecked(results)
         if self.allow_skipped or not unchecked:
             return OK
-        complain(f"not {self.done}: {first_names(unchecked)} (--allow-skipped accepts this)")
+        complain(f"not {what}: {first_names(unchecked)} (--allow-skipped accepts this)")
         return INCONCLUSIVE
