@@ -129,7 +129,7 @@ def find_engine(name: str) -> Engine:
         return _custom(name)
     if name not in _KNOWN:
         known = (NATIVE, DAWN, *ENGINES, ALL)
-        raise WebnormError(f"{unknown('engine', name, known)}, or a command such as 'my-browser {URL}'")
+        raise WebnormError(f"{unknown('engine', name, known)}; another browser is a command with {URL}")
     program = _program(name)
     if program is None or engine_fix(name) is not None:
         fix = engine_fix(name)
