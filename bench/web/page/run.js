@@ -27,7 +27,7 @@ export async function run(host, index) {
   const { software } = machine.traits;
   return {
     host: host.name,
-    adapter: adapterFacts(machine.adapterInfo, software),
+    adapter: adapterFacts({ info: machine.adapterInfo, features: machine.device.features }, software),
     features: machine.features,
     software,
     libraries: libraries.map(({ name, why }) => ({ name, why })),
