@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -157,6 +158,10 @@ class Evaluation:
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of an evaluation."""
     schema: dict[str, Any] = json.loads(json.dumps(msgspec.json.schema(Evaluation)))
+    for defined in schema["$defs"].values():
+        # msgspec removes the indentation of docstrings since 0.23, and Python since 3.13.
+        if "description" in defined:
+            defined["description"] = inspect.cleandoc(defined["description"])
     return schema
 
 
