@@ -83,8 +83,9 @@ _KNOWN = {
 ENGINES = tuple(_KNOWN)
 # The engines that every system can have. `all` reports them if they are missing.
 PORTABLE = ("chromium", "firefox", "node", "deno")
-# Playwright drives only its own builds of these; webnorm starts them as engines.
-UNDRIVEN = ("firefox", "safari")
+# Playwright drives the first two by Chrome's debugging protocol, and only its own builds of the others, which
+# webnorm starts as engines.
+DRIVEN, UNDRIVEN = ("chromium", "edge"), ("firefox", "safari")
 # The engines of webnorm's own processes, wgpu-py and Dawn, and the name for all engines.
 NATIVE, DAWN, ALL = "wgpu", "dawn", "all"
 
@@ -130,13 +131,11 @@ def find_engine(name: str) -> Engine:
     if name not in _KNOWN:
         known = (NATIVE, DAWN, *ENGINES, ALL)
         raise WebnormError(f"{unknown('engine', name, known)}; another browser is a command with {URL}")
-    program = _program(name)
-    if program is None or engine_fix(name) is not None:
-        fix = engine_fix(name)
+    fix, program = engine_fix(name), find_program(name)
+    if fix is not None or program is None:
         install = f"; `webnorm doctor --fix --engine {name}` installs it" if fix and fix.commands else ""
         raise WebnormError(f"--engine {name}: {fix.missing.rstrip('.') if fix else 'not installed'}{install}")
-    known_engine = _KNOWN[name]
-    return Engine(name, known_engine.title, program, known_engine.is_browser)
+    return Engine(name, _KNOWN[name].title, program, _KNOWN[name].is_browser)
 
 
 def selected_engines(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -206,7 +205,7 @@ def engine_fix(name: str) -> Fix | None:
     known = _KNOWN[name]
     if name == "node":
         return tint_fix()
-    if _program(name) is not None:
+    if find_program(name) is not None:
         return None
     missing = f"No {known.title}: it is not installed."
     if name == "deno":
@@ -222,7 +221,7 @@ def _deno_folder() -> Path:
     return cache_folder(f"deno-{DENO}")
 
 
-def _program(name: str) -> Path | None:
+def find_program(name: str) -> Path | None:
     """Return the path of a known engine's program, or None."""
     known = _KNOWN[name]
     installed = [str(_deno_folder() / "node_modules" / ".bin" / "deno")] if name == "deno" else []

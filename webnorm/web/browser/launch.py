@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from webnorm import system
-from webnorm.engines.catalog import UNDRIVEN, engine_fix, undriven_engine
+from webnorm.engines.catalog import DRIVEN, UNDRIVEN, engine_fix, find_program, undriven_engine
 from webnorm.engines.launch import CHROMIUM_ARGUMENTS, environment
 from webnorm.errors import WebnormError, shell_command
 from webnorm.files.atomic import absolute
@@ -31,15 +31,6 @@ Found = TypeVar("Found")
 
 _AT_ONCE = "it ended at once"
 _MOMENT_S = 0.1
-# Names on the PATH, then the places on macOS and Windows; all of them support Chrome's debugging protocol.
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge", "msedge")
-_PLACES = (
-    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
-    "/Applications/Chromium.app/Contents/MacOS/Chromium",
-    "/Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
-    "C:/Program Files/Google/Chrome/Application/chrome.exe",
-    "C:/Program Files (x86)/Microsoft/Edge/Application/msedge.exe",
-)
 
 
 @dataclass(frozen=True)
@@ -68,7 +59,7 @@ def find_browser(named: str | Path | None = None) -> Path | None:
         raise WebnormError(
             f"{wanted}: no such browser; expected the path of Chromium, Chrome or Edge, or ws://HOST:PORT/..."
         )
-    return next((Path(path) for name in (*_NAMES, *_PLACES) if (path := shutil.which(name))), None)
+    return next(filter(None, map(find_program, DRIVEN)), None)
 
 
 def browser_source(named: str | Path | None = None) -> InstalledBrowser | RemoteBrowser | None:
