@@ -9,6 +9,8 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from webnorm.cli.terminal.screen import escaped_line
+
 _HEADING = "bold"
 
 
@@ -68,6 +70,21 @@ def table_lines(columns: Sequence[Column], width: int, gap: int = 1) -> list[Tex
     if any(column.heading for column in columns):
         rows.insert(0, tuple(headings))
     return [_line(columns, widths, row, gap) for row in rows]
+
+
+def grouped_lines(
+    columns: Sequence[Column], groups: Sequence[str], width: int, gap: int = 1
+) -> tuple[Text, list[list[Text]]]:
+    """Return the line of headings, and the lines of each row: the name of a group precedes its first row.
+
+    `groups` has the group of each row. Columns are left out until the rest fits `width`.
+    """
+    heading, *rows = table_lines(fitting_columns(columns, width, gap), width, gap)
+    lines, previous = list[list[Text]](), None
+    for group, row in zip(groups, rows, strict=True):
+        lines.append([row] if group == previous else [escaped_line(group, "bold"), row])
+        previous = group
+    return heading, lines
 
 
 def _line(columns: Sequence[Column], widths: Sequence[int], row: Sequence[Text], gap: int) -> Text:

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.text import Text
 
-from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
+from webnorm.cli.terminal.columns import Column, grouped_lines
 from webnorm.cli.terminal.screen import STYLES, escaped_line
 from webnorm.cli.work.compile_errors import compile_error_location
 from webnorm.lab.results import tables
@@ -40,15 +40,11 @@ class CheckTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         kernels = by_kernel(self.results)
-        strips = fitting_columns(_strips(list(kernels.values())), options.max_width, gap=2)
-        heading, *rows = table_lines(strips, options.max_width, gap=2)
+        strips, ops = _strips(list(kernels.values())), [op for op, _ in kernels]
+        heading, rows = grouped_lines(strips, ops, options.max_width, gap=2)
         yield heading
-        previous = None
-        for ((op, _), members), row in zip(kernels.items(), rows, strict=True):
-            if op != previous:
-                yield escaped_line(op, "bold")
-                previous = op
-            yield row
+        for members, lines in zip(kernels.values(), rows, strict=True):
+            yield from lines
             yield from _more(members, self.verbose)
         without_answer = [
             one

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from webnorm.cli.terminal.columns import Column, fitting_columns, table_lines
+from webnorm.cli.terminal.columns import Column, grouped_lines
 from webnorm.cli.terminal.screen import STYLES, escaped_line
 from webnorm.lab.results.ranking import by_kernel, verdict
 from webnorm.lab.results.result import Result
@@ -36,16 +36,10 @@ class EngineTable:
                 for engine, own in members.items()
             ),
         ]
-        heading, *rows = table_lines(
-            fitting_columns(columns, options.max_width, gap=2), options.max_width, gap=2
-        )
+        heading, rows = grouped_lines(columns, [op for op, _ in kernels], options.max_width, gap=2)
         yield heading
-        previous = None
-        for (op, _), row in zip(kernels, rows, strict=True):
-            if op != previous:
-                yield escaped_line(op, "bold")
-                previous = op
-            yield row
+        for lines in rows:
+            yield from lines
         for key in kernels:
             for engine, own in members.items():
                 yield from _reasons(key, engine, own.get(key, ()))
