@@ -35,7 +35,7 @@ CASES: Mapping[str, tuple[str, ...]] = {
 }
 # The problem that is timed on a GPU: x has 64 MiB in float32, as in the record.
 TIMED_ROWS, TIMED_COLS = 16384, 1024
-FEATURES = ("shader-f16", "subgroups", "timestamp-query")
+FEATURES = ("shader-f16", "subgroups", "subgroup-size-control", "timestamp-query")
 LIMITS = (
     "max-buffer-size",
     "max-storage-buffer-binding-size",
@@ -51,11 +51,10 @@ _EVERYWHERE = "all engines"
 
 @dataclass(frozen=True)
 class EngineRun:
-    """The measurements in one engine. `accepted` are language features, `times` are empty without a GPU."""
+    """The measurements in one engine; `times` are empty without a GPU."""
 
     name: str
     described: EngineDescription
-    accepted: frozenset[str]
     arithmetic: Mapping[str, float]
     results: Sequence[Result]
     times: Sequence[Result] = ()
@@ -68,8 +67,8 @@ def page(runs: Sequence[EngineRun], missing: Mapping[str, str]) -> str:
         _opening(runs, missing),
         "## Engines",
         engine_table(runs),
-        "The last rows are WGSL's language features. wgpu and dawn do not report them. There, *yes* means "
-        "that the compiler accepts `requires` with the name.",
+        "The last rows are WGSL's language features, as shaders can use them. wgpu needs no directive for "
+        "`immediate_address_space`.",
         "## Verdicts",
         _verdict_text(),
         verdict_table(runs),
@@ -112,7 +111,7 @@ def _table(heading: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool 
 
 def engine_table(runs: Sequence[EngineRun]) -> str:
     """Return a table of the engines' properties, one column per engine."""
-    known = sorted(frozenset().union(*(one.accepted for one in runs)))
+    known = sorted(frozenset().union(*(one.described.language_features for one in runs)))
     rows = [
         ["version", *map(_version, runs)],
         ["adapter", *(str(one.described.device["adapter"]) for one in runs)],
@@ -124,7 +123,7 @@ def engine_table(runs: Sequence[EngineRun]) -> str:
         ),
         ["subgroup size", *(str(one.described.device.get("subgroup_size", NONE)) for one in runs)],
         *([f"`{name}`", *(f"{one.described.limits[name]:,}" for one in runs)] for name in LIMITS),
-        *([f"`{name}`", *(_yes(name in one.accepted) for one in runs)] for name in known),
+        *([f"`{name}`", *(_yes(name in one.described.language_features) for one in runs)] for name in known),
     ]
     return _table(["", *(one.name for one in runs)], rows, numbers=False)
 

@@ -1,4 +1,4 @@
-"""Small shaders that measure how an engine computes: rounding, contraction, subnormals, language features.
+"""Small shaders that measure how an engine computes: rounding, contraction, subnormals.
 
 Each probe is an expression of the float32 numbers x, y and z. A shader evaluates it for many operands, and
 NumPy compares the values with exact ones. The functions with a device run in a worker process.
@@ -6,13 +6,12 @@ NumPy compares the values with exact ones. The functions with a device run in a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from webnorm.gpu.backend import wgpu
 from webnorm.gpu.compute_programs import ComputeProgram
 from webnorm.gpu.device import Device
 from webnorm.kernels.headers.traits import Traits
@@ -37,7 +36,6 @@ fn main(@builtin(global_invocation_id) at: vec3<u32>) {{
     values[at.x] = {expression};
 }}
 """
-_EMPTY = "@compute @workgroup_size(1) fn main() {}"
 
 Operands = tuple[Array, Array, Array]
 
@@ -169,7 +167,7 @@ class EngineDescription:
 
     device: Mapping[str, Any]
     limits: Mapping[str, int]
-    language_features: frozenset[str] | None
+    language_features: frozenset[str]
     traits: Traits
 
 
@@ -198,13 +196,3 @@ def evaluate(device: Device, probe: Probe, operands: Operands) -> Array:
     prepared = program.on([(buffer, 0, 4 * COUNT) for buffer in buffers], COUNT // _GROUP)
     device.run_pass(prepared.encode)
     return np.frombuffer(handle.queue.read_buffer(buffers[3]), np.float32)
-
-
-def accepted_features(device: Device, names: Sequence[str]) -> Iterator[str]:
-    """Yield the language features that a device's compiler accepts, as a task of a worker."""
-    for name in names:
-        try:
-            device.handle.create_shader_module(code=f"requires {name};\n{_EMPTY}")
-        except wgpu.GPUError:
-            continue
-        yield name

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench.arguments import run
 from bench.engine_page import CASES, TIMED_COLS, TIMED_ROWS, EngineRun, page
-from bench.engine_probes import EngineDescription, accepted_features, describe, measure_arithmetic
+from bench.engine_probes import EngineDescription, describe, measure_arithmetic
 from webnorm.engines.catalog import ALL, selected_engines
 from webnorm.errors import WebnormError
 from webnorm.files.atomic import write_text
@@ -50,26 +50,22 @@ def measure(names: Sequence[str], missing: dict[str, str]) -> list[EngineRun]:
                     (described[name],) = worker.stream(describe, None)
             except WebnormError as error:
                 missing[name] = str(error)
-        known = {one for found in described.values() for one in found.language_features or ()}
         runs = []
         for name, own in described.items():
-            runs.append(_measured(name, workers[name], own, sorted(known)))
+            runs.append(_measured(name, workers[name], own))
             workers[name].stop()
         return runs
 
 
-def _measured(name: str, worker: Worker, described: EngineDescription, known: Sequence[str]) -> EngineRun:
-    """Measure in one engine. If the engine reports no language features, its compiler gets each known one."""
+def _measured(name: str, worker: Worker, described: EngineDescription) -> EngineRun:
+    """Measure in one engine."""
     say(f"{name}: arithmetic")
     with explain_worker_failure(f"measuring the arithmetic of {name}"):
         arithmetic = dict(worker.stream(measure_arithmetic, None))
-        accepted = described.language_features
-        if accepted is None:
-            accepted = frozenset(worker.stream(accepted_features, known))
     kernels, traits = discover(), described.traits
     results = [one for dtype in CASES for one in _checked(name, dtype, kernels, worker, traits)]
     times = [] if traits.software else _timed(name, kernels, worker, traits)
-    return EngineRun(name, described, accepted, arithmetic, results, times)
+    return EngineRun(name, described, arithmetic, results, times)
 
 
 def selected_cases(dtype: str) -> tuple[Case, ...]:

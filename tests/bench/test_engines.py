@@ -28,8 +28,7 @@ from bench.engine_page import (
 from bench.engine_probes import COUNT, PROBES, EngineDescription, evaluate, ulp_error
 from bench.engines import PAGE, measure, selected_cases
 from testbed import KERNELS
-from webnorm.gpu.device import AdapterInfo, Device
-from webnorm.gpu.remote import EngineFacts, remote_adapter
+from webnorm.gpu.device import Device
 from webnorm.kernels.headers.traits import Traits
 from webnorm.lab.results.result import Result
 from webnorm.lab.results.tables import time_text
@@ -49,8 +48,8 @@ def engine(name: str, *results: Result, times: Sequence[Result] = (), **arithmet
     device = {"adapter": f"GPU of {name}", "backend": "B", "driver": "D", "wgpu": "1.2", "features": []}
     limits = dict.fromkeys(LIMITS, 1024)
     measured = dict.fromkeys(ARITHMETIC, 0.0) | arithmetic
-    described = EngineDescription(device, limits, None, TRAITS)
-    return EngineRun(name, described, frozenset({"subgroup_id"}), measured, results, times)
+    described = EngineDescription(device, limits, frozenset({"subgroup_id"}), TRAITS)
+    return EngineRun(name, described, measured, results, times)
 
 
 def section(title: str) -> str:
@@ -127,14 +126,6 @@ def test_every_probe_has_a_row_and_runs(device: Device) -> None:
         operands = probe.draw(np.random.default_rng(2))
         values = evaluate(device, probe, operands)
         assert values.shape == (COUNT,) and 0 <= probe.measure(values, operands) < np.inf
-
-
-def test_language_features_are_known_if_the_engine_reports_them(device: Device) -> None:
-    facts = EngineFacts("E", "1", "A", "V", frozenset(), frozenset({"subgroup_id"}), {}, True)
-    link: Any = None
-    adapter: AdapterInfo = remote_adapter(link, facts)
-    assert adapter.language_features == facts.language_features
-    assert device.adapter.language_features is None
 
 
 # --- cases and tables

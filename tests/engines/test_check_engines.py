@@ -44,7 +44,8 @@ def message(header):
     text = json.dumps(header).encode()
     return struct.pack("<I", len(text)) + text
 FACTS = {"engine": "fake", "error": None, "adapter": {"description": "a fake adapter"}, "features": [],
-         "language_features": [], "limits": LIMITS}
+         "language_features": [],
+         "subgroup_sizes": [4, 128], "limits": LIMITS}
 """
 
 

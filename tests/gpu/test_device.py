@@ -9,7 +9,10 @@ import sys
 import pytest
 
 from webnorm.errors import WebnormError
-from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, find_adapter
+from webnorm.gpu.backend import _DAWN_FEATURES, _SHARED_FEATURES
+from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
+from webnorm.gpu.pipelines import refusal
+from webnorm.kernels.headers.traits import IMMEDIATES, SUBGROUP_SIZE_CONTROL
 
 pytestmark = pytest.mark.opengl
 
@@ -55,3 +58,26 @@ def test_no_usable_temporary_folder() -> None:
         )
         assert done.returncode == 0 and done.stderr == ""
         assert "naive" in done.stdout
+
+
+def accepts(device: Device, text: str) -> bool:
+    """Return whether a device's compiler accepts a text."""
+    return refusal(device, f"{text}\n@compute @workgroup_size(1) fn main() {{}}") is None
+
+
+def test_language_features_are_those_that_the_compiler_accepts(device: Device) -> None:
+    accepted = {name for name in _DAWN_FEATURES | _SHARED_FEATURES if accepts(device, f"requires {name};")}
+    # naga has immediates without a directive, and rejects it.
+    silent = {IMMEDIATES} if device.target == "native" else set()
+    assert accepted == device.adapter.language_features - silent
+    has_immediates = IMMEDIATES in device.traits.features
+    assert has_immediates == accepts(device, "var<immediate> one: u32;")
+
+
+def test_features_are_left_out() -> None:
+    everything = open_device()
+    for feature in everything.traits.features:
+        traits = open_device(without=frozenset({feature})).traits
+        assert feature not in traits.features
+        gone = everything.traits.features - traits.features
+        assert gone - {SUBGROUP_SIZE_CONTROL} <= {feature}

@@ -54,6 +54,27 @@ if "XDG_RUNTIME_DIR" not in os.environ:
 IS_DAWN = _chosen() == "dawn"
 # Dawn's compiler is Tint, as in Chrome; wgpu's is naga.
 TARGET: Target = "browser" if IS_DAWN else "native"
+# WGSL's language features that the backend's compiler accepts. wgpu-py and wgpudawn have the attribute
+# `wgsl_language_features`, but it is always empty; a test compares these with the compiler.
+_SHARED_FEATURES = {
+    "packed_4x8_integer_dot_product",
+    "pointer_composite_access",
+    "readonly_and_readwrite_storage_textures",
+}
+_DAWN_FEATURES = {
+    "buffer_view",
+    "fragment_depth",
+    "immediate_address_space",
+    "linear_indexing",
+    "subgroup_id",
+    "subgroup_uniformity",
+    "swizzle_assignment",
+    "texture_and_sampler_let",
+    "texture_formats_tier1",
+    "uniform_buffer_standard_layout",
+    "unrestricted_pointer_parameters",
+}
+LANGUAGE_FEATURES = frozenset(_SHARED_FEATURES | _DAWN_FEATURES if IS_DAWN else _SHARED_FEATURES)
 
 import wgpu as wgpu  # noqa: E402  wgpudawn has to take the name first
 

@@ -6,6 +6,7 @@ Probes measure properties that a device does not report: its subgroup size, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,24 @@ def probe_subgroup_size(handle: Any, target: str) -> int:
     # naga rejects the directive that browsers need.
     directive = "enable subgroups;" if target == "browser" else ""
     return int(_words_of(handle, directive + _SUBGROUP_PROBE, 128)[0])
+
+
+def probe_subgroup_sizes(handle: Any) -> tuple[int, int]:
+    """Return the smallest and the largest size that a pipeline can fix with `@subgroup_size`.
+
+    The device must have the feature "subgroup-size-control". Every adapter has at least one size.
+    """
+    sizes = [2**power for power in range(2, 8)]
+    accepted = []
+    for size in sizes:
+        text = (
+            "enable subgroups; enable subgroup_size_control;\n"
+            f"@compute @workgroup_size({sizes[-1]}) @subgroup_size({size}) fn main() {{}}"
+        )
+        with suppress(wgpu.GPUError):
+            ComputeProgram(handle, text, [])
+            accepted.append(size)
+    return accepted[0], accepted[-1]
 
 
 def run_pass(handle: Any, encode: Callable[[Any], None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -17,16 +17,24 @@ from webnorm.errors import WebnormError, one_line, sentence, shown, unknown
 from webnorm.gpu import backend, compute_programs, wgpu_private
 from webnorm.gpu.backend import IS_DAWN, wgpu
 from webnorm.gpu.gate import Gate, forked, uses_wgpu
-from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.traits import (
+    DEVICE_FEATURES,
+    IMMEDIATES,
+    KNOWN_FEATURES,
+    LARGEST_SUBGROUP,
+    SMALLEST_SUBGROUP,
+    SUBGROUP_SIZE_CONTROL,
+    Traits,
+)
 
 if TYPE_CHECKING:
     # Not imported at run time, because listing adapters need not wait for the template engine.
     from webnorm.kernels.rendering.render import Target
 
-# The features that kernels can use, by WebGPU's names, and wgpu-native's names for some of them. wgpu
-# silently accepts unknown names.
-_FEATURES = ("subgroups", "shader-f16")
+# wgpu-native's names for some features.
 _NATIVE_NAME = {"subgroups": "subgroup"}
+# wgpu-native's feature for immediates.
+_IMMEDIATES = "immediates"
 _TIMESTAMPS = "timestamp-query"
 # wgpu's keys for an adapter's name, vendor, driver, backend and type.
 _INFO = ("device", "vendor", "description", "backend_type", "adapter_type")
@@ -50,7 +58,7 @@ opening = Gate(shuts=False)
 
 def _known(handle: Any) -> frozenset[str]:
     """Return the features of an adapter or a device that shaders can use, by WebGPU's names."""
-    return frozenset(name for name in _FEATURES if _name_for(handle, name) in handle.features)
+    return frozenset(name for name in DEVICE_FEATURES if _name_for(handle, name) in handle.features)
 
 
 def _name_for(handle: Any, feature: str) -> str:
@@ -59,12 +67,17 @@ def _name_for(handle: Any, feature: str) -> str:
     return native if native in handle.features else feature
 
 
-def _traits(features: frozenset[str], limits: Mapping[str, int], adapter_type: str) -> Traits:
+def _traits(
+    features: frozenset[str], limits: Mapping[str, int], adapter_type: str, sizes: tuple[int, int]
+) -> Traits:
+    least, most = sizes
     return Traits(
-        features=features & set(_FEATURES),
+        features=features & set(KNOWN_FEATURES),
         max_invocations=limits["max-compute-invocations-per-workgroup"],
         workgroup_storage=limits["max-compute-workgroup-storage-size"],
         software=adapter_type == "CPU",
+        subgroup_min_size=least,
+        subgroup_max_size=most,
     )
 
 
@@ -115,13 +128,26 @@ class AdapterInfo:
         return _known(self.handle) | ({_TIMESTAMPS} & set(self.handle.features))
 
     @property
-    def language_features(self) -> frozenset[str] | None:
-        """The language extensions of WGSL that the engine reports; None if it reports none of them.
+    def language_features(self) -> frozenset[str]:
+        """The language extensions of WGSL that shaders can use, by their names in `requires` directives.
 
-        wgpu-py and wgpudawn have the attribute `wgsl_language_features`, but it is always empty.
+        wgpu needs no directive for immediate_address_space, and rejects it.
         """
-        found: frozenset[str] | None = getattr(self.handle, "language_features", None)
-        return found
+        own: frozenset[str] | None = getattr(self.handle, "language_features", None)
+        if own is not None:
+            return own
+        added = {IMMEDIATES} if _IMMEDIATES in self.handle.features else set()
+        return backend.LANGUAGE_FEATURES | added
+
+    @property
+    def subgroup_sizes(self) -> tuple[int, int]:
+        """The smallest and the largest size of subgroups; WebGPU's bounds if the adapter has no own."""
+        reported: tuple[int, int] | None = getattr(self.handle, "subgroup_sizes", None)
+        if reported is not None:
+            return reported
+        if SUBGROUP_SIZE_CONTROL not in self.features:
+            return SMALLEST_SUBGROUP, LARGEST_SUBGROUP
+        return _probed_subgroup_sizes(self.handle)
 
     @property
     def limits(self) -> Mapping[str, int]:
@@ -137,7 +163,8 @@ class AdapterInfo:
     @property
     def traits(self) -> Traits:
         """The traits of a device with all features and limits of the adapter."""
-        return _traits(self.features, self.limits, self.type)
+        features = self.features | self.language_features
+        return _traits(features, self.limits, self.type, self.subgroup_sizes)
 
     def __str__(self) -> str:
         return adapter_text(self.description())
@@ -174,6 +201,14 @@ def _handles() -> Sequence[Any]:
 
         wgpu_private.predeclare_types(ffi)
     return tuple(wgpu.gpu.enumerate_adapters_sync())
+
+
+@cache
+def _probed_subgroup_sizes(handle: Any) -> tuple[int, int]:
+    """Return the sizes that pipelines accept: Dawn's Python interface does not report an adapter's own."""
+    with opening:
+        device = _request_device(handle, ["subgroups", SUBGROUP_SIZE_CONTROL], handle.limits)
+        return compute_programs.probe_subgroup_sizes(device)
 
 
 def _request_device(handle: Any, features: Sequence[str], limits: Mapping[str, int]) -> Any:
@@ -304,13 +339,14 @@ class Device:
 
     session: Any = None
 
-    def __init__(self, adapter: AdapterInfo, handle: Any) -> None:
+    def __init__(self, adapter: AdapterInfo, handle: Any, without: Collection[str] = ()) -> None:
         self.adapter = adapter
         self.handle = handle
         self.gate = Gate()
         _devices.add(self)
         self.limits: Mapping[str, int] = dict(handle.limits)
-        self.traits = _traits(_known(handle), self.limits, adapter.type)
+        features = _known(handle) | (adapter.language_features - set(without))
+        self.traits = _traits(features, self.limits, adapter.type, adapter.subgroup_sizes)
         self.target: Target = adapter.target
 
     def __repr__(self) -> str:
@@ -399,7 +435,7 @@ class Device:
         """Return the description of the device that results files contain."""
         return {
             **self.adapter.description(),
-            "features": sorted(self.traits.features | ({_TIMESTAMPS} if self.timestamps else set())),
+            "features": sorted(_known(self.handle) | ({_TIMESTAMPS} if self.timestamps else set())),
             "limits": {
                 name: self.limits[name]
                 for name in (
@@ -430,7 +466,7 @@ def open_device(
         Lower limits by WebGPU's names with dashes, such as "max-buffer-size". Use them to imitate a weaker
         adapter.
     without : frozenset of str, optional
-        Features to leave out, such as "subgroups".
+        WebGPU features and WGSL language features to leave out, such as "subgroups".
 
     Returns
     -------
@@ -455,8 +491,7 @@ def open_device(
     given = _checked_limits(adapter, {} if limits is None else limits)
     if not isinstance(without, frozenset | set | tuple | list) or set(map(type, without)) - {str}:
         raise WebnormError(f"without is {shown(without)}; expected a set of feature names")
-    wanted = sorted(adapter.features - set(without))
-    native = [_name_for(adapter.handle, name) for name in wanted]
+    native = _requested_features(adapter, set(without))
     with opening:
         try:
             handle = _request_device(adapter.handle, native, {**adapter.limits, **given})
@@ -467,7 +502,16 @@ def open_device(
             raise WebnormError(f"{adapter}: the opened device lacks {', '.join(sorted(missing))}")
         if not IS_DAWN:
             wgpu_private.poll_only_when_asked(handle)
-        return Device(adapter, handle)
+    return Device(adapter, handle, without)
+
+
+def _requested_features(adapter: AdapterInfo, without: set[str]) -> list[str]:
+    """Return the features to request, by the backend's names, without some of WebGPU's and WGSL's."""
+    # WebGPU grants subgroups to every device with subgroup-size-control.
+    left_out = without | ({SUBGROUP_SIZE_CONTROL} if "subgroups" in without else set())
+    native = [_name_for(adapter.handle, name) for name in sorted(adapter.features - left_out)]
+    immediates = _IMMEDIATES in adapter.handle.features and IMMEDIATES not in without
+    return [*native, *([_IMMEDIATES] if immediates else [])]
 
 
 def _checked_limits(adapter: AdapterInfo, limits: Mapping[str, int]) -> Mapping[str, int]:

@@ -45,6 +45,7 @@ class EngineFacts:
     """The properties of an engine's adapter, as the engine reports them.
 
     `features` and `limits` have WebGPU's names. `software` is None if the engine does not say it.
+    `subgroup_sizes` are the smallest and the largest.
     """
 
     engine: str
@@ -55,6 +56,7 @@ class EngineFacts:
     language_features: frozenset[str]
     limits: Mapping[str, int]
     software: bool | None
+    subgroup_sizes: tuple[int, int]
 
 
 def remote_adapter(link: Link, facts: EngineFacts) -> AdapterInfo:
@@ -149,6 +151,7 @@ class _RemoteAdapter:
         # An engine does not name its driver, so that its own version takes the driver's place.
         self.implementation = f"{facts.engine} {facts.version}".strip()
         self.features, self.language_features = facts.features, facts.language_features
+        self.subgroup_sizes = facts.subgroup_sizes
         self.limits = {_dashed(name): value for name, value in facts.limits.items()}
 
     def request_device_sync(

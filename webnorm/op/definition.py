@@ -28,7 +28,11 @@ _TAKEN = frozenset(
         false fn for if let loop override requires return struct switch true var while array atomic bool
         f16 f32 i32 u32 vec2 vec3 vec4 mat2x2 mat3x3 mat4x4 ptr sampler main params param cost parameters
         none software subgroups features target tracing trace tensors buffers dtype op min max ceil_div
-        max_invocations workgroup_storage has_subgroups has_f16 float_words int_words seed distribution
+        max_invocations workgroup_storage float_words int_words seed distribution subgroup_min_size
+        subgroup_max_size has_subgroups has_f16 has_subgroup_size_control has_subgroup_uniformity
+        has_buffer_view has_linear_indexing has_immediate_address_space has_packed_4x8_integer_dot_product
+        has_pointer_composite_access has_swizzle_assignment has_uniform_buffer_standard_layout
+        has_unrestricted_pointer_parameters
         options select bitcast
         """,
     )

@@ -5,9 +5,9 @@
 {% for feature in features %}
 enable {{ feature }};
 {% endfor %}
-{% if subgroups and target == "browser" %}
-requires subgroup_id;
-{% endif %}
+{% for feature in requires %}
+requires {{ feature }};
+{% endfor %}
 
 {% include "lib/params.wgsl" %}
 {% for buffer in buffers %}

@@ -35,9 +35,9 @@ vec4<{{ element(tensor) }}>
 {% for feature in features %}
 enable {{ feature }};
 {% endfor %}
-{% if subgroups is defined and subgroups and target == "browser" %}
-requires subgroup_id;
-{% endif %}
+{% for feature in requires %}
+requires {{ feature }};
+{% endfor %}
 
 {% include "lib/params.wgsl" %}
 {% for buffer in buffers %}

@@ -32,7 +32,8 @@ async function facts(gpu, engine) {
     return { engine, error: `it refuses an adapter: ${error.message}` };
   }
   if (!adapter) return { engine, error: "it has WebGPU, but finds no adapter" };
-  const { vendor, architecture, device, description, isFallbackAdapter } = adapter.info ?? {};
+  const { vendor, architecture, device, description, isFallbackAdapter, subgroupMinSize, subgroupMaxSize } =
+    adapter.info ?? {};
   const limits = {};
   for (const name in adapter.limits) {
     if (typeof adapter.limits[name] === "number") limits[name] = adapter.limits[name];
@@ -41,6 +42,8 @@ async function facts(gpu, engine) {
     engine,
     error: null,
     adapter: { vendor, architecture, device, description, isFallbackAdapter },
+    // Without subgroups an engine may report 0.
+    subgroup_sizes: [subgroupMinSize || 4, subgroupMaxSize || 128],
     features: [...adapter.features].sort(),
     language_features: [...(gpu.wgslLanguageFeatures ?? [])].sort(),
     limits,

@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import cache, reduce
 from pathlib import Path
 from typing import Any, overload
@@ -20,6 +21,7 @@ from webnorm.kernels.headers import sources
 from webnorm.kernels.headers.kernel import AccuracyRules, Kernel, KernelPass, Per, Requirement, ScratchBuffer
 from webnorm.kernels.headers.plain import PlainText, entry_points, is_plain, read_plain
 from webnorm.kernels.headers.toml_fields import TomlFields
+from webnorm.kernels.headers.traits import KNOWN_FEATURES, SUBGROUP_SIZE_CONTROL
 from webnorm.kernels.headers.variants import COUNTS, MOST_POINTS, WORKGROUP_BYTES, names_of, template_names_of
 from webnorm.op import expression
 from webnorm.op.expression import Tree
@@ -28,7 +30,6 @@ from webnorm.op.registry import OPS, is_op_folder, load_op
 
 Table = Mapping[str, Any]
 TABLES = ("features", "tune", "default", "derive")
-KNOWN_FEATURES = ("subgroups", "shader-f16")
 _ARRAYS = ("require", "pass", "scratch")
 # Additional keys for headers of plain WGSL.
 _PLAIN_KEYS = ("bindings", "workgroup_count")
@@ -242,6 +243,15 @@ def _count_along_x(one: Mapping[str, Any], wide: bool) -> dict[str, Any]:
     return {} if wide or isinstance(count, list) or count is None else {"workgroup_count": [count, 1]}
 
 
+def _with_subgroup_sizes(features: Mapping[str, Tree], passes: Sequence[KernelPass]) -> dict[str, Tree]:
+    """Add the features of passes that fix the size of their subgroups to the declared features."""
+    found = dict(features)
+    for size in (each.subgroup_size for each in passes if each.subgroup_size != 0):
+        for name in ("subgroups", SUBGROUP_SIZE_CONTROL):
+            found[name] = ["or", found[name], size] if name in found else size
+    return found
+
+
 def conditional_expression(value: object) -> object:
     """Return the expression for a default that is a list of [test, value] pairs and a final value.
 
@@ -394,7 +404,7 @@ class _Header(TomlFields):
             plain=self.plain_text(op, [one.name for one in scratch], [*tune, *derive]),
         )
         self.require_walkable(kernel)
-        return kernel
+        return replace(kernel, features=_with_subgroup_sizes(features, kernel.passes))
 
     def defaults(self, tune: Mapping[str, Sequence[int]], known: list[str]) -> dict[str, Tree]:
         """Return the default of each axis, and add the axes to the known names."""
@@ -420,6 +430,9 @@ class _Header(TomlFields):
         features = {}
         for name, text in self.mapping("features").items():
             self.check_known(name, "feature", name, KNOWN_FEATURES)
+            if name == SUBGROUP_SIZE_CONTROL:
+                message = f"feature {name!r} follows from subgroup_size; set it in [[pass]] instead"
+                raise self.complaint(name, message)
             features[name] = self.tree(name, text, known)
         return features
 
@@ -435,6 +448,7 @@ class _Header(TomlFields):
         others += [one.rule for one in kernel.require]
         for each in kernel.passes:
             others += [each.workgroup_size, each.workgroup_count, each.when, each.iterations]
+            others += [each.subgroup_size]
         others += [tree for one in kernel.scratch for tree in (one.records, one.words)]
         read_by = Counter(name for tree in (*of.values(), *others) for name in expression.names(tree))
         read_by.subtract(name for name, tree in of.items() if name in expression.names(tree))
@@ -486,7 +500,7 @@ class _Header(TomlFields):
 
     def passes(self, known: Sequence[str], op: Op, scratch: Sequence[str]) -> Iterator[KernelPass]:
         keys = {"entry_point", "workgroup_size", "workgroup_count"}
-        entries = list(self.tables("pass", keys, {"per", "bindings", "when", "iterations"}))
+        entries = list(self.tables("pass", keys, {"per", "bindings", "when", "iterations", "subgroup_size"}))
         if not entries:
             raise self.complaint("summary", "the header has no [[pass]] table; add at least one [[pass]]")
         names = {*(tensor.name for tensor in op.tensors), *scratch}
@@ -506,6 +520,7 @@ class _Header(TomlFields):
                 self.tree("when", entry.get("when", 1), known),
                 self.tree("iterations", entry.get("iterations", 0), known),
                 tuple(grid) if len(grid) > 1 else (),
+                self.tree("subgroup_size", entry.get("subgroup_size", 0), known),
             )
 
     def grid(self, counts: object, known: Sequence[str]) -> list[Tree]:

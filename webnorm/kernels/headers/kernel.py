@@ -43,6 +43,8 @@ class KernelPass:
         The iterations of an invocation's loops, if they depend on the batch.
     grid
         The workgroups in each direction; empty if the plan chooses them.
+    subgroup_size
+        The invocations per subgroup that the text fixes with `@subgroup_size`; 0 if the driver chooses.
     """
 
     entry_point: str
@@ -53,6 +55,7 @@ class KernelPass:
     when: Tree = 1
     iterations: Tree = 0
     grid: tuple[Tree, ...] = ()
+    subgroup_size: Tree = 0
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ class Kernel:
     unstable : str or None
         The reason why wrong results are expected; None for a stable kernel.
     features : mapping of str to Tree
-        The WebGPU features, and the conditions under which they are needed.
+        The WebGPU features and WGSL language features, and the conditions under which they are needed.
     tune : mapping of str to tuple of int
         The values of each tune axis.
     default : mapping of str to Tree

@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from functools import cache
 
 from webnorm.errors import WebnormError, check_kind, one_line
-from webnorm.kernels.headers.kernel import Kernel
-from webnorm.kernels.headers.traits import BROWSER, Traits
+from webnorm.kernels.headers.kernel import Kernel, KernelPass
+from webnorm.kernels.headers.traits import (
+    BROWSER,
+    DEVICE_FEATURES,
+    KNOWN_FEATURES,
+    Traits,
+    name_in_expressions,
+)
 from webnorm.op import expression
 from webnorm.op.expression import Tree
 from webnorm.op.op import Op
@@ -38,6 +44,7 @@ _TEMPLATE_NAMES = (
     "dtype",
     "target",
     "features",
+    "requires",
     "count_cost",
     "tracing",
     "trace",
@@ -73,7 +80,7 @@ class Variant:
         return values
 
     def features(self, problem: Problem, traits: Traits) -> frozenset[str]:
-        """Return the WebGPU features that this variant uses."""
+        """Return the WebGPU features and WGSL language features that this variant uses."""
         values = self.names(problem, traits)
         return frozenset(
             name
@@ -99,7 +106,7 @@ def _demands(kernel: Kernel, traits: Traits) -> Iterator[tuple[Tree, str, Tree]]
         yield require.rule, require.why, 0
     for feature in sorted(kernel.features.keys() - traits.features):
         needed = kernel.features[feature]
-        yield ["if", needed, 0, 1], f"needs the feature {feature!r}, which the adapter lacks", 0
+        yield ["if", needed, 0, 1], f"needs the feature {feature!r}, which {_lacking(feature)} lacks", 0
     if WORKGROUP_BYTES in kernel.derive:
         why = f"needs {{}} bytes of workgroup memory; the limit is {traits.workgroup_storage}"
         yield ["<=", WORKGROUP_BYTES, traits.workgroup_storage], why, WORKGROUP_BYTES
@@ -107,12 +114,30 @@ def _demands(kernel: Kernel, traits: Traits) -> Iterator[tuple[Tree, str, Tree]]
         limit = traits.max_invocations
         why = f"needs {{}} invocations per workgroup; the limit is {limit}"
         yield ["<=", each.workgroup_size, limit], why, each.workgroup_size
+        if each.subgroup_size != 0:
+            yield from _subgroup_demands(each, traits)
         if traits.software:
             why = (
                 "an invocation's loops take {} iterations; "
                 f"Mesa's llvmpipe silently ends them after {SOFTWARE_ITERATIONS}"
             )
             yield ["<=", each.iterations, SOFTWARE_ITERATIONS], why, each.iterations
+
+
+def _lacking(feature: str) -> str:
+    """Return what lacks a feature: language features belong to the compiler."""
+    return "the adapter" if feature in DEVICE_FEATURES else "the engine's WGSL"
+
+
+def _subgroup_demands(each: KernelPass, traits: Traits) -> Iterator[tuple[Tree, str, Tree]]:
+    """Yield the rules for the subgroup size of a pass, which is 0 if the driver chooses it."""
+    size, least, most = each.subgroup_size, traits.subgroup_min_size, traits.subgroup_max_size
+    sizes = f"of {least}" if least == most else f"of {least} to {most}"
+    fits: Tree = ["and", ["<=", least, size], ["<=", size, most]]
+    why = f"needs subgroups of {{}} invocations; the adapter has subgroups {sizes}"
+    yield ["if", size, fits, 1], why, size
+    whole: Tree = ["==", ["%", each.workgroup_size, ["max", size, 1]], 0]
+    yield whole, "has subgroups of {} invocations, of which workgroup_size is no multiple", size
 
 
 def format_constants(constants: Mapping[str, int]) -> str:
@@ -282,8 +307,9 @@ def header_names(op: Op, problem: Problem, traits: Traits) -> dict[str, int]:
         "max_invocations": traits.max_invocations,
         "workgroup_storage": traits.workgroup_storage,
         "software": int(traits.software),
-        "has_subgroups": int("subgroups" in traits.features),
-        "has_f16": int("shader-f16" in traits.features),
+        "subgroup_min_size": traits.subgroup_min_size,
+        "subgroup_max_size": traits.subgroup_max_size,
+        **{name_in_expressions(name): int(name in traits.features) for name in KNOWN_FEATURES},
     }
 
 

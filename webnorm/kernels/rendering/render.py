@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,7 +17,7 @@ from webnorm.files.atomic import resolved
 from webnorm.kernels.headers.header import home
 from webnorm.kernels.headers.kernel import Kernel, Per, ScratchBuffer
 from webnorm.kernels.headers.sources import note_files, stamp, wgsl_root
-from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.traits import Traits, enable_directives, required_language
 from webnorm.kernels.headers.variants import COUNTS, Variant
 from webnorm.kernels.rendering import sandbox, templates
 from webnorm.kernels.rendering.snippets import CallGraph
@@ -38,8 +38,6 @@ TARGETS: tuple[Target, ...] = ("native", "browser")
 MOST_BUFFERS = 8
 # The most floats in a record of a scratch buffer: no binding is larger.
 MOST_WORDS = 1 << 30
-# The names of features in `enable` directives. naga enables subgroups by itself and rejects their directive.
-_ENABLE = {"subgroups": "subgroups", "shader-f16": "f16"}
 _PARAMETERS = "parameters"
 # The uniform of a problem without parameters, because WGSL has no empty struct.
 _NO_WORDS = ("unused",)
@@ -60,6 +58,8 @@ class RenderedPass:
     bindings: tuple[Binding, ...]
     iterations: expression.Tree = 0
     grid: tuple[expression.Tree, ...] = ()
+    # Invocations per subgroup that the text fixes; 0 if the driver chooses.
+    subgroup_size: int = 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,7 +87,7 @@ class Shader:
     names : mapping of str to int
         The values of the header's names, except for the batch, which differs between slices.
     features : frozenset of str
-        The WebGPU features that the text needs.
+        The WebGPU features and WGSL language features that the text needs.
     workgroup_bytes : int
         The workgroup memory that it uses, in bytes.
     request : RenderRequest
@@ -393,6 +393,7 @@ def _passes(
                 ),
                 each.iterations,
                 each.grid,
+                kernel.value(f"subgroup_size {where}", each.subgroup_size, names, least=0),
             )
 
 
@@ -487,7 +488,7 @@ def render_shader(
         tensors=views,
         params=params,
         target=target,
-        features=[_ENABLE[name] for name in sorted(features) if target == "browser" or name != "subgroups"],
+        **_directives(features, target),
         count_cost=count_cost,
         tracing=tracing is not None,
     )
@@ -496,6 +497,7 @@ def render_shader(
         rendering = _traced(_rendered(request, texts), tracing, bindings, passes)
     else:
         rendering = _rendered_plain(kernel, problem, bindings, request.entry_points, names)
+    _check_subgroup_sizes(rendering.text, passes, kernel.path)
     return Shader(
         variant=variant,
         problem=problem,
@@ -510,6 +512,27 @@ def render_shader(
         workgroup_bytes=rendering.workgroup_bytes,
         request=request,
     )
+
+
+def _directives(features: Set[str], target: Target) -> dict[str, list[str]]:
+    """Return the names for a text's `enable` and `requires` directives.
+
+    naga has subgroups and immediates without a directive, and rejects their directives.
+    """
+    if target == "native":
+        return {"features": enable_directives(features - {"subgroups"}), "requires": []}
+    return {"features": enable_directives(features), "requires": required_language(features)}
+
+
+def _check_subgroup_sizes(text: str, passes: Sequence[RenderedPass], path: Path) -> None:
+    """Raise WebnormError if an entry point lacks the attribute for the subgroup size of its pass."""
+    for each in passes:
+        own = rf"@subgroup_size\(\s*{each.subgroup_size}u?\s*\)"
+        if each.subgroup_size and not re.search(rf"{own}[^;{{}}]*\bfn\s+{each.entry_point}\b", text):
+            raise WebnormError(
+                f"{path}: pass {each.entry_point} has subgroup_size {each.subgroup_size}, but its function "
+                f"has no @subgroup_size({each.subgroup_size}); add the attribute before `fn`"
+            )
 
 
 def _check_arguments(variant: object, problem: object, target: object, traits: object, roots: object) -> None:

@@ -31,6 +31,7 @@ def _facts(host: EngineHost) -> EngineFacts:
         language_features=frozenset(said["language_features"]),
         limits=said["limits"],
         software=is_software(adapter),
+        subgroup_sizes=tuple(said["subgroup_sizes"]),
     )
 
 

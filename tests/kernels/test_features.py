@@ -1,0 +1,151 @@
+"""Features that a kernel declares: the directives, the fallback, and the reason why it cannot run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from testbed import GPU
+from webnorm.choice.defaults import default_variant
+from webnorm.errors import WebnormError
+from webnorm.kernels.headers.header import load
+from webnorm.kernels.headers.kernel import Kernel
+from webnorm.kernels.headers.traits import (
+    BROWSER,
+    DEVICE_FEATURES,
+    KNOWN_FEATURES,
+    LANGUAGE_FEATURES,
+    Traits,
+    name_in_expressions,
+)
+from webnorm.kernels.headers.variants import Variant, header_names
+from webnorm.kernels.rendering.render import Shader, Target, render_shader
+from webnorm.op import definition
+from webnorm.op.registry import OPS
+
+HEADER = """// /// webnorm
+// summary = "A test."
+// differs = "Nothing."
+// layout = "row_per_workgroup"
+// [tune]
+// wanted = [1, 0]
+// fixed = [0, 8, 16, 32]
+// [default]
+// wanted = "{has}"
+// fixed = [["has_subgroup_size_control and subgroup_min_size <= 16 and 16 <= subgroup_max_size", 16], 0]
+// [derive]
+// subgroups = 0
+// [features]
+// {feature} = "wanted"
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "rows"
+// subgroup_size = "fixed"
+// ///
+{{% include "lib/norm.wgsl" %}}
+{{% if fixed %}}@subgroup_size({{{{ fixed }}}}){{% endif %}}
+@compute @workgroup_size({{{{ workgroup_size }}}})
+fn main(
+    {{% include "lib/builtins.wgsl" %}}
+) {{
+    {{% if wanted %}}
+    // fast
+    {{% endif %}}
+}}
+"""
+PROBLEM = OPS["layer_norm"].problem(3, 256)
+
+
+def kernel(folder: Path, feature: str = "linear_indexing", text: str = HEADER) -> Kernel:
+    path = folder / "layer_norm" / "mine.wgsl"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text.format(feature=feature, has=name_in_expressions(feature)))
+    return load(path)
+
+
+def rendered(kernel: Kernel, traits: Traits, target: Target = "browser", **constants: int) -> Shader:
+    variant = default_variant(kernel, PROBLEM, traits)
+    return render_shader(Variant(kernel, {**variant.constants, **constants}), PROBLEM, target, traits)
+
+
+def directives(shader: Shader) -> list[str]:
+    return re.findall(r"^(?:enable|requires) \w+;", shader.text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("feature", [*LANGUAGE_FEATURES, "shader-f16"])
+def test_a_feature_is_used_where_it_exists(feature: str, tmp_path: Path) -> None:
+    mine = kernel(tmp_path, feature)
+    there = replace(BROWSER, features=BROWSER.features | {feature})
+    directive = "enable f16;" if feature == "shader-f16" else f"requires {feature};"
+    with_feature, without = rendered(mine, there), rendered(mine, BROWSER)
+    assert directives(with_feature) == [directive] and "// fast" in with_feature.text
+    assert with_feature.features == {feature}
+    assert directives(without) == [] and "// fast" not in without.text
+    # naga has language features without a directive.
+    assert directives(rendered(mine, there, "native")) == [directive] * (feature == "shader-f16")
+
+
+@pytest.mark.parametrize(
+    "feature, lacks",
+    [
+        ("buffer_view", "needs the feature 'buffer_view', which the engine's WGSL lacks"),
+        ("shader-f16", "needs the feature 'shader-f16', which the adapter lacks"),
+    ],
+)
+def test_a_variant_without_its_feature_says_which(feature: str, lacks: str, tmp_path: Path) -> None:
+    mine = kernel(tmp_path, feature)
+    variant = default_variant(mine, PROBLEM, BROWSER)
+    assert variant.refusal(PROBLEM, BROWSER) is None
+    assert Variant(mine, {**variant.constants, "wanted": 1}).refusal(PROBLEM, BROWSER) == lacks
+
+
+def controlled(least: int, most: int) -> Traits:
+    features = GPU.features | {"subgroup-size-control"}
+    return replace(GPU, features=features, subgroup_min_size=least, subgroup_max_size=most)
+
+
+def test_a_subgroup_size_needs_the_feature_and_the_size(tmp_path: Path) -> None:
+    mine = kernel(tmp_path)
+    shader = rendered(mine, controlled(8, 32))
+    assert directives(shader) == [
+        "enable subgroup_size_control;",
+        "enable subgroups;",
+        "requires subgroup_id;",
+    ]
+    assert "@subgroup_size(16)" in shader.text and shader.passes[0].subgroup_size == 16
+    for traits in (GPU, controlled(32, 32)):
+        assert rendered(mine, traits).passes[0].subgroup_size == 0
+    refused = Variant(mine, {**default_variant(mine, PROBLEM, GPU).constants, "fixed": 32})
+    assert refused.refusal(PROBLEM, GPU) == (
+        "needs the feature 'subgroup-size-control', which the adapter lacks"
+    )
+    assert refused.refusal(PROBLEM, controlled(64, 64)) == (
+        "needs subgroups of 32 invocations; the adapter has subgroups of 64"
+    )
+    assert refused.refusal(PROBLEM, controlled(32, 64)) is None
+    odd = Variant(mine, {**refused.constants, "threads_per_row": 16})
+    assert odd.refusal(PROBLEM, controlled(8, 32)) == (
+        "has subgroups of 32 invocations, of which workgroup_size is no multiple"
+    )
+
+
+def test_a_subgroup_size_without_its_attribute_is_an_error(tmp_path: Path) -> None:
+    text = HEADER.replace("@subgroup_size({{{{ fixed }}}})", "")
+    with pytest.raises(WebnormError, match=r"pass main has subgroup_size 16, but its function has no @sub"):
+        rendered(kernel(tmp_path, text=text), controlled(8, 32))
+
+
+def test_the_feature_for_subgroup_sizes_follows_from_the_pass(tmp_path: Path) -> None:
+    with pytest.raises(WebnormError, match=r"mine.wgsl:\d+: feature .* set it in \[\[pass\]\] instead"):
+        kernel(tmp_path, "subgroup-size-control")
+
+
+def test_no_op_can_use_a_name_of_headers() -> None:
+    names = {name_in_expressions(feature) for feature in KNOWN_FEATURES}
+    assert names <= header_names(OPS["layer_norm"], PROBLEM, BROWSER).keys()
+    assert names | {"subgroup_min_size", "subgroup_max_size", "requires"} <= definition._TAKEN
+    assert not {*DEVICE_FEATURES} & {*LANGUAGE_FEATURES}
