@@ -794,7 +794,7 @@ def test_a_kernel_for_two_ops_stands_once(tmp_path: Path) -> None:
         ("[tune]\n// unread = [1, 2]\n// [default]\n// unread = 2", "nothing reads 'unread'"),
         ("[[scratch]]\n// name = 'sumss'\n// words = 2", "nothing reads the scratch buffer 'sumss'"),
         ("[default]\n// nothing = 1", "unknown default key 'nothing'"),
-        ("[features]\n// subgroup = 1", "unknown feature 'subgroup'; did you mean 'subgroups'?"),
+        ("[features]\n// subgroup = 1", "unknown feature 'subgroup'; did you mean .* or 'subgroups'?"),
         (
             "[[require]]\n// rule = 'colls > 1'\n// why = 'x'",
             "unknown name 'colls' in .*; did you mean 'cols'?",
