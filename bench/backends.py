@@ -41,7 +41,7 @@ from webnorm.gpu.backend_names import BACKENDS, dawn_module
 from webnorm.gpu.device import adapter_text
 from webnorm.gpu.timing import statistics
 from webnorm.kernels.headers.library import discover
-from webnorm.kernels.headers.traits import Traits
+from webnorm.kernels.headers.traits import DEVICE_FEATURES, Traits
 from webnorm.lab.process.worker import Worker, explain_worker_failure
 from webnorm.lab.run import bench
 from webnorm.lab.run.jobs import VariantSpec
@@ -77,10 +77,14 @@ RELAXED = (
 
 @dataclass(frozen=True)
 class Common:
-    """The traits that both devices share, and a sentence for each thing that one of them lacks."""
+    """The traits that both devices share, and a sentence for each thing that one of them lacks.
+
+    `removed` are the features that only one of them has.
+    """
 
     traits: Traits
     wgpu: Traits
+    removed: frozenset[str]
     lacking: tuple[str, ...]
 
     @classmethod
@@ -97,6 +101,7 @@ class Common:
             f"{name} lacks {feature}"
             for name, own in traits.items()
             for feature in sorted((one.features | other.features) - own.features)
+            if feature in DEVICE_FEATURES
         ]
         for what, limit in (
             ("invocations per workgroup", "max_invocations"),
@@ -104,7 +109,7 @@ class Common:
         ):
             if getattr(one, limit) != getattr(other, limit):
                 lacking.append(f"{what} are at most {getattr(least, limit)}")
-        return cls(least, one, tuple(lacking))
+        return cls(least, one, one.features ^ other.features, tuple(lacking))
 
     def job(self, setting: Setting, task: Task | None = None) -> PrepareJob:
         """Return the job of a setting, for auto's choice on wgpu if both devices can run it."""
@@ -112,8 +117,7 @@ class Common:
             ("max-compute-invocations-per-workgroup", self.traits.max_invocations),
             ("max-compute-workgroup-storage-size", self.traits.workgroup_storage),
         )
-        without = (self.wgpu.features | {"subgroups", "shader-f16"}) - self.traits.features
-        job = PrepareJob(setting, without, limits)
+        job = PrepareJob(setting, self.removed, limits)
         if task is None:
             return job
         variant = choose(discover(), task, self.wgpu).variant
