@@ -8,8 +8,7 @@ from pathlib import Path
 from time import monotonic
 
 from webnorm.engines.catalog import Engine
-from webnorm.engines.launch import RunningEngine, start_browser, start_script
-from webnorm.engines.node_webgpu import webgpu
+from webnorm.engines.launch import RunningEngine, start_engine
 from webnorm.errors import WebnormError
 from webnorm.serving import POLICY
 from webnorm.web.browser import visits
@@ -62,13 +61,10 @@ class EngineVisitor:
     def _started(
         self, site: ReportSite, folder: Path, page: str, query: str
     ) -> AbstractContextManager[RunningEngine]:
-        if self.engine.is_browser:
-            return start_browser(self.engine, f"{site.url}/{page}{query}")
-        if not (folder / _CHECK).is_file():
+        if not self.engine.is_browser and not (folder / _CHECK).is_file():
             raise WebnormError(f"{folder / _CHECK}: the file is missing, which {self.engine} runs; {AGAIN}")
-        dawn = (str(webgpu()),) if self.engine.name == "node" else ()
-        words = (str(folder.absolute()), site.report_url, query, *dawn)
-        return start_script(self.engine, ASSETS / _SCRIPT, *words)
+        words = (str(folder.absolute()), site.report_url, query)
+        return start_engine(self.engine, f"{site.url}/{page}{query}", ASSETS / _SCRIPT, *words)
 
     def _posted(self, site: ReportSite, running: RunningEngine, page: str, deadline: float) -> PostedReport:
         while True:
