@@ -3,7 +3,7 @@
 // The server's answer may be the address of the page to open next.
 "use strict";
 
-(() => {
+{
   const address = new URL("report", document.currentScript.src);
   const MOST_ERRORS = 100;
   const errors = [];
@@ -50,4 +50,4 @@
     fail(error ?? message, `${filename}:${lineno}:${colno}`);
   });
   window.addEventListener("unhandledrejection", ({ reason }) => fail(reason));
-})();
+}
