@@ -34,9 +34,9 @@ from bench import backend_jobs, markdown
 from bench.arguments import bare_parser, command, positive, run
 from bench.backend_jobs import SPIRV_VARIABLE, PrepareJob, Setting
 from bench.backend_variants import VARIANTS, instruction_table
+from bench.markdown import GrowingReport
 from webnorm.choice.defaults import choose
 from webnorm.errors import WebnormError
-from webnorm.files.atomic import write_text
 from webnorm.gpu.backend_names import BACKENDS, dawn_module
 from webnorm.gpu.device import adapter_text
 from webnorm.gpu.timing import statistics
@@ -298,20 +298,6 @@ def problems(ops: Sequence[str], quick: bool) -> list[Task]:
         for dtype in dtypes
         for op in ops
     ]
-
-
-class GrowingReport:
-    """The text, which is printed line by line, and its files."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths, self._lines = paths, list[str]()
-
-    def add(self, *lines: str) -> None:
-        """Print lines, and write the files anew, so that an interrupted run keeps its results."""
-        print(*lines, sep="\n", flush=True)
-        self._lines += lines
-        for path in self._paths:
-            write_text(path, "\n".join(self._lines) + "\n")
 
 
 def compare(
