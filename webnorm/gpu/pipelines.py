@@ -92,9 +92,10 @@ def create_pipelines(device: Device, shader: Shader, module: Any, extra_bindings
             types = {} if shader.immediates else {0: "uniform"}
             types |= {binding.index: _KINDS[binding.access] for binding in each.bindings}
             layout = bind_group_layout(handle, {**types, **dict.fromkeys(behind, "storage")})
-            size = 4 * len(shader.params) if shader.immediates else 0
             pipeline = handle.create_compute_pipeline(
-                layout=handle.create_pipeline_layout(bind_group_layouts=[layout], immediate_size=size),
+                layout=handle.create_pipeline_layout(
+                    bind_group_layouts=[layout], immediate_size=shader.immediate_size
+                ),
                 compute={"module": module, "entry_point": each.entry_point},
             )
             pipelines.append(Pipeline(each, pipeline, layout))

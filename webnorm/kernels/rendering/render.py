@@ -119,6 +119,11 @@ class Shader:
         """True if `params` are immediates; otherwise they are a uniform at binding 0."""
         return IMMEDIATES in self.features
 
+    @property
+    def immediate_size(self) -> int:
+        """The bytes of the immediates, 0 with a uniform."""
+        return 4 * len(self.params) if self.immediates else 0
+
     def names_for(self, batch: int) -> dict[str, int]:
         """Return the values of the header's names for a slice of `batch` elements of the batch."""
         return {**self.names, self.problem.BATCH: batch}
