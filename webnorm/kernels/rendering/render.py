@@ -17,8 +17,8 @@ from webnorm.errors import SourceLocation, WebnormError, check_kind, one_line, s
 from webnorm.files.atomic import resolved
 from webnorm.kernels.headers.header import home
 from webnorm.kernels.headers.kernel import Kernel, Per, ScratchBuffer
-from webnorm.kernels.headers.sources import note_files, stamp, wgsl_root
 from webnorm.kernels.headers.parameters import call_words, place_words
+from webnorm.kernels.headers.sources import note_files, stamp, wgsl_root
 from webnorm.kernels.headers.traits import IMMEDIATES, Traits, enable_directives, required_language
 from webnorm.kernels.headers.variants import COUNTS, Variant
 from webnorm.kernels.rendering import sandbox, templates
@@ -490,9 +490,8 @@ def render_shader(
         buffers=bindings,
         tensors=views,
         params=params,
-        immediates=IMMEDIATES in features,
         target=target,
-        **_directives(features, target),
+        **_feature_names(features, target),
         count_cost=count_cost,
         tracing=tracing is not None,
     )
@@ -518,14 +517,17 @@ def render_shader(
     )
 
 
-def _directives(features: Set[str], target: Target) -> dict[str, list[str]]:
-    """Return the names for a text's `enable` and `requires` directives.
+def _feature_names(features: Set[str], target: Target) -> dict[str, Any]:
+    """Return what a template sees of its features: the names for directives, and the use of immediates.
 
     naga has subgroups and immediates without a directive, and rejects their directives.
     """
-    if target == "native":
-        return {"features": enable_directives(features - {"subgroups"}), "requires": []}
-    return {"features": enable_directives(features), "requires": required_language(features)}
+    native = target == "native"
+    return {
+        "features": enable_directives(features - {"subgroups"} if native else features),
+        "requires": [] if native else required_language(features),
+        "immediates": IMMEDIATES in features,
+    }
 
 
 def _check_subgroup_sizes(text: str, passes: Sequence[RenderedPass], path: Path) -> None:

@@ -111,7 +111,7 @@ export class Plan {
     return [Math.ceil(count / Math.max(y, 1)), y];
   }
 
-  /** Whether the words of `params` are in a uniform buffer; otherwise they are immediates. */
+  /** True if the words of `params` are in a uniform buffer; otherwise they are immediates. */
   get #inBuffer() {
     return this.shader.bindings[0].type === "uniform";
   }
@@ -198,7 +198,7 @@ export class Plan {
     return found;
   }
 
-  /** Return the uniform or immediates of each slice, and last those of the passes over the whole call. */
+  /** Return the uniform or immediates of each slice, and then of the passes over the whole call. */
   #params(slices, most) {
     const { words: names } = this.shader.bindings[0];
     const size = roundUp(names.length * 4, ACCESS_BYTES);
