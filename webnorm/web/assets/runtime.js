@@ -103,10 +103,11 @@ async function compile(device, shader, code, label) {
 }
 
 function dispatchAll(pass, call) {
-  for (const { pipeline, group, immediates, grid } of call) {
+  for (const { pipeline, group, params, grid } of call) {
     pass.setPipeline(pipeline);
     pass.setBindGroup(0, group);
-    if (immediates) pass.setImmediates(0, immediates);
+    // Immediates are an array; a uniform is a part of the group.
+    if (ArrayBuffer.isView(params)) pass.setImmediates(0, params);
     pass.dispatchWorkgroups(...grid);
   }
 }

@@ -70,7 +70,7 @@ export class Plan {
     Object.assign(this, setup);
   }
 
-  /** Return the dispatches of a call: pipelines, bind groups, immediates if used, and workgroup counts. */
+  /** Return the dispatches of a call: pipelines, bind groups, `params`, and workgroup counts. */
   dispatches(bound, rows) {
     const { slices, most, words } = this.#cut(rows);
     const buffers = { ...bound, ...this.#scratchFor(rows, most) };
@@ -81,7 +81,7 @@ export class Plan {
       return {
         pipeline,
         group: this.device.createBindGroup({ label: this.label, layout, entries }),
-        immediates: this.#inBuffer ? null : words[at],
+        params: words[at],
         grid: this.#grid(this.#workgroups(pass, slice ? most : rows)),
       };
     };
@@ -109,11 +109,6 @@ export class Plan {
   #grid(count) {
     const y = Math.ceil(count / this.device.limits.maxComputeWorkgroupsPerDimension);
     return [Math.ceil(count / Math.max(y, 1)), y];
-  }
-
-  /** True if the words of `params` are in a uniform buffer; otherwise they are immediates. */
-  get #inBuffer() {
-    return this.shader.bindings[0].type === "uniform";
   }
 
   /** Return the slices and words for a number of rows. A uniform is never rewritten: earlier calls may still use it. */
@@ -200,12 +195,12 @@ export class Plan {
 
   /** Return the uniform or immediates of each slice, and then of the passes over the whole call. */
   #params(slices, most) {
-    const { words: names } = this.shader.bindings[0];
+    const { words: names, type } = this.shader.bindings[0];
     const size = roundUp(names.length * 4, ACCESS_BYTES);
     const stride = roundUp(size, this.device.limits.minUniformBufferOffsetAlignment);
     const bytes = stride * slices.length;
     const buffer =
-      this.#inBuffer &&
+      type === "uniform" &&
       this.device.createBuffer({
         label: `${this.label} params`,
         size: bytes,
@@ -213,7 +208,7 @@ export class Plan {
         mappedAtCreation: true,
       });
     const data = buffer ? buffer.getMappedRange() : new ArrayBuffer(bytes);
-    slices.forEach((slice, at) => {
+    const params = slices.map((slice, at) => {
       const integers = new Uint32Array(data, stride * at, names.length);
       const floats = new Float32Array(data, stride * at, names.length);
       names.forEach((word, index) => {
@@ -222,10 +217,10 @@ export class Plan {
         else if (this.wholes?.includes(word)) integers[index] = number;
         else floats[index] = number;
       });
+      return buffer ? { buffer, offset: stride * at, size } : integers;
     });
-    if (!buffer) return slices.map((_, at) => new Uint32Array(data, stride * at, names.length));
-    buffer.unmap();
-    return slices.map((_, at) => ({ buffer, offset: stride * at, size }));
+    if (buffer) buffer.unmap();
+    return params;
   }
 
   #word(word, slice, most) {
