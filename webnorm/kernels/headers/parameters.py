@@ -1,4 +1,4 @@
-"""The words of `params`, the numbers that a kernel reads besides its tensors."""
+"""The words of `params`: the numbers that a kernel reads from its uniform or its immediates."""
 
 from __future__ import annotations
 
